@@ -28,7 +28,7 @@ _COMMANDS: Final = {
     "lock": "Pin and install the agents that a chain file names from the registry.",
     "update": "Pin the newest versions of these agents.",
     "registry": "List, show and refresh the registry of agents.",
-    "prompt": "Send one prompt through a chain and print the answer.",
+    "prompt": "Send prompts through a chain and print the answers.",
     "install": "Put a chain into the configuration of an editor.",
     "uninstall": "Take it out again.",
     "new": "Write a package for a new proxy.",

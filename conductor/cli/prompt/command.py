@@ -1,14 +1,19 @@
-"""`acp-conductor prompt FILE TEXT`, `acp-conductor prompt -- [PROXY]... AGENT TEXT`"""
+"""`acp-conductor prompt FILE TEXT...`, `acp-conductor prompt -- [PROXY]... AGENT TEXT`"""
 
 from __future__ import annotations
 
-import os
 import sys
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from conductor.cli.log_defaults import log_for_people
+from conductor.cli.prompt.options import (
+    ChainCommand,
+    chain_of,
+    session_options,
+    words_behind_dashes,
+)
 from conductor.cli.trace_options import open_trace, trace_options
 
 if TYPE_CHECKING:
@@ -16,88 +21,73 @@ if TYPE_CHECKING:
 
 __all__ = ["command"]
 
-_AFTER_DASHES: Final = "conductor.cli.prompt.behind"
+_EXAMPLE: Final = 'acp-conductor prompt -- "claude-agent-acp" "hello"'
+_FILE: Final = click.Path(dir_okay=False)
 
 
-class _PromptCommand(click.Command):
-    """Records the number of arguments after `--`, which click does not."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        ctx.meta[_AFTER_DASHES] = len(args) - args.index("--") - 1 if "--" in args else 0
-        return super().parse_args(ctx, args)
-
-
-@click.command("prompt", cls=_PromptCommand)
-@click.argument("words", nargs=-1, metavar="FILE|-- [PROXY]... AGENT  TEXT")
-@click.option(
-    "--permissions",
-    type=click.Choice(["ask", "allow", "deny"]),
-    help="Response to permission requests of the agent; the default is ask on a terminal, deny "
-    "elsewhere.",
-)
-@click.option(
-    "--fs",
-    type=click.Choice(["off", "read", "write"]),
-    default="off",
-    show_default=True,
-    help="Whether the agent may read, or read and write, files through this client: text files "
-    "below --cwd only. (This does not limit the agent's own file access.)",
-)
-@click.option(
-    "--authenticate",
-    metavar="METHOD",
-    help="Log in first, with this method of the agent. If login is required, the error lists them.",
-)
+@click.command("prompt", cls=ChainCommand)
+@click.argument("words", nargs=-1, metavar="FILE [TEXT]...|-- [PROXY]... AGENT TEXT")
+@click.option("--file", "files", type=_FILE, multiple=True, help="Send this file, too; repeatable.")
+@click.option("--image", "images", type=_FILE, multiple=True, help="Send this image, too.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per event.")
-@click.option(
-    "--cwd",
-    type=click.Path(exists=True, file_okay=False, resolve_path=True),
-    default=".",
-    help="The session's working directory; the default is this one.",
-)
+@session_options
 @trace_options
 @click.pass_context
-def command(ctx: click.Context, /, words: tuple[str, ...], cwd: str, **settings: Any) -> None:
-    """Send one prompt through a chain and print the answer as it arrives.
+def command(
+    ctx: click.Context,
+    /,
+    words: tuple[str, ...],
+    files: tuple[str, ...],
+    images: tuple[str, ...],
+    as_json: bool,
+    **settings: Any,
+) -> None:
+    """Send prompts through a chain and print the answers as they arrive.
 
-    The chain is a chain FILE or, behind `--`, commands as for `agent`. The TEXT - is read from
-    stdin. The answer goes to stdout; tool calls, plans and everything else to stderr.
+    The chain is a chain FILE or, behind `--`, commands as for `agent`. Several TEXTs are sent one
+    after the other, in one session. The TEXT - is read from stdin, as is a missing one if stdin is
+    not a terminal. The answer goes to stdout; tool calls, plans and everything else to stderr.
 
     Ctrl-C cancels the turn, a second one ends the chain at once. Exit codes: 0 the turn ended, 1 it
-    failed, 2 wrong usage or chain file, 3 the chain did not start, 130 interrupted.
+    failed, 2 wrong usage or chain file, 3 the chain did not start, 10 the agent refused, 11 it
+    reached its limit of tokens or 12 of requests, 13 it ended the turn as cancelled, 14 for another
+    reason, 130 interrupted.
 
     \b
     Examples:
       acp-conductor prompt chains/hello.yaml "say hello"
       git diff | acp-conductor prompt review.yaml - --permissions deny
+      acp-conductor prompt review.yaml "Fix this" "Now test it" --file error.log
       acp-conductor prompt --json -- "uvx notes-proxy" "claude-agent-acp" "What is new?"
     """
-    chain, text = _chain_and_text(words, ctx.meta[_AFTER_DASHES])
-    if text == "-":
-        text = sys.stdin.buffer.read().decode(errors="replace")
-    if not text.strip():
+    chain, texts = _chain_and_texts(words, words_behind_dashes(ctx))
+    texts = [_stdin() if text == "-" else text for text in texts]
+    if not all(text.strip() for text in texts):
         raise click.UsageError("the prompt is empty")
     log_for_people(ctx)
-    from conductor.cli.prompt.run import PromptSettings, run_prompt
+    from conductor.cli.prompt.attachments import AttachmentError, read_attachments
+    from conductor.cli.prompt.chain_run import RunSettings
+    from conductor.cli.prompt.run import run_prompt
 
-    run_prompt(chain, text, PromptSettings(cwd=cwd, trace=open_trace(), **settings))
+    try:
+        attachments = read_attachments(files, images)
+    except AttachmentError as exc:
+        raise click.UsageError(str(exc)) from exc
+    run_settings = RunSettings(trace=open_trace(), **settings)
+    run_prompt(chain, texts, attachments, run_settings, as_json=as_json)
 
 
-def _chain_and_text(words: tuple[str, ...], behind: int) -> tuple[ChainFile, str]:
+def _chain_and_texts(words: tuple[str, ...], behind: int) -> tuple[ChainFile, list[str]]:
+    are_commands = len(words) == behind
+    if len(words) == 1 and not are_commands and not sys.stdin.isatty():
+        words = (*words, "-")
     if len(words) < 2:
         raise click.UsageError("a prompt needs a chain and a text; see --help")
-    *chain, text = words
-    if len(words) == behind:
-        from conductor.chainfile.model import ChainFile
-        from conductor.cli.component_specs import parse_component_arguments
+    if are_commands:
+        return chain_of(words[:-1], are_commands=True, example=_EXAMPLE), [words[-1]]
+    chain = chain_of(words[:1], are_commands=False, example=_EXAMPLE)
+    return chain, list(words[1:])
 
-        *proxies, agent = parse_component_arguments(chain)
-        return ChainFile("<command line>", "prompt", tuple(proxies), agent), text
-    if len(chain) > 1 or not (os.path.exists(chain[0]) or chain[0].endswith((".yaml", ".yml"))):
-        raise click.UsageError(
-            "expected one chain file and one text; commands of components come behind `--`, "
-            'as in: acp-conductor prompt -- "claude-agent-acp" "hello"'
-        )
-    from conductor.cli.load import read_chain
 
-    return read_chain(chain[0], "agent"), text
+def _stdin() -> str:
+    return sys.stdin.buffer.read().decode(errors="replace")

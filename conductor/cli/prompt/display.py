@@ -18,7 +18,7 @@ from conductor.chain.start_failure_text import remedies
 from conductor.cli.terminal_text import printable
 from conductor.errors import RequestError
 
-__all__ = ["Display", "JsonDisplay", "Stdout", "TextDisplay", "one_line"]
+__all__ = ["Display", "JsonDisplay", "Stdout", "TextDisplay", "one_line", "tool_call_of"]
 
 _WIDEST: Final = 300
 _LONGEST_ERROR: Final = 5000
@@ -50,7 +50,7 @@ class Stdout:
 
 
 class Display(Protocol):
-    """Shows the events of one prompt, in order."""
+    """Shows the events of one session, in order."""
 
     stdout: Stdout
 
@@ -60,6 +60,10 @@ class Display(Protocol):
 
     def update(self, session: str, update: Mapping[str, Any]) -> None: ...
 
+    def history(self, session: str, update: Mapping[str, Any]) -> None:
+        """An update of an earlier turn, sent again for a session that is continued."""
+        ...
+
     def permission(self, request: Mapping[str, Any], outcome: Mapping[str, Any]) -> None: ...
 
     def ended(self, result: Mapping[str, Any]) -> None: ...
@@ -67,6 +71,9 @@ class Display(Protocol):
     def failed(self, step: str, error: RequestError) -> None: ...
 
     def note(self, text: str) -> None: ...
+
+    async def refresh(self) -> None:
+        """Run until cancelled; for what changes with time."""
 
     def end(self) -> None: ...
 
@@ -79,6 +86,8 @@ class TextDisplay:
     _in_line: bool = attrs.field(default=False, init=False)
     _titles: dict[str, str] = attrs.field(factory=dict, init=False)
     _last: str = attrs.field(default="", init=False)
+    _streamed: set[Any] = attrs.field(factory=set, init=False)
+    """The ids of messages (version 2) of which chunks have been written."""
 
     def initialized(self, result: Mapping[str, Any]) -> None:
         pass
@@ -89,25 +98,35 @@ class TextDisplay:
     def update(self, session: str, update: Mapping[str, Any]) -> None:
         match update.get("sessionUpdate"):
             case "agent_message_chunk":
+                self._streamed.add(update.get("messageId"))
                 self._write_answer(_content(update.get("content")))
             case "tool_call" | "tool_call_update":
                 self._note_tool_call(update)
             case "notice":
                 text = f"{update.get('severity')}: {update.get('title')}"
                 self.note("; ".join(filter(None, (text, update.get("description")))))
+            case "agent_message":
+                self._write_message(update)
             case "plan":
                 self.note(f"plan: {_plan(update.get('entries'))}")
+            case "plan_update":
+                self.note(f"plan: {_plan(_mapping(update.get('plan')).get('entries'))}")
             case "current_mode_update":
                 self.note(f"mode: {update.get('currentModeId')}")
 
+    def history(self, session: str, update: Mapping[str, Any]) -> None:
+        pass
+
     def permission(self, request: Mapping[str, Any], outcome: Mapping[str, Any]) -> None:
-        title = _mapping(request.get("toolCall")).get("title") or "a tool call"
+        title = tool_call_of(request).get("title") or request.get("title") or "a tool call"
         self.note(f"permission: {title}: {_chosen_option(request, outcome)}")
 
     def ended(self, result: Mapping[str, Any]) -> None:
+        self._end_line()
         reason = result.get("stopReason")
         if reason != "end_turn":
-            self.note(f"stopped: {reason}")
+            message = _mapping(result.get("error")).get("message")
+            self.note(f"stopped: {reason}" + (f": {message}" if message else ""))
 
     def failed(self, step: str, error: RequestError) -> None:
         first, *others = error.message[:_LONGEST_ERROR].splitlines() or [""]
@@ -128,8 +147,18 @@ class TextDisplay:
             print(line, file=sys.stderr, flush=True)
         self._last = line
 
+    async def refresh(self) -> None:
+        pass
+
     def end(self) -> None:
         self._end_line()
+
+    def _write_message(self, update: Mapping[str, Any]) -> None:
+        """Write a whole message of version 2, unless its chunks have been written."""
+        id = update.get("messageId")
+        if id not in self._streamed:
+            content = update.get("content")
+            self._write_answer("".join(map(_content, content if isinstance(content, list) else ())))
 
     def _write_answer(self, text: str) -> None:
         if text:
@@ -170,6 +199,9 @@ class JsonDisplay:
     def update(self, session: str, update: Mapping[str, Any]) -> None:
         self._event("update", sessionId=session, update=update)
 
+    def history(self, session: str, update: Mapping[str, Any]) -> None:
+        self._event("history", sessionId=session, update=update)
+
     def permission(self, request: Mapping[str, Any], outcome: Mapping[str, Any]) -> None:
         self._event("permission", request=request, outcome=outcome)
 
@@ -184,6 +216,9 @@ class JsonDisplay:
     def note(self, text: str) -> None:
         print(one_line(text), file=sys.stderr, flush=True)
 
+    async def refresh(self) -> None:
+        pass
+
     def end(self) -> None:
         pass
 
@@ -195,6 +230,14 @@ def one_line(text: str) -> str:
     """Untrusted text as one short line without control characters."""
     line = printable(text).strip()
     return line if len(line) <= _WIDEST else line[:_WIDEST] + "…"
+
+
+def tool_call_of(request: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The tool call that a permission request is about, in both versions of the protocol."""
+    subject = _mapping(request.get("subject"))
+    if subject.get("type") == "command":
+        return {"rawInput": {"command": subject.get("command")}}
+    return _mapping(request.get("toolCall") or subject.get("toolCall"))
 
 
 def _content(content: Any) -> str:

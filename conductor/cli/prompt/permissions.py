@@ -13,7 +13,7 @@ import attrs
 import msgspec
 import trio
 
-from conductor.cli.prompt.display import Display, one_line
+from conductor.cli.prompt.display import Display, one_line, tool_call_of
 
 __all__ = ["PermissionPrompt", "open_terminal"]
 
@@ -36,7 +36,7 @@ def open_terminal() -> int | None:
 
 @attrs.define(eq=False)
 class PermissionPrompt:
-    """The permission policy of one `prompt` run."""
+    """The permission policy of one run."""
 
     policy: Literal["ask", "allow", "deny"]
     terminal: int | None
@@ -44,6 +44,10 @@ class PermissionPrompt:
     _cancelled: bool = attrs.field(default=False, init=False)
     _question_lock: trio.Lock = attrs.field(factory=trio.Lock, init=False)
     _open_questions: set[trio.CancelScope] = attrs.field(factory=set, init=False)
+
+    def new_turn(self) -> None:
+        """Ask again, after a cancelled turn."""
+        self._cancelled = False
 
     def cancel(self) -> None:
         """Answer open and later questions as cancelled (ACP: prompt turn, cancellation)."""
@@ -73,9 +77,9 @@ class PermissionPrompt:
     async def _ask(
         self, request: Mapping[str, Any], options: Sequence[Mapping[str, Any]]
     ) -> Mapping[str, Any] | None:
-        call = request.get("toolCall")
-        call = call if isinstance(call, Mapping) else {}
-        self.display.note(f"The agent asks: {call.get('title') or 'may it use a tool?'}")
+        call = tool_call_of(request)
+        title = request.get("title") or call.get("title") or "may it use a tool?"
+        self.display.note(f"The agent asks: {title}")
         if call.get("rawInput") is not None:
             _print(f"  {one_line(msgspec.json.encode(call['rawInput']).decode())}")
         for number, option in enumerate(options, 1):

@@ -181,7 +181,59 @@ def test_an_error_is_an_event_too(run):
 def test_another_stop_reason_is_shown(run):
     result = run("prompt", HELLO, "stop max_tokens")
 
-    assert (result.returncode, result.stdout, result.stderr) == (0, "", "stopped: max_tokens\n")
+    assert (result.returncode, result.stdout, result.stderr) == (11, "", "stopped: max_tokens\n")
+
+
+def test_several_prompts_are_turns_of_one_session(run):
+    result = run("prompt", "--json", HELLO, "say one", "say two")
+
+    events = [json.loads(line) for line in result.stdout.splitlines()]
+    assert [event["type"] for event in events].count("session") == 1
+    assert [event["result"] for event in events if event["type"] == "answer"] == [
+        {"stopReason": "end_turn"},
+        {"stopReason": "end_turn"},
+    ]
+
+
+@pytest.mark.fast
+def test_a_turn_that_does_not_end_well_is_the_last_one(run):
+    result = run("prompt", "--protocol", "2", HELLO, "say one", "stop refusal", "say three")
+
+    assert (result.returncode, result.stdout) == (10, "one\n")
+    assert result.stderr == "stopped: refusal\n"
+
+
+def test_a_session_is_continued(run, chain_file, tmp_path):
+    agent = Path(__file__).parents[2] / "support" / "components" / "durable_agent.py"
+    (tmp_path / "kept").mkdir()
+    options = f"{{directory: {tmp_path}/kept, node: here}}"
+    path = chain_file(f"agent: {{use: '{agent}:KeepingAgent', with: {options}}}\n")
+
+    first = run("prompt", "--json", path, "one")
+    events = [json.loads(line) for line in first.stdout.splitlines()]
+    (session,) = [e["result"]["sessionId"] for e in events if e["type"] == "session"]
+    second = run("prompt", "--session", session, path, "two")
+
+    assert second.returncode == 0
+    assert "one" in second.stdout
+
+
+def test_files_are_sent_with_the_first_prompt(run, tmp_path):
+    (tmp_path / "a.txt").write_text("inside")
+
+    result = run("prompt", "--file", "a.txt", HELLO, "echo", "echo")
+
+    first, second = result.stdout.splitlines()
+    resource = {"uri": f"file://{tmp_path}/a.txt", "mimeType": "text/plain", "text": "inside"}
+    assert {"type": "resource", "resource": resource} in json.loads(first)
+    assert "inside" not in second
+
+
+@pytest.mark.fast
+def test_piped_input_is_the_prompt(run):
+    result = run("prompt", HELLO, input="say piped")
+
+    assert (result.returncode, result.stdout) == (0, "piped\n")
 
 
 # -- files -----------------------------------------------------------------------------------------
@@ -224,9 +276,9 @@ def test_files_are_written_if_asked_for(run, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
-        ([HELLO], "a prompt needs a chain and a text"),
+        ([HELLO], "the prompt is empty"),
         (["claude", "hello"], "commands of components come behind `--`"),
-        ([HELLO, "two", "texts"], "expected one chain file and one text"),
+        ([HELLO, "--file", "missing", "hello"], "missing does not exist"),
         ([HELLO, " "], "the prompt is empty"),
         (["missing.yaml", "hello"], "there is no such file"),
         (["--", "hello"], "a prompt needs a chain and a text"),

@@ -1,0 +1,52 @@
+"""What an agent has declared in `initialize`, as far as `prompt` and `chat` use it; both protocol
+versions. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import attrs
+
+__all__ = ["Abilities", "abilities"]
+
+
+@attrs.frozen
+class Abilities:
+    """The capabilities of an agent."""
+
+    image: bool = False
+    """Prompts may have images."""
+    embedded_context: bool = False
+    """Prompts may have the content of files; links are always allowed."""
+    load: bool = False
+    """`session/load`: continue a session, with its history."""
+    resume: bool = False
+    """`session/resume`: continue a session."""
+    replay: bool = False
+    """`session/resume` can send the history."""
+
+
+def abilities(answer: Mapping[str, Any], version: int) -> Abilities:
+    """The abilities in the result of `initialize`, in this version of the protocol."""
+    if version == 1:
+        able = _member(answer, "agentCapabilities")
+        prompt = _member(able, "promptCapabilities")
+        return Abilities(
+            image=prompt.get("image") is True,
+            embedded_context=prompt.get("embeddedContext") is True,
+            load=able.get("loadSession") is True,
+            resume=_member(able, "sessionCapabilities").get("resume") is not None,
+        )
+    prompt = _member(_member(_member(answer, "capabilities"), "session"), "prompt")
+    return Abilities(
+        image=prompt.get("image") is not None,
+        embedded_context=prompt.get("embeddedContext") is not None,
+        resume=True,  # required of agents
+        replay=True,
+    )
+
+
+def _member(holder: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    value = holder.get(name)
+    return value if isinstance(value, Mapping) else {}

@@ -1,0 +1,230 @@
+"""A chain in this process with one conversation: signals, start, and the exit code.
+
+The first SIGINT cancels the turn and waits for the agent to end it; the first SIGTERM or SIGHUP
+stops the chain in order; a second signal kills it.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from typing import Any, Literal, NoReturn
+
+import attrs
+import trio
+
+from conductor.background_tasks import background_tasks
+from conductor.chain.abandoned_plugins import abandoned_plugins
+from conductor.chain.chain import Chain
+from conductor.chain.stdio_server import exit_now
+from conductor.chain.watchdog import Watchdog, max_stop_seconds, watchdog
+from conductor.chainfile.model import ChainFile
+from conductor.cli.attached_chain import SIGNALS
+from conductor.cli.login_help import (
+    AUTH_CAPABILITY,
+    is_authentication_required,
+    next_steps,
+    offered_methods,
+)
+from conductor.cli.prompt.attachments import AttachmentError
+from conductor.cli.prompt.conversation import Conversation
+from conductor.cli.prompt.display import Display, one_line
+from conductor.cli.prompt.files import ClientFiles
+from conductor.client.acp_client import Client
+from conductor.client.embedding import attach_file
+from conductor.control.process import open_control
+from conductor.errors import ConnectionClosed, RemoteProtocolError, RequestError
+from conductor.tracing.recorder import Recorder
+from conductor.tracing.trace_writer import TraceWriter
+from conductor.transport.orphan_guard import start_orphan_guard
+from conductor.transport.process_tree import become_subreaper, kill_descendants
+
+__all__ = ["ChainRun", "RunSettings", "run_chain", "take_stdout"]
+
+
+@attrs.frozen
+class RunSettings:
+    """The options that `prompt` and `chat` share."""
+
+    cwd: str
+    permissions: Literal["ask", "allow", "deny"] | None
+    fs: Literal["off", "read", "write"]
+    trace: TraceWriter | None = None
+    authenticate: str | None = None
+    """The id of the method to log in with, before the session is opened."""
+    session: str | None = None
+    """The session to continue."""
+    protocol: int = 1
+    """The version of the protocol to offer."""
+
+
+def take_stdout(settings: RunSettings) -> int:
+    """Prepare this process for a chain; return the file descriptor of stdout.
+
+    Plugins run in this process: their output goes to stderr.
+    """
+    open_control(settings.trace)
+    become_subreaper()
+    start_orphan_guard()
+    stdout = os.dup(1)
+    os.dup2(2, 1)
+    return stdout
+
+
+def run_chain(run: ChainRun, file: ChainFile) -> NoReturn:
+    """Run the chain and its conversation, and exit the process."""
+    try:
+        code = trio.run(run.run, file)
+    except BaseException:
+        kill_descendants()
+        if run.settings.trace is not None:
+            run.settings.trace.close()
+        raise
+    run.leave(code)
+
+
+@attrs.define(eq=False)
+class ChainRun:
+    """A chain and a conversation with its agent.
+
+    `talk` takes the turns, once the session is open, and returns the exit code. `stays`: a
+    cancelled turn is not the end.
+    """
+
+    settings: RunSettings
+    conversation: Conversation
+    talk: Callable[[], Awaitable[int]]
+    history: bool = False
+    """Show the history of a session that is continued."""
+    stays: bool = False
+    chain: Chain = attrs.field(init=False)
+    watchdog: Watchdog = attrs.field(init=False)
+    methods: list[Mapping[str, Any]] = attrs.field(factory=list)
+    """The authentication methods that the agent offers."""
+    signals: list[int] = attrs.field(factory=list)
+    work: trio.CancelScope = attrs.field(factory=trio.CancelScope)
+
+    @property
+    def display(self) -> Display:
+        return self.conversation.display
+
+    def leave(self, code: int) -> NoReturn:
+        """Exit the process, once the chain has ended."""
+        trace = self.settings.trace
+        if trace is not None and not self.signals:
+            trace.linger()
+        kill_descendants()
+        if trace is not None:
+            trace.close()
+        exit_now(code)
+
+    async def run(self, file: ChainFile) -> int:
+        code = 1
+        async with abandoned_plugins(lambda: self.leave(code)) as plugins:
+            code = await self._run_chain(file, plugins)
+        return code
+
+    async def _run_chain(self, file: ChainFile, plugins: trio.Nursery) -> int:
+        code = 1
+        self.display.stdout.broken = self.work.cancel
+        async with (
+            background_tasks() as nursery,
+            attach_file(
+                partial(Client, handlers=self._handlers()), file, recorder=self._recorder(file)
+            ) as attached,
+        ):
+            self.chain, self.conversation.client = attached.chain, attached.client
+            self.chain.plugin_nursery = plugins
+            await nursery.start(self._handle_signals)
+            nursery.start_soon(self.display.refresh)
+            with self.work:
+                code = await self._converse(file)
+            self.watchdog.end_within(max_stop_seconds(self.chain.stop_timeout))
+            self.display.end()
+        if self.signals:
+            return 128 + self.signals[0]
+        return 128 + signal.SIGPIPE if self.display.stdout.is_broken else code
+
+    def _recorder(self, file: ChainFile) -> Recorder:
+        trace = self.settings.trace
+        return Recorder(file.name) if trace is None else trace.recorder(file.name)
+
+    async def _converse(self, file: ChainFile) -> int:
+        """Start, open the session and talk. A failure is shown; returns the exit code."""
+        conversation, failure = self.conversation, 3
+        try:
+            answer = await conversation.initialize(self.settings.protocol, self._capabilities())
+            self.methods = offered_methods(answer)
+            failure = 1
+            await self._open()
+            return await self.talk()
+        except RequestError as exc:
+            self.show_failure(exc)
+            if is_authentication_required(exc):
+                for line in next_steps(self.methods, file):
+                    print(f"  {one_line(line)}", file=sys.stderr, flush=True)
+        except RemoteProtocolError as exc:
+            self.show_failure(RequestError(-32603, str(exc)))
+        except AttachmentError as exc:
+            self.display.note(f"error: {exc}")
+        except ConnectionClosed:
+            if not self.signals:
+                self.show_failure(RequestError(-32603, "the chain ended without an answer"))
+        return failure
+
+    async def _open(self) -> None:
+        settings = self.settings
+        if settings.authenticate is not None:
+            await self.conversation.authenticate(settings.authenticate)
+        if settings.session is None:
+            await self.conversation.open(settings.cwd)
+        else:
+            await self.conversation.reopen(settings.session, settings.cwd, history=self.history)
+
+    def show_failure(self, error: RequestError) -> None:
+        self.display.failed(self.conversation.step, error)
+
+    def _capabilities(self) -> dict[str, Any]:
+        fs = self.settings.fs
+        return {
+            "fs": {"readTextFile": fs != "off", "writeTextFile": fs == "write"},
+            "session": {"notices": {}},
+            "auth": AUTH_CAPABILITY,
+        }
+
+    def _handlers(self) -> dict[str, Callable[[Any], Any]]:
+        handlers: dict[str, Callable[[Any], Any]] = {
+            "session/update": self.conversation.on_update,
+            "session/request_permission": self.conversation.permissions.decide,
+        }
+        if self.settings.fs != "off":
+            files = ClientFiles(self.settings.cwd)
+            handlers["fs/read_text_file"] = files.read
+            if self.settings.fs == "write":
+                handlers["fs/write_text_file"] = files.write
+        return handlers
+
+    async def _handle_signals(
+        self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    ) -> None:
+        conversation = self.conversation
+        with (
+            trio.open_signal_receiver(*SIGNALS) as signals,
+            watchdog(self.chain.stop_timeout, SIGNALS) as self.watchdog,
+        ):
+            task_status.started()
+            async for number in signals:
+                self.signals.append(number)
+                if len(self.signals) > 1 or conversation.is_cancelling:
+                    self.chain.kill()
+                    self.work.cancel()
+                elif number == signal.SIGINT and conversation.in_turn:
+                    conversation.cancel()
+                    self.display.note("cancelling; press again to kill the chain")
+                    if self.stays:
+                        self.signals.clear()
+                else:
+                    self.work.cancel()

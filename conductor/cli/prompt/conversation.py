@@ -1,0 +1,148 @@
+"""One session with an agent, in both protocol versions: opened or continued, then turn after turn.
+
+In version 1 the response to `session/prompt` ends a turn, in version 2 an update of the session's
+state. Messages of the agent go to the display; `failed` of it tells what went wrong, once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import attrs
+import trio
+
+from conductor.background_tasks import background_tasks
+from conductor.cli.prompt.abilities import Abilities, abilities
+from conductor.cli.prompt.display import Display
+from conductor.cli.prompt.permissions import PermissionPrompt
+from conductor.client.acp_client import Client
+from conductor.errors import ConnectionClosed, RequestError
+
+__all__ = ["Conversation"]
+
+
+@attrs.define(eq=False)
+class Conversation:
+    """A session of `client`."""
+
+    display: Display
+    permissions: PermissionPrompt
+    client: Client = attrs.field(init=False)
+    able: Abilities = attrs.field(factory=Abilities, init=False)
+    session: str | None = attrs.field(default=None, init=False)
+    step: str = attrs.field(default="initialize", init=False)
+    """The request that is waited for, for error messages."""
+    in_turn: bool = attrs.field(default=False, init=False)
+    is_cancelling: bool = attrs.field(default=False, init=False)
+    _is_replaying: bool = attrs.field(default=False, init=False)
+    _is_running: bool = attrs.field(default=False, init=False)
+    """Version 2: the turn has begun, so that an idle state ends it."""
+    _idle: trio.Event = attrs.field(factory=trio.Event, init=False)
+    _ending: Mapping[str, Any] = attrs.field(factory=dict, init=False)
+
+    async def initialize(self, version: int, capabilities: Mapping[str, Any]) -> dict[str, Any]:
+        """Offer a version of the protocol; return the agent's answer."""
+        if version != 1:  # version 2 has no files of the client
+            capabilities = {k: v for k, v in capabilities.items() if k != "fs"}
+        answer = await self.client.initialize(version=version, capabilities=capabilities)
+        self.display.initialized(answer)
+        chosen = self.client.protocol_version
+        if chosen not in (1, 2):
+            reason = f"the agent speaks protocol version {chosen}, this client 1 and 2"
+            raise RequestError(-32022, reason)
+        self.able = abilities(answer, chosen)
+        return answer
+
+    async def authenticate(self, method: str) -> None:
+        self.step = "authenticate" if self.client.protocol_version == 1 else "auth/login"
+        await self.client.request(self.step, {"methodId": method})
+
+    async def open(self, cwd: str) -> None:
+        self.step = "session/new"
+        self.session = await self.client.new_session(cwd, answered=self.display.opened)
+
+    async def reopen(self, id: str, cwd: str, *, history: bool) -> None:
+        """Continue a session. Its history is asked for, if the agent can send it, or is dropped,
+        if the agent can do nothing else."""
+        able = self.able
+        params: dict[str, Any] = {"sessionId": id, "cwd": cwd, "mcpServers": []}
+        if able.resume and not (history and able.load):
+            self.step = "session/resume"
+            if history and able.replay:
+                params["replayFrom"] = {"type": "start"}
+        elif able.load:
+            self.step = "session/load"
+        else:
+            raise RequestError(-32601, "the agent cannot continue sessions")
+        self._is_replaying = True
+
+        def answered(result: Any) -> None:
+            self._is_replaying = False
+            self.display.opened({"sessionId": id, **(result if isinstance(result, dict) else {})})
+
+        await self.client.request(self.step, params, answered=answered)
+        self.session = id
+
+    async def prompt(self, blocks: Sequence[Mapping[str, Any]]) -> str:
+        """Take one turn; return its stop reason."""
+        assert self.session is not None
+        self.step, self.in_turn, self.is_cancelling = "session/prompt", True, False
+        self._idle, self._ending, self._is_running = trio.Event(), {}, False
+        self.permissions.new_turn()
+        try:
+            if self.client.protocol_version == 1:
+                result: Mapping[str, Any] = await self.client.prompt(
+                    self.session, blocks, answered=self.display.ended
+                )
+            else:
+                await self.client.prompt(self.session, blocks, answered=self._begun)
+                result = await self._wait_idle()
+        finally:
+            self.in_turn = False
+        return str(result.get("stopReason"))
+
+    def cancel(self) -> None:
+        """Cancel the running turn; the agent ends it."""
+        assert self.session is not None
+        self.is_cancelling = True
+        self.permissions.cancel()
+        self.client.cancel(self.session)
+
+    def on_update(self, params: Any) -> None:
+        """Handle `session/update`."""
+        update = params.get("update") if isinstance(params, Mapping) else None
+        if not isinstance(update, Mapping):
+            return
+        session = str(params.get("sessionId"))
+        if self._is_replaying:
+            self.display.history(session, update)
+            return
+        self.display.update(session, update)
+        if update.get("sessionUpdate") == "state_update" and session == self.session:
+            self._on_state(update.get("state"), update)
+
+    def _on_state(self, state: object, update: Mapping[str, Any]) -> None:
+        if state == "running":
+            self._is_running = True
+        elif state == "idle" and self.in_turn and self._is_running and not self._idle.is_set():
+            self._ending = {"stopReason": update.get("stopReason") or "end_turn"}
+            if "error" in update:
+                self._ending["error"] = update["error"]
+            self.display.ended(self._ending)
+            self._idle.set()
+
+    def _begun(self, _: Any) -> None:
+        self._is_running = True
+
+    async def _wait_idle(self) -> Mapping[str, Any]:
+        async with background_tasks() as nursery:
+            nursery.start_soon(self._watch_end)
+            await self._idle.wait()
+        if not self._ending:
+            raise ConnectionClosed("session/prompt: the peer is gone")
+        return self._ending
+
+    async def _watch_end(self) -> None:
+        await self.client.ended.wait()
+        self._idle.set()

@@ -1,0 +1,115 @@
+"""Sessions and turns with the test agent, in both versions of the protocol."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from functools import partial
+
+import attrs
+import pytest
+import trio
+
+from conductor.chainfile.model import ChainFile, ComponentSpec
+from conductor.cli.prompt.conversation import Conversation
+from conductor.cli.prompt.permissions import PermissionPrompt
+from conductor.client.acp_client import Client
+from conductor.client.embedding import attach_file
+from conductor.errors import RequestError
+
+CHAIN = ChainFile("x.yaml", "x", (), ComponentSpec(name="test-agent", use="test-agent"))
+
+
+@attrs.define(eq=False)
+class Recorder:
+    """A display that keeps what it is told."""
+
+    events: list = attrs.field(factory=list)
+    seen: trio.Event = attrs.field(factory=trio.Event)
+
+    def __getattr__(self, name):
+        return lambda *values: self.events.append((name, *values))
+
+    def update(self, session, update):
+        self.events.append(("update", session, update))
+        if text_of(update) == "waiting":
+            self.seen.set()
+
+    def texts(self, name="update"):
+        found = [text_of(each[2]) for each in self.events if each[0] == name]
+        return [text for text in found if text is not None]
+
+    def endings(self):
+        return [each[1] for each in self.events if each[0] == "ended"]
+
+
+def text_of(update):
+    content = update.get("content")
+    if update["sessionUpdate"] == "agent_message_chunk" and isinstance(content, dict):
+        return content.get("text")
+    return None
+
+
+@asynccontextmanager
+async def conversing(version):
+    """A conversation with an initialized agent."""
+    display = Recorder()
+    conversation = Conversation(display, PermissionPrompt("deny", None, display))
+    handlers = {
+        "session/update": conversation.on_update,
+        "session/request_permission": conversation.permissions.decide,
+    }
+    async with attach_file(partial(Client, handlers=handlers), CHAIN) as attached:
+        conversation.client = attached.client
+        await conversation.initialize(version, {"fs": {}})
+        yield conversation
+
+
+def block(text):
+    return [{"type": "text", "text": text}]
+
+
+@pytest.mark.parametrize("version", [1, 2])
+async def test_turns_end_with_their_stop_reason(version):
+    async with conversing(version) as conversation:
+        await conversation.open("/")
+        reasons = [await conversation.prompt(block(t)) for t in ("say hi", "stop refusal")]
+
+    assert reasons == ["end_turn", "refusal"]
+    assert conversation.display.texts() == ["hi"]
+    assert conversation.display.endings() == [{"stopReason": each} for each in reasons]
+
+
+@pytest.mark.parametrize("version", [1, 2])
+async def test_a_cancelled_turn_is_not_the_end_of_the_session(version):
+    async with conversing(version) as conversation:
+        await conversation.open("/")
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(conversation.prompt, block("say waiting\nwait"))
+            await conversation.display.seen.wait()
+            conversation.cancel()
+        assert conversation.display.endings() == [{"stopReason": "cancelled"}]
+
+        assert await conversation.prompt(block("say again\nask Edit")) == "end_turn"
+
+    assert conversation.display.texts() == ["waiting", "again", "Edit: reject\n"]
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("history", [True, False])
+async def test_the_history_of_a_continued_session_is_apart(version, history):
+    async with conversing(version) as conversation:
+        await conversation.open("/")
+        await conversation.prompt(block("say before"))
+        await conversation.reopen(conversation.session, "/", history=history)
+        await conversation.prompt(block("say after"))
+
+    assert conversation.display.texts("history") == (["before"] if history else [])
+    assert conversation.display.texts() == ["before", "after"]
+
+
+async def test_an_agent_that_cannot_continue_sessions_is_not_asked_to():
+    async with conversing(1) as conversation:
+        conversation.able = attrs.evolve(conversation.able, load=False, resume=False)
+
+        with pytest.raises(RequestError, match="the agent cannot continue sessions"):
+            await conversation.reopen("session-1", "/", history=False)

@@ -10,8 +10,10 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Literal, NoReturn
 
 import trio
@@ -23,10 +25,12 @@ from conductor.chain.start_failure_text import FailureContext
 from conductor.chain.watchdog import watchdog
 from conductor.chainfile.model import STOP_TIMEOUT
 from conductor.control.process import close_control, open_control
+from conductor.errors import ConnectionClosed
 from conductor.limits import Limits
 from conductor.routing.component import Component
 from conductor.tracing.recorder import Recorder
 from conductor.transport.epoll_loop import EpollFastPath
+from conductor.transport.fd_transport import FdTransport
 from conductor.transport.inherited_stdio import open_missing_stdio
 from conductor.transport.orphan_guard import start_orphan_guard
 from conductor.transport.orphan_reaper import reap_orphans
@@ -39,6 +43,8 @@ if TYPE_CHECKING:
 __all__ = ["exit_code", "exit_now", "serve_stdio"]
 
 _SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
+_LAST_WRITE_TIMEOUT = 1.0
+"""Seconds that the client has to read its answers before the watchdog exits the process."""
 
 
 def serve_stdio(
@@ -105,7 +111,7 @@ def serve_stdio(
                 recorder=recorder,
             )
             async with trio.open_nursery() as nursery:
-                await nursery.start(_handle_signals, chain, signals, transport.read_fd)
+                await nursery.start(_handle_signals, chain, signals, transport)
                 nursery.start_soon(reap_orphans)
                 ending = await chain.run()
                 nursery.cancel_scope.cancel()
@@ -138,7 +144,7 @@ def exit_now(code: int) -> NoReturn:
 async def _handle_signals(
     chain: Chain,
     received: list[int],
-    client_fd: int,
+    transport: FdTransport,
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     with (
@@ -146,8 +152,8 @@ async def _handle_signals(
         watchdog(
             chain.stop_timeout,
             _SIGNALS,
-            client_fd=client_fd,
-            before_exit=restore_blocking,
+            client_fd=transport.read_fd,
+            before_exit=partial(_leave_stdio, chain, transport),
         ),
     ):
         task_status.started()
@@ -157,3 +163,14 @@ async def _handle_signals(
                 chain.stop()
             else:
                 chain.kill()
+
+
+def _leave_stdio(chain: Chain, transport: FdTransport) -> None:
+    """Write what waits for the client, and restore O_NONBLOCK; called by the watchdog's thread."""
+    connection, end = chain.client.connection, time.monotonic() + _LAST_WRITE_TIMEOUT
+    # If the client is gone, the transport closes itself, which only its own thread can.
+    with suppress(ConnectionClosed, RuntimeError):
+        while connection is not None and not connection.write_buffer.flush(transport.write_now):
+            if not transport.poll_writable(end - time.monotonic()):
+                break
+    restore_blocking()

@@ -4,7 +4,8 @@ A plugin in this process can block the loop (`time.sleep`, an endless computatio
 a signal nor EOF on stdin is handled. Until a shutdown is requested, by a signal or because the
 client has closed its end, this is logged (`blocking_log`); a command may limit it (`max_blocked`).
 From then on the thread pings the loop repeatedly until the process ends. If the loop does not reply
-within the timeout, all child processes are killed and the process exits. A second request reduces
+because one step of it runs for longer than the timeout (`blocking_step`), all child processes are
+killed and the process exits; what is already answered is written before. A second request reduces
 the timeout to one second.
 
 The thread cannot run while C code holds the interpreter lock. Regular expressions do, but they run
@@ -30,8 +31,8 @@ from typing import Final, NoReturn
 import trio
 
 from conductor.chain.blocking_log import INTERVAL, BlockingLog, blocked_by
+from conductor.chain.blocking_step import BlockingStep, RunningClock
 from conductor.log import get_logger
-from conductor.plugins.plugin_code import plugin_code
 from conductor.transport.process_tree import kill_descendants
 from conductor.transport.thread_signals import block_signals
 
@@ -39,7 +40,7 @@ __all__ = ["Watchdog", "max_stop_seconds", "watchdog"]
 
 _MIN_TIMEOUT: Final = 1.0
 _MIN_TIMEOUT_OF_OTHERS: Final = 5.0
-"""Seconds that the loop has at least while no code of a plugin runs: the conductor may import
+"""Seconds that a step has at least while no code of a plugin runs: the conductor may import
 modules on a busy machine."""
 _SECOND_REQUEST_TIMEOUT: Final = 1.0
 _ALARM_INTERVAL: Final = 1.0
@@ -52,6 +53,8 @@ _JOIN_TIMEOUT: Final = 1.0
 _STOP: Final = b"q"
 _POLL_INTERVAL: Final = 0.5
 """Seconds between a reply and the next ping."""
+_LOOK_INTERVAL: Final = 0.1
+"""Seconds between two looks at a loop that has not replied yet."""
 
 log: Final = get_logger(component="conductor")
 
@@ -64,21 +67,19 @@ def max_stop_seconds(stop_timeout: float) -> float:
 class Watchdog:
     """Watches the event loop of the thread that creates it.
 
-    `stop_timeout` is the time for replies in seconds once a shutdown is requested, at least 1, and
-    `grace` the time before the chains are stopped. When both are over, the time for a reply is 1.
-    Before, a plugin may block the loop for `max_blocked` seconds, at least 1; `None`: for ever.
+    Once a shutdown is requested, a plugin may block the loop for `stop_timeout` seconds, at least
+    1, in which the loop's thread runs or sleeps; before, for `max_blocked` seconds, at least 1;
+    `None`: for ever.
     """
 
     def __init__(
         self,
         stop_timeout: float,
-        grace: float,
         before_exit: Callable[[], None],
         max_blocked: float | None = None,
     ):
         self._stop_timeout = max(stop_timeout, _MIN_TIMEOUT)
         self._max_blocked = inf if max_blocked is None else max(max_blocked, _MIN_TIMEOUT)
-        self._grace = grace
         self._signals: list[int] = []
         self._exiting = False
         self._last_place = (0, 0)
@@ -86,8 +87,8 @@ class Watchdog:
         self._before_exit = before_exit
         self._token = trio.lowlevel.current_trio_token()
         self._loop_thread = threading.get_ident()
+        self._loop_thread_in_kernel = threading.get_native_id()
         self._deadline = float("inf")
-        self._stop_began = float("inf")
         self._read, self._write = os.pipe()
         os.set_blocking(self._write, False)
 
@@ -173,42 +174,49 @@ class Watchdog:
         return frame
 
     def _wait_for_end(self, poll: select.poll, blocking_log: BlockingLog) -> None:
-        """Ping the loop until it ends; exit the process if it does not reply in time.
+        """Ping the loop until it ends; exit the process if a step of it blocks for too long.
 
         The end of a blocking that began before is logged.
         """
-        self._stop_began = last = time.monotonic()
-        stop_end = last + self._grace + self._stop_timeout
+        last = time.monotonic()
+        running, clock = 0.0, RunningClock(self._loop_thread_in_kernel)
         while True:
-            ping_time = time.monotonic()
-            reply_end = max(min(ping_time + self._stop_timeout, stop_end), ping_time + _MIN_TIMEOUT)
+            step = BlockingStep(self._frame)
+            step.look(0.0)
             self._ping()
             read = b""
             while b"p" not in read and _STOP not in read:
-                now = time.monotonic()
-                if len(self._signals) > 1:
-                    reply_end = min(reply_end, ping_time + _SECOND_REQUEST_TIMEOUT)
-                left = min(reply_end, self._deadline) - now
-                if left <= 0:
-                    others_end = min(ping_time + _MIN_TIMEOUT_OF_OTHERS, self._deadline)
-                    if now >= others_end or len(self._signals) > 1 or plugin_code(self._frame()):
-                        self._exit(now - self._stop_began)
-                    left = min(_POLL_INTERVAL, others_end - now)
+                left = max(0.0, min(_LOOK_INTERVAL, self._deadline - time.monotonic()))
                 if poll.poll(left * 1000):
                     read = os.read(self._read, 64)
+                seconds = clock.spent(left)
+                running += seconds
+                step.look(seconds)
+                is_over = time.monotonic() >= self._deadline
+                if is_over or step.seconds >= self._timeout(of_plugin=step.is_plugin):
+                    self._exit(running)
             blocking_log.look(time.monotonic() - last, replied=True)
             last = time.monotonic()
             if _STOP not in read and poll.poll(_POLL_INTERVAL * 1000):
                 read = os.read(self._read, 64)
+            running += clock.spent(_POLL_INTERVAL)
             if _STOP in read:
                 return
 
+    def _timeout(self, *, of_plugin: bool) -> float:
+        """For how many seconds a step may block the loop during a shutdown."""
+        if len(self._signals) > 1:
+            return min(self._stop_timeout, _SECOND_REQUEST_TIMEOUT)
+        return self._stop_timeout if of_plugin else max(self._stop_timeout, _MIN_TIMEOUT_OF_OTHERS)
+
     def _exit(self, seconds: float) -> NoReturn:
-        """Exit the process; `seconds` are those since the stop or the blocking began."""
+        """Exit the process; `seconds` of running time since the stop or the blocking began."""
         self._exiting = True
         try:
             where = blocked_by(self._frame())
             log.error("event loop blocked: process killed", **where, seconds=round(seconds, 1))
+            # From its next instruction on, the loop's thread waits in `let_thread_run`.
+            signal.pthread_kill(self._loop_thread, signal.SIGALRM)
             self._before_exit()
         finally:
             kill_descendants()
@@ -221,16 +229,16 @@ def watchdog(
     signals: Sequence[int],
     *,
     client_fd: int | None = None,
-    grace: float = 0.0,
     max_blocked: float | None = None,
     before_exit: Callable[[], None] = lambda: None,
 ) -> Iterator[Watchdog]:
     """Run a watchdog during the block, which must be inside of `trio.open_signal_receiver`.
 
-    `before_exit` is called in the thread before the process exits, with code 128 + n after signal
-    n, or 1 after a hang-up of `client_fd` or after `max_blocked` seconds.
+    `before_exit` is called in the thread before the process exits; the event loop does not go on
+    meanwhile. The exit code is 128 + n after signal n, or 1 after a hang-up of `client_fd` or after
+    `max_blocked` seconds.
     """
-    watchdog_thread = Watchdog(stop_timeout, grace, before_exit, max_blocked)
+    watchdog_thread = Watchdog(stop_timeout, before_exit, max_blocked)
     watchdog_thread.start(client_fd)
     receivers = {number: signal.getsignal(number) for number in signals}
 

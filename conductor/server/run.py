@@ -178,7 +178,7 @@ async def _serve(
     stop_timeout = file.stop_timeout
     with (
         trio.open_signal_receiver(*_SIGNALS) as received,  # before the address is announced
-        watchdog(stop_timeout, _SIGNALS, grace=settings.timeouts.drain) as dog,
+        watchdog(stop_timeout, _SIGNALS) as dog,
     ):
         counters = _counters(settings)
         async with (

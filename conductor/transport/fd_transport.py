@@ -103,6 +103,12 @@ class FdTransport(WaitingTransport):
         except OSError as exc:
             raise ConnectionClosed(exc.strerror) from exc
 
+    def poll_writable(self, seconds: float) -> bool:
+        """Block the calling thread until bytes can be written; false after `seconds`."""
+        poll = select.poll()
+        poll.register(self._write_fd, select.POLLOUT)
+        return bool(poll.poll(max(0.0, seconds) * 1000))
+
     async def wait_writable(self) -> None:
         try:
             if self._write_fd >= 0 and self._wait_to_write:

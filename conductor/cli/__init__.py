@@ -10,14 +10,47 @@ The top floor: may import every other package.
 
 from __future__ import annotations
 
+import errno
 import gc
+import os
 import sys
 
 __all__ = ["main"]
 
+_FEW_DESCRIPTORS = 64
+"""With a lower limit, a module that cannot be imported is one that cannot be opened."""
+_DID_NOT_START = 3
+
 
 def main() -> None:
     """The entry point of the console script."""
+    try:
+        _run()
+    except Exception as exc:
+        if not _lacks_descriptors(exc):
+            raise
+        limit = os.sysconf("SC_OPEN_MAX")
+        print(
+            f"Error: too many open files: the limit of this process is {limit} (ulimit -n); "
+            f"raise it, for example with `ulimit -n 1024`, where acp-conductor is started",
+            file=sys.stderr,
+        )
+        sys.exit(_DID_NOT_START)
+
+
+def _lacks_descriptors(exc: BaseException | None) -> bool:
+    """Whether an error, or one that it was raised for, is that no descriptor is free."""
+    if exc is None:
+        return False
+    if isinstance(exc, OSError) and exc.errno in (errno.EMFILE, errno.ENFILE):
+        return True
+    if isinstance(exc, ImportError) and os.sysconf("SC_OPEN_MAX") < _FEW_DESCRIPTORS:
+        return True
+    members: tuple[BaseException, ...] = getattr(exc, "exceptions", ())
+    return any(map(_lacks_descriptors, (*members, exc.__cause__)))
+
+
+def _run() -> None:
     if len(sys.argv) > 2 and sys.argv[1] in ("agent", "run", "wrap", "proxy"):
         # Imports create many objects and no garbage: collecting takes 9 ms of a start.
         # `serve_chain` enables the collector when everything is imported.

@@ -27,11 +27,56 @@ written in one step without a task switch (`transport/io_loop.py`).
 What surrounds them: `supervision/` starts, initializes, watches, restarts and stops components;
 `proxy/`, `schema/` and `testing/` are the API of proxy authors; `chainfile/` reads chain files;
 `client/` is a client on the same core; `remote/` and `server/` are components and clients on other
-machines; `cli/` has one file per command. This module imports nothing.
+machines; `cli/` has one file per command.
+
+Programs embed a chain with `open_chain` and `open_chain_sync` (docs/embedding.md). This module
+imports nothing until such a name is used: every start of the program imports it.
 """
 
 from __future__ import annotations
 
-__all__ = ["__version__"]
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from conductor.client.open_chain import ChainClient, ChainSession, ChainTurn, open_chain
+    from conductor.client.open_chain_sync import (
+        SyncChainClient,
+        SyncChainSession,
+        SyncChainTurn,
+        open_chain_sync,
+    )
+    from conductor.client.turn_core import TurnResult
+
+__all__ = [
+    "ChainClient",
+    "ChainSession",
+    "ChainTurn",
+    "SyncChainClient",
+    "SyncChainSession",
+    "SyncChainTurn",
+    "TurnResult",
+    "__version__",
+    "open_chain",
+    "open_chain_sync",
+]
 
 __version__ = "0.1.0"
+"""The version of the package."""
+
+_MODULES = {
+    "conductor.client.open_chain": ("ChainClient", "ChainSession", "ChainTurn", "open_chain"),
+    "conductor.client.open_chain_sync": (
+        *("SyncChainClient", "SyncChainSession", "SyncChainTurn"),
+        "open_chain_sync",
+    ),
+    "conductor.client.turn_core": ("TurnResult",),
+}
+
+
+def __getattr__(name: str) -> object:
+    for module, names in _MODULES.items():
+        if name in names:
+            from importlib import import_module
+
+            return getattr(import_module(module), name)
+    raise AttributeError(f"module 'conductor' has no attribute {name!r}")

@@ -45,6 +45,7 @@ _INTERNAL = {
 }
 """Members that only the runtime uses."""
 _PACKAGES = {
+    "conductor": "Chains in programs: [embedding.md](embedding.md).",
     "conductor.proxy": "",
     "conductor.proxy.tool_names": "The tool of a permission request, for proxies with rules.",
     "conductor.testing": "",

@@ -45,6 +45,7 @@ __all__ = [
     "SecondAgentHost",
     "UpdateCallback",
     "open_second_agent",
+    "start_error",
 ]
 
 AgentSource: TypeAlias = str | os.PathLike[str] | Sequence[str]
@@ -213,7 +214,7 @@ class SecondAgent:
                 "initialize", {"protocolVersion": version, **params}
             )
         except RequestError as exc:
-            raise _start_error(self.name, exc) from exc
+            raise start_error(self.name, exc) from exc
         except ConnectionClosed:
             raise StartError(self.name, "it ended before it answered `initialize`") from None
         result = _object(result)
@@ -369,7 +370,7 @@ async def _call(
         raise RequestError(_INTERNAL_ERROR, "Internal error", describe(exc)) from None
 
 
-def _start_error(name: str, exc: RequestError) -> StartError:
+def start_error(name: str, exc: RequestError) -> StartError:
     """The error of a failed `initialize`, with what the supervisor has told about the program."""
     data = _object(exc.data)
     return StartError(

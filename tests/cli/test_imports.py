@@ -73,3 +73,18 @@ def test_the_pytest_plugin_costs_nothing_in_a_run_that_does_not_use_it():
 
     ours = {name for name in json.loads(result.stdout) if name.startswith("conductor")}
     assert ours == {"conductor", "conductor.testing", "conductor.testing.plugin"}
+
+
+def test_the_embedding_api_is_imported_when_it_is_used():
+    program = (
+        "import conductor, json, sys; before = [*sys.modules]; conductor.open_chain;"
+        "print(json.dumps([before, [*sys.modules]]))"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+
+    before, after = json.loads(result.stdout)
+    assert {name for name in before if name.startswith("conductor")} == {"conductor"}
+    assert "trio" not in before
+    assert "conductor.client.open_chain" in after

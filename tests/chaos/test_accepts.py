@@ -20,6 +20,7 @@ from itertools import count, islice
 import pytest
 from processes import test_bypass_of_a_provider as provider
 from support.editor import PATIENCE, agent, encoded, wait_until_idle
+from support.reporting_agent import REPORTING_AGENT
 
 from conductor.control.directory import socket_path
 
@@ -65,7 +66,7 @@ def test_a_shim(given, spare):
 def test_an_mcp_client_over_http(run_chain, tmp_path, spare):
     (tmp_path / "waiting.py").write_text(provider.PROXY)
     able = '"agentCapabilities": {"mcpCapabilities": {"http": True}}'
-    (tmp_path / "agent.py").write_text(provider.AGENT.replace('"agentCapabilities": {}', able))
+    (tmp_path / "agent.py").write_text(REPORTING_AGENT.replace('"agentCapabilities": {}', able))
     spec = {"use": f"{tmp_path}/waiting.py:Waiting", "isolate": True}
     editor = run_chain([sys.executable, str(tmp_path / "agent.py")], spec, mcp_bridge="http")
     assert "result" in editor.initialize()

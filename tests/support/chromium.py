@@ -81,9 +81,9 @@ class Page:
         assert "exceptionDetails" not in result, result["exceptionDetails"]
         return result["result"].get("value")
 
-    async def wait_for(self, expression: str) -> Any:
+    async def wait_for(self, expression: str, patience: float = PATIENCE) -> Any:
         """Wait until an expression is true; returns its value."""
-        with trio.move_on_after(PATIENCE):
+        with trio.move_on_after(patience):
             while True:
                 with_context = (
                     f"(() => {{ try {{ return {expression} }} catch {{ return null }} }})()"
@@ -91,7 +91,7 @@ class Page:
                 if value := await self.evaluate(with_context):
                     return value
                 await trio.sleep(0.02)
-        raise AssertionError(f"not true in {PATIENCE} s: {expression}; {self.problems}")
+        raise AssertionError(f"not true in {patience} s: {expression}; {self.problems}")
 
     async def press(self, key: str) -> None:
         """Press and release a key: one character, or a name such as ArrowDown."""

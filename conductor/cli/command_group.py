@@ -22,6 +22,7 @@ _COMMANDS: Final = {
     "serve": "Start a chain for each remote client: WebSocket, HTTP, Unix socket.",
     "connect": "Serve a remote agent to the editor that started this.",
     "check": "Report every mistake in chain files; with --start, start them.",
+    "doctor": "Find out what is wrong here, or with a chain, and what to do.",
     "show": "Show the components of a chain file in order.",
     "components": "List the names for `use:`, with their options.",
     "schema": "Print the JSON Schema of chain files, for completion in an editor.",
@@ -41,6 +42,7 @@ _COMMANDS: Final = {
 """The commands with their lines in `--help`, which does not import them."""
 _MODULES: Final = {
     "check": "check.command",
+    "doctor": "doctor.command",
     "install": "install.command",
     "prompt": "prompt.command",
     "trace": "trace.command",

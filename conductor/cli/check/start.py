@@ -27,7 +27,7 @@ from conductor.supervision.initialization import Initialization
 from conductor.transport.orphan_guard import start_orphan_guard
 from conductor.transport.process_tree import become_subreaper, kill_descendants
 
-__all__ = ["start_all"]
+__all__ = ["StartTimes", "start_all"]
 
 _CAPABILITIES: Final = {
     "fs": {"readTextFile": True, "writeTextFile": True},
@@ -60,18 +60,11 @@ def start_all(chains: Sequence[ChainFile]) -> NoReturn:
 
 async def _start_chain(file: ChainFile, stdout: Stdout, signals: list[int]) -> bool:
     """Start one chain and print the result; returns whether it started."""
-    clocks = _StartTimes()
+    clocks = StartTimes()
     async with background_tasks() as nursery:
-
-        def watch(components: Sequence[Component]) -> None:
-            for component in components:
-                initialization = getattr(component, "initialization", None)
-                if initialization is not None:
-                    nursery.start_soon(clocks.follow, component.name, initialization)
-
         tried = file if file.agent is not None else msgspec.structs.replace(file, agent=_TEST_AGENT)
         started = False
-        chain = attach_file(Client, tried, made=watch)
+        chain = attach_file(Client, tried, made=partial(clocks.watch, nursery))
         async with attached_chain(chain, signals, partial(_leave, signals)) as attached:
             started = await _initialize(file, tried, attached, stdout, clocks)
     return started
@@ -88,7 +81,7 @@ async def _initialize(
     tried: ChainFile,
     attached: Attached[Client],
     stdout: Stdout,
-    clocks: _StartTimes,
+    clocks: StartTimes,
 ) -> bool:
     remark = "" if file.agent is not None else " (no agent: tried with test-agent)"
     begin = trio.current_time()
@@ -113,7 +106,7 @@ async def _initialize(
     return True
 
 
-def _report(file: ChainFile, chain: Chain, answer: Mapping[str, Any], clocks: _StartTimes) -> str:
+def _report(file: ChainFile, chain: Chain, answer: Mapping[str, Any], clocks: StartTimes) -> str:
     specs = file.flat()
     rows = []
     below: Mapping[str, Any] | None = None
@@ -215,17 +208,24 @@ def _table(rows: Sequence[Sequence[str]]) -> str:
 
 
 @attrs.define(eq=False)
-class _StartTimes:
+class StartTimes:
     """Seconds for which the chain waited for each component during initialization.
 
     All components start concurrently, so this is the time that a faster start of the component
     would save, not its start time. In-process components are not measured.
     """
 
-    _spent: dict[str, float] = attrs.field(factory=dict)
+    spent: dict[str, float] = attrs.field(factory=dict)
 
     def shown(self, name: str) -> str:
-        return f"{self._spent[name] * 1000:.0f} ms" if name in self._spent else "-"
+        return f"{self.spent[name] * 1000:.0f} ms" if name in self.spent else "-"
+
+    def watch(self, nursery: trio.Nursery, components: Sequence[Component]) -> None:
+        """Follow all components, in tasks of the nursery."""
+        for component in components:
+            initialization = getattr(component, "initialization", None)
+            if initialization is not None:
+                nursery.start_soon(self.follow, component.name, initialization)
 
     async def follow(self, name: str, initialization: Initialization) -> None:
         """Add up the time during which the initialization has a deadline."""
@@ -234,4 +234,4 @@ class _StartTimes:
             await initialization.changed.wait()
             if is_initializing:
                 spent = trio.current_time() - since
-                self._spent[name] = self._spent.get(name, 0.0) + spent
+                self.spent[name] = self.spent.get(name, 0.0) + spent

@@ -1,0 +1,1 @@
+"""`acp-conductor doctor`: what is wrong on this machine or with a chain, and what to do."""

@@ -1,0 +1,108 @@
+"""Who else can change or read the files that decide what runs."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+import attrs
+
+from conductor.chainfile.model import ChainFile
+from conductor.cli.doctor.finding import Finding
+
+__all__ = ["FileFacts", "chain_files", "file_findings", "gather_files", "state_directories"]
+
+Kind: TypeAlias = Literal["chain file", "key", "state directory"]
+
+
+@attrs.frozen
+class FileFacts:
+    path: str
+    kind: Kind
+    mode: int
+    """Permission bits."""
+    is_own: bool = True
+    """Whether it belongs to this user, or to root."""
+
+
+def chain_files(file: ChainFile) -> dict[str, Kind]:
+    """The files that a chain consists of: its own, those of nested chains, classes, keys, locks."""
+    found: dict[str, Kind] = {os.path.abspath(file.path): "chain file"}
+    for spec in file.flat():
+        if spec.location is not None:
+            found.setdefault(os.path.abspath(spec.location.path), "chain file")
+        if spec.use is not None and ".py:" in spec.use:
+            found[spec.use.rpartition(":")[0]] = "chain file"
+        if spec.registry is not None:
+            found[spec.registry.lock] = "chain file"
+        if spec.tls is not None:
+            found |= {key: "key" for key in (spec.tls.key or spec.tls.cert,) if key}
+    return found
+
+
+def state_directories() -> dict[str, Kind]:
+    """The directories where conductors of this user keep sockets, records and agents."""
+    from platformdirs import user_data_path, user_state_path
+
+    from conductor.control.directory import runtime_directory
+
+    directories = [
+        user_state_path("acp-conductor", appauthor=False),
+        user_data_path("acp-conductor", appauthor=False),
+    ]
+    try:
+        directories.append(runtime_directory())
+    except OSError as exc:
+        directories += [Path(exc.filename)] if exc.filename else []
+    return {str(directory): "state directory" for directory in directories}
+
+
+def gather_files(paths: dict[str, Kind]) -> Iterator[FileFacts]:
+    """The facts about those that exist."""
+    for path, kind in paths.items():
+        try:
+            found = os.stat(path)
+        except OSError:
+            continue
+        is_own = found.st_uid in (0, os.getuid())
+        yield FileFacts(path, kind, stat.S_IMODE(found.st_mode), is_own)
+
+
+def file_findings(files: Iterable[FileFacts]) -> Iterator[Finding]:
+    good = []
+    for file in files:
+        problem = _problem(file)
+        if problem is None:
+            good.append(file.path)
+        else:
+            yield problem
+    if good:
+        yield Finding("ok", "files", f"only you can change {', '.join(good)}")
+
+
+def _problem(file: FileFacts) -> Finding | None:
+    if not file.is_own:
+        message = f"{file.path} ({file.kind}) belongs to another user, who decides what runs"
+        return Finding("error", "files", message, f"copy it, or chown it to {_user()}")
+    if file.mode & stat.S_IWOTH:
+        message = f"every user of this machine can change {file.path} ({file.kind})"
+        return Finding("error", "files", message, f"chmod go-w {file.path}")
+    if file.kind == "key" and file.mode & 0o077:
+        message = f"other users can read {file.path} ({file.kind})"
+        return Finding("error", "files", message, f"chmod 600 {file.path}")
+    if file.mode & stat.S_IWGRP:
+        message = f"the group of {file.path} ({file.kind}) can change it"
+        return Finding("warning", "files", message, f"chmod g-w {file.path}, unless you trust it")
+    return None
+
+
+def _user() -> str:
+    import getpass
+
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return str(os.getuid())

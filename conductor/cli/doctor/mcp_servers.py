@@ -1,0 +1,148 @@
+"""Start the MCP servers that the `mcp_servers` proxies of a chain add, one by one."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import shlex
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import attrs
+import trio
+
+from conductor.chainfile.model import ChainFile
+from conductor.cli.doctor.finding import Finding
+
+__all__ = ["AddedServer", "ServerStart", "added_servers", "gather_server", "server_findings"]
+
+_TIMEOUT: Final = 30.0
+_SLOW: Final = 5.0
+
+
+@attrs.frozen
+class AddedServer:
+    """An entry of `servers:` that adds a server."""
+
+    name: str
+    command: tuple[str, ...] = ()
+    env: Mapping[str, str] = attrs.field(factory=dict, repr=False)
+    url: str | None = None
+    type: str = "http"
+    headers: Mapping[str, str] = attrs.field(factory=dict, repr=False)
+
+
+@attrs.frozen
+class ServerStart:
+    """What happened when a server was started."""
+
+    server: AddedServer
+    seconds: float
+    tools: int | None = None
+    error: str | None = None
+
+
+def added_servers(file: ChainFile) -> list[AddedServer]:
+    """The servers of all `mcp_servers` proxies of a chain."""
+    found = []
+    for spec in file.flat():
+        entries = spec.options.get("servers") if spec.use == "mcp_servers" else None
+        for entry in entries if isinstance(entries, list) else []:
+            if isinstance(entry, Mapping) and ("command" in entry or "url" in entry):
+                found.append(_added(entry))
+    return found
+
+
+def _added(entry: Mapping[str, Any]) -> AddedServer:
+    command = entry.get("command")
+    return AddedServer(
+        name=str(entry.get("name")),
+        command=tuple(map(str, command)) if isinstance(command, list) else (),
+        env={str(name): str(value) for name, value in (entry.get("env") or {}).items()},
+        url=entry.get("url"),
+        type=str(entry.get("type", "http")),
+        headers={str(name): str(value) for name, value in (entry.get("headers") or {}).items()},
+    )
+
+
+async def gather_server(server: AddedServer) -> ServerStart:
+    """Connect to the server, list its tools, and end it."""
+    await trio.to_thread.run_sync(importlib.import_module, "mcp")  # takes a second
+    begin = trio.current_time()
+    tools = None
+    error: str | None = None
+    with tempfile.TemporaryFile("w+") as stderr:
+        try:
+            with trio.fail_after(_TIMEOUT):
+                tools = await _count_tools(server, stderr)
+        except trio.TooSlowError:
+            error = f"it did not answer within {_TIMEOUT:g} s"
+        except Exception as exc:  # of the SDK, of its transports and of the operating system
+            error = _reason(exc)
+        seconds = trio.current_time() - begin
+        if error is not None:
+            stderr.seek(0)
+            last = stderr.read()[-4000:].splitlines()[-3:]
+            error = "\n".join([error, *last])
+    return ServerStart(server, seconds, tools, error)
+
+
+async def _count_tools(server: AddedServer, stderr: Any) -> int:
+    import httpx2
+    from mcp import Client, StdioServerParameters
+    from mcp.client.sse import sse_client
+    from mcp.client.stdio import stdio_client
+    from mcp.client.streamable_http import streamable_http_client
+
+    if server.url is None:
+        if not server.command:
+            raise ValueError("`command` is empty")
+        program, *args = server.command
+        if shutil.which(program) is None:
+            raise FileNotFoundError(f"command not found: {program}")
+        env = {**os.environ, **server.env}
+        parameters = StdioServerParameters(command=program, args=args, env=env)
+        async with Client(stdio_client(parameters, errlog=stderr)) as client:
+            return len((await client.list_tools()).tools)
+    headers = dict(server.headers)
+    if server.type == "sse":
+        async with Client(sse_client(server.url, headers=headers)) as client:
+            return len((await client.list_tools()).tools)
+    async with (
+        httpx2.AsyncClient(headers=headers) as http,
+        Client(streamable_http_client(server.url, http_client=http)) as client,
+    ):
+        return len((await client.list_tools()).tools)
+
+
+def server_findings(start: ServerStart) -> Iterator[Finding]:
+    server, seconds = start.server, start.seconds
+    if start.error is not None:
+        message = f"MCP server {server.name} does not start: {start.error}"
+        yield Finding("error", "mcp", message, _help(start), seconds)
+    elif seconds > _SLOW:
+        message = f"MCP server {server.name} is slow: sessions may wait for it"
+        help = "install its program, instead of npx or uvx that look for it at each start"
+        yield Finding("warning", "mcp", message, help if server.command else None, seconds)
+    else:
+        yield Finding(
+            "ok", "mcp", f"MCP server {server.name} starts; tools: {start.tools}", None, seconds
+        )
+
+
+def _help(start: ServerStart) -> str:
+    server = start.server
+    if server.url is not None:
+        return f"see whether {server.url} can be reached, and its `headers:`"
+    if start.error is not None and start.error.startswith("command not found"):
+        return "install it, or write its absolute path"
+    return f"run it in a terminal: {shlex.join(server.command)}"
+
+
+def _reason(exc: BaseException) -> str:
+    """The first exception that is no group."""
+    while isinstance(exc, BaseExceptionGroup):
+        exc = exc.exceptions[0]
+    return str(exc) or type(exc).__name__

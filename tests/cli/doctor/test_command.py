@@ -1,0 +1,111 @@
+"""`acp-conductor doctor`, with real chains and MCP servers."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+SERVER = """
+from mcp.server.mcpserver import MCPServer
+server = MCPServer("toolbox")
+@server.tool()
+def add(a: int, b: int) -> int:
+    return a + b
+server.run()
+"""
+LOGIN = """
+from conductor.proxy import Agent, RequestError, on
+
+class Locked(Agent):
+    @on("initialize")
+    async def initialize(self, params):
+        methods = [{"id": "browser", "name": "Browser"}]
+        return {"protocolVersion": 1, "agentCapabilities": {}, "authMethods": methods}
+
+    @on("session/new")
+    async def new(self, params):
+        raise RequestError(-32000, "Authentication required")
+"""
+
+
+def diagnose(run, *arguments, code):
+    result = run("doctor", *arguments, "--json")
+    assert result.returncode == code, result.stdout + result.stderr
+    found = [json.loads(line) for line in result.stdout.splitlines()]
+    severities = [each["severity"] for each in found]
+    assert severities == sorted(severities, key=["error", "warning", "ok"].index)
+    return found
+
+
+def of(check, found):
+    return [(each["severity"], each["message"]) for each in found if each["check"] == check]
+
+
+def test_a_machine_without_a_chain(run):
+    found = diagnose(run, code=0)
+
+    assert {"python", "path", "programs", "editors"} <= {each["check"] for each in found}
+
+
+@pytest.mark.slow
+def test_a_chain_and_its_mcp_servers_are_started(run, chain_file, tmp_path):
+    (tmp_path / "server.py").write_text(SERVER)
+    servers = [
+        {"name": "toolbox", "command": [sys.executable, str(tmp_path / "server.py")]},
+        {"name": "absent", "command": ["no-such-server"]},
+        {"name": "dies", "command": ["sh", "-c", "echo broken >&2; exit 3"]},
+        {"name": "web", "url": "http://127.0.0.1:9/"},
+    ]
+    proxy = {"use": "mcp_servers", "with": {"servers": servers}}
+    chain = chain_file(f"proxies: [{json.dumps(proxy)}]\nagent: {{use: test-agent, isolate: true}}")
+
+    found = diagnose(run, chain, code=1)
+
+    assert of("mcp", found)[:2] == [
+        ("error", "MCP server absent does not start: command not found: no-such-server"),
+        ("error", "MCP server dies does not start: Connection closed\nbroken"),
+    ]
+    assert of("mcp", found)[2][1].startswith("MCP server web does not start: ")
+    assert of("mcp", found)[3] == ("ok", "MCP server toolbox starts; tools: 1")
+    assert [severity for severity, _ in of("session", found) + of("login", found)] == ["ok"] * 2
+    [agent] = [each for each in found if each["message"].startswith("test-agent started")]
+    assert agent["seconds"] > 0
+
+
+@pytest.mark.slow
+def test_a_chain_that_does_not_start_says_where_and_why(run, chain_file):
+    chain = chain_file("agent: {run: [sh, -c, 'echo no key >&2; exit 4']}\n")
+
+    found = diagnose(run, chain, code=1)
+
+    [(severity, message)] = of("start", found)
+    assert severity == "error"
+    assert message.startswith("the chain does not start: ")
+    assert "exited with status 4" in message
+    assert "no key" in message
+
+
+@pytest.mark.slow
+def test_an_agent_that_requires_a_login_is_an_error_with_its_methods(run, chain_file, tmp_path):
+    (tmp_path / "locked.py").write_text(LOGIN)
+    chain = chain_file("agent: {use: './locked.py:Locked'}\n")
+
+    found = diagnose(run, chain, code=1)
+
+    [login] = [each for each in found if each["check"] == "login"]
+    assert (login["severity"], login["message"]) == ("error", "the agent requires a login")
+    assert "acp-conductor prompt --authenticate browser" in login["help"]
+
+
+def test_mistakes_in_the_chain_file_are_its_exit_code(run, chain_file):
+    assert run("doctor", chain_file("agnt: x\n")).returncode == 2
+
+
+def test_the_text_is_for_people(run):
+    lines = run("doctor").stdout.splitlines()
+
+    assert any(line.startswith("ok       python: ") for line in lines)
+    assert str(Path(sys.executable)) in "\n".join(lines)

@@ -1,0 +1,51 @@
+"""What `doctor` says of MCP servers."""
+
+from __future__ import annotations
+
+import pytest
+
+from conductor.chainfile import load
+from conductor.cli.doctor.mcp_servers import (
+    AddedServer,
+    ServerStart,
+    added_servers,
+    server_findings,
+)
+
+
+def test_the_servers_of_a_chain_are_found(tmp_path):
+    path = tmp_path / "c.yaml"
+    path.write_text(
+        "version: 1\nproxies:\n  - use: mcp_servers\n    with:\n      servers:\n"
+        "        - {name: a, command: [a, --fast], env: {K: v}}\n"
+        "        - {name: b, url: 'https://b', type: sse, headers: {H: v}}\n"
+        "        - {name: c, remove: true}\nagent: {run: x}\n"
+    )
+
+    assert added_servers(load(str(path))) == [
+        AddedServer("a", ("a", "--fast"), {"K": "v"}),
+        AddedServer("b", url="https://b", type="sse", headers={"H": "v"}),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("start", "severity", "help"),
+    [
+        (ServerStart(AddedServer("a", ("a",)), 0.1, tools=2), "ok", None),
+        (ServerStart(AddedServer("a", url="u"), 9.0, tools=2), "warning", None),
+        (
+            ServerStart(AddedServer("a", ("a b", "c")), 0.1, error="gone"),
+            "error",
+            "run it in a terminal: 'a b' c",
+        ),
+        (
+            ServerStart(AddedServer("a", ("a",)), 0.1, error="command not found: a"),
+            "error",
+            "install it, or write its absolute path",
+        ),
+    ],
+)
+def test_what_to_do(start, severity, help):
+    [finding] = server_findings(start)
+
+    assert (finding.severity, finding.help) == (severity, help)

@@ -28,7 +28,7 @@ _COMMANDS: Final = {
     "schema": "Print the JSON Schema of chain files, for completion in an editor.",
     "lock": "Pin and install the agents that a chain file names from the registry.",
     "update": "Pin the newest versions of these agents.",
-    "registry": "List, show and refresh the registry of agents.",
+    "registry": "List, show and refresh the registry of agents; export a chain to one.",
     "prompt": "Send prompts through a chain and print the answers.",
     "install": "Put a chain into the configuration of an editor.",
     "uninstall": "Take it out again.",

@@ -1,4 +1,4 @@
-"""`acp-conductor registry list | show NAME | refresh`"""
+"""`acp-conductor registry list | show NAME | refresh | export FILE`"""
 
 from __future__ import annotations
 
@@ -37,6 +37,7 @@ def command() -> None:
       acp-conductor registry list
       acp-conductor registry show claude-acp
       acp-conductor registry refresh
+      acp-conductor registry export review.yaml > agent.json
     """
 
 
@@ -84,6 +85,44 @@ def refresh(source: str | None) -> None:
     except RegistryError as exc:
         fail_registry(exc)
     print(f"{len(registry.entries)} entries; {registry.described}")
+
+
+@command.command("export")
+@click.argument("file", type=click.Path())
+@click.option("--id", "id", help="Its id in the registry; the default is made of the chain's name.")
+@click.option("--name", help="Its name for people; the default is the chain's.")
+@click.option("--description", metavar="TEXT", help="The default lists the components.")
+@click.option(
+    "--path",
+    type=click.Path(),
+    help="Where the chain file is on the machines that use the entry; the default is here.",
+)
+def export(
+    file: str, id: str | None, name: str | None, description: str | None, path: str | None
+) -> None:
+    """Print the registry entry (agent.json) of a chain with an agent: `uvx acp-conductor` with its
+    arguments.
+
+    A chain of programs without other settings is written into the arguments; any other is named by
+    its path.
+    """
+    import json
+    import os
+
+    from conductor.cli.load import read_chain
+    from conductor.cli.lock import fail_registry
+    from conductor.errors import RegistryError
+    from conductor.registry.export import export_entry, export_warnings
+
+    chain = read_chain(file, "agent")
+    path = path or os.path.abspath(file)
+    try:
+        entry = export_entry(chain, path, id=id, name=name, description=description)
+    except RegistryError as exc:
+        fail_registry(exc)
+    print(json.dumps(entry, indent=2, ensure_ascii=False))
+    for warning in export_warnings(chain, path):
+        click.echo(f"acp-conductor: {warning}", err=True)
 
 
 def _load(source: str | None) -> Registry:

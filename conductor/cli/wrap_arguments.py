@@ -16,9 +16,9 @@ class WrapArguments:
     __slots__ = ("argv", "chain", "uses")
 
     def __init__(self, chain: str | None, uses: Sequence[str], argv: Sequence[str]) -> None:
-        self.chain = chain
-        self.uses = tuple(uses)
-        self.argv = tuple(argv)
+        self.chain: str | None = chain
+        self.uses: tuple[str, ...] = tuple(uses)
+        self.argv: tuple[str, ...] = tuple(argv)
 
 
 def split_wrap_arguments(words: Sequence[str]) -> WrapArguments | None:

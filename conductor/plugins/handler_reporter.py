@@ -109,7 +109,7 @@ class _ArrivalPort(TracedPort):
 class ReportingRecorder(Recorder):
     """Keeps nothing of what passes; `send_reports` sends what handlers did."""
 
-    port_types: ClassVar = (_ArrivalPort, _ArrivalPort)
+    port_types: ClassVar[tuple[type[TracedPort], type[TracedPort]]] = (_ArrivalPort, _ArrivalPort)
     outer: Recorder | None = None
     """That of the conductor, if the plugin runs in its process."""
     reports_all: bool = True
@@ -123,7 +123,8 @@ class ReportingRecorder(Recorder):
     _edges: dict[Literal["client", "agent"], str] = attrs.field(factory=dict, init=False)
 
     def __attrs_post_init__(self) -> None:
-        self.add, self.keeps_payloads = _ignore, False
+        self.add: Callable[[Entry], None] = _ignore
+        self.keeps_payloads: bool = False
 
     def attach(self, components: Sequence[Component]) -> None:
         super().attach(components)

@@ -13,6 +13,7 @@ from conductor.client.acp_client import Client
 from conductor.client.embedding import attach_file
 from conductor.tracing.encoder import Encoder
 from conductor.tracing.links import find_causes, is_same_message
+from conductor.tracing.masking import Masker
 from conductor.tracing.reader import read_records
 from conductor.tracing.recorder import Recorder
 from conductor.tracing.records import HandlerRecord, NotificationRecord, RequestRecord
@@ -71,7 +72,7 @@ def traced(tmp_path):
 
         def records():
             encoder = Encoder()
-            lines = b"".join(b for each in entries or recorder.flight for b in encoder.encode(each))
+            lines = encoder.encode(entries or recorder.flight).masked(Masker())
             return list(read_records(lines.splitlines(keepends=True)))
 
         async with attach_file(Client, load(str(file)), recorder=recorder) as attached:

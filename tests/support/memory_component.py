@@ -35,7 +35,7 @@ class MemoryComponent(MemoryPairComponent):
     def _disconnect(self) -> None:
         self.peer.transport.close()
 
-    def _report(self, event: str, detail: str) -> None:
+    def _report(self, event: str, detail: str, message: dict[str, object]) -> None:
         self.reports.append((event, detail))
 
     def terminate(self) -> None:

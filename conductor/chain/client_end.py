@@ -18,6 +18,7 @@ from conductor.jsonrpc.connection import Connection
 from conductor.jsonrpc.messages import INTERNAL_ERROR, encode_error
 from conductor.limits import Limits
 from conductor.log import get_logger
+from conductor.network.running_time import move_on_after_running
 from conductor.routing.failure_errors import FailureErrors
 from conductor.routing.link import Link
 from conductor.routing.notices import Notices, Severity
@@ -167,10 +168,11 @@ class ClientEnd:
             self.connection.respond(call, None, failure.answer(call.method, delivered=True))
 
     async def close(self, seconds: float) -> None:
-        """Write the rest of the write buffer, within `seconds`, and close the write side."""
+        """Write the rest of the write buffer, within `seconds` in which this process runs, and
+        close the write side."""
         self.flusher.flush()
         self.connection.close_writing()
-        with trio.move_on_after(seconds):
+        async with move_on_after_running(seconds):
             while not self.connection.closed:
                 await self.flusher.wait_room()
 

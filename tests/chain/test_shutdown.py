@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
 
 import pytest
 import trio
 
 from conductor import log
 from conductor.background_tasks import background_tasks
+from conductor.chain.client_end import ClientEnd
 from conductor.errors import RequestError
 from conductor.proxy import Proxy, on
 from conductor.testing import open_chain
+from conductor.transport.io_loop import Flusher
 
 STOP_TIMEOUT = 5.0
 """Seconds: the default. The last one of them is for the clean-up."""
@@ -120,3 +123,25 @@ async def test_a_prompt_in_a_stuck_plugin_is_answered_with_an_error(autojump_clo
 
         await trio.testing.wait_all_tasks_blocked()
         assert chain.answer == "The chain ended before this was answered"
+
+
+async def test_the_client_reads_its_answers_although_the_process_stood_still(mock_clock):
+    end = SimpleNamespace(
+        flusher=Flusher(), connection=SimpleNamespace(closed=False, close_writing=lambda: None)
+    )
+    closed = trio.Event()
+
+    async def close():
+        await ClientEnd.close(end, 5)
+        closed.set()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(close)
+        await trio.testing.wait_all_tasks_blocked()
+        mock_clock.jump(3600)
+        await trio.testing.wait_all_tasks_blocked()
+        assert not closed.is_set()
+
+        end.connection.closed = True  # the client has read the rest
+        end.flusher.made_room()
+        await closed.wait()

@@ -7,12 +7,15 @@ proxy `budget` and the hooks. So the members are removed from results of session
 
 Only done in chains with proxies. A message without such members costs two searches, 0.15 µs for
 each update of 200 bytes in a batch (`re` takes a third of the time of `in` here). They would take
-0.6 ms for a message of 1 MiB, which is decoded to its `_meta` members first (0.2 ms).
+0.6 ms for a message of 1 MiB. It is searched with vector instructions (0.1 ms), and decoded to its
+`_meta` members (0.4 ms) if one of the words is in it.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from functools import cache
 from typing import Final
 
 import msgspec
@@ -61,7 +64,13 @@ def without_proxy_meta(payload: Payload) -> Payload:
 
 
 def _large_may_have_proxy_meta(data: Payload) -> bool:
-    """The same as `may_have_proxy_meta`, in a third of the time for a large object."""
+    """The same as `may_have_proxy_meta`, in a sixth of the time for 1 MiB.
+
+    Searches with vector instructions, each for one string: several at once need ten times as long
+    in text with many escapes.
+    """
+    if not any(search(data) for search in _searches()):
+        return False
     try:
         found: _Object | UnsetType = _decode_object(data)
     except DECODE_ERRORS:
@@ -71,6 +80,15 @@ def _large_may_have_proxy_meta(data: Payload) -> bool:
             return True
         found = found.update
     return False
+
+
+@cache
+def _searches() -> tuple[Callable[[Payload], object], ...]:
+    """Searches for the prefix and for an escaped letter; imported when the first is needed."""
+    from ahocorasick_rs import BytesAhoCorasick
+
+    patterns = (rb"-conductor", rb"\u00")  # not the slash, which may be written `\/`
+    return tuple(BytesAhoCorasick([each]).find_matches_as_indexes for each in patterns)
 
 
 def _cleaned_object(data: bytes) -> bytes:

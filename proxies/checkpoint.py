@@ -160,9 +160,11 @@ class Checkpoint(Proxy):
     async def _restore(self, git: ShadowGit, number: int) -> str:
         done = await git.restore(number)
         undo = done.undo.checkpoint.number
+        files = "file" if done.written == 1 else "files"
         text = (
-            f"Restored checkpoint {number}: {done.written} files written, {done.deleted} deleted. "
-            f"/{self.command} {undo} undoes it. The agent does not know of it."
+            f"Restored checkpoint {number}: {done.written} {files} written, "
+            f"{done.deleted} deleted. /{self.command} {undo} undoes it. "
+            "The agent does not know of it."
         )
         return f"{text}\n{_left_out(done.undo)}" if done.undo.left_out else text
 

@@ -125,6 +125,8 @@ def _syntax_error(source: SourceText, error: MarkedYAMLError) -> ChainFileError:
         message, help = "a tab cannot indent YAML", "use spaces"
     elif "${" in location.source:
         help = 'inside `[ ]` and `{ }`, put a reference in quotes: `"${VAR}"`'
+    elif source.path.endswith(".py"):
+        help = "a chain file is YAML; `acp-conductor try FILE` runs a proxy in Python"
     elif "mapping values are not allowed" in problem:
         help = "put a value that contains `: ` in quotes"
     elif "cannot start any token" in problem:

@@ -80,6 +80,8 @@ def chain_file_schema(options: Mapping[str, JsonSchema]) -> JsonSchema:
     """The schema of a chain file; `options` are the schemas of `with:` by the name for `use:`."""
     definitions: dict[str, JsonSchema] = {}
     root = _object(FileItem, definitions)
+    root["required"] = ["version"]
+    del root["properties"]["version"]["default"]
     for cls in (ComponentItem, AgentItem):
         component = definitions[cls.__name__]
         component["properties"]["use"] = _use(options)

@@ -4,7 +4,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import TypeAlias
+
+import pytest
+
+from conductor.chainfile import load
+from conductor.errors import ChainFileError
 
 Problems: TypeAlias = Callable[..., str]
 
@@ -100,6 +106,15 @@ chain.yaml:2:8: error: not valid YAML: mapping values are not allowed here
 help: put a value that contains `: ` in quotes
 """
     )
+
+
+def test_a_proxy_in_python_is_not_taken_for_a_chain_file(tmp_path: Path) -> None:
+    (tmp_path / "today.py").write_text("import attrs\n\nclass Today:\n    pass\n")
+
+    with pytest.raises(ChainFileError) as caught:
+        load(tmp_path / "today.py")
+
+    assert "help: a chain file is YAML; `acp-conductor try FILE` runs" in str(caught.value)
 
 
 def test_a_tab_as_indentation_asks_for_spaces(diagnostics: Problems) -> None:

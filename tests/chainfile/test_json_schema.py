@@ -55,7 +55,8 @@ jsonschema.Draft202012Validator.check_schema(SCHEMA)
 
 
 def mistakes(text: str) -> list[str]:
-    found = jsonschema.Draft202012Validator(SCHEMA).iter_errors(yaml.safe_load(text))
+    content = {"version": 1} | yaml.safe_load(text)
+    found = jsonschema.Draft202012Validator(SCHEMA).iter_errors(content)
     return [each.json_path for each in found]
 
 
@@ -96,6 +97,14 @@ def test_correct_files_are_accepted(text: str) -> None:
 )
 def test_mistakes_are_found(text: str, place: str) -> None:
     assert place in mistakes(text)
+
+
+def test_the_version_must_be_given() -> None:
+    without = {"agent": {"run": "a"}}
+
+    assert SCHEMA["required"] == ["version"]
+    assert not jsonschema.Draft202012Validator(SCHEMA).is_valid(without)
+    assert jsonschema.Draft202012Validator(SCHEMA).is_valid({"version": 1, **without})
 
 
 def test_options_have_descriptions_and_defaults() -> None:

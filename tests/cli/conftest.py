@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import codecs
 import ctypes
 import os
 import pty
 import select
 import subprocess
 import sys
+import termios
 import time
 from pathlib import Path
 
 import psutil
+import pyte
 import pytest
 
 PATIENCE = 30  # seconds; only a hanging program takes that long
@@ -51,27 +54,44 @@ def chain_file(tmp_path):
     return write
 
 
+def screen(seen, columns=80):
+    """The lines on a terminal on which this was written."""
+    shown = pyte.Screen(columns, 50)
+    pyte.Stream(shown).feed(seen.replace("\n", "\r\n"))
+    return [line.rstrip() for line in shown.display if line.strip()]
+
+
 class Terminal:
     """`acp-conductor` on a terminal of its own."""
 
-    def __init__(self, arguments, cwd):
+    def __init__(self, arguments, cwd, env):
         self.pid, self.fd = pty.fork()
         if self.pid == 0:
+            termios.tcsetwinsize(1, (24, 80))
             os.chdir(cwd)
-            os.execv(sys.executable, [*COMMAND, *map(str, arguments)])
+            env = {**os.environ, "TERM": "dumb", **env}
+            os.execve(sys.executable, [*COMMAND, *map(str, arguments)], env)
         self.seen = ""
+        self._decoder = codecs.getincrementaldecoder("utf-8")()
 
     def wait_for(self, text):
         """Read until the terminal shows this text."""
+        self.wait_until(lambda seen: text in seen)
+
+    def wait_until(self, shown):
+        """Read until `shown`, called with all that was written, is true."""
         deadline = time.monotonic() + PATIENCE
-        while text not in self.seen:
+        while not shown(self.seen):
             assert select.select([self.fd], [], [], deadline - time.monotonic())[0], self.seen
             try:
                 chunk = os.read(self.fd, 4096)
             except OSError:  # Linux: the last process that had the terminal is gone
                 chunk = b""
             assert chunk, self.seen
-            self.seen += chunk.decode().replace("\r\n", "\n")
+            self._show(chunk)
+
+    def _show(self, chunk):
+        self.seen = (self.seen + self._decoder.decode(chunk)).replace("\r\n", "\n")
 
     def type(self, keys):
         os.write(self.fd, keys.encode())
@@ -79,7 +99,7 @@ class Terminal:
     def exit_code(self):
         try:
             while chunk := os.read(self.fd, 4096):
-                self.seen += chunk.decode().replace("\r\n", "\n")
+                self._show(chunk)
         except OSError:
             pass
         os.close(self.fd)
@@ -88,7 +108,8 @@ class Terminal:
 
 @pytest.fixture
 def terminal(tmp_path):
-    return lambda *arguments: Terminal(arguments, tmp_path)
+    """Start `acp-conductor` on a terminal, by default one that is dumb."""
+    return lambda *arguments, env=None: Terminal(arguments, tmp_path, env or {})
 
 
 @pytest.fixture(autouse=True)

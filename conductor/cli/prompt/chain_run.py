@@ -79,6 +79,7 @@ def run_chain(run: ChainRun, file: ChainFile) -> NoReturn:
     try:
         code = trio.run(run.run, file)
     except BaseException:
+        run.display.end()
         kill_descendants()
         if run.settings.trace is not None:
             run.settings.trace.close()

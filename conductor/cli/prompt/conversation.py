@@ -90,6 +90,7 @@ class Conversation:
         self.step, self.in_turn, self.is_cancelling = "session/prompt", True, False
         self._idle, self._ending, self._is_running = trio.Event(), {}, False
         self.permissions.new_turn()
+        self.display.begin_turn()
         try:
             if self.client.protocol_version == 1:
                 result: Mapping[str, Any] = await self.client.prompt(
@@ -99,7 +100,7 @@ class Conversation:
                 await self.client.prompt(self.session, blocks, answered=self._begun)
                 result = await self._wait_idle()
         finally:
-            self.in_turn = False
+            self.in_turn = self.is_cancelling = False
         return str(result.get("stopReason"))
 
     def cancel(self) -> None:

@@ -6,19 +6,29 @@ stderr stays one line.
 
 from __future__ import annotations
 
+import locale
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 import attrs
 import msgspec
 
 from conductor.chain.start_failure_text import remedies
+from conductor.cli.prompt.content import as_mapping, content_text, diffs_of, tool_call_of
 from conductor.cli.terminal_text import printable
 from conductor.errors import RequestError
 
-__all__ = ["Display", "JsonDisplay", "Stdout", "TextDisplay", "one_line", "tool_call_of"]
+__all__ = [
+    "Display",
+    "JsonDisplay",
+    "Stdout",
+    "TextDisplay",
+    "chosen_option",
+    "error_lines",
+    "one_line",
+]
 
 _WIDEST: Final = 300
 _LONGEST_ERROR: Final = 5000
@@ -40,7 +50,12 @@ class Stdout:
     def write(self, text: str) -> None:
         if self.is_terminal:
             text = "".join(char for char in text if char.isprintable() or char in "\n\t")
-        data = memoryview(text.encode(errors="replace"))
+            self.write_bytes(text.encode(locale.getpreferredencoding(False), "replace"))
+        else:
+            self.write_bytes(text.encode(errors="replace"))
+
+    def write_bytes(self, text: bytes) -> None:
+        data = memoryview(text)
         try:
             while data and not self.is_broken:
                 data = data[os.write(self.fd, data) :]
@@ -64,7 +79,13 @@ class Display(Protocol):
         """An update of an earlier turn, sent again for a session that is continued."""
         ...
 
+    def ask(self, request: Mapping[str, Any], options: Sequence[Mapping[str, Any]]) -> None:
+        """Show a permission question; `permission` follows when it is decided."""
+        ...
+
     def permission(self, request: Mapping[str, Any], outcome: Mapping[str, Any]) -> None: ...
+
+    def begin_turn(self) -> None: ...
 
     def ended(self, result: Mapping[str, Any]) -> None: ...
 
@@ -99,7 +120,7 @@ class TextDisplay:
         match update.get("sessionUpdate"):
             case "agent_message_chunk":
                 self._streamed.add(update.get("messageId"))
-                self._write_answer(_content(update.get("content")))
+                self._write_answer(content_text(update.get("content")))
             case "tool_call" | "tool_call_update":
                 self._note_tool_call(update)
             case "notice":
@@ -110,33 +131,36 @@ class TextDisplay:
             case "plan":
                 self.note(f"plan: {_plan(update.get('entries'))}")
             case "plan_update":
-                self.note(f"plan: {_plan(_mapping(update.get('plan')).get('entries'))}")
+                self.note(f"plan: {_plan(as_mapping(update.get('plan')).get('entries'))}")
             case "current_mode_update":
                 self.note(f"mode: {update.get('currentModeId')}")
 
     def history(self, session: str, update: Mapping[str, Any]) -> None:
         pass
 
+    def ask(self, request: Mapping[str, Any], options: Sequence[Mapping[str, Any]]) -> None:
+        self._end_line()
+        print_question(request, options)
+        self._last = ""
+
+    def begin_turn(self) -> None:
+        pass
+
     def permission(self, request: Mapping[str, Any], outcome: Mapping[str, Any]) -> None:
         title = tool_call_of(request).get("title") or request.get("title") or "a tool call"
-        self.note(f"permission: {title}: {_chosen_option(request, outcome)}")
+        self.note(f"permission: {title}: {chosen_option(request, outcome)}")
 
     def ended(self, result: Mapping[str, Any]) -> None:
         self._end_line()
         reason = result.get("stopReason")
         if reason != "end_turn":
-            message = _mapping(result.get("error")).get("message")
+            message = as_mapping(result.get("error")).get("message")
             self.note(f"stopped: {reason}" + (f": {message}" if message else ""))
 
     def failed(self, step: str, error: RequestError) -> None:
-        first, *others = error.message[:_LONGEST_ERROR].splitlines() or [""]
         self._end_line()
-        lines = [f"error: {step}: {first} ({error.code})", *(f"  {line}" for line in others)]
-        lines += [f"  {line}" for line in _details(error)]
-        if step == "initialize":
-            lines += [f"  try: {remedy}" for remedy in remedies(error.message)]
-        for line in lines:
-            print(printable(line).rstrip(), file=sys.stderr, flush=True)
+        for line in error_lines(step, error):
+            print(line, file=sys.stderr, flush=True)
         self._last = ""
 
     def note(self, text: str) -> None:
@@ -158,7 +182,9 @@ class TextDisplay:
         id = update.get("messageId")
         if id not in self._streamed:
             content = update.get("content")
-            self._write_answer("".join(map(_content, content if isinstance(content, list) else ())))
+            self._write_answer(
+                "".join(map(content_text, content if isinstance(content, list) else ()))
+            )
 
     def _write_answer(self, text: str) -> None:
         if text:
@@ -202,6 +228,12 @@ class JsonDisplay:
     def history(self, session: str, update: Mapping[str, Any]) -> None:
         self._event("history", sessionId=session, update=update)
 
+    def ask(self, request: Mapping[str, Any], options: Sequence[Mapping[str, Any]]) -> None:
+        print_question(request, options)
+
+    def begin_turn(self) -> None:
+        pass
+
     def permission(self, request: Mapping[str, Any], outcome: Mapping[str, Any]) -> None:
         self._event("permission", request=request, outcome=outcome)
 
@@ -226,42 +258,50 @@ class JsonDisplay:
         self.stdout.write(_json({"type": type, **members}) + "\n")
 
 
+def print_question(request: Mapping[str, Any], options: Sequence[Mapping[str, Any]]) -> None:
+    """Print a permission question: what it is about, with its diff, and the numbered options."""
+    call = tool_call_of(request)
+    title = request.get("title") or call.get("title") or "may it use a tool?"
+    lines = [f"The agent asks: {title}"]
+    if call.get("rawInput") is not None:
+        lines.append(f"  {_json(call['rawInput'])}")
+    content = call.get("content")
+    for diff in diffs_of(content if isinstance(content, list) else ()):
+        lines.append(f"  {diff.path}")
+        lines += [f"  {line}" for line in diff.lines]
+    lines += [f"  {number}  {option.get('name')}" for number, option in enumerate(options, 1)]
+    for line in lines:
+        print(_shortened(printable(line.expandtabs(4)).rstrip()), file=sys.stderr, flush=True)
+
+
+def error_lines(step: str, error: RequestError) -> list[str]:
+    """The printable lines that tell of an error response to a request."""
+    first, *others = error.message[:_LONGEST_ERROR].splitlines() or [""]
+    lines = [f"error: {step}: {first} ({error.code})", *(f"  {line}" for line in others)]
+    lines += [f"  {line}" for line in _details(error)]
+    if step == "initialize":
+        lines += [f"  try: {remedy}" for remedy in remedies(error.message)]
+    return [printable(line).rstrip() for line in lines]
+
+
 def one_line(text: str) -> str:
     """Untrusted text as one short line without control characters."""
-    line = printable(text).strip()
+    return _shortened(printable(text).strip())
+
+
+def _shortened(line: str) -> str:
     return line if len(line) <= _WIDEST else line[:_WIDEST] + "…"
-
-
-def tool_call_of(request: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The tool call that a permission request is about, in both versions of the protocol."""
-    subject = _mapping(request.get("subject"))
-    if subject.get("type") == "command":
-        return {"rawInput": {"command": subject.get("command")}}
-    return _mapping(request.get("toolCall") or subject.get("toolCall"))
-
-
-def _content(content: Any) -> str:
-    match content:
-        case {"type": "text", "text": str(text)}:
-            return text
-        case {"type": "resource_link", "uri": str(uri)}:
-            return f"[{uri}]"
-        case {"type": "resource", "resource": {"uri": str(uri)}}:
-            return f"[{uri}]"
-        case {"type": str(type)}:
-            return f"[{type}]"
-    return ""
 
 
 def _plan(entries: Any) -> str:
     shown = []
     for entry in entries if isinstance(entries, list) else ():
-        mark = _MARKS.get(_mapping(entry).get("status", ""), " ")
-        shown.append(f"[{mark}] {_mapping(entry).get('content')}")
+        mark = _MARKS.get(as_mapping(entry).get("status", ""), " ")
+        shown.append(f"[{mark}] {as_mapping(entry).get('content')}")
     return "  ".join(shown)
 
 
-def _chosen_option(request: Mapping[str, Any], outcome: Mapping[str, Any]) -> str:
+def chosen_option(request: Mapping[str, Any], outcome: Mapping[str, Any]) -> str:
     for option in request.get("options") or ():
         if option.get("optionId") == outcome.get("optionId"):
             return str(option.get("name"))
@@ -281,10 +321,6 @@ def _details(error: RequestError) -> list[str]:
     if "command" in data:
         details.append(f"command: {' '.join(map(str, data['command']))}")
     return details + [f"stderr: {line}" for line in data.get("stderr", ())]
-
-
-def _mapping(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
 
 
 def _json(value: Any) -> str:

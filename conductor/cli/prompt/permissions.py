@@ -10,10 +10,9 @@ from contextlib import suppress
 from typing import Any, Final, Literal
 
 import attrs
-import msgspec
 import trio
 
-from conductor.cli.prompt.display import Display, one_line, tool_call_of
+from conductor.cli.prompt.display import Display
 
 __all__ = ["PermissionPrompt", "open_terminal"]
 
@@ -42,7 +41,8 @@ class PermissionPrompt:
     terminal: int | None
     display: Display
     _cancelled: bool = attrs.field(default=False, init=False)
-    _question_lock: trio.Lock = attrs.field(factory=trio.Lock, init=False)
+    question_lock: trio.Lock = attrs.field(factory=trio.Lock, init=False)
+    """Held while the terminal is read."""
     _open_questions: set[trio.CancelScope] = attrs.field(factory=set, init=False)
 
     def new_turn(self) -> None:
@@ -66,7 +66,7 @@ class PermissionPrompt:
             with scope:
                 if self._cancelled:
                     scope.cancel()
-                async with self._question_lock:
+                async with self.question_lock:
                     outcome = _selected(await self._ask(request, options))
             self._open_questions.discard(scope)
         else:
@@ -77,19 +77,13 @@ class PermissionPrompt:
     async def _ask(
         self, request: Mapping[str, Any], options: Sequence[Mapping[str, Any]]
     ) -> Mapping[str, Any] | None:
-        call = tool_call_of(request)
-        title = request.get("title") or call.get("title") or "may it use a tool?"
-        self.display.note(f"The agent asks: {title}")
-        if call.get("rawInput") is not None:
-            _print(f"  {one_line(msgspec.json.encode(call['rawInput']).decode())}")
-        for number, option in enumerate(options, 1):
-            _print(f"  {number}  {one_line(str(option.get('name')))}")
+        self.display.ask(request, options)
         # Discard input typed before the question.
         assert self.terminal is not None
         with suppress(termios.error):
             termios.tcflush(self.terminal, termios.TCIFLUSH)
         while options:
-            print(f"Which? [1-{len(options)}] ", end="", file=sys.stderr, flush=True)
+            os.write(2, f"Which? [1-{len(options)}] ".encode())
             line = await self._read_line()
             if line is None:
                 return None
@@ -106,10 +100,6 @@ class PermissionPrompt:
         except OSError:
             return None
         return line.decode(errors="replace").strip() if line else None
-
-
-def _print(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
 
 
 def _first(options: Sequence[Mapping[str, Any]], kinds: Sequence[str]) -> Mapping[str, Any] | None:

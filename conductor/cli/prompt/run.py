@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from typing import NoReturn
@@ -13,11 +14,11 @@ from conductor.chainfile.model import ChainFile
 from conductor.cli.prompt.attachments import Attachment, prompt_blocks
 from conductor.cli.prompt.chain_run import ChainRun, RunSettings, run_chain, take_stdout
 from conductor.cli.prompt.conversation import Conversation
-from conductor.cli.prompt.display import JsonDisplay, Stdout, TextDisplay
+from conductor.cli.prompt.display import Display, JsonDisplay, Stdout, TextDisplay
 from conductor.cli.prompt.exit_codes import exit_code_of
 from conductor.cli.prompt.permissions import PermissionPrompt, open_terminal
 
-__all__ = ["run_prompt"]
+__all__ = ["display_for", "run_prompt"]
 
 
 def run_prompt(
@@ -36,10 +37,19 @@ def run_prompt(
     if policy == "ask" and terminal is None:
         raise click.UsageError("--permissions ask needs a terminal to ask on")
     stdout = Stdout(take_stdout(settings))
-    display = (JsonDisplay if as_json else TextDisplay)(stdout)
+    display = JsonDisplay(stdout) if as_json else display_for(stdout)
     conversation = Conversation(display, PermissionPrompt(policy, terminal, display))
     talk = _Prompts(conversation, texts, attachments).take_turns
     run_chain(ChainRun(settings, conversation, talk), chain)
+
+
+def display_for(stdout: Stdout) -> Display:
+    """Markdown and tool calls on a terminal; plain text if anything is piped, or TERM=dumb."""
+    if not (stdout.is_terminal and sys.stderr.isatty()) or os.environ.get("TERM", "dumb") == "dumb":
+        return TextDisplay(stdout)
+    from conductor.cli.prompt.rich_display import RichDisplay
+
+    return RichDisplay(stdout)
 
 
 @attrs.define(eq=False)

@@ -1,0 +1,85 @@
+"""Text and diffs of content blocks and tool calls, in both versions of the protocol. Pure."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+import attrs
+
+__all__ = ["FileDiff", "as_mapping", "content_text", "diffs_of", "tool_call_of"]
+
+_MAX_DIFFED: Final = 2000
+"""Lines of a file of which a diff is made: the time for it grows with the square."""
+
+
+@attrs.frozen
+class FileDiff:
+    """The change of one file, as lines of a unified diff without its head."""
+
+    path: str
+    lines: tuple[str, ...]
+
+
+def content_text(content: Any) -> str:
+    """The text of a content block; of another block its name in brackets."""
+    match content:
+        case {"type": "text", "text": str(text)}:
+            return text
+        case {"type": "resource_link", "uri": str(uri)}:
+            return f"[{uri}]"
+        case {"type": "resource", "resource": {"uri": str(uri)}}:
+            return f"[{uri}]"
+        case {"type": str(type)}:
+            return f"[{type}]"
+    return ""
+
+
+def diffs_of(content: Iterable[Any]) -> tuple[FileDiff, ...]:
+    """The diffs in the content of a tool call."""
+    found: list[FileDiff] = []
+    for item in content:
+        match item:
+            case {"type": "diff", "path": str(path), "newText": str(new)}:
+                old = item.get("oldText")
+                found.append(FileDiff(path, _unified(old if isinstance(old, str) else "", new)))
+            case {"type": "diff", "patch": {"text": str(patch)}}:
+                found.append(FileDiff(_paths(item), _patch_lines(patch)))
+            case {"type": "diff"}:
+                found.append(FileDiff(_paths(item), ()))
+    return tuple(found)
+
+
+def tool_call_of(request: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The tool call that a permission request is about, in both versions of the protocol."""
+    subject = as_mapping(request.get("subject"))
+    if subject.get("type") == "command":
+        return {"rawInput": {"command": subject.get("command")}}
+    return as_mapping(request.get("toolCall") or subject.get("toolCall"))
+
+
+def as_mapping(value: Any) -> Mapping[str, Any]:
+    """The value, or an empty mapping in place of anything else."""
+    return value if isinstance(value, Mapping) else {}
+
+
+def _unified(old: str, new: str) -> tuple[str, ...]:
+    before, after = old.splitlines(), new.splitlines()
+    if max(len(before), len(after)) > _MAX_DIFFED:
+        if not before:
+            return tuple(f"+{line}" for line in after)
+        return (f"@@ {len(before)} lines, {len(after)} after the change: too many to compare @@",)
+    return tuple(difflib.unified_diff(before, after, lineterm="", n=2))[2:]
+
+
+def _patch_lines(patch: str) -> tuple[str, ...]:
+    """The hunks of a git patch, without the head of each file."""
+    lines = [line for line in patch.splitlines() if not line.startswith(("--- ", "+++ "))]
+    return tuple(line for line in lines if line.startswith((" ", "+", "-", "@", "\\")))
+
+
+def _paths(diff: Mapping[str, Any]) -> str:
+    changes = diff.get("changes")
+    changed = [as_mapping(each) for each in changes] if isinstance(changes, list) else []
+    return ", ".join(f"{each.get('operation')} {each.get('path')}" for each in changed)

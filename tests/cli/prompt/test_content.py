@@ -1,0 +1,56 @@
+"""Text and diffs in both versions of the protocol."""
+
+from __future__ import annotations
+
+from conductor.cli.prompt.content import FileDiff, content_text, diffs_of, tool_call_of
+
+
+def test_a_diff_of_version_1_is_made_from_the_texts():
+    item = {"type": "diff", "path": "/a.py", "oldText": "a\nb\n", "newText": "a\nc\n"}
+
+    assert diffs_of([item]) == (FileDiff("/a.py", ("@@ -1,2 +1,2 @@", " a", "-b", "+c")),)
+
+
+def test_a_new_file_has_added_lines_only():
+    (diff,) = diffs_of([{"type": "diff", "path": "/a", "oldText": None, "newText": "x\ny"}])
+
+    assert diff.lines == ("@@ -0,0 +1,2 @@", "+x", "+y")
+
+
+def test_large_files_are_not_compared():
+    old, new = "a\n" * 3000, "b\n" * 3001
+
+    (diff,) = diffs_of([{"type": "diff", "path": "/a", "oldText": old, "newText": new}])
+
+    assert diff.lines == ("@@ 3000 lines, 3001 after the change: too many to compare @@",)
+
+
+def test_a_diff_of_version_2_has_its_patch():
+    patch = "diff --git /a /a\nindex 1..2\n--- /a\n+++ /a\n@@ -1 +1 @@\n-a\n+b\n"
+    item = {
+        "type": "diff",
+        "changes": [{"operation": "modify", "path": "/a"}],
+        "patch": {"format": "git_patch", "text": patch},
+    }
+
+    assert diffs_of([item, {"type": "diff"}, "odd"]) == (
+        FileDiff("modify /a", ("@@ -1 +1 @@", "-a", "+b")),
+        FileDiff("", ()),
+    )
+
+
+def test_permission_requests_are_about_a_tool_call_or_a_command():
+    call = {"toolCallId": "1", "title": "Edit"}
+
+    assert tool_call_of({"toolCall": call}) == call
+    assert tool_call_of({"subject": {"type": "tool_call", "toolCall": call}}) == call
+    assert tool_call_of({"subject": {"type": "command", "command": "ls"}}) == {
+        "rawInput": {"command": "ls"}
+    }
+    assert tool_call_of({"toolCall": "odd"}) == {}
+
+
+def test_content_that_is_no_text_is_named():
+    assert content_text({"type": "image", "data": ""}) == "[image]"
+    assert content_text({"type": "resource_link", "uri": "file:///a"}) == "[file:///a]"
+    assert content_text(None) == ""

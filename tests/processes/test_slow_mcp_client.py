@@ -3,8 +3,9 @@
 import sys
 
 import pytest
-from processes.test_bypass_of_a_provider import AGENT, Server
+from processes.test_bypass_of_a_provider import Server
 from support.editor import peak, wait_until_idle
+from support.reporting_agent import REPORTING_AGENT
 
 SIZE, CALLS = 4_000_000, 50
 BUDGET = 64 * 1024 * 1024
@@ -28,7 +29,7 @@ class Large(Proxy):
 def test_answers_that_an_mcp_client_does_not_read(run_chain, tmp_path, calls):
     """200 MB, or with --long 1 GB, of them; all come when it reads at last."""
     (tmp_path / "large.py").write_text(PROXY)
-    (tmp_path / "agent.py").write_text(AGENT)
+    (tmp_path / "agent.py").write_text(REPORTING_AGENT)
     spec = {"use": f"{tmp_path}/large.py:Large", "isolate": True, "name": "large"}
     editor = run_chain([sys.executable, str(tmp_path / "agent.py")], spec, mcp_bridge="auto")
     assert "result" in editor.initialize()

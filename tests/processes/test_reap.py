@@ -19,6 +19,7 @@ from support.editor import CONDUCTOR, agent, is_guard, is_running, proxy
 
 from bridges import socket_directory
 from conductor.control import temporary_directories
+from conductor.control.directory import usable_path
 from conductor.control.leftovers import Leftover, _end, find_leftovers, leftovers_of
 from conductor.transport.directory_lock import lock_directory
 from conductor.transport.process_tree import MARK, conductors_of_mark, new_mark, own_mark
@@ -197,8 +198,8 @@ def test_a_process_that_has_got_the_number_of_a_leftover_is_not_ended():
 def test_on_a_terminal_it_asks_first(directories, answer, is_removed):
     stale = directories / "XDG_RUNTIME_DIR" / "acp-conductor" / f"{ended_pid()}.sock"
     stale.parent.mkdir(mode=0o700)
-    with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(str(stale))
+    with socket.socket(socket.AF_UNIX) as listener, usable_path(stale) as address:
+        listener.bind(address)
     controller, terminal = pty.openpty()
     os.write(controller, answer)
     shown = reap(stdin=terminal)

@@ -139,9 +139,12 @@ class ComponentRun:
 
     def last_stderr(self) -> tuple[str, ...]:
         """The last lines for error messages, secrets masked."""
+        lines = self.stderr.last_lines()
+        if not lines:  # of most components that end
+            return ()
         from conductor.tracing.masking import mask_text
 
-        return tuple(map(mask_text, self.stderr.last_lines()))
+        return tuple(map(mask_text, lines))
 
     def _log_stderr(self, line: str) -> None:
         from conductor.tracing.masking import mask_text  # 10 ms, which no start waits for

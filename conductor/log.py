@@ -226,7 +226,11 @@ def _configured_structlog() -> object:
     renderer = (
         structlog.processors.JSONRenderer()
         if _as_json
-        else structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
+        else structlog.dev.ConsoleRenderer(
+            colors=sys.stderr.isatty(),
+            # Tracebacks are formatted below; the default formatter imports rich where it is there.
+            exception_formatter=structlog.dev.plain_traceback,
+        )
     )
     return structlog.wrap_logger(
         _stderr,

@@ -274,7 +274,10 @@ def _kill(pids: Iterable[int]) -> list[int]:
 
 
 def _group_of_zombie(pid: int) -> int | None:
-    """The process group of a child that has ended; `None` if it runs, or is not a child."""
+    """The process group of a child that has ended; `None` if it runs, or is not a child, or where
+    that cannot be asked without reaping it (macOS)."""
+    if not hasattr(os, "waitid"):
+        return None
     with suppress(ChildProcessError, ProcessLookupError):
         if os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
             return os.getpgid(pid)

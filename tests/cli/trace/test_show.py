@@ -124,7 +124,7 @@ def test_a_real_trace_is_shown_in_colours_on_a_terminal_and_plain_in_a_pipe(
     run("prompt", "--trace", "t.jsonl", ROOT / "chains" / "hello.yaml", "say hello")
 
     plain = run("trace", "show", "t.jsonl", "--hop", "0", "--toward", "client").stdout
-    shown = terminal("trace", "show", "t.jsonl")
+    shown = terminal("trace", "show", "t.jsonl", env={"TERM": "xterm-256color"})
     shown.wait_for("answer to session/prom")
 
     assert "\x1b" not in plain

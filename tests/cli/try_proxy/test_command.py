@@ -429,7 +429,7 @@ def test_questions_are_answered(run, write, protocol, permissions, answer, said)
 
 
 def test_a_terminal_gets_colours(terminal, write):
-    shown = terminal("try", write(NOTES))
+    shown = terminal("try", write(NOTES), env={"TERM": "xterm-256color"})
 
     assert shown.exit_code() == 0
     assert '\x1b[32m      + update.content.text: "HELLO"\x1b[0m' in shown.seen

@@ -84,7 +84,7 @@ class McpBridge(Proxy):
     """Sessions with servers or with a request in flight, by id."""
     _shared: SharedServers = attrs.field(init=False)
     _starts: ServerStarts = attrs.field(init=False)
-    _notices: Notices = attrs.field(factory=Notices, init=False)
+    _as_notice: bool = attrs.field(default=False, init=False)
     _tracks_turns: bool = attrs.field(default=False, init=False)
     """Whether the bridge tracks which sessions are active (see `shared_servers`)."""
     _shims: set[ShimConsumer] = attrs.field(factory=set, init=False)
@@ -128,7 +128,7 @@ class McpBridge(Proxy):
         """Take the client's `initialize` params and the agent's result; also called for a bridge
         that is added later."""
         self._rewriter.agent = agent = agent_mcp_support(result)
-        self._notices = Notices.of(params, agent.acp_version)
+        self._as_notice = Notices.of(params, agent.acp_version).as_notice
         self._rewriter.names.apart = agent.server_scope in ("one_per_name", "shared")
         # In version 2 the response to a prompt does not end its turn: active sessions are unknown.
         self._shared.enforced = agent.server_scope == "shared" and agent.acp_version == 1
@@ -239,7 +239,7 @@ class McpBridge(Proxy):
         server = declaration.server
         if server.session:
             title = f"MCP server {server.name} did not start: the session goes on without it"
-            params = self._notices.params(server.session, title, declaration.problem)
+            params = Notices(self._as_notice).params(server.session, title, declaration.problem)
             self.client.send("session/update", params)
 
     def _names_clash(self, refusal: RequestError, declared: list[Declaration]) -> bool:

@@ -61,5 +61,6 @@ def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
             return f"[{text}]({place.relative_to(DOCS).as_posix()}{hash}{anchor})"
         return text
 
+    markdown = _LINK.sub(link, markdown).replace("(#__version__)", "(#version)")
     # The second heading of a name: GitHub appends -1, mkdocs _1.
-    return re.sub(r"\(#([a-z]+)-(\d)\)", r"(#\1_\2)", _LINK.sub(link, markdown))
+    return re.sub(r"\(#([a-z_]+)-(\d)\)", r"(#\1_\2)", markdown)

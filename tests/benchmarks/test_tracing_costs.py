@@ -1,22 +1,23 @@
 """Bars for what recording costs: CPU per message against a conductor that records nothing.
 
 The bars are those of docs/performance.md: 1.1 for the flight recorder, and for `--trace` 2, or what
-is reached where that is more. Other load on the machine changes a ratio by a tenth and more, and
-makes it worse more often than better: all rounds so far are compared by their minima, up to `TRIES`
-of them, with some tolerance.
+is reached where that is more. Other load on the machine changes a ratio by a tenth and more: up to
+`TRIES` rounds are compared, by their minima and by the median of the rounds, with some tolerance. One
+lucky round of the conductor that records nothing spoils the minima for good, a busy time the median.
 """
 
 from __future__ import annotations
 
 import os
+import statistics
 import sys
 
 import pytest
 
 from .client import Usage
-from .compare import Results, compare, pin_to_one_cpu
+from .compare import Key, Results, compare, pin_to_one_cpu
 from .measures import MEASURES
-from .tracing_costs import FLIGHT, FULL, OFF, costs, count_what_follows, subjects
+from .tracing_costs import FLIGHT, FULL, OFF, count_what_follows, subjects
 
 BARS = {
     ("small", 0): {FLIGHT: 1.1, FULL: 2.3},
@@ -26,7 +27,7 @@ BARS = {
 }
 """By measure and number of proxies."""
 TOLERANCE = 1.2
-TRIES = 5
+TRIES = 8
 SCALE = 0.5
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs a CPU clock in nanoseconds")
@@ -43,6 +44,16 @@ def on_one_cpu(monkeypatch):
     os.sched_setaffinity(0, before)
 
 
+def ratio_to_off(results: Results, recorder: str, name: str, proxies: int) -> float:
+    """The smaller of the ratio of the minima and the median of the rounds' ratios."""
+    own, off = (
+        [each["cpu"] for each in results.rounds[Key(subject, proxies, name)]]
+        for subject in (recorder, OFF)
+    )
+    ratios = [mine / other for mine, other in zip(own, off, strict=True)]
+    return min(min(own) / min(off), statistics.median(ratios))
+
+
 @pytest.mark.parametrize(("name", "proxies"), BARS)
 def test_recording_costs_no_more_than_the_bars(name, proxies, tmp_path):
     bars = BARS[name, proxies]
@@ -56,8 +67,7 @@ def test_recording_costs_no_more_than_the_bars(name, proxies, tmp_path):
         assert not results.problems
         for key, numbers in results.rounds.items():
             all_rounds.rounds.setdefault(key, []).extend(numbers)
-        found = costs(all_rounds, name, proxies)
-        ratios = {recorder: found[recorder] / found[OFF] for recorder in bars}
+        ratios = {each: ratio_to_off(all_rounds, each, name, proxies) for each in bars}
         if all(ratios[recorder] <= bar * TOLERANCE for recorder, bar in bars.items()):
             return
 

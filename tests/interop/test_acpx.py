@@ -26,10 +26,10 @@ def acpx(node_peers: Path, directory: Path, *arguments: str) -> list[str]:
     return result.stdout.splitlines()
 
 
-def test_the_command_line_of_the_readme(node_peers: Path, tmp_path: Path) -> None:
+def test_the_command_line_of_the_documentation(node_peers: Path, tmp_path: Path) -> None:
     [command] = [
         command
-        for snippet in snippets(ROOT / "README.md")
+        for snippet in snippets(ROOT / "docs" / "editors.md")
         if snippet.language == "sh"
         for command in snippet.commands
         if command.startswith("acpx")

@@ -2,8 +2,9 @@
 
 The bars are those of docs/performance.md: 1.1 for the flight recorder, and for `--trace` 2, or what
 is reached where that is more. Other load on the machine changes a ratio by a tenth and more: up to
-`TRIES` rounds are compared, by their minima and by the median of the rounds, with some tolerance. One
-lucky round of the conductor that records nothing spoils the minima for good, a busy time the median.
+`TRIES` rounds are compared, by their minima and by the median of the rounds, with some tolerance.
+One lucky round of the conductor that records nothing spoils the minima for good, a busy time the
+median.
 """
 
 from __future__ import annotations

@@ -29,6 +29,7 @@ def test_an_example_names_the_schema_and_satisfies_it(path):
     jsonschema.Draft202012Validator(schema).validate(yaml.safe_load(text))
 
 
+@pytest.mark.slow
 def test_a_component_that_cannot_be_imported_is_named_and_accepts_any_options(run, tmp_path):
     package = tmp_path / "broken-1.dist-info"
     package.mkdir()

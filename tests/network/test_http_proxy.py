@@ -51,6 +51,7 @@ def http_proxy(*options: str) -> Iterator[str]:
         process.wait()
 
 
+@pytest.mark.slow
 @needs_proxy
 @pytest.mark.parametrize("scheme", ["ws", "http"])
 async def test_a_chain_reaches_its_agent_through_the_proxy(scheme, monkeypatch):

@@ -83,6 +83,7 @@ def chain(more):
     return f"version: 1\nproxies:\n  - use: ./mark.py:Mark\n{more}"
 
 
+@pytest.mark.slow
 def test_in_process_isolated_and_stand_alone_in_one_chain(start, tmp_path):
     patient = "    start_timeout: 5m\n"  # seven interpreters start one inside the other
     components = [

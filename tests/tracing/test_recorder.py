@@ -263,6 +263,7 @@ async def test_a_cancellation_is_recorded_on_each_hop_of_its_request(traced_chai
     ]
 
 
+@pytest.mark.slow
 async def test_the_cancellation_of_an_initialize_is_recorded_on_each_hop(tmp_path):
     (tmp_path / "shout.py").write_text(PLUGIN)
     script = "import sys; sys.stdin.read()"

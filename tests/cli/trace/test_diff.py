@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from click.testing import CliRunner
 from support.editor import ROOT
 from support.trace_records import TraceScript
@@ -59,6 +60,7 @@ def test_control_characters_of_peers_are_not_written(tmp_path):
     assert all(line.isprintable() for line in lines)
 
 
+@pytest.mark.slow
 def test_two_real_runs_are_equal_and_one_of_another_prompt_is_not(run, tmp_path):
     for name, text in (("a", "say hello"), ("b", "say hello"), ("c", "say goodbye")):
         run("prompt", "--trace", name, ROOT / "chains" / "hello.yaml", text)

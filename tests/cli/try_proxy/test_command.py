@@ -401,6 +401,7 @@ def test_permissions_are_denied_on_request(run, write):
     assert '"Edit a file: reject\\n"' in result.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("protocol", ["1", "2"])
 @pytest.mark.parametrize(
     ("permissions", "answer", "said"),
@@ -446,6 +447,7 @@ def test_control_characters_of_the_proxy_do_not_reach_the_terminal(run, write):
     assert "\x1b" not in run("try", name).stdout
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_a_handler_that_blocks(terminal, write):
     name = write(
         """import time

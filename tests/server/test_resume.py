@@ -205,7 +205,6 @@ def _agent(record_activity: Numbers) -> FakeComponent:
 SCHEMES = pytest.mark.parametrize("scheme", ["ws", "http"])
 
 
-@pytest.mark.slow
 @pytest.mark.fast
 @SCHEMES
 async def test_no_message_is_lost_or_doubled_without_connection_loss(scheme):

@@ -33,7 +33,7 @@ def command(names: tuple[str, ...]) -> None:
       acp-conductor components redact usage
     """
     from conductor.chainfile.model import START_TIMEOUT
-    from conductor.cli.plugin_process import PluginProcessError, plugin_process
+    from conductor.cli.plugin_process import ask_each
     from conductor.plugins.loading import entry_points
 
     known = entry_points()
@@ -44,20 +44,13 @@ def command(names: tuple[str, ...]) -> None:
         hint = f" Did you mean {near!r}?" if near else ""
         raise click.UsageError(f"no installed package has a component called {unknown[0]!r}.{hint}")
     failed = False
-    with plugin_process("conductor.cli.components") as process:
-        for name in names or sorted(known):
-            try:
-                listed = process.ask(
-                    msgspec.json.encode((name, bool(names))) + b"\n", START_TIMEOUT
-                )
-                text, error = msgspec.json.decode(listed, type=_Listed)
-            except PluginProcessError as exc:
-                text, error = "", f"{name}: {exc}"
-            if error:  # list the components of other packages nevertheless
-                failed = True
-                print(error, file=sys.stderr)
-            else:
-                print(text)
+    questions = {name: (name, bool(names)) for name in names or sorted(known)}
+    for _, text, error in ask_each("conductor.cli.components", questions, str, START_TIMEOUT):
+        if error:  # list the components of other packages nevertheless
+            failed = True
+            print(error, file=sys.stderr)
+        else:
+            print(text)
     sys.exit(1 if failed else 0)
 
 

@@ -14,13 +14,14 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from typing import Any
 
 from conductor.transport.child_process import describe_status
 from conductor.transport.process_tree import become_subreaper, kill_descendants
 
-__all__ = ["PluginProcess", "PluginProcessError", "answer_questions", "plugin_process"]
+__all__ = ["PluginProcess", "PluginProcessError", "answer_questions", "ask_each", "plugin_process"]
 
 
 class PluginProcessError(Exception):
@@ -93,6 +94,26 @@ def plugin_process(module: str) -> Iterator[PluginProcess]:
     finally:
         process.kill()
         kill_descendants()
+
+
+def ask_each(
+    module: str, questions: Mapping[str, object], kind: Any, seconds: float
+) -> Iterator[tuple[str, Any, str]]:
+    """Ask about each component, by its name; all in order.
+
+    Questions are encoded as JSON. An answer is a pair of JSON: a value of the type `kind`, and an
+    error, or "". Yields the name, the value (None where the process did not answer) and the error.
+    """
+    import msgspec
+
+    with plugin_process(module) as process:
+        for name, question in questions.items():
+            try:
+                line = process.ask(msgspec.json.encode(question) + b"\n", seconds)
+                value, error = msgspec.json.decode(line, type=tuple[kind, str])
+            except PluginProcessError as exc:
+                value, error = None, f"{name}: {exc}"
+            yield name, value, error
 
 
 def answer_questions(answer: Callable[[bytes], bytes]) -> None:

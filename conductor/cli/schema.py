@@ -25,22 +25,19 @@ def command() -> None:
     """
     from conductor.chainfile.json_schema import chain_file_schema
     from conductor.chainfile.model import START_TIMEOUT
-    from conductor.cli.plugin_process import PluginProcessError, plugin_process
+    from conductor.cli.plugin_process import ask_each
     from conductor.plugins.loading import entry_points
 
     options: dict[str, dict[str, Any]] = {}
     failed = False
-    with plugin_process("conductor.cli.schema") as process:
-        for name in sorted(entry_points()):
-            try:
-                answer = process.ask(msgspec.json.encode(name) + b"\n", START_TIMEOUT)
-                schema, error = msgspec.json.decode(answer, type=_Answer)
-            except PluginProcessError as exc:
-                schema, error = {}, f"{name}: {exc}"
-            if error:  # any options are accepted for it
-                failed = True
-                print(error, file=sys.stderr)
-            options[name] = schema
+    questions = {name: name for name in sorted(entry_points())}
+    for name, schema, error in ask_each(
+        "conductor.cli.schema", questions, dict[str, Any], START_TIMEOUT
+    ):
+        if error:
+            failed = True
+            print(error, file=sys.stderr)
+        options[name] = schema or {}  # without a schema, any options are accepted
     print(msgspec.json.format(msgspec.json.encode(chain_file_schema(options)), indent=2).decode())
     sys.exit(1 if failed else 0)
 

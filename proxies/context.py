@@ -53,7 +53,7 @@ from conductor.proxy import (
 )
 from proxies._context_parts import UserText, part, without_parts
 
-__all__ = ["Context"]
+__all__ = ["PromptContext"]
 
 _USER: Final = ("user_message", "user_message_chunk")
 
@@ -87,7 +87,7 @@ class _State:
 
 
 @attrs.define
-class Context(Proxy):
+class PromptContext(Proxy):
     """Put texts, files and the output of a command before prompts."""
 
     text: str = ""

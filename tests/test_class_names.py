@@ -7,10 +7,6 @@ from collections import Counter
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-EXCEPTIONS = {
-    "Context",  # public: the second parameter of a tool, and the ready-made proxy `context`
-    "Recorder",  # `conductor.testing.Recorder` is public, and records scripts; the other, traces
-}
 
 
 def test_no_two_public_classes_have_one_name() -> None:
@@ -23,4 +19,4 @@ def test_no_two_public_classes_have_one_name() -> None:
         if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
     )
 
-    assert {name for name, count in names.items() if count > 1} == EXCEPTIONS
+    assert {name for name, count in names.items() if count > 1} == set()

@@ -37,7 +37,7 @@ from conductor.routing.component import Component
 from conductor.routing.link import Link
 from conductor.routing.notices import Notices
 from conductor.routing.port import Port
-from conductor.tracing.recorder import Recorder, current_recorder
+from conductor.tracing.recorder import TraceRecorder, current_recorder
 from conductor.transport.base import Transport
 from conductor.transport.io_loop import Flusher
 
@@ -74,7 +74,7 @@ class Chain:
     """Enables the start-failure agent; without it the client gets the error of a failed start."""
     wait_for_share: Callable[[], Awaitable[None]] | None = None
     """Awaited before a plugin handles the next message; of a server, see `server.fair_share`."""
-    recorder: Recorder | None = None
+    recorder: TraceRecorder | None = None
     """Records what passes."""
     client_label: str = ""
     """Who the client is, for `ps`: the principal or the address, of a server."""

@@ -23,7 +23,7 @@ from conductor.routing.failure_errors import FailureErrors
 from conductor.routing.link import Link
 from conductor.routing.notices import Notices, Severity
 from conductor.routing.port import Port
-from conductor.tracing.recorder import Recorder
+from conductor.tracing.recorder import TraceRecorder
 from conductor.transport.base import Transport
 from conductor.transport.io_loop import Flusher, ReadGate, read_loop, write_loop
 
@@ -54,7 +54,7 @@ class ClientEnd:
     """Notices in the form that the client supports."""
     unanswered: UnansweredRequests | None = attrs.field(default=None, init=False)
     """Requests to the client and prompts of the client, if it may be detached and return."""
-    _recorder: Recorder | None = attrs.field(default=None, init=False)
+    _recorder: TraceRecorder | None = attrs.field(default=None, init=False)
     _traced_notice_port: Port | None = attrs.field(default=None, init=False)
     _detached: DetachedClient | None = attrs.field(default=None, init=False)
     _reattached: trio.Event = attrs.field(factory=trio.Event, init=False)
@@ -66,7 +66,7 @@ class ClientEnd:
         self.port = self.link.plain
         self._connect()
 
-    def trace(self, recorder: Recorder) -> None:
+    def trace(self, recorder: TraceRecorder) -> None:
         """Trace what passes the client's port, before it is connected."""
         self._recorder = recorder
         self.port = recorder.trace(self.link.plain, "client", "agent")

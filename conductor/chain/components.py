@@ -23,7 +23,7 @@ from conductor.redaction import redact
 from conductor.routing.component import Component, ComponentHost
 from conductor.routing.notices import Severity
 from conductor.routing.port import Port, connect_ports
-from conductor.tracing.recorder import Recorder
+from conductor.tracing.recorder import TraceRecorder
 from conductor.transport.io_loop import Flusher, ReadGate
 from conductor.transport.spawn import end_prestarted
 
@@ -45,7 +45,7 @@ class ChainComponents(ComponentHost):
     client: ClientEnd
     back_pressure: BackPressure
     on_failed: Callable[[Component, ComponentError], None]
-    recorder: Recorder | None
+    recorder: TraceRecorder | None
     flusher: Flusher
     limits: Limits
     wait_for_share: Callable[[], Awaitable[None]] | None = None

@@ -18,12 +18,12 @@ from conductor.plugins.loading import load_plugin
 from conductor.plugins.plugin_component import AgentChainOpener, PluginComponent
 from conductor.proxy.base import Agent
 from conductor.remote.transport import RemoteTransport
-from conductor.tracing.recorder import Recorder, current_recorder
+from conductor.tracing.recorder import TraceRecorder, current_recorder
 
 __all__ = ["plugin_endpoint"]
 
 
-def _reporting(outer: Recorder) -> ReportingRecorder:
+def _reporting(outer: TraceRecorder) -> ReportingRecorder:
     return ReportingRecorder(outer.chain, outer=outer, reports_all=outer.keeps_payloads)
 
 

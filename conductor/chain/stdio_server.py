@@ -28,7 +28,7 @@ from conductor.control.process import close_control, open_control
 from conductor.errors import ConnectionClosed
 from conductor.limits import Limits
 from conductor.routing.component import Component
-from conductor.tracing.recorder import Recorder
+from conductor.tracing.recorder import TraceRecorder
 from conductor.transport.epoll_loop import EpollFastPath
 from conductor.transport.fd_transport import FdTransport
 from conductor.transport.inherited_stdio import open_missing_stdio
@@ -60,7 +60,7 @@ def serve_stdio(
     enforces_cancel_timeout: bool = True,
     name: str = "conductor",
     trace: TraceWriter | None = None,
-    recorder: Recorder | None = None,
+    recorder: TraceRecorder | None = None,
 ) -> NoReturn:
     """Serve until the chain ends, then exit the process; see the exit codes above.
 
@@ -73,7 +73,7 @@ def serve_stdio(
     open_missing_stdio()
     if recorder is None:
         open_control(trace)
-        recorder = Recorder(name) if trace is None else trace.recorder(name)
+        recorder = TraceRecorder(name) if trace is None else trace.recorder(name)
     become_subreaper()
     start_orphan_guard()
     signals: list[int] = []

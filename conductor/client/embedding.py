@@ -26,7 +26,7 @@ from conductor.chainfile.model import STOP_TIMEOUT, ChainFile
 from conductor.client.acp_client import Client
 from conductor.limits import Limits
 from conductor.routing.component import Component
-from conductor.tracing.recorder import Recorder
+from conductor.tracing.recorder import TraceRecorder
 from conductor.transport.memory import memory_pair
 
 __all__ = ["Attached", "attach", "attach_file"]
@@ -54,7 +54,7 @@ async def attach(
     limits: Limits | None = None,
     stop_timeout: float = STOP_TIMEOUT,
     bridged: bool = True,
-    recorder: Recorder | None = None,
+    recorder: TraceRecorder | None = None,
 ) -> AsyncIterator[Attached[ClientT]]:
     """Run a chain of the components returned by `make`, with `client(transport)` as its client.
 
@@ -86,7 +86,7 @@ async def attach_file(
     file: ChainFile,
     *,
     made: Callable[[Sequence[Component]], None] = lambda components: None,
-    recorder: Recorder | None = None,
+    recorder: TraceRecorder | None = None,
 ) -> AsyncIterator[Attached[ClientT]]:
     """As `attach`, for a chain file with an agent.
 

@@ -22,7 +22,7 @@ from conductor.control.registry import flights
 from conductor.log import get_logger
 from conductor.tracing.encoder import Encoder
 from conductor.tracing.masking import current_masker
-from conductor.tracing.recorder import Began, Entry, Recorder
+from conductor.tracing.recorder import Began, Entry, TraceRecorder
 
 if TYPE_CHECKING:
     from conductor.control.registry import Flight
@@ -74,7 +74,7 @@ class FlightReader:
     """Reads the flight recorders again and again: each time what is new."""
 
     _encoder: Encoder = attrs.field(factory=lambda: Encoder("head"), init=False)
-    _seen: set[Recorder] = attrs.field(factory=set, init=False)
+    _seen: set[TraceRecorder] = attrs.field(factory=set, init=False)
     _last: dict[int, Entry] = attrs.field(factory=dict, init=False)
     """The last entry that was read, by the identity of the recorder's deque."""
 
@@ -95,7 +95,7 @@ class FlightReader:
         return added[::-1]
 
 
-def _encoded(entries: Iterable[Entry], encoder: Encoder, seen: set[Recorder]) -> bytes:
+def _encoded(entries: Iterable[Entry], encoder: Encoder, seen: set[TraceRecorder]) -> bytes:
     """Lines of the entries, with a header before the first entry of each chain."""
     global _numbers
     numbers = encoder.messages.numbers
@@ -105,7 +105,7 @@ def _encoded(entries: Iterable[Entry], encoder: Encoder, seen: set[Recorder]) ->
     return lines
 
 
-def _with_headers(entries: Iterable[Entry], seen: set[Recorder]) -> Iterator[Entry]:
+def _with_headers(entries: Iterable[Entry], seen: set[TraceRecorder]) -> Iterator[Entry]:
     for entry in entries:
         recorder = entry[1].tracer if isinstance(entry, tuple) else entry.recorder
         if recorder not in seen:

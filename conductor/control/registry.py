@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from typing import Any, Protocol, TypeAlias
 
     from conductor.supervision.endpoint import Launcher
-    from conductor.tracing.recorder import Entry, Recorder
+    from conductor.tracing.recorder import Entry, TraceRecorder
     from conductor.transport.base import Transport
 
     Flight: TypeAlias = deque[Entry]
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     class RunningChain(Protocol):
         """A chain, as other threads see it: everything is only read."""
 
-        recorder: Recorder | None
+        recorder: TraceRecorder | None
 
         def status(self) -> dict[str, Any]:
             """What `ps` shows of it, as JSON."""

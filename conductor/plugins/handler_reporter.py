@@ -22,7 +22,7 @@ from conductor.plugins.isolation import report_info
 from conductor.routing.component import Component
 from conductor.routing.traced_port import HandlerOutcome, Mark, TracedPort
 from conductor.supervision.handler_reports import HandledReport, LoggedReport, MessageKey
-from conductor.tracing.recorder import Entry, Recorder
+from conductor.tracing.recorder import Entry, TraceRecorder
 
 __all__ = ["ReportingRecorder"]
 
@@ -106,11 +106,11 @@ class _ArrivalPort(TracedPort):
 
 
 @attrs.define(eq=False, repr=False)
-class ReportingRecorder(Recorder):
+class ReportingRecorder(TraceRecorder):
     """Keeps nothing of what passes; `send_reports` sends what handlers did."""
 
     port_types: ClassVar[tuple[type[TracedPort], type[TracedPort]]] = (_ArrivalPort, _ArrivalPort)
-    outer: Recorder | None = None
+    outer: TraceRecorder | None = None
     """That of the conductor, if the plugin runs in its process."""
     reports_all: bool = True
     """Whether handlers of notifications are reported: 6 µs each, which a flight recorder is not

@@ -42,7 +42,7 @@ from conductor.server.limits import ServerLimits, ServerTimeouts
 from conductor.server.listen.address import TcpAddress, UnixAddress, bind_tcp, listener_url
 from conductor.server.listen.tcp import TcpAcceptor
 from conductor.server.listen.unix import listen_unix, serve_unix
-from conductor.tracing.recorder import FLIGHT_ENTRIES, Entry, Recorder
+from conductor.tracing.recorder import FLIGHT_ENTRIES, Entry, TraceRecorder
 from conductor.transport.base import Transport
 from conductor.transport.orphan_guard import start_orphan_guard
 from conductor.transport.orphan_reaper import reap_orphans
@@ -114,7 +114,7 @@ def chain_factory(
 
     def make_chain(transport: Transport) -> Chain:
         name = f"{file.name}/{next(numbers)}"
-        recorder = Recorder(name, flight=flight) if trace is None else trace.recorder(name)
+        recorder = TraceRecorder(name, flight=flight) if trace is None else trace.recorder(name)
         if metrics is not None:
             metrics.watch(recorder)
         return Chain(

@@ -23,7 +23,7 @@ from conductor.telemetry.trace_context import (
     new_trace_id,
     with_context,
 )
-from conductor.tracing.recorder import Recorder
+from conductor.tracing.recorder import TraceRecorder
 
 __all__ = ["CHAIN_ENDED", "PropagatingRecorder"]
 
@@ -72,7 +72,7 @@ def _answered(port: TracedPort, call: InFlightRequest) -> None:
 
 
 @attrs.define(eq=False, repr=False)
-class PropagatingRecorder(Recorder):
+class PropagatingRecorder(TraceRecorder):
     """A recorder with ports that pass the trace context on. `sampler` decides about requests."""
 
     port_types: ClassVar[tuple[type[TracedPort], type[TracedPort]]] = (
@@ -85,7 +85,7 @@ class PropagatingRecorder(Recorder):
 
     def end(self) -> None:
         self.logged("info", CHAIN_ENDED, {})
-        Recorder.end(self)
+        TraceRecorder.end(self)
 
     def passed_on(self, call: InFlightRequest, method: str, params: bytes) -> bytes:
         """The params with the context of this hop's span."""

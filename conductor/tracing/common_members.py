@@ -13,7 +13,7 @@ from conductor.routing.traced_port import TracedPort
 from conductor.tracing.masking import Masker
 from conductor.tracing.open_requests import Hop
 from conductor.tracing.payload_text import session_at_start
-from conductor.tracing.recorder import Recorder
+from conductor.tracing.recorder import TraceRecorder
 
 __all__ = ["CommonMembers", "recorder_of"]
 
@@ -107,9 +107,9 @@ class ByBeginning(dict[bytes, bytes]):
         return found
 
 
-def recorder_of(port: TracedPort) -> Recorder:
+def recorder_of(port: TracedPort) -> TraceRecorder:
     recorder = port.tracer
-    assert isinstance(recorder, Recorder)
+    assert isinstance(recorder, TraceRecorder)
     return recorder
 
 

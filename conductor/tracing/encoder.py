@@ -18,7 +18,15 @@ from conductor.redaction import redact, redact_value
 from conductor.tracing.line_block import LineBlock
 from conductor.tracing.message_lines import MessageLines
 from conductor.tracing.payload_text import Payloads
-from conductor.tracing.recorder import Began, Entry, Handled, Logged, Lost, Recorder, StderrLine
+from conductor.tracing.recorder import (
+    Began,
+    Entry,
+    Handled,
+    Logged,
+    Lost,
+    StderrLine,
+    TraceRecorder,
+)
 from conductor.tracing.records import (
     HandlerRecord,
     LogRecord,
@@ -44,7 +52,7 @@ class Encoder:
     def __attrs_post_init__(self) -> None:
         self.messages = MessageLines(self.payloads)
 
-    def header(self, recorder: Recorder, components: Sequence[TraceComponent]) -> bytes:
+    def header(self, recorder: TraceRecorder, components: Sequence[TraceComponent]) -> bytes:
         """The line that begins a file, and each chain in it."""
         return _line(
             TraceHeader(
@@ -117,7 +125,7 @@ def _stderr(entry: StderrLine) -> StderrRecord:
     return StderrRecord(**when, component=entry.component, text=redact(entry.text))
 
 
-def _when(recorder: Recorder, time: float) -> dict[str, Any]:
+def _when(recorder: TraceRecorder, time: float) -> dict[str, Any]:
     """The chain, and the time on both clocks."""
     since = time - recorder.started
     return {

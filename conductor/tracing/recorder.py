@@ -29,8 +29,8 @@ __all__ = [
     "Handled",
     "Logged",
     "Lost",
-    "Recorder",
     "StderrLine",
+    "TraceRecorder",
     "current_recorder",
     "keeps_all",
     "on_failure",
@@ -52,7 +52,7 @@ FLIGHT_ENTRIES: Final = 2048
 class Handled:
     """The run of a handler. Times are in seconds of the monotonic clock."""
 
-    recorder: Recorder
+    recorder: TraceRecorder
     started: float
     ended: float
     component: str
@@ -66,7 +66,7 @@ class Handled:
 class Logged:
     """A log event of the conductor or of a plugin. `time` is of the monotonic clock."""
 
-    recorder: Recorder
+    recorder: TraceRecorder
     time: float
     level: str
     event: str
@@ -80,7 +80,7 @@ class Logged:
 class StderrLine:
     """A line that a component wrote to stderr. `time` is of the monotonic clock."""
 
-    recorder: Recorder
+    recorder: TraceRecorder
     time: float
     component: str
     text: str
@@ -90,7 +90,7 @@ class StderrLine:
 class Began:
     """The components of the chain were built, and are about to start."""
 
-    recorder: Recorder
+    recorder: TraceRecorder
     components: tuple[TraceComponent, ...]
 
 
@@ -98,7 +98,7 @@ class Began:
 class Lost:
     """Entries could not be kept."""
 
-    recorder: Recorder
+    recorder: TraceRecorder
     time: float
     count: int
 
@@ -108,7 +108,7 @@ Entry: TypeAlias = "tuple[Any, ...] | Handled | Logged | StderrLine | Began | Lo
 
 
 @attrs.define(eq=False, repr=False)
-class Recorder(Tracer):
+class TraceRecorder(Tracer):
     """Records one chain; `sink` takes its entries, or without one `flight`, the flight recorder.
 
     The chains of a server share a flight recorder.
@@ -250,5 +250,5 @@ listen(_logged)
 bind_context(_context)
 _failure_listener: Callable[[], None] | None = None
 _keeps_all = False
-current_recorder: ContextVar[Recorder | None] = ContextVar("current_recorder", default=None)
+current_recorder: ContextVar[TraceRecorder | None] = ContextVar("current_recorder", default=None)
 """The recorder of the chain that this task belongs to."""

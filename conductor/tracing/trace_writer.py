@@ -21,7 +21,7 @@ from conductor.jsonrpc.notification_batch import NotificationBatch
 from conductor.log import Logger, get_logger
 from conductor.tracing.encoder import Encoder, Payloads
 from conductor.tracing.masking import current_masker
-from conductor.tracing.recorder import Began, Entry, Lost, Recorder
+from conductor.tracing.recorder import Began, Entry, Lost, TraceRecorder
 from conductor.tracing.records import LossRecord, TraceComponent
 from conductor.transport.thread_signals import block_signals
 
@@ -54,10 +54,10 @@ class TraceWriter:
     """To be added before a chain starts, as is `recorder_type`."""
     closers: list[Callable[[], None]] = attrs.field(factory=list, init=False)
     """Called at the end, after the last block."""
-    recorder_type: Callable[[str, Callable[[Entry], None]], Recorder] = attrs.field(
-        default=Recorder, init=False
+    recorder_type: Callable[[str, Callable[[Entry], None]], TraceRecorder] = attrs.field(
+        default=TraceRecorder, init=False
     )
-    chains: dict[Recorder, tuple[TraceComponent, ...]] = attrs.field(factory=dict, init=False)
+    chains: dict[TraceRecorder, tuple[TraceComponent, ...]] = attrs.field(factory=dict, init=False)
     """The components of each chain that is running."""
     encoder: Encoder = attrs.field(init=False)
     log: Logger = attrs.field(default=log, init=False)
@@ -85,11 +85,11 @@ class TraceWriter:
         self._thread = threading.Thread(target=self._run, name="trace", daemon=True)
         self._thread.start()
 
-    def recorder(self, chain: str) -> Recorder:
+    def recorder(self, chain: str) -> TraceRecorder:
         """A recorder for a chain of this name."""
         return self.recorder_type(chain, self._put)
 
-    def ended(self, recorder: Recorder) -> None:
+    def ended(self, recorder: TraceRecorder) -> None:
         """The chain of this recorder has ended."""
         self.chains.pop(recorder, None)
 

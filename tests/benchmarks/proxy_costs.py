@@ -24,7 +24,7 @@ from conductor.proxy import Proxy, on_update
 from conductor.routing.port import Port, connect_ports
 from conductor.transport.io_loop import Flusher
 from proxies._permission_rules import Rule
-from proxies.context import Context
+from proxies.context import PromptContext
 from proxies.hooks import Hook, Hooks
 from proxies.permissions import Permissions
 from proxies.redact import Redact
@@ -56,7 +56,7 @@ PROXIES: dict[str, Callable[[], Proxy]] = {
     "usage": Usage,
     "permissions": lambda: Permissions([Rule(action="deny", kind="delete")]),
     "hooks": lambda: Hooks([Hook(events=["tool_end"], run=["true"])]),
-    "context": lambda: Context(text="Be brief."),
+    "context": lambda: PromptContext(text="Be brief."),
     "redact": lambda: Redact(environment=[]),
 }
 

@@ -6,7 +6,7 @@ import pytest
 
 from conductor.chainfile import structure_options
 from conductor.cli.wrapped_chain import chain_of_uses, load_wrapped_chain
-from proxies.context import Context
+from proxies.context import PromptContext
 
 
 def test_the_command_replaces_the_agent_of_the_file(chain_file):
@@ -63,7 +63,7 @@ def test_options_are_json_or_yaml_and_typed_by_the_proxy(text, monkeypatch):
 
     (context, _) = chain_of_uses([text], ["agent"]).flat()
 
-    options = structure_options(context, Context)
+    options = structure_options(context, PromptContext)
     assert (options.text, options.every) == ("Be kind.", 3)
 
 

@@ -15,7 +15,7 @@ from conductor.tracing.encoder import Encoder
 from conductor.tracing.links import find_causes, is_same_message
 from conductor.tracing.masking import Masker
 from conductor.tracing.reader import read_records
-from conductor.tracing.recorder import Recorder
+from conductor.tracing.recorder import TraceRecorder
 from conductor.tracing.records import HandlerRecord, NotificationRecord, RequestRecord
 
 PLUGIN = """
@@ -68,7 +68,9 @@ def traced(tmp_path):
         chain = f"version: 1\nmcp_bridge: off\nproxies: [{plugin}]\nagent: {{use: test-agent}}\n"
         file.write_text(chain)
         entries = []
-        recorder = Recorder("traced", sink=entries.append) if whole else Recorder("traced")
+        recorder = (
+            TraceRecorder("traced", sink=entries.append) if whole else TraceRecorder("traced")
+        )
 
         def records():
             encoder = Encoder()

@@ -7,7 +7,7 @@ import pytest
 from conductor import log
 from conductor.proxy.slash_commands import HANDLED_KEY
 from conductor.testing import FakeAgent
-from proxies.context import Context
+from proxies.context import PromptContext
 
 MARK = {HANDLED_KEY: True}
 
@@ -22,7 +22,7 @@ def prompts_of(agent):
 
 async def test_text_comes_before_the_first_prompt_only(chain):
     agent = FakeAgent()
-    async with chain(Context(text="Be brief."), agent) as client:
+    async with chain(PromptContext(text="Be brief."), agent) as client:
         await client.initialize()
         session = await client.new_session("/work")
         await client.prompt(session, "one")
@@ -40,7 +40,7 @@ async def test_text_comes_before_the_first_prompt_only(chain):
 )
 async def test_the_option_every_selects_the_prompts(chain, every, added):
     agent = FakeAgent()
-    async with chain(Context(text="x", every=every), agent) as client:
+    async with chain(PromptContext(text="x", every=every), agent) as client:
         await client.initialize()
         session = await client.new_session("/work")
         for _ in range(4):
@@ -51,7 +51,7 @@ async def test_the_option_every_selects_the_prompts(chain, every, added):
 
 async def test_each_session_has_a_first_prompt(chain):
     agent = FakeAgent()
-    async with chain(Context(text="x"), agent) as client:
+    async with chain(PromptContext(text="x"), agent) as client:
         await client.initialize()
         for _ in range(2):
             await client.prompt(await client.new_session("/work"), "hi")
@@ -66,7 +66,7 @@ async def test_files_are_found_in_the_directory_of_the_session(chain, tmp_path):
     (tmp_path / "rules" / "a.md").write_text("A")
     agent = FakeAgent()
     files = ["AGENTS.md", "rules/*.md", "rules/a.md", "missing.md", "rules"]
-    async with chain(Context(files=files), agent) as client:
+    async with chain(PromptContext(files=files), agent) as client:
         await client.initialize()
         await client.prompt(await client.new_session(str(tmp_path)), "hi")
 
@@ -82,7 +82,7 @@ async def test_context_over_the_limit_is_truncated_with_a_note(chain, tmp_path):
     (tmp_path / "b").write_text("ü" * 10)
     (tmp_path / "c").write_text("c")
     agent = FakeAgent()
-    async with chain(Context(files=["a", "b", "c"], max_bytes=13), agent) as client:
+    async with chain(PromptContext(files=["a", "b", "c"], max_bytes=13), agent) as client:
         await client.initialize()
         await client.prompt(await client.new_session(str(tmp_path)), "hi")
 
@@ -96,10 +96,10 @@ async def test_context_over_the_limit_is_truncated_with_a_note(chain, tmp_path):
 async def test_a_command_runs_in_the_directory_of_the_session_without_a_shell(chain, tmp_path):
     (tmp_path / "x").touch()
     agent = FakeAgent()
-    async with chain(Context(command=["ls", "x", ";", "echo"]), agent) as client:
+    async with chain(PromptContext(command=["ls", "x", ";", "echo"]), agent) as client:
         await client.initialize()
         await client.prompt(await client.new_session(str(tmp_path)), "hi")
-    async with chain(Context(command=["ls"]), agent) as client:
+    async with chain(PromptContext(command=["ls"]), agent) as client:
         await client.initialize()
         await client.prompt(await client.new_session(str(tmp_path)), "hi")
 
@@ -111,7 +111,7 @@ async def test_a_command_runs_in_the_directory_of_the_session_without_a_shell(ch
 
 async def test_a_command_that_cannot_be_run_says_why(chain, tmp_path):
     agent = FakeAgent()
-    async with chain(Context(command=["no-such-program", "secret"]), agent) as client:
+    async with chain(PromptContext(command=["no-such-program", "secret"]), agent) as client:
         await client.initialize()
         await client.prompt(await client.new_session(str(tmp_path)), "hi")
 
@@ -123,7 +123,7 @@ async def test_a_command_that_cannot_be_run_says_why(chain, tmp_path):
 
 async def test_nothing_is_added_when_there_is_nothing(chain, tmp_path):
     agent = FakeAgent()
-    async with chain(Context(files=["AGENTS.md"], command=["true"]), agent) as client:
+    async with chain(PromptContext(files=["AGENTS.md"], command=["true"]), agent) as client:
         await client.initialize()
         await client.prompt(await client.new_session(str(tmp_path)), "hi")
 
@@ -132,7 +132,7 @@ async def test_nothing_is_added_when_there_is_nothing(chain, tmp_path):
 
 async def test_the_user_sees_what_was_added_and_the_agent_is_not_asked(chain):
     agent = FakeAgent()
-    async with chain(Context(text="Be brief."), agent) as client:
+    async with chain(PromptContext(text="Be brief."), agent) as client:
         await client.initialize()
         session = await client.new_session("/work")
         answer = await client.prompt(session, "/context")
@@ -148,7 +148,7 @@ async def test_the_user_sees_what_was_added_and_the_agent_is_not_asked(chain):
 
 async def test_the_command_is_advertised_beside_those_of_the_agent(chain):
     commands = {"sessionUpdate": "available_commands_update", "availableCommands": [{"name": "a"}]}
-    async with chain(Context(text="x"), FakeAgent(turns=[[commands, "hi"]])) as client:
+    async with chain(PromptContext(text="x"), FakeAgent(turns=[[commands, "hi"]])) as client:
         await client.initialize()
         opened = await client.request("session/new", {"cwd": "/work", "mcpServers": []})
         assert opened == {"sessionId": "session-1"}
@@ -168,7 +168,7 @@ async def test_the_command_is_advertised_beside_those_of_the_agent(chain):
 
 
 async def test_version_2_has_its_own_way_to_advertise_and_to_answer(chain):
-    async with chain(Context(text="x"), FakeAgent()) as client:
+    async with chain(PromptContext(text="x"), FakeAgent()) as client:
         await client.initialize(version=2)
         opened = await client.request("session/new", {"cwd": "/work", "mcpServers": []})
         assert opened["availableCommands"][-1]["name"] == "context"
@@ -217,7 +217,7 @@ def shown(client):
 
 async def reopened(chain, agent, method="session/load", *, every=0, version=1, **params):
     """What the client hears while a session is reopened, and the prompts of the agent then."""
-    async with chain(Context(text="x", every=every), agent) as client:
+    async with chain(PromptContext(text="x", every=every), agent) as client:
         await client.initialize(version=version)
         await client.request(method, {"sessionId": "s", "cwd": "/", "mcpServers": [], **params})
         heard = shown(client)
@@ -297,7 +297,7 @@ async def test_version_2_replays_when_it_resumes(chain):
 
 async def test_a_prompt_repeated_by_the_agent_is_shown_without_its_context(chain):
     agent = FakeAgent(turns=[[chunk(PART), chunk("hi"), chunk("hello", "agent_message_chunk")]])
-    async with chain(Context(text="x"), agent) as client:
+    async with chain(PromptContext(text="x"), agent) as client:
         await client.initialize()
         await client.prompt(await client.new_session("/"), "hi")
 
@@ -306,7 +306,7 @@ async def test_a_prompt_repeated_by_the_agent_is_shown_without_its_context(chain
 
 async def test_a_session_reopened_in_the_same_process_keeps_its_prompt_count(chain):
     agent = FakeAgent(handlers={"session/resume": lambda p: {}})
-    async with chain(Context(text="x"), agent) as client:
+    async with chain(PromptContext(text="x"), agent) as client:
         await client.initialize()
         unused, used = [await client.new_session("/") for _ in range(2)]
         await client.prompt(used, "one")
@@ -320,7 +320,7 @@ async def test_a_session_reopened_in_the_same_process_keeps_its_prompt_count(cha
 @pytest.mark.parametrize("known", [True, False])
 async def test_a_fork_has_the_prompts_of_its_origin(chain, known):
     agent = FakeAgent(handlers={"session/fork": lambda p: {"sessionId": "fork"}})
-    async with chain(Context(text="x"), agent) as client:
+    async with chain(PromptContext(text="x"), agent) as client:
         await client.initialize()
         origin = await client.new_session("/") if known else "other"
         await client.request("session/fork", {"sessionId": origin, "cwd": "/"})
@@ -332,7 +332,7 @@ async def test_a_fork_has_the_prompts_of_its_origin(chain, known):
 async def test_missing_files_are_shown_by_the_command_and_logged_once(chain, tmp_path, capsys):
     log.configure("info", as_json=True, lifecycle=False)
     files = ["missing.md", "rules/*.md"]
-    async with chain(Context(text="x", files=files, every=1), FakeAgent()) as client:
+    async with chain(PromptContext(text="x", files=files, every=1), FakeAgent()) as client:
         await client.initialize()
         session = await client.new_session(str(tmp_path))
         await client.prompt(session, "/context")
@@ -349,7 +349,7 @@ async def test_missing_files_are_shown_by_the_command_and_logged_once(chain, tmp
 
 
 async def test_a_restarted_proxy_adds_nothing_to_sessions_that_are_open(chain):
-    proxy = Context(text="x")
+    proxy = PromptContext(text="x")
     agent = FakeAgent()
     async with chain(proxy, agent) as client:
         await client.initialize()
@@ -361,4 +361,4 @@ async def test_a_restarted_proxy_adds_nothing_to_sessions_that_are_open(chain):
 
 def test_options_that_add_nothing_are_refused():
     with pytest.raises(ValueError, match="give `text`, `files` or `command`"):
-        Context()
+        PromptContext()

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from conductor.proxy import program_warning
-from proxies.context import Context
+from proxies.context import PromptContext
 from proxies.failover import Failover, OtherAgent
 from proxies.hooks import Hook, Hooks
 
@@ -50,4 +50,4 @@ def test_proxies_that_start_programs_tell(tmp_path):
     hook = Hook(events=["permission"], run=["no-such-program"])
     by_url = Hook(events=["error"], url="http://127.0.0.1:1/")
     assert Hooks([hook, by_url]).option_warnings() == [("hooks", MISSING)]
-    assert Context(command=["no-such-program"]).option_warnings() == [("command", MISSING)]
+    assert PromptContext(command=["no-such-program"]).option_warnings() == [("command", MISSING)]

@@ -19,7 +19,7 @@ from conductor.proxy.slash_commands import (
 from conductor.routing.proxy_meta import without_proxy_meta
 from conductor.testing import FakeAgent
 from proxies.budget import Budget, BudgetLimits
-from proxies.context import Context
+from proxies.context import PromptContext
 from proxies.hooks import Hook, Hooks
 from proxies.normalize import Normalize
 from proxies.permissions import Permissions
@@ -70,7 +70,7 @@ async def test_a_command_fires_no_hooks_of_a_proxy_nearer_the_client(chain, vers
     fired = tmp_path / "fired"
     hooks = Hooks([Hook(["turn_end"], run=["sh", "-c", f"echo >> {fired}; exit 2"])])
     agent = FakeAgent()
-    async with chain(hooks, Context(text="x"), agent) as client:
+    async with chain(hooks, PromptContext(text="x"), agent) as client:
         session = await open_session(client, version)
         answer = await client.prompt(session, "/context")
         assert answer["_meta"] == MARK
@@ -91,7 +91,7 @@ async def test_a_refusal_fires_no_hooks_either(chain):
 async def test_a_command_takes_nothing_of_a_budget_and_is_not_refused_by_it(chain, version):
     agent = FakeAgent()
     agent.turns.append(turn_2(agent) if version == 2 else ["one"])
-    async with chain(Budget(BudgetLimits(turns=1)), Context(text="x"), agent) as client:
+    async with chain(Budget(BudgetLimits(turns=1)), PromptContext(text="x"), agent) as client:
         session = await open_session(client, version)
         for prompt in ("/context", "hi", "/context", "hi"):
             await client.prompt(session, prompt)
@@ -103,7 +103,7 @@ async def test_a_command_takes_nothing_of_a_budget_and_is_not_refused_by_it(chai
 async def test_a_command_takes_nothing_of_a_rate(chain, virtual_clock, version):
     limit = RateLimit(prompts=1, per=timedelta(hours=1), when_full="refuse")
     agent = FakeAgent()
-    async with chain(limit, Context(text="x"), agent) as client:
+    async with chain(limit, PromptContext(text="x"), agent) as client:
         session = await open_session(client, version)
         for prompt in ("/context", "hi", "/context", "hi"):
             await client.prompt(session, prompt)
@@ -115,7 +115,7 @@ async def test_the_end_of_a_command_gives_no_running_turn_back(chain):
     """Version 2: a command is answered while the only turn that may run is running."""
     limit = RateLimit(at_once=1, when_full="refuse")
     agent = FakeAgent(turns=[[RUNNING]])
-    async with chain(limit, Context(text="x"), agent) as client:
+    async with chain(limit, PromptContext(text="x"), agent) as client:
         session = await open_session(client, 2)
         for prompt in ("hi", "/context", "again"):
             await client.prompt(session, prompt)
@@ -127,7 +127,11 @@ async def test_the_end_of_a_command_gives_no_running_turn_back(chain):
 
 @pytest.mark.parametrize("version", [1, 2])
 async def test_a_command_is_not_the_first_prompt(chain, version):
-    proxies = [SystemPrompt(text="Be brief."), Context(text="outer"), Context(text="inner")]
+    proxies = [
+        SystemPrompt(text="Be brief."),
+        PromptContext(text="outer"),
+        PromptContext(text="inner"),
+    ]
     agent = FakeAgent()
     async with chain(*proxies, Usage(), agent) as client:
         session = await open_session(client, version)
@@ -148,7 +152,7 @@ async def test_a_command_is_not_the_first_prompt(chain, version):
 async def test_a_command_is_no_turn_in_usage(chain, version):
     agent, usage = FakeAgent(), {"totalTokens": 5}
     agent.turns.append(turn_2(agent, usage=usage) if version == 2 else [{**ENDED, "usage": usage}])
-    async with chain(Usage(), Context(text="x"), agent) as client:
+    async with chain(Usage(), PromptContext(text="x"), agent) as client:
         session = await open_session(client, version)
         for prompt in ("hi", "/context", "/usage"):
             await client.prompt(session, prompt)
@@ -168,7 +172,9 @@ async def test_a_command_does_not_wait_for_the_end_of_a_turn(chain, virtual_cloc
             assert (await client.prompt(session, "/context"))["_meta"] == MARK
 
     agent = FakeAgent(turns=[[ask]])
-    async with chain(Normalize(add=["one_turn_at_a_time"]), Context(text="x"), agent) as client:
+    async with chain(
+        Normalize(add=["one_turn_at_a_time"]), PromptContext(text="x"), agent
+    ) as client:
         session = await open_session(client, 1)
         assert await client.prompt(session, "hi") == ENDED
 
@@ -184,7 +190,7 @@ def lists_commands(number):
 @pytest.mark.parametrize(
     ("proxy", "name"),
     [
-        (lambda: Context(text="x"), "context"),
+        (lambda: PromptContext(text="x"), "context"),
         (Usage, "usage"),
         (lambda: Permissions(rules=[]), "permissions"),
     ],
@@ -212,7 +218,7 @@ async def test_a_name_of_the_agent_is_not_taken(chain, proxy, name, version):
 
 async def test_a_name_becomes_free_again(chain):
     agent = FakeAgent(turns=[[commands("context")], [commands()]])
-    async with chain(Context(text="x"), agent) as client:
+    async with chain(PromptContext(text="x"), agent) as client:
         session = await open_session(client, 1)
         for prompt in ("one", "two", "/context"):
             await client.prompt(session, prompt)
@@ -222,7 +228,7 @@ async def test_a_name_becomes_free_again(chain):
 
 async def test_two_proxies_of_one_kind_have_two_names(chain):
     agent = FakeAgent(turns=[[commands("context")]])
-    async with chain(Context(text="outer"), Context(text="inner"), agent) as client:
+    async with chain(PromptContext(text="outer"), PromptContext(text="inner"), agent) as client:
         session = await open_session(client, 1)
         await client.prompt(session, "hi")
         await client.prompt(session, "/acp:context")

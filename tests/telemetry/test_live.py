@@ -11,7 +11,7 @@ from support.editor import ROOT
 
 from conductor.routing.port import UnconnectedPort
 from conductor.routing.traced_port import TracedPort
-from conductor.tracing.recorder import Recorder
+from conductor.tracing.recorder import TraceRecorder
 
 pytestmark = pytest.mark.slow
 
@@ -213,7 +213,7 @@ def test_without_otel_none_of_its_modules_is_imported(tmp_path):
 
 
 def test_without_otel_the_ports_of_a_chain_are_those_of_any_recorder():
-    recorder = Recorder("demo")
+    recorder = TraceRecorder("demo")
     recorder.attach([])
 
     assert type(recorder.trace(UnconnectedPort(), "agent", "client")) is TracedPort

@@ -12,7 +12,7 @@ from conductor.routing.port import UnconnectedPort
 from conductor.routing.traced_port import Mark
 from conductor.tracing.encoder import Encoder
 from conductor.tracing.masking import current_masker
-from conductor.tracing.recorder import Recorder
+from conductor.tracing.recorder import TraceRecorder
 
 SECRET = "hunter2-hunter2"
 OTHER = "0d5f3c0e-7f3e-4b5c-9a55-7d8f6f1b2a33"
@@ -27,7 +27,7 @@ def known_secret(monkeypatch):
 
 @pytest.fixture
 def port():
-    recorder = Recorder("review")
+    recorder = TraceRecorder("review")
     recorder.attach([])
     return recorder.trace(UnconnectedPort(), "client", "agent")
 

@@ -20,7 +20,7 @@ from conductor.tracing.encoder import Encoder
 from conductor.tracing.links import find_causes
 from conductor.tracing.masking import current_masker
 from conductor.tracing.reader import read_records
-from conductor.tracing.recorder import Recorder
+from conductor.tracing.recorder import TraceRecorder
 from conductor.tracing.records import (
     HandlerRecord,
     LogRecord,
@@ -92,7 +92,7 @@ def traced_chain(tmp_path):
     async def run(chain):
         file = tmp_path / "chain.yaml"
         file.write_text(f"version: 1\nname: traced\nmcp_bridge: off\n{chain}")
-        recorder = Recorder("traced")
+        recorder = TraceRecorder("traced")
         async with attach_file(Client, load(str(file)), recorder=recorder) as attached:
             await attached.client.initialize()
             yield Traced(attached.client, recorder)
@@ -202,7 +202,7 @@ async def test_requests_through_a_component_that_was_inserted_have_their_answers
     agent = f"agent: {{name: agent, run: [{sys.executable}, -m, conductor.testing.agent]}}"
     file = tmp_path / "chain.yaml"
     file.write_text(f"version: 1\nproxies: [{{use: ./notes.py:Notes}}]\n{agent}\n")
-    recorder = Recorder("traced")
+    recorder = TraceRecorder("traced")
     async with attach_file(Client, load(str(file)), recorder=recorder) as attached:
         await attached.client.initialize()
         session = await attached.client.new_session("/")
@@ -273,7 +273,7 @@ async def test_the_cancellation_of_an_initialize_is_recorded_on_each_hop(tmp_pat
         f"version: 1\nmcp_bridge: off\nproxies: [{{use: ./shout.py:Shout}}]\n"
         f"agent: {{name: agent, run: {command}, stop_timeout: 300ms}}\n"
     )
-    recorder = Recorder("traced")
+    recorder = TraceRecorder("traced")
     async with attach_file(Client, load(str(file)), recorder=recorder) as attached:
         traced = Traced(attached.client, recorder)
         async with trio.open_nursery() as nursery:

@@ -37,7 +37,7 @@ from conductor.client.acp_client import Client
 from conductor.client.embedding import attach_file
 from conductor.control.process import open_control
 from conductor.errors import ConnectionClosed, RemoteProtocolError, RequestError
-from conductor.tracing.recorder import Recorder
+from conductor.tracing.recorder import TraceRecorder
 from conductor.tracing.trace_writer import TraceWriter
 from conductor.transport.orphan_guard import start_orphan_guard
 from conductor.transport.process_tree import become_subreaper, kill_descendants
@@ -149,9 +149,9 @@ class ChainRun:
             return 128 + self.signals[0]
         return 128 + signal.SIGPIPE if self.display.stdout.is_broken else code
 
-    def _recorder(self, file: ChainFile) -> Recorder:
+    def _recorder(self, file: ChainFile) -> TraceRecorder:
         trace = self.settings.trace
-        return Recorder(file.name) if trace is None else trace.recorder(file.name)
+        return TraceRecorder(file.name) if trace is None else trace.recorder(file.name)
 
     async def _converse(self, file: ChainFile) -> int:
         """Start, open the session and talk. A failure is shown; returns the exit code."""

@@ -41,7 +41,7 @@ from conductor.tracing.conversation import (
 from conductor.tracing.json_diff import json_diff
 from conductor.tracing.masking import current_masker
 from conductor.tracing.reader import read_records
-from conductor.tracing.recorder import Recorder
+from conductor.tracing.recorder import TraceRecorder
 from conductor.tracing.records import Record
 from conductor.tracing.trace_writer import TraceWriter
 from conductor.transport.orphan_guard import start_orphan_guard
@@ -99,7 +99,7 @@ async def _serve(peer: JsonRpcPeer, player: Player) -> None:
 def play_client(recording: Recording, chain: ChainFile, settings: ReplaySettings) -> NoReturn:
     """Play the client of a chain, and compare what it got with the recording."""
 
-    def open_chain(recorder: Recorder) -> AbstractAsyncContextManager[Attached[Client]]:
+    def open_chain(recorder: TraceRecorder) -> AbstractAsyncContextManager[Attached[Client]]:
         return attach_file(Client, chain, recorder=recorder)
 
     _replay(recording, None, chain, open_chain, settings)
@@ -114,7 +114,7 @@ def play_through(
         proxies = build_components(chain.proxies, mode="proxy", limits=chain.limits)
         return [*proxies, RecordedAgent(agent, name="agent", speed=settings.speed)]
 
-    def open_chain(recorder: Recorder) -> AbstractAsyncContextManager[Attached[Client]]:
+    def open_chain(recorder: TraceRecorder) -> AbstractAsyncContextManager[Attached[Client]]:
         return attach(
             Client,
             make,
@@ -131,7 +131,7 @@ def _replay(
     client: Recording,
     agent: Recording | None,
     chain: ChainFile,
-    open_chain: Callable[[Recorder], AbstractAsyncContextManager[Attached[Client]]],
+    open_chain: Callable[[TraceRecorder], AbstractAsyncContextManager[Attached[Client]]],
     settings: ReplaySettings,
 ) -> NoReturn:
     become_subreaper()

@@ -17,7 +17,7 @@ import msgspec
 from conductor.acp import MCP_METHODS, PROMPT
 from conductor.jsonrpc.notification_batch import NotificationBatch
 from conductor.schema.methods import V1, V2
-from conductor.tracing.recorder import Entry, Logged, Lost, Recorder
+from conductor.tracing.recorder import Entry, Logged, Lost, TraceRecorder
 
 __all__ = ["BUCKETS", "OTHER", "DurationHistogram", "MetricCounters", "Traffic"]
 
@@ -89,7 +89,7 @@ class MetricCounters:
     """Entries of traces that could not be written in time."""
     _components: set[str] = attrs.field(factory=set, init=False)
 
-    def watch(self, recorder: Recorder) -> None:
+    def watch(self, recorder: TraceRecorder) -> None:
         """Count what a recorder gets; to be called before its chain starts."""
         recorder.add = _ChainCounter(self, recorder.add).add
 

@@ -9,7 +9,7 @@ from conductor.jsonrpc.notification_batch import NotificationBatch
 from conductor.routing import traced_port
 from conductor.routing.port import UnconnectedPort
 from conductor.server.metrics.counters import BUCKETS, OTHER, MetricCounters
-from conductor.tracing.recorder import Recorder
+from conductor.tracing.recorder import TraceRecorder
 
 
 class Originator:
@@ -23,7 +23,7 @@ class Hop:
     """The ports of the hop between client and agent."""
 
     def __init__(self, counters):
-        self.recorder = Recorder("chain/1")
+        self.recorder = TraceRecorder("chain/1")
         counters.watch(self.recorder)
         self.recorder.attach([])
         self.to_agent = self.recorder.trace(UnconnectedPort(), "agent", "client")

@@ -3,7 +3,8 @@
     bytes ─document─▶ data, locations ─grammar, converter─▶ typed values ─build─▶ ChainFile
 
 `model.py` defines the result (`ChainFile`, `ComponentSpec`), `diagnostics.py` the report about a
-file with mistakes (`Diagnostic`), `grammar.py` the keys. `loader.py` drives the steps, nested files
+file with mistakes (`Diagnostic`), `grammar.py` the keys, with `validators.py` for single values and
+`key_conflicts.py` for keys that exclude each other. `loader.py` drives the steps, nested files
 included; `options.py` reads `with:` for a plugin's class.
 
 Imports only `conductor.errors`, `limits` and each other. PyYAML and cattrs are imported when a file

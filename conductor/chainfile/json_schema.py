@@ -21,7 +21,8 @@ import attrs
 
 from conductor.chainfile.attrs_fields import field_key, field_types
 from conductor.chainfile.docstrings import attribute_docstrings, option_docstrings
-from conductor.chainfile.grammar import COMPONENT_KINDS, AgentItem, ComponentItem, FileItem
+from conductor.chainfile.grammar import AgentItem, ComponentItem, FileItem
+from conductor.chainfile.key_conflicts import COMPONENT_KINDS
 from conductor.chainfile.model import ChainFile, ComponentSpec, RestartBudget, Sandbox, Tls
 from conductor.chainfile.scalars import Argv, Bytes, Seconds
 from conductor.limits import Limits

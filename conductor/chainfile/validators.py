@@ -1,0 +1,169 @@
+"""Validators of single values in chain files: names, commands, URLs, paths, headers, durations.
+
+Each is a validator of attrs: `(instance, attribute, value)`. It returns for `None`, the value of an
+absent key, and raises `InvalidValue` for a value that must be written differently.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from conductor.chainfile.value_errors import InvalidValue, ValueIssue, collect, expected, invalid
+
+__all__ = [
+    "argv",
+    "component_name",
+    "environment_names",
+    "host_name",
+    "http_headers",
+    "nonempty_path",
+    "nonempty_paths",
+    "plugin_name",
+    "positive",
+    "registry_name",
+    "registry_source",
+    "url",
+    "workspace_paths",
+]
+
+_REGISTRY_NAME = re.compile(r"[a-z][a-z0-9-]*")
+_PATH_AND_CLASS = re.compile(r".+\.py:[^\W\d]\w*")
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_HEADER_VALUE = re.compile(r"[\t\x20-\x7e]*")
+_RESERVED_HEADERS = {
+    *("host", "connection", "upgrade", "content-length", "content-type", "transfer-encoding"),
+    *("accept", "te", "trailer", "acp-connection-id", "acp-session-id"),
+}
+
+
+def positive(_: Any, __: Any, value: float | int | Mapping[str, float] | None) -> None:
+    if isinstance(value, Mapping):
+        found: list[ValueIssue] = []
+        for key, each in value.items():
+            collect(found, (key,), positive, None, None, each)
+        if found:
+            raise InvalidValue(found)
+    elif value is not None and value <= 0:
+        raise invalid("must be more than zero")
+
+
+def component_name(_: Any, __: Any, value: str | None) -> None:
+    if value is not None and (not value.strip() or "/" in value or not value.isprintable()):
+        raise expected("a name without `/`")
+
+
+def argv(_: Any, __: Any, value: tuple[str, ...] | None) -> None:
+    if value == ():
+        raise invalid("the command is empty")
+    if value and not value[0]:
+        raise InvalidValue([ValueIssue("the command is empty", path=(0,))])
+
+
+def plugin_name(_: Any, __: Any, value: str | None) -> None:
+    if value is None:
+        return
+    looks_like_a_path = "/" in value or ":" in value or value.endswith(".py")
+    if looks_like_a_path and not _PATH_AND_CLASS.fullmatch(value):
+        raise expected("a name or `path.py:Class`", "name the class of the file: `./file.py:Class`")
+    if not value.strip():
+        raise expected("a name or `path.py:Class`", "`acp-conductor components` lists the names")
+
+
+def registry_name(_: Any, __: Any, value: str | None) -> None:
+    if value is not None and not _REGISTRY_NAME.fullmatch(value):
+        help = "`acp-conductor registry list` lists the names; a command is written `run: […]`"
+        raise expected("a name of the registry such as `claude-acp`", help)
+
+
+def registry_source(_: Any, __: Any, value: str | None) -> None:
+    if value is None or (value and not value.startswith(("http://", "ftp://", "file://"))):
+        return
+    if value.startswith("http://"):
+        from urllib.parse import urlsplit
+
+        if urlsplit(value).hostname in ("localhost", "127.0.0.1", "::1"):
+            return
+    raise expected("a file, or a URL that begins with `https://`")
+
+
+def url(_: Any, __: Any, value: str | None) -> None:
+    if value is None:
+        return
+    from urllib.parse import urlsplit
+
+    try:
+        parts = urlsplit(value)
+        usable = parts.scheme in ("ws", "wss", "http", "https") and parts.port != 0
+        usable = usable and bool(parts.hostname) and not parts.fragment
+    except ValueError:
+        usable = False
+    if not usable or not value.isprintable() or " " in value:
+        raise expected("a URL such as `wss://proxy.example.org/acp`")
+
+
+def nonempty_path(_: Any, __: Any, value: str | None) -> None:
+    if value is not None and not value:
+        raise invalid("the path is empty")
+
+
+def environment_names(_: Any, __: Any, value: Mapping[str, str]) -> None:
+    found = [
+        ValueIssue(
+            f"`{name}` cannot be the name of an environment variable", path=(name,), at_key=True
+        )
+        for name in value
+        if not name or "=" in name
+    ]
+    if found:
+        raise InvalidValue(found)
+
+
+def host_name(_: Any, __: Any, value: str | None) -> None:
+    if value is None:
+        return
+    if not value or value.startswith("-") or not value.isprintable() or " " in value:
+        raise expected("a host such as `user@host`", "as the program `ssh` understands it")
+
+
+def http_headers(_: Any, __: Any, value: Mapping[str, str]) -> None:
+    found = []
+    for name, text in value.items():
+        if not _HEADER_NAME.fullmatch(name):
+            message = f"`{name}` cannot be the name of a header"
+            found.append(ValueIssue(message, path=(name,), at_key=True))
+        elif name.lower() in _RESERVED_HEADERS or name.lower().startswith("sec-websocket-"):
+            message = f"the header `{name}` belongs to the connection and cannot be given"
+            found.append(ValueIssue(message, path=(name,), at_key=True))
+        elif not _HEADER_VALUE.fullmatch(text):
+            message = "the value of a header is one line of ASCII"
+            found.append(ValueIssue(message, path=(name,)))
+    if found:
+        raise InvalidValue(found)
+
+
+def nonempty_paths(_: Any, __: Any, value: Sequence[str]) -> None:
+    found = [
+        ValueIssue("the path is empty", path=(index,))
+        for index, path in enumerate(value)
+        if not path
+    ]
+    if found:
+        raise InvalidValue(found)
+
+
+def workspace_paths(_: Any, __: Any, value: list[str] | dict[str, str]) -> None:
+    if not isinstance(value, dict):
+        nonempty_paths(_, __, value)
+        return
+    found = []
+    for outside, inside in value.items():
+        if not outside:
+            found.append(ValueIssue("the path is empty", path=(outside,), at_key=True))
+        if not inside.startswith("/") or os.path.normpath(inside) == "/":
+            message = "expected an absolute path such as `/workspace`"
+            found.append(ValueIssue(message, path=(outside,), quote=True))
+    if found:
+        raise InvalidValue(found)

@@ -13,9 +13,9 @@ import msgspec
 from conductor.errors import RegistryError
 from conductor.registry.binary import install_binary, pin_binary
 from conductor.registry.entries import Entry, Kind, Registry
-from conductor.registry.environment import current_platform
 from conductor.registry.npm import install_npm, pin_npm, script_packages
 from conductor.registry.pins import BinaryPin, NpxPin, Pin, sealed
+from conductor.registry.platform import current_platform
 from conductor.registry.pypi import install_pypi, pin_pypi
 from conductor.registry.resolve import pin_path
 from conductor.registry.source import NotFetched, load_registry, refresh_registry

@@ -14,10 +14,10 @@ from conductor.chainfile.model import ComponentSpec, RegistryName
 from conductor.errors import RegistryError
 from conductor.registry.binary import with_checksum
 from conductor.registry.entries import Entry
-from conductor.registry.environment import current_platform
 from conductor.registry.install import ensure_installed, fetched_registry, make_pin
 from conductor.registry.lock_file import read_lock, write_lock
 from conductor.registry.pins import BinaryPin, Pin
+from conductor.registry.platform import current_platform
 from conductor.registry.resolve import find_pin
 from conductor.registry.source import refresh_registry
 

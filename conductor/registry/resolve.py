@@ -17,9 +17,9 @@ import msgspec
 
 from conductor.chainfile.model import ComponentSpec, RegistryName
 from conductor.errors import RegistryError
-from conductor.registry.environment import REGISTRY_VARIABLE, current_platform
 from conductor.registry.lock_file import read_lock
 from conductor.registry.pins import BinaryPin, Pin, digest_of
+from conductor.registry.platform import REGISTRY_VARIABLE, current_platform
 from conductor.registry.store import Installed, find_installed, store_path
 
 if TYPE_CHECKING:

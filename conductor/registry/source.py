@@ -19,8 +19,8 @@ import msgspec
 from conductor.errors import RegistryError
 from conductor.registry.download import display_url
 from conductor.registry.entries import Registry, parse_registry
-from conductor.registry.environment import REGISTRY_VARIABLE
 from conductor.registry.pins import digest_of
+from conductor.registry.platform import REGISTRY_VARIABLE
 from conductor.registry.store import replace_file, store_path
 
 __all__ = [

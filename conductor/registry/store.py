@@ -22,8 +22,8 @@ from typing import Final
 import msgspec
 
 from conductor.errors import RegistryError
-from conductor.registry.environment import current_platform
 from conductor.registry.pins import BinaryPin, Pin
+from conductor.registry.platform import current_platform
 
 __all__ = [
     "Installed",

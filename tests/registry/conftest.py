@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from conductor.chainfile import load
-from conductor.registry.environment import current_platform
+from conductor.registry.platform import current_platform
 
 AGENT = f'#!/bin/sh\nexec {sys.executable} -m conductor.testing.agent "$@"\n'
 """A program that speaks ACP."""

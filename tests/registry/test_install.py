@@ -9,7 +9,6 @@ import pytest
 
 from conductor.errors import RegistryError
 from conductor.registry.entries import Entry
-from conductor.registry.environment import current_platform
 from conductor.registry.install import (
     ensure_installed,
     fetched_registry,
@@ -17,6 +16,7 @@ from conductor.registry.install import (
     make_pin,
 )
 from conductor.registry.pins import UvxPin, sealed
+from conductor.registry.platform import current_platform
 from conductor.registry.resolve import pin_path
 
 from .conftest import AGENT, binary_entry, entry, offline, path_without_tools, tar_of

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from conductor.registry import environment
-from conductor.registry.environment import current_platform
+from conductor.registry import platform
+from conductor.registry.platform import current_platform
 
 
 @pytest.mark.parametrize(
@@ -17,7 +17,7 @@ from conductor.registry.environment import current_platform
     ],
 )
 def test_platforms_are_named_as_in_the_registry(monkeypatch, system, machine, expected):
-    monkeypatch.setattr(environment.sys, "platform", system)
-    monkeypatch.setattr(environment.os, "uname", lambda: type("uname", (), {"machine": machine}))
+    monkeypatch.setattr(platform.sys, "platform", system)
+    monkeypatch.setattr(platform.os, "uname", lambda: type("uname", (), {"machine": machine}))
 
     assert current_platform() == expected

@@ -12,7 +12,7 @@ import click
 if TYPE_CHECKING:
     from conductor.chainfile.model import ComponentSpec
     from conductor.errors import RegistryError
-    from conductor.registry.locking import Locked
+    from conductor.registry.lock_components import Locked
 
 __all__ = ["command", "fail_registry", "lock_and_report", "registry_components"]
 
@@ -47,7 +47,7 @@ def registry_components(file: str) -> list[ComponentSpec]:
 def lock_and_report(specs: list[ComponentSpec], update: Collection[str] = ()) -> None:
     """Lock the components and print a line for each; exit with 1 if one fails."""
     from conductor.errors import RegistryError
-    from conductor.registry.locking import lock_components
+    from conductor.registry.lock_components import lock_components
 
     try:
         for locked in lock_components(specs, update):

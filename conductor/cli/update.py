@@ -23,7 +23,7 @@ def command(file: str, names: tuple[str, ...]) -> None:
       acp-conductor update review.yaml claude-acp
     """
     from conductor.cli.lock import lock_and_report, registry_components
-    from conductor.registry.locking import refresh_sources
+    from conductor.registry.lock_components import refresh_sources
 
     specs = registry_components(file)
     known = {spec.registry.name for spec in specs if spec.registry is not None}

@@ -6,8 +6,8 @@ import pytest
 
 from conductor.chainfile import load
 from conductor.errors import RegistryError
+from conductor.registry.lock_components import lock_components, refresh_sources
 from conductor.registry.lock_file import read_lock, write_lock
-from conductor.registry.locking import lock_components, refresh_sources
 from conductor.registry.pins import BinaryPin, LockedTarget
 
 from .conftest import AGENT, agent_spec, binary_entry, tar_of

@@ -70,6 +70,7 @@ from conductor.proxy.annotations import DeclarationError
 from conductor.proxy.base import Agent, Forward, Plugin, Proxy
 from conductor.proxy.commands import CommandResult, program_warning, run_command
 from conductor.proxy.content import text
+from conductor.proxy.event_arguments import PermissionQuestion, Prompt, Question, SessionSetup
 from conductor.proxy.events import (
     on_cancel,
     on_mcp,
@@ -92,7 +93,6 @@ from conductor.proxy.mcp_context import Context
 from conductor.proxy.mcp_methods import ToolCall, prompt, resource, tool
 from conductor.proxy.peers import ClientPeer, Peer
 from conductor.proxy.prompt_turn import SESSION_STATE_UPDATES, PromptTurn
-from conductor.proxy.questions import PermissionQuestion, Prompt, Question, SessionSetup
 from conductor.proxy.raw_message import RawMessage
 from conductor.proxy.second_agent import SecondAgent
 from conductor.proxy.session_state import per_session

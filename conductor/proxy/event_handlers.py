@@ -15,10 +15,10 @@ import trio
 from conductor.acp import SESSION_SETUP_METHODS
 from conductor.errors import LocalProtocolError, RequestCancelled, RequestError
 from conductor.jsonrpc.messages import INVALID_PARAMS
+from conductor.proxy.event_arguments import PermissionQuestion, Prompt, Question, SessionSetup
 from conductor.proxy.events import EventMark
 from conductor.proxy.mcp_events import mcp_layer
 from conductor.proxy.middleware import Body, Layer, Next, location_of
-from conductor.proxy.questions import PermissionQuestion, Prompt, Question, SessionSetup
 from conductor.proxy.returned import answer_body, text_or_none
 from conductor.proxy.sessions import Session, session_of
 from conductor.proxy.slash_commands import answer, is_handled

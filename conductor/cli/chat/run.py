@@ -48,7 +48,7 @@ class _Chat:
             assert text is not None
             if text:
                 await self._take_turn(text)
-        if self.conversation.able.load or self.conversation.able.resume:
+        if self.conversation.capabilities.load or self.conversation.capabilities.resume:
             self.display.note(f"to continue: --session {session}")
         return 0
 

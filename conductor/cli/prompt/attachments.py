@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import attrs
 
-from conductor.cli.prompt.abilities import Abilities
+from conductor.cli.prompt.declared_capabilities import DeclaredCapabilities
 
 __all__ = ["Attachment", "AttachmentError", "prompt_blocks", "read_attachments"]
 
@@ -41,14 +41,14 @@ class Attachment:
     media_type: str
     is_image: bool = False
 
-    def block(self, able: Abilities) -> dict[str, Any]:
-        """The content block for an agent with these abilities. Raises `AttachmentError`."""
+    def block(self, capabilities: DeclaredCapabilities) -> dict[str, Any]:
+        """The content block for an agent with these capabilities. Raises `AttachmentError`."""
         uri = self.path.as_uri()
         if self.is_image:
-            if not able.image:
+            if not capabilities.image:
                 raise AttachmentError(f"{self.path}: the agent does not accept images")
             return {"type": "image", "mimeType": self.media_type, "data": self._base64}
-        if not able.embedded_context:
+        if not capabilities.embedded_context:
             return {
                 "type": "resource_link",
                 "uri": uri,
@@ -74,10 +74,10 @@ def read_attachments(files: Sequence[str], images: Sequence[str]) -> list[Attach
 
 
 def prompt_blocks(
-    text: str, attachments: Sequence[Attachment], able: Abilities
+    text: str, attachments: Sequence[Attachment], capabilities: DeclaredCapabilities
 ) -> list[dict[str, Any]]:
     """The content blocks of a prompt: the attachments, then the text."""
-    return [*(each.block(able) for each in attachments), {"type": "text", "text": text}]
+    return [*(each.block(capabilities) for each in attachments), {"type": "text", "text": text}]
 
 
 def _read_file(path: str) -> Attachment:

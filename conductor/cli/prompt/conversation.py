@@ -13,7 +13,7 @@ import attrs
 import trio
 
 from conductor.background_tasks import background_tasks
-from conductor.cli.prompt.abilities import Abilities, abilities
+from conductor.cli.prompt.declared_capabilities import DeclaredCapabilities, declared_capabilities
 from conductor.cli.prompt.display import Display
 from conductor.cli.prompt.permissions import PermissionPrompt
 from conductor.client.acp_client import Client
@@ -29,7 +29,7 @@ class Conversation:
     display: Display
     permissions: PermissionPrompt
     client: Client = attrs.field(init=False)
-    able: Abilities = attrs.field(factory=Abilities, init=False)
+    capabilities: DeclaredCapabilities = attrs.field(factory=DeclaredCapabilities, init=False)
     session: str | None = attrs.field(default=None, init=False)
     step: str = attrs.field(default="initialize", init=False)
     """The request that is waited for, for error messages."""
@@ -51,7 +51,7 @@ class Conversation:
         if chosen not in (1, 2):
             reason = f"the agent speaks protocol version {chosen}, this client 1 and 2"
             raise RequestError(-32022, reason)
-        self.able = abilities(answer, chosen)
+        self.capabilities = declared_capabilities(answer, chosen)
         return answer
 
     async def authenticate(self, method: str) -> None:
@@ -63,15 +63,18 @@ class Conversation:
         self.session = await self.client.new_session(cwd, answered=self.display.opened)
 
     async def reopen(self, id: str, cwd: str, *, history: bool) -> None:
-        """Continue a session. Its history is asked for, if the agent can send it, or is dropped,
-        if the agent can do nothing else."""
-        able = self.able
+        """Continue a session. With `history`, also request its earlier updates.
+
+        Without `history`, `session/resume` is preferred; with `session/load` alone, the updates
+        that the agent replays are dropped.
+        """
+        agent = self.capabilities
         params: dict[str, Any] = {"sessionId": id, "cwd": cwd, "mcpServers": []}
-        if able.resume and not (history and able.load):
+        if agent.resume and not (history and agent.load):
             self.step = "session/resume"
-            if history and able.replay:
+            if history and agent.replay:
                 params["replayFrom"] = {"type": "start"}
-        elif able.load:
+        elif agent.load:
             self.step = "session/load"
         else:
             raise RequestError(-32601, "the agent cannot continue sessions")

@@ -63,7 +63,7 @@ class _Prompts:
         attachments."""
         code, attachments = 0, self.attachments
         for text in self.texts:
-            blocks = prompt_blocks(text, attachments, self.conversation.able)
+            blocks = prompt_blocks(text, attachments, self.conversation.capabilities)
             code = exit_code_of(await self.conversation.prompt(blocks))
             if code:
                 break

@@ -7,11 +7,11 @@ import os
 
 import pytest
 
-from conductor.cli.prompt.abilities import Abilities
 from conductor.cli.prompt.attachments import AttachmentError, prompt_blocks, read_attachments
+from conductor.cli.prompt.declared_capabilities import DeclaredCapabilities
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 8
-ABLE = Abilities(image=True, embedded_context=True)
+ABLE = DeclaredCapabilities(image=True, embedded_context=True)
 
 
 def test_attachments_come_before_the_text(tmp_path):
@@ -51,7 +51,7 @@ def test_an_agent_that_embeds_nothing_gets_a_link(tmp_path):
 
     (attachment,) = read_attachments([str(tmp_path / "a b.txt")], [])
 
-    assert attachment.block(Abilities()) == {
+    assert attachment.block(DeclaredCapabilities()) == {
         "type": "resource_link",
         "uri": f"file://{tmp_path}/a%20b.txt",
         "name": "a b.txt",
@@ -65,7 +65,7 @@ def test_an_image_needs_an_agent_that_accepts_images(tmp_path):
     attachments = read_attachments([], [str(tmp_path / "shot.png")])
 
     with pytest.raises(AttachmentError, match="the agent does not accept images"):
-        prompt_blocks("look", attachments, Abilities(embedded_context=True))
+        prompt_blocks("look", attachments, DeclaredCapabilities(embedded_context=True))
 
 
 @pytest.mark.parametrize(

@@ -109,7 +109,9 @@ async def test_the_history_of_a_continued_session_is_apart(version, history):
 
 async def test_an_agent_that_cannot_continue_sessions_is_not_asked_to():
     async with conversing(1) as conversation:
-        conversation.able = attrs.evolve(conversation.able, load=False, resume=False)
+        conversation.capabilities = attrs.evolve(
+            conversation.capabilities, load=False, resume=False
+        )
 
         with pytest.raises(RequestError, match="the agent cannot continue sessions"):
             await conversation.reopen("session-1", "/", history=False)

@@ -8,11 +8,11 @@ from typing import Any
 
 import attrs
 
-__all__ = ["Abilities", "abilities"]
+__all__ = ["DeclaredCapabilities", "declared_capabilities"]
 
 
 @attrs.frozen
-class Abilities:
+class DeclaredCapabilities:
     """The capabilities of an agent."""
 
     image: bool = False
@@ -27,19 +27,19 @@ class Abilities:
     """`session/resume` can send the history."""
 
 
-def abilities(answer: Mapping[str, Any], version: int) -> Abilities:
-    """The abilities in the result of `initialize`, in this version of the protocol."""
+def declared_capabilities(answer: Mapping[str, Any], version: int) -> DeclaredCapabilities:
+    """The capabilities in the result of `initialize`, in this version of the protocol."""
     if version == 1:
-        able = _member(answer, "agentCapabilities")
-        prompt = _member(able, "promptCapabilities")
-        return Abilities(
+        agent = _member(answer, "agentCapabilities")
+        prompt = _member(agent, "promptCapabilities")
+        return DeclaredCapabilities(
             image=prompt.get("image") is True,
             embedded_context=prompt.get("embeddedContext") is True,
-            load=able.get("loadSession") is True,
-            resume=_member(able, "sessionCapabilities").get("resume") is not None,
+            load=agent.get("loadSession") is True,
+            resume=_member(agent, "sessionCapabilities").get("resume") is not None,
         )
     prompt = _member(_member(_member(answer, "capabilities"), "session"), "prompt")
-    return Abilities(
+    return DeclaredCapabilities(
         image=prompt.get("image") is not None,
         embedded_context=prompt.get("embeddedContext") is not None,
         resume=True,  # required of agents

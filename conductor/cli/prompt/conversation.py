@@ -63,10 +63,10 @@ class Conversation:
         self.session = await self.client.new_session(cwd, answered=self.display.opened)
 
     async def reopen(self, id: str, cwd: str, *, history: bool) -> None:
-        """Continue a session. With `history`, also request its earlier updates.
+        """Continue a session. With `history`, have the agent send its earlier updates if it can.
 
-        Without `history`, `session/resume` is preferred; with `session/load` alone, the updates
-        that the agent replays are dropped.
+        The display gets the updates that the agent sends before its answer as history; those of
+        `session/load`, the only choice for some agents, also without `history`.
         """
         agent = self.capabilities
         params: dict[str, Any] = {"sessionId": id, "cwd": cwd, "mcpServers": []}

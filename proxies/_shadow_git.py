@@ -21,7 +21,7 @@ from typing import Final
 import attrs
 import trio
 
-__all__ = ["CheckpointEntry", "CheckpointError", "Restored", "ShadowGit", "Snapshot"]
+__all__ = ["CheckpointEntry", "CheckpointError", "RestoreResult", "ShadowGit", "Snapshot"]
 
 _SETTINGS: Final = {
     "advice.addEmbeddedRepo": "false",
@@ -68,7 +68,7 @@ class Snapshot:
 
 
 @attrs.frozen
-class Restored:
+class RestoreResult:
     """What a restoration has changed."""
 
     written: int
@@ -104,7 +104,7 @@ class ShadowGit:
         found = (line.split("\0") for line in lines.splitlines())
         return [CheckpointEntry(int(number), int(date), words) for number, date, words in found]
 
-    async def restore(self, number: int) -> Restored:
+    async def restore(self, number: int) -> RestoreResult:
         """Restore the files of a snapshot and delete the files created since, after a snapshot of
         the present state. Raises `CheckpointError`, before any file is changed if possible."""
         async with self._locked():
@@ -128,7 +128,7 @@ class ShadowGit:
             await trio.to_thread.run_sync(self._delete, deleted)
             await self._delete_oldest()
             written = sum(path in wanted for path in differing)
-            return Restored(written, len(deleted), undo)
+            return RestoreResult(written, len(deleted), undo)
 
     # ---- steps -----------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-__all__ = ["BadReference", "Expanded", "expand", "find_references"]
+__all__ = ["BadReference", "ExpandedString", "expand", "find_references"]
 
 _REFERENCE = re.compile(r"\$\$|\$\{([^}]*)(\}?)")
 _BODY = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?::-(.*))?", re.DOTALL)
@@ -25,7 +25,7 @@ class BadReference(msgspec.Struct, frozen=True):
     help: str | None
 
 
-class Expanded(msgspec.Struct, frozen=True):
+class ExpandedString(msgspec.Struct, frozen=True):
     """An expanded string; `values` are the non-empty values of the variables `names`."""
 
     text: str
@@ -35,7 +35,7 @@ class Expanded(msgspec.Struct, frozen=True):
     bad: tuple[BadReference, ...]
 
 
-def expand(text: str, environ: Mapping[str, str]) -> Expanded:
+def expand(text: str, environ: Mapping[str, str]) -> ExpandedString:
     """Expand the references of a string; a bad one becomes the empty string and goes to `bad`."""
     parts: list[str] = []
     values: list[str] = []
@@ -66,7 +66,7 @@ def expand(text: str, environ: Mapping[str, str]) -> Expanded:
             bad.append(_unset(number, name, environ))
     parts.append(text[end:])
     referred = any(reference[0] != "$$" for reference in found)
-    return Expanded("".join(parts), tuple(values), tuple(names), referred, tuple(bad))
+    return ExpandedString("".join(parts), tuple(values), tuple(names), referred, tuple(bad))
 
 
 def find_references(raw: str) -> list[tuple[int, int]]:

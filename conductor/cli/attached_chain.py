@@ -18,23 +18,23 @@ from conductor.background_tasks import background_tasks
 from conductor.chain.abandoned_plugins import abandoned_plugins
 from conductor.chain.chain import Chain
 from conductor.chain.watchdog import Watchdog, max_stop_seconds, watchdog
-from conductor.client.embedding import Attached
+from conductor.client.embedding import AttachedClient
 
 __all__ = ["SIGNALS", "attached_chain"]
 
 SIGNALS: Final = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
 
-AnyAttached = TypeVar("AnyAttached", bound=Attached[Any])
+AnyAttachedClient = TypeVar("AnyAttachedClient", bound=AttachedClient[Any])
 
 
 @asynccontextmanager
 async def attached_chain(
-    attached: AbstractAsyncContextManager[AnyAttached],
+    attached: AbstractAsyncContextManager[AnyAttachedClient],
     signals: list[int],
     leave: Callable[[], NoReturn],
     *,
     max_blocked: float | None = None,
-) -> AsyncIterator[AnyAttached]:
+) -> AsyncIterator[AnyAttachedClient]:
     """Run a chain of `attach` for the block, which a signal cancels; its number is in `signals`.
 
     `leave` ends the process; it is called instead of a return if a plugin still runs. A plugin that

@@ -12,7 +12,7 @@ import click
 if TYPE_CHECKING:
     from conductor.chainfile.model import ComponentSpec
     from conductor.errors import RegistryError
-    from conductor.registry.lock_components import Locked
+    from conductor.registry.lock_components import LockedComponent
 
 __all__ = ["command", "fail_registry", "lock_and_report", "registry_components"]
 
@@ -62,7 +62,7 @@ def fail_registry(error: RegistryError) -> NoReturn:
     sys.exit(1)
 
 
-def _line(locked: Locked) -> str:
+def _line(locked: LockedComponent) -> str:
     from conductor.registry.status import pin_summary
 
     before, pin = locked.before, locked.pin

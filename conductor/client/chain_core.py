@@ -18,7 +18,7 @@ import trio
 
 from conductor.chainfile import ChainFile, Diagnostic, SourceLocation, load
 from conductor.client.acp_client import Client
-from conductor.client.embedding import Attached, attach_file
+from conductor.client.embedding import AttachedClient, attach_file
 from conductor.client.turn_core import TurnCore, TurnResult
 from conductor.errors import (
     ChainFileError,
@@ -159,7 +159,7 @@ class ChainCore:
     """The running chain and its sessions."""
 
     settings: ChainSettings
-    attached: Attached[Client] = attrs.field(init=False)
+    attached: AttachedClient[Client] = attrs.field(init=False)
     types: Any = attrs.field(default=None, init=False)
     """`conductor.schema.v1` or `v2`, by the negotiated version."""
     initialized: Any = attrs.field(default=None, init=False)

@@ -29,13 +29,13 @@ from conductor.routing.component import Component
 from conductor.tracing.recorder import TraceRecorder
 from conductor.transport.memory import memory_pair
 
-__all__ = ["Attached", "attach", "attach_file"]
+__all__ = ["AttachedClient", "attach", "attach_file"]
 
 ClientT = TypeVar("ClientT", bound=Client)
 
 
 @attrs.define(eq=False)
-class Attached(Generic[ClientT]):
+class AttachedClient(Generic[ClientT]):
     """A client and its chain."""
 
     client: ClientT
@@ -55,7 +55,7 @@ async def attach(
     stop_timeout: float = STOP_TIMEOUT,
     bridged: bool = True,
     recorder: TraceRecorder | None = None,
-) -> AsyncIterator[Attached[ClientT]]:
+) -> AsyncIterator[AttachedClient[ClientT]]:
     """Run a chain of the components returned by `make`, with `client(transport)` as its client.
 
     At the end of the block the client closes its stream and the chain stops in order.
@@ -70,7 +70,7 @@ async def attach(
         bridged=bridged,
         recorder=recorder,
     )
-    attached = Attached(client(ours), chain)
+    attached = AttachedClient(client(ours), chain)
     async with background_tasks() as nursery, attached.client.open():
         nursery.start_soon(_run, attached)
         try:
@@ -87,7 +87,7 @@ async def attach_file(
     *,
     made: Callable[[Sequence[Component]], None] = lambda components: None,
     recorder: TraceRecorder | None = None,
-) -> AsyncIterator[Attached[ClientT]]:
+) -> AsyncIterator[AttachedClient[ClientT]]:
     """As `attach`, for a chain file with an agent.
 
     `made` is called with the components before they start.
@@ -112,6 +112,6 @@ async def attach_file(
         yield attached
 
 
-async def _run(attached: Attached[Any]) -> None:
+async def _run(attached: AttachedClient[Any]) -> None:
     attached.ending = await attached.chain.run()
     attached.ended.set()

@@ -17,7 +17,7 @@ from conductor.registry.archive import program_in, unpack
 from conductor.registry.download import check_url, display_url, fetch_file
 from conductor.registry.entries import BinaryTarget, Entry
 from conductor.registry.pins import BinaryPin, LockedTarget, digest_of
-from conductor.registry.store import Installed, store_directory
+from conductor.registry.store import InstalledPackage, store_directory
 
 __all__ = ["install_binary", "pin_binary", "with_checksum"]
 
@@ -37,7 +37,7 @@ def with_checksum(name: str, pin: BinaryPin, platform: str) -> BinaryPin:
     return msgspec.structs.replace(pin, targets={**pin.targets, platform: locked})
 
 
-def install_binary(name: str, pin: BinaryPin, platform: str, directory: Path) -> Installed:
+def install_binary(name: str, pin: BinaryPin, platform: str, directory: Path) -> InstalledPackage:
     """Download the archive of this platform, compare its checksum and unpack it."""
     target = pin.target(name, platform)
     if target.sha256 is None:
@@ -56,7 +56,7 @@ def install_binary(name: str, pin: BinaryPin, platform: str, directory: Path) ->
         unpack(download.path, target.archive, directory, target.cmd)
     finally:
         download.path.unlink(missing_ok=True)
-    return Installed(program_in(directory, target.cmd))
+    return InstalledPackage(program_in(directory, target.cmd))
 
 
 class _Download(msgspec.Struct):

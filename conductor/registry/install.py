@@ -19,7 +19,7 @@ from conductor.registry.platform import current_platform
 from conductor.registry.pypi import install_pypi, pin_pypi
 from conductor.registry.resolve import pin_path
 from conductor.registry.source import NotFetched, load_registry, refresh_registry
-from conductor.registry.store import Installed, find_installed, installing, replace_file
+from conductor.registry.store import InstalledPackage, find_installed, installing, replace_file
 from conductor.registry.tools import Tool, find_tool
 
 __all__ = ["ensure_installed", "fetched_registry", "install_unlocked", "make_pin"]
@@ -49,7 +49,7 @@ def make_pin(entry: Entry, *, scripts: bool) -> Pin:
             return pin_binary(entry, current_platform())
 
 
-def install_unlocked(entry: Entry, *, scripts: bool) -> tuple[Pin, Path, Installed]:
+def install_unlocked(entry: Entry, *, scripts: bool) -> tuple[Pin, Path, InstalledPackage]:
     """Pin and install an entry for chain files without a lock file: later starts find the pin in
     the store. A pin that cannot be installed is not kept."""
     pin = make_pin(entry, scripts=scripts)
@@ -58,7 +58,7 @@ def install_unlocked(entry: Entry, *, scripts: bool) -> tuple[Pin, Path, Install
     return pin, directory, record
 
 
-def ensure_installed(name: str, pin: Pin) -> tuple[Path, Installed]:
+def ensure_installed(name: str, pin: Pin) -> tuple[Path, InstalledPackage]:
     """Install a pin unless it is installed; reports on stderr."""
     found = find_installed(name, pin)
     if found is not None:
@@ -76,7 +76,7 @@ def ensure_installed(name: str, pin: Pin) -> tuple[Path, Installed]:
     return found
 
 
-def _install(name: str, pin: Pin, directory: Path) -> Installed:
+def _install(name: str, pin: Pin, directory: Path) -> InstalledPackage:
     if isinstance(pin, BinaryPin):
         return install_binary(name, pin, current_platform(), directory)
     if not isinstance(pin, NpxPin):

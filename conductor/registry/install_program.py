@@ -24,7 +24,7 @@ from conductor.registry.install import ensure_installed, fetched_registry, insta
 from conductor.registry.pins import Pin
 from conductor.registry.platform import REGISTRY_VARIABLE
 from conductor.registry.resolve import command_parts, find_pin
-from conductor.registry.store import Installed
+from conductor.registry.store import InstalledPackage
 
 __all__ = ["main"]
 
@@ -47,7 +47,7 @@ def main() -> NoReturn:
         sys.exit(1)
 
 
-def _install_unlocked(name: RegistryName) -> tuple[Pin, Path, Installed]:
+def _install_unlocked(name: RegistryName) -> tuple[Pin, Path, InstalledPackage]:
     entry = fetched_registry(name.source).find(name.name)
     chain = os.path.splitext(name.lock)[0]
     print(

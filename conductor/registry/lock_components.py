@@ -21,10 +21,10 @@ from conductor.registry.platform import current_platform
 from conductor.registry.resolve import find_pin
 from conductor.registry.source import refresh_registry
 
-__all__ = ["Locked", "lock_components", "refresh_sources"]
+__all__ = ["LockedComponent", "lock_components", "refresh_sources"]
 
 
-class Locked(msgspec.Struct, frozen=True):
+class LockedComponent(msgspec.Struct, frozen=True):
     """One name, pinned and installed."""
 
     lock: str
@@ -36,7 +36,7 @@ class Locked(msgspec.Struct, frozen=True):
 
 def lock_components(
     specs: Sequence[ComponentSpec], update: Collection[str] = ()
-) -> Iterator[Locked]:
+) -> Iterator[LockedComponent]:
     """Pin and install the components that name registry entries; the lock file is written after
     each.
 
@@ -52,7 +52,7 @@ def lock_components(
             ensure_installed(each.name, pin)
             pins[each.name] = pin
             _write(path, pins)
-            yield Locked(path, each.name, before.get(each.name), pin)
+            yield LockedComponent(path, each.name, before.get(each.name), pin)
 
 
 def refresh_sources(specs: Sequence[ComponentSpec]) -> list[str]:

@@ -18,7 +18,7 @@ import msgspec
 from conductor.errors import RegistryError
 from conductor.registry.entries import PackageDistribution
 from conductor.registry.pins import NpxPin, sealed
-from conductor.registry.store import Installed
+from conductor.registry.store import InstalledPackage
 from conductor.registry.tools import run_tool
 
 __all__ = ["install_npm", "pin_npm", "script_packages", "split_package"]
@@ -71,7 +71,7 @@ def pin_npm(distribution: PackageDistribution, *, scripts: bool) -> NpxPin:
     return found
 
 
-def install_npm(pin: NpxPin, directory: Path) -> Installed:
+def install_npm(pin: NpxPin, directory: Path) -> InstalledPackage:
     """Install the packages of a pin into a directory, and say how the program is started."""
     _write_manifest(directory, pin.package, pin.version)
     lock = {
@@ -93,9 +93,9 @@ def install_npm(pin: NpxPin, directory: Path) -> Installed:
     with open(path, "rb") as file:
         shebang = _SHEBANG.match(file.read(200))
     if shebang is not None:  # `env` would report a missing interpreter less clearly
-        return Installed(program, interpreter=tuple(shebang[1].decode().split()))
+        return InstalledPackage(program, interpreter=tuple(shebang[1].decode().split()))
     path.chmod(path.stat().st_mode | 0o700)
-    return Installed(program)
+    return InstalledPackage(program)
 
 
 def script_packages(pin: NpxPin) -> list[str]:

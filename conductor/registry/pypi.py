@@ -17,7 +17,7 @@ from typing import Final
 from conductor.errors import RegistryError
 from conductor.registry.entries import PackageDistribution
 from conductor.registry.pins import UvxPin, sealed
-from conductor.registry.store import Installed
+from conductor.registry.store import InstalledPackage
 from conductor.registry.tools import run_tool
 
 __all__ = ["install_pypi", "pin_pypi", "split_requirement"]
@@ -70,7 +70,7 @@ def pin_pypi(distribution: PackageDistribution, *, scripts: bool) -> UvxPin:
     return found
 
 
-def install_pypi(pin: UvxPin, directory: Path) -> Installed:
+def install_pypi(pin: UvxPin, directory: Path) -> InstalledPackage:
     """Install the packages of a pin into a directory, and say how the program is started."""
     what = f"{pin.package} {pin.version} cannot be installed"
     _make_venv(directory, pin.python, what)
@@ -81,7 +81,7 @@ def install_pypi(pin: UvxPin, directory: Path) -> Installed:
     program = f"{_VENV}/bin/{pin.package}"
     if not (directory / program).is_file():
         raise RegistryError(f"the PyPI package {pin.package} has no program {pin.package!r}")
-    return Installed(program, needs=(f"{_VENV}/bin/python",))
+    return InstalledPackage(program, needs=(f"{_VENV}/bin/python",))
 
 
 def _compile(directory: Path, requirement: str, python: str, *, scripts: bool) -> tuple[str, str]:

@@ -20,7 +20,7 @@ from conductor.errors import RegistryError
 from conductor.registry.lock_file import read_lock
 from conductor.registry.pins import BinaryPin, Pin, digest_of
 from conductor.registry.platform import REGISTRY_VARIABLE, current_platform
-from conductor.registry.store import Installed, find_installed, store_path
+from conductor.registry.store import InstalledPackage, find_installed, store_path
 
 if TYPE_CHECKING:
     from conductor.registry.entries import Entry, Kind
@@ -49,7 +49,7 @@ def resolved(spec: ComponentSpec) -> ComponentSpec:
 
 
 def command_parts(
-    name: str, pin: Pin, directory: Path, record: Installed
+    name: str, pin: Pin, directory: Path, record: InstalledPackage
 ) -> tuple[tuple[str, ...], dict[str, str]]:
     """The command of an installed pin, and the variables that its entry sets."""
     target = pin.target(name, current_platform()) if isinstance(pin, BinaryPin) else pin
@@ -100,7 +100,7 @@ def _pin_paths(entry: Entry, scripts: bool) -> Iterator[Path]:
         yield pin_path(entry, kind, scripts)
 
 
-def _sandbox(spec: ComponentSpec, directory: Path, record: Installed) -> Any:
+def _sandbox(spec: ComponentSpec, directory: Path, record: InstalledPackage) -> Any:
     """The sandbox of the component, which shows the package and its interpreter too."""
     if spec.sandbox is None:
         return None

@@ -26,7 +26,7 @@ from conductor.registry.pins import BinaryPin, Pin
 from conductor.registry.platform import current_platform
 
 __all__ = [
-    "Installed",
+    "InstalledPackage",
     "find_installed",
     "installing",
     "package_directory",
@@ -38,7 +38,7 @@ __all__ = [
 _RECORD: Final = "installed.json"
 
 
-class Installed(msgspec.Struct, frozen=True):
+class InstalledPackage(msgspec.Struct, frozen=True):
     """What `installed.json` says: how a package is started. Paths are relative to it."""
 
     program: str
@@ -83,12 +83,12 @@ def package_directory(name: str, pin: Pin) -> Path:
     return store_path("packages", name) / f"v{version}" / f"{digest[:32]}-{platform}"
 
 
-def find_installed(name: str, pin: Pin) -> tuple[Path, Installed] | None:
+def find_installed(name: str, pin: Pin) -> tuple[Path, InstalledPackage] | None:
     """The directory and the record of an installed pin; None if it is not installed."""
     directory = package_directory(name, pin)
     try:
         data = (directory / _RECORD).read_bytes()
-        record = msgspec.json.decode(data, type=Installed)
+        record = msgspec.json.decode(data, type=InstalledPackage)
     except (OSError, msgspec.DecodeError):
         return None
     if not all(os.access(directory / path, os.R_OK) for path in (record.program, *record.needs)):
@@ -130,7 +130,7 @@ class Staging:
     def __init__(self, directory: Path, *, done: bool = False) -> None:
         self.directory = directory
         self.done = done
-        self.record: Installed | None = None
+        self.record: InstalledPackage | None = None
 
 
 def replace_file(path: Path, data: bytes) -> None:

@@ -28,7 +28,7 @@ from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.jsonrpc.messages import Payload
 from conductor.supervision.deadline_timer import NEVER
 
-__all__ = ["ESCALATION", "Overdue", "StallAction", "StallDetector", "Stalled", "TimedOut"]
+__all__ = ["ESCALATION", "Overdue", "RequestTimeout", "StallAction", "StallDetector", "StalledTurn"]
 
 StallAction: TypeAlias = Literal["report", "cancel", "cancel_request", "restart"]
 ESCALATION: Final[tuple[StallAction, ...]] = ("report", "cancel", "cancel_request", "restart")
@@ -36,7 +36,7 @@ ESCALATION: Final[tuple[StallAction, ...]] = ("report", "cancel", "cancel_reques
 _RUNNING_STATUSES: Final = frozenset({"pending", "in_progress"})
 
 
-class TimedOut(msgspec.Struct, frozen=True):
+class RequestTimeout(msgspec.Struct, frozen=True):
     """A request that was not answered within `request_timeout`."""
 
     call: InFlightRequest
@@ -45,7 +45,7 @@ class TimedOut(msgspec.Struct, frozen=True):
     """The session of a prompt: its turn ends with it. None for other requests."""
 
 
-class Stalled(msgspec.Struct, frozen=True):
+class StalledTurn(msgspec.Struct, frozen=True):
     """A silent turn, and the escalation action that is due."""
 
     session: str
@@ -56,7 +56,7 @@ class Stalled(msgspec.Struct, frozen=True):
     """Duration of the silence."""
 
 
-Overdue: TypeAlias = TimedOut | Stalled
+Overdue: TypeAlias = RequestTimeout | StalledTurn
 
 
 @attrs.define(eq=False)
@@ -171,7 +171,7 @@ class StallDetector:
         for name, session in self._sessions.items():
             if self._stall_time(session) <= now:
                 action, silent_for = ESCALATION[session.actions_taken], now - session.last_activity
-                found.append(Stalled(name, tuple(session.prompts), action, silent_for))
+                found.append(StalledTurn(name, tuple(session.prompts), action, silent_for))
                 session.actions_taken += 1
         return found
 
@@ -191,9 +191,9 @@ class StallDetector:
         self._session_of.clear()
         self._open_requests.clear()
 
-    def _timed_out(self, call: InFlightRequest) -> TimedOut:
+    def _timed_out(self, call: InFlightRequest) -> RequestTimeout:
         session = self._session_of.get(call)
-        return TimedOut(call, self.request_timeout[call.method], session)
+        return RequestTimeout(call, self.request_timeout[call.method], session)
 
     def _state(
         self, name: str, session: _WatchedSession | None, state: str | None, now: float

@@ -91,10 +91,10 @@ class TurnEnforcement:
 
     def _on_overdue(self, overdue: Overdue) -> None:
         """Handle an exceeded request timeout or the next escalation step of a stalled turn."""
-        from conductor.supervision.stall_detector import Stalled, TimedOut
+        from conductor.supervision.stall_detector import RequestTimeout, StalledTurn
 
         match overdue:
-            case TimedOut(call, seconds, session):
+            case RequestTimeout(call, seconds, session):
                 reason = f"{self.component.name} did not answer {call.method} within {seconds:g} s"
                 reason += " (request_timeout)"
                 if session is not None:
@@ -104,7 +104,7 @@ class TurnEnforcement:
                 self.link.fail_request(call, reason)
                 if session is not None:  # few agents end the turn on $/cancel_request
                     self._cancel_turn_at_component(session)
-            case Stalled(session, calls, action, seconds):
+            case StalledTurn(session, calls, action, seconds):
                 self.log.warning(
                     "prompt turn stalled",
                     method=PROMPT,

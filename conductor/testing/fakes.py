@@ -15,7 +15,7 @@ from typing import Any, Final, Literal
 import attrs
 
 from conductor.client.acp_client import Client
-from conductor.client.embedding import Attached
+from conductor.client.embedding import AttachedClient
 from conductor.errors import RequestError, describe
 from conductor.peer import JsonRpcPeer, MessageHandler
 from conductor.testing.memory_pair_component import MemoryPairComponent
@@ -28,7 +28,7 @@ from conductor.testing.script import (
     noted,
     step_label,
 )
-from conductor.testing.transcript import Heard, Transcript
+from conductor.testing.transcript import ReceivedMessage, Transcript
 from conductor.transport.memory import MemoryTransport
 
 __all__ = ["FakeAgent", "FakeClient", "FakeComponent", "ScriptedTurn", "TurnStep"]
@@ -52,7 +52,7 @@ class FakeClient(Client):
     """
 
     transcript: Transcript = attrs.field(factory=Transcript, init=False)
-    attached: Attached[FakeClient] = attrs.field(init=False)
+    attached: AttachedClient[FakeClient] = attrs.field(init=False)
     """The running chain; `attached.ending` tells how it ended."""
 
     def __attrs_post_init__(self) -> None:
@@ -78,7 +78,7 @@ class FakeClient(Client):
         version 2. Raises `RequestError` if the prompt is answered with one.
         """
 
-        def is_end(heard: Heard) -> bool:
+        def is_end(heard: ReceivedMessage) -> bool:
             if heard.label != "session/update state_update" or heard.session != session:
                 return False
             return bool(heard.params["update"].get("state") == "idle")

@@ -62,7 +62,7 @@ class RecordedMessage:
 
     @property
     def label(self) -> str:
-        """Short form, as `Heard.label`: `session/update plan`, `answer to session/prompt`."""
+        """Short form: `session/update plan`, `answer to session/prompt`, as in a transcript."""
         match self.kind:
             case "response":
                 return f"{'error' if self.is_error else 'answer'} to {self.method}"

@@ -9,7 +9,7 @@ import pytest
 
 from conductor.registry.lock_file import write_lock
 from conductor.registry.pins import UvxPin, sealed
-from conductor.registry.store import Installed, installing, package_directory
+from conductor.registry.store import InstalledPackage, installing, package_directory
 
 PROGRAM = """
 import json, sys
@@ -63,7 +63,7 @@ def test_an_agent_of_the_registry_is_spawned_from_the_store_before_trio_is_impor
     pin = sealed(UvxPin("echo", "1.0.0", "3.11", (), args=("3600",), env={"NAME": "x"}))
     with installing("echo", pin) as staging:
         (staging.directory / "echo").symlink_to("/bin/sleep")
-        staging.record = Installed("echo")
+        staging.record = InstalledPackage("echo")
     write_lock(str(tmp_path / "chain.lock"), {"echo": pin})
     file = tmp_path / "chain.yaml"
     file.write_text("version: 1\nagent: echo\n")

@@ -15,7 +15,7 @@ from conductor.registry.lock_file import write_lock
 from conductor.registry.pins import NpxPin, UvxPin, sealed
 from conductor.registry.resolve import INSTALL_SECONDS, resolved
 from conductor.registry.source import load_registry
-from conductor.registry.store import Installed, installing, package_directory
+from conductor.registry.store import InstalledPackage, installing, package_directory
 
 from .conftest import AGENT, agent_spec, binary_entry, entry, tar_of
 
@@ -25,7 +25,7 @@ PIN = sealed(UvxPin("echo", "1.0.0", "3.12", ("echo==1.0.0 --hash=sha256:0",), a
 def put_into_store(pin=PIN, **record):
     with installing("echo", pin) as staging:
         (staging.directory / "echo").write_text("program")
-        staging.record = Installed("echo", **record)
+        staging.record = InstalledPackage("echo", **record)
     return package_directory("echo", pin)
 
 

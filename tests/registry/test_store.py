@@ -11,7 +11,7 @@ from platformdirs import user_data_path
 from conductor.errors import RegistryError
 from conductor.registry.pins import UvxPin, sealed
 from conductor.registry.store import (
-    Installed,
+    InstalledPackage,
     find_installed,
     installing,
     package_directory,
@@ -27,7 +27,7 @@ def install(text: str = "program") -> bool:
     with installing("u", PIN) as staging:
         if not staging.done:
             (staging.directory / "u").write_text(text)
-            staging.record = Installed("u", needs=("u",))
+            staging.record = InstalledPackage("u", needs=("u",))
         return not staging.done
 
 
@@ -51,7 +51,7 @@ def test_a_complete_package_is_found():
 
     assert find_installed("u", PIN) == (
         package_directory("u", PIN),
-        Installed("u", needs=("u",)),
+        InstalledPackage("u", needs=("u",)),
     )
     assert not install("again")
 
@@ -101,7 +101,7 @@ def test_concurrent_installations_of_a_package_happen_once(capfd):
             inside.set()
             go_on.wait(10)
             Path(staging.directory / "u").write_text("first")
-            staging.record = Installed("u")
+            staging.record = InstalledPackage("u")
             results.append(not staging.done)
 
     threads = [threading.Thread(target=first)]

@@ -5,7 +5,13 @@ import json
 import pytest
 
 from conductor.jsonrpc.in_flight import InFlightRequest
-from conductor.supervision.stall_detector import ESCALATION, NEVER, StallDetector, Stalled, TimedOut
+from conductor.supervision.stall_detector import (
+    ESCALATION,
+    NEVER,
+    RequestTimeout,
+    StallDetector,
+    StalledTurn,
+)
 
 
 class Originator:
@@ -48,7 +54,7 @@ def test_a_request_that_takes_too_long_is_reported_once():
     assert detector.request_to(late, "session/new", None, 10.0) == 15.0
     assert detector.next_deadline() == 15.0
     assert detector.overdue(14.9) == []
-    assert detector.overdue(15.0) == [TimedOut(late, 5.0)]
+    assert detector.overdue(15.0) == [RequestTimeout(late, 5.0)]
     assert (detector.overdue(99.0), detector.next_deadline()) == ([], NEVER)
 
 
@@ -58,7 +64,7 @@ def test_a_prompt_that_takes_too_long_names_its_session():
 
     detector.request_to(late, "session/prompt", b'{"sessionId":"s1"}', 0.0)
 
-    assert detector.overdue(5.0) == [TimedOut(late, 5.0, "s1")]
+    assert detector.overdue(5.0) == [RequestTimeout(late, 5.0, "s1")]
 
 
 def test_methods_without_a_timeout_may_take_for_ever():
@@ -96,7 +102,7 @@ def test_a_silent_turn_is_escalated_up_to_the_configured_step(max_action):
     allowed = list(ESCALATION[: ESCALATION.index(max_action) + 1])
 
     assert detector.overdue(9.9) == []
-    assert detector.overdue(10.0) == [Stalled("s", (prompt,), "report", 10.0)]
+    assert detector.overdue(10.0) == [StalledTurn("s", (prompt,), "report", 10.0)]
     assert detector.overdue(10.0) == []
     found = [
         action for each in actions_at(detector, 20.0, 30.0, 40.0, 50.0, 60.0) for action in each
@@ -199,7 +205,7 @@ def test_in_version_2_a_turn_lasts_until_the_agent_is_idle():
     say(detector, 0.5, sessionUpdate="state_update", state="running")
     detector.response_from(prompt)
 
-    assert detector.overdue(10.5) == [Stalled("s", (), "report", 10.0)]
+    assert detector.overdue(10.5) == [StalledTurn("s", (), "report", 10.0)]
     say(detector, 11.0, sessionUpdate="state_update", state="idle", stopReason="end_turn")
     assert (detector.overdue(1e6), detector.next_deadline()) == ([], NEVER)
 

@@ -19,7 +19,7 @@ from conductor.cli.attached_chain import attached_chain
 from conductor.cli.login_help import AUTH_CAPABILITY, next_steps, offered_methods
 from conductor.cli.prompt.display import Stdout, TextDisplay, one_line
 from conductor.client.acp_client import Client
-from conductor.client.embedding import Attached, attach_file
+from conductor.client.embedding import AttachedClient, attach_file
 from conductor.errors import ConnectionClosed, RemoteProtocolError, RequestError
 from conductor.routing.capabilities import has_mcp_over_acp, with_mcp_over_acp
 from conductor.routing.component import Component
@@ -79,7 +79,7 @@ def _leave(signals: list[int]) -> NoReturn:
 async def _initialize(
     file: ChainFile,
     tried: ChainFile,
-    attached: Attached[Client],
+    attached: AttachedClient[Client],
     stdout: Stdout,
     clocks: StartTimes,
 ) -> bool:

@@ -67,7 +67,7 @@ class LastLines:
 
 
 @attrs.frozen
-class Trimmed:
+class TrimmedRenderable:
     """A renderable without blank lines at its begin and end: rich puts some around lists and
     code."""
 
@@ -101,7 +101,7 @@ def block(shown: Block, now: float) -> RenderableType:
     """A finished block."""
     match shown:
         case Answer(markdown):
-            return Group(Trimmed(Safe(_markdown(markdown))), Text())
+            return Group(TrimmedRenderable(Safe(_markdown(markdown))), Text())
         case Thought(text):
             return Group(Text(clean(text).strip(), style="dim italic"), Text())
         case PastPrompt(text):
@@ -115,7 +115,7 @@ def block(shown: Block, now: float) -> RenderableType:
 def tail(shown: Block, lines: int) -> RenderableType:
     """The last lines of an unfinished block."""
     if isinstance(shown, Answer) and len(shown.markdown) <= _MAX_MARKDOWN // 4:
-        return LastLines(Trimmed(Safe(_markdown(shown.markdown))), lines)
+        return LastLines(TrimmedRenderable(Safe(_markdown(shown.markdown))), lines)
     text = shown.markdown if isinstance(shown, Answer) else getattr(shown, "text", "")
     style = "" if isinstance(shown, Answer) else "dim italic"
     return LastLines(Text(clean("\n".join(text[-16384:].splitlines()[-lines:])), style), lines)

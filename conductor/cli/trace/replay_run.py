@@ -23,7 +23,7 @@ from conductor.cli.attached_chain import attached_chain
 from conductor.cli.terminal_text import Style, is_coloured, printable, styled
 from conductor.cli.trace.diff import comparison_lines
 from conductor.client.acp_client import Client
-from conductor.client.embedding import Attached, attach, attach_file
+from conductor.client.embedding import AttachedClient, attach, attach_file
 from conductor.errors import StartError
 from conductor.peer import JsonRpcPeer
 from conductor.routing.component import Component
@@ -99,7 +99,7 @@ async def _serve(peer: JsonRpcPeer, player: Player) -> None:
 def play_client(recording: Recording, chain: ChainFile, settings: ReplaySettings) -> NoReturn:
     """Play the client of a chain, and compare what it got with the recording."""
 
-    def open_chain(recorder: TraceRecorder) -> AbstractAsyncContextManager[Attached[Client]]:
+    def open_chain(recorder: TraceRecorder) -> AbstractAsyncContextManager[AttachedClient[Client]]:
         return attach_file(Client, chain, recorder=recorder)
 
     _replay(recording, None, chain, open_chain, settings)
@@ -114,7 +114,7 @@ def play_through(
         proxies = build_components(chain.proxies, mode="proxy", limits=chain.limits)
         return [*proxies, RecordedAgent(agent, name="agent", speed=settings.speed)]
 
-    def open_chain(recorder: TraceRecorder) -> AbstractAsyncContextManager[Attached[Client]]:
+    def open_chain(recorder: TraceRecorder) -> AbstractAsyncContextManager[AttachedClient[Client]]:
         return attach(
             Client,
             make,
@@ -131,7 +131,7 @@ def _replay(
     client: Recording,
     agent: Recording | None,
     chain: ChainFile,
-    open_chain: Callable[[TraceRecorder], AbstractAsyncContextManager[Attached[Client]]],
+    open_chain: Callable[[TraceRecorder], AbstractAsyncContextManager[AttachedClient[Client]]],
     settings: ReplaySettings,
 ) -> NoReturn:
     become_subreaper()
@@ -184,7 +184,7 @@ class _Replay:
 
     async def run(
         self,
-        chain: AbstractAsyncContextManager[Attached[Client]],
+        chain: AbstractAsyncContextManager[AttachedClient[Client]],
         give_up: Callable[[], NoReturn],
     ) -> None:
         """Play the client; `give_up` ends the process although a plugin still runs."""

@@ -24,7 +24,7 @@ from conductor.cli.try_proxy.functions import tell_started_functions
 from conductor.cli.try_proxy.recording import PlayedRecording
 from conductor.cli.try_proxy.report import Report
 from conductor.cli.try_proxy.target import TargetError, load_target
-from conductor.client.embedding import Attached, attach
+from conductor.client.embedding import AttachedClient, attach
 from conductor.errors import ConnectionClosed, RemoteProtocolError, RequestError
 from conductor.limits import Limits
 from conductor.plugins.observed_plugin import ObservedPlugin
@@ -125,7 +125,7 @@ class _Conversation:
             await self._take_turns(attached)
         return self._exit_code()
 
-    async def _take_turns(self, attached: Attached[FakeClient]) -> None:
+    async def _take_turns(self, attached: AttachedClient[FakeClient]) -> None:
         client, version = attached.client, self.settings.version
         try:
             with self._limited("answer to initialize", _START_TIMEOUT, attached.chain):

@@ -11,7 +11,7 @@ from conductor.chainfile import load
 from conductor.cli.check.registry import check_registry, registry_lines
 from conductor.registry.lock_file import write_lock
 from conductor.registry.pins import UvxPin, sealed
-from conductor.registry.store import Installed, installing
+from conductor.registry.store import InstalledPackage, installing
 
 
 @pytest.fixture
@@ -71,7 +71,7 @@ def test_an_interpreter_that_is_not_installed_is_a_warning(checked, tmp_path):
     checked("echo")  # sets the directory of the store
     with installing("echo", pin) as staging:
         (staging.directory / "echo").write_text("")
-        staging.record = Installed("echo", interpreter=("missing-interpreter",))
+        staging.record = InstalledPackage("echo", interpreter=("missing-interpreter",))
     (problem,), lines = checked("echo")
 
     assert (problem.severity, problem.message) == (

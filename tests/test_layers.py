@@ -101,6 +101,8 @@ PURE = [
     "conductor.tracing.way",
     "conductor.routing.control",
     "conductor.routing.link",
+    "conductor.routing.link_port",
+    "conductor.routing.link_state",
     "conductor.routing.observers",
     "conductor.supervision.restart_policy",
     "conductor.supervision.states",

@@ -2,8 +2,8 @@
 
 A component has two ports (`port.Port`), one toward the client and one toward the agent. Connecting
 the ports of two components makes them neighbours; a message put to a port is for that component. A
-component reached over a connection is a `link.Link` with one or two ports; `control` handles the
-messages that are addressed to the conductor itself.
+component reached over a connection is a `link.Link` with one or two ports (`link_port.LinkPort`);
+`control` handles the messages that are addressed to the conductor itself.
 
 - `component`: the interfaces `Component` (a proxy or the agent) and `ComponentHost` (its chain)
 - `envelope`, `handshake`, `capabilities`: `proxy/successor`, dialects, initialization

@@ -22,7 +22,8 @@ from conductor.jsonrpc.connection import Connection
 from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.jsonrpc.messages import Payload
 from conductor.jsonrpc.notification_batch import NotificationBatch
-from conductor.routing.link import Link, LinkPort
+from conductor.routing.link import Link
+from conductor.routing.link_port import LinkPort
 from conductor.routing.traced_port import HandlerOutcome, Mark, Tracer
 
 __all__ = ["HandledReport", "HandlerReports", "LoggedReport", "MessageKey"]

@@ -1,6 +1,7 @@
 """Chain: the components of one client, from build to ordered stop.
 
 - `build`: chain file specs to components; `launchers`: how each one is started or reached;
+  `local_programs`: what can start before a client asks;
   `component_secrets`: values to mask in logs
 - `chain`: `Chain`, from the first message to the `Ending`
 - `client_end`: the client's connection, also over several transports one after the other

@@ -90,6 +90,7 @@ def build_chain(
         mcp=McpStart(file.mcp.required, file.mcp.start_timeout),
         limits=Limits(**attrs.asdict(file.limits)),
         on_start_failure=file.on_start_failure,
+        prewarm=file.prewarm,
     )
 
 

@@ -191,6 +191,9 @@ class FileItem:
     limits: LimitsItem = attrs.field(factory=LimitsItem)
     """Limits of memory and work of one chain."""
     on_start_failure: OnStartFailure | None = None
+    prewarm: bool = False
+    """Whether programs of the chain start before a client asks: in `run` before `initialize`, in
+    `serve` one process of each for the next client."""
 
 
 def file_converter(directory: str) -> cattrs.Converter:

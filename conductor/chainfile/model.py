@@ -236,6 +236,8 @@ class ChainFile(msgspec.Struct, frozen=True):
     limits: Limits = Limits()
     on_start_failure: OnStartFailure | None = None
     """How `run` reports a chain that does not start; None: the default of the command."""
+    prewarm: bool = False
+    """Whether programs of the chain start before a client asks."""
 
     @property
     def stop_timeout(self) -> float:

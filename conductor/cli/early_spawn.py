@@ -1,8 +1,9 @@
 """Start the components of `run`, `agent` and `wrap` before trio and click are imported.
 
 The client's first bytes are read with a plain `os.read`: no component is started before the client
-sends `initialize`. Then the programs of the chain are spawned at once and start up while the rest
-is imported. Options, usage errors and other commands are left to click.
+sends `initialize`, except by `run` with `prewarm: true`. Then the programs of the chain are spawned
+at once and start up while the rest is imported. Options, usage errors and other commands are left
+to click.
 """
 
 from __future__ import annotations
@@ -10,8 +11,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from collections.abc import Iterable
 from types import FrameType
 from typing import TYPE_CHECKING
 
@@ -61,26 +61,14 @@ def _serve_file(path: str) -> None:
         from conductor.cli.stdio_chain import serve_invalid
 
         serve_invalid(path, exc)
-    if chain.agent is not None and _wait_for_initialize():
-        _start(_programs(chain))
+    if chain.agent is not None:
+        if chain.prewarm:
+            _exit_early_on_signals()
+        if chain.prewarm or _wait_for_initialize():
+            _start_programs(chain)
     from conductor.cli.stdio_chain import serve_file
 
     serve_file(chain)
-
-
-def _programs(chain: ChainFile) -> Iterator[LocalCommand]:
-    from conductor.errors import RegistryError
-    from conductor.transport.local_command import local_command
-    from conductor.transport.spawn import SpawnError
-
-    for spec in chain.flat():
-        with suppress(SpawnError, RegistryError):  # the launcher, or the builder, reports it
-            if spec.registry is not None:
-                from conductor.registry.resolve import resolved
-
-                spec = resolved(spec)
-            if spec.run is not None and spec.ssh is None:
-                yield local_command(spec, os.environ)
 
 
 def _serve_commands(words: list[str]) -> None:
@@ -145,7 +133,7 @@ def _serve_wrapped_file(path: str, argv: tuple[str, ...], is_initialized: bool) 
 
         serve_invalid(path, exc, load=load)
     if is_initialized:
-        _start(_programs(chain))
+        _start_programs(chain)
     from conductor.cli.stdio_chain import serve_file
 
     serve_file(chain, load=load)
@@ -167,14 +155,15 @@ def _exit_early_on_signals() -> None:
 
 
 def _start(programs: Iterable[LocalCommand]) -> None:
-    from conductor.transport.orphan_guard import start_orphan_guard
-    from conductor.transport.process_tree import become_subreaper
-    from conductor.transport.spawn import prestart
+    from conductor.transport.spawn import prestart_all
 
-    become_subreaper()
-    start_orphan_guard()
-    for argv, env, cwd in programs:
-        prestart(argv, env=env, cwd=cwd)
+    prestart_all(programs)
+
+
+def _start_programs(chain: ChainFile) -> None:
+    from conductor.chain.local_programs import local_programs
+
+    _start(local_programs(chain))
 
 
 def _exit_on_signal(number: int, frame: FrameType | None) -> None:

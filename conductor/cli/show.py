@@ -57,6 +57,8 @@ def _lines(chain: ChainFile) -> Iterator[str]:
         yield "  no agent: a chain of proxies"
     yield f"  mcp_bridge: {chain.mcp_bridge}"
     yield f"  max_message_bytes: {chain.limits.max_message_bytes}"
+    if chain.prewarm:
+        yield "  prewarm: yes"
 
 
 def _settings(component: ComponentSpec) -> Iterator[tuple[str, str]]:

@@ -19,6 +19,7 @@ from conductor.chainfile.model import ChainFile, ComponentSpec, OnStartFailure
 from conductor.cli.load import load_chain, report
 from conductor.errors import ChainFileError, CommandLineError
 from conductor.routing.component import Component
+from conductor.transport.spawn import has_prestarted, prestart_all
 
 if TYPE_CHECKING:
     from conductor.tracing.trace_writer import TraceWriter
@@ -107,6 +108,10 @@ def serve_file(
     explains = (on_start_failure or chain.on_start_failure or "explain") == "explain"
     failure_context = _explained(chain.path) if explains and mode == "agent" else None
     again = load or partial(load_chain, chain.path, _REQUIRED_KIND[mode])
+    if chain.prewarm and mode == "agent" and not has_prestarted():
+        from conductor.chain.local_programs import local_programs
+
+        prestart_all(local_programs(chain))
     _serve(chain, _ChainReloader(chain.path, again, chain).make, failure_context, trace)
 
 

@@ -9,8 +9,6 @@ same text, as those of a plugin in the conductor's process.
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, TypeVar
 
@@ -21,6 +19,7 @@ from conductor.chainfile.source_location import SourceLocation
 from conductor.errors import details_are_withheld
 from conductor.jsonrpc.codec import DECODE_ERRORS
 from conductor.jsonrpc.messages import Payload
+from conductor.plugins.isolated_program import isolated_program
 from conductor.proxy.base import Plugin
 from conductor.routing.control import PLUGIN_INFO
 from conductor.supervision.handler_reports import HandledReport, LoggedReport
@@ -79,14 +78,9 @@ _decoder = msgspec.json.Decoder(_Bootstrap)
 
 def as_isolated_process(spec: ComponentSpec, role: Role) -> ComponentSpec:
     """The component as a process; `required` is True until the process reports its value."""
-    assert spec.use is not None
-    env = dict(spec.env)
-    if not spec.inherit_env:
-        env.setdefault("PATH", os.environ.get("PATH", os.defpath))
-    # -P: modules are not imported from the working directory, which may be a user's project.
-    run = (sys.executable, "-P", "-m", "conductor.proxy.standalone", spec.use)
     head = bootstrap_line(spec, role)
-    return msgspec.structs.replace(spec, run=run, env=env, use=None, stdin_head=head, required=True)
+    program = isolated_program(spec)
+    return msgspec.structs.replace(program, use=None, stdin_head=head, required=True)
 
 
 def bootstrap_line(spec: ComponentSpec, role: Role) -> bytes:

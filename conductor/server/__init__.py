@@ -5,6 +5,7 @@
 - `clients.ClientRegistry`: all clients with their chains; `drain`: ends them.
 - `access` (authentication, Host, Origin), `session_access` (sessions per principal).
 - `limits`, `fair_share`, `active_turns`: use of memory, the event loop, running turns.
+- `spares`: processes that wait for the next client (`prewarm: true`).
 - `cluster/`: several servers behind a load balancer, with a directory in Redis.
 
 May import: everything below it, `chain`, `plugins`, `proxy`, `network` and `client` included.

@@ -42,6 +42,7 @@ from conductor.server.limits import ServerLimits, ServerTimeouts
 from conductor.server.listen.address import TcpAddress, UnixAddress, bind_tcp, listener_url
 from conductor.server.listen.tcp import TcpAcceptor
 from conductor.server.listen.unix import listen_unix, serve_unix
+from conductor.server.spares import keep_spares
 from conductor.tracing.recorder import FLIGHT_ENTRIES, Entry, TraceRecorder
 from conductor.transport.base import Transport
 from conductor.transport.orphan_guard import start_orphan_guard
@@ -186,6 +187,8 @@ async def _serve(
             background_tasks() as nursery,
         ):
             nursery.start_soon(reap_orphans)
+            if file.prewarm:
+                nursery.start_soon(keep_spares, file)
             if counters is not None:
                 await _serve_metrics(settings, server.clients, counters, nursery)
             for address in server.addresses:

@@ -2,7 +2,8 @@
 
 Separate from `child_process`, because this runs before trio is imported: the components start as
 soon as `initialize` arrives (`prestart`), and the conductor imports the rest meanwhile. An agent
-that takes 300 ms to start hides the import of trio.
+that takes 300 ms to start hides the import of trio. A server may keep a program that waits for the
+next `spawn_process` of the same command (`SpareProgram`).
 """
 
 from __future__ import annotations
@@ -11,21 +12,26 @@ import errno
 import os
 import signal
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 
 from conductor.transport.process_tree import (
     MARK,
+    become_subreaper,
     child_reaped,
     child_started,
     new_mark,
 )
 
 __all__ = [
+    "SpareProgram",
     "SpawnError",
     "SpawnedProcess",
     "end_prestarted",
+    "has_prestarted",
     "prestart",
+    "prestart_all",
+    "spare_programs",
     "spawn_process",
 ]
 
@@ -48,28 +54,92 @@ class SpawnedProcess:
         self.stderr: int = stderr
 
 
-class _Prestarted:
-    """A program started before `spawn_process` is called for it."""
+class _Command:
+    """A command as `spawn_process` gets it, and the conductor's environment at that time."""
 
-    __slots__ = ("argv", "cwd", "env", "environ", "spawned")
+    __slots__ = ("argv", "cwd", "env", "environ")
 
     def __init__(self, argv: Sequence[str], env: Mapping[str, str], cwd: str | None) -> None:
         self.argv = tuple(argv)
         self.env = dict(env)
         self.cwd = cwd
         self.environ = dict(os.environ)
-        self.spawned = _spawn(argv, env, cwd)
 
     def matches(self, argv: Sequence[str], env: Mapping[str, str], cwd: str | None) -> bool:
-        """Whether `spawn_process` was called for this program. Ignores the mark, and variables that
-        a plugin has changed in `os.environ` since the start."""
+        """Whether `spawn_process` was called for this command. Ignores the mark, and variables that
+        a plugin has changed in `os.environ` since then."""
         changed = {MARK} | {name for name, _ in self.environ.items() ^ os.environ.items()}
         return (self.argv, self.cwd) == (tuple(argv), cwd) and all(
             name in changed for name, _ in self.env.items() ^ env.items()
         )
 
+    def start(self) -> SpawnedProcess:
+        """Start it. Raises `SpawnError`."""
+        return _spawn(self.argv, self.env, self.cwd)
+
+
+class _Prestarted(_Command):
+    """A program started before `spawn_process` is called for it."""
+
+    __slots__ = ("spawned",)
+
+    def __init__(self, argv: Sequence[str], env: Mapping[str, str], cwd: str | None) -> None:
+        super().__init__(argv, env, cwd)
+        self.spawned = self.start()
+
+
+class SpareProgram:
+    """A program of which one process is kept waiting for `spawn_process`, in `spare_programs`.
+
+    `is_wanted`: whether a process is to be started: the first one, or after `spawn_process` was
+    called for the command.
+    """
+
+    __slots__ = ("_command", "_waiting", "is_wanted")
+
+    def __init__(self, argv: Sequence[str], env: Mapping[str, str], cwd: str | None) -> None:
+        self._command = _Command(argv, env, cwd)
+        self._waiting: SpawnedProcess | None = None
+        self.is_wanted: bool = True
+
+    @property
+    def pid(self) -> int | None:
+        """The process that waits; `None` without one."""
+        return None if self._waiting is None else self._waiting.pid
+
+    def start(self) -> None:
+        """Start the process that is wanted. Raises `SpawnError`."""
+        self.is_wanted = False
+        self._waiting = self._command.start()
+
+    def take(
+        self, argv: Sequence[str], env: Mapping[str, str], cwd: str | None
+    ) -> SpawnedProcess | None:
+        """The waiting process, if there is one of this command that has not exited."""
+        if not self._command.matches(argv, env, cwd):
+            return None
+        self.is_wanted = True
+        self.end_exited()
+        spawned, self._waiting = self._waiting, None
+        return spawned
+
+    def end_exited(self) -> bool:
+        """End what is left of the waiting process if it has exited; whether it had."""
+        if self._waiting is None or not _has_exited(self._waiting.pid):
+            return False
+        self.end()
+        return True
+
+    def end(self) -> None:
+        """Kill the waiting process with its group."""
+        if self._waiting is not None:
+            _discard(self._waiting)
+            self._waiting = None
+
 
 _prestarted: list[_Prestarted] = []
+spare_programs: list[SpareProgram] = []
+"""The programs of which a process is kept; see `conductor.server.spares`."""
 
 
 def prestart(argv: Sequence[str], *, env: Mapping[str, str], cwd: str | None) -> None:
@@ -78,13 +148,28 @@ def prestart(argv: Sequence[str], *, env: Mapping[str, str], cwd: str | None) ->
         _prestarted.append(_Prestarted(argv, env, cwd))
 
 
+def prestart_all(
+    programs: Iterable[tuple[Sequence[str], Mapping[str, str], str | None]],
+) -> None:
+    """Start programs early, each an argv, environment and working directory. If the conductor is
+    killed before it serves, the orphan guard ends them."""
+    from conductor.transport.orphan_guard import start_orphan_guard
+
+    become_subreaper()
+    start_orphan_guard()
+    for argv, env, cwd in programs:
+        prestart(argv, env=env, cwd=cwd)
+
+
+def has_prestarted() -> bool:
+    """Whether early started programs wait for `spawn_process`."""
+    return bool(_prestarted)
+
+
 def end_prestarted() -> None:
     """Kill early started programs that `spawn_process` was not called for, with their groups."""
     while _prestarted:
-        spawned = _prestarted.pop().spawned
-        _kill_group(spawned.pid)
-        for fd in (spawned.stdin, spawned.stdout, spawned.stderr):
-            os.close(fd)
+        _discard(_prestarted.pop().spawned)
 
 
 def spawn_process(
@@ -95,6 +180,9 @@ def spawn_process(
         if early.matches(argv, env, cwd):
             del _prestarted[index]
             return early.spawned
+    for program in spare_programs:
+        if (spare := program.take(argv, env, cwd)) is not None:
+            return spare
     return _spawn(argv, env, cwd)
 
 
@@ -146,6 +234,24 @@ def _start(
     )
     child.returncode = 0  # `child_process` reaps it: `subprocess` must not
     return child.pid
+
+
+def _discard(spawned: SpawnedProcess) -> None:
+    """Kill a process that nothing is connected to, and close its pipes."""
+    _kill_group(spawned.pid)
+    for fd in (spawned.stdin, spawned.stdout, spawned.stderr):
+        os.close(fd)
+
+
+def _has_exited(pid: int) -> bool:
+    """Whether a child has exited. Reaps it where that cannot be asked otherwise (macOS)."""
+    try:
+        if hasattr(os, "waitid"):
+            flags = os.WEXITED | os.WNOWAIT | os.WNOHANG
+            return os.waitid(os.P_PID, pid, flags) is not None
+        return os.waitpid(pid, os.WNOHANG)[0] == pid
+    except ChildProcessError:
+        return True
 
 
 def _kill_group(pid: int) -> None:

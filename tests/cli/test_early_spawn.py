@@ -56,6 +56,19 @@ def test_run_spawns_its_components_before_trio_is_imported(tmp_path):
     assert spawned_before_trio("run", str(file)) == [["sleep", "3600", None]]
 
 
+def test_run_spawns_before_initialize_with_prewarm_and_isolated_plugins_too(tmp_path):
+    file = tmp_path / "chain.yaml"
+    proxy = "{use: usage, isolate: true}"
+    file.write_text(
+        f"version: 1\nprewarm: true\nproxies: [{proxy}]\nagent: {{run: [sleep, '1']}}\n"
+    )
+
+    assert spawned_before_trio("run", str(file), message="") == [
+        [sys.executable, "-P", "-m", "conductor.proxy.standalone", "usage", None],
+        ["sleep", "1", None],
+    ]
+
+
 def test_an_agent_of_the_registry_is_spawned_from_the_store_before_trio_is_imported(
     tmp_path, monkeypatch
 ):

@@ -201,3 +201,30 @@ agent:
     assert answer["id"] == 1
     assert "result" in answer
     assert (tmp_path / "starts").read_text() == "started\n"
+
+
+@pytest.mark.parametrize("options", [[], ["--log", "debug"]], ids=str)
+def test_with_prewarm_the_agent_starts_before_initialize_and_ends_with_the_client(
+    with_plugin, options
+):
+    chain = with_plugin("")
+    chain.write_text(chain.read_text() + "prewarm: true\n")
+    words = [sys.executable, "-m", "conductor", *options, "run", str(chain)]
+    conductor = subprocess.Popen(
+        words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    pids = wait_for_two(chain)
+    stdout, _ = conductor.communicate(json.dumps(INITIALIZE) + "\n", timeout=60)
+
+    assert json.loads(stdout.splitlines()[0])["result"]["protocolVersion"] == 1
+    assert (chain.parent / "starts").read_text() == "started\n"
+    wait_gone(pids)
+
+
+def test_with_prewarm_a_client_that_leaves_at_once_leaves_no_process(with_plugin):
+    chain = with_plugin("")
+    chain.write_text(chain.read_text() + "prewarm: true\n")
+
+    assert run(chain, input="").returncode == 0
+
+    wait_gone(started_by(chain))

@@ -1,0 +1,141 @@
+"""Processes that wait for the next client of a server."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import sys
+
+import psutil
+import pytest
+import trio
+from support.remote_agents import program
+
+from conductor.chainfile import load
+from conductor.log import configure
+from conductor.server.spares import keep_spares
+from conductor.transport.child_process import start_child
+from conductor.transport.spawn import spare_programs
+
+PATIENCE = 30
+INITIALIZE = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {"protocolVersion": 1}}
+
+
+@pytest.fixture
+async def kept(tmp_path, nursery):
+    """Keep a process of `cat`; the scope ends it."""
+    (tmp_path / "chain.yaml").write_text("version: 1\nagent: {run: [cat], inherit_env: false}\n")
+    scope = trio.CancelScope()
+
+    async def keep() -> None:
+        with scope:
+            await keep_spares(load(tmp_path / "chain.yaml"))
+
+    nursery.start_soon(keep)
+    await trio.testing.wait_all_tasks_blocked()
+    yield scope
+    scope.cancel()
+
+
+def waiting() -> psutil.Process | None:
+    (spare,) = spare_programs
+    return None if spare.pid is None else psutil.Process(spare.pid)
+
+
+def kill(process: psutil.Process) -> None:
+    """Kill a child and wait until it is a zombie."""
+    process.kill()
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+
+
+async def end(child) -> None:
+    child.transport.close_writing()
+    await child.wait()
+    child.close()
+
+
+async def test_a_process_that_was_taken_is_replaced_after_a_pause(kept, autojump_clock):
+    first = waiting()
+    child = start_child(["cat"], env={}, cwd=None)
+
+    assert first is not None
+    assert child.pid == first.pid
+    await trio.sleep(0.9)
+    assert waiting() is None
+    await trio.sleep(1.2)
+    assert waiting() is not None
+    await end(child)
+
+
+async def test_a_process_that_ended_is_replaced_only_after_a_client_has_started_one(
+    kept, autojump_clock, capfd
+):
+    first = waiting()
+    assert first is not None
+    configure("warning")
+    kill(first)
+    await trio.sleep(60)
+
+    assert waiting() is None
+    assert capfd.readouterr().err.count("spare program ended") == 1
+    await end(start_child(["cat"], env={}, cwd=None))
+    await trio.sleep(3)
+    assert waiting() is not None
+
+
+async def test_the_process_ends_with_the_server(kept, autojump_clock):
+    process = waiting()
+    assert process is not None
+
+    kept.cancel()
+    await trio.testing.wait_all_tasks_blocked()
+
+    assert not process.is_running()
+    assert spare_programs == []
+
+
+async def test_a_program_that_does_not_start_is_tried_once(tmp_path, autojump_clock, capfd):
+    text = "version: 1\nagent: {run: [/no/such/program]}\n"
+    (tmp_path / "chain.yaml").write_text(text)
+
+    configure("warning")
+    with trio.move_on_after(60):
+        await keep_spares(load(tmp_path / "chain.yaml"))
+
+    assert capfd.readouterr().err.count("spare program did not start") == 1
+
+
+@pytest.mark.slow
+def test_a_client_of_serve_gets_the_processes_that_waited(tmp_path):
+    file = tmp_path / "chain.yaml"
+    agent = [sys.executable, "-m", "conductor.testing.agent"]
+    proxy = "{use: usage, isolate: true}"
+    file.write_text(
+        f"version: 1\nprewarm: true\nproxies: [{proxy}]\nagent: {{run: {json.dumps(agent)}}}\n"
+    )
+    words = ("serve", str(file), "--listen", f"unix:{tmp_path}/socket")
+    merged = ("/bin/sh", "-c", 'exec "$@" 2>&1', "sh", sys.executable, "-m", "conductor")
+    with program(*merged, "--log", "debug", "--log-format", "json", *words) as (server, line):
+        assert server.stdout is not None
+        events = [json.loads(line)] if line.startswith("{") else []
+
+        def read(event: str, count: int) -> set[int]:
+            while sum(each["event"] == event for each in events) < count:
+                text = server.stdout.readline()
+                events.extend([json.loads(text)] if text.startswith("{") else [])
+            return {each["pid"] for each in events if each["event"] == event}
+
+        waited = read("spare program started", 2)
+        with socket.socket(socket.AF_UNIX) as client, client.makefile("rw") as stream:
+            client.connect(f"{tmp_path}/socket")
+            stream.write(json.dumps(INITIALIZE) + "\n")
+            stream.flush()
+            assert "result" in json.loads(stream.readline())
+            assert read("component started", 2) == waited
+            assert len(read("spare program started", 4) - waited) == 2
+        server.terminate()
+        rest = psutil.Process(server.pid).children(recursive=True)
+        server.wait(PATIENCE)
+
+    assert psutil.wait_procs(rest, PATIENCE)[1] == []

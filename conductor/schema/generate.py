@@ -21,9 +21,10 @@ from typing import Any
 import attrs
 import msgspec
 
+from conductor.schema._definitions import EARLIER, UNSTABLE, doc_of, merged
 from conductor.schema._items import Alias, Class, Field, Item, Union, snake
 from conductor.schema._method_types import method_types_stub
-from conductor.schema._model import EARLIER, UNSTABLE, Reader, doc_of, merged
+from conductor.schema._model import Reader
 
 HERE = Path(__file__).parent
 VERSIONS = (1, 2)

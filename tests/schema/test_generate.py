@@ -9,8 +9,9 @@ import sys
 import pytest
 
 from conductor.schema import generate
+from conductor.schema._definitions import merged
 from conductor.schema._items import Class, Union, pascal, snake
-from conductor.schema._model import Reader, merged
+from conductor.schema._model import Reader
 
 
 def test_regeneration_changes_nothing() -> None:

@@ -17,7 +17,7 @@ from typing import Any, Final
 import msgspec
 import trio
 
-from conductor.errors import RequestError
+from conductor.errors import ConnectionClosed, RequestError
 from conductor.jsonrpc.codec import DECODE_ERRORS
 from conductor.jsonrpc.json_object import join_members, members_or_empty
 from conductor.log import Logger
@@ -29,9 +29,7 @@ from conductor.supervision.own_requests import OwnRequests
 
 __all__ = [
     "ReplayFailed",
-    "replay_initialize",
-    "replay_to_agent",
-    "replay_to_proxy",
+    "replay",
     "session_resume_methods",
 ]
 
@@ -42,7 +40,24 @@ class ReplayFailed(Exception):
     """The restarted component cannot continue for its previous process; the text is a predicate."""
 
 
-async def replay_initialize(
+async def replay(
+    link: Link, initialization: Initialization, seconds: float, log: Logger
+) -> list[str]:
+    """Repeat handshake and session set-up to the new process; returns the ids of lost sessions.
+
+    `seconds` is the time for each request. Raises `ReplayFailed`.
+    """
+    session_log = link.session_log
+    try:
+        result = await _replay_initialize(link, initialization, session_log)
+        if link.role == "proxy":
+            return await _replay_to_proxy(link, session_log, seconds, log)
+        return await _replay_to_agent(link, session_log, result, seconds, log)
+    except (RequestError, ConnectionClosed) as exc:
+        raise ReplayFailed(f"could not be initialized again: {exc}") from exc
+
+
+async def _replay_initialize(
     link: Link, initialization: Initialization, session_log: SessionLog
 ) -> Mapping[str, Any]:
     """Repeat the handshake; returns the decoded result.
@@ -89,7 +104,7 @@ def _version(result: Any) -> Any:
     return result.get("protocolVersion", 1) if isinstance(result, dict) else 1
 
 
-async def replay_to_proxy(
+async def _replay_to_proxy(
     link: Link, session_log: SessionLog, seconds: float, log: Logger
 ) -> list[str]:
     """Repeat the set-up of every session to a proxy; returns the ids of those it refused.
@@ -114,7 +129,7 @@ async def replay_to_proxy(
     return refused
 
 
-async def replay_to_agent(
+async def _replay_to_agent(
     link: Link,
     session_log: SessionLog,
     answer: Mapping[str, Any],

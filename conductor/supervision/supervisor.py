@@ -2,10 +2,10 @@
 
 The component is a process, a connection to another machine, or a plugin that restarts in this
 process; `Endpoint` hides the difference. `component_run` serves one process from start to end,
-`states` has the state table, `restart_policy` decides what follows a failure, `turn_enforcement`
-applies the timeouts of turns and requests. While a component restarts, messages to it wait in the
-link's queue; requests that it had not answered are answered at once with an error that names it,
-since it is unknown how far they were carried out.
+`states` has the state table, `restart_policy` decides what follows a failure, `replay` restores the
+sessions, `turn_enforcement` applies the timeouts of turns and requests. While a component restarts,
+messages to it wait in the link's queue; requests that it had not answered are answered at once with
+an error that names it, since it is unknown how far they were carried out.
 """
 
 from __future__ import annotations
@@ -19,27 +19,20 @@ from typing import Literal
 import attrs
 import trio
 
-from conductor.chainfile.model import ComponentSpec, ValuePath
-from conductor.errors import ComponentExited, ConnectionClosed, RequestError, StartError
+from conductor.chainfile.model import ComponentSpec
+from conductor.errors import ComponentExited, StartError
 from conductor.jsonrpc.connection import Connection
 from conductor.log import Logger, get_logger
-from conductor.redaction import redact
 from conductor.routing.component import ComponentHost
-from conductor.routing.failure_errors import FailureErrors, prompt_advice
+from conductor.routing.failure_errors import FailureErrors
 from conductor.routing.handshake import Handshake
 from conductor.routing.link import Link
-from conductor.supervision.cancel_arbiter import cancelled_answer
+from conductor.supervision.component_errors import exit_error, handshake_error, start_error
 from conductor.supervision.component_run import ComponentRun
 from conductor.supervision.endpoint import Launcher, is_remote
 from conductor.supervision.initialization import Initialization
 from conductor.supervision.link_component import LinkComponent
-from conductor.supervision.replay import (
-    ReplayFailed,
-    replay_initialize,
-    replay_to_agent,
-    replay_to_proxy,
-    session_resume_methods,
-)
+from conductor.supervision.replay import ReplayFailed, replay, session_resume_methods
 from conductor.supervision.restart_policy import Bypass, Decision, EndChain, Restart, RestartPolicy
 from conductor.supervision.slow_setups import SlowSetup, SlowSetupMonitor
 from conductor.supervision.states import Event, Lifecycle, State
@@ -139,12 +132,7 @@ class SupervisedComponent(LinkComponent):
         return self._turns.cancel_monitor.timeouts.blocks_request(method)
 
     def end_turn(self, session: str, *, version_2: bool) -> bool:
-        """Answer the queued prompts of a session; called only while the component restarts."""
-        queue = [] if self.link.queue is None else self.link.queue.take_prompts(session)
-        for call in queue:
-            answer = cancelled_answer(call.method, self.name, version_2=version_2)
-            self.link.plain.neighbour.respond(call, *answer)
-        return bool(queue)
+        return self._turns.end_queued_turn(session, version_2=version_2)
 
     def prepare(self, host: ComponentHost) -> None:
         self.host = self._turns.host = host
@@ -248,7 +236,7 @@ class SupervisedComponent(LinkComponent):
         try:
             endpoint = self.launch(limits.max_message_bytes)
         except SpawnError as exc:
-            raise self._start_error(str(exc)) from exc
+            raise start_error(self.spec, None, str(exc)) from exc
         connection = Connection(
             endpoint.transport,
             self.link,
@@ -307,16 +295,11 @@ class SupervisedComponent(LinkComponent):
 
     async def _replay(self, component_run: ComponentRun) -> None:
         """Repeat handshake and session set-up to the new process, then release the queue."""
-        link, session_log, timeout = self.link, self.link.session_log, self.spec.start_timeout
+        link = self.link
         try:
-            result = await replay_initialize(link, self.initialization, session_log)
-            if self.role == "proxy":
-                lost_sessions = await replay_to_proxy(link, session_log, timeout, self._log)
-            else:
-                lost_sessions = await replay_to_agent(link, session_log, result, timeout, self._log)
-        except (RequestError, ConnectionClosed) as exc:
-            component_run.end(f"could not be initialized again: {exc}")
-            return
+            lost_sessions = await replay(
+                link, self.initialization, self.spec.start_timeout, self._log
+            )
         except ReplayFailed as exc:
             component_run.end(str(exc))
             return
@@ -332,15 +315,9 @@ class SupervisedComponent(LinkComponent):
 
     def _on_process_ended(self, component_run: ComponentRun) -> None:
         if self._lifecycle.was_initialized or self.initialization.done:
-            error = ComponentExited(
-                self.name,
-                component_run.end_reason,
-                stderr_tail=component_run.last_stderr(),
-                location=self._location,
-            )
-            self._after_failure(error)
+            self._after_failure(exit_error(self.spec, component_run))
             return
-        error_at_start = self._start_error(f"it {component_run.end_reason}")
+        error_at_start = start_error(self.spec, component_run, f"it {component_run.end_reason}")
         may_retry = component_run.endpoint.reached and not self._lifecycle.is_stopping
         if may_retry and self.initialization.on_closed():
             self._lifecycle.on(Event.RETRY, start_at=trio.current_time())
@@ -364,12 +341,7 @@ class SupervisedComponent(LinkComponent):
         failure = {"error": str(error), "next": str(decision)}
         self._log.error("component failed", **{**error.private_details(), **failure})
         if self.role == "agent":
-            for session in self._turns.cancel_monitor.timeouts.running:
-                # In version 2 a turn has no open request that an error could answer.
-                advice = prompt_advice(error, delivered=True)
-                self.host.send_notice(
-                    session, redact(error.public_details()[0]), redact(advice), severity="error"
-                )
+            self._turns.report_failure(error)
         match decision:
             case Restart(delay):
                 self._lifecycle.on(Event.RESTART, start_at=trio.current_time() + delay)
@@ -405,53 +377,12 @@ class SupervisedComponent(LinkComponent):
         if self._lifecycle.was_initialized:
             self._kill(reason)
             return
-        component_run = self._current_run
-        problem = (
-            None
-            if component_run is None
-            else component_run.end_cause or component_run.endpoint.status
-        )
-        if problem is None and component_run is not None and not component_run.endpoint.reached:
-            seconds = f"{self.spec.start_timeout:g} s (start_timeout)"
-            problem = f"could not be reached at {component_run.endpoint.location} within {seconds}"
-        self._fail(self._start_error(f"it {problem}" if problem else reason))
+        self._fail(handshake_error(self.spec, self._current_run, reason))
 
     def _fail(self, error: StartError | ComponentExited) -> None:
         if self._lifecycle.state is not State.FAILED:
             self._lifecycle.on(Event.FAIL)
             self.host.component_failed(self, error)
-
-    def _start_error(self, reason: str) -> StartError:
-        component_run = self._current_run
-        status: str | None = None
-        stderr_tail: tuple[str, ...] = ()
-        if component_run is not None:
-            stderr_tail = component_run.last_stderr()
-            if component_run.end_cause is None and component_run.endpoint.reached:
-                status = component_run.endpoint.status
-        return StartError(
-            self.name,
-            reason,
-            command=self._shown_command(),
-            status=status,
-            stderr_tail=stderr_tail,
-            location=self._location,
-        )
-
-    def _shown_command(self) -> list[str]:
-        """The command as the chain file has it, with `${VAR}` unexpanded: values may be secret."""
-        written = self.spec.written
-        return [
-            written[path].text if (path := ("run", index)) in written else word
-            for index, word in enumerate(self.spec.run or ())
-        ]
-
-    @property
-    def _location(self) -> str | None:
-        paths: list[ValuePath] = [("run", 0), ("use",), ("registry",), ("connect",), ("unix",)]
-        locations = (self.spec.locations.get(path) for path in paths)
-        location = next(filter(None, locations), self.spec.location)
-        return None if location is None else str(location)
 
     def _report(self, event: str, detail: str, message: dict[str, object]) -> None:
         if (more := self._report_rate.report(trio.current_time())) is not None:

@@ -17,10 +17,13 @@ import msgspec
 
 from conductor.acp import PROMPT, SESSION_CANCEL
 from conductor.chainfile.model import ComponentSpec
+from conductor.errors import ComponentExited, StartError
 from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.jsonrpc.notification_batch import SESSION_UPDATE
 from conductor.log import Logger
+from conductor.redaction import redact
 from conductor.routing.component import Component, ComponentHost
+from conductor.routing.failure_errors import prompt_advice
 from conductor.routing.link import Link
 from conductor.supervision.cancel_arbiter import cancelled_answer, idle_update, report_ended_turn
 from conductor.supervision.cancel_monitor import CancelMonitor
@@ -80,6 +83,24 @@ class TurnEnforcement:
         if self.speaks_version_2():
             for session in (*self.link.session_log.sessions, *self.link.lost_sessions):
                 self._report_idle(session)
+
+    def report_failure(self, error: ComponentExited | StartError) -> None:
+        """Show the failure of an agent in every session with a running turn.
+
+        In version 2 a turn has no open request that an error could answer.
+        """
+        advice = redact(prompt_advice(error, delivered=True))
+        for session in self.cancel_monitor.timeouts.running:
+            title = redact(error.public_details()[0])
+            self.host.send_notice(session, title, advice, severity="error")
+
+    def end_queued_turn(self, session: str, *, version_2: bool) -> bool:
+        """Answer the queued prompts of a session; called only while the component restarts."""
+        queue = [] if self.link.queue is None else self.link.queue.take_prompts(session)
+        for call in queue:
+            answer = cancelled_answer(call.method, self.component.name, version_2=version_2)
+            self.link.plain.neighbour.respond(call, *answer)
+        return bool(queue)
 
     def _report_idle(self, session: str, reason: str | None = None) -> None:
         """Version 2: send the update that no turn runs in a session, in the agent's place."""

@@ -1,30 +1,51 @@
 """Unpack the archive of a binary distribution into an empty directory.
 
 Nothing is written outside the directory: absolute paths, `..`, links that lead out, devices and set
-user ids are refused (`tarfile`'s data filter, the same checks for zip). Number and size of the
-members are bounded.
+user ids are refused (`tarfile`'s data filter, the same checks for zip), and nothing is written
+through a link (`tar_links`). Number and size of the members, and of what describes them, are
+bounded.
 """
 
 from __future__ import annotations
 
+import bz2
+import gzip
+import lzma
 import os
 import shutil
 import stat
+import struct
 import tarfile
 import zipfile
+import zlib
+from collections.abc import Callable
 from pathlib import Path, PurePosixPath
-from typing import Final
+from typing import Any, BinaryIO, Final
 from urllib.parse import urlsplit
 
 from conductor.errors import RegistryError
 from conductor.registry.download import display_url
+from conductor.registry.tar_links import check_links
 
 __all__ = ["program_in", "unpack"]
 
 MAX_MEMBERS: Final = 50_000
 MAX_UNPACKED_BYTES: Final = 2 << 30
+MAX_READ: Final = 16 << 20
+"""Bytes of one read: `tarfile` and `zipfile` read what describes a member, or all members, at
+once."""
 _TAR: Final = (".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz", ".tar")
 _INSTALLERS: Final = (".dmg", ".pkg", ".deb", ".rpm", ".msi", ".appimage")
+_DECOMPRESSORS: Final[dict[bytes, Callable[[Path], Any]]] = {
+    b"\x1f\x8b": gzip.open,
+    b"BZh": bz2.open,
+    b"\xfd7zXZ": lzma.open,
+}
+_UNUSABLE: Final = (
+    *(tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error),
+    *(EOFError, OSError, RuntimeError, ValueError, LookupError, ArithmeticError),
+)
+"""What the libraries raise for archives that are damaged, or made to damage."""
 
 
 def unpack(archive: Path, url: str, directory: Path, cmd: str) -> None:
@@ -41,7 +62,7 @@ def unpack(archive: Path, url: str, directory: Path, cmd: str) -> None:
             program = directory / _inner(cmd)
             program.parent.mkdir(parents=True, exist_ok=True)
             shutil.move(archive, program)
-    except (tarfile.TarError, zipfile.BadZipFile, EOFError, OSError, RuntimeError) as exc:
+    except _UNUSABLE as exc:
         raise RegistryError(f"the archive {display_url(url)} cannot be unpacked: {exc}") from None
 
 
@@ -51,7 +72,7 @@ def program_in(directory: Path, cmd: str) -> str:
     program = directory / inner
     if not program.is_file():
         raise RegistryError(f"the archive has no program {cmd}")
-    if not program.resolve().is_relative_to(directory.resolve()):
+    if not program.resolve(strict=True).is_relative_to(directory.resolve()):
         raise RegistryError(f"the program {cmd} is a link out of its archive")
     program.chmod(program.stat().st_mode | 0o700)
     return str(inner)
@@ -68,28 +89,70 @@ def _unpack_tar(archive: Path, directory: Path) -> None:
     if not hasattr(tarfile, "data_filter"):
         raise RegistryError("archives need Python 3.11.4 or newer, to be unpacked safely")
     budget = _Budget()
-    with tarfile.open(archive) as tar:
-        for member in tar:
-            budget.spend(member.size)
-            tar.extract(member, directory, filter="data")
+    with _decompressed(archive) as content:
+        bounded: Any = _BoundedFile(content)
+        with tarfile.open(fileobj=bounded, mode="r:") as tar:
+            for member in tar:
+                if member.size < 0 or member.sparse is not None:
+                    raise RegistryError(f"a member of unknown size in the archive: {member.name!r}")
+                budget.spend(member.size)
+                check_links(directory, tarfile.data_filter(member, str(directory)))
+                tar.extract(member, directory, filter="data")
 
 
 def _unpack_zip(archive: Path, directory: Path) -> None:
     budget = _Budget()
-    with zipfile.ZipFile(archive) as bundle:
-        for member in bundle.infolist():
-            budget.spend(member.file_size)
-            mode = member.external_attr >> 16
-            if stat.S_IFMT(mode) not in (0, stat.S_IFREG, stat.S_IFDIR):
-                raise RegistryError(f"the archive has a link or a device: {member.filename!r}")
-            path = directory / _inner(member.filename)
-            if member.is_dir():
-                path.mkdir(parents=True, exist_ok=True)
-                continue
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with bundle.open(member) as packed, open(path, "xb") as file:
-                shutil.copyfileobj(packed, file)
-            os.chmod(path, 0o755 if mode & 0o111 else 0o644)
+    with open(archive, "rb") as file:
+        bounded: Any = _BoundedFile(file)
+        with zipfile.ZipFile(bounded) as bundle:
+            _extract_zip(bundle, directory, budget)
+
+
+def _extract_zip(bundle: zipfile.ZipFile, directory: Path, budget: _Budget) -> None:
+    for member in bundle.infolist():
+        budget.spend(member.file_size)
+        mode = member.external_attr >> 16
+        if stat.S_IFMT(mode) not in (0, stat.S_IFREG, stat.S_IFDIR):
+            raise RegistryError(f"the archive has a link or a device: {member.filename!r}")
+        path = directory / _inner(member.filename)
+        if member.is_dir():
+            path.mkdir(parents=True, exist_ok=True)
+            continue
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with bundle.open(member) as packed, open(path, "xb") as unpacked:
+            shutil.copyfileobj(packed, unpacked)
+        os.chmod(path, 0o755 if mode & 0o111 else 0o644)
+
+
+def _decompressed(archive: Path) -> Any:
+    """The file, opened for reading its decompressed content."""
+    with open(archive, "rb") as file:
+        begin = file.read(6)
+    for magic, opened in _DECOMPRESSORS.items():
+        if begin.startswith(magic):
+            return opened(archive)
+    return open(archive, "rb")
+
+
+class _BoundedFile:
+    """A file of which neither too much is read at once, nor from too far behind its begin."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self.tell = file.tell
+        self.seekable = file.seekable
+
+    def read(self, size: int = -1) -> bytes:
+        found = self._file.read(MAX_READ + 1 if size < 0 else min(size, MAX_READ + 1))
+        if len(found) > MAX_READ:
+            limit = MAX_READ >> 20
+            raise RegistryError(f"the archive has a header of more than {limit} MiB: refused")
+        return found
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        if offset > MAX_UNPACKED_BYTES + (MAX_MEMBERS << 10):
+            raise RegistryError("the archive has a member of unknown size: refused")
+        return self._file.seek(offset, whence)
 
 
 class _Budget:

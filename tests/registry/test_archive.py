@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import os
+import struct
 import tarfile
+import zipfile
 
 import pytest
 
@@ -116,6 +119,80 @@ def test_an_archive_of_too_many_members_is_refused(unpacked, monkeypatch):
 def test_damaged_archives_are_refused(unpacked, url):
     with pytest.raises(RegistryError, match="cannot be unpacked"):
         unpacked(b"<html>not found</html>", url)
+
+
+@pytest.mark.parametrize("kind", [tarfile.GNUTYPE_LONGNAME, tarfile.XHDTYPE])
+def test_a_small_tar_with_a_huge_header_takes_no_memory(unpacked, monkeypatch, kind):
+    monkeypatch.setattr(archive, "MAX_READ", 1 << 20)
+    header = tarfile.TarInfo("header")
+    header.type, header.size = kind, 4 << 20
+
+    with pytest.raises(RegistryError, match="a header of more than 1 MiB"):
+        unpacked(gzip.compress(header.tobuf() + bytes(header.size + 10240)))
+
+
+def test_a_small_zip_with_too_many_members_takes_no_memory(unpacked, monkeypatch):
+    monkeypatch.setattr(archive, "MAX_READ", 1 << 16)
+    files = {f"{number:0250}": "" for number in range(300)}
+
+    with pytest.raises(RegistryError, match="a header of more than"):
+        unpacked(zip_of(files), "https://example.org/a.zip")
+
+
+@pytest.mark.parametrize("kind", [tarfile.DIRTYPE, b"Z"], ids=["directory", "unknown"])
+def test_a_negative_size_in_a_tar_is_refused(unpacked, kind):
+    header = bytearray(512)
+    member = tarfile.TarInfo("d")
+    member.type = kind
+    header[:] = member.tobuf()
+    header[124:136] = struct.pack(">Iq", 0xFFFFFFFF, -(1 << 50))
+    header[148:156] = b" " * 8
+    header[148:156] = b"%06o\0 " % sum(header)
+    data = gzip.compress(bytes(header) + gzip.decompress(tar_of({"a": "x"})))
+
+    with pytest.raises(RegistryError, match="unknown size"):
+        unpacked(data)
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"path": "a\0b"},
+        {"mtime": "1e400"},
+        {"GNU.sparse.major": "1", "GNU.sparse.minor": "0", "GNU.sparse.realsize": "zz"},
+        {"GNU.sparse.map": "0,1", "GNU.sparse.size": "5"},
+    ],
+    ids=["zero byte", "time", "sparse", "sparse map"],
+)
+def test_headers_that_a_tar_cannot_have_are_refused(unpacked, headers):
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz", format=tarfile.PAX_FORMAT) as tar:
+        member = tarfile.TarInfo("x")
+        member.pax_headers = headers
+        tar.addfile(member)
+
+    with pytest.raises(RegistryError):
+        unpacked(buffer.getvalue())
+
+
+@pytest.mark.parametrize("kind", ["gz", "bz2", "xz", "zip"])
+def test_damaged_compression_is_refused(unpacked, kind):
+    buffer = io.BytesIO()
+    content = b"".join(b"%d" % number for number in range(9000))
+    if kind == "zip":
+        with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as bundle:
+            bundle.writestr("x", content)
+    else:
+        with tarfile.open(fileobj=buffer, mode=f"w:{kind}") as tar:
+            member = tarfile.TarInfo("x")
+            member.size = len(content)
+            tar.addfile(member, io.BytesIO(content))
+    data = bytearray(buffer.getvalue())
+    data[60:1060] = b"\xff" * 1000
+    suffix = "zip" if kind == "zip" else f"tar.{kind}"
+
+    with pytest.raises(RegistryError, match="cannot be unpacked"):
+        unpacked(bytes(data), f"https://example.org/a.{suffix}")
 
 
 def test_installers_are_refused(unpacked):

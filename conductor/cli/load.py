@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from typing import Literal, TypeAlias
 
 from conductor.chainfile import ChainFile, Diagnostic, SourceLocation, load
+from conductor.cli.terminal_text import printable_lines
 from conductor.errors import ChainFileError
 from conductor.redaction import redact, register_environment
 
@@ -79,4 +80,4 @@ def print_diagnostics(diagnostics: Iterable[Diagnostic]) -> None:
     """Print diagnostics to stderr with secrets masked."""
     register_environment(os.environ)
     for problem in diagnostics:
-        print(redact(str(problem)), end="\n\n", file=sys.stderr)
+        print(printable_lines(redact(str(problem))), end="\n\n", file=sys.stderr)

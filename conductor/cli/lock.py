@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, NoReturn
 
 import click
 
+from conductor.cli.terminal_text import printable_lines
+
 if TYPE_CHECKING:
     from conductor.chainfile.model import ComponentSpec
     from conductor.errors import RegistryError
@@ -51,14 +53,14 @@ def lock_and_report(specs: list[ComponentSpec], update: Collection[str] = ()) ->
 
     try:
         for locked in lock_components(specs, update):
-            print(_line(locked), flush=True)
+            print(printable_lines(_line(locked)), flush=True)
     except RegistryError as exc:
         fail_registry(exc)
 
 
 def fail_registry(error: RegistryError) -> NoReturn:
     """Print the error, and exit with 1."""
-    print(f"error: {error}", file=sys.stderr)
+    print(printable_lines(f"error: {error}"), file=sys.stderr)
     sys.exit(1)
 
 

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from conductor.cli.terminal_text import printable
+
 if TYPE_CHECKING:
     from conductor.registry.entries import Entry, Registry
 
@@ -49,7 +51,7 @@ def list_entries(source: str | None) -> None:
 
     registry = _load(source)
     rows = [
-        (each.id, each.version, ",".join(_kinds(each)), each.description)
+        tuple(map(printable, (each.id, each.version, ",".join(_kinds(each)), each.description)))
         for each in sorted(registry.entries.values(), key=lambda each: each.id)
     ]
     print("\n".join(table(("name", "version", "kinds", "description"), rows, left=4)))
@@ -66,7 +68,7 @@ def show(name: str, source: str | None) -> None:
 
     try:
         registry = _load(source)
-        print("\n".join(_details(registry.find(name))))
+        print("\n".join(map(printable, _details(registry.find(name)))))
     except RegistryError as exc:
         fail_registry(exc)
     print(f"registry: {registry.described}")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from conductor.cli.terminal_text import printable_lines
 from conductor.secret_detection import names_a_secret
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ def command(file: str) -> None:
     """
     from conductor.cli.load import read_chain
 
-    print("\n".join(_lines(read_chain(file))))
+    print("\n".join(map(printable_lines, _lines(read_chain(file)))))
 
 
 def _lines(chain: ChainFile) -> Iterator[str]:

@@ -6,7 +6,7 @@ import os
 import sys
 from typing import Final, Literal, TypeAlias
 
-__all__ = ["Style", "is_coloured", "printable", "shown_path", "styled"]
+__all__ = ["Style", "is_coloured", "printable", "printable_lines", "shown_path", "styled"]
 
 Style: TypeAlias = Literal[
     "message", "function", "note", "-", "+", "error", "warning", "response", "text"
@@ -34,6 +34,11 @@ def printable(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() else " " for char in text)
+
+
+def printable_lines(text: str) -> str:
+    """Text of several lines, each without unprintable characters."""
+    return "\n".join(map(printable, text.split("\n")))
 
 
 def styled(text: str, style: Style) -> str:

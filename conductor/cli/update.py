@@ -6,6 +6,8 @@ import sys
 
 import click
 
+from conductor.cli.terminal_text import printable_lines
+
 __all__ = ["command"]
 
 
@@ -31,5 +33,5 @@ def command(file: str, names: tuple[str, ...]) -> None:
         told = ", ".join(sorted(known))
         raise click.UsageError(f"{file} names no `{unknown[0]}` from the registry, but {told}")
     for warning in refresh_sources(specs):
-        print(f"warning: {warning}", file=sys.stderr)
+        print(printable_lines(f"warning: {warning}"), file=sys.stderr)
     lock_and_report(specs, update=names or known)

@@ -115,4 +115,5 @@ def _usable_kind(entry: Entry) -> Kind:
 
 
 def _say(text: str) -> None:
+    text = "".join(char if char.isprintable() else " " for char in text)
     print(f"acp-conductor: {text}", file=sys.stderr, flush=True)

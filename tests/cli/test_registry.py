@@ -8,6 +8,8 @@ import sys
 
 import pytest
 
+from conductor.registry.environment import current_platform
+
 COMMAND = [sys.executable, "-m", "conductor"]
 
 
@@ -85,3 +87,29 @@ def test_a_chain_without_an_agent_or_with_a_wrong_id_is_not_exported(run, tmp_pa
     result = run("registry", "export", chain, "--id", "Mine")
     assert (result.returncode, result.stdout) == (1, "")
     assert "`Mine` is no id of a registry\nhelp: an id begins" in result.stderr
+
+
+ESCAPES = "\x1b]52;c;ZXZpbA==\x07\x1b[2J\u202e"
+"""Writes to the clipboard, clears the screen, turns the direction of the text."""
+
+
+def test_a_registry_does_not_control_the_terminal(run, tmp_path):
+    archive = {"archive": f"https://127.0.0.1:1/{ESCAPES}/a.tgz", "cmd": ESCAPES, "args": [ESCAPES]}
+    package = {"package": f"a{ESCAPES}", "args": [ESCAPES], "env": {ESCAPES: ESCAPES}}
+    platform = current_platform()
+    entry = {
+        **dict.fromkeys(("name", "version", "description", "license", "repository"), ESCAPES),
+        "id": "mine",
+        "distribution": {"npx": package, "binary": {platform: archive}},
+    }
+    registry, chain = tmp_path / "registry.json", tmp_path / "chain.yaml"
+    registry.write_text(json.dumps({"agents": [entry]}))
+    chain.write_text("version: 1\nregistry: ./registry.json\nagent: mine\n")
+    commands = [
+        ("registry", "list", "--registry", registry),
+        ("registry", "show", "mine", "--registry", registry),
+        *((name, chain) for name in ("check", "show", "lock", "update")),
+    ]
+    for command in commands:
+        done = run(*command)
+        assert not set("\x1b\x07\u202e") & set(done.stdout + done.stderr), command

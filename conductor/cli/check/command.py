@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from conductor.cli.log_defaults import log_for_people
+from conductor.cli.terminal_text import printable
 
 if TYPE_CHECKING:
     from conductor.chainfile.diagnostics import Diagnostic
@@ -41,7 +42,7 @@ def command(ctx: click.Context, /, files: tuple[str, ...], start: bool) -> None:
     chains = _load_all(files)
     if not start:
         for chain in chains:
-            print(f"{chain.path}: ok: {_summary(chain)}")
+            print(printable(f"{chain.path}: ok: {_summary(chain)}"))
             _print_registry(chain)
         return
     log_for_people(ctx)
@@ -90,7 +91,7 @@ def _print_registry(chain: ChainFile) -> None:
     if components:
         from conductor.cli.check.registry import registry_lines
 
-        print("\n".join(f"  {line}" for line in registry_lines(components)))
+        print("\n".join(f"  {printable(line)}" for line in registry_lines(components)))
 
 
 def _summary(chain: ChainFile) -> str:

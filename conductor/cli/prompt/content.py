@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import attrs
 
-__all__ = ["FileDiff", "as_mapping", "content_text", "diffs_of", "tool_call_of"]
+__all__ = ["FileDiff", "as_mapping", "content_text", "diffs_of", "options_of", "tool_call_of"]
 
 _MAX_DIFFED: Final = 2000
 """Lines of a file of which a diff is made: the time for it grows with the square."""
@@ -57,6 +57,12 @@ def tool_call_of(request: Mapping[str, Any]) -> Mapping[str, Any]:
     if subject.get("type") == "command":
         return {"rawInput": {"command": subject.get("command")}}
     return as_mapping(request.get("toolCall") or subject.get("toolCall"))
+
+
+def options_of(request: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The options of a permission request; what is none is left out."""
+    found = request.get("options")
+    return [each for each in found if isinstance(each, Mapping)] if isinstance(found, list) else []
 
 
 def as_mapping(value: Any) -> Mapping[str, Any]:

@@ -119,10 +119,13 @@ class Conversation:
         if not isinstance(update, Mapping):
             return
         session = str(params.get("sessionId"))
+        show = self.display.history if self._is_replaying else self.display.update
+        try:
+            show(session, update)
+        except Exception as exc:  # of an agent that is not to be trusted: the session goes on
+            self.display.note(f"an update cannot be shown: {type(exc).__name__}: {exc}")
         if self._is_replaying:
-            self.display.history(session, update)
             return
-        self.display.update(session, update)
         if update.get("sessionUpdate") == "state_update" and session == self.session:
             self._on_state(update.get("state"), update)
 

@@ -13,10 +13,16 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 import attrs
-import msgspec
 
 from conductor.chain.start_failure_text import remedies
-from conductor.cli.prompt.content import as_mapping, content_text, diffs_of, tool_call_of
+from conductor.cli.prompt.content import (
+    as_mapping,
+    content_text,
+    diffs_of,
+    options_of,
+    tool_call_of,
+)
+from conductor.cli.prompt.view import forget_oldest
 from conductor.cli.terminal_text import printable
 from conductor.errors import RequestError
 
@@ -27,11 +33,17 @@ __all__ = [
     "TextDisplay",
     "chosen_option",
     "error_lines",
+    "json_text",
     "one_line",
+    "raw_input_lines",
 ]
 
 _WIDEST: Final = 300
 _LONGEST_ERROR: Final = 5000
+_LONGEST_INPUT: Final = 4000
+_LINE: Final = 200
+_REMEMBERED: Final = 1000
+"""Ids of tool calls and messages."""
 _MARKS: Final = {"completed": "x", "in_progress": ">"}
 
 
@@ -107,7 +119,7 @@ class TextDisplay:
     _in_line: bool = attrs.field(default=False, init=False)
     _titles: dict[str, str] = attrs.field(factory=dict, init=False)
     _last: str = attrs.field(default="", init=False)
-    _streamed: set[Any] = attrs.field(factory=set, init=False)
+    _streamed: dict[str, Any] = attrs.field(factory=dict, init=False)
     """The ids of messages (version 2) of which chunks have been written."""
 
     def initialized(self, result: Mapping[str, Any]) -> None:
@@ -119,13 +131,15 @@ class TextDisplay:
     def update(self, session: str, update: Mapping[str, Any]) -> None:
         match update.get("sessionUpdate"):
             case "agent_message_chunk":
-                self._streamed.add(update.get("messageId"))
+                self._streamed[str(update.get("messageId"))] = None
+                forget_oldest(self._streamed, _REMEMBERED)
                 self._write_answer(content_text(update.get("content")))
             case "tool_call" | "tool_call_update":
                 self._note_tool_call(update)
             case "notice":
-                text = f"{update.get('severity')}: {update.get('title')}"
-                self.note("; ".join(filter(None, (text, update.get("description")))))
+                about = f"{update.get('severity')}: {update.get('title')}"
+                more = update.get("description")
+                self.note(f"{about}; {more}" if more else about)
             case "agent_message":
                 self._write_message(update)
             case "plan":
@@ -179,8 +193,7 @@ class TextDisplay:
 
     def _write_message(self, update: Mapping[str, Any]) -> None:
         """Write a whole message of version 2, unless its chunks have been written."""
-        id = update.get("messageId")
-        if id not in self._streamed:
+        if str(update.get("messageId")) not in self._streamed:
             content = update.get("content")
             self._write_answer(
                 "".join(map(content_text, content if isinstance(content, list) else ()))
@@ -202,6 +215,7 @@ class TextDisplay:
         known = self._titles.get(id)
         title = str(update.get("title") or known or id)
         self._titles[id] = title
+        forget_oldest(self._titles, _REMEMBERED)
         status = update.get("status")
         if status in ("completed", "failed"):
             self.note(f"tool: {title}: {status}")
@@ -255,7 +269,7 @@ class JsonDisplay:
         pass
 
     def _event(self, type: str, **members: Any) -> None:
-        self.stdout.write(_json({"type": type, **members}) + "\n")
+        self.stdout.write(json_text({"type": type, **members}) + "\n")
 
 
 def print_question(request: Mapping[str, Any], options: Sequence[Mapping[str, Any]]) -> None:
@@ -264,7 +278,7 @@ def print_question(request: Mapping[str, Any], options: Sequence[Mapping[str, An
     title = request.get("title") or call.get("title") or "may it use a tool?"
     lines = [f"The agent asks: {title}"]
     if call.get("rawInput") is not None:
-        lines.append(f"  {_json(call['rawInput'])}")
+        lines += [f"  {line}" for line in raw_input_lines(call["rawInput"])]
     content = call.get("content")
     for diff in diffs_of(content if isinstance(content, list) else ()):
         lines.append(f"  {diff.path}")
@@ -272,6 +286,16 @@ def print_question(request: Mapping[str, Any], options: Sequence[Mapping[str, An
     lines += [f"  {number}  {option.get('name')}" for number, option in enumerate(options, 1)]
     for line in lines:
         print(_shortened(printable(line.expandtabs(4)).rstrip()), file=sys.stderr, flush=True)
+
+
+def raw_input_lines(raw_input: Any) -> list[str]:
+    """The arguments of a tool as JSON, in short lines: all that the user decides about is seen.
+    Of a long text the begin and the end."""
+    text = json_text(raw_input)
+    if len(text) > _LONGEST_INPUT:
+        half = _LONGEST_INPUT // 2
+        text = f"{text[:half]} … {len(text) - 2 * half} more characters … {text[-half:]}"
+    return [text[start : start + _LINE] for start in range(0, len(text), _LINE)]
 
 
 def error_lines(step: str, error: RequestError) -> list[str]:
@@ -296,13 +320,13 @@ def _shortened(line: str) -> str:
 def _plan(entries: Any) -> str:
     shown = []
     for entry in entries if isinstance(entries, list) else ():
-        mark = _MARKS.get(as_mapping(entry).get("status", ""), " ")
+        mark = _MARKS.get(str(as_mapping(entry).get("status")), " ")
         shown.append(f"[{mark}] {as_mapping(entry).get('content')}")
     return "  ".join(shown)
 
 
 def chosen_option(request: Mapping[str, Any], outcome: Mapping[str, Any]) -> str:
-    for option in request.get("options") or ():
+    for option in options_of(request):
         if option.get("optionId") == outcome.get("optionId"):
             return str(option.get("name"))
     return str(outcome.get("outcome"))
@@ -314,7 +338,7 @@ def _details(error: RequestError) -> list[str]:
     if data is None:
         return []
     if not isinstance(data, Mapping) or "component" not in data:
-        return [data if isinstance(data, str) else _json(data)]
+        return [data if isinstance(data, str) else json_text(data)]
     details = [f"in {data['place']}"] if "place" in data else []
     if "plugin" in data:  # an exception of its code
         details.append(f"component {data['component']!r}: {data.get('reason', '')}")
@@ -323,10 +347,8 @@ def _details(error: RequestError) -> list[str]:
     return details + [f"stderr: {line}" for line in data.get("stderr", ())]
 
 
-def _json(value: Any) -> str:
-    try:
-        return msgspec.json.encode(value).decode()
-    except (msgspec.MsgspecError, OverflowError, UnicodeEncodeError):
-        import json
+def json_text(value: Any) -> str:
+    """The value as JSON, also what only Python's own encoder takes."""
+    from conductor.schema.convert import dumps
 
-        return json.dumps(value)
+    return dumps(value).decode()

@@ -12,6 +12,7 @@ from typing import Any, Final, Literal
 import attrs
 import trio
 
+from conductor.cli.prompt.content import options_of
 from conductor.cli.prompt.display import Display
 
 __all__ = ["PermissionPrompt", "open_terminal"]
@@ -58,7 +59,7 @@ class PermissionPrompt:
     async def decide(self, params: Any) -> dict[str, Any]:
         """The result of a `session/request_permission` request."""
         request: Mapping[str, Any] = params if isinstance(params, Mapping) else {}
-        options = [each for each in request.get("options") or () if isinstance(each, Mapping)]
+        options = options_of(request)
         outcome: Mapping[str, Any] = _CANCELLED
         if self.policy == "ask":
             scope = trio.CancelScope()

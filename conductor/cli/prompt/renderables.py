@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Final
 
 import attrs
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
-from rich.markdown import Heading, Markdown, MarkdownElement
+from rich.markdown import CodeBlock, Heading, Markdown, MarkdownElement
 from rich.padding import Padding
 from rich.segment import Segment
 from rich.text import Text
@@ -26,6 +26,8 @@ __all__ = ["THEME", "LastLines", "Safe", "block", "clean", "live_call", "plan", 
 
 THEME: Final = Theme({"markdown.code": "cyan", "markdown.code_block": "cyan"})
 _MAX_MARKDOWN: Final = 64 * 1024
+_MAX_COLOURED: Final = 8 * 1024
+_MAX_CELLS: Final = 20_000
 _DIFF_LINES: Final = 40
 _QUESTION_DIFF_LINES: Final = 400
 _OUTPUT_LINES: Final = 4
@@ -90,18 +92,30 @@ class _LeftHeading(Heading):
         yield self.text
 
 
+class _Code(CodeBlock):
+    """A code block, in colours if it is short: the time of some of pygments' patterns grows with
+    the square of the text."""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        if len(self.text.plain) > _MAX_COLOURED:
+            self.lexer_name = "text"
+        yield from super().__rich_console__(console, options)
+
+
 class _Markdown(Markdown):
     elements: ClassVar[dict[str, type[MarkdownElement]]] = {
         **Markdown.elements,
         "heading_open": _LeftHeading,
+        "fence": _Code,
     }
 
 
-def block(shown: Block, now: float) -> RenderableType:
-    """A finished block."""
+def block(shown: Block, now: float, *, is_plain: bool = False) -> RenderableType:
+    """A finished block. `is_plain`: not as Markdown."""
     match shown:
         case Answer(markdown):
-            return Group(TrimmedRenderable(Safe(_markdown(markdown))), Text())
+            text = Text(clean(markdown)) if is_plain else _markdown(markdown)
+            return Group(TrimmedRenderable(Safe(text)), Text())
         case Thought(text):
             return Group(Text(clean(text).strip(), style="dim italic"), Text())
         case PastPrompt(text):
@@ -112,9 +126,10 @@ def block(shown: Block, now: float) -> RenderableType:
             return _tool_call(shown, now)
 
 
-def tail(shown: Block, lines: int) -> RenderableType:
-    """The last lines of an unfinished block."""
-    if isinstance(shown, Answer) and len(shown.markdown) <= _MAX_MARKDOWN // 4:
+def tail(shown: Block, lines: int, *, is_plain: bool = False) -> RenderableType:
+    """The last lines of an unfinished block. `is_plain`: not as Markdown."""
+    is_long = is_plain or len(getattr(shown, "markdown", "")) > _MAX_MARKDOWN // 4
+    if isinstance(shown, Answer) and not is_long:
         return LastLines(TrimmedRenderable(Safe(_markdown(shown.markdown))), lines)
     text = shown.markdown if isinstance(shown, Answer) else getattr(shown, "text", "")
     style = "" if isinstance(shown, Answer) else "dim italic"
@@ -134,14 +149,13 @@ def plan(entries: Sequence[PlanEntry]) -> RenderableType:
 
 
 def question(
-    title: str, call: ShownCall, raw_input: str, options: Sequence[Mapping[str, Any]]
+    title: str, call: ShownCall, raw_input: Sequence[str], options: Sequence[Mapping[str, Any]]
 ) -> RenderableType:
     """A permission question: what it is about, with its diff, and the numbered options."""
     parts: list[RenderableType] = [
         Text.assemble(("? ", "bold yellow"), (one_line(title), "bold")),
     ]
-    if raw_input and not call.diffs:
-        parts.append(Text("  " + clean(raw_input)[:2000], style="dim"))
+    parts += [Text(f"  {clean(line)}", style="dim") for line in raw_input]
     parts += [_diff(each, _QUESTION_DIFF_LINES) for each in call.diffs]
     for number, option in enumerate(options, 1):
         name = one_line(str(option.get("name")))
@@ -151,10 +165,16 @@ def question(
 
 def _markdown(text: str) -> RenderableType:
     text = clean(text)
-    if len(text) > _MAX_MARKDOWN:  # highlighting takes long
+    if len(text) > _MAX_MARKDOWN or _cells(text) > _MAX_CELLS:  # rendering takes long
         return Text(text)
     # No hyperlinks: the address is shown, and is not hidden behind a text.
     return _Markdown(text.strip("\n"), code_theme="ansi_dark", hyperlinks=False)
+
+
+def _cells(text: str) -> int:
+    """The number of cells of a table with as many columns as the widest line has, and all lines."""
+    lines = text.splitlines()
+    return len(lines) * max((line.count("|") for line in lines), default=0)
 
 
 def _tool_call(call: ShownCall, now: float) -> RenderableType:

@@ -10,12 +10,12 @@ from __future__ import annotations
 import io
 import locale
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import redirect_stderr, redirect_stdout
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from typing import Any, Final
 
 import attrs
-import msgspec
 import trio
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -23,7 +23,7 @@ from rich.text import Text
 
 from conductor.cli.prompt import renderables
 from conductor.cli.prompt.content import FileDiff, tool_call_of
-from conductor.cli.prompt.display import Stdout, chosen_option, error_lines
+from conductor.cli.prompt.display import Stdout, chosen_option, error_lines, raw_input_lines
 from conductor.cli.prompt.lines_above import LinesAbove
 from conductor.cli.prompt.view import Block, Note, ShownCall, View
 from conductor.errors import RequestError
@@ -32,6 +32,9 @@ __all__ = ["RichDisplay", "terminal_console"]
 
 _INTERVAL: Final = 0.1
 """Seconds between two redraws."""
+_LONG: Final = 0.25
+"""Seconds of the processor for rendering one block, or the lower part."""
+_MAX_LATER: Final = 500
 
 
 class _TerminalFile(io.TextIOBase):
@@ -74,8 +77,13 @@ class RichDisplay:
     """The user is asked, or types a prompt: nothing is shown."""
     _asked: dict[str, tuple[FileDiff, ...]] = attrs.field(factory=dict, init=False)
     """Diffs that questions have shown, by tool call."""
-    _later: list[RenderableType] = attrs.field(factory=list, init=False)
-    """What has come meanwhile."""
+    _later: deque[RenderableType] = attrs.field(
+        factory=lambda: deque(maxlen=_MAX_LATER), init=False
+    )
+    """What has come meanwhile, the newest."""
+    _left_out: int = attrs.field(default=0, init=False)
+    _is_slow: bool = attrs.field(default=False, init=False)
+    """Rendering has taken long in this turn: what comes is shown as plain text."""
 
     def __attrs_post_init__(self) -> None:
         self.console = terminal_console(self.stdout)
@@ -92,6 +100,7 @@ class RichDisplay:
     def begin_turn(self) -> None:
         self.view.begin_turn()
         self._asked.clear()
+        self._is_slow = False
         self._began = time.monotonic()
         self._draw()
 
@@ -109,7 +118,7 @@ class RichDisplay:
         known = self.view.merge_call(call, time.monotonic())
         title = str(request.get("title") or known.title or "May the agent use a tool?")
         raw = call.get("rawInput")
-        raw_input = "" if raw is None else msgspec.json.encode(raw).decode()
+        raw_input = [] if raw is None else raw_input_lines(raw)
         self._asked[known.id] = known.diffs
         self._show(self.view.flush())
         self._stop_live()
@@ -122,9 +131,11 @@ class RichDisplay:
 
     def release(self) -> None:
         self._is_held = False
-        later, self._later = self._later, []
-        for each in later:
-            self._print(each)
+        if self._left_out:
+            self._print(Text(f"({self._left_out} earlier messages are not shown)", style="dim"))
+            self._left_out = 0
+        while self._later:
+            self._print(self._later.popleft())
 
     def permission(self, request: Mapping[str, Any], outcome: Mapping[str, Any]) -> None:
         title = request.get("title") or tool_call_of(request).get("title") or "a tool call"
@@ -177,14 +188,22 @@ class RichDisplay:
         for each in blocks:
             if isinstance(each, ShownCall) and each.diffs == self._asked.get(each.id):
                 each = attrs.evolve(each, diffs=())
-            shown = renderables.block(each, now)
-            self._print(shown)
+            self._print(renderables.block(each, now, is_plain=self._is_slow))
 
     def _print(self, shown: RenderableType) -> None:
         if self._is_held:
+            self._left_out += len(self._later) == _MAX_LATER
             self._later.append(shown)
         else:
-            self.console.print(shown)
+            with self._timed():
+                self.console.print(shown)
+
+    @contextmanager
+    def _timed(self) -> Iterator[None]:
+        """Notice rendering that takes long: some texts are made for that."""
+        begin = time.thread_time()
+        yield
+        self._is_slow = self._is_slow or time.thread_time() - begin > _LONG
 
     def _draw(self) -> None:
         """Draw the lower part."""
@@ -199,7 +218,8 @@ class RichDisplay:
                 redirect_stderr=False,
             )
             self._live.start()
-        self._live.update(self._lower_part(), refresh=True)
+        with self._timed():
+            self._live.update(self._lower_part(), refresh=True)
 
     def _stop_live(self) -> None:
         if self._live is not None:
@@ -214,7 +234,7 @@ class RichDisplay:
         parts: list[RenderableType] = []
         if (block := self.view.tail) is not None:
             room = max(height - len(running) - len(entries) - 1, 1)
-            parts.append(renderables.tail(block, room))
+            parts.append(renderables.tail(block, room, is_plain=self._is_slow))
         parts += running
         if entries:
             parts.append(renderables.plan(entries))

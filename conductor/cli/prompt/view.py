@@ -16,9 +16,21 @@ import attrs
 from conductor.cli.prompt.content import FileDiff, as_mapping, content_text, diffs_of
 from conductor.cli.prompt.markdown_stream import MarkdownStream
 
-__all__ = ["Answer", "Block", "Note", "PastPrompt", "PlanEntry", "ShownCall", "Thought", "View"]
+__all__ = [
+    "Answer",
+    "Block",
+    "Note",
+    "PastPrompt",
+    "PlanEntry",
+    "ShownCall",
+    "Thought",
+    "View",
+    "forget_oldest",
+]
 
 _DONE: Final = ("completed", "failed")
+_MAX_CALLS: Final = 1000
+"""Tool calls, and ids of messages, that are remembered of a turn."""
 
 
 @attrs.frozen
@@ -85,7 +97,7 @@ class View:
     _stream: MarkdownStream = attrs.field(factory=MarkdownStream, init=False)
     _kind: str = attrs.field(default="", init=False)
     """The kind of chunk that the stream has."""
-    _streamed: set[Any] = attrs.field(factory=set, init=False)
+    _streamed: dict[str, None] = attrs.field(factory=dict, init=False)
 
     @property
     def tail(self) -> Block | None:
@@ -104,7 +116,8 @@ class View:
         """Take an update that arrived at `now` (seconds); return the finished blocks."""
         match update.get("sessionUpdate"):
             case "agent_message_chunk" | "agent_thought_chunk" | "user_message_chunk" as kind:
-                self._streamed.add(update.get("messageId"))
+                self._streamed[str(update.get("messageId"))] = None
+                forget_oldest(self._streamed, _MAX_CALLS)
                 return self._add_text(kind, content_text(update.get("content")))
             case "agent_message" | "agent_thought" | "user_message" as kind:
                 return self._add_message(kind, update)
@@ -143,8 +156,9 @@ class View:
         if "toolCallId" not in call:
             return ShownCall("", str(call.get("title") or ""))
         id = str(call["toolCallId"])
-        self.calls[id] = _changed(self.calls.get(id), id, call, now, adds=False)
-        return self.calls[id]
+        changed = self.calls[id] = _changed(self.calls.get(id), id, call, now, adds=False)
+        forget_oldest(self.calls, _MAX_CALLS)
+        return changed
 
     def flush(self) -> list[Block]:
         """End the text; return its last block."""
@@ -170,7 +184,7 @@ class View:
 
     def _add_message(self, kind: str, update: Mapping[str, Any]) -> list[Block]:
         """A whole message of version 2, unless its chunks were shown; not the user's own."""
-        if kind == "user_message" or update.get("messageId") in self._streamed:
+        if kind == "user_message" or str(update.get("messageId")) in self._streamed:
             return []
         content = update.get("content")
         text = "".join(map(content_text, content if isinstance(content, list) else ()))
@@ -182,6 +196,7 @@ class View:
         id = str(update.get("toolCallId"))
         known = self.calls.get(id)
         call = self.calls[id] = _changed(known, id, update, now, adds=adds)
+        forget_oldest(self.calls, _MAX_CALLS)
         finished = self.flush() if known is None else []
         if call.ended is not None and (known is None or known.ended is None):
             finished.append(call)
@@ -194,6 +209,12 @@ class View:
             if isinstance(each, Mapping)
         )
         return self.flush()
+
+
+def forget_oldest(remembered: dict[str, Any], count: int) -> None:
+    """Remove what came first, until `count` are left."""
+    while len(remembered) > count:
+        del remembered[next(iter(remembered))]
 
 
 def _block(kind: str, text: str) -> Block | None:

@@ -1,0 +1,165 @@
+"""Both displays with messages of a hostile agent: nothing fails, escapes or is hidden."""
+
+from __future__ import annotations
+
+import os
+import pty
+import time
+
+import pytest
+
+from conductor.cli.prompt import renderables, rich_display
+from conductor.cli.prompt.display import JsonDisplay, Stdout, TextDisplay, raw_input_lines
+from conductor.cli.prompt.rich_display import RichDisplay
+from conductor.cli.prompt.view import Answer
+from conductor.schema.convert import decode
+
+EVIL = "\x1b]52;c;ZXZpbA==\x07\x1b[2J\x9b31m\u202e\ud800\u2066\x00\r\x08"
+VALUES = [
+    *(None, 5, [], {}, [[]], [5], 10**30, 1e400, True, EVIL, {"a": []}),
+    [{"status": [], EVIL: EVIL}],
+    decode(b'{"n": 1e999, "s": "\\ud800", "i": 123456789012345678901234567890}'),
+    [{"type": "content", "content": {"type": "text", "text": EVIL}}],
+    [{"type": "diff", "path": EVIL, "newText": EVIL}],
+    [{"type": "diff", "changes": [{"operation": [], "path": {}}]}],
+    {"type": "text", "text": EVIL},
+    {"entries": [{"status": {}, "content": EVIL}]},
+]
+KINDS = (
+    *("agent_message_chunk", "agent_thought_chunk", "user_message_chunk", "agent_message"),
+    *("tool_call", "tool_call_update", "tool_call_content_chunk", "plan", "plan_update", "notice"),
+    *("current_mode_update", "available_commands_update", "state_update", None, []),
+)
+MEMBERS = (
+    *("content", "messageId", "toolCallId", "title", "kind", "status", "entries", "plan"),
+    *("currentModeId", "severity", "description", "availableCommands"),
+)
+
+
+@pytest.fixture
+def terminal(monkeypatch):
+    """A standard output on a terminal, of which nothing is read but by `seen`."""
+    monkeypatch.setenv("TERM", "xterm")
+    leader, follower = pty.openpty()
+    os.set_blocking(leader, False)
+    yield Stdout(follower), lambda: _read(leader)
+    os.close(leader)
+    os.close(follower)
+
+
+def _read(fd):
+    try:
+        return os.read(fd, 65536)
+    except BlockingIOError:
+        return b""
+
+
+DISPLAYS = pytest.mark.parametrize("kind", [TextDisplay, RichDisplay, JsonDisplay])
+
+
+@DISPLAYS
+@pytest.mark.parametrize("update", KINDS, ids=str)
+def test_no_update_of_an_agent_fails_or_controls_the_terminal(terminal, capfd, kind, update):
+    stdout, read = terminal
+    display = kind(stdout)
+    display.begin_turn()
+    seen = b""
+    for member in MEMBERS:
+        for value in VALUES:
+            display.update("s", {"sessionUpdate": update, "toolCallId": "t", member: value})
+            seen += read()
+    display.ended({"stopReason": VALUES[-1]})
+    display.end()
+    seen += read() + capfd.readouterr().err.encode(errors="replace")
+
+    for control in (b"\x1b]", b"\x1b[2J", b"\x07", b"\xc2\x9b", b"\xe2\x80\xae", b"\x08"):
+        assert control not in seen
+
+
+@DISPLAYS
+@pytest.mark.parametrize("member", ["options", "toolCall", "subject", "title"])
+def test_no_question_of_an_agent_fails(terminal, capfd, kind, member):
+    stdout, read = terminal
+    for value in (*VALUES, *({"toolCallId": "t", "rawInput": each} for each in VALUES)):
+        display = kind(stdout)
+        request = {"toolCall": {"toolCallId": "t"}, member: value}
+        display.ask(request, [{"optionId": "a", "name": EVIL}])
+        display.permission(request, {"outcome": "selected", "optionId": "a"})
+        display.end()
+        assert b"\x1b]" not in read()
+    assert "\x1b]" not in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("kind", [TextDisplay, RichDisplay])
+def test_a_question_shows_the_whole_command_also_beside_a_diff(terminal, capfd, kind):
+    stdout, read = terminal
+    command = "git status" + " " * 2000 + "; rm -rf ~"
+    diff = {"type": "diff", "path": "/a", "newText": "harmless"}
+    call = {"toolCallId": "t", "rawInput": {"command": command}, "content": [diff]}
+    kind(stdout).ask({"toolCall": call}, [])
+
+    assert "rm -rf ~" in read().decode() + capfd.readouterr().err
+
+
+def test_of_a_long_input_begin_and_end_are_shown():
+    text = "".join(raw_input_lines("a" * 90_000 + "z"))
+
+    assert text.startswith('"aaaa')
+    assert text.endswith('aaaz"')
+    assert "86003 more characters" in text
+
+
+def test_what_comes_while_the_user_types_is_bounded(terminal, monkeypatch):
+    monkeypatch.setattr(rich_display, "_MAX_LATER", 5)
+    stdout, read = terminal
+    display = RichDisplay(stdout)
+    display.hold()
+    for number in range(20):
+        display.note(f"note {number}.")
+    display.release()
+
+    text = read().decode()
+    assert "(15 earlier messages are not shown)" in text
+    assert "note 14." not in text
+    assert "note 15." in text
+
+
+def test_ids_of_a_turn_are_bounded(terminal):
+    display = RichDisplay(terminal[0])
+    for number in range(2000):
+        call = {"sessionUpdate": "tool_call", "toolCallId": str(number)}
+        display.view.apply(call, 0)
+
+    assert list(display.view.calls)[:2] == ["1000", "1001"]
+
+
+@pytest.mark.parametrize(
+    "markdown",
+    [
+        "```perl\n" + "'\\" * 30_000 + "\n```",
+        "|a" * 200 + "|\n" + "|-" * 200 + "|\n" + "|\n" * 20_000,
+    ],
+    ids=["slow pattern", "large table"],
+)
+def test_markdown_made_to_take_long_is_shown_without_colours(terminal, markdown):
+    """45 s and 4 s otherwise; the time is that of this thread's processor."""
+    console = rich_display.terminal_console(Stdout(os.open(os.devnull, os.O_WRONLY)))
+    begin = time.thread_time()
+    console.print(renderables.block(Answer(markdown), 0))
+
+    assert time.thread_time() - begin < 2
+
+
+def test_after_a_slow_block_the_turn_is_plain_text(terminal, monkeypatch):
+    stdout, read = terminal
+    display = RichDisplay(stdout)
+    display.begin_turn()
+    monkeypatch.setattr(rich_display, "_LONG", 0.0)
+    for _ in range(2):
+        text = {"type": "text", "text": "**bold**\n\n"}
+        display.update("s", {"sessionUpdate": "agent_message_chunk", "content": text})
+        display.note("")
+    seen = read()
+
+    assert b"\x1b[1mbold" in seen
+    assert b"**bold**" in seen

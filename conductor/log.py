@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, MutableMapping
 from contextlib import suppress
 
 __all__ = [
@@ -220,6 +220,20 @@ class _Stderr:
 _stderr = _Stderr()
 
 
+def _without_controls(
+    _logger: object, _level: str, fields: MutableMapping[str, object]
+) -> dict[str, object]:
+    """Text of peers without what controls a terminal: the renderer writes texts without a space as
+    they are."""
+    return {name: _printable(value) for name, value in fields.items()}
+
+
+def _printable(value: object) -> object:
+    if not isinstance(value, str) or value.isprintable():
+        return value
+    return "".join(char if char.isprintable() or char in "\n\t" else " " for char in value)
+
+
 def _configured_structlog() -> object:
     import structlog
 
@@ -238,6 +252,7 @@ def _configured_structlog() -> object:
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso"),
             structlog.processors.format_exc_info,
+            *([] if _as_json else [_without_controls]),
             renderer,
         ],
     )

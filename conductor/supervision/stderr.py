@@ -86,5 +86,8 @@ class StderrTail:
 
 
 def _readable(line: bytes) -> str:
-    text = _ANSI.sub(b"", line).decode(errors="backslashreplace").rstrip()
+    text = _ANSI.sub(b"", line).decode(errors="backslashreplace").expandtabs(4)
+    if not text.isprintable():  # what is left of nested or unknown escapes
+        text = "".join(char if char.isprintable() else " " for char in text)
+    text = text.rstrip()
     return text if len(text) <= _LINE_LIMIT else text[:_LINE_LIMIT] + "… [cut]"

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from conductor.registry.environment import current_platform
+from conductor.registry.platform import current_platform
 
 COMMAND = [sys.executable, "-m", "conductor"]
 

@@ -27,6 +27,20 @@ def test_terminal_escapes_and_bytes_that_are_no_text_are_made_readable():
     assert tail.last_lines() == ("error: \\xff",)
 
 
+@pytest.mark.parametrize(
+    "line",
+    [b"\x1b\x1b[m]52;c;ZXZpbA==\x07", b"\x1bc", b"\x1bP1;2q", b"\xc2\x9b31m", "\u202ex".encode()],
+    ids=["nested", "reset", "device control", "one byte", "direction"],
+)
+def test_nothing_of_stderr_controls_a_terminal(line):
+    tail = StderrTail()
+
+    lines = [*tail.feed(line + b"\n", 0.0), *tail.last_lines()]
+
+    assert len(lines) == 2
+    assert all(map(str.isprintable, lines))
+
+
 def test_only_the_last_lines_are_shown():
     tail = StderrTail()
     tail.feed(b"".join(b"line %d\n\n" % number for number in range(100)), 0.0)

@@ -72,6 +72,9 @@ def build_components(
         raise _merged_error(errors)
     if mode == "agent" and len(specs) > 1 and isinstance(components[-1], SupervisedComponent):
         components[-1].link.strips_proxy_meta = True
+    processes = [each for each in components if isinstance(each, SupervisedComponent)]
+    for each in processes:
+        each.repeats_payloads = len(processes) > 1
     return components
 
 

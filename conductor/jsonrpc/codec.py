@@ -13,7 +13,6 @@ grammar allows.
 from __future__ import annotations
 
 import re
-from codecs import utf_8_decode
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from itertools import islice
@@ -37,6 +36,7 @@ from conductor.jsonrpc.messages import (
     Message,
 )
 from conductor.jsonrpc.surrogates import has_surrogate, substitute_surrogates
+from conductor.jsonrpc.utf8 import utf8_error, utf8_error_in_copy
 
 __all__ = [
     "AMBIGUOUS_SURROGATES",
@@ -51,7 +51,6 @@ __all__ = [
     "decode_notification",
     "detached_copy",
     "strip_ansi",
-    "utf8_error",
     "validate",
 ]
 
@@ -81,7 +80,6 @@ class Batch(msgspec.Struct, frozen=True):
 Frame: TypeAlias = Message | Malformed | Batch
 
 
-_UTF8_SLICE: Final = 32768
 _LONG_LINE: Final = 65536
 _MAX_EXACT_FLOAT: Final = 2.0**53
 _MAX_ID: Final = 2**63
@@ -122,13 +120,15 @@ _ansi = re.compile(rb"^(?:\xef\xbb\xbf|\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]
 AMBIGUOUS_SURROGATES: Final = "lone surrogates, and escapes of too many other Unicode blocks"
 
 
-def decode(line: bytes) -> Frame:
-    """The frame of a line."""
+def decode(line: bytes, *, may_be_copy: bool = False) -> Frame:
+    """The frame of a line. `may_be_copy`: the line is compared with others, which spares most of
+    the check of a large copy (`utf8.py`)."""
     try:
         message = decode_envelope(line)
     except DECODE_ERRORS as exc:
         return _decode_slow(line, exc)
-    if not line.isascii() and (problem := utf8_error(line)):  # spares a call
+    check = utf8_error_in_copy if may_be_copy else utf8_error
+    if not line.isascii() and (problem := check(line)):  # `isascii` spares a call
         return Malformed(PARSE_ERROR, problem, excerpt_of(line), *_recover_id(message))
     if len(line) > _LONG_LINE:
         message = _detached_message(message, len(line))
@@ -335,27 +335,6 @@ def _decode_with_surrogates(line: bytes) -> Frame:
     payloads = {name: getattr(frame, name) for name in ("params", "result", "error")}
     raw = {name: Raw(hidden.raw(each)) for name, each in payloads.items() if each is not UNSET}
     return msgspec.structs.replace(frame, id=id, method=method, **raw)
-
-
-def utf8_error(line: bytes) -> str | None:
-    """The first encoding error and its position; `None` if the line is UTF-8."""
-    if line.isascii():
-        return None
-    at = 0
-    try:
-        if len(line) <= _UTF8_SLICE:
-            line.decode()
-        else:
-            # Decoding a megabyte allocates as much memory again, each time: slices take a third.
-            view = memoryview(line)
-            while at < len(line):
-                at += utf_8_decode(
-                    view[at : at + _UTF8_SLICE], "strict", at + _UTF8_SLICE >= len(line)
-                )[1]
-    except UnicodeDecodeError as exc:
-        at += exc.start
-        return f"not UTF-8: byte 0x{line[at]:02x} at {at} ({exc.reason})"
-    return None
 
 
 def _detached_message(message: Message, size: int) -> Message:

@@ -87,6 +87,8 @@ class Connection:
     flusher: FlushScheduler
     reports_malformed: bool = False
     limits: Limits = attrs.field(factory=Limits)
+    repeats_payloads: bool = False
+    """Whether large payloads are read from this peer and from others too."""
 
     write_buffer: WriteBuffer = attrs.field(factory=WriteBuffer, init=False)
     sent: dict[Id, InFlightRequest] = attrs.field(factory=dict, init=False)
@@ -139,7 +141,7 @@ class Connection:
             return False
         block = blocks[0]
         if len(blocks) == 1 and type(block) is bytes and block.find(b"\n") == len(block) - 1:
-            self._route_frame(decode(block), block)
+            self._route_frame(decode(block, may_be_copy=self.repeats_payloads), block)
             return self._batch is not None and self.route_more()
         self._unrouted = _split_blocks(blocks)
         return self.route_more()
@@ -155,7 +157,7 @@ class Connection:
                 continue
             if type(part) is OverlongLine:
                 self._answer_overlong(part)
-            elif type(frame := decode(part)) is Message:
+            elif type(frame := decode(part, may_be_copy=self.repeats_payloads)) is Message:
                 self._dispatch(frame)
             else:
                 self._route_frame(frame, part)

@@ -27,9 +27,9 @@ from conductor.jsonrpc.codec import (
     NotificationEnvelope,
     decode_notification,
     detached_copy,
-    utf8_error,
 )
 from conductor.jsonrpc.messages import Payload
+from conductor.jsonrpc.utf8 import utf8_error
 
 __all__ = ["PARAMS_START", "SESSION_UPDATE", "NotificationBatch", "params_at_start", "split_block"]
 

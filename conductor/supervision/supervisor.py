@@ -61,6 +61,8 @@ class SupervisedComponent(LinkComponent):
     _slow_setups: SlowSetupMonitor = attrs.field(init=False)
     _log: Logger = attrs.field(init=False)
     host: ComponentHost = attrs.field(init=False)
+    repeats_payloads: bool = attrs.field(default=False, init=False)
+    """See `Connection`; set for several processes in one chain."""
     restarts: int = attrs.field(default=0, init=False)
     """Number of restarts that have succeeded."""
     _current_run: ComponentRun | None = attrs.field(default=None, init=False)
@@ -242,6 +244,7 @@ class SupervisedComponent(LinkComponent):
             self.link,
             self.host.flusher,
             limits=limits,
+            repeats_payloads=self.repeats_payloads,
         )
         self._current_run = ComponentRun(
             endpoint, connection, self.host.flusher, self._stop, self._drained, self._log

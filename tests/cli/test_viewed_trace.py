@@ -91,6 +91,7 @@ def test_a_server_shows_its_clients(start):
     assert process.wait(PATIENCE) == 128 + signal.SIGTERM
 
 
+@pytest.mark.fast
 def test_the_trace_file_is_kept_if_it_is_asked_for(start, tmp_path):
     process = start("prompt", "--view", "--trace", "t.jsonl", HELLO, "say hello")
 

@@ -86,6 +86,7 @@ def test_ps_lists_chain_client_agent_sessions_and_turns(run_chain, sockets):
     assert command("ps").stdout == "no conductor of this user runs\n"
 
 
+@pytest.mark.fast
 def test_ps_counts_restarts(run_chain):
     editor = run_chain(agent("--back", "resume"), log="info")
     editor.open()
@@ -249,6 +250,7 @@ def test_a_conductor_that_does_not_answer_delays_no_other(run_chain, sockets):
     editor.leave()
 
 
+@pytest.mark.fast
 def test_trace_dump_writes_the_flight_recorder(run_chain, flights):
     editor = run_chain(agent(), proxy("p"), log="info")
     editor.open()
@@ -323,6 +325,7 @@ def test_files_of_the_flight_recorder_are_bounded(run_chain, flights):
     editor.leave()
 
 
+@pytest.mark.fast
 def test_trace_show_shows_and_follows_a_running_conductor(run_chain):
     editor = run_chain(agent(), log="info")
     editor.open()

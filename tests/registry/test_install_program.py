@@ -28,6 +28,7 @@ def start(spec, **env):
     )
 
 
+@pytest.mark.fast
 def test_the_component_is_installed_and_started_with_its_stdin(server, chain, registry_file):
     url = server.put("/echo.tgz", tar_of({"echo": SHOW}))
     registry_file(binary_entry(url, args=["acp"], env={"A": "registry", "B": "registry"}))
@@ -57,6 +58,7 @@ def test_a_failure_says_what_to_try(chain, registry_file):
     assert "needs the network once" in done.stderr
 
 
+@pytest.mark.fast
 def test_a_missing_interpreter_is_named(chain, registry_file, server, tmp_path):
     url = server.put("/echo.tgz", tar_of({"echo": "#!/nonexistent/interpreter\n"}))
     registry_file(binary_entry(url))

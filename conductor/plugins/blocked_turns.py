@@ -29,7 +29,7 @@ def blocks_turn(scheduler: LaneScheduler, session: str) -> bool:
     toward_agent = _in_lane(scheduler, scheduler.client_port)
     return (
         bool(_busy_handlers(scheduler, session))
-        or any(_is(item, PROMPT, session) for item in scheduler.dispatcher.deferred())
+        or any(_is(item, PROMPT, session) for item in scheduler.dispatcher.deferred.items())
         or any(_is(item, PROMPT, session) for item in toward_agent)
         or any(_is(item, SESSION_CANCEL, session) for item in toward_agent)
         or any(_ends_turn(item, session) for item in _in_lane(scheduler, scheduler.agent_port))
@@ -59,9 +59,9 @@ def end_turn(scheduler: LaneScheduler, session: str, answer: Callable[[str], Rep
     for handler_call in _busy_handlers(scheduler, session):
         scheduler.dispatcher.answer_for(handler_call, *answer(PROMPT))
         prompts += 1
-    for item in scheduler.dispatcher.deferred():
+    for item in scheduler.dispatcher.deferred.items():
         if _is(item, PROMPT, session):
-            scheduler.dispatcher.answer_deferred(item.call, *answer(PROMPT))
+            scheduler.dispatcher.deferred.answer(item.call, *answer(PROMPT))
             prompts += 1
     port = scheduler.client_port
     for waiting in port.lane.waiting():

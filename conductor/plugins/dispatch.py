@@ -33,16 +33,13 @@ from conductor.jsonrpc.messages import (
     encode_error,
     exception_to_error,
 )
+from conductor.plugins.deferred_requests import DeferredRequests
 from conductor.plugins.failure_log import FailureLog
-from conductor.plugins.handler_call import (
-    HandlerCall,
-    ResponseState,
-    current_handler_call,
-    running_handler,
-)
+from conductor.plugins.handler_call import HandlerCall, ResponseState, running_handler
+from conductor.plugins.initialize_clock import InitializeClock
 from conductor.plugins.lane import LaneNotification, LaneRequest, LaneResponse
 from conductor.plugins.plugin_code import calls_plugin
-from conductor.plugins.plugin_errors import call_plugin, contain_failure, split_failure
+from conductor.plugins.plugin_errors import contain_failure, split_failure
 from conductor.plugins.plugin_port import PluginPort
 from conductor.proxy.base import Forward, Plugin, Proxy
 from conductor.proxy.chain_info import chain_info
@@ -55,7 +52,6 @@ from conductor.proxy.conversion import (
 )
 from conductor.proxy.handlers import Handler
 from conductor.proxy.misfits import passes_misfit
-from conductor.proxy.peers import ResponseCallback
 from conductor.proxy.raw_message import RawMessage
 from conductor.proxy.restart_hook import call_restart_hook
 from conductor.proxy.session_state import forget_session, mark_sessions_open
@@ -83,7 +79,7 @@ class Dispatcher:
 
     name: str
     plugin: Plugin
-    start_timeout: float
+    clock: InitializeClock
     request: Callable[..., Awaitable[bytes]]
     abort: Callable[[PluginPort, LaneRequest, bool], None]
     """Takes a request that is left unanswered, and whether it was forwarded."""
@@ -93,10 +89,10 @@ class Dispatcher:
     running: dict[InFlightRequest, HandlerCall] = attrs.field(factory=dict, init=False)
     """Requests with a running handler."""
     _ending: bool = attrs.field(default=False, init=False)
-    _deferred: dict[InFlightRequest, tuple[PluginPort, LaneRequest, Callable[[], None]]] = (
-        attrs.field(factory=dict, init=False)
-    )
-    """Deferred requests, with the callback for their cancellation."""
+    deferred: DeferredRequests = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.deferred = DeferredRequests(self.failures)
 
     def call(
         self, handler_call: HandlerCall, message: Any, forward: Forward
@@ -143,7 +139,7 @@ class Dispatcher:
         self.running[call] = handler_call
         port.handled_bytes += size
         reply: _Reply | None = None
-        self.start_initialize_clock(handler_call)
+        self.clock.start(handler_call)
         try:
             with response_state.scope as scope:
                 reply = await self._reply(handler_call, response_state, item)
@@ -151,7 +147,7 @@ class Dispatcher:
                 if self._ending:
                     self.abort(port, item, handler_call.forwarded)
                 elif trio.current_time() >= scope.deadline:
-                    reply = None, exception_to_error(self._start_timeout_error())
+                    reply = None, exception_to_error(self.clock.error())
                 else:
                     reply = None, CANCELLED_ERROR
         except BaseException as exc:
@@ -184,19 +180,6 @@ class Dispatcher:
                     exc, partial(self._log_failure, handler_call, item.method, item.params)
                 )
 
-    def start_initialize_clock(self, handler_call: HandlerCall) -> None:
-        """Start the `start_timeout` clock of an `initialize` handler. The time that it waits for
-        its successor does not count."""
-        if (
-            handler_call.response_state is not None
-            and handler_call.response_state.call.method == "initialize"
-        ):
-            handler_call.response_state.scope.deadline = trio.current_time() + self.start_timeout
-
-    def pause_initialize_clock(self, handler_call: HandlerCall) -> None:
-        if handler_call.response_state is not None:
-            handler_call.response_state.scope.deadline = float("inf")
-
     @calls_plugin(running_handler)
     async def observe(self, handler_call: HandlerCall, message: RawMessage) -> None:
         """Show a message to the observer; the message is forwarded even if the observer fails."""
@@ -210,8 +193,7 @@ class Dispatcher:
 
     def cancel(self, call: InFlightRequest) -> None:
         """Cancel a request with a running handler (lane rule 6)."""
-        if call in self._deferred:
-            call_plugin(partial(self._cancel_failed, call), self._deferred[call][2])
+        if self.deferred.cancel(call):
             return
         handler_call = self.running.get(call)
         if handler_call is None or handler_call.response_state is None:
@@ -229,22 +211,10 @@ class Dispatcher:
         response_state = handler_call.response_state
         if response_state is not None and not response_state.settled:
             response_state.settled = True
-            if response_state.deferred and self._deferred.pop(response_state.call, None) is None:
+            if response_state.deferred and not self.deferred.take(response_state.call):
                 return  # answered already
             handler_call.port.neighbour.respond(response_state.call, result, error)
             response_state.scope.cancel()
-
-    def deferred(self) -> list[LaneRequest]:
-        """Requests deferred with `Plugin.defer` and not answered yet."""
-        return [item for _, item, _ in self._deferred.values()]
-
-    def answer_deferred(
-        self, call: InFlightRequest, result: Payload | None, error: Payload | None
-    ) -> None:
-        """Answer a deferred request, and call its cancellation callback."""
-        port, _, on_cancelled = self._deferred.pop(call)
-        call_plugin(partial(self._cancel_failed, call), on_cancelled)
-        port.neighbour.respond(call, result, error)
 
     def cancel_awaiting_handlers(self) -> None:
         """Cancel handlers that wait for a response: the chain ends."""
@@ -253,38 +223,9 @@ class Dispatcher:
             if handler_call.awaited and handler_call.response_state is not None:
                 handler_call.response_state.scope.cancel()
 
-    def defer(self, on_cancelled: Callable[[], None]) -> ResponseCallback:
-        """See `Plugin.defer`."""
-        handler_call = current_handler_call.get()
-        if (
-            handler_call is None
-            or handler_call.done
-            or handler_call.response_state is None
-            or handler_call.response_state.deferred
-        ):
-            raise LocalProtocolError("defer() is for the handler of a request, once")
-        call, port = handler_call.response_state.call, handler_call.port
-        handler_call.response_state.deferred = True
-        assert type(handler_call.item) is LaneRequest
-        self._deferred[call] = (port, handler_call.item, on_cancelled)
-
-        def answer(result: bytes | None, error: bytes | None) -> None:
-            if self._deferred.pop(call, None) is not None:
-                port.neighbour.respond(call, result, error)
-
-        return answer
-
     def close(self) -> None:
         """Abort all deferred requests."""
-        for port, item, _ in self._deferred.values():
-            self.abort(port, item, False)
-        self._deferred.clear()
-
-    # ----------------------------------------------------------------------------------------------
-
-    def _start_timeout_error(self) -> StartError:
-        seconds = f"{self.start_timeout:g} s (start_timeout)"
-        return StartError(self.name, f"it did not answer `initialize` within {seconds}")
+        self.deferred.close(self.abort)
 
     async def _reply(
         self, handler_call: HandlerCall, response_state: ResponseState, item: LaneRequest
@@ -374,7 +315,7 @@ class Dispatcher:
         if response_state.settled:
             self._log_failure(handler_call, item.method, item.params, exc)
             return None
-        if response_state.deferred and self._deferred.pop(item.call, None) is None:
+        if response_state.deferred and not self.deferred.take(item.call):
             return None  # answered already
         refusal = _request_error_in(exc)
         if refusal is not None:
@@ -414,9 +355,6 @@ class Dispatcher:
             mark_sessions_open(self.plugin, () if session is None else (session,))
         elif session is not None:
             forget_session(self.plugin, session)
-
-    def _cancel_failed(self, call: InFlightRequest, exc: BaseException) -> None:
-        self.failures.report("callback of defer() failed", exc, method=call.method)
 
     def _log_failure(
         self, handler_call: HandlerCall, method: str, params: bytes | None, exc: BaseException

@@ -336,7 +336,7 @@ class PluginComponent(Component):
         )
 
     def defer(self, on_cancelled: Callable[[], None]) -> ResponseCallback:
-        return self._scheduler.dispatcher.defer(on_cancelled)
+        return self._scheduler.dispatcher.deferred.defer(on_cancelled)
 
     async def wait_room(self) -> None:
         await self.host.edge_read_gate().wait()
@@ -377,9 +377,9 @@ class PluginComponent(Component):
     def _peer_functions(self, port: PluginPort) -> tuple[Any, ...]:
         """The functions that `ClientPeer` and `AgentPeer` call."""
         return (
-            partial(self._scheduler.request, port),
-            partial(self._scheduler.notify, port),
-            partial(self._scheduler.ask, port),
+            partial(self._scheduler.outgoing.request, port),
+            partial(self._scheduler.outgoing.notify, port),
+            partial(self._scheduler.outgoing.ask, port),
             port.add_tap,
             self.release_lane,
             self._wait_for_readers,

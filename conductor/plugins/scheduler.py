@@ -9,34 +9,27 @@ task is started per message.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from functools import partial
 from time import monotonic
 
 import attrs
 import trio
 
-from conductor.errors import ConnectionClosed, LocalProtocolError, RequestCancelled
 from conductor.jsonrpc.in_flight import InFlightRequest
-from conductor.jsonrpc.notification_batch import SESSION_UPDATE
 from conductor.plugins.aborted_requests import AbortedRequests
 from conductor.plugins.dispatch import CANCELLED_ERROR, Dispatcher
 from conductor.plugins.failure_log import FailureLog
-from conductor.plugins.handler_call import (
-    HandlerCall,
-    HandlerResponse,
-    current_handler_call,
-    running_handler,
-)
+from conductor.plugins.handler_call import HandlerCall, current_handler_call, running_handler
+from conductor.plugins.initialize_clock import InitializeClock
 from conductor.plugins.lane import Lane, LaneItem, LaneNotification, LaneRequest, LaneResponse
 from conductor.plugins.new_session_updates import NewSessionUpdates
 from conductor.plugins.observer_ids import ObserverIds
+from conductor.plugins.outgoing_messages import OutgoingMessages
 from conductor.plugins.plugin_code import calls_plugin
 from conductor.plugins.plugin_errors import call_plugin
 from conductor.plugins.plugin_port import AgentTerminus, PluginPort, port_pair
 from conductor.plugins.slow_handler_warning import SlowHandlerWarning
 from conductor.proxy.base import Plugin
 from conductor.proxy.handlers import Handler
-from conductor.proxy.peers import ResponseCallback
 from conductor.routing.traced_port import HandlerOutcome, Mark
 from conductor.transport.io_loop import Flusher
 
@@ -65,10 +58,7 @@ class LaneScheduler:
     client_port: PluginPort = attrs.field(init=False)
     agent_port: PluginPort = attrs.field(init=False)
     dispatcher: Dispatcher = attrs.field(init=False)
-    response_callbacks: dict[InFlightRequest, ResponseCallback] = attrs.field(
-        factory=dict, init=False
-    )
-    """Callbacks for the responses to requests sent with `Peer.ask`."""
+    outgoing: OutgoingMessages = attrs.field(init=False)
     aborted: AbortedRequests = attrs.field(factory=AbortedRequests, init=False)
     became_idle: trio.Event = attrs.field(factory=trio.Event, init=False)
     """Set when a worker becomes idle; the waiter replaces it."""
@@ -82,29 +72,36 @@ class LaneScheduler:
         factory=dict, init=False
     )
     """Requests with a handler that wait in a lane."""
-    _awaited: dict[InFlightRequest, HandlerResponse] = attrs.field(factory=dict, init=False)
     _port_of: dict[Lane, PluginPort] = attrs.field(init=False)
     last_handlers: dict[Lane, HandlerCall] = attrs.field(factory=dict, init=False)
     """The last handler that held each lane."""
     _slow_handler_warning: SlowHandlerWarning = attrs.field(init=False)
     _unread_bytes_has_failed: bool = attrs.field(default=False, init=False)
-    _new_sessions: NewSessionUpdates = attrs.field(init=False)
     _observer_ids: ObserverIds = attrs.field(factory=ObserverIds, init=False)
 
     def __attrs_post_init__(self) -> None:
         self.client_port, self.agent_port = port_pair(self, self.plugin._acp_handlers)
         if self.is_agent:
             self.agent_port.neighbour = AgentTerminus(self.client_port)
-        self._new_sessions = NewSessionUpdates(self.agent_port)
         self._port_of = {port.lane: port for port in self.ports}
         self._slow_handler_warning = SlowHandlerWarning(
             tuple(self._port_of), self.last_handlers, self.failures.log
         )
+        clock = InitializeClock(self.name, self.start_timeout)
+        self.outgoing = OutgoingMessages(
+            self.plugin,
+            self.client_port,
+            NewSessionUpdates(self.agent_port),
+            self._observer_ids,
+            clock,
+            self.release,
+            self.failures,
+        )
         self.dispatcher = Dispatcher(
             self.name,
             self.plugin,
-            self.start_timeout,
-            self.request,
+            clock,
+            self.outgoing.request,
             self.aborted.add,
             self._use_handlers,
             self.failures,
@@ -130,6 +127,7 @@ class LaneScheduler:
         `wait_for_share` is awaited before each message.
         """
         self._nursery, self._flusher, self._wait_for_share = nursery, flusher, wait_for_share
+        self.outgoing.open(flusher)
         nursery.start_soon(self._slow_handler_warning.run)
         for port in self.ports:
             port.open()
@@ -140,6 +138,7 @@ class LaneScheduler:
     def close(self) -> None:
         """Stop handling: queued and later messages are forwarded or answered with an error."""
         self._nursery, self._closed = None, True
+        self.outgoing.close()
         for port in self.ports:
             for item in port.close():
                 self.discard(port, item)
@@ -151,8 +150,7 @@ class LaneScheduler:
         for port in self.ports:
             port.break_cycles()
         self.last_handlers.clear()
-        self.response_callbacks.clear()
-        del self.dispatcher
+        del self.dispatcher, self.outgoing
 
     # -- LaneOwner, called by the ports ------------------------------------------------------------
 
@@ -220,96 +218,11 @@ class LaneScheduler:
             self._unread_bytes_has_failed = True
             self.failures.report("unread_bytes() failed, counted as 0", exc)
 
-    def _callback_failed(self, method: str, exc: BaseException) -> None:
-        self.failures.report("response callback failed", exc, method=method)
-
-    # -- requests and notifications of the plugin --------------------------------------------------
-
-    async def request(
-        self, port: PluginPort, method: str, params: bytes | None, *, forwards: bool = False
-    ) -> bytes:
-        """Send a request through a port and wait for its raw result (lane rules 2 and 3)."""
-        handler_call = self._handler_call_that_may_wait(method)
-        if (
-            forwards
-            and handler_call is not None
-            and handler_call.response_state is not None
-            and handler_call.response_state.settled
-        ):
-            raise RequestCancelled  # its request was answered in its place
-        call = InFlightRequest(method, port)
-        response = self._awaited[call] = HandlerResponse(
-            handler_call=handler_call, forwards=forwards
-        )
-        if handler_call is not None:
-            handler_call.awaited += (call,)
-            if forwards and type(handler_call.item) is LaneRequest:
-                self._observer_ids.forwarded(handler_call.item.call, call)
-        port.neighbour.request(call, method, params)
-        if handler_call is not None:
-            if (
-                handler_call.response_state is not None
-                and handler_call.response_state.call.cancelled
-            ):
-                call.cancel()
-            self.release(handler_call)
-            self.dispatcher.pause_initialize_clock(handler_call)
-        self._flusher.flush()
-        try:
-            return await response.wait()
-        except trio.Cancelled:
-            call.cancel()
-            raise
-        finally:
-            self._awaited.pop(call, None)
-            if handler_call is not None:
-                handler_call.awaited = tuple(
-                    each for each in handler_call.awaited if each is not call
-                )
-                self.dispatcher.start_initialize_clock(handler_call)
-
-    def notify(self, port: PluginPort, method: str, params: bytes | None) -> None:
-        """Send a notification from the plugin through a port."""
-        to_client = port is self.client_port and method == SESSION_UPDATE
-        if to_client and params is not None and self._new_sessions.withholds_own(params):
-            return
-        port.neighbour.notify(method, params)
-
-    def ask(
-        self, port: PluginPort, method: str, params: bytes | None, answered: ResponseCallback
-    ) -> Callable[[], None]:
-        """Send a request and do not wait: `answered` is called with the response, in its lane.
-
-        Returns a function that cancels the request.
-        """
-        call = InFlightRequest(method, port)
-        self.response_callbacks[call] = answered
-        port.neighbour.request(call, method, params)
-        return call.cancel
-
     def release(self, handler_call: HandlerCall) -> None:
         """Release the lane that a handler holds."""
         lane, handler_call.lane = handler_call.lane, None
         if lane is not None and lane.release():
             self.schedule(self._port_of[lane])
-
-    def _handler_call_that_may_wait(self, method: str) -> HandlerCall | None:
-        if self._nursery is None:
-            if self._closed:
-                raise ConnectionClosed(f"{method}: the chain is ending")
-            raise LocalProtocolError(
-                f"{type(self.plugin).__name__}: {method} cannot be sent before lifespan() has "
-                f"yielded, since nothing is handled yet; send it with start_soon()"
-            )
-        handler_call = current_handler_call.get()
-        if handler_call is None or handler_call.done:
-            return None
-        if handler_call.is_observer_call:
-            raise LocalProtocolError(
-                f"{handler_call.location}: an observer holds its lane and may not wait for a "
-                f"response; send {method} with start_soon()"
-            )
-        return handler_call
 
     # -- workers -----------------------------------------------------------------------------------
 
@@ -326,7 +239,10 @@ class LaneScheduler:
             if port.observer is not None:
                 await self._observe(lane, port, port.observer, item)
             if type(item) is LaneResponse:
-                lane = self._deliver_response(lane, port, item)
+                waiting = self.outgoing.deliver(lane, port, item)
+                if waiting is not None:  # it has the lane now
+                    self.last_handlers[lane] = waiting
+                    lane = None
                 continue
             if type(item) is LaneRequest:
                 self.queued.pop(item.call, None)
@@ -396,38 +312,6 @@ class LaneScheduler:
         self.became_idle.set()
         await idle.has_work.wait()
         return idle.lane
-
-    def _deliver_response(self, lane: Lane, port: PluginPort, item: LaneResponse) -> Lane | None:
-        """Give a response to its waiting handler, together with the lane, or forward it.
-
-        Returns the lane, or None if the handler has it now.
-        """
-        if item.call.source is not port:
-            port.forward_unchanged(item)
-            return lane
-        answered = self.response_callbacks.pop(item.call, None)
-        if answered is not None:
-            failed = partial(self._callback_failed, item.call.method)
-            call_plugin(failed, answered, item.result, item.error)
-            return lane
-        awaited = self._awaited.get(item.call)
-        if awaited is None or awaited.arrived.is_set():
-            return lane  # the handler no longer waits
-        awaited.set(item.result, item.error)
-        handler_call = awaited.handler_call
-        if handler_call is None or handler_call.done:
-            return lane
-        if item.mark is not None:
-            handler_call.mark = item.mark
-        handler_call.awaited = tuple(each for each in handler_call.awaited if each is not item.call)
-        if awaited.forwards and handler_call.response_state is not None:
-            handler_call.response_state.answer = item
-            self._new_sessions.opened_by(handler_call.response_state, item)
-        if handler_call.awaited or handler_call.lane is not None:
-            return lane
-        handler_call.lane = lane
-        self.last_handlers[lane] = handler_call
-        return None
 
     async def _observe(
         self, lane: Lane, port: PluginPort, handler: Handler, item: LaneItem

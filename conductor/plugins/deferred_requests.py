@@ -1,0 +1,85 @@
+"""Deferred requests: `Plugin.defer` lets the handler of a request end before it is answered.
+
+Each is answered once: by the plugin, or in its place when its turn is ended by force, when its
+handler fails after all, or when the plugin ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import attrs
+
+from conductor.errors import LocalProtocolError
+from conductor.jsonrpc.in_flight import InFlightRequest
+from conductor.jsonrpc.messages import Payload
+from conductor.plugins.failure_log import FailureLog
+from conductor.plugins.handler_call import current_handler_call
+from conductor.plugins.lane import LaneRequest
+from conductor.plugins.plugin_errors import call_plugin
+from conductor.plugins.plugin_port import PluginPort
+from conductor.proxy.peers import ResponseCallback
+
+__all__ = ["DeferredRequests"]
+
+
+@attrs.define(eq=False, repr=False)
+class DeferredRequests:
+    """The deferred requests of one plugin that are not answered yet."""
+
+    failures: FailureLog
+    _requests: dict[InFlightRequest, tuple[PluginPort, LaneRequest, Callable[[], None]]] = (
+        attrs.field(factory=dict, init=False)
+    )
+    """With the callback for their cancellation."""
+
+    def defer(self, on_cancelled: Callable[[], None]) -> ResponseCallback:
+        """See `Plugin.defer`."""
+        handler_call = current_handler_call.get()
+        if (
+            handler_call is None
+            or handler_call.done
+            or handler_call.response_state is None
+            or handler_call.response_state.deferred
+        ):
+            raise LocalProtocolError("defer() is for the handler of a request, once")
+        call, port = handler_call.response_state.call, handler_call.port
+        handler_call.response_state.deferred = True
+        assert type(handler_call.item) is LaneRequest
+        self._requests[call] = (port, handler_call.item, on_cancelled)
+
+        def answer(result: bytes | None, error: bytes | None) -> None:
+            if self.take(call):
+                port.neighbour.respond(call, result, error)
+
+        return answer
+
+    def items(self) -> list[LaneRequest]:
+        return [item for _, item, _ in self._requests.values()]
+
+    def take(self, call: InFlightRequest) -> bool:
+        """Remove a request that is about to be answered; False if it was answered already."""
+        return self._requests.pop(call, None) is not None
+
+    def cancel(self, call: InFlightRequest) -> bool:
+        """Call the cancellation callback of a request; False if it is not deferred."""
+        if call not in self._requests:
+            return False
+        call_plugin(partial(self._cancel_failed, call), self._requests[call][2])
+        return True
+
+    def answer(self, call: InFlightRequest, result: Payload | None, error: Payload | None) -> None:
+        """Answer a request in the plugin's place, and call its cancellation callback."""
+        port, _, on_cancelled = self._requests.pop(call)
+        call_plugin(partial(self._cancel_failed, call), on_cancelled)
+        port.neighbour.respond(call, result, error)
+
+    def close(self, abort: Callable[[PluginPort, LaneRequest, bool], None]) -> None:
+        """Give all requests to `abort`, as not forwarded."""
+        for port, item, _ in self._requests.values():
+            abort(port, item, False)
+        self._requests.clear()
+
+    def _cancel_failed(self, call: InFlightRequest, exc: BaseException) -> None:
+        self.failures.report("callback of defer() failed", exc, method=call.method)

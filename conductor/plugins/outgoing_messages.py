@@ -1,0 +1,178 @@
+"""Messages that a plugin sends itself, and the responses that it waits for.
+
+A handler that waits for a response releases its lane; `deliver` says which handler gets the lane of
+the response (lane rules 2 and 3 of `conductor.proxy`). Other tasks of the plugin hold no lane.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import attrs
+import trio
+
+from conductor.errors import ConnectionClosed, LocalProtocolError, RequestCancelled
+from conductor.jsonrpc.in_flight import InFlightRequest
+from conductor.jsonrpc.notification_batch import SESSION_UPDATE
+from conductor.plugins.failure_log import FailureLog
+from conductor.plugins.handler_call import HandlerCall, HandlerResponse, current_handler_call
+from conductor.plugins.initialize_clock import InitializeClock
+from conductor.plugins.lane import Lane, LaneRequest, LaneResponse
+from conductor.plugins.new_session_updates import NewSessionUpdates
+from conductor.plugins.observer_ids import ObserverIds
+from conductor.plugins.plugin_errors import call_plugin
+from conductor.plugins.plugin_port import PluginPort
+from conductor.proxy.base import Plugin
+from conductor.proxy.peers import ResponseCallback
+from conductor.transport.io_loop import Flusher
+
+__all__ = ["OutgoingMessages"]
+
+
+@attrs.define(eq=False, repr=False)
+class OutgoingMessages:
+    """Requests and notifications of one plugin, from `open` to `close`."""
+
+    plugin: Plugin
+    client_port: PluginPort
+    new_sessions: NewSessionUpdates
+    observer_ids: ObserverIds
+    clock: InitializeClock
+    release: Callable[[HandlerCall], None]
+    """Releases the lane that a handler holds."""
+    failures: FailureLog
+    response_callbacks: dict[InFlightRequest, ResponseCallback] = attrs.field(
+        factory=dict, init=False
+    )
+    """Callbacks for the responses to requests sent with `ask`."""
+    _awaited: dict[InFlightRequest, HandlerResponse] = attrs.field(factory=dict, init=False)
+    _flusher: Flusher | None = attrs.field(default=None, init=False)
+    """None before `open` and after `close`."""
+    _closed: bool = attrs.field(default=False, init=False)
+
+    def open(self, flusher: Flusher) -> None:
+        self._flusher = flusher
+
+    def close(self) -> None:
+        """Refuse requests from now on."""
+        self._flusher, self._closed = None, True
+
+    async def request(
+        self, port: PluginPort, method: str, params: bytes | None, *, forwards: bool = False
+    ) -> bytes:
+        """Send a request through a port and wait for its raw result (lane rules 2 and 3)."""
+        flusher, handler_call = self._may_wait(method)
+        if (
+            forwards
+            and handler_call is not None
+            and handler_call.response_state is not None
+            and handler_call.response_state.settled
+        ):
+            raise RequestCancelled  # its request was answered in its place
+        call = InFlightRequest(method, port)
+        response = self._awaited[call] = HandlerResponse(
+            handler_call=handler_call, forwards=forwards
+        )
+        if handler_call is not None:
+            handler_call.awaited += (call,)
+            if forwards and type(handler_call.item) is LaneRequest:
+                self.observer_ids.forwarded(handler_call.item.call, call)
+        port.neighbour.request(call, method, params)
+        if handler_call is not None:
+            if (
+                handler_call.response_state is not None
+                and handler_call.response_state.call.cancelled
+            ):
+                call.cancel()
+            self.release(handler_call)
+            self.clock.pause(handler_call)
+        flusher.flush()
+        try:
+            return await response.wait()
+        except trio.Cancelled:
+            call.cancel()
+            raise
+        finally:
+            self._awaited.pop(call, None)
+            if handler_call is not None:
+                handler_call.awaited = tuple(
+                    each for each in handler_call.awaited if each is not call
+                )
+                self.clock.start(handler_call)
+
+    def notify(self, port: PluginPort, method: str, params: bytes | None) -> None:
+        """Send a notification from the plugin through a port."""
+        to_client = port is self.client_port and method == SESSION_UPDATE
+        if to_client and params is not None and self.new_sessions.withholds_own(params):
+            return
+        port.neighbour.notify(method, params)
+
+    def ask(
+        self, port: PluginPort, method: str, params: bytes | None, answered: ResponseCallback
+    ) -> Callable[[], None]:
+        """Send a request and do not wait: `answered` is called with the response, in its lane.
+
+        Returns a function that cancels the request.
+        """
+        call = InFlightRequest(method, port)
+        self.response_callbacks[call] = answered
+        port.neighbour.request(call, method, params)
+        return call.cancel
+
+    def deliver(self, lane: Lane, port: PluginPort, item: LaneResponse) -> HandlerCall | None:
+        """Give a response to the handler that waits for it, or forward it.
+
+        Returns the handler if it holds the lane now.
+        """
+        if item.call.source is not port:
+            port.forward_unchanged(item)
+            return None
+        answered = self.response_callbacks.pop(item.call, None)
+        if answered is not None:
+            failed = partial(self._callback_failed, item.call.method)
+            call_plugin(failed, answered, item.result, item.error)
+            return None
+        awaited = self._awaited.get(item.call)
+        if awaited is None or awaited.arrived.is_set():
+            return None  # the handler no longer waits
+        awaited.set(item.result, item.error)
+        handler_call = awaited.handler_call
+        if handler_call is None or handler_call.done:
+            return None
+        if item.mark is not None:
+            handler_call.mark = item.mark
+        handler_call.awaited = tuple(each for each in handler_call.awaited if each is not item.call)
+        if awaited.forwards and handler_call.response_state is not None:
+            handler_call.response_state.answer = item
+            self.new_sessions.opened_by(handler_call.response_state, item)
+        if handler_call.awaited or handler_call.lane is not None:
+            return None
+        handler_call.lane = lane
+        return handler_call
+
+    def _may_wait(self, method: str) -> tuple[Flusher, HandlerCall | None]:
+        """The flusher, and the handler that this task belongs to, if it may wait for a response.
+
+        Raises `ConnectionClosed` after the end, and `LocalProtocolError` if waiting is a mistake of
+        the plugin.
+        """
+        if self._flusher is None:
+            if self._closed:
+                raise ConnectionClosed(f"{method}: the chain is ending")
+            raise LocalProtocolError(
+                f"{type(self.plugin).__name__}: {method} cannot be sent before lifespan() has "
+                f"yielded, since nothing is handled yet; send it with start_soon()"
+            )
+        handler_call = current_handler_call.get()
+        if handler_call is None or handler_call.done:
+            return self._flusher, None
+        if handler_call.is_observer_call:
+            raise LocalProtocolError(
+                f"{handler_call.location}: an observer holds its lane and may not wait for a "
+                f"response; send {method} with start_soon()"
+            )
+        return self._flusher, handler_call
+
+    def _callback_failed(self, method: str, exc: BaseException) -> None:
+        self.failures.report("response callback failed", exc, method=method)

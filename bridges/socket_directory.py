@@ -78,7 +78,7 @@ def _fits_socket_address(root: str) -> bool:
     """Whether a path there fits into a socket address, and can be written as JSON."""
     try:
         size = len(root.encode())
-    except UnicodeEncodeError:  # a name that is no UTF-8
+    except UnicodeEncodeError:  # a name that is not UTF-8
         return False
     return size + len(_PREFIX) + 8 + len(_SOCKET) + 2 <= _MAX_PATH
 

@@ -94,7 +94,7 @@ def resolve(text: str, bases: Sequence[str]) -> tuple[list[PathReading], bool]:
 
 
 def home_expanded(text: str) -> str:
-    """Expand `~`; a text that is no path is returned as it is."""
+    """Expand `~`; a text that is not a path is returned as it is."""
     try:
         return os.path.expanduser(text)
     except ValueError:  # NUL, or half a surrogate pair
@@ -102,7 +102,7 @@ def home_expanded(text: str) -> str:
 
 
 def is_web_address(text: str) -> bool:
-    """Whether a text is a URL of something that is no file of this machine."""
+    """Whether a text is a URL of something that is not a file of this machine."""
     return _scheme(text) in _WEB
 
 

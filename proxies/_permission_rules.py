@@ -118,7 +118,7 @@ class Rule:
 
     def _verdicts(self, call: Call) -> Iterator[Verdict]:
         """Yield a verdict per condition. Those without a reason come first: a rule for another
-        session is no near match."""
+        session is not a near match."""
         yield _verdict_of(not self.session or _any(self.session, [call.session, *call.above]))
         yield _verdict_of(not self.agent or _any(self.agent, [call.agent]))
         yield self._kind(call)

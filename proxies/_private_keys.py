@@ -119,7 +119,7 @@ _OTHERS: Final = [bytes(set(range(256)) - {*kind}) for kind in (_UPPER, _LOWER, 
 
 def body_end(data: bytes, start: int, end: int) -> tuple[int, bool] | None:
     """Return the end of the key lines that begin with the line from `start` to `end`, and whether
-    more may follow after the data; `None` if that is no key line.
+    more may follow after the data; `None` if that is not a key line.
     """
     line = data[start:end]
     if b"-" in line:  # with the end of the key

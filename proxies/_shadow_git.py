@@ -122,7 +122,7 @@ class ShadowGit:
             wanted = set(await self._paths("ls-files", "-z", "-c"))
             await self._git("update-index", "-q", "--refresh", may_fail=True)
             await self._git("checkout-index", "-f", "-a")
-            # Files that the restored .gitignore names were no part of the snapshot: they stay.
+            # Files that the restored .gitignore names were not part of the snapshot: they stay.
             created = await self._paths("ls-files", "-z", "-o", "--exclude-standard")
             deleted = [path for path in created if path in present]
             await trio.to_thread.run_sync(self._delete, deleted)

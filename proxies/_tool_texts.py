@@ -57,7 +57,7 @@ _PATCH_WORDS: Final = _words("patch patchtext diff unifieddiff input changes edi
 _MAX_JSON: Final = 1024 * 1024
 """Maximum characters of JSON in a text."""
 _STRUCTURED: Final = _words("edits changes")
-"""Members of `_CONTENTS` that are no text: as a text, they are JSON."""
+"""Members of `_CONTENTS` that are not text: as a text, they are JSON."""
 _TEXTS: Final = _CONTENTS - _STRUCTURED
 
 

@@ -66,7 +66,7 @@ def serve_stdio(
 
     `make`, `bridged`, `answers_loss`, `enforces_cancel_timeout`, `failure_context`: see `Chain`.
     `name` is that of the chain in traces; without a `trace` file, only the flight recorder runs.
-    `recorder`: of a plugin's process, which is no conductor for `ps` and has none of both.
+    `recorder`: of a plugin's process, which is not a conductor for `ps` and has none of both.
     `unusable`: the chain file is known to have mistakes; the exit code is 2 unless the chain starts
     after all.
     """

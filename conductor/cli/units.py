@@ -45,7 +45,7 @@ class _Quantity(click.ParamType[Any]):
         found = _NUMBER.fullmatch(value.strip())
         factor = None if found is None else self._units.get(found[2].lower())
         if found is None or factor is None:
-            self.fail(f"{value!r} is no {self.name}; write it like {self._example}", param, ctx)
+            self.fail(f"{value!r} is not a {self.name}; write it like {self._example}", param, ctx)
         return float(found[1]) * factor
 
 
@@ -70,7 +70,7 @@ class _Time(click.ParamType[Any]):
             except ValueError:
                 continue
         hint = "seconds since the beginning (12.5), a time (14:03:20) or a date and time"
-        return self.fail(f"{value!r} is no time; write {hint} (2026-01-31T14:03)", param, ctx)
+        return self.fail(f"{value!r} is not a time; write {hint} (2026-01-31T14:03)", param, ctx)
 
 
 DURATION: Final = _Quantity("duration", _SECONDS, "250ms, 1.5s or 2m")

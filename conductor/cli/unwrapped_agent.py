@@ -5,7 +5,7 @@ the arguments of the authentication method appended. People run `wrap -- agent l
 chain is wanted then. What decides is stdin:
 
 - a terminal: the agent runs alone;
-- its first byte that is no white space is `{` or `[`: JSON-RPC, so a client; the chain runs;
+- its first byte other than white space is `{` or `[`: JSON-RPC, so a client; the chain runs;
 - anything else, or EOF: the agent runs alone, and reads these bytes itself.
 
 Imports almost nothing: it is used before components start (`early_spawn`).

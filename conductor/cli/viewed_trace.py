@@ -50,7 +50,7 @@ class ViewedTrace(TraceFile):
         self._viewer = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=2, process_group=0)
 
     def linger(self) -> None:
-        """Wait for Ctrl-C, so that the page can be read; not if stderr is no terminal."""
+        """Wait for Ctrl-C, so that the page can be read; not if stderr is not a terminal."""
         if not sys.stderr.isatty():
             return
         self.flush()

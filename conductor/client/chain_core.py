@@ -309,7 +309,7 @@ class ChainCore:
 def _check_option(chosen: Any, question: Any) -> None:
     options = [option.option_id for option in question.options]
     if chosen is not None and chosen not in options:
-        raise ValueError(f"{chosen!r} is no option of the question: {', '.join(options)}")
+        raise ValueError(f"{chosen!r} is not an option of the question: {', '.join(options)}")
 
 
 def _plain(value: Any) -> Any:

@@ -69,7 +69,7 @@ class _Waiting:
         return not more or b"\n" in more or len(self._data) >= _MAX_QUESTION
 
     def question(self) -> Any:
-        """The question; `None` if it is no JSON."""
+        """The question; `None` if it is not JSON."""
         try:
             return json.loads(self._data.partition(b"\n")[0])
         except (ValueError, RecursionError):

@@ -33,7 +33,9 @@ def proxy_for(address: RemoteAddress) -> str | None:
         return None
     url = url if "://" in url else f"http://{url}"
     if urlsplit(url).scheme not in ("http", "https"):
-        raise HttpProxyError(f"the proxy {display_url(url)} of the environment is no HTTP proxy")
+        raise HttpProxyError(
+            f"the proxy {display_url(url)} of the environment is not an HTTP proxy"
+        )
     return url
 
 

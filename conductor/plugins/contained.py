@@ -62,7 +62,7 @@ def _problem(proxy: Any, found: Sequence[Plugin]) -> str | None:
     if isinstance(proxy, type):
         return f"the class {proxy.__name__}: write {proxy.__name__}(…)"
     if not isinstance(proxy, Proxy):
-        return f"{proxy!r}, which is no proxy"
+        return f"{proxy!r}, which is not a proxy"
     if any(each is proxy for each in found):
         return f"one {type(proxy).__name__} twice: write {type(proxy).__name__}(…) for each"
     if hasattr(proxy, "_acp_runtime"):

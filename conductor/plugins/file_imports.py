@@ -47,7 +47,7 @@ def import_file(path: str) -> ModuleType:
         return sys.modules[name]
     spec = importlib.util.spec_from_file_location(name, real)
     if spec is None or spec.loader is None:
-        raise ImportError(f"{path} is no Python file")
+        raise ImportError(f"{path} is not a Python file")
     loader = _with_local_import(spec)
     before = set(sys.modules)
     try:

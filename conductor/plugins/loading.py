@@ -109,7 +109,7 @@ def _load_class(spec: ComponentSpec) -> type[Plugin]:
     if not (isinstance(found, type) and issubclass(found, Plugin)):
         name = spec.use.rpartition(":")[2]
         raise _start_error(
-            spec, f"{spec.use} is no plugin: its class begins with `class {name}(Proxy):`"
+            spec, f"{spec.use} is not a plugin: its class begins with `class {name}(Proxy):`"
         )
     return found
 

@@ -18,7 +18,7 @@ _TEXTS: Final = (str, Path, Any)
 
 
 def option_of_argument(cls: type, name: str, text: str) -> Any:
-    """The value of an option of `cls`: JSON if it begins with `[` or `{` and the option is no text.
+    """The value of an option of `cls`: JSON if it begins with `[` or `{`, except for text options.
 
     Lists and mappings have no other form as an argument. Raises `ValueError` if it is not JSON.
     """

@@ -2,7 +2,7 @@
 
 Every call into plugin code (handlers, observers, callbacks, `lifespan`, tasks) goes through this
 module. A plugin may raise any `BaseException`; none of them may end the conductor or leave a
-request unanswered. Two exceptions are no failures and must propagate: a `trio.Cancelled` of a
+request unanswered. Two exceptions are not failures and must propagate: a `trio.Cancelled` of a
 cancelled scope around the call, and the `GeneratorExit` of a coroutine that is being closed.
 A `Cancelled` that a plugin raises although no scope is cancelled is a failure like any other.
 """

@@ -101,7 +101,7 @@ def _check_contained(cls: type) -> None:
 
 
 def _check_versions(cls: type[Plugin]) -> None:
-    """Raise `DeclarationError` for an attribute `versions` that is no set of versions."""
+    """Raise `DeclarationError` for an attribute `versions` that is not a set of versions."""
     versions = cls.versions
     if versions is None:
         return
@@ -153,7 +153,7 @@ class Plugin:
         _check_reserved(cls)
         if not isinstance(cls.required, bool):
             raise DeclarationError(
-                f"{cls.__name__}.required is no option: write `required = True`, without an "
+                f"{cls.__name__}.required is not an option: write `required = True`, without an "
                 f"annotation"
             )
         _check_contained(cls)

@@ -184,7 +184,7 @@ def on_session_end(function: F, /) -> F:
 
 
 def on_prompt(function: F, /) -> F:
-    """Call the method for a prompt of the user that is no slash command of a proxy.
+    """Call the method for a prompt of the user that is not a slash command of a proxy.
 
     `prompt` is a `Prompt`. `await forward()` sends it to the agent, changed or not, and returns the
     result of `session/prompt`, which the method returns; `return await prompt.answer("…")` answers

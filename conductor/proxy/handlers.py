@@ -376,6 +376,6 @@ def _raise_unknown(where: str, method: str) -> None:
     near = similar_methods(method)
     hint = f": did you mean {near[0]!r}?" if near else ""
     raise DeclarationError(
-        f"{where} handles {method!r}, which is no ACP method{hint} "
+        f"{where} handles {method!r}, which is not an ACP method{hint} "
         f"(extension methods begin with an underscore, or name their source=)"
     )

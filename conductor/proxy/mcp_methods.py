@@ -327,14 +327,14 @@ def _check_uri(
     uri = mark.uri
     if not re.match(r"[A-Za-z][A-Za-z0-9+.-]*:", uri):
         raise DeclarationError(
-            f"{where}: the resource {uri!r} is no URI: begin with a scheme, such as "
+            f"{where}: the resource {uri!r} is not a URI: begin with a scheme, such as "
             f'@resource("{name}://{uri.lstrip("/")}")'
         )
     try:
         variables = template_variables(uri)
     except UriTemplateError as exc:
         raise DeclarationError(
-            f"{where}: the resource {uri!r} is no URI template: {exc}; write a variable as "
+            f"{where}: the resource {uri!r} is not a URI template: {exc}; write a variable as "
             f"`{{name}}`"
         ) from None
     given = [parameter.name for parameter in arguments]

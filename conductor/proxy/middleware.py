@@ -53,7 +53,7 @@ class Body:
         self._value = value
         self._session_id: str | None = None
         self.is_command: bool = False
-        """Whether a prompt is a slash command of a proxy: it is no turn."""
+        """Whether a prompt is a slash command of a proxy: it is not a turn."""
 
     @classmethod
     def of(cls, value: Any) -> Body:

@@ -20,7 +20,7 @@ SESSION_STATE_UPDATES: Final = frozenset(
         "usage_update",
     }
 )
-"""Kinds of updates of session state, which are no output of a turn: they may arrive between
+"""Kinds of updates of session state, which are not output of a turn: they may arrive between
 the chunks of one message, and a client that misses one shows a wrong state."""
 
 

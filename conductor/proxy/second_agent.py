@@ -263,7 +263,9 @@ class SecondAgent:
                 "session/prompt", {"sessionId": self.session_id, "prompt": blocks}
             )
             if not isinstance(result, dict):
-                raise RemoteProtocolError(self.name, "its answer to session/prompt is no object")
+                raise RemoteProtocolError(
+                    self.name, "its result of session/prompt is not an object"
+                )
             turn.result = result
         except (RequestError, ConnectionClosed, RemoteProtocolError) as exc:
             turn.error = exc

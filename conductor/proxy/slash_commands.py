@@ -118,7 +118,7 @@ class SlashCommands:
         return None if command is None else (command, arguments)
 
     def calls_other(self, prompt: Sequence[Any], announced: AnnouncedCommands) -> bool:
-        """Whether a prompt calls a command of a proxy nearer the agent: it is no turn."""
+        """Whether a prompt calls a command of a proxy nearer the agent: it is not a turn."""
         return _command_line(prompt)[0] in self._by_proxies(announced)
 
     def may_call(self, raw: bytes | None, announced: AnnouncedCommands) -> bool:
@@ -152,7 +152,7 @@ def is_handled(holder: Mapping[str, Any]) -> bool:
 
 def _command_line(prompt: Sequence[Any]) -> tuple[str, str]:
     """The command and its arguments in the last text of a prompt, without the slash; both empty if
-    it is no command. Proxies put their own texts before the user's."""
+    it is not a command. Proxies put their own texts before the user's."""
     texts = [
         block.get("text")
         for block in prompt

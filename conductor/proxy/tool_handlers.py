@@ -69,7 +69,7 @@ def _check_mcp_servers(cls: type, function: Any) -> None:
     """Raise `DeclarationError` if `mcp_servers` takes something else than the session."""
     if not inspect.isfunction(function):
         raise DeclarationError(
-            f"{cls.__name__}.mcp_servers is no option: write `def mcp_servers(self, session)`"
+            f"{cls.__name__}.mcp_servers is not an option: write `def mcp_servers(self, session)`"
         )
     taken = [*inspect.signature(function).parameters.values()][1:]
     needed = [each.name for each in taken if each.default is each.empty]

@@ -30,7 +30,7 @@ def template_variables(template: str) -> dict[str, bool]:
         for each in expression[len(operator) :].split(","):
             found = _VARIABLE.fullmatch(each)
             if found is None or (found[2] and operator not in ("/", ".", ";")):
-                raise UriTemplateError(f"{each!r} is no variable that a URI can be matched with")
+                raise UriTemplateError(f"{each!r} is not a variable that a URI can be matched with")
             if found[1] in variables:
                 raise UriTemplateError(f"{found[1]!r} occurs twice")
             variables[found[1]] = operator in ("?", "&")

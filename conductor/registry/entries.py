@@ -119,7 +119,9 @@ def parse_registry(data: bytes, origin: str, date: str) -> Registry:
     except (msgspec.DecodeError, RecursionError) as exc:
         raise RegistryError(f"the registry {origin} is not JSON: {exc}") from None
     if not isinstance(document, dict) or not isinstance(document.get("agents"), list):
-        raise RegistryError(f"the registry {origin} has no list `agents`: it is no ACP registry")
+        raise RegistryError(
+            f"the registry {origin} is not an ACP registry: it has no list `agents`"
+        )
     entries: dict[str, Entry] = {}
     for each in (item for name in _LISTS for item in _items(document, name)):
         try:

@@ -58,7 +58,7 @@ def export_entry(
     }
     read = parse_registry(msgspec.json.encode({"agents": [entry]}), "of this entry", "today")
     if id not in read.entries:
-        raise RegistryError(f"`{id}` is no id of a registry", _ID_HELP)
+        raise RegistryError(f"`{id}` is not a registry id", _ID_HELP)
     return entry
 
 

@@ -39,7 +39,8 @@ def split_package(text: str) -> tuple[str, str]:
     elif not at:
         version = ""
     if not _NAME.fullmatch(name) or (version and not _VERSION.fullmatch(version)):
-        raise RegistryError(f"{text!r} is no name of an npm package, such as `@scope/name@1.2.3`")
+        message = f"{text!r} is not the name of an npm package, such as `@scope/name@1.2.3`"
+        raise RegistryError(message)
     return name, version or "latest"
 
 

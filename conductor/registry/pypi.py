@@ -33,7 +33,7 @@ def split_requirement(text: str) -> tuple[str, str]:
     """The name of the package, and the requirement for pip: `name[extra]==1.2.3`."""
     found = _REQUIREMENT.fullmatch(text)
     if found is None:
-        raise RegistryError(f"{text!r} is no name of a PyPI package, such as `name==1.2.3`")
+        raise RegistryError(f"{text!r} is not the name of a PyPI package, such as `name==1.2.3`")
     name, extras, version = found[1], found[2] or "", found[3]
     if version == "latest":
         version = None

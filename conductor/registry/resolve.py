@@ -121,7 +121,7 @@ def _installed_at_start(spec: ComponentSpec, name: RegistryName) -> ComponentSpe
     argv += ["--lock", name.lock, *(["--scripts"] if name.install_scripts else [])]
     for variable in spec.env:
         argv += ["--keep", variable]
-    # The source may be a URL with a secret: it is no argument.
+    # The source may be a URL with a secret: it is not passed as an argument.
     source = {} if name.source is None else {REGISTRY_VARIABLE: name.source}
     return msgspec.structs.replace(
         spec,

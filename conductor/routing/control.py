@@ -186,7 +186,7 @@ def _cancel(link: ControlContext, params: Payload | None) -> None:
 
     It is accepted inside an envelope, and always sent on outside of one, with the id of the next
     hop. An unknown id
-    is no error: the response may have been sent before the cancellation was received.
+    is not an error: the response may have been sent before the cancellation was received.
     """
     if link.connection is None or params is None:
         return

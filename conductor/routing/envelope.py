@@ -76,7 +76,7 @@ def unwrap(params: Payload | None) -> EnvelopedMessage:
     """Decode the params of a `proxy/successor` to the message inside.
 
     Absent and null inner params both become `None`. Raises `RequestError` (-32602) if the params
-    are no envelope; its data says what is wrong.
+    are not an envelope; its data says what is wrong.
     """
     try:
         envelope = _decode(params if params is not None else b"null")

@@ -7,7 +7,7 @@ of existing components that implement only the other name, and what the conducto
     error -32600                        the process may be unusable: restart it, other dialect
                                         (unless about the protocol version: a final answer)
     init returned in an envelope        (Rust) refuse the echo, send again on the same connection
-    result without having initialized   the component is no proxy
+    result without having initialized   the component is not a proxy
       its successor
     init returned as it was sent        the component does not speak ACP (`cat`)
     connection closed                   restart it, other dialect

@@ -1,8 +1,8 @@
 """Notices: messages of the conductor to the user. Pure.
 
-A client that supports notices gets a `notice` session update, which is no part of the conversation.
-In version 1 it announces that with the capability `session.notices`; in version 2 every client
-supports them. Any other client gets the text as an `agent_message_chunk`.
+A client that supports notices gets a `notice` session update, which is not part of the
+conversation. In version 1 it announces that with the capability `session.notices`; in version 2
+every client supports them. Any other client gets the text as an `agent_message_chunk`.
 """
 
 from __future__ import annotations

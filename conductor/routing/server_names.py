@@ -41,7 +41,7 @@ def with_server_names(result: bytes, names: Mapping[str, str]) -> bytes:
     """The raw result with the names in its `_meta`; all other members keep their bytes.
 
     `null`, the result of `session/load` from older agents, becomes an object. Unchanged if `names`
-    is empty, or if the result is no object or is nested too deeply to be decoded.
+    is empty, or if the result is not an object, or is nested too deeply to be decoded.
     """
     if not names or not result.startswith((b"{", b"null")):
         return result

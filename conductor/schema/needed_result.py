@@ -1,4 +1,4 @@
-"""Results with members that must not be missing: `null` is no answer to these requests."""
+"""Results with members that must not be missing: `null` is not a valid result of these requests."""
 
 from __future__ import annotations
 

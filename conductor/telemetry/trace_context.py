@@ -84,8 +84,8 @@ def context_of(meta: Any) -> TraceContext | None:
 def with_context(params: bytes, make: Callable[[TraceContext | None], TraceContext]) -> bytes:
     """Raw params with the context that `make` returns for the one that they have.
 
-    Other members keep their bytes. If the params or their `_meta` are no object, they are returned
-    unchanged.
+    Other members keep their bytes. Params that are not an object, or have a `_meta` that is not
+    one, are returned unchanged.
     """
     try:
         raw = object_members(params).get("_meta", b"null")

@@ -74,7 +74,7 @@ class ChainFailures:
 
 
 def leaves(group: BaseException) -> Iterator[BaseException]:
-    """Yield the exceptions in a group and its subgroups; what is no group is yielded itself."""
+    """Yield the exceptions in a group and its subgroups; what is not a group is yielded itself."""
     if isinstance(group, BaseExceptionGroup):
         for each in group.exceptions:
             yield from leaves(each)

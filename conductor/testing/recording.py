@@ -65,7 +65,7 @@ class Recording:
 
         `end` is the end of the chain to take the messages of, `chain` the one in the trace of a
         server. `cwd` replaces the directory `/project` in all messages. Raises `ValueError`, with
-        the line, for a file that is no recording.
+        the line, for a file that is not a recording.
         """
         path = Path(name)
         if path.suffix != ".jsonl" and not path.is_file():

@@ -203,5 +203,5 @@ def _link_cancellations(messages: Sequence[Message], causes: dict[int, Cause]) -
 
 
 def _cancelled(message: Message) -> int:
-    """The number of the request that a message cancels; 0 if it is no cancellation."""
+    """The number of the request that a message cancels; 0 if it is not a cancellation."""
     return message.request if isinstance(message, NotificationRecord) else 0

@@ -29,7 +29,7 @@ _decode = msgspec.json.Decoder(Record).decode
 
 
 class TraceFileError(ValueError):
-    """A file that is no trace; the message has path and line."""
+    """A file that is not a trace; the message has path and line."""
 
 
 def read_records(lines: Iterable[bytes], path: str = "<trace>") -> Iterator[Record]:
@@ -95,7 +95,7 @@ class Trace:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Trace:
-        """Read a file. Raises `OSError`, and `TraceFileError` for a file that is no trace."""
+        """Read a file. Raises `OSError`, and `TraceFileError` for a file that is not a trace."""
         with Path(path).open("rb") as file:
             return cls(str(path), tuple(read_records(file, str(path))))
 

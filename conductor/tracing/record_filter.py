@@ -46,7 +46,7 @@ class RecordFilter:
     methods: tuple[str, ...] = ()
     """One of them matches the method, or the kind of the session update."""
     component: str | None = None
-    """Matches sender or receiver, or the component of a record that is no message."""
+    """Matches sender or receiver, or the component of a record that is not a message."""
     sender: str | None = None
     receiver: str | None = None
     toward: Direction | None = None

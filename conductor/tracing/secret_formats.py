@@ -39,7 +39,7 @@ _KEYS: Final[Mapping[bytes, bytes]] = {
     b"lin_api_": rb"lin_api_\w{16,}",
     b"dop_v1_": rb"dop_v1_\w{16,}",
 }
-"""By their beginning; before it is no letter or digit."""
+"""By their beginning; not preceded by a letter or digit."""
 _AROUND: Final[Mapping[bytes, bytes]] = {
     b"-----BEGIN ": rb'-----BEGIN [A-Z0-9 ]{0,30}PRIVATE KEY(?:[^"\\-]|\\[^"]|-(?!----END))*'
     rb"(?:-----END [A-Z0-9 ]*-----)?",

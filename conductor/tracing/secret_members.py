@@ -135,7 +135,7 @@ def _flag(data: bytes, at: int) -> Iterator[Span]:
 
 
 def _may_be_secret(name: str, value: str) -> bool:
-    """Whether the value of a name in a text is no word: it has a digit, or it is a password."""
+    """Whether the value of a name in a text is not a word: it has a digit, or it is a password."""
     if _DIGIT.search(value) is not None:
         return True
     return _PASSWORD.search(name) is not None and not _WORD.fullmatch(value.casefold().strip(".:"))
@@ -171,7 +171,7 @@ def _member(data: bytes, name: str, end: int) -> Iterator[Span]:
 
 
 def _authentication(data: bytes, at: int) -> Iterator[Span]:
-    """Everything in an authentication message that is no name."""
+    """Everything in an authentication message that is not a name."""
     found = _AUTHENTICATION.match(data, at)
     if found is not None and data[found.end() : found.end() + 1] == b"{":
         yield from _strings(data, found.end(), lambda name: name in _DESCRIPTIONS)

@@ -39,8 +39,8 @@ class TraceFile(TraceWriter):
 
     The file is created with mode 0600; an older one of the same name is renamed first, unless
     another conductor writes to it. Raises `OSError` if it cannot be created, or if the older one
-    is no trace. Later errors are logged, and end the writing; while the disk is full, records are
-    dropped and counted.
+    is not a trace. Later errors are logged, and end the writing; while the disk is full, records
+    are dropped and counted.
     """
 
     path: Path = attrs.field()
@@ -85,7 +85,7 @@ class TraceFile(TraceWriter):
     def _begin(self) -> None:
         """Create the file, or one with the process id in its name if a conductor writes to it."""
         if not _is_a_trace(self.path):
-            raise FileExistsError(errno.EEXIST, "is no trace file, and would be replaced")
+            raise FileExistsError(errno.EEXIST, "is not a trace file, and would be replaced")
         if _is_in_use(self.path):
             own = self.path.with_name(f"{self.path.stem}-{os.getpid()}{self.path.suffix}")
             log.warning("another conductor writes this trace", file=str(self.path), own=str(own))

@@ -118,7 +118,7 @@ def workspaces(spec: ComponentSpec, environ: Mapping[str, str]) -> dict[str, str
     """The writable workspaces of a sandbox, with their paths inside.
 
     A workspace that is named by a symbolic link has its real path too. Raises `SpawnError` if one
-    does not exist, or if none is named and the working directory is no safe default.
+    does not exist, or if none is named and the working directory is not a safe default.
     """
     assert spec.sandbox is not None
     named = dict(spec.sandbox.workspaces)

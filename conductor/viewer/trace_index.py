@@ -54,7 +54,7 @@ class Row(msgspec.Struct, array_like=True, kw_only=True):
     """Seconds since the beginning of the trace."""
     chain: int
     sender: int
-    """Of a record that is no message, its component; -1: none."""
+    """Of a record that is not a message, its component; -1: none."""
     receiver: int = -1
     n: int = 0
     toward_agent: int = 0

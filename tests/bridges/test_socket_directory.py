@@ -144,7 +144,7 @@ async def test_a_shim_of_the_same_user_is_accepted():
 def test_a_temporary_directory_that_cannot_be_told_to_the_agent_is_not_used(
     root, monkeypatch, name
 ):
-    """Its name is no UTF-8, or has more bytes than fit a socket's address."""
+    """Its name is not UTF-8, or has more bytes than fit a socket's address."""
     odd = os.fsdecode(os.path.join(os.fsencode(root), name))
     os.mkdir(odd)
     monkeypatch.setattr(tempfile, "tempdir", odd)

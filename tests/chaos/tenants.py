@@ -265,7 +265,7 @@ async def deep_nesting(tenant: Tenant) -> None:
 
 
 async def garbage(tenant: Tenant) -> None:
-    """Lines that are no messages."""
+    """Lines that are not messages."""
     async with tenant.websocket() as socket:
         await open_session(socket)
         for line in ("{", "null", "[]", "42", '{"id":{}}', "\ud7ff", '{"jsonrpc":"2.0","id":1}'):

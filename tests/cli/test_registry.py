@@ -86,7 +86,7 @@ def test_a_chain_without_an_agent_or_with_a_wrong_id_is_not_exported(run, tmp_pa
     chain.write_text("version: 1\nagent:\n  use: test-agent\n")
     result = run("registry", "export", chain, "--id", "Mine")
     assert (result.returncode, result.stdout) == (1, "")
-    assert "`Mine` is no id of a registry\nhelp: an id begins" in result.stderr
+    assert "`Mine` is not a registry id\nhelp: an id begins" in result.stderr
 
 
 ESCAPES = "\x1b]52;c;ZXZpbA==\x07\x1b[2J\u202e"

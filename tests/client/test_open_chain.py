@@ -105,7 +105,7 @@ def test_a_mistake_of_the_permission_callback_is_raised_by_the_turn(run, chain, 
     async def main():
         async with conductor.open_chain(chain, permission=permission) as client:
             session = await client.new_session()
-            with pytest.raises(ValueError, match=r"no such rule|'unknown' is no option"):
+            with pytest.raises(ValueError, match=r"no such rule|'unknown' is not an option"):
                 await session.prompt("ask Delete?")
             return await session.prompt("say next")
 

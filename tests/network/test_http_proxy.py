@@ -109,5 +109,5 @@ def test_the_environment_names_a_proxy_by_scheme_and_leaves_out_hosts(
 def test_a_proxy_of_another_kind_is_refused(monkeypatch):
     monkeypatch.setenv("all_proxy", "socks5://me:pass@p:1")
 
-    with pytest.raises(HttpProxyError, match=r"the proxy socks5://p:1 .* is no HTTP proxy"):
+    with pytest.raises(HttpProxyError, match=r"the proxy socks5://p:1 .* is not an HTTP proxy"):
         proxy_for(RemoteAddress.from_url("ws://a.org", {}))

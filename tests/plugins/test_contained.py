@@ -168,7 +168,7 @@ class Failing(Proxy):
     ("plugin", "problem"),
     [
         (Words(inner=[Word]), "Words.proxies() returned the class Word: write Word(…)"),
-        (Words(inner=["usage"]), "Words.proxies() returned 'usage', which is no proxy"),
+        (Words(inner=["usage"]), "Words.proxies() returned 'usage', which is not a proxy"),
         (Words(inner=[SHARED, SHARED]), "returned one Word twice: write Word(…) for each"),
         (Words(inner=None), "Words.proxies() failed: TypeError"),
         (Endless(), "Endless.proxies() never ends: the proxy contains itself"),

@@ -56,7 +56,7 @@ RAISED = {
     "text that exits": ExitsInText,
     "neither text nor repr": NothingToShow,
     "no Unicode": lambda: ValueError("\udcff"),
-    "refusal that is no JSON": lambda: RequestError(-1, "x", {"data": NoRepr()}),
+    "refusal that is not JSON": lambda: RequestError(-1, "x", {"data": NoRepr()}),
 }
 every_exception = pytest.mark.parametrize("make", RAISED.values(), ids=RAISED)
 

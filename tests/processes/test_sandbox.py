@@ -236,7 +236,7 @@ def test_tools_of_proxies_do_not_reach_an_agent_without_network_and_the_log_says
 def test_the_shim_can_be_started_inside_with_the_network(start_file, home, network):
     system_python = "/usr/bin/python3"
     if not os.path.exists(system_python):
-        pytest.skip(f"needs {system_python}, which is no part of the conductor's Python")
+        pytest.skip(f"needs {system_python}, which is not part of the conductor's Python")
     shim = ROOT / "bridges" / "shim.py"
     agent = {
         "run": [system_python, "-S", "-E", str(COMPONENTS / "probe_agent.py")],

@@ -29,8 +29,8 @@ def test_an_unknown_method_has_a_suggestion():
             async def handle(self, params, forward): ...
 
     assert mistake_in(define) == (
-        "P.handle handles 'session/promt', which is no ACP method: did you mean 'session/prompt'? "
-        "(extension methods begin with an underscore, or name their source=)"
+        "P.handle handles 'session/promt', which is not an ACP method: did you mean "
+        "'session/prompt'? (extension methods begin with an underscore, or name their source=)"
     )
 
 
@@ -462,4 +462,4 @@ def test_required_is_no_option():
         class Wrong(Proxy):
             required: bool = True
 
-    assert "Wrong.required is no option: write `required = True`" in str(caught.value)
+    assert "Wrong.required is not an option: write `required = True`" in str(caught.value)

@@ -66,7 +66,7 @@ def test_a_resource_has_a_uri():
 
     with pytest.raises(
         DeclarationError,
-        match=r"Relative\.note: the resource '/index' is no URI: begin with a scheme, such as "
+        match=r"Relative\.note: the resource '/index' is not a URI: begin with a scheme, such as "
         r'@resource\("note://index"\)',
     ):
 
@@ -103,7 +103,7 @@ def test_the_variables_of_a_template_are_the_parameters():
 
 def test_a_template_is_valid():
     with pytest.raises(
-        DeclarationError, match=r"Open\.note: .* is no URI template: a brace has no counterpart"
+        DeclarationError, match=r"Open\.note: .* is not a URI template: a brace has no counterpart"
     ):
 
         class Open(Proxy):
@@ -224,7 +224,7 @@ def test_mcp_servers_takes_the_session():
             def mcp_servers(self, session, agent):
                 return []
 
-    with pytest.raises(DeclarationError, match=r"Option\.mcp_servers is no option"):
+    with pytest.raises(DeclarationError, match=r"Option\.mcp_servers is not an option"):
 
         class Option(Proxy):
             mcp_servers = ()

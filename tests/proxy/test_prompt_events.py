@@ -53,7 +53,7 @@ async def test_a_slash_command_is_announced_and_answered(chain):
 
         @on_prompt
         async def prompt(self, session, prompt, forward):
-            raise AssertionError("a command is no prompt")
+            raise AssertionError("a command is not a prompt")
 
     agent = FakeAgent()
     async with chain(P(), agent) as client:

@@ -32,11 +32,11 @@ def test_the_variables_are_those_that_the_sdk_finds(template):
     ("template", "problem"),
     [
         ("notes://{name", "a brace has no counterpart"),
-        ("notes://{}", "'' is no variable"),
-        ("notes://{?}", "'' is no variable"),
-        ("notes://{a b}", "'a b' is no variable"),
-        ("notes://{name:3}", "'name:3' is no variable"),
-        ("notes://{?names*}", r"'names\*' is no variable"),
+        ("notes://{}", "'' is not a variable"),
+        ("notes://{?}", "'' is not a variable"),
+        ("notes://{a b}", "'a b' is not a variable"),
+        ("notes://{name:3}", "'name:3' is not a variable"),
+        ("notes://{?names*}", r"'names\*' is not a variable"),
         ("notes://{name}/{name}", "'name' occurs twice"),
     ],
 )

@@ -70,5 +70,5 @@ def test_id_name_and_description_can_be_given(chain):
 
 @pytest.mark.parametrize("id", ["", "1a", "Mine", "a b"])
 def test_an_id_that_registries_refuse_is_an_error(chain, id):
-    with pytest.raises(RegistryError, match="is no id of a registry\nhelp: an id begins"):
+    with pytest.raises(RegistryError, match="is not a registry id\nhelp: an id begins"):
         export_entry(chain(PLAIN), "/a", id=id)

@@ -37,7 +37,7 @@ def test_a_package_has_a_name_and_a_version(text, expected):
     ],
 )
 def test_what_is_no_package_of_the_registry_is_refused(text):
-    with pytest.raises(RegistryError, match="is no name of an npm package"):
+    with pytest.raises(RegistryError, match="is not the name of an npm package"):
         split_package(text)
 
 

@@ -43,7 +43,7 @@ def test_a_requirement_has_a_name_and_a_version(text, expected):
     "text", ["", "-r x", "./notes", "notes @ https://example.org/x.whl", "git+https://a/b", "a;b"]
 )
 def test_what_is_no_package_of_pypi_is_refused(text):
-    with pytest.raises(RegistryError, match="is no name of a PyPI package"):
+    with pytest.raises(RegistryError, match="is not the name of a PyPI package"):
         split_requirement(text)
 
 

@@ -303,7 +303,7 @@ def test_a_file_that_cannot_be_created_is_an_error(tmp_path):
 def test_a_file_that_is_no_trace_is_not_renamed(path):
     path.write_text("version: 1\n")
 
-    with pytest.raises(FileExistsError, match="is no trace file"):
+    with pytest.raises(FileExistsError, match="is not a trace file"):
         TraceFile(path)
 
     assert path.read_text() == "version: 1\n"

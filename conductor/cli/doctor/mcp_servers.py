@@ -142,7 +142,7 @@ def _help(start: ServerStart) -> str:
 
 
 def _reason(exc: BaseException) -> str:
-    """The first exception that is no group."""
+    """The first exception that is not a group."""
     while isinstance(exc, BaseExceptionGroup):
         exc = exc.exceptions[0]
     return str(exc) or type(exc).__name__

@@ -26,7 +26,7 @@ _LINE_END: Final = re.compile(r"[ \t]*(?:\r?\n|$)")
 def set_value(text: str, path: Sequence[str], value: Any) -> str:
     """The text with this value at a path; missing objects are created.
 
-    Raises `JsoncError` if the text is invalid, or if a value on the way is no object.
+    Raises `JsoncError` if the text is invalid, or if a value on the way is not an object.
     """
     root = parse(text)
     style = _Style.of(text)

@@ -102,7 +102,7 @@ def _read_image(path: str) -> Attachment:
 def _read(path: str) -> bytes:
     try:
         if not os.path.isfile(path):  # a pipe or device may block
-            problem = "is no regular file" if os.path.exists(path) else "does not exist"
+            problem = "is not a regular file" if os.path.exists(path) else "does not exist"
             raise AttachmentError(f"{path} {problem}")
         with open(path, "rb") as file:
             data = file.read(_MAX_BYTES + 1)

@@ -67,7 +67,7 @@ class ClientFiles:
 def _refuse_special(path: str) -> None:
     """Refuse pipes and devices: opening or reading them may block."""
     if os.path.exists(path) and not stat.S_ISREG(os.stat(path).st_mode):
-        raise RequestError(_INVALID_PARAMS, f"{path} is no regular file")
+        raise RequestError(_INVALID_PARAMS, f"{path} is not a regular file")
 
 
 def _count(params: dict[str, Any], name: str, default: int | None) -> int | None:

@@ -27,7 +27,7 @@ def check_is_trace(path: str) -> None:
 
 
 def no_trace(error: TraceFileError) -> click.UsageError:
-    """The usage error for a file that is no trace: which line, and where traces come from."""
+    """The usage error for a file that is not a trace: which line, and where traces come from."""
     return click.UsageError(f"{error}\nTrace files are written by `--trace FILE`.")
 
 

@@ -201,4 +201,4 @@ def _checked(found: Any, what: str) -> type[Proxy]:
     if isinstance(found, type) and issubclass(found, Agent):
         raise TargetError(f"{what} is an agent; try runs a proxy before the built-in test agent")
     name = what.rpartition(":")[2]
-    raise TargetError(f"{what} is no proxy: its class begins with `class {name}(Proxy):`")
+    raise TargetError(f"{what} is not a proxy: its class begins with `class {name}(Proxy):`")

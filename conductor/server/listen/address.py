@@ -54,9 +54,9 @@ def parse_address(text: str) -> TcpAddress | UnixAddress:
     host, colon, port = text.rpartition(":")
     bracketed = host.startswith("[") and host.endswith("]")
     if not colon or not host or (":" in host and not bracketed):
-        raise ValueError(f"{text!r} is no HOST:PORT, [IPv6]:PORT or unix:PATH")
+        raise ValueError(f"{text!r} is not HOST:PORT, [IPv6]:PORT or unix:PATH")
     if not port.isascii() or not port.isdigit() or int(port) > 65535:
-        raise ValueError(f"{text!r}: {port!r} is no port")
+        raise ValueError(f"{text!r}: {port!r} is not a port")
     return TcpAddress(host[1:-1] if bracketed else host, int(port))
 
 

@@ -98,7 +98,7 @@ def _remove_stale(path: str) -> None:
     """Remove the socket of a dead server. Raises `OSError` if another server uses it."""
     try:
         if not stat.S_ISSOCK(os.stat(path, follow_symlinks=False).st_mode):
-            raise FileExistsError(errno.EEXIST, "exists and is no socket", path)
+            raise FileExistsError(errno.EEXIST, "exists and is not a socket", path)
     except FileNotFoundError:
         return
     with stdlib_socket.socket(stdlib_socket.AF_UNIX, stdlib_socket.SOCK_STREAM) as probe:

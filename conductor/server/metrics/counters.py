@@ -202,5 +202,5 @@ def _outcome(payload: Any) -> str | None:
 
 
 def _beginning(payload: Any) -> bytes:
-    """The payload; of a long one only the beginning is kept, which is no JSON."""
+    """The payload; of a long one only the beginning is kept, which is not JSON."""
     return payload[0] if isinstance(payload, tuple) else payload or b"{}"

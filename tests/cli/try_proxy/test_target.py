@@ -56,7 +56,8 @@ def test_the_proxy_is_named_in_three_ways(run, write, target, shown):
         (
             'class A(Proxy):\n    @on("session/promt")\n    async def f(self, params): pass\n',
             "notes.py",
-            "A.f handles 'session/promt', which is no ACP method: did you mean 'session/prompt'?",
+            "A.f handles 'session/promt', which is not an ACP method: did you mean "
+            "'session/prompt'?",
         ),
     ],
 )

@@ -184,7 +184,7 @@ async def test_incomplete_messages_of_all_clients_are_limited(tmp_path, way):
             for _ in range(6):
                 await two.send("x" * 100 * KIB, is_last=False)
         closed = await two.next()
-        await one.send("", is_last=True)  # it goes on: what it says is no JSON
+        await one.send("", is_last=True)  # it goes on: what it says is not JSON
         answer = await one.next()
 
     assert closed == TOO_MUCH

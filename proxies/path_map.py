@@ -6,8 +6,8 @@ and terminals of the client, open documents, `session/list`. Only members that t
 as paths or URIs are changed, never texts, the raw input of tools, or arguments.
 
 Options:
-    paths  the directories, and the paths at which the agent sees them; the innermost one counts.
-           If several have the same path, the client sees the first
+    paths  absolute directories, and the absolute paths at which the agent sees them. The innermost
+           directory of a path counts. If several have the same path, the client sees the first
 """
 
 from __future__ import annotations
@@ -24,9 +24,15 @@ __all__ = ["PathMap"]
 
 
 def _absolute(_: Any, field: Any, paths: dict[str, str]) -> None:
-    for path in (*paths, *paths.values()):
-        if not os.path.isabs(os.path.expanduser(path)):
-            raise ValueError(f"`{path}` is not an absolute path")
+    for outside, inside in paths.items():
+        if not os.path.isabs(os.path.expanduser(outside)):
+            raise ValueError(f"`{outside}` is not an absolute path")
+        if not os.path.isabs(inside):
+            raise ValueError(
+                f"`{inside}` is not an absolute path: the agent's home directory is unknown here"
+                if inside.startswith("~")
+                else f"`{inside}` is not an absolute path"
+            )
 
 
 @attrs.define

@@ -274,6 +274,13 @@ def test_the_first_of_several_directories_with_one_path_is_that_of_the_client():
 def test_a_relative_path_is_a_mistake():
     with pytest.raises(ValueError, match="`app` is not an absolute path"):
         PathMap({"app": "/workspace"})
+    with pytest.raises(ValueError, match=r"`workspace` is not an absolute path$"):
+        PathMap({"/app": "workspace"})
+
+
+def test_the_home_directory_of_the_agent_is_unknown():
+    with pytest.raises(ValueError, match="`~/app` is not an absolute path: the agent's home"):
+        PathMap({"~/app": "~/app"})
 
 
 WEB = {"url", "baseUrl", "src"}

@@ -1,8 +1,8 @@
-"""The control socket and the signal of this process: `open_control` at its start, `close_control`
-at its end.
+"""Control socket and SIGUSR1 of this process: `open_control` at its start, `close_control` at its
+end.
 
 The socket is opened by a thread, a moment after the start, so that neither the start of a chain nor
-the answer to `initialize` waits for it. SIGUSR1 writes the flight recorder from the beginning on.
+the answer to `initialize` waits for it. SIGUSR1 writes the flight recorder, already before that.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ _DELAY = 0.25
 """Seconds from the start to the opening of the socket."""
 _CLOSE_TIMEOUT = 5.0
 _AFTER_FAILURE = 0.5
-"""Seconds after a failure that are in the file, too."""
-_COMMANDS = ("run", "agent", "proxy", "serve", "connect", "prompt")
-"""Shown by `ps`."""
+"""Seconds after a failure that the file also covers."""
+_COMMANDS = ("run", "agent", "wrap", "proxy", "serve", "connect", "prompt", "chat")
+"""Commands with a control socket; `ps` shows the first of them on the command line."""
 
 _server: ControlServer | None = None
 _closing = threading.Event()

@@ -86,6 +86,14 @@ def test_ps_lists_chain_client_agent_sessions_and_turns(run_chain, sockets):
     assert command("ps").stdout == "no conductor of this user runs\n"
 
 
+def test_ps_names_the_command_wrap_although_an_argument_of_the_agent_is_a_command(start):
+    editor = start("wrap", "--use", "usage", "--", *agent(), "run")
+    editor.initialize()
+
+    assert status(editor)["command"] == "wrap"
+    editor.leave()
+
+
 @pytest.mark.fast
 def test_ps_counts_restarts(run_chain):
     editor = run_chain(agent("--back", "resume"), log="info")
@@ -183,7 +191,7 @@ def test_a_socket_on_which_another_user_listens_is_not_asked(sockets, monkeypatc
             connect(sockets / "1.sock")
 
 
-def test_questions_that_are_none_harm_nothing(run_chain, sockets):
+def test_malformed_requests_are_answered_with_an_error_or_ignored(run_chain, sockets):
     editor = run_chain(agent(), log="info")
     editor.open()
     status(editor)
@@ -210,7 +218,7 @@ def connect_when_accepted(path):
             time.sleep(0.01)
 
 
-def test_idle_connections_stop_no_question(run_chain, sockets):
+def test_idle_connections_block_no_request(run_chain, sockets):
     editor = run_chain(agent(), log="info")
     editor.open()
     status(editor)

@@ -1,9 +1,10 @@
-"""Running conductors of one user find each other: each listens on a Unix socket.
+"""Control socket of each running conductor, for `ps`, `trace` and `reap` of the same user.
 
-The socket is in a private runtime directory (`directory`), is served by a thread (`server`), so
-that it answers while a plugin blocks the event loop, and is opened shortly after the start
-(`process`), so that a start takes no longer. `registry` has the chains of this process; `client`
-asks another conductor; `leftovers` and `temporary_directories` find what killed ones left.
+The Unix socket is in a private runtime directory (`directory`). A thread serves it (`server`), so
+that it responds while a plugin blocks the event loop. It is opened shortly after the start
+(`process`), which is therefore not slowed down. `registry` has the chains of this process; `client`
+sends requests to another conductor; `leftovers` and `temporary_directories` find the processes and
+files of killed ones.
 
 `raw_streams` writes the bytes of components (`--debug-dir`).
 

@@ -1,4 +1,4 @@
-"""Questions to a running conductor: one line of JSON each, answered with lines of JSON."""
+"""Requests to a running conductor over its control socket; see `server` for their form."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from conductor.control.directory import connect, socket_path, sockets
 __all__ = ["NoConductor", "ask", "conductors", "is_stale", "lines", "remove_if_stale"]
 
 _STATUS_TIMEOUT: Final = 1.0
-_NOTHING: Final = b'{"error": "it has closed the connection"}'
+_NO_LINE: Final = b'{"error": "it has closed the connection"}'
 _NO_ANSWER: Final = "no answer within a second"
 
 
 class NoConductor(Exception):
-    """There is no conductor with this process id, or it does not answer; the text says so."""
+    """No conductor has the process id, or it does not respond; the text is for the user."""
 
 
 def ask(pid: int, command: str) -> dict[str, Any]:
-    """The answer to a command. Raises `NoConductor`."""
-    answer: dict[str, Any] = json.loads(next(lines(pid, command), _NOTHING))
+    """Send a command; returns the one object of its response. Raises `NoConductor`."""
+    answer: dict[str, Any] = json.loads(next(lines(pid, command), _NO_LINE))
     if "error" in answer:
         raise NoConductor(f"conductor {pid}: {answer['error']}")
     return answer
 
 
 def lines(pid: int, command: str) -> Iterator[bytes]:
-    """The lines of the answer to a command, as they come. Raises `NoConductor`."""
+    """Send a command; yields the lines of its response as they arrive. Raises `NoConductor`."""
     try:
         with connect(socket_path(pid)) as connection:
             connection.sendall(json.dumps({"command": command}).encode() + b"\n")
@@ -47,24 +47,25 @@ def lines(pid: int, command: str) -> Iterator[bytes]:
 
 
 def conductors() -> list[dict[str, Any]]:
-    """The status of each running conductor; sockets that ended ones have left are removed.
+    """The status (`process_status`) of each running conductor; stale sockets are removed.
 
-    All are asked at the same time. One that does not answer within a second has "pid" and "error".
+    The requests are concurrent. A conductor that does not respond within a second is represented by
+    "pid" and "error".
     """
     found: dict[int, dict[str, Any] | None] = {}
-    asking = []
+    threads = []
     for pid, path in sockets():
         found[pid] = {"pid": pid, "error": _NO_ANSWER}
-        asking.append(threading.Thread(target=_ask_status, args=(found, pid, path), daemon=True))
-    for each in asking:
+        threads.append(threading.Thread(target=_add_status, args=(found, pid, path), daemon=True))
+    for each in threads:
         each.start()
     end = time.monotonic() + _STATUS_TIMEOUT
-    for each in asking:
+    for each in threads:
         each.join(max(0.0, end - time.monotonic()))
     return [status for status in list(found.values()) if status is not None]
 
 
-def _ask_status(found: dict[int, dict[str, Any] | None], pid: int, path: Path) -> None:
+def _add_status(found: dict[int, dict[str, Any] | None], pid: int, path: Path) -> None:
     try:
         found[pid] = ask(pid, "status")
     except NoConductor as exc:
@@ -73,7 +74,7 @@ def _ask_status(found: dict[int, dict[str, Any] | None], pid: int, path: Path) -
 
 
 def remove_if_stale(path: Path) -> bool:
-    """Remove a socket without a listener; true if there was one."""
+    """Remove a socket that has no listener; returns whether it was removed."""
     if is_stale(path):
         with suppress(OSError):
             path.unlink()

@@ -1,7 +1,7 @@
 """The flight recorder on disk: the last messages of the chains of this process, as a trace file.
 
-The files are in a private state directory; the oldest are removed. Of each payload there is the
-beginning, secrets masked.
+The files are in a private state directory, which keeps the newest `KEPT_FILES`. Payloads are cut to
+their first bytes, secrets masked.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ KEPT_FILES: Final = 20
 _NAME: Final = re.compile(r"[^\w.-]+")
 _lock: Final = threading.Lock()
 _numbers = 0
-"""The number of the last record of all files: a message that others name as their cause keeps its
-number."""
+"""Last record number over all files: a message that is written again keeps the number by which
+other records name it as their cause."""
 
 log: Final = get_logger(component="trace")
 
@@ -71,7 +71,7 @@ def write_flight(recorded: Iterable[Flight], reason: str) -> Path | None:
 
 @attrs.define(eq=False)
 class FlightReader:
-    """Reads the flight recorders again and again: each time what is new."""
+    """Incremental reader of the flight recorders."""
 
     _encoder: Encoder = attrs.field(factory=lambda: Encoder("head"), init=False)
     _seen: set[TraceRecorder] = attrs.field(factory=set, init=False)
@@ -79,7 +79,7 @@ class FlightReader:
     """The last entry that was read, by the identity of the recorder's deque."""
 
     def read(self) -> bytes:
-        """The records of what was added since the last time, as lines."""
+        """The records added since the previous call, as lines."""
         entries = [entry for flight in flights() for entry in self._added(flight)]
         with _lock:
             return _encoded(entries, self._encoder, self._seen)

@@ -1,10 +1,10 @@
-"""Processes that killed conductors have left: found through /proc, ended by `pidfd` (Linux).
+"""Orphaned processes of killed conductors: found through /proc, ended by `pidfd` (Linux).
 
 The mark in the environment of each component (`process_tree.MARK`) names its conductors, the
 outermost first. A process is a leftover if all of them have ended, and so are its descendants and
 the members of a process group that it leads. Processes of other users, of another PID namespace
 (but for descendants), those of a conductor that lives, and this process with its ancestors are
-never touched.
+never signalled.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ __all__ = ["Leftover", "end_leftovers", "find_leftovers", "leftovers_of"]
 _TERM_TIMEOUT: Final = 3.0
 _KILL_TIMEOUT: Final = 5.0
 _ROUNDS: Final = 5
-"""Searches at most: a process may have started another before it ended."""
+"""Maximum number of searches: a process may have started another before it ended."""
 _NAME: Final = f"{MARK}=".encode()
 
 
@@ -43,7 +43,7 @@ class Leftover:
     is_own: bool
     """It belongs to this user, and to this PID namespace."""
     mark: str
-    """Empty if its environment has none, or may not be read."""
+    """Empty if its environment has none or cannot be read."""
     command: str
 
 
@@ -70,8 +70,10 @@ def leftovers_of(processes: Iterable[Leftover], own: int) -> list[Leftover]:
 
 
 def end_leftovers(found: Sequence[Leftover]) -> list[Leftover]:
-    """End these processes, SIGTERM first, and those that they have started meanwhile; returns those
-    that did not end."""
+    """End these processes, and those that they start meanwhile: SIGTERM, then SIGKILL.
+
+    Returns the processes that did not end.
+    """
     for _ in range(_ROUNDS):
         if not found:
             break
@@ -115,8 +117,8 @@ def _is_left(process: Leftover, table: dict[int, Leftover]) -> bool:
 
 
 def _has_living(process: Leftover, table: dict[int, Leftover]) -> bool:
-    """Whether a conductor in the mark lives. A process that is younger than the marked one has got
-    the number of a conductor that has ended."""
+    """Whether a conductor in the mark is alive. A process that started after the marked one only
+    reuses the process id of a conductor that has ended."""
     return any(
         (conductor := table.get(pid)) is not None
         and not conductor.has_ended

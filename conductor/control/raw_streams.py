@@ -1,4 +1,4 @@
-"""The raw bytes of each component and of the client, in a file each: the option `--debug-dir`.
+"""Raw bytes of each component and of the client, in one file each (`--debug-dir`).
 
 A block in a file is a header line, the bytes as they were written or read, and a line feed. The
 header has the seconds since the conductor's start, the wall time, the direction ("stdin" is what

@@ -1,8 +1,9 @@
-"""The control socket of this process, served by threads: one that reads questions, and one for each
-answer. A connection without a question is closed after a second, so that idle ones stop no other.
+"""Server of this process's control socket: one thread reads requests, one more answers each.
 
-Only processes of the same user are answered (`SO_PEERCRED`). Commands: "status", "dump" (write the
-flight recorder), "records" and "follow" (the records of the flight recorder, and those to come).
+A request is one line of JSON, `{"command": …}`; the response is one line of JSON or more. Commands:
+"status", "dump" (write the flight recorder), "records" (of the flight recorder) and "follow" (the
+same, and those to come). Only processes of the same user are served (`SO_PEERCRED`). A connection
+that sends no request within a second is closed, so idle connections block no other.
 """
 
 from __future__ import annotations
@@ -31,45 +32,46 @@ from conductor.control.status import process_status
 
 __all__ = ["ControlServer"]
 
-_MAX_ANSWERED: Final = 16
-"""Questions that are answered at the same time, besides the followers."""
+_MAX_REQUESTS: Final = 16
+"""Requests answered at the same time, not counting "follow"."""
 _MAX_FOLLOWERS: Final = 16
-_MAX_WAITING: Final = 64
-"""Connections of which the question has not come yet: the oldest is closed if there are more."""
-_MAX_QUESTION: Final = 4096
-_QUESTION_TIMEOUT: Final = 1.0
-_TIMEOUT: Final = 10.0
-"""Seconds that the other end may leave an answer unread."""
+_MAX_PENDING: Final = 64
+"""Connections whose request is incomplete; the oldest is closed if there are more."""
+_MAX_REQUEST_BYTES: Final = 4096
+_REQUEST_TIMEOUT: Final = 1.0
+"""Seconds from the connection to a complete request."""
+_SEND_TIMEOUT: Final = 10.0
+"""Seconds that the peer may leave a response unread."""
 _POLL: Final = 0.2
-"""Seconds between two looks at the flight recorder."""
+"""Seconds between two reads of the flight recorder."""
 
-Answer: TypeAlias = Iterable[dict[str, Any] | bytes]
+Response: TypeAlias = Iterable[dict[str, Any] | bytes]
 
 
 @attrs.define(eq=False)
-class _Waiting:
-    """A connection of which the question has not come yet."""
+class _PendingRequest:
+    """A connection whose request is incomplete."""
 
     connection: socket.socket
-    deadline: float = attrs.field(factory=lambda: time.monotonic() + _QUESTION_TIMEOUT)
+    deadline: float = attrs.field(factory=lambda: time.monotonic() + _REQUEST_TIMEOUT)
     _data: bytes = b""
 
     def __attrs_post_init__(self) -> None:
         self.connection.setblocking(False)
 
     def read(self) -> bool:
-        """Read what has come; returns whether there will be no more."""
+        """Read available bytes; returns whether the request is complete, too long or cut off."""
         try:
-            more = self.connection.recv(_MAX_QUESTION)
+            more = self.connection.recv(_MAX_REQUEST_BYTES)
         except BlockingIOError:
             return False
         except OSError:
             more = b""
         self._data += more
-        return not more or b"\n" in more or len(self._data) >= _MAX_QUESTION
+        return not more or b"\n" in more or len(self._data) >= _MAX_REQUEST_BYTES
 
-    def question(self) -> Any:
-        """The question; `None` if it is not JSON."""
+    def request(self) -> Any:
+        """The decoded request; `None` if it is not JSON."""
         try:
             return json.loads(self._data.partition(b"\n")[0])
         except (ValueError, RecursionError):
@@ -86,12 +88,12 @@ class ControlServer:
     path: Path = attrs.field(init=False)
     _listener: socket.socket = attrs.field(factory=lambda: socket.socket(socket.AF_UNIX))
     _is_open: bool = attrs.field(default=False, init=False)
-    _waiting: dict[int, _Waiting] = attrs.field(factory=dict, init=False)
+    _pending: dict[int, _PendingRequest] = attrs.field(factory=dict, init=False)
     """By descriptor, the oldest first."""
-    _places: threading.Semaphore = attrs.field(
-        factory=lambda: threading.Semaphore(_MAX_ANSWERED), init=False
+    _request_slots: threading.Semaphore = attrs.field(
+        factory=lambda: threading.Semaphore(_MAX_REQUESTS), init=False
     )
-    _followers: threading.Semaphore = attrs.field(
+    _follower_slots: threading.Semaphore = attrs.field(
         factory=lambda: threading.Semaphore(_MAX_FOLLOWERS), init=False
     )
 
@@ -104,7 +106,7 @@ class ControlServer:
         except FileNotFoundError:  # the last conductor has just removed the directory
             self._bind(new)
         new.chmod(0o600)
-        self._listener.listen(_MAX_WAITING)
+        self._listener.listen(_MAX_PENDING)
         new.rename(self.path)
         self._is_open = True
 
@@ -123,23 +125,23 @@ class ControlServer:
                 self.path.parent.rmdir()  # unless other conductors have sockets there
 
     def serve(self) -> None:
-        """Answer questions until the process ends."""
+        """Serve requests until the process ends."""
         poll = select.poll()
         poll.register(self._listener, select.POLLIN)
-        waiting = self._waiting
+        pending = self._pending
         while True:
-            oldest = next(iter(waiting.values()), None)
+            oldest = next(iter(pending.values()), None)
             rest = None if oldest is None else max(0.0, oldest.deadline - time.monotonic())
             # An `accept` that waits reserves a descriptor on Linux.
             for fd, _ in poll.poll(None if rest is None else rest * 1000 + 1):
                 if fd == self._listener.fileno():
                     self._accept(poll)
-                elif (each := waiting[fd]).read():
-                    self._end_waiting(poll, each)
+                elif (each := pending[fd]).read():
+                    self._forget(poll, each)
                     self._answer_in_thread(each)
             now = time.monotonic()
-            for each in [each for each in waiting.values() if each.deadline <= now]:
-                self._end_waiting(poll, each)
+            for each in [each for each in pending.values() if each.deadline <= now]:
+                self._forget(poll, each)
                 each.connection.close()
 
     def _accept(self, poll: select.poll) -> None:
@@ -151,51 +153,51 @@ class ControlServer:
         if not is_same_user(connection):
             connection.close()
             return
-        if len(self._waiting) >= _MAX_WAITING:
-            oldest = next(iter(self._waiting.values()))
-            self._end_waiting(poll, oldest)
+        if len(self._pending) >= _MAX_PENDING:
+            oldest = next(iter(self._pending.values()))
+            self._forget(poll, oldest)
             oldest.connection.close()
-        self._waiting[connection.fileno()] = _Waiting(connection)
+        self._pending[connection.fileno()] = _PendingRequest(connection)
         poll.register(connection, select.POLLIN)
 
-    def _end_waiting(self, poll: select.poll, each: _Waiting) -> None:
+    def _forget(self, poll: select.poll, each: _PendingRequest) -> None:
         poll.unregister(each.connection)
-        del self._waiting[each.connection.fileno()]
+        del self._pending[each.connection.fileno()]
 
-    def _answer_in_thread(self, asked: _Waiting) -> None:
-        """Answer a question, unless as many are being answered as may be."""
-        question = asked.question()
-        follows = isinstance(question, dict) and question.get("command") == "follow"
-        places = self._followers if follows else self._places
-        if not places.acquire(blocking=False):
-            with asked.connection, suppress(OSError):
-                asked.connection.sendall(_line({"error": "it answers too many others"}))
+    def _answer_in_thread(self, pending: _PendingRequest) -> None:
+        """Answer a request in a thread, or with an error if too many are being answered."""
+        request = pending.request()
+        follows = isinstance(request, dict) and request.get("command") == "follow"
+        slots = self._follower_slots if follows else self._request_slots
+        if not slots.acquire(blocking=False):
+            with pending.connection, suppress(OSError):
+                pending.connection.sendall(_line({"error": "too many requests at the same time"}))
             return
-        arguments = (asked.connection, question, places)
+        arguments = (pending.connection, request, slots)
         threading.Thread(target=self._serve_one, args=arguments, daemon=True).start()
 
     def _serve_one(
-        self, connection: socket.socket, question: Any, places: threading.Semaphore
+        self, connection: socket.socket, request: Any, slots: threading.Semaphore
     ) -> None:
         try:
             with connection, suppress(OSError):
-                connection.settimeout(_TIMEOUT)
-                for each in self._answer(question):
+                connection.settimeout(_SEND_TIMEOUT)
+                for each in self._answer(request):
                     connection.sendall(each if isinstance(each, bytes) else _line(each))
         finally:
-            places.release()
+            slots.release()
 
-    def _answer(self, question: Any) -> Answer:
-        commands: dict[str, Callable[[], Answer]] = {
+    def _answer(self, request: Any) -> Response:
+        commands: dict[str, Callable[[], Response]] = {
             "status": lambda: [process_status(self.command, self.trace)],
             "dump": self._dump,
             "records": lambda: self._records(follows=False),
             "follow": lambda: self._records(follows=True),
         }
-        command = question.get("command") if isinstance(question, dict) else None
+        command = request.get("command") if isinstance(request, dict) else None
         return commands.get(str(command), _unknown)()
 
-    def _dump(self) -> Answer:
+    def _dump(self) -> Response:
         if self.trace is not None:
             return [{"file": self.trace}]
         from conductor.control.flight import write_flight
@@ -204,7 +206,7 @@ class ControlServer:
         return [{"error": "there is nothing to write"} if path is None else {"file": str(path)}]
 
     def _records(self, *, follows: bool) -> Iterator[dict[str, Any] | bytes]:
-        """A line that says where they are; then the records, if they are in no file."""
+        """A line with the path of the trace file; without such a file, `null` and the records."""
         from conductor.control.flight import FlightReader
 
         yield {"file": self.trace}
@@ -220,5 +222,5 @@ def _line(answer: dict[str, Any]) -> bytes:
     return json.dumps(answer).encode() + b"\n"
 
 
-def _unknown() -> Answer:
+def _unknown() -> Response:
     return [{"error": "unknown command"}]

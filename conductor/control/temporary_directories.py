@@ -1,4 +1,4 @@
-"""Temporary directories that killed conductors have left: of the MCP bridge and of `--view`.
+"""Stale temporary directories of killed conductors: those of the MCP bridge and of `--view`.
 
 A conductor holds a lock on each of its directories, which the kernel releases when it ends; so a
 directory in use is never removed. Only directories that are private to this user are considered,
@@ -22,15 +22,15 @@ __all__ = ["VIEW_PREFIX", "remove_directory", "stale_directories"]
 VIEW_PREFIX: Final = "acp-conductor-view-"
 _BRIDGE_PREFIX: Final = "acp-mcp-"
 _FILES: Final = {_BRIDGE_PREFIX: "s", VIEW_PREFIX: "trace.jsonl*"}
-"""Patterns of the names of files in the directories."""
+"""Glob patterns of the files that conductors create, by prefix of the directory's name."""
 _BRIDGE_ROOT: Final = "/tmp"
-"""The bridge uses it if the path of the usual one is too long for a socket."""
+"""Fallback of the bridge if the usual path is too long for a socket address."""
 _MIN_AGE: Final = 1.0
-"""Seconds that a new directory may have no lock."""
+"""Seconds after its creation before a directory without a lock is stale."""
 
 
 def stale_directories() -> list[str]:
-    """The directories that ended conductors have left."""
+    """The paths of the stale directories."""
     found = []
     for root in dict.fromkeys((tempfile.gettempdir(), _BRIDGE_ROOT)):
         for directory in _directories(root):
@@ -42,7 +42,10 @@ def stale_directories() -> list[str]:
 
 
 def remove_directory(directory: str) -> None:
-    """Remove a stale directory with its files; one that is in use again, or has others, is left."""
+    """Remove a stale directory and the conductor's files in it.
+
+    It stays if it is in use again, or has other files.
+    """
     pattern = next(_FILES[each] for each in _FILES if os.path.basename(directory).startswith(each))
     with suppress(OSError):
         if (lock := _lock_stale(directory)) is not None:
@@ -63,6 +66,9 @@ def _directories(root: str) -> Iterator[str]:
 
 
 def _lock_stale(directory: str) -> int | None:
-    """The lock of a stale directory; `None` if it is in use, or new. Raises `OSError`."""
+    """Lock a stale directory; returns the descriptor that holds the lock, for the caller to close.
+
+    `None` if it is in use, or younger than `_MIN_AGE`. Raises `OSError`.
+    """
     is_new = time.time() - os.lstat(directory).st_ctime < _MIN_AGE
     return None if is_new else lock_directory(directory)

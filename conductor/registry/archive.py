@@ -49,7 +49,10 @@ _UNUSABLE: Final = (
 
 
 def unpack(archive: Path, url: str, directory: Path, cmd: str) -> None:
-    """Unpack by the suffix of the URL's path; a file without a known one is the program `cmd`."""
+    """Unpack an archive; the format is the suffix of the URL's path.
+
+    A file with another suffix is the program itself, stored as `cmd`. Raises `RegistryError`.
+    """
     name = urlsplit(url).path.lower()
     if name.endswith(_INSTALLERS):
         raise RegistryError(f"installers are not supported: {display_url(url)}")
@@ -67,7 +70,10 @@ def unpack(archive: Path, url: str, directory: Path, cmd: str) -> None:
 
 
 def program_in(directory: Path, cmd: str) -> str:
-    """The path of the program relative to the directory, made executable."""
+    """Make the program executable; returns its path relative to the directory.
+
+    Raises `RegistryError` if it is missing, or a link out of the directory.
+    """
     inner = _inner(cmd)
     program = directory / inner
     if not program.is_file():

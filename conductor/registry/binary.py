@@ -1,7 +1,7 @@
 """Binary distributions: an archive for each platform, with its SHA-256.
 
-A registry may give the checksum. Otherwise that of the first download is pinned, for the platform
-that it was made on; the lock file gets those of other platforms when it is made there.
+A registry may give the checksum. Otherwise that of the first download is pinned (trust on first
+use), for the current platform only: `lock` on another platform adds the checksum for that one.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["install_binary", "pin_binary", "with_checksum"]
 
 
 def pin_binary(entry: Entry, platform: str) -> BinaryPin:
-    """Pin the archives of an entry."""
+    """Pin the archives of an entry, with the checksum for this platform. Raises `RegistryError`."""
     targets = {name: _locked(each) for name, each in entry.distribution.binary.items()}
     return with_checksum(entry.id, BinaryPin(version=entry.version, targets=targets), platform)
 
@@ -38,7 +38,10 @@ def with_checksum(name: str, pin: BinaryPin, platform: str) -> BinaryPin:
 
 
 def install_binary(name: str, pin: BinaryPin, platform: str, directory: Path) -> InstalledPackage:
-    """Download the archive of this platform, compare its checksum and unpack it."""
+    """Download the archive of this platform, compare its checksum and unpack it.
+
+    Raises `RegistryError`, also if the pin has no checksum for the platform.
+    """
     target = pin.target(name, platform)
     if target.sha256 is None:
         message = f"the lock file has no checksum of `{name}` for this platform, {platform}"
@@ -65,7 +68,7 @@ class _Download(msgspec.Struct):
 
 
 def _download(url: str) -> _Download:
-    """Download to the store. The download of `pin_binary` is there for `install_binary`."""
+    """Download to the store, or reuse the file: that of `pin_binary` serves `install_binary`."""
     check_url(url)
     path = store_directory("staging") / f"{digest_of(url)[:32]}.download"
     if path.exists():

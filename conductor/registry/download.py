@@ -1,4 +1,4 @@
-"""Downloads for the registry: https only, bounded in size, redirects followed by these rules too.
+"""Downloads for the registry: https only, bounded in size; the same rules apply to redirects.
 
 `http` is accepted for loopback addresses alone. A URL with a user part is refused: it would be
 shown in messages and process lists.
@@ -37,7 +37,7 @@ def fetch_bytes(url: str, limit: int) -> bytes:
 
 
 def fetch_file(url: str, path: Path, limit: int = MAX_ARCHIVE_BYTES) -> str:
-    """Download to a new file; returns its SHA-256 in hex."""
+    """Download to a new file; returns its SHA-256 in hex. Raises `RegistryError`."""
     digest = hashlib.sha256()
     with open(path, "xb") as file:
 

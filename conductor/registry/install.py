@@ -29,7 +29,7 @@ _PLACES: Final[Mapping[Kind, str]] = {"npx": "npm", "uvx": "PyPI", "binary": "it
 
 
 def fetched_registry(source: str | None) -> Registry:
-    """The registry, fetched if it is at a URL and there is no copy yet."""
+    """The registry; fetched if it is at a URL and the store has no copy. Raises `RegistryError`."""
     try:
         return load_registry(source)
     except NotFetched:
@@ -37,7 +37,10 @@ def fetched_registry(source: str | None) -> Registry:
 
 
 def make_pin(entry: Entry, *, scripts: bool) -> Pin:
-    """Pin an entry: resolve its versions and checksums."""
+    """Resolve the exact versions and checksums of an entry. Raises `RegistryError`.
+
+    `scripts`: allow the packages' installation scripts.
+    """
     match _usable_kind(entry):
         case "npx":
             assert entry.distribution.npx is not None
@@ -59,7 +62,10 @@ def install_unlocked(entry: Entry, *, scripts: bool) -> tuple[Pin, Path, Install
 
 
 def ensure_installed(name: str, pin: Pin) -> tuple[Path, InstalledPackage]:
-    """Install a pin unless it is installed; reports on stderr."""
+    """Install a pin unless it is installed; returns its directory and record.
+
+    Reports progress on stderr. Raises `RegistryError`.
+    """
     found = find_installed(name, pin)
     if found is not None:
         return found
@@ -91,8 +97,11 @@ def _install(name: str, pin: Pin, directory: Path) -> InstalledPackage:
 
 
 def _check_digest(name: str, pin: Pin) -> None:
-    """The digest names the directory in the store: a lock file must not put other packages there
-    than those that the digest stands for."""
+    """Raise `RegistryError` if a pin does not match its digest.
+
+    The digest is part of the path in the store: an edited lock file must not install other packages
+    under the same path.
+    """
     if not isinstance(pin, BinaryPin) and sealed(pin).digest != pin.digest:
         raise RegistryError(
             f"the pin of `{name}` was changed by hand: its digest is {pin.digest}, that of its"
@@ -102,7 +111,7 @@ def _check_digest(name: str, pin: Pin) -> None:
 
 
 def _usable_kind(entry: Entry) -> Kind:
-    """The first kind that this platform and the installed package managers allow."""
+    """The first kind of distribution that this platform and its package managers support."""
     missing: list[RegistryError] = []
     for kind in entry.kinds(current_platform()):
         try:

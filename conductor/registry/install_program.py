@@ -1,8 +1,8 @@
-"""Program of a component that is not installed yet: installs it, then becomes it.
+"""Program that installs a component and then executes it (`execve`), so the process id stays.
 
-`resolve` gives a component this command. It runs as the component itself, so the conductor goes on
-serving, its stderr is logged and shown if the start fails, and stopping the component stops the
-installation. stdin is left to the component.
+`resolve` returns this command for a component that is not installed. It runs as the component's
+process: the conductor serves meanwhile, stderr is logged and shown if the start fails, and stopping
+the component stops the installation. stdin is not read before the component runs.
 
     python -m conductor.registry.install_program NAME --lock FILE [--scripts] [--keep VARIABLE]…
 

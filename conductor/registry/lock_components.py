@@ -25,12 +25,12 @@ __all__ = ["LockedComponent", "lock_components", "refresh_sources"]
 
 
 class LockedComponent(msgspec.Struct, frozen=True):
-    """One name, pinned and installed."""
+    """A name that was pinned and installed; `lock` is the path of its lock file."""
 
     lock: str
     name: str
     before: Pin | None
-    """The pin that the lock file had."""
+    """The previous pin; `None` if the lock file had none."""
     pin: Pin
 
 

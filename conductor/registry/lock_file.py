@@ -1,7 +1,7 @@
 """Lock files: the pins of a chain file, as JSON in `review.lock` beside `review.yaml`.
 
-Made by `acp-conductor lock` and `update`, read at every start. It names no package registry by its
-host, so that a lock file is valid with a mirror too.
+Written by `acp-conductor lock` and `update`, read at every start. It contains no host of a package
+registry, so it is also valid with a mirror.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _MAX_BYTES = 32 << 20
 
 
 class LockFile(msgspec.Struct, frozen=True):
-    """The pins by the name of the agent or proxy."""
+    """Content of a lock file: pins by name of the agent or proxy, and the format version."""
 
     pins: Mapping[str, Pin] = {}
     version: int = 1
@@ -47,7 +47,7 @@ def read_lock(path: str) -> LockFile:
 
 
 def write_lock(path: str, pins: Mapping[str, Pin]) -> None:
-    """Replace the lock file, or remove it if nothing is pinned."""
+    """Replace the lock file atomically, or remove it if nothing is pinned. Raises `OSError`."""
     if not pins:
         if os.path.exists(path):
             os.unlink(path)

@@ -1,7 +1,7 @@
-"""Pins: exact versions with checksums, of a package and all packages that it needs. Pure.
+"""Pins: exact versions with checksums, of a package and its transitive dependencies. Pure.
 
-A pin is what a lock file holds for a name. `digest` identifies the files that are installed for it;
-arguments and environment are not part of it.
+A pin is the entry of a name in a lock file. `digest` identifies the files that are installed for
+it; arguments and environment are not part of it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Give a component of the registry its command: from the lock file, the store and the snapshot.
+"""Resolve a registry component to a command, from the lock file, the store and the snapshot.
 
-Uses no network and runs no program: it is part of every start, before trio is imported. A component
-that is not in the store gets the command of `install_program`, which installs the package and
-becomes the component.
+Part of every start, before trio is imported: uses no network and runs no program. A component that
+is not in the store gets the command of `install_program`, which installs the package, then executes
+the component in its place.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Where a registry comes from: the shipped snapshot, a refreshed copy, a file, or a URL.
+"""Sources of a registry: the shipped snapshot, a refreshed copy, a file, or a URL.
 
 `load_registry` uses no network. A registry at a URL is usable after `refresh_registry`, which keeps
 a copy in the store. The official registry is usable at once, from the snapshot that is shipped; its

@@ -1,5 +1,7 @@
-"""How a component of the registry stands: version, lock, installation, command; for `show` and
-`check`. Uses no network."""
+"""Status of a registry component, for `show` and `check`: version, lock, installation, command.
+
+Uses no network.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,10 @@ __all__ = ["RegistryStatus", "pin_summary", "registry_status"]
 
 
 class RegistryStatus(msgspec.Struct, frozen=True):
-    """`command` is empty if it is not installed."""
+    """State of one name: the pinned version, or the newest in the registry if nothing is pinned.
+
+    `command` is empty if it is not installed.
+    """
 
     version: str
     is_locked: bool
@@ -32,7 +37,7 @@ class RegistryStatus(msgspec.Struct, frozen=True):
 
 
 def registry_status(name: RegistryName) -> RegistryStatus:
-    """Raises `RegistryError` if the name is unknown, or the lock file does not fit."""
+    """The status of a name. Raises `RegistryError` for an unknown name or an unfit lock file."""
     pin = find_pin(name)
     if pin is None:
         return RegistryStatus(load_registry(name.source).find(name.name).version, is_locked=False)

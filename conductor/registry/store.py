@@ -5,9 +5,9 @@
     agents/registries/KEY.json                      refreshed copies of registries
     agents/staging/, agents/locks/                  installations under way
 
-A package is installed in `staging` and moved to its place when it is complete, so that one that was
-interrupted is never seen; installations of the same package wait for each other. Any part may be
-deleted while nothing runs: it is installed again.
+A package is installed in `staging` and renamed to its place when it is complete, so an interrupted
+installation is never used; concurrent installations of the same package are serialized. Any part
+may be deleted while nothing runs: it is installed again.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ _RECORD: Final = "installed.json"
 
 
 class InstalledPackage(msgspec.Struct, frozen=True):
-    """What `installed.json` says: how a package is started. Paths are relative to it."""
+    """Content of `installed.json`: how to start a package. Paths are relative to its directory."""
 
     program: str
     interpreter: tuple[str, ...] = ()
-    """The command before the program: `node`."""
+    """Words before the program, such as `node`."""
     needs: tuple[str, ...] = ()
-    """Files without which it cannot start."""
+    """Files without which the program cannot start: the virtual environment's Python."""
 
     def command(self, directory: Path) -> tuple[str, ...]:
         return (*self.interpreter, str(directory / self.program))
@@ -76,7 +76,7 @@ def store_directory(*parts: str) -> Path:
 
 
 def package_directory(name: str, pin: Pin) -> Path:
-    """Where the files of a pin are, or will be; it need not exist."""
+    """The directory for the files of a pin; it need not exist."""
     platform = current_platform()
     digest = pin.target(name, platform).digest if isinstance(pin, BinaryPin) else pin.digest
     version = "".join(char if char.isalnum() or char in ".-+" else "_" for char in pin.version)
@@ -98,7 +98,10 @@ def find_installed(name: str, pin: Pin) -> tuple[Path, InstalledPackage] | None:
 
 @contextmanager
 def installing(name: str, pin: Pin) -> Iterator[Staging]:
-    """Install a pin: fill `Staging.directory` and set `record`, or find that it is `done`.
+    """Context for the installation of a pin.
+
+    Unless `Staging.done`, the block fills `Staging.directory` and sets `record`; the directory is
+    then moved to its place, or removed after an exception.
 
     Blocks while another process installs the same pin.
     """
@@ -125,7 +128,7 @@ def installing(name: str, pin: Pin) -> Iterator[Staging]:
 
 
 class Staging:
-    """An installation under way. `done`: it is installed already."""
+    """An installation in progress. `done`: the pin is installed already, write nothing."""
 
     def __init__(self, directory: Path, *, done: bool = False) -> None:
         self.directory = directory
@@ -134,7 +137,7 @@ class Staging:
 
 
 def replace_file(path: Path, data: bytes) -> None:
-    """Write a file of the store so that it is never seen half written."""
+    """Replace a file of the store atomically. Raises `RegistryError` and `OSError`."""
     store_directory(path.parent.name)
     import tempfile
 

@@ -87,7 +87,7 @@ class DeclarationRewriter:
         self.shim_listener = ShimListener(abstract=self.sandboxed)
 
     def delivery(self) -> Literal["native", "stdio", "http", "none"]:
-        """How the agent gets servers that are declared over ACP."""
+        """Form in which the agent gets servers that are declared over ACP."""
         agent = self.agent
         if agent.acp:
             return "native"

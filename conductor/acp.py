@@ -122,7 +122,7 @@ def session_id_of(payload: Payload | None) -> str | None:
 
 
 def message_names(method: str, payload: Payload | None) -> dict[str, object]:
-    """What a log line names of a message: its method, and its session if it has one."""
+    """Log fields that identify a message: its method, and its session if it has one."""
     session = session_id_of(payload)
     return {"method": method} if session is None else {"method": method, "session": session}
 

@@ -48,7 +48,7 @@ def register_environment(environ: Mapping[str, str]) -> None:
 
 
 def registered_secrets() -> frozenset[str]:
-    """What is masked: the same object until another value is registered."""
+    """The values that are masked; the same object until another value is registered."""
     return _secrets
 
 

@@ -50,7 +50,7 @@ class CheckpointEntry:
 
     number: int
     seconds: int
-    """When it was taken, in seconds since the epoch."""
+    """Time of the snapshot, in seconds since the epoch."""
     words: str
 
     @property
@@ -69,7 +69,7 @@ class Snapshot:
 
 @attrs.frozen
 class RestoreResult:
-    """What a restoration has changed."""
+    """Changes of a restoration: numbers of files, and a snapshot to undo it."""
 
     written: int
     deleted: int

@@ -12,7 +12,7 @@ __all__ = ["BoundedTranscript"]
 
 @attrs.define
 class BoundedTranscript:
-    """What user and agent have said, the newest `limit` characters."""
+    """Texts of user and agent, the newest `limit` characters."""
 
     limit: int = 40_000
     _entries: deque[tuple[str, str]] = attrs.field(factory=deque, init=False)

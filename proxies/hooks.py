@@ -119,7 +119,7 @@ class Hooks(Proxy):
     _event_slots: trio.Semaphore = attrs.field(init=False)
 
     continues = per_session(int)
-    """How often hooks have continued the turn of the last prompt."""
+    """Number of times that hooks have continued the turn of the last prompt."""
 
     def __attrs_post_init__(self) -> None:
         self._hook_slots = trio.CapacityLimiter(_MAX_HOOKS)

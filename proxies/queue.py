@@ -48,7 +48,7 @@ class _Turn:
 
     words: str
     number: int = 0
-    """What the user calls it while it waits."""
+    """Number by which the user refers to it while it waits."""
     decided: trio.Event = attrs.field(factory=trio.Event)
     """Set when it stops waiting."""
     dropped: bool = False

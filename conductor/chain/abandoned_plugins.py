@@ -1,4 +1,4 @@
-"""Where a program runs the plugins of its chains, so that one that does not end cannot keep it.
+"""Nursery for the plugins of a program's chains; lets the program exit although a plugin hangs.
 
 A chain gives up a plugin that still runs `stop_timeout` after the stop began. Neither a thread nor
 a shielded task can be ended from outside, so the program exits without it, once everything else has

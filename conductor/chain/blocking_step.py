@@ -1,9 +1,9 @@
-"""How long one step of the event loop has been running, for the watchdog's thread.
+"""Duration of the running step of the event loop, for the watchdog's thread.
 
 A step is what a task runs between two awaits; in a task of a plugin's lane, a step may call several
-handlers, each counts by itself. The thread looks at the loop's stack repeatedly: as long as it sees
-the same step, the time counts; another one, or a loop that waits for events, is progress. So
-thousands of handlers that end in one turn of the loop may take as long as they need.
+handlers, each counts by itself. The thread samples the loop's stack: as long as it finds the same
+step, the time counts; another step, or a loop that waits for events, is progress. So thousands of
+handlers that end in one turn of the loop may take as long as they need.
 
 Time in which the process is stopped (SIGSTOP, suspend), or in which the loop's thread is ready to
 run but has no processor, does not count: on a busy machine nothing blocks, it is only slow.

@@ -65,8 +65,8 @@ class Chain:
     answers_loss: bool = True
     """Whether open requests are answered when a component fails; if not, the parent does."""
     plugin_nursery: trio.Nursery | None = None
-    """Where the plugins run, so that `run` returns although a plugin does not end, which its owner
-    then handles; see `abandoned_plugins`. Without it, `run` waits for them."""
+    """Nursery for the plugins: `run` returns although one does not end, and leaves it to the
+    owner of the nursery; see `abandoned_plugins`. Without it, `run` waits for them."""
     enforces_cancel_timeout: bool = True
     """Whether the chain ends a cancelled turn that still runs after the agent's `cancel_timeout`.
     In "proxy" mode, the parent conductor does so."""
@@ -77,7 +77,7 @@ class Chain:
     recorder: TraceRecorder | None = None
     """Records what passes."""
     client_label: str = ""
-    """Who the client is, for `ps`: the principal or the address, of a server."""
+    """The client's identity for `ps`, in a server: its principal or address."""
     flusher: Flusher = attrs.field(factory=Flusher, init=False)
     client_end: ClientEnd = attrs.field(init=False)
     components: list[Component] = attrs.field(factory=list, init=False)
@@ -172,7 +172,7 @@ class Chain:
         return not all(gate.open for gate in gates)
 
     def status(self) -> dict[str, Any]:
-        """What `ps` shows; called by another thread."""
+        """Status for `ps`, as JSON; called by another thread."""
         from conductor.chain.status import chain_status
 
         turns = [] if self._cancelled_turns is None else self._cancelled_turns.turns()

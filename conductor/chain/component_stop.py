@@ -52,12 +52,12 @@ class BusyPlugins:
         return min(times, default=None)
 
     def cancel_at(self, stop_timeout: float) -> float:
-        """When the handler that runs longest must be cancelled."""
+        """Time (trio clock) at which the longest-running handler must be cancelled."""
         return self.first + stop_timeout - _cleanup_seconds(stop_timeout)
 
     @property
     def first(self) -> float:
-        """Since when the handler that runs longest has been running."""
+        """Start of the longest-running handler (trio clock)."""
         return min((time for _, time in self._since.values()), default=float("inf"))
 
 

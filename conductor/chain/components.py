@@ -51,9 +51,9 @@ class ChainComponents(ComponentHost):
     wait_for_share: Callable[[], Awaitable[None]] | None = None
     cancelled_turns: CancelledTurns | None = None
     nursery: trio.Nursery = attrs.field(init=False)
-    """Where the components run."""
+    """Runs the components."""
     plugin_nursery: trio.Nursery | None = None
-    """Where the plugins run, if not there."""
+    """Runs the plugins, if not `None`; else `nursery` does."""
     tasks: dict[Component, trio.lowlevel.Task] = attrs.field(factory=dict, init=False)
     """The components that have not ended, also those of failed starts, and their tasks."""
     _inserted: set[Component] = attrs.field(factory=set, init=False)

@@ -31,7 +31,7 @@ _LOG_VIEWS: Final = {
     "zed": "in Zed: the command `zed: open log`",
     "jetbrains": 'in a JetBrains IDE: "Get ACP Logs"',
 }
-"""Where an editor shows the stderr of agents, by a part of its client name in lower case."""
+"""Place in an editor that shows the stderr of agents, by a part of its client name, lower case."""
 _REMEDIES: Final = {
     "command not found": "Install the program, or write its absolute path: editors often have a "
     "shorter `PATH` than a shell. `env: {PATH: …}` sets one for the component.",

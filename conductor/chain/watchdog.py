@@ -167,7 +167,7 @@ class Watchdog:
                 return True
 
     def _frame(self) -> FrameType | None:
-        """What the loop runs; for a signal handler of this module, what it has interrupted."""
+        """The innermost frame of the loop's thread, below signal handlers of this module."""
         frame = sys._current_frames().get(self._loop_thread)
         while frame is not None and frame.f_code.co_filename == __file__:
             frame = frame.f_back

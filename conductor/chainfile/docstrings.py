@@ -45,7 +45,7 @@ def attribute_docstrings(cls: type) -> dict[str, str]:
 
 
 def option_docstrings(cls: type) -> dict[str, str]:
-    """What `Options:` in the docstring of the module, then of the class, says of each option."""
+    """Descriptions by option, from `Options:` in the docstrings of the module and the class."""
     module: Any = sys.modules.get(cls.__module__)
     # Other classes of the module have other options.
     docs = [getattr(module, "__doc__", None), cls.__doc__]

@@ -107,7 +107,7 @@ class Tls(msgspec.Struct, frozen=True):
 
 
 class McpStart(msgspec.Struct, frozen=True):
-    """What happens if an MCP server that the bridge connects does not start."""
+    """Policy for an MCP server that the bridge connects and that does not start."""
 
     required: bool = False
     """Whether the session set-up fails; else the server is left out, and the user told."""
@@ -235,7 +235,7 @@ class ChainFile(msgspec.Struct, frozen=True):
     mcp: McpStart = McpStart()
     limits: Limits = Limits()
     on_start_failure: OnStartFailure | None = None
-    """How `run` reports a chain that does not start; None: the default of the command."""
+    """Form in which `run` reports a failed start; None: the default of the command."""
     prewarm: bool = False
     """Whether programs of the chain start before a client asks."""
 

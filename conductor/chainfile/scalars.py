@@ -24,7 +24,7 @@ __all__ = [
 
 
 class Unit(Enum):
-    """How a field of an annotated type is written."""
+    """Notation of a field in chain files, for `Annotated` types."""
 
     WORDS = "words"
     SECONDS = "seconds"

@@ -1,5 +1,5 @@
-"""Log defaults of interactive commands: text, and the stderr of components, and errors that the
-command prints itself, only if the user chose a level."""
+"""Log defaults of interactive commands: text format; the stderr of components, and errors that the
+command prints itself, are logged only if the user chose a level."""
 
 from __future__ import annotations
 

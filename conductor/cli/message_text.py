@@ -1,4 +1,4 @@
-"""What a message says, in one line for people. Pure."""
+"""One-line summaries of messages. Pure."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def message_text(
     *,
     is_error: bool = False,
 ) -> str:
-    """What a message says, as one short line; empty if its method says it all.
+    """One-line summary of a message; empty if the method alone is sufficient.
 
     `payload` is the decoded JSON of `params`, `result` or `error`; `method` of a response is that
     of its request. The text may contain control characters of the peer.

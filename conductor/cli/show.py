@@ -135,7 +135,7 @@ def _registry(name: RegistryName) -> Iterator[tuple[str, str]]:
 
 
 def _sandbox(sandbox: Sandbox) -> str:
-    """What the sandbox shows of the machine."""
+    """Summary of the paths that the sandbox exposes."""
     workspaces = [
         outside if inside == outside else f"{outside} as {inside}"
         for outside, inside in sandbox.workspaces.items()

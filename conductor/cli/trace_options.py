@@ -68,7 +68,7 @@ def trace_options(command: F) -> F:
 
 
 def open_trace() -> TraceWriter | None:
-    """What the running command records its chains with, if a trace or spans are asked for.
+    """The trace writer of the running command; `None` unless a trace or spans are requested.
 
     Raises `click.UsageError` if it cannot be done.
     """

@@ -50,7 +50,7 @@ _REJECTIONS: Final = ("reject_once", "reject_always")
 
 @attrs.frozen
 class ChainSettings:
-    """What the embedding program chooses; see `open_chain`."""
+    """Settings of the embedding program; see `open_chain`."""
 
     call_back: CallBack
     permission: Callable[[Any], Any] | None = None

@@ -36,7 +36,7 @@ _MAX_REQUESTS: Final = 16
 """Requests answered at the same time, not counting "follow"."""
 _MAX_FOLLOWERS: Final = 16
 _MAX_PENDING: Final = 64
-"""Connections whose request is incomplete; the oldest is closed if there are more."""
+"""Connections without a complete request; the oldest is closed if there are more."""
 _MAX_REQUEST_BYTES: Final = 4096
 _REQUEST_TIMEOUT: Final = 1.0
 """Seconds from the connection to a complete request."""
@@ -50,7 +50,7 @@ Response: TypeAlias = Iterable[dict[str, Any] | bytes]
 
 @attrs.define(eq=False)
 class _PendingRequest:
-    """A connection whose request is incomplete."""
+    """A connection without a complete request."""
 
     connection: socket.socket
     deadline: float = attrs.field(factory=lambda: time.monotonic() + _REQUEST_TIMEOUT)

@@ -30,7 +30,7 @@ log: Final = get_logger(component="conductor")
 
 @attrs.define(eq=False)
 class RefusedConnection:
-    """How long the TCP connection has been refused, without another result between."""
+    """Duration for which TCP connections have been refused without interruption."""
 
     _since: float | None = attrs.field(default=None, init=False)
 

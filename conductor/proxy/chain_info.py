@@ -20,7 +20,7 @@ __all__ = ["ChainInfo", "chain_info"]
 
 @attrs.define(eq=False)
 class ChainInfo:
-    """What `initialize` has told about the chain."""
+    """Facts about the chain, from `initialize`."""
 
     protocol_version: int = 1
     client_info: Mapping[str, Any] = attrs.field(factory=dict)

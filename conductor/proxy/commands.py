@@ -102,9 +102,9 @@ def _reason(exc: OSError | ValueError) -> str:
 
 
 def program_warning(argv: Sequence[str], env: Mapping[str, str] | None = None) -> str | None:
-    """What `check` says about a program that is not installed here; `None` if nothing.
+    """The warning of `check` for a program that is not installed; `None` if it is.
 
-    Of relative paths, which begin at the directory of a session, nothing is known.
+    Also `None` for relative paths: they are relative to the directory of a session.
     """
     program = os.path.expanduser(argv[0]) if argv else ""
     if not program or ("/" in program and not os.path.isabs(program)):

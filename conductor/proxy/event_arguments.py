@@ -1,5 +1,4 @@
-"""What handlers of events get besides the session: a set-up request, a prompt, a permission
-request, a question."""
+"""Arguments of event handlers: a session set-up, a prompt, a permission request, an elicitation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`Context`: what a `@tool`, `@resource` or `@prompt` method knows and can do while it runs."""
+"""`Context` of a running `@tool`, `@resource` or `@prompt` call: session, progress, logging."""
 
 from __future__ import annotations
 

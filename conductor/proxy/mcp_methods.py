@@ -84,7 +84,7 @@ class ToolHost(Protocol):
 
 @attrs.frozen
 class _Mark:
-    """What a decorator says about its method."""
+    """Arguments of a method's decorator."""
 
     kind: Kind
     name: str | None = None
@@ -123,7 +123,7 @@ class McpMethod:
 
     @property
     def key(self) -> str:
-        """What tells it from the other methods of its kind."""
+        """Key that is unique among the methods of its kind."""
         return self.mark.uri or self.name
 
 

@@ -1,4 +1,4 @@
-"""What handlers of events return: a value of another type is an error, and not sent."""
+"""Checks of the values that event handlers return: a value of another type is never sent."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ __all__ = ["answer_body", "text_or_none"]
 
 
 def answer_body(function: Callable[..., Any], value: Any, instead: str) -> Body:
-    """The body of the answer to a request, which is a JSON object in every version of the protocol.
+    """The body of the result of a request, which is a JSON object in every version of the protocol.
 
-    `instead` is what the author can write. Raises `LocalProtocolError` for anything else.
+    `instead` tells the author what to write. Raises `LocalProtocolError` for other values.
     """
     _check_awaited(function, value)
     body = None if value is None else Body.of(value)
@@ -25,11 +25,11 @@ def answer_body(function: Callable[..., Any], value: Any, instead: str) -> Body:
 
 
 def text_or_none(function: Callable[..., Any], value: Any) -> str | None:
-    """The text that a handler has returned. Raises `LocalProtocolError` if it is none."""
+    """The `str` or `None` that a handler returned. Raises `LocalProtocolError` for other types."""
     _check_awaited(function, value)
     if value is None or isinstance(value, str):
         return value
-    raise _wrong(function, value, "a text or None")
+    raise _wrong(function, value, "a str or None")
 
 
 def _check_awaited(function: Callable[..., Any], value: Any) -> None:

@@ -87,7 +87,7 @@ class AgentConnection(Protocol):
 
 
 class SecondAgentHost(Protocol):
-    """What the runtime does for second agents."""
+    """Interface of the runtime for second agents."""
 
     client: ClientPeer
 

@@ -32,12 +32,12 @@ class AgentToolCall:
 
     @property
     def title(self) -> str:
-        """What clients show of it; empty if the agent has told none."""
+        """Title for display; empty if the agent sent none."""
         return str(self.members.get("title") or "")
 
     @property
     def kind(self) -> str:
-        """`read`, `edit`, `execute`, …; `other` if the agent has not told."""
+        """`read`, `edit`, `execute`, …; `other` if the agent sent none."""
         return str(self.members.get("kind") or "other")
 
     @property
@@ -47,7 +47,7 @@ class AgentToolCall:
 
     @property
     def name(self) -> str | None:
-        """The programmatic name of the tool, if the agent tells it."""
+        """The programmatic name of the tool, if the agent sends it."""
         name = self.members.get("name")
         return name if isinstance(name, str) else None
 
@@ -63,7 +63,7 @@ class AgentToolCall:
 
     @property
     def content(self) -> Sequence[Any]:
-        """What the tool has produced: texts, diffs and terminals, as plain JSON objects."""
+        """Output of the tool: texts, diffs and terminals, as plain JSON objects."""
         return self.members.get("content") or ()
 
     @property

@@ -207,7 +207,7 @@ class Identity:
 
 @attrs.frozen
 class ToolTable:
-    """How an agent names tools and asks questions: its own entries, then the common ones."""
+    """Naming rules of an agent for tools and questions: its own entries, then the common ones."""
 
     tools: Sequence[Naming] = ()
     questions: Sequence[QuestionRule] = ()

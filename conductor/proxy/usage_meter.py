@@ -15,7 +15,7 @@ import attrs
 __all__ = ["TOKEN_CATEGORIES", "Counting", "UsageDelta", "UsageMeter"]
 
 Counting: TypeAlias = Literal["turn", "session"]
-"""What the tokens reported at the end of a turn are of: that turn, or the session so far."""
+"""Scope of the tokens reported at the end of a turn: that turn, or the session so far."""
 
 TOKEN_CATEGORIES: Final[Mapping[str, str]] = {
     "inputTokens": "input",

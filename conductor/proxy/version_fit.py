@@ -1,4 +1,4 @@
-"""Which handlers of a proxy fit the version of the protocol that `initialize` has negotiated. Pure.
+"""Selection of a proxy's handlers by the protocol version that `initialize` negotiated. Pure.
 
 A handler with a type of `conductor.schema.v1` as annotation is for version 1, one with a type of
 `conductor.schema.v2` for version 2, all others are for every version. So a class may have a typed
@@ -24,7 +24,7 @@ __all__ = ["VersionFit", "handlers_of", "version_fit"]
 
 @attrs.frozen
 class VersionFit:
-    """How a proxy class fits a version of the protocol."""
+    """The handlers of a proxy class that run in one protocol version, and those that do not."""
 
     handlers: tuple[Handler, ...]
     """The handlers that run."""

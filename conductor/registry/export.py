@@ -76,7 +76,7 @@ def portable_arguments(chain: ChainFile) -> list[str] | None:
 
 
 def export_warnings(chain: ChainFile, path: str) -> Iterator[str]:
-    """What another machine needs besides the entry."""
+    """Warnings about requirements on another machine besides the entry."""
     if portable_arguments(chain) is not None:
         return
     yield f"the entry is for machines that have the chain file at {path}"

@@ -88,7 +88,7 @@ class Component(Protocol):
 
     @property
     def kind(self) -> Literal["plugin", "process", "remote"]:
-        """Where it runs: in this process, in one of its own, or on another machine."""
+        """In this process (`plugin`), in its own, or on another machine."""
         return "process"
 
     @property

@@ -1,4 +1,4 @@
-"""Ports that show what passes to a tracer. Pure.
+"""Ports that report each message to a tracer. Pure.
 
     port of the neighbour ─▶ TracedPort ─▶ port of the component
 
@@ -37,13 +37,13 @@ HandlerOutcome: TypeAlias = Literal["forwarded", "answered", "dropped", "failed"
 
 
 class Mark:
-    """Stands for a message that others may name as their cause, before its record has a number."""
+    """Reference to a message, for others that name it as their cause, until it has a number."""
 
     __slots__ = ("_base", "_n", "_offset", "time")
 
     def __init__(self, time: float, base: Mark | None = None, offset: int = 0) -> None:
         self.time: float = time
-        """When it passed, in seconds of the monotonic clock."""
+        """Time of passing, in seconds of the monotonic clock."""
         self._base = base
         self._offset = offset
         self._n: int | None = None
@@ -91,7 +91,7 @@ class Passage(NamedTuple):
 
 
 class Tracer(Protocol):
-    """Gets what passes the ports of one chain, and what its plugins do."""
+    """Receives the messages of one chain's ports, and events of its plugins."""
 
     add: Callable[[tuple[Any, ...]], None]
     """Takes the members of a `Passage`: to make a tuple takes a third of the time."""

@@ -78,7 +78,7 @@ class ServerSettings:
     timeouts: ServerTimeouts = attrs.field(factory=ServerTimeouts)
     directory: SessionDirectory | None = None
     metrics: TcpAddress | None = None
-    """Where metrics are served."""
+    """Listen address for metrics; `None`: not served."""
 
 
 def chain_factory(

@@ -62,7 +62,7 @@ class CancelTimeouts:
         self._prompts: dict[InFlightRequest, str | None] = {}
         self._running: set[str] = set()
         self._began: dict[InFlightRequest | str, float] = {}
-        """When turns began, by prompt, or by session in version 2; of the monotonic clock."""
+        """Start of each turn (monotonic clock), by prompt, or by session in version 2."""
         self._cancelled_turns: dict[InFlightRequest | str, float] = {}
         """Deadlines of turns after `session/cancel`: by open prompt, by session in version 2."""
         self.cancelled_requests: dict[InFlightRequest, float] = {}

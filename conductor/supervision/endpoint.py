@@ -29,7 +29,7 @@ class Endpoint(Protocol):
 
     @property
     def status(self) -> str | None:
-        """How it ended, as a predicate ("exited with status 1"); None while it runs."""
+        """Its end as a predicate ("exited with status 1"); None while it runs."""
 
     @property
     def reached(self) -> bool:

@@ -1,4 +1,4 @@
-"""What a plugin behind a link reports of its handlers, for the trace of the outer chain.
+"""Receiver for handler reports of a plugin behind a link, for the trace of the outer chain.
 
     chain of the plugin ─▶ notification `PLUGIN_INFO` ─▶ `HandlerReports` ─▶ tracer outside
 

@@ -22,7 +22,7 @@ __all__ = ["TRANSITIONS", "Event", "Lifecycle", "State"]
 
 
 class State(enum.Enum):
-    """What the supervisor does with the component."""
+    """State of a supervised component."""
 
     STARTING = enum.auto()
     """The first handshake is not complete; it may need a second process for the other dialect."""

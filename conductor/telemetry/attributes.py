@@ -51,7 +51,7 @@ _MAX_CONTENT: Final = 64 * 1024
 
 
 def request_attributes(record: RequestRecord) -> Attributes:
-    """What every request has."""
+    """Attributes of every request."""
     found: Attributes = {
         "rpc.system.name": "jsonrpc",
         "rpc.method": record.method,

@@ -81,7 +81,7 @@ class SpanBuilder:
     _models: dict[tuple[str, str], str] = attrs.field(factory=dict, init=False)
     """By chain and session."""
     _agents: dict[str, Attributes] = attrs.field(factory=dict, init=False)
-    """What is known of each chain's agent."""
+    """Attributes of each chain's agent, from its `initialize` result."""
     _answered: dict[int, Span] = attrs.field(factory=dict, init=False)
     """Spans of answered requests, by number of the request: their handlers end a moment later."""
 
@@ -309,7 +309,7 @@ class SpanBuilder:
         return next((each.root for each in self._turns.values() if each.request.n == n), None)
 
     def _learn(self, record: ResponseRecord) -> None:
-        """What answers tell about the agent and the model."""
+        """Learn agent and model from responses to `initialize` and session set-ups."""
         if record.method == "initialize":
             match record.payload:
                 case {"agentInfo": {"name": str(name)}} | {"info": {"name": str(name)}}:

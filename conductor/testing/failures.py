@@ -1,7 +1,7 @@
-"""What plugins, scripts and handlers raise in a chain of a test: raised again in the test.
+"""Exceptions of plugins, scripts and handlers in a test's chain, re-raised in the test.
 
-In: exceptions, one by one. Out: the first one, as it is and with its own traceback, not in
-exception groups; notes on it tell the others.
+In: exceptions, one by one. Out: the first one, unwrapped from exception groups, with its own
+traceback; its notes name the others.
 """
 
 from __future__ import annotations

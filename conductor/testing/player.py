@@ -37,15 +37,15 @@ _IDLE: Final = 2.0
 
 @attrs.frozen
 class Deviation:
-    """Something that the peer did differently."""
+    """A difference between the peer's behaviour and the recording."""
 
     text: str
-    """What it was, without the payloads."""
+    """Description without the payloads."""
     recorded: RecordedMessage | None = None
     live: Any = None
     """The payload that came instead, with the ids of the recording."""
     is_timeout: bool = False
-    """Whether it is that the peer sent nothing."""
+    """Whether the peer sent nothing in time."""
 
 
 def _nothing() -> None:

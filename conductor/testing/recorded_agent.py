@@ -38,7 +38,7 @@ class RecordedAgent(FakeComponent):
     speed: float | None = attrs.field(default=None, kw_only=True)
     """Messages are sent at the recorded pace, this many times faster; `None`: at once."""
     deviations: list[Deviation] = attrs.field(factory=list, init=False)
-    """What the client did differently."""
+    """Differences between the client's behaviour and the recording."""
     player: Player = attrs.field(init=False)
     """Of the last start."""
     _recording: Recording = attrs.field(init=False)

@@ -39,9 +39,9 @@ class RecordedSession:
     """
 
     client_recording: Recording
-    """What passed at the client's end of the recorded chain."""
+    """The messages at the client's end of the recorded chain."""
     agent_recording: Recording
-    """What passed at the agent's end; the same for a recording without proxies."""
+    """The messages at the agent's end; equal for a recording without proxies."""
     agent: RecordedAgent = attrs.field(init=False)
     timeout: float = attrs.field(default=10.0, kw_only=True)
     """Seconds to wait for a message of the chain."""
@@ -81,10 +81,10 @@ class RecordedSession:
             client.handlers, client.fallback = handlers, None
 
     def differences(self, *, ignore: Sequence[str] = ()) -> list[str]:
-        """What client and agent received otherwise than in the recording, as lines of text.
+        """Differences between the received and the recorded messages, as lines of text.
 
         Ids and times are not compared, nor members named in `ignore`. Empty if nothing differs.
-        Ask for it after the chain has ended, when all messages have arrived.
+        Call it after the chain has ended, when all messages have arrived.
         """
         lines = [each.text for each in self.timeouts]
         client = None if self._client is None else self._client.transcript
@@ -100,7 +100,7 @@ class RecordedSession:
 def _differences(
     recording: Recording, end: End, transcript: Transcript, ignore: Sequence[str]
 ) -> Iterator[str]:
-    """What an end received differently."""
+    """Differences in the messages that one end received."""
     sender: End = "agent" if end == "client" else "client"
     recorded = [_with_outer_method(each) for each in recording.messages if each.sender == sender]
     envelopes = McpEnvelopes(recording.messages)

@@ -1,4 +1,4 @@
-"""Which recorded message does a live one correspond to? Pure.
+"""Matching of live messages to recorded ones. Pure.
 
 Messages correspond by kind, method and, for session updates, the kind of the update: to the first
 one with an equal payload, else to the next one of the same session, else to the next one. Ids and
@@ -24,7 +24,7 @@ _MAX_COMPARED: Final = 32
 
 
 class Key(NamedTuple):
-    """What corresponding messages have in common."""
+    """Key of a message: equal for messages that correspond."""
 
     kind: Literal["request", "notification", "response"]
     method: str

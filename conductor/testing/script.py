@@ -108,7 +108,7 @@ def caller_place() -> str:
 
 
 def _mistake(step: object) -> str | None:
-    """What is wrong with a step; None if it can be played."""
+    """The mistake in a step; None if it can be played."""
     if isinstance(step, str | RequestError):
         return None
     if isinstance(step, Mapping):

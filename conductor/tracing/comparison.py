@@ -1,4 +1,4 @@
-"""What is different in two traces of the same work. Pure.
+"""Comparison of two traces of the same work. Pure.
 
 Messages are compared hop by hop and direction by direction: there the order is fixed, between hops
 it may vary from run to run. Values that differ in every run are replaced first (`Normalizer`):
@@ -246,7 +246,7 @@ def _encoded(payload: Any) -> bytes:
 
 
 def _title(message: Message) -> tuple[Hashable, ...]:
-    """What two messages have in common that are one with another payload."""
+    """Key of a message without its payload: equal for a message that only changed its payload."""
     match message:
         case ResponseRecord():
             return "response", message.method, message.is_error

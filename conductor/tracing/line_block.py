@@ -1,4 +1,4 @@
-"""Records that are written together: their lines in pieces, and what is searched for secrets.
+"""Block of records written together: their lines in pieces, and the bytes searched for secrets.
 
 The bytes of a line are copied once, when the block is joined. Most blocks have no secret; to find
 that out, an update is searched as it came, without the members that the record adds to it, which

@@ -1,5 +1,5 @@
-"""Links between the records of one message: which of the messages that a component received became
-the one that it sent. Pure.
+"""Links between the records of one message: maps a message that a component sent to the received
+message that it came from. Pure.
 
 Plugins of the conductor record the link (`cause`). For other components it is inferred:
 
@@ -161,7 +161,7 @@ def _next_places(places: Sequence[int | None], end: int) -> list[int]:
 
 
 def _payload(message: Message) -> Hashable:
-    """What is compared of a payload; its beginning and size if it was left out of the trace."""
+    """Key for the comparison of payloads: beginning and size if the trace left the payload out."""
     value = message.payload if isinstance(message, ResponseRecord) else message.params
     if value is None:
         return message.session, message.head, message.size

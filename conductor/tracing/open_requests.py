@@ -1,5 +1,5 @@
-"""Requests that have passed a hop and were not answered there yet: a response gets the number,
-method and session of its request, and a cancellation has a record for each hop.
+"""Table of the requests in flight on each hop: a response record gets the number, method and
+session of its request, and a cancellation has a record for each hop.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""What a trace shows of a payload, and reads in it: the session id, the message in `mcp/message`.
-Pure.
+"""Text of a payload in a trace, and values read from it: session id, the inner message of
+`mcp/message`. Pure.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = [
 
 Payloads: TypeAlias = Literal["full", "head", "none"]
 HEAD: Final = 512
-"""Bytes of a payload that are shown if it is left out."""
+"""Bytes of a payload that a record keeps as `head` if it leaves the payload out."""
 SESSION_FIRST: Final = b'{"sessionId":"'
 _MASKED_HEAD: Final = 2048
 _SESSION: Final = re.compile(rb'"sessionId"\s*:\s*"([^"\\]*)"')
@@ -70,7 +70,7 @@ def payload_text(data: bytes | None, payloads: Payloads, *, is_whole: bool = Tru
 
 
 def kept(payload: KeptPayload) -> tuple[bytes | None, int, int, bool]:
-    """What was kept of the payload; bytes of the whole, number of messages, whether it is whole."""
+    """`(kept bytes or None, bytes of the whole payload, number of messages, is it whole)`."""
     if isinstance(payload, bytes):
         return payload, len(payload), 1, True
     if payload is None:

@@ -1,4 +1,4 @@
-"""Which records of a trace are shown. Pure.
+"""Filter for the records of a trace. Pure.
 
 Each criterion is one attribute; a record passes if it meets all that are given. A record that
 cannot meet a criterion (a line of stderr has no method) does not pass it. Names are patterns as of

@@ -71,7 +71,7 @@ class TraceHeader(_Base, kw_only=True, omit_defaults=True, tag="trace"):
 
 
 class MessageRecord(_Base, kw_only=True, omit_defaults=True):
-    """What requests, responses and notifications have in common."""
+    """Common members of requests, responses and notifications."""
 
     n: int = 0
     """Number of the record, unique in the file."""

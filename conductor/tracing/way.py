@@ -71,7 +71,7 @@ class MessageWays:
         return [each for each in self._sent_for(message) if is_same_message(message, each)]
 
     def also_sent(self, message: Message) -> list[Message]:
-        """What the receiver sent while it handled the message, without its answer."""
+        """Messages that the receiver sent while it handled the message, without its response."""
         return [
             each
             for each in self._sent_for(message)

@@ -76,8 +76,8 @@ class NumberForCommand(Proxy):
         (TextForPrompt, "say a", "a value of type str, not the answer to a request"),
         (NothingForPermission, "ask Edit", r"nothing, not the answer .* asked\.deny"),
         (NothingForQuestion, 'request elicitation/create {"sessionId": "session-1"}', "nothing"),
-        (NumberForText, "say a", "a value of type int, not a text or None"),
-        (NumberForCommand, "/count", "a value of type int, not a text or None"),
+        (NumberForText, "say a", "a value of type int, not a str or None"),
+        (NumberForCommand, "/count", "a value of type int, not a str or None"),
     ],
 )
 async def test_the_author_is_told_what_to_return(acp_chain, version, proxy, prompt, problem):

@@ -1,4 +1,4 @@
-"""Who else can change or read the files that decide what runs."""
+"""Permissions of the files that determine what runs: findings for those open to other users."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Findings of `doctor`: what was looked at, how it is, and what to do about it. Pure."""
+"""Findings of `doctor`: the check, its result, and the remedy. Pure."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ class Finding(msgspec.Struct, frozen=True, omit_defaults=True):
 
     severity: Severity
     check: str
-    """What was checked: `python`, `programs`, `start`, …"""
+    """Name of the check: `python`, `programs`, `start`, …"""
     message: str
     help: str | None = None
-    """What to do."""
+    """The remedy."""
     seconds: float | None = None
-    """How long it took, for starts."""
+    """Duration of a start."""
 
     def as_json(self) -> dict[str, Any]:
         found: dict[str, Any] = msgspec.to_builtins(self)
@@ -40,7 +40,7 @@ def is_wrong(findings: Iterable[Finding]) -> bool:
 
 
 def text_lines(findings: Iterable[Finding]) -> Iterator[str]:
-    """The report as text, without control characters of what programs have told."""
+    """The report as text, without the control characters in the output of programs."""
     from conductor.cli.terminal_text import printable
 
     for finding in in_order(findings):

@@ -37,7 +37,7 @@ class Machine:
     missing: frozenset[str] = frozenset()
     """Directories of PATH that do not exist."""
     command: str | None = None
-    """Where PATH has `acp-conductor`."""
+    """Path of `acp-conductor` in PATH; `None` if it is not there."""
     launchers: Mapping[str, tuple[str, str] | None] = attrs.field(factory=dict)
     """Path and version of `node`, `npx` and `uvx`; None for those that PATH does not have."""
 

@@ -36,7 +36,7 @@ class AddedServer:
 
 @attrs.frozen
 class ServerStart:
-    """What happened when a server was started."""
+    """Result of the start of a server: duration in seconds, number of tools, error."""
 
     server: AddedServer
     seconds: float

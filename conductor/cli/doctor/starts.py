@@ -1,4 +1,4 @@
-"""Start a chain as an editor does, open a session, and find out how far it comes."""
+"""Start a chain as an editor does, open a session, and report how far it got."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _SESSION_TIMEOUT: Final = 60.0
 
 @attrs.define
 class ChainStart:
-    """What happened when a chain was started."""
+    """Result of the start of a chain."""
 
     file: ChainFile
     components: Sequence[str] = ()

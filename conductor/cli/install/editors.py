@@ -1,6 +1,6 @@
-"""The editors of `install`: where their configuration is, its form, and what to do afterwards.
+"""Table of the editors of `install`: path and format of the configuration, and the next step.
 
-Facts about an editor stand here as data. Places begin with `~` (the home directory), `CONFIG`
+Paths begin with `~` (the home directory), `CONFIG`
 (`$XDG_CONFIG_HOME`, else `~/.config`), `APPDATA` or `LOCALAPPDATA` (Windows). `NVIM_APPNAME` is
 replaced by that variable, else `nvim`; `NAME` by the name of the agent.
 """
@@ -36,7 +36,7 @@ class Editor:
     name: str
     title: str
     then: str
-    """What a person does after the installation; `{name}` is the agent's name there."""
+    """Next step for the user after the installation; `{name}` is the agent's name."""
     format: ConfigFormat | None = None
     places: Mapping[Platform, tuple[str, ...]] = {}
     has_poor_path: bool = False

@@ -1,4 +1,4 @@
-"""What an editor's configuration gets, and the interface of the formats that write it."""
+"""Launch command for an editor's configuration, and the interface of the formats that write it."""
 
 from __future__ import annotations
 
@@ -25,10 +25,9 @@ class FormatError(Exception):
 
 @attrs.frozen
 class Launch:
-    """How an editor starts `acp-conductor`.
+    """Command with which an editor starts `acp-conductor`: `program`, then `words`.
 
-    `words` follow `program`. With `wrapped`, the name of an agent that the editor already has, they
-    end before that agent's command.
+    `wrapped` is the name of an agent that the editor already has: its command is appended.
     """
 
     name: str
@@ -56,11 +55,11 @@ class Edit:
     before: str | None = None
     """The text of the value before; `None` if there was none."""
     existing: int = 0
-    """How many keys of the path existed before."""
+    """Number of leading keys of the path that existed before."""
 
 
 class ConfigFormat(Protocol):
-    """Text in, text out; no file is touched. Both raise `FormatError`."""
+    """Text in, text out; no file is touched. All methods raise `FormatError`."""
 
     def install(self, text: str, launch: Launch) -> tuple[str, Sequence[Edit]]:
         """The text with the entry, and what has been changed."""
@@ -69,4 +68,4 @@ class ConfigFormat(Protocol):
         """The text without the entry; `None` if the file has nothing else."""
 
     def snippet(self, text: str, launch: Launch) -> str:
-        """What a person inserts by hand; `text` is the present content."""
+        """The text to insert by hand; `text` is the current content of the file."""

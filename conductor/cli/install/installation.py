@@ -28,7 +28,7 @@ Change: TypeAlias = Literal["written", "unchanged", "restored", "removed", "dele
 
 
 def preview(path: Path, format: ConfigFormat, launch: Launch, records: Records) -> str:
-    """What a person would insert into the file. Raises `ConfigFileError`."""
+    """The text to insert into the file by hand. Raises `ConfigFileError`."""
     file = read_config(path)
     try:
         return format.snippet(_without(file, format, launch, records), launch)

@@ -1,4 +1,4 @@
-"""How an editor starts `acp-conductor`: absolute paths, the command's words, PATH."""
+"""Command line with which an editor starts `acp-conductor`: absolute paths, arguments, PATH."""
 
 from __future__ import annotations
 

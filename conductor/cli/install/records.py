@@ -1,4 +1,4 @@
-"""What `install` has written where, and backups of the files before; `uninstall` reads it.
+"""Records of the entries that `install` wrote, and backups of the original files, for `uninstall`.
 
 `editors.json` in the user's state directory, and the backups beside it, are readable by the user
 only: settings of editors may contain secrets.

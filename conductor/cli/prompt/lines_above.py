@@ -1,6 +1,6 @@
-"""A text file of which each line is shown by a display, in place of stderr.
+"""Replacement of stderr: a text file that passes each line to the display, which prints it above.
 
-What the log and plugins print would otherwise cut the part of the screen that is redrawn.
+Lines of the log and of plugins would otherwise break the part of the screen that is redrawn.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What a view shows, as renderables of rich: answers in Markdown, tool calls, diffs, the plan.
+"""Rich renderables for the content of a view: answers in Markdown, tool calls, diffs, the plan.
 
-The only place with rich beside `rich_display`. All text passes through `clean`, and again through
+Only this module and `rich_display` import rich. All text passes through `clean`, and again through
 `Safe` once rendered (Markdown has entities for characters), so that no control character of an
 agent reaches the terminal.
 """

@@ -1,8 +1,8 @@
-"""What `prompt` and `chat` show of a session, made from its updates. Pure: no terminal, no clock.
+"""View model of a session for `prompt` and `chat`, from its updates. Pure: no terminal, no clock.
 
 `View.apply` takes an update and returns the blocks that are finished, in order: they are printed
-once and stay. What may still change, the end of the answer, running tool calls and the plan, is
-read from the view. Text is untrusted and stays as it came; what shows it removes control
+once and stay. The parts that may still change (the end of the answer, running tool calls, the
+plan) are read from the view. Text is untrusted and unchanged; the display removes control
 characters.
 """
 

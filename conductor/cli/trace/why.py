@@ -119,7 +119,7 @@ def _hop(ways: MessageWays, message: Message) -> Iterator[tuple[str, Style]]:
 
 
 def _at_receiver(ways: MessageWays, message: Message) -> Iterator[tuple[str, Style]]:
-    """What happened to the message in the component that received it."""
+    """Lines about the message in its receiver: handlers, log events, what was sent for it."""
     from conductor.cli.terminal_text import shown_path
     from conductor.cli.trace.lines import log_text, message_title
     from conductor.cli.units import shown_duration

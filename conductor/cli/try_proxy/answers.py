@@ -1,4 +1,4 @@
-"""What the client of `try` answers to permission requests and questions, in place of a user."""
+"""Automatic responses of `try`'s client to permission requests and elicitations."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ _PREFIX: Final = "acp_conductor_"
 
 @attrs.define(eq=False)
 class Exposition(Collector):
-    """What a scrape of `/metrics` gets."""
+    """Collector and text of `/metrics`."""
 
     clients: ClientRegistry
     counters: MetricCounters
@@ -74,7 +74,7 @@ class Exposition(Collector):
         )
 
     def _now(self) -> Iterator[Metric]:
-        """What the chains are doing now."""
+        """Gauges of the current state of clients and chains."""
         clients = list(self.clients.by_id.values())
         states = Counter({"attached": 0, "detached": 0})
         states.update("attached" if each.attached else "detached" for each in clients)

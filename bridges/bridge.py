@@ -12,32 +12,27 @@ from __future__ import annotations
 import importlib
 import itertools
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any, Final, Literal
 
 import attrs
 import trio
 
-from bridges.acp_provider import AcpProvider, DeclaredServer, StatelessExchange
+from bridges.acp_provider import StatelessExchange
+from bridges.agent_connections import AgentConnections
 from bridges.bindings import CarrierParams, decode_carrier
 from bridges.declaration_rewriter import Declaration, DeclarationRewriter, RewrittenSetup
 from bridges.declarations import agent_mcp_support, rewrite, session_id_in, without_servers
 from bridges.handshake import McpHandshake
 from bridges.http_server import McpHttpServer
-from bridges.http_session import McpHttpSession
-from bridges.mcp_connection import McpConnection
+from bridges.mcp_connection import ConnectionMode, McpConnection
 from bridges.native_agent import NativeAgent
-from bridges.remote_provider import RemoteProvider
 from bridges.server_starts import ServerStarts, required_error
-from bridges.shared_servers import AgentSession, SessionFilter, SharedServers
-from bridges.shim_consumer import ShimConsumer
-from bridges.shim_listener import SocketTransport
+from bridges.shared_servers import AgentSession, SharedServers
 from conductor.bridging import (
     INVALID_PARAMS,
     REQUEST_CANCELLED,
-    Flusher,
     Limits,
     Notices,
     encode_error,
@@ -49,8 +44,6 @@ from conductor.proxy import Proxy, RequestError, on
 
 __all__ = ["McpBridge"]
 
-_SDK_CLIENT: Final = "mcp.client.streamable_http"
-_SHIM: Final = str(Path(__file__).with_name("shim.py"))
 
 log = get_logger(component="mcp-bridge")
 
@@ -76,33 +69,31 @@ class McpBridge(Proxy):
     connections: dict[str, McpConnection] = attrs.field(factory=dict, init=False)
     exchanges: dict[tuple[str, str], StatelessExchange] = attrs.field(factory=dict, init=False)
     _rewriter: DeclarationRewriter = attrs.field(init=False)
-    _flusher: Flusher = attrs.field(factory=Flusher, init=False)
-    _serving: bool = attrs.field(default=False, init=False)
-    _serving_http: bool = attrs.field(default=False, init=False)
     _sessions: dict[str, list[Declaration]] = attrs.field(factory=dict, init=False)
     _agent_sessions: dict[str, AgentSession] = attrs.field(factory=dict, init=False)
     """Sessions with servers or with a request in flight, by id."""
     _shared: SharedServers = attrs.field(init=False)
     _starts: ServerStarts = attrs.field(init=False)
     _as_notice: bool = attrs.field(default=False, init=False)
-    _tracks_turns: bool = attrs.field(default=False, init=False)
-    """Whether the bridge tracks which sessions are active (see `shared_servers`)."""
-    _shims: set[ShimConsumer] = attrs.field(factory=set, init=False)
+    _agent_connections: AgentConnections = attrs.field(init=False)
     _native: NativeAgent = attrs.field(init=False)
     _request_ids: itertools.count[int] = attrs.field(factory=itertools.count, init=False)
     _prefix: str = attrs.field(factory=lambda: secrets.token_hex(4), init=False)
 
     def __attrs_post_init__(self) -> None:
+        self._shared = SharedServers(self._tap_updates, self.later, self._on_unexpected_sharing)
+        self._starts = ServerStarts(self.later, self._tell_left_out, self.start_timeout)
+        self._agent_connections = AgentConnections(
+            self, self._handshake, self._starts, self._shared
+        )
         self._rewriter = DeclarationRewriter(
             self.mode,
             self.new_request_id,
-            self._over_http,
+            self._agent_connections.open_http,
             sandboxed=self.sandboxed,
             offline=self.offline,
         )
-        self._shared = SharedServers(self._tap_updates, self.later, self._on_unexpected_sharing)
-        self._starts = ServerStarts(self.later, self._tell_left_out, self.start_timeout)
-        self._native = NativeAgent(self, lambda mcp_connection: McpHandshake(mcp_connection, self))
+        self._native = NativeAgent(self, self._handshake)
 
     @asynccontextmanager
     async def lifespan(self) -> AsyncIterator[None]:
@@ -111,7 +102,7 @@ class McpBridge(Proxy):
         finally:
             for declarations in self._sessions.values():
                 self._rewriter.release(declarations)
-            self._flusher.flush()
+            self._agent_connections.flush()
             self._rewriter.shim_listener.close()
             if self._rewriter.http is not None:
                 self._rewriter.http.close()
@@ -131,8 +122,9 @@ class McpBridge(Proxy):
         self._as_notice = Notices.of(params, agent.acp_version).as_notice
         self._rewriter.names.apart = agent.server_scope in ("one_per_name", "shared")
         # In version 2 the response to a prompt does not end its turn: active sessions are unknown.
-        self._shared.enforced = agent.server_scope == "shared" and agent.acp_version == 1
-        self._tracks_turns = agent.server_scope in ("shared", None) and agent.acp_version == 1
+        ends_turns, scope = agent.acp_version == 1, agent.server_scope
+        self._shared.enforced = ends_turns and scope == "shared"
+        self._shared.tracks_turns = ends_turns and scope in ("shared", None)
 
     @on("session/new")
     @on("session/fork")
@@ -146,7 +138,7 @@ class McpBridge(Proxy):
 
     async def _set_up(self, params: bytes, forward: Any, loaded: str | None) -> bytes:
         if self._rewriter.agent.acp:
-            return await self._set_up_native(params, forward)
+            return await self._native.set_up(params, forward)
         if self._rewriter.delivery() == "http" and self._rewriter.http is None:
             self._rewriter.http = McpHttpServer(self.wait_room, self.limits)
         session = self._agent_session(loaded)
@@ -169,15 +161,7 @@ class McpBridge(Proxy):
             raise
         if changed is params:
             return await forward(params)  # type: ignore[no-any-return]
-        if not self._serving and self._rewriter.shim_listener.address is not None:
-            self._serving = True
-            self.start_soon(self._flusher.run)
-            self.start_soon(self._signal_room)
-            self.start_soon(self._rewriter.shim_listener.serve, self._serve_shim)
-        http = self._rewriter.http
-        if not self._serving_http and http is not None and http.origin is not None:
-            self._serving_http = True
-            self.start_soon(http.serve)
+        self._agent_connections.listen(self._rewriter.shim_listener, self._rewriter.http)
         for declaration in declared:
             declaration.server.session = session.id
         try:
@@ -271,14 +255,13 @@ class McpBridge(Proxy):
         self._rewriter.release(self._sessions.pop(session, []))
         if session in self._agent_sessions:
             self._forget(self._agent_sessions[session])
-        for server in [one for one in self._native.servers.values() if one.session == session]:
-            self._native.release(server)
+        self._native.release_session(session)
         return result
 
     @on("session/prompt")
     async def prompt(self, params: bytes, forward: Any) -> bytes:
         """Forward a prompt. For an agent that shares servers, first make the session's visible."""
-        if not self._tracks_turns:
+        if not self._shared.tracks_turns:
             return await forward()  # type: ignore[no-any-return]
         session = self._agent_session(session_id_in(params))
         self._shared.begin(session)
@@ -289,6 +272,9 @@ class McpBridge(Proxy):
             self._shared.end(session)
             self._forget(session)
 
+    def _handshake(self, mcp_connection: McpConnection) -> ConnectionMode:
+        return McpHandshake(mcp_connection, self)
+
     def _agent_session(self, id: str | None) -> AgentSession:
         if id is None:
             return AgentSession()
@@ -298,32 +284,6 @@ class McpBridge(Proxy):
         """Forget a session that is not active and has no servers."""
         if not session.active and session.id is not None and session.id not in self._sessions:
             self._agent_sessions.pop(session.id, None)
-
-    async def _set_up_native(self, params: bytes, forward: Any) -> bytes:
-        """Forward a set-up unchanged, and record its servers: a server may need another binding."""
-        found: list[DeclaredServer] = []
-
-        def note(entry: dict[str, Any], taken: set[str]) -> None:
-            id = entry.get("serverId", entry.get("id"))
-            if entry.get("type") == "acp" and isinstance(id, str):
-                known = self._native.servers.get(id)
-                server = DeclaredServer(id, str(entry.get("name")), entry, session_id_in(params))
-                if known is not None:
-                    server.binding, server.connections = known.binding, known.connections
-                    server.connecting = known.connecting
-                found.append(server)
-
-        rewrite(params, note)
-        self._native.servers.update({server.id: server for server in found})
-        try:
-            result: bytes = await forward()
-        except BaseException:
-            for server in found:
-                self._native.release(server)
-            raise
-        for server in found:
-            server.session = session_id_in(result) or server.session
-        return result
 
     # -- messages of a native agent ----------------------------------------------------------------
 
@@ -345,68 +305,6 @@ class McpBridge(Proxy):
     def _on_unexpected_sharing(self) -> None:
         self._set_names_apart("a call came for a session without a prompt, while another had one")
 
-    # -- shims -------------------------------------------------------------------------------------
-
-    async def _serve_shim(self, declaration: object, transport: SocketTransport) -> None:
-        """Serve the connection of one shim, after its token was accepted."""
-        assert isinstance(declaration, Declaration)
-        if len(declaration.mcp_connections) >= self.limits.max_mcp_connections:
-            log.warning("MCP connection refused: too many for one server", name=declaration.name)
-            return
-        consumer = ShimConsumer(transport, self._flusher, self.limits.max_message_bytes)
-        mcp_connection = consumer.mcp_connection = McpConnection(
-            consumer, lambda mcp_connection: McpHandshake(mcp_connection, self)
-        )
-        self._open_connection(declaration, mcp_connection)
-        self._shims.add(consumer)
-        try:
-            await consumer.serve(
-                self._flusher, self.wait_room, self._provide(declaration, mcp_connection)
-            )
-        finally:
-            self._shims.discard(consumer)
-            declaration.mcp_connections.discard(mcp_connection)
-            self.made_room()
-
-    def unread_bytes(self) -> int:
-        """Bytes that the slowest MCP client of the agent has not read: above the high watermark,
-        the senders of MCP messages are not read."""
-        return max((shim.connection.write_buffer.size for shim in self._shims), default=0)
-
-    async def _signal_room(self) -> None:
-        while True:
-            await self._flusher.wait_room()
-            self.made_room()
-
-    def _provide(
-        self, declaration: Declaration, mcp_connection: McpConnection
-    ) -> Callable[[trio.Nursery], Awaitable[None]]:
-        async def provide(nursery: trio.Nursery) -> None:
-            if not declaration.remote:
-                AcpProvider(declaration.server, mcp_connection, self.client, self).open()
-                return
-            await trio.to_thread.run_sync(importlib.import_module, _SDK_CLIENT)
-            nursery.start_soon(RemoteProvider(declaration.server.declaration, mcp_connection).run)
-
-        return provide
-
-    def _over_http(self, declaration: Declaration, session: McpHttpSession) -> None:
-        """Open the connection of one MCP session over HTTP."""
-        mcp_connection = session.mcp_connection = McpConnection(
-            session, lambda mcp_connection: McpHandshake(mcp_connection, self)
-        )
-        session.closed = lambda: declaration.mcp_connections.discard(mcp_connection)
-        self._open_connection(declaration, mcp_connection)
-        AcpProvider(declaration.server, mcp_connection, self.client, self).open()
-
-    def _open_connection(self, declaration: Declaration, mcp_connection: McpConnection) -> None:
-        declaration.mcp_connections.add(mcp_connection)
-        self._starts.watch(declaration, mcp_connection)
-        if self._tracks_turns:
-            mcp_connection.session_filter = SessionFilter(
-                self._shared, declaration.session, declaration.name, mcp_connection
-            )
-
     # -- messages of servers -----------------------------------------------------------------------
 
     @on("mcp/message", source="client")
@@ -425,7 +323,7 @@ class McpBridge(Proxy):
         else:
             owner = exchange.call if exchange is not None else None
             mcp_connection.server_notification(method, carrier.inner, owner)
-            await self._wait_read(mcp_connection)
+            await self._agent_connections.wait_read(mcp_connection)
         return None
 
     def _exchange(self, carrier: CarrierParams) -> StatelessExchange | None:
@@ -463,13 +361,8 @@ class McpBridge(Proxy):
         answer = self.defer(cancelled)
         cancel = mcp_connection.server_request(method, params, answer)
 
-    async def _wait_read(self, mcp_connection: McpConnection) -> None:
-        """Wait, holding the lane, while the consumer's write buffer is above the high watermark."""
-        consumer = mcp_connection.consumer
-        if isinstance(consumer, McpHttpSession):
-            await consumer.wait_read()
-        while isinstance(consumer, ShimConsumer) and consumer.crowded and not mcp_connection.closed:
-            await self._flusher.wait_room()
+    def unread_bytes(self) -> int:
+        return self._agent_connections.unread_bytes()
 
     # -- ConnectionTable and BridgeRuntime ---------------------------------------------------------
 

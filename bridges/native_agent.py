@@ -22,6 +22,7 @@ from bridges.bindings import (
     message_params,
     wrap_outcome,
 )
+from bridges.declarations import rewrite, session_id_in
 from bridges.interfaces import Cancel
 from bridges.mcp_connection import ConnectionMode, McpConnection
 from bridges.mcp_protocol import progress_token, reported_token
@@ -69,6 +70,32 @@ class NativeAgent:
     """By connection id; in the stateless binding by server id."""
     server_of: dict[str, DeclaredServer] = attrs.field(factory=dict)
     """Server by connection id."""
+
+    async def set_up(self, params: bytes, forward: Any) -> bytes:
+        """Forward a session set-up unchanged; record its servers, for which bindings may differ."""
+        found: list[DeclaredServer] = []
+
+        def note(entry: dict[str, Any], taken: set[str]) -> None:
+            id = entry.get("serverId", entry.get("id"))
+            if entry.get("type") == "acp" and isinstance(id, str):
+                known = self.servers.get(id)
+                server = DeclaredServer(id, str(entry.get("name")), entry, session_id_in(params))
+                if known is not None:
+                    server.binding, server.connections = known.binding, known.connections
+                    server.connecting = known.connecting
+                found.append(server)
+
+        rewrite(params, note)
+        self.servers.update({server.id: server for server in found})
+        try:
+            result: bytes = await forward()
+        except BaseException:
+            for server in found:
+                self.release(server)
+            raise
+        for server in found:
+            server.session = session_id_in(result) or server.session
+        return result
 
     async def connect(self, carrier: CarrierParams, forward: Any) -> Any:
         key = "acpId" if isinstance(carrier.acpId, str) else "serverId"
@@ -164,6 +191,10 @@ class NativeAgent:
                 mcp_connection.close()
         for mcp_connection in list(server.connecting):
             mcp_connection.close()
+
+    def release_session(self, session: str) -> None:
+        for server in [one for one in self.servers.values() if one.session == session]:
+            self.release(server)
 
     def _ask(self, mcp_connection: McpConnection, carrier: CarrierParams) -> None:
         def cancelled() -> None:

@@ -85,6 +85,8 @@ class SharedServers:
     on_unexpected_sharing: Callable[[], None]
     enforced: bool = False
     """Whether the agent is known to share servers; otherwise calls are only observed."""
+    tracks_turns: bool = False
+    """Whether it is tracked which sessions are active: not for an agent known not to share."""
     _active: set[AgentSession] = attrs.field(factory=set, init=False)
     _listed: set[SessionFilter] = attrs.field(factory=set, init=False)
     """Filters of servers with a tool list that the agent has read."""

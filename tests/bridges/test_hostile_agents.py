@@ -105,7 +105,7 @@ async def test_a_shim_is_not_read_before_its_server_is_connected():
                     if slow.cancelled_caught:
                         break
             assert not patience.cancelled_caught
-            [consumer] = on.bridge._shims
+            [consumer] = on.bridge._agent_connections.shims
             assert consumer.mcp_connection._waiting_bytes < MEGABYTE
             assert written < 3 * MEGABYTE  # the rest is in pipes and sockets
 
@@ -129,9 +129,13 @@ async def test_a_shim_that_is_not_read_and_dies_is_noticed():
                         await process.stdin.send_all(line % (b"x" * 100_000))
 
             nursery.start_soon(flood)
-            await on.until(lambda: any(each.mcp_connection.crowded for each in on.bridge._shims))
+            await on.until(
+                lambda: any(
+                    each.mcp_connection.crowded for each in on.bridge._agent_connections.shims
+                )
+            )
             process.kill()
-            await on.until(lambda: not on.bridge._shims)
+            await on.until(lambda: not on.bridge._agent_connections.shims)
             nursery.cancel_scope.cancel()
 
 
@@ -161,7 +165,7 @@ async def test_requests_that_a_stateless_server_does_not_take_yet_are_bounded():
                     record_update += (await process.stdout.receive_some()).count(b"\n")
 
             nursery.start_soon(flood)
-            [consumer] = on.bridge._shims
+            [consumer] = on.bridge._agent_connections.shims
             await on.until(lambda: consumer.mcp_connection.crowded)
             assert consumer.mcp_connection.provider.waiting_bytes < MEGABYTE
             released.set()
@@ -190,7 +194,7 @@ async def calls_of_a_stateless_server(
         [entry] = await on.declare()
         async with shim(entry) as process:
             await request(process, 0, "initialize", {})
-            [consumer] = on.bridge._shims
+            [consumer] = on.bridge._agent_connections.shims
             connection = consumer.mcp_connection
             for number in range(1, count + 1):
                 await send(process, number, "tools/call", {"name": "x"})
@@ -205,7 +209,7 @@ async def test_requests_of_a_closed_connection_do_not_wait_for_a_stateless_serve
         try:
             await on.until(lambda: len(server.waiting) == 135)
             process.kill()
-            await on.until(lambda: not on.bridge._shims)
+            await on.until(lambda: not on.bridge._agent_connections.shims)
             assert not server.waiting
             assert connection.provider.waiting_bytes == 0
         finally:

@@ -80,7 +80,7 @@ async def test_requests_to_a_server_are_cancelled_when_its_open_is_abandoned(
                 else:
                     await on.client.request("session/close", {"sessionId": "session-1"})
                 await server.withdrawn.wait()
-                await on.until(lambda: not on.bridge._shims)
+                await on.until(lambda: not on.bridge._agent_connections.shims)
 
 
 async def test_requests_of_the_bridge_for_a_cancelled_request_are_cancelled():

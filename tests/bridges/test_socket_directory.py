@@ -137,7 +137,7 @@ async def test_a_shim_of_the_same_user_is_accepted():
     async with situation() as on:
         [entry] = await on.declare()
         async with shim(entry):
-            await on.until(lambda: bool(on.bridge._shims))
+            await on.until(lambda: bool(on.bridge._agent_connections.shims))
 
 
 @pytest.mark.parametrize("name", [b"n\xff", b"\xc3\xbc" * 40])

@@ -13,7 +13,7 @@ import msgspec
 from conductor.chain.bridge_insertion import BridgeInsertion, InsertableBridge
 from conductor.chain.component_secrets import component_secrets
 from conductor.chain.launchers import launcher_for
-from conductor.chainfile.model import ComponentSpec, McpBridge, McpStart, Sandbox
+from conductor.chainfile.model import ComponentSpec, McpBridgeMode, McpStart, Sandbox
 from conductor.errors import RegistryError, StartError
 from conductor.jsonrpc.messages import Payload
 from conductor.limits import Limits
@@ -39,7 +39,7 @@ def build_components(
     *,
     mode: Literal["agent", "proxy"],
     patch_result: Callable[[bytes], bytes] | None = None,
-    mcp_bridge: McpBridge | None = None,
+    mcp_bridge: McpBridgeMode | None = None,
     mcp: McpStart | None = None,
     limits: Limits | None = None,
 ) -> list[Component]:
@@ -94,7 +94,7 @@ def open_agent_chain(
 
 
 def bridge_component(
-    mode: McpBridge,
+    mode: McpBridgeMode,
     limits: Limits,
     sandbox: Sandbox | None = None,
     start: McpStart = _START,
@@ -136,7 +136,7 @@ def _merged_error(errors: Sequence[StartError]) -> StartError:
 
 
 def _bridged_agent(
-    spec: ComponentSpec, mode: McpBridge, limits: Limits, start: McpStart
+    spec: ComponentSpec, mode: McpBridgeMode, limits: Limits, start: McpStart
 ) -> list[Component]:
     """The agent, with the bridge before it or inserted when it is needed (`BridgeInsertion`)."""
     make_bridge = partial(bridge_component, mode, limits, spec.sandbox, start)
@@ -174,7 +174,7 @@ def _before_sandbox(agent: ComponentSpec) -> list[Component]:
     return found
 
 
-def _agent_is_remote(agent: ComponentSpec, mode: McpBridge) -> bool:
+def _agent_is_remote(agent: ComponentSpec, mode: McpBridgeMode) -> bool:
     """Whether the agent runs on another machine, where it cannot reach the bridge's servers.
 
     The conductor that serves the agent there has a bridge of its own.

@@ -24,7 +24,7 @@ from conductor.chainfile.model import (
     STOP_TIMEOUT,
     Dialect,
     Limits,
-    McpBridge,
+    McpBridgeMode,
     OnCancelTimeout,
     OnFailure,
     OnStall,
@@ -184,7 +184,7 @@ class FileItem:
     `chain:` in other files."""
     registry: str | None = attrs.field(default=None, validator=registry_source)
     """A file or URL with the registry that names are looked up in; without it, the ACP registry."""
-    mcp_bridge: McpBridge = "auto"
+    mcp_bridge: McpBridgeMode = "auto"
     """How an agent is connected to MCP servers that proxies offer: `auto` asks its capabilities."""
     mcp: McpItem = attrs.field(factory=McpItem)
     """MCP servers over ACP, and those that the conductor connects to, that do not start."""

@@ -25,7 +25,7 @@ __all__ = [
     "Dialect",
     "InterpolatedString",
     "Limits",
-    "McpBridge",
+    "McpBridgeMode",
     "McpStart",
     "OnCancelTimeout",
     "OnFailure",
@@ -52,7 +52,7 @@ OnStall: TypeAlias = Literal["report", "cancel", "cancel_request", "restart"]
 OnCancelTimeout: TypeAlias = Literal["answer", "restart"]
 OnFailure: TypeAlias = Literal["restart", "bypass", "end_chain"]
 OnStartFailure: TypeAlias = Literal["explain", "error"]
-McpBridge: TypeAlias = Literal["auto", "stdio", "http", "off"]
+McpBridgeMode: TypeAlias = Literal["auto", "stdio", "http", "off"]
 
 ValuePath: TypeAlias = tuple[str | int, ...]
 """Keys and indexes that lead to a value: `("run", 0)`, `("with", "files", 1)`."""
@@ -231,7 +231,7 @@ class ChainFile(msgspec.Struct, frozen=True):
     name: str
     proxies: tuple[ComponentSpec, ...] = ()
     agent: ComponentSpec | None = None
-    mcp_bridge: McpBridge = "auto"
+    mcp_bridge: McpBridgeMode = "auto"
     mcp: McpStart = McpStart()
     limits: Limits = Limits()
     on_start_failure: OnStartFailure | None = None

@@ -3,6 +3,7 @@
 The chain has one end of a memory pair, the network the other (`lines`). A client is *attached*
 while at least one socket or request relays its lines. When the last one ends without a close, the
 client is *detached*: its chain runs on for `ServerTimeouts.keep` seconds, so that it can reconnect.
+Time in which this server did not read does not count: the client may have reconnected already.
 Lines taken by a lost socket and not delivered stay in `unsent` for the next one.
 """
 
@@ -80,6 +81,8 @@ class RemoteClient:
     attachments: int = attrs.field(default=0, init=False)
     detached_since: float | None = attrs.field(factory=trio.current_time, init=False)
     """Time of its detachment (trio clock); `None` while attached."""
+    unheard: float = attrs.field(default=0.0, init=False)
+    """Seconds of its detachment in which this server did not read what the client may have sent."""
     detached: trio.Event = attrs.field(factory=trio.Event, init=False)
     """Set while detached."""
     last_activity: float = attrs.field(factory=trio.current_time, init=False)
@@ -122,7 +125,7 @@ class RemoteClient:
         finally:
             self.attachments -= 1
             if not self.attachments:
-                self.detached_since = trio.current_time()
+                self.detached_since, self.unheard = trio.current_time(), 0.0
                 self.detached.set()
 
     def detach(self) -> None:
@@ -284,21 +287,42 @@ class ClientRegistry:
 
     async def _reap_idle(self) -> None:
         """End clients that are detached or idle for too long; collect what ended ones have left."""
+        interval = min(_REAP_INTERVAL, self.timeouts.keep / 4)
         while True:
-            await trio.sleep(min(_REAP_INTERVAL, self.timeouts.keep / 4))
+            due = trio.current_time() + interval
+            await trio.sleep_until(due)
+            self._add_unheard(interval, late=trio.current_time() - due)
             self._end_idle()
             if self._uncollected >= max(_ENDED_PER_COLLECTION, len(self.by_id)):
                 self._uncollected = 0
                 gc.collect()
 
+    def _add_unheard(self, interval: float, late: float) -> None:
+        """Add to `unheard` of detached clients: the seconds by which the event loop was `late`
+        (blocked, or without a CPU), and the interval if their connections wait for their share of
+        it; the latter at most up to the time for which detached clients are kept."""
+        for client in self.by_id.values():
+            if client.detached_since is None:
+                continue
+            if self._is_waiting(client) and client.unheard < self._keep(client):
+                client.unheard += interval
+            client.unheard += late
+
+    def _is_waiting(self, client: RemoteClient) -> bool:
+        """Whether connections of its principal, or new ones from its address, are not read."""
+        names = (client.owner.quota_key, client.owner.address)
+        return any(self.fair_share.is_waiting(name) for name in names)
+
     def _end_idle(self) -> None:
         now = trio.current_time()
         for client in list(self.by_id.values()):
-            away = client.detached_since is not None and now - client.detached_since > self._keep(
-                client
-            )
+            away = 0.0
+            if client.detached_since is not None:
+                away = now - client.detached_since - client.unheard
             silent = now - client.last_activity > self.timeouts.idle and not client.busy
-            if away or silent:
+            if away > self._keep(client) or silent:
+                if not client.is_ending:
+                    log.info("unused client ended", client=client.number, detached=round(away, 1))
                 client.end()
 
     def _keep(self, client: RemoteClient) -> float:

@@ -95,6 +95,10 @@ class FairShare:
             found = self._accounts[name] = Account(name, updated=self.clock())
         return found
 
+    def is_waiting(self, name: str) -> bool:
+        """Whether a task waits for the share of this account."""
+        return name in self._accounts and self._accounts[name].waiting > 0
+
     def add(self, account: Account, began: float, ended: float) -> None:
         """Add a step, from `began` to `ended` (seconds of the clock), to an account."""
         account.ahead += ended - began

@@ -7,16 +7,20 @@ a plugin. Ordinary clients over WebSocket and HTTP connect, open and close sessi
 abandon connections, kill their agent. With `--attacks`, windows of three kinds alternate in each
 round: a quiet tenant, which sends a prompt every 50 ms, is *alone*; with *ordinary* clients, two at
 a time, of another principal; *attacked*: with these, and hostile clients of a third principal,
-eight at a time, one attack of `tenants.ATTACKS` after the other without a pause, as fast as one
-process can. Each of the three principals is a process of its own. Attackers have a computer of
-their own; here, they compete with the server for the CPUs. The hostile process therefore has the
-lowest priority (`--nice 19`); `--nice 0` lets it compete as an equal. How many connections, writes
-and bytes per second the attackers sent is counted, and how long the server waited for a CPU.
+eight at a time, one attack after the other without a pause, as fast as one process can. The attacks
+are the 23 findings of November 2026, except those that no client of `serve` can repeat
+(`attacks.NOT_FROM_A_CLIENT`: client certificates, what a killed proxy loses, `check`); those by an
+agent (`agent_attacks`) only where agents are programs. Each of the three principals is a process of
+its own. Attackers have a computer of their own; here, they compete with the server for the CPUs.
+The hostile process therefore has the lowest priority (`--nice 19`); `--nice 0` lets it compete as
+an equal. How many connections, writes and bytes per second the attackers sent is counted, and how
+long the server waited for a CPU.
 
 The census (processes, zombies, descriptors, threads, trio tasks, resident memory) is taken after
-each round. Prints a table; exits with 1 if something grew, an ordinary client failed, or the
-hostile clients raised the quiet tenant's 99th percentile to more than three times what it is with
-the ordinary ones.
+each round. Prints a table; for each ordinary client that failed its kind, connection id, and the
+server's log lines about it. Exits with 1 if something grew, an ordinary client failed, an attack
+succeeded, a token is in the log, or the hostile clients raised the quiet tenant's 99th percentile
+to more than three times what it is with the ordinary ones.
 """
 
 from __future__ import annotations
@@ -26,6 +30,7 @@ import json
 import os
 import platform
 import random
+import re
 import signal
 import statistics
 import subprocess
@@ -33,7 +38,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import date
 from functools import partial
@@ -42,134 +47,24 @@ from pathlib import Path
 from typing import Any
 
 import attrs
-import psutil
 import trio
 
 sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[2])]
 
-from chaos.tenants import ATTACKS, GONE, KINDS, Client, Tenant, open_session, prompt_over  # noqa: E402
-
-COUNTED = Path(__file__).with_name("counted.py")
-ECHO_AGENT = Path(__file__).parents[1] / "support" / "components" / "echo_agent.py"
-KEEP = 5.0
-"""Seconds that the server keeps the chain of a client that is detached. An HTTP client is detached
-until it opens its first stream, which took up to 2 s on two cores with a load of 10."""
-CHAIN = """\
-version: 1
-proxies:
-  - use: usage
-agent:
-  # Leaves grandchildren without a parent at each start: the server must reap one and end the other.
-  run: [sh, -c, '(sleep 0.05 &); (setsid sleep 3600 &); exec "$0" "$@"', {python}, -S, {agent}]
-"""
-PLUGIN_CHAIN = "version: 1\nproxies:\n  - use: usage\nagent:\n  use: test-agent\n"
-CHAINS = {"program": CHAIN, "plugin": PLUGIN_CHAIN}
-"""By what the agent is."""
-
-
-@attrs.frozen
-class Census:
-    """What a server has, at a moment at which it has no clients; its guard is not counted."""
-
-    processes: int
-    zombies: int
-    descriptors: int
-    threads: int
-    tasks: int
-    memory: int
-
-
-@attrs.frozen
-class Server:
-    url: str
-    process: psutil.Process
-    tasks: int
-    """The descriptor that its number of tasks is read from."""
-    tokens: dict[str, str]
-
-    def tenant(self, name: str) -> Tenant:
-        return Tenant(self.url, self.tokens[name], random.Random(name))
-
-    def schedule(self) -> tuple[float, float]:
-        """Seconds of CPU of the server's process so far, and of waiting for a CPU (Linux)."""
-        used, delayed, _ = Path(f"/proc/{self.process.pid}/schedstat").read_text().split()
-        return int(used) / 1e9, int(delayed) / 1e9
-
-    def census(self) -> Census:
-        children = [each for each in self.process.children(recursive=True) if not _is_guard(each)]
-        states = [state for child in children if (state := _status(child)) is not None]
-        zombies = states.count(psutil.STATUS_ZOMBIE)
-        return Census(
-            processes=len(states) - zombies,
-            zombies=zombies,
-            descriptors=self.process.num_fds(),
-            threads=self.process.num_threads(),
-            tasks=self._count_tasks(),
-            memory=self.process.memory_info().rss,
-        )
-
-    def _count_tasks(self) -> int:
-        self.process.send_signal(signal.SIGUSR2)
-        return int(os.read(self.tasks, 16))
-
-    async def at_rest(self, *, patience: float = 30.0) -> Census:
-        """The census once no component is left, or after `patience` seconds."""
-        with trio.move_on_after(patience):
-            while self.census().processes or self.census().zombies:  # noqa: ASYNC110
-                await trio.sleep(0.2)
-        await trio.sleep(KEEP + 2)
-        return self.census()
-
-
-def _is_guard(process: psutil.Process) -> bool:
-    try:
-        return any(word.endswith("guard_process.py") for word in process.cmdline())
-    except psutil.Error:
-        return False
-
-
-def _status(process: psutil.Process) -> str | None:
-    try:
-        return process.status()
-    except psutil.NoSuchProcess:
-        return None
-
-
-@contextmanager
-def open_server(chain: str) -> Iterator[Server]:
-    """A `serve` in a process of its own, for three principals."""
-    with tempfile.TemporaryDirectory() as directory:
-        path, tokens = Path(directory) / "chain.yaml", Path(directory) / "tokens"
-        agent = {"python": sys.executable, "agent": ECHO_AGENT}
-        path.write_text(chain.format(**agent) if "{python}" in chain else chain)
-        secrets = {
-            name: f"{name}-{'0123456789abcdef' * 2}" for name in ("busy", "quiet", "hostile")
-        }
-        tokens.write_text("".join(f"{name}:{token}\n" for name, token in secrets.items()))
-        tokens.chmod(0o600)
-        read, write = os.pipe()
-        command = [
-            *(sys.executable, str(COUNTED), str(write), "--log", "error", "serve", str(path)),
-            *("--listen", "127.0.0.1:0", "--token-file", str(tokens), "--keep", str(KEEP)),
-        ]
-        log = Path(directory) / "log"
-        with log.open("w") as stderr:
-            popen = subprocess.Popen(command, stderr=stderr, pass_fds=[write])
-        try:
-            while not (line := log.read_text()).endswith("\n"):
-                assert popen.poll() is None, line
-                time.sleep(0.05)
-            url = line.split()[-1]
-            yield Server(url, psutil.Process(popen.pid), read, secrets)
-        finally:
-            popen.terminate()
-            try:
-                popen.wait(60)
-            except subprocess.TimeoutExpired:
-                popen.kill()
-            popen.wait()
-            os.close(read)
-            os.close(write)
+from chaos import agent_attacks  # noqa: E402, F401  (adds to the attacks)
+from chaos.attacks import attacks_on, open_victim  # noqa: E402
+from chaos.measured_server import CHAINS, Census, Server, open_server  # noqa: E402
+from chaos.tenants import (  # noqa: E402
+    GONE,
+    KINDS,
+    Client,
+    Refused,
+    Tenant,
+    ask,
+    initialize,
+    new_session,
+    prompt_over,
+)
 
 
 @attrs.define
@@ -180,6 +75,8 @@ class Crowd:
     kinds: Sequence[Client]
     served: Counter[str] = attrs.field(factory=Counter)
     failed: Counter[str] = attrs.field(factory=Counter)
+    breaches: Counter[str] = attrs.field(factory=Counter)
+    """What attacks were given, and should not have been."""
 
     async def run(self, count: int, at_once: int) -> None:
         """Let `count` clients come and go."""
@@ -195,39 +92,50 @@ class Crowd:
             with trio.fail_after(120):
                 await client(self.tenant)
             self.served[name] += 1
-        except* (*GONE, AssertionError, trio.TooSlowError) as group:
-            error = group
-            while isinstance(error, BaseExceptionGroup):
-                error = error.exceptions[0]
-            self.failed[f"{name}: {type(error).__name__}: {error}"[:120]] += 1
+        except* AssertionError as group:
+            self.breaches[f"{name}: {_first(group)}"[:300]] += 1
+        except* (*GONE, Refused, trio.TooSlowError) as group:
+            error = _first(group)
+            at = time.strftime("%H:%M:%S")
+            self.failed[f"{name}, {at}: {type(error).__name__}: {error}"[:400]] += 1
         finally:
             slots.release()
+
+
+def _first(group: BaseException) -> BaseException:
+    while isinstance(group, BaseExceptionGroup):
+        group = group.exceptions[0]
+    return group
 
 
 async def prompt_until_told(url: str, token: str) -> None:
     """The quiet tenant, in a process of its own: prints when each prompt was sent, and the seconds
     that it took."""
     async with Tenant(url, token, random.Random()).websocket() as socket:
-        session = await open_session(socket)
+        await ask(socket, initialize())
         for number in count(100):
+            if number % 100 == 0:  # before its budget is spent
+                session = await new_session(socket, number)
             began = time.monotonic()
             await prompt_over(socket, session, number, "echo hello")
             print(began, time.monotonic() - began, flush=True)
             await trio.sleep(0.05)
 
 
-async def load_until_told(kind: str, url: str, token: str, at_once: int, nice: int) -> None:
-    """Clients of one principal, in a process of their own, until SIGTERM; then a report as JSON."""
+async def load_until_told(agent: str, tenant: Tenant, at_once: int, nice: int) -> None:
+    """Clients of one principal, in a process of their own, until SIGTERM; then a report as JSON.
+    With a victim they are hostile, else ordinary."""
     sent = _count_sent()
-    tenant = Tenant(url, token, random.Random(kind))
-    crowd = Crowd(tenant, ATTACKS if kind == "hostile" else KINDS)
+    crowd = Crowd(tenant, attacks_on(agent) if tenant.victim else KINDS)
+    tenant.random.shuffle(crowd.kinds)
     os.nice(nice)
     with trio.open_signal_receiver(signal.SIGTERM) as received:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(crowd.run, 10**9, at_once)
             await anext(received)
             nursery.cancel_scope.cancel()
-    print(json.dumps({"served": crowd.served, "failed": crowd.failed, "sent": sent}), flush=True)
+    told = {"served": crowd.served, "failed": crowd.failed, "breaches": crowd.breaches}
+    print(json.dumps({**told, "sent": sent}), flush=True)
 
 
 def _count_sent() -> Counter[str]:
@@ -270,10 +178,11 @@ def quiet_tenant(server: Server, prompts: list[tuple[float, float]]) -> Iterator
 
 
 @contextmanager
-def load(server: Server, kind: str, at_once: int, report: Load, *, nice: int = 0) -> Iterator[None]:
+def load(agent: str, tenant: Tenant, at_once: int, report: Load, nice: int = 0) -> Iterator[None]:
     """Clients of a principal for as long as the block lasts, in a process of their own."""
     began = time.monotonic()
-    arguments = ("--load", kind, server.url, server.tokens[kind], str(at_once), str(nice))
+    given = (agent, tenant.url, tenant.token, tenant.victim, tenant.greedy)
+    arguments = ("--load", *given, str(at_once), str(nice))
     with _program(*arguments, stdout=subprocess.PIPE) as clients:
         try:
             yield
@@ -283,6 +192,7 @@ def load(server: Server, kind: str, at_once: int, report: Load, *, nice: int = 0
             report.seconds += time.monotonic() - began
             report.served.update(told["served"])
             report.failed.update(told["failed"])
+            report.breaches.update(told["breaches"])
             report.sent.update(told["sent"])
 
 
@@ -331,7 +241,17 @@ async def cohorts(server: Server, *, warm: int, clients: int, at_once: int) -> l
     before = await server.at_rest()
     await crowd.run(clients, at_once)
     after = await server.at_rest()
-    return [*growth(before, after, clients), *crowd.failed]
+    return [*growth(before, after, clients), *explained(crowd.failed, server), *crowd.breaches]
+
+
+def explained(failed: Iterable[str], server: Server) -> list[str]:
+    """Failures of clients, each with what the server logged about the client."""
+    lines = []
+    for text in failed:
+        connection = re.search(r"connection(?:-id': '| )([\w-]{32})", text)
+        logged = server.log_of(connection[1]) if connection is not None else []
+        lines.append("\n    ".join([text, *logged]))
+    return lines
 
 
 @attrs.define
@@ -341,6 +261,7 @@ class Load:
     seconds: float = 0.0
     served: Counter[str] = attrs.field(factory=Counter)
     failed: Counter[str] = attrs.field(factory=Counter)
+    breaches: Counter[str] = attrs.field(factory=Counter)
     sent: Counter[str] = attrs.field(factory=Counter)
 
     def rates(self) -> str:
@@ -361,6 +282,8 @@ class Trial:
 
     name: str
     server: Server
+    victim: str = attrs.field(default="", init=False)
+    """A session of the quiet tenant."""
     busy: Load = attrs.field(factory=Load)
     hostile: Load = attrs.field(factory=Load)
     times: dict[str, list[float]] = attrs.field(factory=lambda: {kind: [] for kind in WINDOWS})
@@ -389,11 +312,11 @@ class Trial:
                 await trio.sleep(SETTLE)
                 with ExitStack() as loads:
                     if kind != "alone":
-                        loads.enter_context(load(self.server, "busy", 2, self.busy))
+                        busy = self.server.tenant("busy")
+                        loads.enter_context(load(self.name, busy, 2, self.busy))
                     if kind == "attacked":
-                        loads.enter_context(
-                            load(self.server, "hostile", at_once, self.hostile, nice=nice)
-                        )
+                        hostile = self.server.tenant("hostile", self.victim)
+                        loads.enter_context(load(self.name, hostile, at_once, self.hostile, nice))
                     await trio.sleep(SETTLE)
                     windows.append((kind, time.monotonic()))
                     before = self.server.schedule()
@@ -432,14 +355,27 @@ class Trial:
                   "of it for a CPU")  # fmt: skip
         print("ordinary clients:", self.busy.rates())
         print("hostile clients:", self.hostile.rates())
-        print("ordinary clients that failed:", dict(self.busy.failed) or "none")
-        print("hostile clients that were cut or refused:", dict(self.hostile.failed) or "none")
+        failed = explained(self.busy.failed, self.server)
+        print("ordinary clients that failed:", "\n  ".join(failed) or "none")
+        print("attacks:", dict(sorted(self.hostile.served.items())))
+        print("attacks that were cut or refused:", _by_kind(self.hostile.failed) or "none")
+        breaches = [*self.hostile.breaches, *self.server.logged_tokens()]
+        print("attacks that succeeded:", breaches or "none")
         print("grown:", grown or "nothing")
         ratio = p99(times["attacked"]) / p99(times["ordinary"])
         alone = p99(times["attacked"]) / p99(times["alone"])
         print(f"99th percentile under attack: {ratio:.1f} times that with ordinary clients, "
               f"{alone:.1f} times that alone")  # fmt: skip
-        return not grown and not self.busy.failed and ratio < 3
+        return not grown and not failed and not breaches and ratio < 3
+
+
+def _by_kind(failed: Counter[str]) -> dict[str, int]:
+    """Numbers of refused attacks, by attack and error, without times and connections."""
+    found: Counter[str] = Counter()
+    for text, number in failed.items():
+        name, _, error = text.partition(", ")
+        found[f"{name}: {re.split('[,;]', error[10:])[0][:60]}"] += number
+    return dict(found)
 
 
 async def under_attack(
@@ -454,8 +390,12 @@ async def under_attack(
     failed, and the hostile ones raised the quiet tenant's 99th percentile less than three times."""
     trials = [Trial(name, server) for name, server in servers.items()]
     for trial in trials:
+        trial.victim = await open_victim(trial.server.tenant("quiet"))
         await Crowd(trial.server.tenant("busy"), KINDS).run(20, 2)
-        await Crowd(trial.server.tenant("hostile"), ATTACKS).run(5 * len(ATTACKS), at_once)
+        hostile, attacks = trial.server.tenant("hostile", trial.victim), attacks_on(trial.name)
+        first = Crowd(hostile, attacks)
+        await first.run(3 * len(attacks), at_once)
+        trial.hostile.breaches.update(first.breaches)
         trial.first = await trial.server.at_rest()
         show(f"{trial.name} at first", trial.first)
     end = trio.current_time() + minutes * 60
@@ -482,13 +422,14 @@ def main() -> None:
     parser.add_argument("--agents", choices=[*CHAINS, "both"], default="both")
     parser.add_argument("--nice", type=int, default=NICE, help="of the hostile process")
     parser.add_argument("--quiet", nargs=2, metavar=("URL", "TOKEN"), help=argparse.SUPPRESS)
-    parser.add_argument("--load", nargs=5, help=argparse.SUPPRESS)
+    parser.add_argument("--load", nargs=7, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.quiet:
         trio.run(prompt_until_told, *options.quiet)
     if options.load:
-        kind, url, token, at_once, nice = options.load
-        trio.run(load_until_told, kind, url, token, int(at_once), int(nice))
+        agent, url, token, victim, greedy, at_once, nice = options.load
+        tenant = Tenant(url, token, random.Random(time.monotonic()), victim, greedy)
+        trio.run(load_until_told, agent, tenant, int(at_once), int(nice))
         return
     print(f"{date.today()}  {platform.system()} {platform.machine()}, {os.cpu_count()} cores, "
           f"Python {platform.python_version()}")  # fmt: skip

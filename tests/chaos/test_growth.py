@@ -1,19 +1,21 @@
 """Clients come and go at one `serve`: no process is left; descriptors, threads, tasks and memory
-stay level."""
+stay level. No attack succeeds."""
 
 from __future__ import annotations
 
 import pytest
-from chaos.growth import CHAIN, PLUGIN_CHAIN, cohorts, open_server, under_attack
+from chaos.attacks import ATTACKS, NOT_FROM_A_CLIENT, attacks_on, open_victim
+from chaos.growth import Crowd, cohorts, under_attack
+from chaos.measured_server import CHAIN, CHAINS, PLUGIN_CHAIN, open_server
 
 
 async def test_nothing_grows_with_clients_that_come_and_go():
-    with open_server(PLUGIN_CHAIN) as server:
+    with open_server(PLUGIN_CHAIN, keep=5) as server:
         assert await cohorts(server, warm=40, clients=60, at_once=8) == []
 
 
 async def test_nothing_grows_with_agents_that_are_programs():
-    with open_server(CHAIN) as server:
+    with open_server(CHAIN, keep=5) as server:
         assert await cohorts(server, warm=40, clients=60, at_once=4) == []
 
 
@@ -28,3 +30,24 @@ async def test_nothing_grows_with_thousands_of_clients(chain):
 async def test_nothing_grows_under_attack():
     with open_server(PLUGIN_CHAIN) as server:
         assert await under_attack({"plugin": server}, 10, 4)
+
+
+def test_every_finding_is_an_attack_or_cannot_come_from_a_client():
+    attacked = {item for each in ATTACKS for item in each.items}
+
+    assert attacked | set(NOT_FROM_A_CLIENT) == set(range(1, 24))
+    assert not attacked & set(NOT_FROM_A_CLIENT)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("agent", CHAINS)
+async def test_no_attack_succeeds(agent):
+    with open_server(CHAINS[agent], keep=5) as server:
+        victim = await open_victim(server.tenant("quiet"))
+        attacks = attacks_on(agent)
+        crowd = Crowd(server.tenant("hostile", victim), attacks)
+
+        await crowd.run(len(attacks), 2)
+
+        assert (crowd.breaches, server.logged_tokens()) == ({}, [])
+        assert sum(crowd.served.values()) > len(attacks) / 2, crowd.failed

@@ -1,9 +1,14 @@
-"""A chain that crashes: its client is told, on a Unix socket, a WebSocket and over HTTP."""
+"""A chain that crashes: its client is told, on a Unix socket, a WebSocket and over HTTP. A client
+is not ended for time in which the server did not read."""
 
 from __future__ import annotations
 
 import json
-from typing import Any, NoReturn
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, NoReturn, TypeAlias
 
 import pytest
 import trio
@@ -13,6 +18,8 @@ from support.server_clients import http, initialize, serving, websocket
 from conductor.chain.chain import Chain
 from conductor.server.listen.address import TcpAddress, UnixAddress
 from conductor.server.run import RunningServer
+
+Stream: TypeAlias = Callable[[], Awaitable[int]]
 
 
 def crash() -> NoReturn:
@@ -56,3 +63,61 @@ async def test_an_http_client_gets_an_error(server: RunningServer):
         response = await client.post("/acp", json=initialize())
 
     assert response.status_code == 500
+
+
+KEEP = 0.4
+"""Seconds for which a detached client is kept."""
+
+
+@asynccontextmanager
+async def opened_over_http(tmp_path: Path) -> AsyncIterator[tuple[RunningServer, Stream]]:
+    """A server, and what opens the first stream of a client that has only initialized."""
+    async with (
+        serving(tmp_path, timeouts={"keep": KEEP}) as server,
+        http(server) as client,
+        http(server) as other,
+    ):
+        await other.get("/health")  # makes its TLS context, which takes long
+        opened = await client.post("/acp", json=initialize())
+        headers = {
+            "accept": "text/event-stream",
+            "acp-connection-id": opened.headers["acp-connection-id"],
+        }
+
+        async def stream_status() -> int:
+            async with other.stream("GET", "/acp", headers=headers) as response:
+                status: int = response.status_code
+                return status
+
+        yield server, stream_status
+
+
+async def test_a_client_is_kept_while_the_event_loop_is_blocked(tmp_path):
+    async with opened_over_http(tmp_path) as (_, stream_status):
+        time.sleep(2 * KEEP)  # noqa: ASYNC251
+
+        assert await stream_status() == 200
+
+
+async def test_a_client_is_kept_while_its_request_waits_for_its_share(tmp_path):
+    async with opened_over_http(tmp_path) as (server, stream_status):
+        account = server.clients.fair_share.account("127.0.0.1")
+        async with trio.open_nursery() as nursery:
+            async with account.turns:
+                account.ahead = 1.0
+                statuses = trio.open_memory_channel[int](1)
+
+                async def open_stream() -> None:
+                    await statuses[0].send(await stream_status())
+
+                nursery.start_soon(open_stream)
+                await trio.sleep(1.5 * KEEP)
+            assert await statuses[1].receive() == 200
+
+
+async def test_a_client_whose_requests_wait_for_ever_is_ended(tmp_path):
+    async with opened_over_http(tmp_path) as (server, _):
+        (client,) = server.clients.by_id.values()
+        server.clients.fair_share.account("127.0.0.1").waiting = 1
+
+        await client.ended.wait()

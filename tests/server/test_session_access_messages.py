@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any, TypeAlias
 
 import attrs
 import pytest
 import trio
 import trio_websocket
+from support.schema_methods import methods_with_session
 from support.server_clients import PATIENCE, Remote, ask, http, new_session, request, websocket
 
 from conductor.chain.chain import Chain
@@ -23,26 +23,16 @@ from conductor.server.listen.address import TcpAddress
 from conductor.server.run import RunningServer, ServerSettings, open_server
 from conductor.transport.base import Transport
 
-SCHEMAS = Path(__file__).parents[2] / "conductor" / "schema" / "data"
 ANN, BOB = "a" * 32, "b" * 32
 ACCESS = AccessPolicy(tokens=read_tokens([f"ann:{ANN}", f"bob:{BOB}"]))
 EXTENSIONS = ("_vendor/ask", "_vendor/told", "session/of_a_later_version")
 
 
-def methods(version: int) -> list[str]:
-    """What a client may send that names a session, in any state of the schema."""
-    found = set()
-    for path in SCHEMAS.glob(f"*/v{version}.json"):
-        definitions = json.loads(path.read_text())["$defs"]
-        for each in definitions.values():
-            is_params = not each.get("title", "").endswith("Response")
-            from_client = each.get("x-side") in ("agent", "both")
-            if from_client and is_params and "sessionId" in each.get("properties", {}):
-                found.add(each["x-method"])
-    return sorted(found)
-
-
-CASES = [(version, method) for version in (1, 2) for method in [*methods(version), *EXTENSIONS]]
+CASES = [
+    (version, method)
+    for version in (1, 2)
+    for method in [*methods_with_session(version), *EXTENSIONS]
+]
 
 
 @attrs.define(eq=False)
@@ -134,8 +124,10 @@ async def recording() -> AsyncIterator[tuple[RunningServer, list[str]]]:
 
 
 def test_the_table_has_every_method_that_the_schema_has():
-    assert {"session/prompt", "session/cancel", "session/set_mode", "nes/suggest"} <= {*methods(1)}
-    assert {"session/prompt", "terminal/cancel", "tool_call/cancel"} <= {*methods(2)}
+    assert {"session/prompt", "session/cancel", "session/set_mode", "nes/suggest"} <= {
+        *methods_with_session(1)
+    }
+    assert {"session/prompt", "terminal/cancel", "tool_call/cancel"} <= {*methods_with_session(2)}
     assert len(CASES) > 30
 
 

@@ -1,0 +1,188 @@
+"""A `serve` in a process of its own, for the growth test: what it has, and what it logged."""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import attrs
+import psutil
+import trio
+from chaos.attacks import TURNS
+from chaos.tenants import Tenant
+
+__all__ = ["CHAIN", "CHAINS", "PLUGIN_CHAIN", "Census", "Server", "open_server"]
+
+COUNTED = Path(__file__).with_name("counted.py")
+AGENT = Path(__file__).parents[1] / "support" / "components" / "hostile_agent.py"
+KEEP = 15.0
+"""Seconds that the server keeps the chain of a client that is detached. An HTTP client is detached
+until it opens its first stream. Where clients and server have a fifth of a CPU, that takes more
+than 5 s: then it gets 404."""
+SESSIONS_EACH = 1_500
+PROXIES = f"""\
+version: 1
+proxies:
+  - use: usage
+  - use: budget
+    with: {{session: {{turns: {TURNS}}}}}
+  - use: permissions
+    with:
+      rules:
+        - {{action: allow_once, kind: [read], path: ["src/**"]}}
+        - {{action: allow_once, argv: [git status, git diff], options: [--stat]}}
+        - {{action: allow_always, mcp_tool: ["docs/*"]}}
+  - use: redact
+"""
+CHAIN = (
+    PROXIES
+    + """\
+agent:
+  # Leaves grandchildren without a parent at each start: the server must reap one and end the other.
+  run: [sh, -c, '(sleep 0.05 &); (setsid sleep 3600 &); exec "$0" "$@"', {python}, -S, {agent}]
+"""
+)
+PLUGIN_CHAIN = PROXIES + "agent:\n  use: test-agent\n"
+CHAINS = {"program": CHAIN, "plugin": PLUGIN_CHAIN}
+"""By what the agent is."""
+
+
+@attrs.frozen
+class Census:
+    """What a server has, at a moment at which it has no clients; its guard is not counted."""
+
+    processes: int
+    zombies: int
+    descriptors: int
+    threads: int
+    tasks: int
+    memory: int
+
+
+@attrs.frozen
+class Server:
+    url: str
+    process: psutil.Process
+    tasks: int
+    """The descriptor that its number of tasks is read from."""
+    tokens: dict[str, str]
+    log: Path
+    keep: float
+
+    def tenant(self, name: str, victim: str = "") -> Tenant:
+        greedy = self.tokens["greedy"]
+        return Tenant(self.url, self.tokens[name], random.Random(name), victim, greedy)
+
+    def log_of(self, connection: str, most: int = 30) -> list[str]:
+        """The log's lines about the client with this connection id."""
+        lines = self.log.read_text(errors="replace").splitlines()
+        named = next((line for line in lines if f"connection {connection} " in line), "")
+        number = named.rpartition(" ")[2]
+        return [line for line in lines if re.search(rf"\bclient={number}\b", line)][:most]
+
+    def logged_tokens(self) -> list[str]:
+        """The principals whose tokens are in the log."""
+        text = self.log.read_text(errors="replace")
+        return [name for name, token in self.tokens.items() if token in text]
+
+    def schedule(self) -> tuple[float, float]:
+        """Seconds of CPU of the server's process so far, and of waiting for a CPU (Linux)."""
+        used, delayed, _ = Path(f"/proc/{self.process.pid}/schedstat").read_text().split()
+        return int(used) / 1e9, int(delayed) / 1e9
+
+    def census(self) -> Census:
+        children = [each for each in self.process.children(recursive=True) if not _is_guard(each)]
+        states = [state for child in children if (state := _status(child)) is not None]
+        zombies = states.count(psutil.STATUS_ZOMBIE)
+        return Census(
+            processes=len(states) - zombies,
+            zombies=zombies,
+            descriptors=self.process.num_fds(),
+            threads=self.process.num_threads(),
+            tasks=self._count_tasks(),
+            memory=self.process.memory_info().rss,
+        )
+
+    def _count_tasks(self) -> int:
+        self.process.send_signal(signal.SIGUSR2)
+        return int(os.read(self.tasks, 16))
+
+    async def at_rest(self, *, patience: float = 30.0) -> Census:
+        """The census once no component is left, or after `patience` seconds."""
+        with trio.move_on_after(patience):
+            while self.census().processes or self.census().zombies:  # noqa: ASYNC110
+                await trio.sleep(0.2)
+        await trio.sleep(self.keep + 2)
+        return self.census()
+
+
+def _is_guard(process: psutil.Process) -> bool:
+    try:
+        return any(word.endswith("guard_process.py") for word in process.cmdline())
+    except psutil.Error:
+        return False
+
+
+def _status(process: psutil.Process) -> str | None:
+    try:
+        return process.status()
+    except psutil.NoSuchProcess:
+        return None
+
+
+@contextmanager
+def open_server(chain: str, keep: float = KEEP) -> Iterator[Server]:
+    """A `serve` in a process of its own, for four principals. Its working directory is removed, and
+    its TMPDIR is setgid: findings 7 and 17."""
+    with tempfile.TemporaryDirectory() as directory:
+        path, tokens = Path(directory) / "chain.yaml", Path(directory) / "tokens"
+        path.write_text(
+            chain.replace("{python}", sys.executable).replace("{agent}", str(AGENT)), "utf-8"
+        )
+        secrets = {
+            name: f"{name}-{'0123456789abcdef' * 2}"
+            for name in ("busy", "quiet", "hostile", "greedy")
+        }
+        tokens.write_text("".join(f"{name}:{token}\n" for name, token in secrets.items()))
+        tokens.chmod(0o600)
+        read, write = os.pipe()
+        command = [
+            *(sys.executable, str(COUNTED), str(write), "--log", "info", "serve", str(path)),
+            *("--listen", "127.0.0.1:0", "--token-file", str(tokens), "--keep", str(keep)),
+            *("--max-sessions-each", str(SESSIONS_EACH)),
+        ]
+        log, removed, sockets = (Path(directory) / name for name in ("log", "cwd", "tmp"))
+        removed.mkdir()
+        sockets.mkdir(mode=0o2700)
+        with log.open("w") as stderr:
+            popen = subprocess.Popen(
+                command,
+                stderr=stderr,
+                pass_fds=[write],
+                cwd=removed,
+                env=os.environ | {"TMPDIR": str(sockets)},
+            )
+        try:
+            while (found := re.search(r"listening on (\S+)\n", log.read_text())) is None:
+                assert popen.poll() is None, log.read_text()
+                time.sleep(0.05)
+            removed.rmdir()
+            yield Server(found[1], psutil.Process(popen.pid), read, secrets, log, keep)
+        finally:
+            popen.terminate()
+            try:
+                popen.wait(60)
+            except subprocess.TimeoutExpired:
+                popen.kill()
+            popen.wait()
+            os.close(read)
+            os.close(write)

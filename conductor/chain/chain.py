@@ -27,7 +27,7 @@ from conductor.chain.shutdown import Shutdown
 from conductor.chain.start_failure_text import FailureContext
 from conductor.chain.startup_gate import StartupGate
 from conductor.chainfile.model import STOP_TIMEOUT
-from conductor.control import registry
+from conductor.control import running_chains
 from conductor.errors import ComponentError, ConductorError
 from conductor.limits import Limits
 from conductor.log import get_logger
@@ -131,7 +131,7 @@ class Chain:
         """Serve until the end; when it returns, all components have ended, except for plugins that
         were given up."""
         current_recorder.set(self.recorder)
-        registry.add(self)
+        running_chains.add(self)
         try:
             async with trio.open_nursery() as nursery:
                 self._nursery = nursery
@@ -146,7 +146,7 @@ class Chain:
                 await self._shutdown.run(self._ending, answers=self.answers_loss or not failed)
                 nursery.cancel_scope.cancel()
         finally:
-            registry.remove(self)
+            running_chains.remove(self)
             for component in self._hosted.tasks:  # plugins in another nursery
                 component.kill()
         assert self._ending is not None

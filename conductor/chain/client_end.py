@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, Literal
 import attrs
 import trio
 
-from conductor.control.registry import raw_streams
+from conductor.control.running_chains import raw_streams
 from conductor.jsonrpc.connection import Connection
 from conductor.jsonrpc.messages import INTERNAL_ERROR, encode_error
 from conductor.limits import Limits

@@ -11,7 +11,7 @@ import os
 from typing import TYPE_CHECKING
 
 from conductor.chainfile.model import ComponentSpec
-from conductor.control.registry import raw_streams
+from conductor.control.running_chains import raw_streams
 from conductor.supervision.endpoint import Endpoint, Launcher
 from conductor.transport.child_process import start_child
 from conductor.transport.local_command import local_command

@@ -118,7 +118,7 @@ def _record_raw_streams(directory: str) -> None:
     from pathlib import Path
 
     from conductor.control.raw_streams import RawStreams
-    from conductor.control.registry import record_raw_streams
+    from conductor.control.running_chains import record_raw_streams
     from conductor.transport.inherited_stdio import open_missing_stdio
 
     open_missing_stdio()

@@ -2,9 +2,9 @@
 
 The Unix socket is in a private runtime directory (`directory`). A thread serves it (`server`), so
 that it responds while a plugin blocks the event loop. It is opened shortly after the start
-(`process`), which is therefore not slowed down. `registry` has the chains of this process; `client`
-sends requests to another conductor; `leftovers` and `temporary_directories` find the processes and
-files of killed ones.
+(`process`), which is therefore not slowed down. `running_chains` lists the chains of this process;
+`client` sends requests to another conductor; `leftovers` and `temporary_directories` find the
+processes and files of killed ones.
 
 `raw_streams` writes the bytes of components (`--debug-dir`).
 

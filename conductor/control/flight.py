@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING, Final
 import attrs
 
 from conductor.control.directory import private_directory
-from conductor.control.registry import flights
+from conductor.control.running_chains import flights
 from conductor.log import get_logger
 from conductor.tracing.encoder import Encoder
 from conductor.tracing.masking import current_masker
 from conductor.tracing.recorder import Began, Entry, TraceRecorder
 
 if TYPE_CHECKING:
-    from conductor.control.registry import Flight
+    from conductor.control.running_chains import Flight
 
 __all__ = ["KEPT_FILES", "FlightReader", "flight_directory", "write_flight"]
 

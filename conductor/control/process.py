@@ -12,7 +12,7 @@ import sys
 import threading
 from contextlib import suppress
 
-from conductor.control.registry import flights, raw_streams
+from conductor.control.running_chains import flights, raw_streams
 from conductor.transport.thread_signals import block_signals
 
 TYPE_CHECKING = False
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from types import FrameType
     from typing import Literal
 
-    from conductor.control.registry import Flight
+    from conductor.control.running_chains import Flight
     from conductor.control.server import ControlServer
     from conductor.tracing.trace_writer import TraceWriter
 

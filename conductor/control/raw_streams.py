@@ -26,7 +26,7 @@ from typing import Final, TypeAlias
 import attrs
 
 from conductor.control.directory import private_directory
-from conductor.control.registry import running_chains
+from conductor.control.running_chains import running_chains
 from conductor.log import get_logger
 from conductor.supervision.endpoint import Endpoint, Launcher
 from conductor.transport.base import Transport

@@ -27,7 +27,7 @@ from conductor.control.directory import (
     socket_path,
     usable_path,
 )
-from conductor.control.registry import flights
+from conductor.control.running_chains import flights
 from conductor.control.status import process_status
 
 __all__ = ["ControlServer"]

@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 from conductor import __version__
-from conductor.control.registry import running_chains
+from conductor.control.running_chains import running_chains
 from conductor.transport.process_tree import descendants
 
 __all__ = ["process_status"]

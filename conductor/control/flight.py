@@ -22,7 +22,7 @@ from conductor.control.running_chains import flights
 from conductor.log import get_logger
 from conductor.tracing.encoder import Encoder
 from conductor.tracing.masking import current_masker
-from conductor.tracing.recorder import Began, Entry, TraceRecorder
+from conductor.tracing.recorder import Entry, StartEntry, TraceRecorder
 
 if TYPE_CHECKING:
     from conductor.control.running_chains import Flight
@@ -110,7 +110,7 @@ def _with_headers(entries: Iterable[Entry], seen: set[TraceRecorder]) -> Iterato
         recorder = entry[1].tracer if isinstance(entry, tuple) else entry.recorder
         if recorder not in seen:
             seen.add(recorder)
-            yield Began(recorder, tuple(recorder.components))
+            yield StartEntry(recorder, tuple(recorder.components))
         yield entry
 
 

@@ -21,7 +21,7 @@ from conductor.jsonrpc.notification_batch import NotificationBatch
 from conductor.plugins.isolation import report_info
 from conductor.routing.component import Component
 from conductor.routing.traced_port import HandlerOutcome, Mark, TracedPort
-from conductor.supervision.handler_reports import HandledReport, LoggedReport, MessageKey
+from conductor.supervision.handler_reports import HandlerReport, LogReport, MessageKey
 from conductor.tracing.recorder import Entry, TraceRecorder
 
 __all__ = ["ReportingRecorder"]
@@ -117,8 +117,8 @@ class ReportingRecorder(TraceRecorder):
     worth."""
     numbers: dict[Literal["client", "agent"], int] = attrs.field(init=False)
     """Notifications that have come from each side."""
-    _handled: list[HandledReport] = attrs.field(factory=list, init=False)
-    _logged: list[LoggedReport] = attrs.field(factory=list, init=False)
+    _handled: list[HandlerReport] = attrs.field(factory=list, init=False)
+    _logged: list[LogReport] = attrs.field(factory=list, init=False)
     _has_reports: trio.Event = attrs.field(factory=trio.Event, init=False)
     _edges: dict[Literal["client", "agent"], str] = attrs.field(factory=dict, init=False)
 
@@ -149,7 +149,7 @@ class ReportingRecorder(TraceRecorder):
         if not self.reports_all and outcome != "failed" and (key is None or key[0] in _SIDES):
             return
         times = message.time, started, ended
-        self._handled.append(HandledReport(component, method, location, key, *times, outcome))
+        self._handled.append(HandlerReport(component, method, location, key, *times, outcome))
         self._has_reports.set()
 
     def logged(self, level: str, event: str, fields: dict[str, Any]) -> None:
@@ -160,7 +160,7 @@ class ReportingRecorder(TraceRecorder):
             return
         if isinstance(message, _Arrival):
             del fields["component"]
-            self._logged.append(LoggedReport(name, level, event, fields, message.key, monotonic()))
+            self._logged.append(LogReport(name, level, event, fields, message.key, monotonic()))
             self._has_reports.set()
         elif self.outer is not None:
             self.outer.logged(level, event, fields)

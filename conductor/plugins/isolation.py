@@ -22,7 +22,7 @@ from conductor.jsonrpc.messages import Payload
 from conductor.plugins.isolated_program import isolated_program
 from conductor.proxy.base import Plugin
 from conductor.routing.control import PLUGIN_INFO
-from conductor.supervision.handler_reports import HandledReport, LoggedReport
+from conductor.supervision.handler_reports import HandlerReport, LogReport
 from conductor.tracing.recorder import keeps_all
 
 __all__ = [
@@ -117,9 +117,7 @@ def failure_info(status: str) -> tuple[str, bytes]:
     return PLUGIN_INFO, _encoder.encode({"failed": status})
 
 
-def report_info(
-    handled: Sequence[HandledReport], logged: Sequence[LoggedReport]
-) -> tuple[str, bytes]:
+def report_info(handled: Sequence[HandlerReport], logged: Sequence[LogReport]) -> tuple[str, bytes]:
     """Method and raw params that report what handlers did."""
     return PLUGIN_INFO, _encoder.encode({"handled": handled, "logged": logged})
 
@@ -129,9 +127,9 @@ class PluginInfo(msgspec.Struct, frozen=True):
 
     required: bool = True
     failed: str | None = None
-    handled: tuple[HandledReport, ...] | None = None
+    handled: tuple[HandlerReport, ...] | None = None
     """Of a report; it has no `required`. Likewise `logged`."""
-    logged: tuple[LoggedReport, ...] = ()
+    logged: tuple[LogReport, ...] = ()
 
 
 def parse_plugin_info(params: Payload | None) -> PluginInfo:

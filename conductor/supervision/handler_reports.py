@@ -26,7 +26,7 @@ from conductor.routing.link import Link
 from conductor.routing.link_port import LinkPort
 from conductor.routing.traced_port import HandlerOutcome, Mark, Tracer
 
-__all__ = ["HandledReport", "HandlerReports", "LoggedReport", "MessageKey"]
+__all__ = ["HandlerReport", "HandlerReports", "LogReport", "MessageKey"]
 
 _KEPT: Final = 1024
 """Requests and responses, and runs of notifications, of which the record is known."""
@@ -36,7 +36,7 @@ MessageKey: TypeAlias = tuple[Literal["request", "response", "client", "agent"],
 number. `initialize` may be sent several times, and has the number 0."""
 
 
-class HandledReport(msgspec.Struct, frozen=True, array_like=True):
+class HandlerReport(msgspec.Struct, frozen=True, array_like=True):
     """The run of a handler. Times are in seconds of the monotonic clock, which processes share."""
 
     component: str
@@ -49,7 +49,7 @@ class HandledReport(msgspec.Struct, frozen=True, array_like=True):
     outcome: HandlerOutcome
 
 
-class LoggedReport(msgspec.Struct, frozen=True, array_like=True):
+class LogReport(msgspec.Struct, frozen=True, array_like=True):
     """A log event about a message that was being handled."""
 
     component: str
@@ -78,7 +78,7 @@ class HandlerReports:
         if link.enveloped is not None:
             link.enveloped = _WatchedPort(link, self, enveloped=True)
 
-    def take(self, handled: tuple[HandledReport, ...], logged: tuple[LoggedReport, ...]) -> None:
+    def take(self, handled: tuple[HandlerReport, ...], logged: tuple[LogReport, ...]) -> None:
         """Record what the plugin has reported."""
         if self.tracer is None:
             return

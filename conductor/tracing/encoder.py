@@ -19,12 +19,12 @@ from conductor.tracing.line_block import LineBlock
 from conductor.tracing.message_lines import MessageLines
 from conductor.tracing.payload_text import Payloads
 from conductor.tracing.recorder import (
-    Began,
     Entry,
-    Handled,
-    Logged,
-    Lost,
-    StderrLine,
+    HandlerEntry,
+    LogEntry,
+    LossEntry,
+    StartEntry,
+    StderrEntry,
     TraceRecorder,
 )
 from conductor.tracing.records import (
@@ -80,22 +80,24 @@ class Encoder:
         self.messages.add(messages, block)
         return block
 
-    def _event(self, entry: Handled | Logged | StderrLine | Began | Lost) -> bytes:
+    def _event(
+        self, entry: HandlerEntry | LogEntry | StderrEntry | StartEntry | LossEntry
+    ) -> bytes:
         match entry:
-            case Handled():
+            case HandlerEntry():
                 return _line(_handled(entry))
-            case Logged():
+            case LogEntry():
                 return _line(_logged(entry))
-            case StderrLine():
+            case StderrEntry():
                 return _line(_stderr(entry))
-            case Began(recorder, components):
+            case StartEntry(recorder, components):
                 return self.header(recorder, components)
-            case Lost(recorder, time, count):
+            case LossEntry(recorder, time, count):
                 seconds = _seconds(time - recorder.started)
                 return _line(LossRecord(ts=seconds, chain=recorder.chain, count=count))
 
 
-def _handled(entry: Handled) -> HandlerRecord:
+def _handled(entry: HandlerEntry) -> HandlerRecord:
     return HandlerRecord(
         **_when(entry.recorder, entry.ended),
         component=entry.component,
@@ -108,7 +110,7 @@ def _handled(entry: Handled) -> HandlerRecord:
     )
 
 
-def _logged(entry: Logged) -> LogRecord:
+def _logged(entry: LogEntry) -> LogRecord:
     fields = redact_value(entry.fields)
     return LogRecord(
         **_when(entry.recorder, entry.time),
@@ -120,7 +122,7 @@ def _logged(entry: Logged) -> LogRecord:
     )
 
 
-def _stderr(entry: StderrLine) -> StderrRecord:
+def _stderr(entry: StderrEntry) -> StderrRecord:
     when = _when(entry.recorder, entry.time)
     return StderrRecord(**when, component=entry.component, text=redact(entry.text))
 

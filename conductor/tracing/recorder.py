@@ -24,12 +24,12 @@ from conductor.tracing.records import TraceComponent
 
 __all__ = [
     "FLIGHT_ENTRIES",
-    "Began",
     "Entry",
-    "Handled",
-    "Logged",
-    "Lost",
-    "StderrLine",
+    "HandlerEntry",
+    "LogEntry",
+    "LossEntry",
+    "StartEntry",
+    "StderrEntry",
     "TraceRecorder",
     "current_recorder",
     "keeps_all",
@@ -49,7 +49,7 @@ FLIGHT_ENTRIES: Final = 2048
 
 
 @attrs.frozen(eq=False)
-class Handled:
+class HandlerEntry:
     """The run of a handler. Times are in seconds of the monotonic clock."""
 
     recorder: TraceRecorder
@@ -63,7 +63,7 @@ class Handled:
 
 
 @attrs.frozen(eq=False)
-class Logged:
+class LogEntry:
     """A log event of the conductor or of a plugin. `time` is of the monotonic clock."""
 
     recorder: TraceRecorder
@@ -77,7 +77,7 @@ class Logged:
 
 
 @attrs.frozen(eq=False)
-class StderrLine:
+class StderrEntry:
     """A line that a component wrote to stderr. `time` is of the monotonic clock."""
 
     recorder: TraceRecorder
@@ -87,7 +87,7 @@ class StderrLine:
 
 
 @attrs.frozen(eq=False)
-class Began:
+class StartEntry:
     """The components of the chain were built, and are about to start."""
 
     recorder: TraceRecorder
@@ -95,7 +95,7 @@ class Began:
 
 
 @attrs.frozen(eq=False)
-class Lost:
+class LossEntry:
     """Entries could not be kept."""
 
     recorder: TraceRecorder
@@ -103,7 +103,9 @@ class Lost:
     count: int
 
 
-Entry: TypeAlias = "tuple[Any, ...] | Handled | Logged | StderrLine | Began | Lost"
+Entry: TypeAlias = (
+    "tuple[Any, ...] | HandlerEntry | LogEntry | StderrEntry | StartEntry | LossEntry"
+)
 """A tuple has the members of a `Passage`."""
 
 
@@ -151,7 +153,7 @@ class TraceRecorder(Tracer):
         for each in components:
             each.trace(self)
         if self.sink is not None:
-            self.add(Began(self, tuple(self.components)))
+            self.add(StartEntry(self, tuple(self.components)))
 
     def trace(self, port: Port, component: str, side: Literal["client", "agent"]) -> TracedPort:
         made = self.port_types[self._has_plugins](port, self, component, side)
@@ -200,7 +202,7 @@ class TraceRecorder(Tracer):
         ended: float,
         outcome: HandlerOutcome,
     ) -> None:
-        self.add(Handled(self, started, ended, component, method, location, message, outcome))
+        self.add(HandlerEntry(self, started, ended, component, method, location, message, outcome))
 
     def logged_about(
         self,
@@ -211,15 +213,15 @@ class TraceRecorder(Tracer):
         component: str,
         fields: dict[str, Any],
     ) -> None:
-        self.add(Logged(self, time, level, event, component, message, fields))
+        self.add(LogEntry(self, time, level, event, component, message, fields))
 
     def logged(self, level: str, event: str, fields: dict[str, Any]) -> None:
         """A log event; lines of a component's stderr are among them."""
         now, component = time.monotonic(), str(fields.pop("component", "conductor"))
         if event == "stderr":
-            self.add(StderrLine(self, now, component, str(fields.get("line", ""))))
+            self.add(StderrEntry(self, now, component, str(fields.get("line", ""))))
         else:
-            self.add(Logged(self, now, level, event, component, self.handled(), fields))
+            self.add(LogEntry(self, now, level, event, component, self.handled(), fields))
         if level == "error" and event in _FAILURES and _failure_listener is not None:
             _failure_listener()
 

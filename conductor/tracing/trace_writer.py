@@ -21,7 +21,7 @@ from conductor.jsonrpc.notification_batch import NotificationBatch
 from conductor.log import Logger, get_logger
 from conductor.tracing.encoder import Encoder, Payloads
 from conductor.tracing.masking import current_masker
-from conductor.tracing.recorder import Began, Entry, Lost, TraceRecorder
+from conductor.tracing.recorder import Entry, LossEntry, StartEntry, TraceRecorder
 from conductor.tracing.records import LossRecord, TraceComponent
 from conductor.transport.thread_signals import block_signals
 
@@ -133,7 +133,7 @@ class TraceWriter:
         if self._lost:
             lost, self._lost = self._lost, 0
             recorder = entry[1].tracer if isinstance(entry, tuple) else entry.recorder
-            self._queue.append((Lost(recorder, time.monotonic(), lost), 0))
+            self._queue.append((LossEntry(recorder, time.monotonic(), lost), 0))
         self._queued += size
         self._queue.append((entry, size))
         if not self._awake:
@@ -182,7 +182,7 @@ class TraceWriter:
             entry, entry_size = self._queue.popleft()
             size += entry_size
             entries.append(entry)
-            if isinstance(entry, Began):
+            if isinstance(entry, StartEntry):
                 self.chains[entry.recorder] = entry.components
         return entries, size
 

@@ -11,7 +11,7 @@ from conductor.jsonrpc.notification_batch import NotificationBatch
 from conductor.routing.port import UnconnectedPort
 from conductor.telemetry.propagation import CHAIN_ENDED, PropagatingRecorder
 from conductor.telemetry.trace_context import NO_PARENT, context_of
-from conductor.tracing.recorder import Logged
+from conductor.tracing.recorder import LogEntry
 
 TRACE, SPAN = "80e1afed08e019fc1110464cfa66635c", "7a085853722dc6d2"
 CLIENT = {"traceparent": f"00-{TRACE}-{SPAN}-01", "tracestate": "other=1", "baggage": "k=v"}
@@ -148,5 +148,5 @@ def test_the_end_of_the_chain_is_recorded():
     chain = Chain()
     chain.recorder.end()
 
-    (last,) = (each for each in chain.entries if isinstance(each, Logged))
+    (last,) = (each for each in chain.entries if isinstance(each, LogEntry))
     assert last.event == CHAIN_ENDED

@@ -17,7 +17,7 @@ import msgspec
 from conductor.acp import MCP_METHODS, PROMPT
 from conductor.jsonrpc.notification_batch import NotificationBatch
 from conductor.schema.methods import V1, V2
-from conductor.tracing.recorder import Entry, Logged, Lost, TraceRecorder
+from conductor.tracing.recorder import Entry, LogEntry, LossEntry, TraceRecorder
 
 __all__ = ["BUCKETS", "OTHER", "DurationHistogram", "MetricCounters", "Traffic"]
 
@@ -171,10 +171,10 @@ class _ChainCounter:
                 self.counters.prompts[outcome] += 1
 
     def _note(self, entry: Entry) -> None:
-        if isinstance(entry, Logged) and entry.event in _EVENTS:
+        if isinstance(entry, LogEntry) and entry.event in _EVENTS:
             counter: Counter[str] = getattr(self.counters, _EVENTS[entry.event])
             counter[self.counters.component(entry.component)] += 1
-        elif isinstance(entry, Lost):
+        elif isinstance(entry, LossEntry):
             self.counters.lost += entry.count
 
 

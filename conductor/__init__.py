@@ -24,10 +24,12 @@ message to the next one in both directions, and supervises them. Six primitives 
 A message that no in-process proxy handles keeps the bytes of its payload, and is read, routed and
 written in one step without a task switch (`transport/io_loop.py`).
 
-What surrounds them: `supervision/` starts, initializes, watches, restarts and stops components;
-`proxy/`, `schema/` and `testing/` are the API of proxy authors; `chainfile/` reads chain files;
-`client/` is a client on the same core; `remote/` and `server/` are components and clients on other
-machines; `cli/` has one file per command.
+Around them: `supervision/` starts, initializes, watches, restarts and stops components; `proxy/`,
+`schema/` and `testing/` are the API of proxy authors; `chainfile/` reads chain files, `registry/`
+resolves names of agents in them; `client/` is a client on the same core; `remote/` and `server/`
+are components and clients on other machines; `tracing/`, `telemetry/` and `viewer/` record and show
+messages; `control/` is the socket for `ps`; `cli/` has one module or package per command.
+CONTRIBUTING.md has the whole tree, and tables of what is decided where.
 
 Programs embed a chain with `open_chain` and `open_chain_sync` (docs/embedding.md). This module
 imports nothing until such a name is used: every start of the program imports it.

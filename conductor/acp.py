@@ -246,7 +246,7 @@ def _session_ids_in(text: bytes) -> list[str | None]:
         return values
     written = [None if each is None else hidden.encodable(each) for each in values]
     if written.count(None) > values.count(None):
-        raise AmbiguousSessionId("half a surrogate pair")
+        raise AmbiguousSessionId("a lone surrogate")
     return written
 
 

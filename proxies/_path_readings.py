@@ -97,7 +97,7 @@ def home_expanded(text: str) -> str:
     """Expand `~`; a text that is not a path is returned as it is."""
     try:
         return os.path.expanduser(text)
-    except ValueError:  # NUL, or half a surrogate pair
+    except ValueError:  # NUL, or a lone surrogate
         return text
 
 

@@ -54,7 +54,7 @@ class PluginProcess:
             text = f"import and construction took longer than {seconds:g} s (start_timeout)"
             raise PluginProcessError(text)
         status = describe_status(process.returncode)
-        raise PluginProcessError(f"it ended the process that imports it, which {status}")
+        raise PluginProcessError(f"importing it ended the process, which {status}")
 
     def kill(self) -> None:
         """Kill the process and its process group, and wait for it."""

@@ -15,7 +15,7 @@ from conductor.control.directory import connect, socket_path, sockets
 __all__ = ["NoConductor", "ask", "conductors", "is_stale", "lines", "remove_if_stale"]
 
 _STATUS_TIMEOUT: Final = 1.0
-_NO_LINE: Final = b'{"error": "it has closed the connection"}'
+_NO_LINE: Final = b'{"error": "it closed the connection without a response"}'
 _NO_ANSWER: Final = "no answer within a second"
 
 

@@ -111,7 +111,7 @@ class SendWindow:
         """Drop the texts up to this number. Raises `SequenceError`."""
         if not self.acknowledged <= number <= self.last:
             known = f"{self.acknowledged} to {self.last}"
-            raise SequenceError(f"the peer claims to have received {number}; possible are {known}")
+            raise SequenceError(f"the peer acknowledged {number}, expected {known}")
         while self.acknowledged < number:
             self.size -= len(self._kept.popleft())
             self.acknowledged += 1
@@ -135,7 +135,7 @@ class ReceiveWindow:
         if frame.number < expected:
             return
         if frame.number > expected:
-            raise SequenceError(f"the peer sent {frame.number} where {expected} was due")
+            raise SequenceError(f"the peer sent number {frame.number}, expected {expected}")
         if self._waiting_size >= WINDOW:
             raise SequenceError(
                 f"the peer sent more than {WINDOW} bytes that were not acknowledged"

@@ -24,7 +24,7 @@ def template_variables(template: str) -> dict[str, bool]:
     variables: dict[str, bool] = {}
     rest = _EXPRESSION.sub("", template)
     if "{" in rest or "}" in rest:
-        raise UriTemplateError("a brace has no counterpart")
+        raise UriTemplateError("unbalanced braces")
     for expression in _EXPRESSION.findall(template):
         operator = expression[:1] if expression[:1] in tuple("+#./;?&") else ""
         for each in expression[len(operator) :].split(","):

@@ -114,7 +114,7 @@ def _installed_at_start(spec: ComponentSpec, name: RegistryName) -> ComponentSpe
     if spec.sandbox is not None or not spec.inherit_env:
         setting = "in a sandbox" if spec.sandbox is not None else "with `inherit_env: no`"
         raise RegistryError(
-            f"`{name.name}` is not installed, which is not done {setting}",
+            f"`{name.name}` is not installed, and is not installed at the start {setting}",
             "run `acp-conductor lock` for the chain file: it installs what is missing",
         )
     argv = [sys.executable, "-P", "-m", "conductor.registry.install_program", name.name]

@@ -245,5 +245,5 @@ class SessionStreams:
 def _numbered_frame(event: ServerSentEvent) -> NumberedFrame:
     number = event.id or ""
     if not number.isascii() or not number.isdecimal() or len(number) > _MAX_DIGITS:
-        raise SequenceError("an event has no number")
+        raise SequenceError("an event has no numeric id")
     return NumberedFrame(int(number), event.data)

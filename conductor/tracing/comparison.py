@@ -241,7 +241,7 @@ def _encoded(payload: Any) -> bytes:
         ValueError,
         msgspec.MsgspecError,
         OverflowError,
-    ):  # half a surrogate pair, large integers
+    ):  # a lone surrogate, large integers
         return repr(payload).encode(errors="replace")
 
 

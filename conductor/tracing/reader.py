@@ -60,7 +60,7 @@ def _decode_line(line: bytes) -> Record:
     record: Record
     try:
         record = _decode(line)
-    except msgspec.DecodeError:  # half a surrogate pair, a number out of range
+    except msgspec.DecodeError:  # a lone surrogate, a number out of range
         record = msgspec.convert(json.loads(line, parse_int=_integer), Record)
     return record
 

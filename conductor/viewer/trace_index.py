@@ -315,7 +315,7 @@ def _without_payload(message: Message) -> Message:
 def _digest(value: Any) -> str:
     try:
         data = _encode_sorted(value)
-    except UnicodeEncodeError:  # half a surrogate pair
+    except UnicodeEncodeError:  # a lone surrogate
         data = json.dumps(value, sort_keys=True).encode()
     except (ValueError, msgspec.MsgspecError, OverflowError, RecursionError):
         data = repr(type(value)).encode()

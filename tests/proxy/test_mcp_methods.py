@@ -103,7 +103,7 @@ def test_the_variables_of_a_template_are_the_parameters():
 
 def test_a_template_is_valid():
     with pytest.raises(
-        DeclarationError, match=r"Open\.note: .* is not a URI template: a brace has no counterpart"
+        DeclarationError, match=r"Open\.note: .* is not a URI template: unbalanced braces"
     ):
 
         class Open(Proxy):

@@ -65,7 +65,7 @@ def command(file: str, format: str | None, output: str | None, **criteria: Any) 
     """
     if format is None:
         flags = " or ".join(f"--{name}" for name in _FORMATS)
-        raise click.UsageError(f"Which format? Give {flags}.")
+        raise click.UsageError(f"give a format: {flags}")
     from conductor.cli.trace.reading import lines_and_records
 
     module = importlib.import_module(f"conductor.cli.trace.export_{format}")

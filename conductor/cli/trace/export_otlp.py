@@ -40,7 +40,7 @@ def send(url: str, lines: Iterable[tuple[bytes, Record]]) -> None:
         export.add(span)
     export.close(_SEND_TIMEOUT)
     if export.errors.reported is not None:
-        raise click.ClickException(f"{url} has not taken the spans: {export.errors.reported}")
+        raise click.ClickException(f"{url} did not accept the spans: {export.errors.reported}")
 
 
 def _spans(lines: Iterable[tuple[bytes, Record]]) -> Iterator[Span]:

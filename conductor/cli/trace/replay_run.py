@@ -244,7 +244,7 @@ def _masked(records: Sequence[Record]) -> Sequence[Record]:
 def _encoded(record: Record) -> bytes:
     try:
         return msgspec.json.encode(record)
-    except (UnicodeEncodeError, OverflowError):  # half a surrogate pair, a large integer
+    except (UnicodeEncodeError, OverflowError):  # a lone surrogate, a large integer
         return json.dumps(msgspec.to_builtins(record), separators=(",", ":")).encode()
 
 

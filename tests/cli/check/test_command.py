@@ -136,8 +136,8 @@ class Mine(Proxy):
 """
 WHAT_ENDS_IT = {
     "sys.exit(5)": "mine.py cannot be imported: SystemExit: 5",
-    "os._exit(5)": "it ended the process that imports it, which exited with status 5",
-    "os.kill(os.getpid(), 9)": "it ended the process that imports it, which was ended by SIGKILL",
+    "os._exit(5)": "importing it ended the process, which exited with status 5",
+    "os.kill(os.getpid(), 9)": "importing it ended the process, which was ended by SIGKILL",
     "time.sleep(1000)": "import and construction took longer than 3 s (start_timeout)",
     "1 / 0": "mine.py cannot be imported: ZeroDivisionError: division by zero",
 }

@@ -68,7 +68,7 @@ def test_the_trace_itself_is_not_overwritten(trace):
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        ([], "Which format? Give --html or --jsonl"),
+        ([], "give a format: --html or --jsonl"),
         (["--jsonl", "-o", "/missing/file"], "--output /missing/file: No such file or directory"),
     ],
 )
@@ -110,7 +110,7 @@ def test_a_collector_that_refuses_the_spans_is_an_error(tmp_path):
         result = export(turn(tmp_path), "--otlp", "-o", f"{receiver.url}/v1/traces")
 
     assert result.exit_code == 1
-    assert "has not taken the spans" in result.output
+    assert "did not accept the spans" in result.output
     assert "400" in result.output
 
 

@@ -7,7 +7,6 @@ send messages to the two neighbours.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence, Set
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, ClassVar, Literal, Protocol
@@ -16,8 +15,9 @@ from conductor.errors import LocalProtocolError
 from conductor.proxy.agent_peer import AgentPeer
 from conductor.proxy.annotations import DeclarationError
 from conductor.proxy.chain_info import chain_info
+from conductor.proxy.class_checks import check_contained, check_fields, check_reserved
 from conductor.proxy.forward import Forward
-from conductor.proxy.handlers import Handler, annotations_of, check_fields
+from conductor.proxy.handlers import Handler
 from conductor.proxy.peers import ClientPeer, NotificationTap, ResponseCallback
 from conductor.proxy.prompt_turn import is_turn_output
 from conductor.proxy.second_agent import (
@@ -70,36 +70,6 @@ _RESERVED = (
 """Names that a plugin uses and must not override."""
 
 
-def _check_reserved(cls: type) -> None:
-    """Raise `DeclarationError` for a field or method that would hide a name of a base class
-    here."""
-    for name in _RESERVED:
-        providers = [base for base in cls.__mro__ if name in vars(base)]
-        provider = next((base for base in providers if base.__module__ == __name__), None)
-        if provider is None:
-            continue
-        annotated = [b for b in cls.__mro__ if name in annotations_of(b) and b is not provider]
-        hiding = next((base for base in (*annotated, *providers) if base is not provider), None)
-        if hiding is not None:
-            raise DeclarationError(
-                f"{hiding.__name__}.{name} would hide {provider.__name__}.{name}, which plugins "
-                f"use; rename it (an option `{name}` can stay: "
-                f'`{name}_: … = attrs.field(alias="{name}")`)'
-            )
-
-
-def _check_contained(cls: type) -> None:
-    """Raise `DeclarationError` for proxies that the instances of all chains would share."""
-    value = vars(cls).get("proxies")
-    wanted = f"{cls.__name__}.proxies is a method: write `def proxies(self): return […]`"
-    if inspect.iscoroutinefunction(value):
-        raise DeclarationError(f"{wanted}, without `async`")
-    if isinstance(value, list | tuple) and "proxies" not in annotations_of(cls):
-        raise DeclarationError(
-            f"{wanted}, which makes new objects: those of the class would serve several chains"
-        )
-
-
 def _check_versions(cls: type[Plugin]) -> None:
     """Raise `DeclarationError` for an attribute `versions` that is not a set of versions."""
     versions = cls.versions
@@ -150,13 +120,13 @@ class Plugin:
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         check_fields(cls)
-        _check_reserved(cls)
+        check_reserved(cls, _RESERVED, __name__)
         if not isinstance(cls.required, bool):
             raise DeclarationError(
                 f"{cls.__name__}.required is not an option: write `required = True`, without an "
                 f"annotation"
             )
-        _check_contained(cls)
+        check_contained(cls)
         if cls.on_error not in ("fail", "pass"):
             raise DeclarationError(f'{cls.__name__}.on_error must be "fail" or "pass"')
         _check_versions(cls)

@@ -4,7 +4,6 @@ imported."""
 from __future__ import annotations
 
 import inspect
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
@@ -40,8 +39,6 @@ else:
 __all__ = [
     "ALL_METHODS",
     "Handler",
-    "annotations_of",
-    "check_fields",
     "collect_handlers",
     "marked_handlers",
     "on",
@@ -248,40 +245,6 @@ async def _see(plugin: Any, params: bytes, forward: Callable[..., Any]) -> Any:
     """Forward a request, so that `conductor.plugins.dispatch` sees the response: of `initialize`,
     or of a session's set-up or end, with which it keeps or drops the state of the session."""
     return await forward()
-
-
-def check_fields(cls: type) -> None:
-    """Raise `DeclarationError` for fields that cannot be options, or have a mutable default."""
-    annotations = annotations_of(cls)
-    for name, value in vars(cls).items():
-        if name not in annotations or "ClassVar" in str(annotations[name]):
-            continue
-        if isinstance(value, per_session):
-            raise DeclarationError(
-                f"{cls.__name__}.{name} would become an option: write `{name} = per_session(…)`, "
-                f"without an annotation"
-            )
-        default = getattr(value, "_default", value)  # of attrs.field(default=…)
-        if isinstance(default, list | dict | set | bytearray):
-            raise DeclarationError(
-                f"{cls.__name__}.{name}: a mutable default would be shared by all instances; "
-                f"write `= attrs.field(factory={_factory(default)})`"
-            )
-
-
-def annotations_of(cls: type) -> Mapping[str, Any]:
-    """Return the annotations of the class body; they may contain names that only type checkers
-    see."""
-    if sys.version_info >= (3, 14):
-        import annotationlib
-
-        return annotationlib.get_annotations(cls, format=annotationlib.Format.FORWARDREF)
-    found: Mapping[str, Any] = vars(cls).get("__annotations__", {})
-    return found
-
-
-def _factory(default: Any) -> str:
-    return f"lambda: {default!r}" if default else type(default).__name__
 
 
 def _check_override(cls: type, name: str, function: Any) -> None:

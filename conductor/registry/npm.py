@@ -58,18 +58,17 @@ def pin_npm(distribution: PackageDistribution, *, scripts: bool) -> NpxPin:
     packages = {path: _needed(path, each, known) for path, each in known.items() if path}
     _check_integrity(packages)
     own = packages[f"node_modules/{name}"]
-    pin = NpxPin(
-        package=name,
-        version=own["version"],
-        integrity=own["integrity"],
-        packages=packages,
-        args=distribution.args,
-        env=distribution.env,
-        scripts=scripts,
+    return sealed(
+        NpxPin(
+            package=name,
+            version=own["version"],
+            integrity=own["integrity"],
+            packages=packages,
+            args=distribution.args,
+            env=distribution.env,
+            scripts=scripts,
+        )
     )
-    found = sealed(pin)
-    assert isinstance(found, NpxPin)
-    return found
 
 
 def install_npm(pin: NpxPin, directory: Path) -> InstalledPackage:

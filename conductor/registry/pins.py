@@ -7,7 +7,7 @@ it; arguments and environment are not part of it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias, TypeVar
 
 import msgspec
 
@@ -83,6 +83,7 @@ class BinaryPin(msgspec.Struct, frozen=True, tag="binary", tag_field="kind", omi
 
 
 Pin: TypeAlias = NpxPin | UvxPin | BinaryPin
+_PackagePin = TypeVar("_PackagePin", bound=NpxPin | UvxPin)
 
 
 def digest_of(value: Any) -> str:
@@ -92,7 +93,7 @@ def digest_of(value: Any) -> str:
     return hashlib.sha256(msgspec.json.encode(value, order="sorted")).hexdigest()
 
 
-def sealed(pin: NpxPin | UvxPin) -> NpxPin | UvxPin:
+def sealed(pin: _PackagePin) -> _PackagePin:
     """The pin with its digest."""
     content: dict[str, Any] = {"package": pin.package, "scripts": pin.scripts}
     if isinstance(pin, NpxPin):

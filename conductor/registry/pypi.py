@@ -56,18 +56,17 @@ def pin_pypi(distribution: PackageDistribution, *, scripts: bool) -> UvxPin:
     version = _version(name, requirements)
     if any("--hash=" not in line for line in requirements):
         raise RegistryError(f"PyPI has no checksum for a package that {name} needs")
-    pin = UvxPin(
-        package=name,
-        version=version,
-        python=python,
-        requirements=requirements,
-        args=distribution.args,
-        env=distribution.env,
-        scripts=scripts,
+    return sealed(
+        UvxPin(
+            package=name,
+            version=version,
+            python=python,
+            requirements=requirements,
+            args=distribution.args,
+            env=distribution.env,
+            scripts=scripts,
+        )
     )
-    found = sealed(pin)
-    assert isinstance(found, UvxPin)
-    return found
 
 
 def install_pypi(pin: UvxPin, directory: Path) -> InstalledPackage:

@@ -1,0 +1,79 @@
+"""Checks of a plugin's class when it is defined: fields, reserved names, contained proxies.
+
+Each raises `DeclarationError`, which says what to write instead.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from conductor.proxy.annotations import DeclarationError
+from conductor.proxy.session_state import per_session
+
+__all__ = ["check_contained", "check_fields", "check_reserved"]
+
+
+def check_fields(cls: type) -> None:
+    """Refuse fields that cannot be options, or have a mutable default."""
+    annotations = _annotations_of(cls)
+    for name, value in vars(cls).items():
+        if name not in annotations or "ClassVar" in str(annotations[name]):
+            continue
+        if isinstance(value, per_session):
+            raise DeclarationError(
+                f"{cls.__name__}.{name} would become an option: write `{name} = per_session(…)`, "
+                f"without an annotation"
+            )
+        default = getattr(value, "_default", value)  # of attrs.field(default=…)
+        if isinstance(default, list | dict | set | bytearray):
+            raise DeclarationError(
+                f"{cls.__name__}.{name}: a mutable default would be shared by all instances; "
+                f"write `= attrs.field(factory={_factory(default)})`"
+            )
+
+
+def check_reserved(cls: type, names: Iterable[str], module: str) -> None:
+    """Refuse a field or method that would hide one of these names of a base class in `module`."""
+    for name in names:
+        providers = [base for base in cls.__mro__ if name in vars(base)]
+        provider = next((base for base in providers if base.__module__ == module), None)
+        if provider is None:
+            continue
+        annotated = [b for b in cls.__mro__ if name in _annotations_of(b) and b is not provider]
+        hiding = next((base for base in (*annotated, *providers) if base is not provider), None)
+        if hiding is not None:
+            raise DeclarationError(
+                f"{hiding.__name__}.{name} would hide {provider.__name__}.{name}, which plugins "
+                f"use; rename it (an option `{name}` can stay: "
+                f'`{name}_: … = attrs.field(alias="{name}")`)'
+            )
+
+
+def check_contained(cls: type) -> None:
+    """Refuse proxies that the instances of all chains would share."""
+    value = vars(cls).get("proxies")
+    wanted = f"{cls.__name__}.proxies is a method: write `def proxies(self): return […]`"
+    if inspect.iscoroutinefunction(value):
+        raise DeclarationError(f"{wanted}, without `async`")
+    if isinstance(value, list | tuple) and "proxies" not in _annotations_of(cls):
+        raise DeclarationError(
+            f"{wanted}, which makes new objects: those of the class would serve several chains"
+        )
+
+
+def _annotations_of(cls: type) -> Mapping[str, Any]:
+    """Return the annotations of the class body; they may contain names that only type checkers
+    see."""
+    if sys.version_info >= (3, 14):
+        import annotationlib
+
+        return annotationlib.get_annotations(cls, format=annotationlib.Format.FORWARDREF)
+    found: Mapping[str, Any] = vars(cls).get("__annotations__", {})
+    return found
+
+
+def _factory(default: Any) -> str:
+    return f"lambda: {default!r}" if default else type(default).__name__

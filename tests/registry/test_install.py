@@ -58,7 +58,7 @@ def test_the_first_kind_whose_package_manager_is_there_is_taken(tmp_path, monkey
     monkeypatch.setenv("PATH", path_without_tools(tmp_path))
     both = entry_of(entry(npx={"package": "echo@1"}, uvx={"package": "not a package"}))
 
-    with pytest.raises(RegistryError, match="no name of a PyPI package"):  # uv is beside Python
+    with pytest.raises(RegistryError, match="the name of a PyPI package"):  # uv is there
         make_pin(both, scripts=False)
     with pytest.raises(RegistryError, match="`npm` is not installed"):
         make_pin(entry_of(entry(npx={"package": "echo@1"})), scripts=False)

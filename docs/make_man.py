@@ -5,22 +5,23 @@ One page, `docs/man/acp-conductor.1`, with all commands. The package installs it
 
 from __future__ import annotations
 
-import inspect
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import click
 
 from conductor import __version__
-from conductor.cli.command_group import acp_conductor
+
+sys.path.insert(0, str(Path(__file__).parent))
+import command_tree
 
 PAGE = Path(__file__).parent / "man" / "acp-conductor.1"
 
 
 def make_page() -> str:
     """The page in roff (man(7))."""
-    context = click.Context(acp_conductor, info_name="acp-conductor")
     return "\n".join(
         [
             f'.TH ACP-CONDUCTOR 1 "" "acp-conductor {__version__}"',
@@ -30,11 +31,7 @@ def make_page() -> str:
             ".B acp\\-conductor",
             "[\\fIOPTIONS\\fR] \\fICOMMAND\\fR [\\fIARGUMENTS\\fR]",
             ".SH DESCRIPTION",
-            *_prose(acp_conductor.help),
-            ".SH OPTIONS",
-            *_options(acp_conductor, context),
-            ".SH COMMANDS",
-            *_commands(acp_conductor, context),
+            *(line for each in command_tree.commands() for line in _command(*each)),
             ".SH EXIT STATUS",
             *_row("0", "ended without failure"),
             *_row("1", "failed while running"),
@@ -49,38 +46,30 @@ def make_page() -> str:
     )
 
 
-def _commands(group: click.Group, context: click.Context) -> Iterator[str]:
-    for name in group.list_commands(context):
-        command = group.get_command(context, name)
-        assert command is not None
-        inner = click.Context(command, parent=context, info_name=name)
-        usage = " ".join(command.collect_usage_pieces(inner))
-        yield f".SS {_text(f'{inner.command_path} {usage}')}"
-        yield from _prose(command.help)
-        yield from _options(command, inner)
-        if isinstance(command, click.Group):
-            yield from _commands(command, inner)
-
-
-def _options(command: click.Command, context: click.Context) -> Iterator[str]:
-    for parameter in command.get_params(context):
-        record = parameter.get_help_record(context)
-        if record and record[1] and "--help" not in record[0]:
-            yield from _row(*record)
+def _command(command: click.Command, context: click.Context, level: int) -> Iterator[str]:
+    if level:
+        yield f".SS {_text(command_tree.usage(command, context))}"
+    yield from _prose(command)
+    if not level:
+        yield ".SH OPTIONS"
+    for option, text in command_tree.options(command, context):
+        if text:
+            yield from _row(option, text)
+    if not level:
+        yield ".SH COMMANDS"
 
 
 def _row(term: str, text: str) -> Iterator[str]:
     yield from (".TP", f"\\fB{_text(term)}\\fR", _text(" ".join(text.split())))
 
 
-def _prose(help: str | None) -> Iterator[str]:
-    """Paragraphs; those that begin with `\\b` keep their lines."""
-    for paragraph in re.split(r"\n\s*\n", inspect.cleandoc(help or "")):
+def _prose(command: click.Command) -> Iterator[str]:
+    for is_example, lines in command_tree.paragraphs(command):
         yield ".PP"
-        if paragraph.startswith("\b"):
-            yield from (".nf", *map(_text, paragraph.splitlines()[1:]), ".fi")
+        if is_example:
+            yield from (".nf", *map(_text, lines), ".fi")
         else:
-            yield _text(" ".join(paragraph.split()))
+            yield _text(" ".join(" ".join(lines).split()))
 
 
 def _text(text: str) -> str:

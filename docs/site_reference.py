@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import ast
-import inspect
 import json
-import re
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import click
+import command_tree
 
 ROOT = Path(__file__).parent.parent
 _LEVELS = {
@@ -23,32 +22,23 @@ _LEVELS = {
 
 def commands() -> str:
     """Every command with its options."""
-    from conductor.cli.command_group import acp_conductor
+    lines = ["# Commands", ""]
+    for command, context, level in command_tree.commands():
+        if level:
+            lines += [f"{'#' * (level + 1)} {context.info_name}", ""]
+        lines += _command(command, context)
+    return "\n".join(lines)
 
-    context = click.Context(acp_conductor, info_name="acp-conductor")
-    return "\n".join(["# Commands", "", *_command(acp_conductor, context, 2)])
 
-
-def _command(command: click.Command, context: click.Context, level: int) -> Iterator[str]:
-    usage = " ".join([context.command_path, *command.collect_usage_pieces(context)])
-    yield from ("```text", usage, "```", "")
-    for paragraph in re.split(r"\n\s*\n", inspect.cleandoc(command.help or "")):
-        if paragraph.startswith("\b"):
-            yield from ("```sh", textwrap.dedent(paragraph.split("\n", 1)[1]), "```", "")
-        else:
-            yield from (paragraph, "")
-    rows = [each.get_help_record(context) for each in command.get_params(context)]
-    if shown := [row for row in rows if row and "--help" not in row[0]]:
+def _command(command: click.Command, context: click.Context) -> Iterator[str]:
+    yield from ("```text", command_tree.usage(command, context), "```", "")
+    for is_example, lines in command_tree.paragraphs(command):
+        text = "\n".join(lines)
+        yield from ("```sh", textwrap.dedent(text), "```", "") if is_example else (text, "")
+    if options := command_tree.options(command, context):
         yield from ("| option | |", "|---|---|")
-        yield from (f"| {_code(name)} | {_cell(text)} |" for name, text in shown)
+        yield from (f"| {_code(name)} | {_cell(text)} |" for name, text in options)
         yield ""
-    if isinstance(command, click.Group):
-        for name in command.list_commands(context):
-            inner = command.get_command(context, name)
-            assert inner is not None
-            yield from (f"{'#' * level} {name}", "")
-            below = click.Context(inner, parent=context, info_name=name)
-            yield from _command(inner, below, level + 1)
 
 
 def chain_file() -> str:

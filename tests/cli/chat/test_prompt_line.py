@@ -32,4 +32,17 @@ def test_hostile_commands_are_not_offered():
     assert completed("/", [("a\x1b[2J", ""), ("b c", ""), ("d", "\x1b[2Jx")]) == [
         ("d", -0, " [2Jx"),
         ("exit", -0, "leave"),
+        ("file", -0, "send a file with the next prompt: /file PATH"),
+        ("image", -0, "send an image with the next prompt: /image PATH"),
     ]
+
+
+def test_an_own_command_is_offered_once():
+    assert completed("/exit", [("exit", "of the agent")]) == [("exit", -4, "leave")]
+
+
+def test_the_path_of_a_file_is_completed(tmp_path):
+    (tmp_path / "notes.txt").touch()
+
+    assert completed(f"/file {tmp_path}/no") == [("tes.txt", 0, "")]
+    assert completed(f"/files {tmp_path}/no") == []

@@ -150,7 +150,8 @@ class Chain:
             for component in self._hosted.tasks:  # plugins in another nursery
                 component.kill()
         assert self._ending is not None
-        log.lifecycle("chain ended", reason=self._ending.reason)
+        if self._startup_gate.was_attempted:
+            log.lifecycle("chain ended", reason=self._ending.reason)
         if self.recorder is not None:
             self.recorder.end()
         return self._ending

@@ -95,6 +95,9 @@ def _serve_wrapped(words: list[str]) -> None:
         return
     _exit_early_on_signals()
     if not client_speaks():
+        from conductor.cli.wrap_mistakes import warn_of_mistakes
+
+        warn_of_mistakes(arguments.chain, arguments.uses, arguments.argv)
         run_unwrapped(arguments.argv)
     is_initialized = b'"initialize"' in b"".join(prefetched_stdin)
     if arguments.chain is None:

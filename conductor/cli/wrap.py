@@ -56,6 +56,7 @@ def command(
     """
     from conductor.cli.stdio_chain import serve_chain_of_arguments, serve_from_file
     from conductor.cli.unwrapped_agent import client_speaks, run_unwrapped
+    from conductor.cli.wrap_mistakes import warn_of_mistakes
     from conductor.cli.wrapped_chain import chain_of_uses, load_wrapped_chain
     from conductor.transport.inherited_stdio import open_missing_stdio
 
@@ -63,6 +64,7 @@ def command(
         raise click.UsageError("--chain and --use exclude each other: write `use:` into the file")
     open_missing_stdio()
     if not client_speaks():
+        warn_of_mistakes(file, uses, agent)
         run_unwrapped(agent)
     if file is not None:
         load = partial(load_wrapped_chain, file, agent)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ENTRY_POINT_GROUP",
     "InvalidOptions",
+    "check_name",
     "entry_points",
     "instantiate",
     "load_class",
@@ -114,6 +115,16 @@ def _load_class(spec: ComponentSpec) -> type[Plugin]:
     return found
 
 
+def check_name(spec: ComponentSpec) -> None:
+    """Raise `StartError` if `use:` names nothing that is there; imports nothing."""
+    assert spec.use is not None
+    path, colon, _ = spec.use.rpartition(":")
+    if not colon:
+        _entry_point(spec, spec.use)
+    elif not os.path.exists(path):
+        raise _no_file(spec, path)
+
+
 @cache
 def entry_points() -> Mapping[str, EntryPoint]:
     """The components of installed packages, by name. Of two with one name, the first on `sys.path`.
@@ -134,7 +145,7 @@ def _all_entry_points() -> Mapping[str, Sequence[EntryPoint]]:
     return found
 
 
-def _from_entry_point(spec: ComponentSpec, name: str) -> object:
+def _entry_point(spec: ComponentSpec, name: str) -> EntryPoint:
     points = entry_points()
     if name not in points:
         raise _start_error(
@@ -143,13 +154,16 @@ def _from_entry_point(spec: ComponentSpec, name: str) -> object:
     if len(named := _all_entry_points()[name]) > 1:
         classes = " and ".join(f"{each.value} of {_package(each)}" for each in named)
         raise _start_error(spec, f"several installed packages have a component {name!r}: {classes}")
+    return points[name]
+
+
+def _from_entry_point(spec: ComponentSpec, name: str) -> object:
+    point = _entry_point(spec, name)
     try:
         with importing_plugin():
-            return points[name].load()
+            return point.load()
     except BaseException as exc:
-        raise _start_error(
-            spec, f"{points[name].value} cannot be imported: {describe(exc)}"
-        ) from exc
+        raise _start_error(spec, f"{point.value} cannot be imported: {describe(exc)}") from exc
 
 
 def _package(point: EntryPoint) -> str:
@@ -176,12 +190,16 @@ def _module(spec: ComponentSpec, path: str) -> ModuleType:
     from conductor.plugins.file_imports import import_file
 
     if not os.path.exists(path):
-        raise _start_error(spec, f"no such file: {path}")
+        raise _no_file(spec, path)
     try:
         return import_file(path)
     except BaseException as exc:
         why = f"{describe(exc)}{line_in(path, exc)}"
         raise _start_error(spec, f"{path} cannot be imported: {why}") from exc
+
+
+def _no_file(spec: ComponentSpec, path: str) -> StartError:
+    return _start_error(spec, f"no such file: {path}")
 
 
 def _hint(name: str, known: Iterable[str]) -> str:

@@ -140,3 +140,12 @@ def test_at_a_terminal_the_command_ends_at_once(terminal):
 )
 def test_a_misspelt_command_is_recognized(arguments, command):
     assert served_command(arguments, COMMANDS) == command
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("arguments", [["run"], ["run", "missing.yaml"], ["wrap", "--bogus"]])
+def test_without_a_client_only_the_error_is_printed(run, arguments):
+    result = run(*arguments)
+
+    assert result.returncode == 2
+    assert "chain ended" not in result.stderr

@@ -39,7 +39,7 @@ def command(ctx: click.Context, /, files: tuple[str, ...], start: bool) -> None:
       acp-conductor check chains/*.yaml
       acp-conductor check --start review.yaml
     """
-    chains = _load_all(files)
+    chains = _load_all(files, starts=start)
     if not start:
         for chain in chains:
             print(printable(f"{chain.path}: ok: {_summary(chain)}"))
@@ -51,7 +51,7 @@ def command(ctx: click.Context, /, files: tuple[str, ...], start: bool) -> None:
     start_all(chains)
 
 
-def _load_all(files: tuple[str, ...]) -> list[ChainFile]:
+def _load_all(files: tuple[str, ...], *, starts: bool) -> list[ChainFile]:
     from conductor.chainfile.loader import load_and_diagnose
     from conductor.cli.check.programs import check_commands
     from conductor.cli.load import print_diagnostics, report
@@ -66,7 +66,7 @@ def _load_all(files: tuple[str, ...]) -> list[ChainFile]:
         if chain is not None:
             chains.append(chain)
             components += chain.flat()
-    warnings = check_commands(components)
+    warnings = check_commands(components, names_path=not starts)
     if any(spec.use is not None for spec in components):
         from conductor.cli.check.plugins import check_plugins
 

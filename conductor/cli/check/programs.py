@@ -18,12 +18,16 @@ from conductor.transport.spawn import SpawnError
 __all__ = ["check_commands"]
 
 
-def check_commands(specs: Iterable[ComponentSpec]) -> list[Diagnostic]:
-    """A warning for each local component with a program or directory that does not exist."""
-    return [problem for spec in specs if (problem := _problem(spec)) is not None]
+def check_commands(specs: Iterable[ComponentSpec], *, names_path: bool = True) -> list[Diagnostic]:
+    """A warning for each local component with a program or directory that does not exist.
+
+    `names_path`: whether it names the PATH; the error of a failed start does.
+    """
+    found = (_problem(spec, names_path) for spec in specs)
+    return [problem for problem in found if problem is not None]
 
 
-def _problem(spec: ComponentSpec) -> Diagnostic | None:
+def _problem(spec: ComponentSpec, names_path: bool) -> Diagnostic | None:
     if spec.run is None or spec.ssh is not None:
         return None
     if spec.cwd is not None and not os.path.isdir(spec.cwd):
@@ -44,7 +48,9 @@ def _problem(spec: ComponentSpec) -> Diagnostic | None:
     shown = program if written is None else written.text
     location = spec.locations.get(("run", 0)) or spec.locations.get(("run",)) or spec.location
     if not os.path.dirname(program):
-        help = f"install it, or write its absolute path; PATH is {path}"
+        help = "install it, or write its absolute path"
+        if names_path:
+            help += f"; PATH is {path}"
         return _warning(spec, location, f"command not found: {shown}", help)
     found = os.path.exists(program)
     return _warning(spec, location, f"{'not executable' if found else 'no such file'}: {shown}")

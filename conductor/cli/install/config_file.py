@@ -10,13 +10,22 @@ import hashlib
 import os
 import stat
 import tempfile
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 import attrs
 
-__all__ = ["ConfigFile", "ConfigFileError", "delete_config", "read_config", "write_config"]
+__all__ = [
+    "ConfigFile",
+    "ConfigFileError",
+    "delete_config",
+    "missing_directories",
+    "read_config",
+    "remove_empty",
+    "write_config",
+]
 
 _MAX_BYTES: Final = 16 * 1024 * 1024
 _PRINTED: Final = "or run the command without --write and insert what it prints"
@@ -97,6 +106,18 @@ def write_config(file: ConfigFile, data: bytes) -> None:
         raise ConfigFileError(
             f"{file.path} cannot be written: {exc.strerror}; change that, {_PRINTED}"
         ) from None
+
+
+def missing_directories(path: Path) -> tuple[str, ...]:
+    """The directories that `write_config` makes for a file, the innermost first."""
+    return tuple(str(parent) for parent in path.parents if not parent.exists())
+
+
+def remove_empty(directories: Iterable[str | Path]) -> None:
+    """Remove directories, the innermost first, as long as they are empty."""
+    with suppress(OSError):
+        for directory in directories:
+            os.rmdir(directory)
 
 
 def delete_config(file: ConfigFile) -> None:

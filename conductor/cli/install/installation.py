@@ -16,7 +16,9 @@ from conductor.cli.install.config_file import (
     ConfigFile,
     ConfigFileError,
     delete_config,
+    missing_directories,
     read_config,
+    remove_empty,
     write_config,
 )
 from conductor.cli.install.formats import ConfigFormat, FormatError, Launch
@@ -52,10 +54,11 @@ def install(
         raise ConfigFileError(_describe(file, before, exc)) from None
     if text == file.text and file.data is not None:
         return "unchanged", None
+    made = missing_directories(file.target)
     backup = None if file.data is None else records.keep_backup(file.target, file.data)
     write_config(file, text.encode())
     if known is None:
-        known = InstalledFile(editor, str(path), str(file.target), backup, "")
+        known = InstalledFile(editor, str(path), str(file.target), backup, "", directories=made)
         records.files[str(file.target)] = known
     elif file.digest != known.digest:
         known.intact = False
@@ -89,6 +92,8 @@ def uninstall(
             write_config(file, text.encode())
     for name in names:
         del known.entries[name]
+    if change == "deleted":
+        remove_empty(known.directories)
     if known.entries:
         if known.digest == file.digest:
             known.digest = read_config(Path(known.path)).digest or ""

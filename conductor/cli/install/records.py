@@ -11,13 +11,14 @@ import json
 import os
 import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import attrs
 import cattrs
 
-from conductor.cli.install.config_file import ConfigFileError
+from conductor.cli.install.config_file import ConfigFileError, remove_empty
 from conductor.cli.install.formats import Edit
 
 __all__ = ["InstalledEntry", "InstalledFile", "Records"]
@@ -45,6 +46,8 @@ class InstalledFile:
     intact: bool = True
     """Whether only `install` has changed the file since the backup."""
     entries: dict[str, InstalledEntry] = attrs.field(factory=dict)
+    directories: tuple[str, ...] = ()
+    """Directories that were made for the file, the innermost first."""
 
 
 @attrs.define
@@ -75,8 +78,19 @@ class Records:
 
     def save(self) -> None:
         """Raises `ConfigFileError`."""
+        if not self.files and self._remove():
+            return
         data = {"version": 1, "files": _converter().unstructure(self.files)}
         self._write(self._file, json.dumps(data, indent=1).encode())
+
+    def _remove(self) -> bool:
+        """Delete the records and their directory, unless backups are left; whether none are."""
+        if any(path != self._file for path in self.directory.glob("*")):
+            return False
+        with suppress(OSError):
+            self._file.unlink(missing_ok=True)
+        remove_empty((self.directory, self.directory.parent))
+        return True
 
     def keep_backup(self, target: Path, data: bytes) -> str:
         """Store a copy; returns its name. Equal copies of a file are stored once."""

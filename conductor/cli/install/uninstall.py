@@ -10,6 +10,7 @@ import click
 
 from conductor.cli.install.config_file import ConfigFileError
 from conductor.cli.install.editors import EDITORS, Editor
+from conductor.cli.similar_choice import SimilarChoice
 
 __all__ = ["command"]
 
@@ -21,7 +22,7 @@ _DONE = {
 
 
 @click.command("uninstall")
-@click.argument("editor", type=click.Choice(list(EDITORS)), metavar="EDITOR")
+@click.argument("editor", type=SimilarChoice(list(EDITORS)), metavar="EDITOR")
 @click.option("--name", help="Only this agent.  [default: all that `install` has written]")
 @click.option(
     "--file",

@@ -225,6 +225,15 @@ def test_a_missing_nested_chain_hides_no_other_mistake(run, chain_file):
     assert result.stderr.endswith("3 problems\n")
 
 
+@pytest.mark.parametrize("options", [[], ["--start"]], ids=str)
+def test_the_path_that_was_searched_is_named_once(run, chain_file, options):
+    path = chain_file("agent: {run: no-such-program}\n")
+
+    result = run("check", *options, path, env={"PATH": "/nowhere"})
+
+    assert (result.stdout + result.stderr).count("PATH is /nowhere") == 1
+
+
 def test_a_mistake_in_one_component_hides_none_in_others(run, chain_file, tmp_path):
     """Neither in the same file nor in one that nests it."""
     inner = chain_file("proxies:\n  - use: usge\nagent:\n  run: [x]\n  colour: red\n", "inner.yaml")

@@ -26,3 +26,24 @@ def test_only_the_file_that_is_named_is_changed(call, home):
 
     assert not (home / "a.json").exists()
     assert '"review"' in (home / "b.json").read_text()
+
+
+def test_directories_that_install_has_made_are_removed_while_they_are_empty(call, home):
+    (home / "there").mkdir()
+    call("install", "zed", "--chain", "review.yaml", "--file", "there/made/too/a.json", "--write")
+    before = {"there", "review.yaml"}
+    assert {path.name for path in home.iterdir()} > before
+
+    call("uninstall", "zed")
+
+    assert [path.name for path in (home / "there").iterdir()] == []
+    assert [path for path in home.rglob("*") if "editors" in path.name] == []
+
+
+def test_a_directory_that_others_use_stays(call, home):
+    call("install", "zed", "--chain", "review.yaml", "--file", "made/a.json", "--write")
+    (home / "made" / "b.json").touch()
+
+    call("uninstall", "zed")
+
+    assert [path.name for path in (home / "made").iterdir()] == ["b.json"]

@@ -36,7 +36,7 @@ _SIGNS: Final = (
         r"|(oauth|access|refresh) token (has )?(expired|been revoked)|\b401\b",
     ),
 )
-"""Reason and the texts of real agents that stand for it, in lower case."""
+"""Reasons, each with the texts of real agents that indicate it, in lower case."""
 _PATTERNS: Final = tuple((reason, re.compile(pattern)) for reason, pattern in _SIGNS)
 _AUTHENTICATION_REQUIRED: Final = -32000
 _MAX_CHARS: Final = 20_000

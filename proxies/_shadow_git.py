@@ -41,7 +41,7 @@ _MAX_RULES: Final = 1_000_000
 
 
 class CheckpointError(Exception):
-    """A checkpoint was not taken or not restored; the text says why."""
+    """A checkpoint was not taken or not restored; the text is the reason."""
 
 
 @attrs.frozen

@@ -69,7 +69,7 @@ class BudgetLimits:
     def reached(
         self, sums: Mapping[str, float], part: float = 1.0, names: Sequence[str] = _ALL
     ) -> str | None:
-        """Return the first limit of which this fraction is used, as `3 of 5 turns`, or `None`."""
+        """Return the first limit that is used up to this fraction, as `3 of 5 turns`, or `None`."""
         for name in names:
             limit = getattr(self, name)
             if limit is not None and sums.get(name, 0) >= part * limit:

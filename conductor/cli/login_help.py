@@ -69,7 +69,7 @@ def _terminal_command(method: Mapping[str, Any], file: ChainFile) -> str:
 
 
 def _with_command(agent: ComponentSpec) -> ComponentSpec:
-    """The agent with the command that its name in the registry stands for, if it is known."""
+    """The agent with the command of its registry name, if that is known."""
     if agent.registry is None:
         return agent
     from conductor.registry.resolve import resolved

@@ -25,11 +25,11 @@ __all__ = ["PluginProcess", "PluginProcessError", "answer_questions", "ask_each"
 
 
 class PluginProcessError(Exception):
-    """A plugin has ended the process, or did not let it answer in time. Its text says why."""
+    """The process ended or did not respond in time; the text is the reason."""
 
 
 class PluginProcess:
-    """The process, started anew after a failure. `module` is run in it (`python -m`)."""
+    """The process; a new one is started after a failure. It runs `module` (`python -m`)."""
 
     def __init__(self, module: str) -> None:
         self._module = module

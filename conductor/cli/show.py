@@ -116,7 +116,7 @@ def _settings(component: ComponentSpec) -> Iterator[tuple[str, str]]:
 
 
 def _registry(name: RegistryName) -> Iterator[tuple[str, str]]:
-    """The version that the name stands for, and its command if it is installed."""
+    """The version of the name, and its command if it is installed."""
     from conductor.errors import RegistryError
     from conductor.registry.status import registry_status
 

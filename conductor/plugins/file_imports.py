@@ -36,7 +36,7 @@ _packages: dict[str, str] = {}
 def import_file(path: str) -> ModuleType:
     """The module of a plugin file; each file is imported once.
 
-    After a failure, its modules are removed again, so that the next attempt reads the files anew.
+    After a failure, its modules are removed again, so that the next attempt reads the files again.
     Raises any exception of the file, and `ImportError` if it is not a Python file.
     """
     real = os.path.realpath(path)
@@ -63,7 +63,7 @@ def import_file(path: str) -> ModuleType:
 
 
 def forget_imported_files() -> None:
-    """Forget the modules of plugin files, so that they are imported anew."""
+    """Forget the modules of plugin files; the next import reads the files again."""
     importlib.invalidate_caches()
     for name in [name for name in sys.modules if name.startswith(_PREFIX) and "." in name]:
         del sys.modules[name]

@@ -197,12 +197,12 @@ class Plugin:
 
     @property
     def client_info(self) -> Mapping[str, Any]:
-        """Name and version of the client, as it has told in `initialize`."""
+        """Name and version of the client, from `initialize`."""
         return chain_info(self).client_info
 
     @property
     def agent_info(self) -> Mapping[str, Any]:
-        """Name and version of the agent, as it has told in `initialize`."""
+        """Name and version of the agent, from `initialize`."""
         return chain_info(self).agent_info
 
     @property

@@ -136,7 +136,7 @@ class PermissionQuestion:
 
     @property
     def evidence(self) -> Evidence:
-        """All that the agent has sent about the tool call, by the message that tells it."""
+        """Everything that the agent sent about the tool call, by message."""
         from conductor.proxy.tool_names import Evidence  # lazy: takes 5 ms
 
         call = self.tool_call.members if self.tool_call is not None else {}

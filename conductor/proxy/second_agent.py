@@ -373,7 +373,7 @@ async def _call(
 
 
 def start_error(name: str, exc: RequestError) -> StartError:
-    """The error of a failed `initialize`, with what the supervisor has told about the program."""
+    """The error of a failed `initialize`, with the supervisor's report about the program."""
     data = _object(exc.data)
     return StartError(
         str(data.get("component", name)),

@@ -101,7 +101,7 @@ class Session:
 
     @property
     def agent_name(self) -> str:
-        """The name of the agent in its `initialize` result; empty if it has told none."""
+        """The name of the agent in its `initialize` result; empty if absent."""
         return str(self.agent_info.get("name") or "")
 
     @property

@@ -15,7 +15,7 @@ _VARIABLE: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(\*?)")
 
 
 class UriTemplateError(ValueError):
-    """A template that is not valid; the text says why."""
+    """An invalid template; the text is the reason."""
 
 
 def template_variables(template: str) -> dict[str, bool]:

@@ -141,7 +141,11 @@ def _decompressed(archive: Path) -> Any:
 
 
 class _BoundedFile:
-    """A file of which neither too much is read at once, nor from too far behind its begin."""
+    """A file with bounds for one read (`MAX_READ` bytes) and for the offset of a seek.
+
+    `tarfile` reads headers, and skips members, by sizes that the archive claims. Raises
+    `RegistryError`.
+    """
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file

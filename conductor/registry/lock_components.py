@@ -56,7 +56,7 @@ def lock_components(
 
 
 def refresh_sources(specs: Sequence[ComponentSpec]) -> list[str]:
-    """Fetch the registries of the components; returns what failed, as sentences for people."""
+    """Fetch the registries of the components; returns a message for each failure."""
     names = [spec.registry for spec in specs if spec.registry is not None]
     failed = []
     for source in dict.fromkeys(each.source for each in names):

@@ -169,8 +169,8 @@ def _remove(directory: Path) -> None:
 
 
 def _root() -> Path:
-    """The user's directory for data. On Linux as `platformdirs` has it, of which the import takes
-    10 ms of every start."""
+    """The user's data directory, as `platformdirs` defines it. On Linux without that import, which
+    takes 10 ms of every start."""
     if sys.platform == "linux":
         base = os.environ.get("XDG_DATA_HOME", "").strip() or os.path.expanduser("~/.local/share")
         return Path(base, "acp-conductor", "agents")

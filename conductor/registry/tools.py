@@ -53,7 +53,7 @@ _NOISE: Final = re.compile(
 
 
 def find_tool(tool: Tool) -> str:
-    """The absolute path of a package manager. Raises `RegistryError` that says how to get it."""
+    """The absolute path of a package manager. Raises `RegistryError` with how to install it."""
     beside = os.path.dirname(sys.executable)
     found = shutil.which(tool) or (shutil.which(tool, path=beside) if tool == "uv" else None)
     if found is None:

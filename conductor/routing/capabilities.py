@@ -76,7 +76,7 @@ def supports_resume(result: bytes) -> bool:
 
 
 def protocol_version(result: Payload) -> int:
-    """The protocol version of an `initialize` result: 2 if it says 2, else 1."""
+    """The protocol version of an `initialize` result: 2 if it is 2, else 1."""
     return 2 if (_members(bytes(result)) or {}).get("protocolVersion", b"1") == b"2" else 1
 
 

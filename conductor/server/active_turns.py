@@ -34,7 +34,7 @@ class TurnTrackingChannel(LineChannel):
     wait_for_share: Callable[[], Awaitable[None]] = no_wait
     """Awaited before more lines are read (`fair_share`)."""
     turn_ended: Callable[[str | None], None] = lambda reason: None
-    """Called when a running turn has ended, with the stop reason if the agent tells it."""
+    """Called when a running turn has ended, with the stop reason if the agent sent one."""
 
     async def receive(self) -> list[bytes]:
         await self.wait_for_share()

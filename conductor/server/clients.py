@@ -286,7 +286,7 @@ class ClientRegistry:
         log.info("client disconnected", client=client.number, reason=reason)
 
     async def _reap_idle(self) -> None:
-        """End clients that are detached or idle for too long; collect what ended ones have left."""
+        """End clients that are detached or idle for too long; free the memory of ended ones."""
         interval = min(_REAP_INTERVAL, self.timeouts.keep / 4)
         while True:
             due = trio.current_time() + interval

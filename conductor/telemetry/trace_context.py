@@ -35,7 +35,7 @@ Sampler: TypeAlias = Callable[["TraceContext | None", str], bool]
 
 @attrs.frozen
 class TraceContext:
-    """A span: what `traceparent` says."""
+    """Reference to a span: the content of `traceparent`."""
 
     trace_id: str
     span_id: str

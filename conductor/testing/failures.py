@@ -32,12 +32,12 @@ class ChainFailures:
         self.block.cancel()
 
     def add_logged(self, exc: BaseException, handler: str | None = None) -> None:
-        """An exception that is only logged: a note on what the block raises tells it."""
+        """Add an exception that is only logged: it becomes a note on the exception of the block."""
         self._logged.append((exc, handler))
 
     @contextmanager
     def noted(self) -> Iterator[None]:
-        """Around the test's block: notes on what it raises tell what was only logged before."""
+        """Around the test's block: logged exceptions become notes on the one that it raises."""
         try:
             yield
         except Exception as exc:

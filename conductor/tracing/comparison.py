@@ -30,7 +30,7 @@ _IDS: Final = frozenset(
         *("connectionId", "serverId", "acpId", "traceparent", "tracestate"),
     }
 )
-"""Members with an id that is generated anew in each run."""
+"""Members with an id that differs in each run."""
 _TIMES: Final = frozenset({"updatedAt", "createdAt", "timestamp", "startedAt", "endedAt"})
 _MAX_COMPARED: Final = 400
 """Pairs of messages that are compared for their similarity; `_COMPARED` characters of each."""

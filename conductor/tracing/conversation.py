@@ -34,7 +34,7 @@ _CHAIN_ENDED: Final = "The chain ended before this was answered"
 
 
 class ConversationError(ValueError):
-    """A trace that cannot be replayed; the message says why."""
+    """A trace that cannot be replayed; the message has the reason."""
 
 
 @attrs.frozen
@@ -164,7 +164,7 @@ def _chain(records: Iterable[Record], wanted: str | None) -> str:
 
 
 def _behind_the_end(records: Iterable[Record]) -> set[str]:
-    """Names of the components that a replayed agent stands for, beside the agent."""
+    """Names of the components that a replayed agent replaces, besides the agent."""
     headers = [each for each in records if isinstance(each, TraceHeader)]
     bridges = (each.name for header in headers for each in header.components)
     return {_BRIDGE, *(name for name in bridges if name.startswith(f"{_BRIDGE}-"))}

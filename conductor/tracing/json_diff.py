@@ -1,4 +1,4 @@
-"""Short difference of two JSON values, as lines for people. Pure."""
+"""Short human-readable difference of two JSON values, as lines. Pure."""
 
 from __future__ import annotations
 

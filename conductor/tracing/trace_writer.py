@@ -187,7 +187,7 @@ class TraceWriter:
         return entries, size
 
     def _write(self, lines: bytes) -> None:
-        """Write a block of records; on a full disk it is dropped, and the next one says so."""
+        """Write a block of records; a full disk drops it, and the next block records the loss."""
         new = lines
         try:
             if self._dropped:

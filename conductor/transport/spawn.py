@@ -37,7 +37,7 @@ __all__ = [
 
 
 class SpawnError(Exception):
-    """The program could not be started; the text is the reason, for people."""
+    """The program could not be started; the text is the reason."""
 
 
 class SpawnedProcess:
@@ -89,7 +89,7 @@ class _Prestarted(_Command):
 
 
 class SpareProgram:
-    """A program of which one process is kept waiting for `spawn_process`, in `spare_programs`.
+    """A program with one spare process, started ahead for `spawn_process`; see `spare_programs`.
 
     `is_wanted`: whether a process is to be started: the first one, or after `spawn_process` was
     called for the command.
@@ -139,7 +139,7 @@ class SpareProgram:
 
 _prestarted: list[_Prestarted] = []
 spare_programs: list[SpareProgram] = []
-"""The programs of which a process is kept; see `conductor.server.spares`."""
+"""The programs with a spare process; see `conductor.server.spares`."""
 
 
 def prestart(argv: Sequence[str], *, env: Mapping[str, str], cwd: str | None) -> None:

@@ -37,7 +37,7 @@ _TEXT: Final = 160
 """Characters of a row's text."""
 _DIGEST: Final = 16
 _RECORDING: Final = ("client", "parent", "plugin", "bridge")
-"""Kinds of components of which the links are recorded."""
+"""Kinds of components with recorded links."""
 Link: TypeAlias = tuple[int, int, str, int]
 """A message, its cause, how the link was found, and 1 if the payload differs from that of the same
 message one hop before."""

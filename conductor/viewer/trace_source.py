@@ -72,7 +72,7 @@ class TraceSource:
         return os.pread(self._files[file].fileno(), length, offset)
 
     def links(self) -> list[Link]:
-        """Inferred links between messages; found anew when there are more messages."""
+        """Inferred links between messages; computed again when there are more messages."""
         count = len(self.index.rows)
         if self._links[0] != count:
             self._links = (count, self.index.links())

@@ -25,7 +25,7 @@ def check_registry(specs: Iterable[ComponentSpec]) -> list[Diagnostic]:
 
 
 def registry_lines(specs: Iterable[ComponentSpec]) -> Iterator[str]:
-    """A line for each component with `registry`: what its name stands for."""
+    """A line for each component with `registry`: its version and status."""
     for spec in specs:
         if spec.registry is not None:
             try:

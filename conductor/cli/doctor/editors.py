@@ -1,4 +1,4 @@
-"""Entries in editors' files that `install` has written."""
+"""Entries that `install` wrote into editors' files."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["EditorFile", "editor_findings", "gather_editors"]
 
 @attrs.frozen
 class EditorFile:
-    """A file that `install` has written to."""
+    """A file that `install` changed."""
 
     editor: str
     path: str

@@ -11,7 +11,7 @@ import attrs
 __all__ = ["FileDiff", "as_mapping", "content_text", "diffs_of", "options_of", "tool_call_of"]
 
 _MAX_DIFFED: Final = 2000
-"""Lines of a file of which a diff is made: the time for it grows with the square."""
+"""Maximum number of lines of a file for a diff, which takes quadratic time."""
 
 
 @attrs.frozen

@@ -113,14 +113,14 @@ class Display(Protocol):
 
 @attrs.define(eq=False)
 class TextDisplay:
-    """Text output for people."""
+    """Human-readable text output."""
 
     stdout: Stdout
     _in_line: bool = attrs.field(default=False, init=False)
     _titles: dict[str, str] = attrs.field(factory=dict, init=False)
     _last: str = attrs.field(default="", init=False)
     _streamed: dict[str, Any] = attrs.field(factory=dict, init=False)
-    """The ids of messages (version 2) of which chunks have been written."""
+    """Ids of messages (version 2) with chunks that were written."""
 
     def initialized(self, result: Mapping[str, Any]) -> None:
         pass

@@ -45,7 +45,7 @@ def clean(text: str) -> str:
 
 @attrs.frozen
 class Safe:
-    """A renderable of which every rendered text is clean."""
+    """A renderable that cleans every rendered text."""
 
     inner: RenderableType
 

@@ -152,7 +152,7 @@ class View:
         )
 
     def merge_call(self, call: Mapping[str, Any], now: float) -> ShownCall:
-        """Take what a permission request says of a tool call; return all that is known of it."""
+        """Merge the tool call of a permission request; return all known members of the call."""
         if "toolCallId" not in call:
             return ShownCall("", str(call.get("title") or ""))
         id = str(call["toolCallId"])

@@ -1,4 +1,4 @@
-"""Report of `try`: what the proxy did with each message, as lines for people.
+"""Human-readable report of `try`: effects of the proxy on each message.
 
     → session/prompt #3  "say hello"
         add_date (notes.py:12)
@@ -314,7 +314,7 @@ class _NamedObserver:
 
 
 def failure_lines(exc: BaseException) -> list[str]:
-    """An exception for people: its text, and the lines of code outside of the conductor."""
+    """Human-readable exception: its text, and the lines of code outside of the conductor."""
     if isinstance(exc, SyntaxError) and exc.filename is not None:
         _, *lines = "".join(traceback.format_exception_only(exc)).splitlines()
         return [f"{shown_path(exc.filename)}:{exc.lineno}", *lines]

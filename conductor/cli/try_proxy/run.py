@@ -169,7 +169,7 @@ class _Conversation:
         return self.code or bool(self.report.failures)
 
     def _give_up(self) -> NoReturn:
-        """Exit although a plugin still runs, which the log has told."""
+        """Exit although a plugin still runs; that is logged before."""
         kill_descendants()
         exit_now(self._exit_code() or 1)
 

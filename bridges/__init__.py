@@ -7,5 +7,5 @@ declarations in session set-ups, `bindings` encodes the `mcp/*` messages. A `Mcp
 consumer (shim, HTTP session, native agent) with a provider (server over ACP or HTTP; `interfaces`
 has what both offer). Its modes: `handshake` finds the MCP revisions of both, `pass_through`
 forwards, `legacy_client_modern_server` and `modern_client_legacy_server` translate.
-May import the public modules of `conductor` (`proxy`, `bridging`, `log`, `errors`).
+May import the public modules of `conductor` (`proxy`, `bridge_api`, `log`, `errors`).
 """

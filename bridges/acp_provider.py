@@ -29,7 +29,7 @@ from bridges.handshake import MODERN_VERSION
 from bridges.interfaces import Cancel
 from bridges.mcp_connection import McpConnection
 from bridges.mcp_protocol import CANCELLED
-from conductor.bridging import (
+from conductor.bridge_api import (
     INTERNAL_ERROR,
     METHOD_NOT_FOUND,
     InFlightRequest,

@@ -24,7 +24,7 @@ from bridges.server_starts import ServerStarts
 from bridges.shared_servers import SessionFilter, SharedServers
 from bridges.shim_consumer import ShimConsumer
 from bridges.shim_listener import ShimListener, SocketTransport
-from conductor.bridging import Flusher, Limits
+from conductor.bridge_api import Flusher, Limits
 from conductor.log import get_logger
 from conductor.proxy import Peer
 

@@ -18,7 +18,7 @@ import attrs
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
-from conductor.bridging import DECODE_ERRORS, INVALID_PARAMS, METHOD_NOT_FOUND, Payload
+from conductor.bridge_api import DECODE_ERRORS, INVALID_PARAMS, METHOD_NOT_FOUND, Payload
 
 __all__ = [
     "SESSION_KEY",

@@ -30,7 +30,7 @@ from bridges.mcp_connection import ConnectionMode, McpConnection
 from bridges.native_agent import NativeAgent
 from bridges.server_starts import ServerStarts, required_error
 from bridges.shared_servers import AgentSession, SharedServers
-from conductor.bridging import (
+from conductor.bridge_api import (
     INVALID_PARAMS,
     REQUEST_CANCELLED,
     Limits,

@@ -17,7 +17,7 @@ from typing import Any, Final
 import attrs
 import msgspec
 
-from conductor.bridging import DECODE_ERRORS
+from conductor.bridge_api import DECODE_ERRORS
 
 __all__ = ["CallAttribution", "tool_title"]
 

@@ -23,7 +23,7 @@ from bridges.mcp_connection import McpConnection
 from bridges.server_names import ServerNames
 from bridges.shared_servers import AgentSession
 from bridges.shim_listener import ShimListener
-from conductor.bridging import INTERNAL_ERROR, INVALID_PARAMS
+from conductor.bridge_api import INTERNAL_ERROR, INVALID_PARAMS
 from conductor.log import get_logger
 from conductor.proxy import RequestError
 

@@ -17,7 +17,7 @@ from bridges.interfaces import NO_SOURCE, BridgeRuntime
 from bridges.mcp_connection import ConnectionMode, McpConnection
 from bridges.mcp_protocol import is_modern
 from bridges.pass_through import PassThrough
-from conductor.bridging import (
+from conductor.bridge_api import (
     INTERNAL_ERROR,
     REQUEST_CANCELLED,
     InFlightRequest,

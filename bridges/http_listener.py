@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 import trio
 
-from conductor.bridging import accept
+from conductor.bridge_api import accept
 from conductor.log import get_logger
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class HttpListener:
     def open(self) -> int:
         """Listen; returns the port. Raises `OSError`."""
         # Imported before the first connection, which may take the last descriptor.
-        from conductor.bridging import serve_http  # noqa: F401
+        from conductor.bridge_api import serve_http  # noqa: F401
 
         opened = socket.create_server(("127.0.0.1", 0), backlog=_BACKLOG)
         self._listener = trio.SocketListener(trio.socket.from_stdlib_socket(opened))
@@ -106,7 +106,7 @@ class HttpListener:
         connection.token_wait.cancel()
 
     async def _serve_connection(self, connection: _Connection, config: Config) -> None:
-        from conductor.bridging import is_peer_gone, serve_http
+        from conductor.bridge_api import is_peer_gone, serve_http
 
         app = partial(self.app, partial(self._accept_token, connection))
         try:

@@ -30,7 +30,7 @@ from bridges.http_listener import HttpListener
 from bridges.http_session import McpHttpSession
 from bridges.http_streams import STANDING_STREAM, send_events
 from bridges.mcp_protocol import CANCELLED, is_modern
-from conductor.bridging import (
+from conductor.bridge_api import (
     INVALID_REQUEST,
     Limits,
     Malformed,

@@ -19,7 +19,7 @@ from bridges.interfaces import Cancel
 from bridges.mcp_connection import McpConnection
 from bridges.mcp_protocol import CANCELLED, progress_token, reported_token
 from bridges.shim_consumer import cancelled_id
-from conductor.bridging import (
+from conductor.bridge_api import (
     INTERNAL_ERROR,
     Id,
     InFlightRequest,

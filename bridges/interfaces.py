@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, Protocol, TypeAlias
 
-from conductor.bridging import InFlightRequest, Payload, ResponseCallback
+from conductor.bridge_api import InFlightRequest, Payload, ResponseCallback
 
 __all__ = ["NO_SOURCE", "BridgeRuntime", "Cancel", "Consumer", "Provider", "RequestFilter"]
 

@@ -36,7 +36,7 @@ from bridges.bindings import members_of
 from bridges.interfaces import NO_SOURCE, BridgeRuntime, Cancel
 from bridges.mcp_connection import ConnectionMode, McpConnection
 from bridges.mcp_protocol import ACKNOWLEDGED, SUBSCRIPTION_ID, SUBSCRIPTIONS_LISTEN
-from conductor.bridging import INTERNAL_ERROR, InFlightRequest, Payload, encode_error
+from conductor.bridge_api import INTERNAL_ERROR, InFlightRequest, Payload, encode_error
 
 __all__ = ["LegacyClientModernServer"]
 

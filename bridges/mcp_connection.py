@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from bridges.interfaces import Cancel, Consumer, Provider, RequestFilter
 from bridges.mcp_protocol import TOOLS_CHANGED
-from conductor.bridging import (
+from conductor.bridge_api import (
     INTERNAL_ERROR,
     INVALID_REQUEST,
     InFlightRequest,

@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 
 from bridges.bindings import members_of
-from conductor.bridging import Payload
+from conductor.bridge_api import Payload
 
 __all__ = [
     "ACKNOWLEDGED",

@@ -23,7 +23,7 @@ from bridges.bindings import members_of, request_meta
 from bridges.interfaces import NO_SOURCE, Cancel
 from bridges.mcp_connection import ConnectionMode, McpConnection
 from bridges.mcp_protocol import ACKNOWLEDGED, SUBSCRIPTION_ID, SUBSCRIPTIONS_LISTEN
-from conductor.bridging import (
+from conductor.bridge_api import (
     INVALID_PARAMS,
     METHOD_NOT_FOUND,
     InFlightRequest,

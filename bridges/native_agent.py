@@ -26,7 +26,7 @@ from bridges.declarations import rewrite, session_id_in
 from bridges.interfaces import Cancel
 from bridges.mcp_connection import ConnectionMode, McpConnection
 from bridges.mcp_protocol import progress_token, reported_token
-from conductor.bridging import (
+from conductor.bridge_api import (
     INTERNAL_ERROR,
     INVALID_REQUEST,
     METHOD_NOT_FOUND,

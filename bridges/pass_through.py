@@ -13,7 +13,7 @@ from bridges.mcp_protocol import (
     subscription_id_in,
     with_subscription_id,
 )
-from conductor.bridging import InFlightRequest, Payload
+from conductor.bridge_api import InFlightRequest, Payload
 
 __all__ = ["PassThrough"]
 

@@ -16,7 +16,7 @@ import trio
 
 from bridges.declaration_rewriter import Declaration
 from bridges.mcp_connection import McpConnection
-from conductor.bridging import INTERNAL_ERROR, encode_error, error_to_exception
+from conductor.bridge_api import INTERNAL_ERROR, encode_error, error_to_exception
 from conductor.log import get_logger
 from conductor.proxy import RequestError
 

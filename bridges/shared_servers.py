@@ -32,7 +32,7 @@ from bridges.bindings import members_of
 from bridges.call_attribution import CallAttribution, tool_title
 from bridges.mcp_connection import McpConnection
 from bridges.mcp_protocol import TOOLS_CHANGED, is_modern
-from conductor.bridging import (
+from conductor.bridge_api import (
     DECODE_ERRORS,
     INVALID_REQUEST,
     InFlightRequest,

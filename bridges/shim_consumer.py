@@ -13,7 +13,7 @@ from bridges.interfaces import Cancel
 from bridges.mcp_connection import McpConnection
 from bridges.mcp_protocol import CANCELLED
 from bridges.shim_listener import SocketTransport
-from conductor.bridging import (
+from conductor.bridge_api import (
     DECODE_ERRORS,
     HIGH_WATERMARK,
     INTERNAL_ERROR,

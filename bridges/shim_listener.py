@@ -25,7 +25,7 @@ import attrs
 import trio
 
 from bridges.socket_directory import SocketDirectory
-from conductor.bridging import WaitingTransport
+from conductor.bridge_api import WaitingTransport
 from conductor.errors import ConnectionClosed
 from conductor.log import get_logger
 

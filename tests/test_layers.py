@@ -37,7 +37,7 @@ LAYERS = [
     {"proxy"},
     {"peer"},
     {"network", "remote"},
-    {"bridging"},
+    {"bridge_api"},
     {"supervision"},
     {"plugins"},
     {"control"},
@@ -122,7 +122,7 @@ PURE = [
 
 PUBLIC = {
     "conductor",
-    "conductor.bridging",
+    "conductor.bridge_api",
     "conductor.errors",
     "conductor.log",
     "conductor.proxy",

@@ -10,7 +10,7 @@ from support.bridge_harness import situation
 from support.mcp_providers import BINDINGS, declaration
 
 from bridges.declarations import agent_mcp_support
-from conductor.bridging import declared_server_names
+from conductor.bridge_api import declared_server_names
 from conductor.errors import RequestError
 from conductor.testing import FakeAgent, FakeProxy, open_chain
 

@@ -12,7 +12,7 @@ from support.mcp_http_client import ACCEPT, HELLO, HTTP, message, web_client
 
 from bridges.http_server import McpHttpServer
 from bridges.http_session import McpHttpSession
-from conductor.bridging import Limits
+from conductor.bridge_api import Limits
 
 # httpx2 leaves its response generators to the garbage collector when a stream is given up.
 pytestmark = pytest.mark.filterwarnings("ignore:Async generator:ResourceWarning")

@@ -9,7 +9,7 @@ import trio
 from support.bridge_harness import initialize, send, shim, situation
 from support.mcp_providers import declaration
 
-from conductor.bridging import Limits
+from conductor.bridge_api import Limits
 from conductor.errors import RequestError
 
 ACP = {"mcpCapabilities": {"acp": True}}

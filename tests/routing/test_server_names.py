@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from conductor.bridging import declared_server_names, with_server_names
+from conductor.bridge_api import declared_server_names, with_server_names
 from conductor.routing.server_names import SERVER_NAMES
 
 

@@ -109,6 +109,12 @@ _COUNT = click.IntRange(min=1)
     help="With --sessions: URL of this server for the other servers.  [default: --listen]",
 )
 @click.option(
+    "--allow-eviction",
+    is_flag=True,
+    help="With --sessions: use a Redis that may evict keys. A session whose owner it evicts is "
+    "free for all principals.",
+)
+@click.option(
     "--metrics",
     metavar="[HOST:]PORT",
     help="Serve Prometheus metrics at http://HOST:PORT/metrics, and /healthz; HOST is 127.0.0.1 by "
@@ -190,7 +196,7 @@ def _settings(message_bytes: int, **options: Any) -> ServerSettings:
         idle=options["idle_timeout"],
         drain=options["drain_timeout"],
     )
-    directory = _directory(listen, tls is not None, options["sessions"], options["advertise"])
+    directory = _directory(listen, tls is not None, options)
     metrics = _metrics_address(options["metrics"])
     return ServerSettings(listen, access, tls, limits, timeouts, directory, metrics)
 
@@ -218,8 +224,7 @@ def _metrics_address(text: str | None) -> TcpAddress | None:
 def _directory(
     listen: tuple[TcpAddress | UnixAddress, ...],
     secure: bool,
-    sessions: str | None,
-    advertise: str | None,
+    options: dict[str, Any],
 ) -> SessionDirectory | None:
     import importlib.util
     from urllib.parse import urlsplit
@@ -230,10 +235,13 @@ def _directory(
     from conductor.server.cluster.directory import SessionDirectory
     from conductor.server.listen.address import advertised_url
 
+    sessions, advertise = options["sessions"], options["advertise"]
     take_secret("ACP_CONDUCTOR_SESSIONS")  # read by click; components must not inherit it
     if sessions is None:
         if advertise is not None:
             raise click.UsageError("--advertise needs --sessions")
+        if options["allow_eviction"]:
+            raise click.UsageError("--allow-eviction needs --sessions")
         return None
     source = click.get_current_context().get_parameter_source("sessions")
     if urlsplit(sessions).scheme not in ("redis", "rediss", "unix"):
@@ -252,7 +260,8 @@ def _directory(
         )
     if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname:
         raise click.UsageError("--advertise: expected http://HOST:PORT or https://HOST:PORT")
-    return SessionDirectory(sessions, url.removesuffix("/").removesuffix("/acp"))
+    advertised = url.removesuffix("/").removesuffix("/acp")
+    return SessionDirectory(sessions, advertised, allow_eviction=options["allow_eviction"])
 
 
 _TOKENS = "ACP_CONDUCTOR_TOKENS"

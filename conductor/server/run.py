@@ -36,6 +36,7 @@ from conductor.server.access import AccessPolicy
 from conductor.server.app import AsgiApp
 from conductor.server.clients import ClientRegistry
 from conductor.server.cluster.directory import SessionDirectory
+from conductor.server.cluster.eviction import RedisEvicts
 from conductor.server.cluster.forward import NodeForwarder
 from conductor.server.drain import drain, kill
 from conductor.server.limits import ServerLimits, ServerTimeouts
@@ -135,7 +136,7 @@ def chain_factory(
 def serve(file: ChainFile, settings: ServerSettings, trace: TraceWriter | None = None) -> NoReturn:
     """Serve until a signal, then exit the process with 128 + n after signal n.
 
-    Exits with 3 if it cannot listen.
+    Exits with 3 if it cannot listen, or must not use the session directory.
     """
     open_control(trace)
     become_subreaper()
@@ -158,10 +159,11 @@ def serve(file: ChainFile, settings: ServerSettings, trace: TraceWriter | None =
 
     try:
         trio.run(main)
-    except OSError as exc:
+    except (OSError, RedisEvicts) as exc:
         end_rest()
+        text = _os_error_text(exc) if isinstance(exc, OSError) else str(exc)
         with suppress(OSError):
-            print(f"acp-conductor serve: {_os_error_text(exc)}", file=sys.stderr)
+            print(f"acp-conductor serve: {text}", file=sys.stderr)
         exit_now(3)
     except BaseException:
         end_rest()
@@ -240,7 +242,8 @@ class RunningServer:
 async def open_server(
     make_chain: Callable[[Transport], Chain], settings: ServerSettings
 ) -> AsyncIterator[RunningServer]:
-    """Serve during the block. Raises `OSError` if it cannot listen."""
+    """Serve during the block. Raises `OSError` if it cannot listen, `RedisEvicts` if the session
+    directory is not safe."""
     directory = settings.directory
     clients = ClientRegistry(make_chain, settings.limits, settings.timeouts, directory=directory)
     with ExitStack() as stack, clients.fair_share.measured():
@@ -285,6 +288,7 @@ async def _joined_cluster(
     if directory is None:
         yield None
         return
+    await directory.check_at_start()
     async with background_tasks() as nursery:
         await nursery.start(directory.run)
         forwarding = NodeForwarder(directory)

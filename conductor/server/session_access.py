@@ -185,7 +185,7 @@ class _SessionGuard(Proxy):
     async def set_up(self, params: bytes, forward: Forward) -> bytes:
         if (source := session_in_params(params)) is not None:
             await self._look_up(source)
-        if self.directory is not None and self.directory.unreachable:
+        if self.directory is not None and not self.directory.can_record:
             raise _cannot_record()
         with self.owners.reserve(self.principal):
             result: bytes = await forward()

@@ -4,8 +4,10 @@ a client's messages."""
 from __future__ import annotations
 
 import json
+import subprocess
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -29,7 +31,14 @@ def redis_url(redis: Program) -> str:
     return f"redis://127.0.0.1:{redis.port}/0"
 
 
-def directory_at(redis: Program, advertise: str, **options: float) -> SessionDirectory:
+def evict(redis: Program, policy: str) -> None:
+    """Set the policy by which Redis evicts keys, and a limit at which it does."""
+    for name, value in (("maxmemory", "50mb"), ("maxmemory-policy", policy)):
+        argv = ["redis-cli", "-p", str(redis.port), "config", "set", name, value]
+        subprocess.run(argv, capture_output=True, check=True)
+
+
+def directory_at(redis: Program, advertise: str, **options: Any) -> SessionDirectory:
     """A node's view of the sessions, not running."""
     return SessionDirectory(redis_url(redis), advertise, **options)
 

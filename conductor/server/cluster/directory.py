@@ -11,9 +11,12 @@ A load balancer routes a client by its cookie. A client without a valid cookie m
 Ids are stored as hashes, principals only within the hash of a session, credentials never.
 
 A node writes all its entries with every heartbeat: after an outage or a data loss, Redis is correct
-again one heartbeat later. Clients wait for Redis when they look up what this node does not have,
-and until a new connection or session is published, for at most `lookup_timeout` per batch of
-writes; while Redis is unreachable, nodes work as if there were no directory.
+again one heartbeat later. A Redis that may evict keys is not used: at the start it is an error,
+later new sessions and those of other nodes are refused, until it evicts none.
+
+Clients wait for Redis when they look up what this node does not have, and until a new connection or
+session is published, for at most `lookup_timeout` per batch of writes; while Redis is unreachable,
+nodes work as if there were no directory.
 
 coredis, because it runs on trio (through anyio): a slow lookup can be cancelled. redis-py has no
 trio client; in threads, a hanging Redis would exhaust the threads.
@@ -25,9 +28,9 @@ import hashlib
 import secrets
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 from urllib.parse import urlsplit
 
 import attrs
@@ -37,6 +40,7 @@ import trio
 from conductor.log import get_logger
 from conductor.redaction import register_secrets
 from conductor.server.cluster.claims import SharedClaims
+from conductor.server.cluster.eviction import RedisEvicts, eviction_policy
 
 if TYPE_CHECKING:
     from coredis import Redis
@@ -75,6 +79,8 @@ class SessionDirectory:
     """Seconds after its last heartbeat until a node counts as dead."""
     lookup_timeout: float = 0.5
     """Seconds for a lookup."""
+    allow_eviction: bool = False
+    """Use a Redis that may evict keys."""
     claims: SharedClaims = attrs.field(
         default=attrs.Factory(lambda self: SharedClaims(settling=self.lease), takes_self=True),
         init=False,
@@ -87,8 +93,22 @@ class SessionDirectory:
     _changed: trio.Event = attrs.field(factory=trio.Event, init=False)
     _next: _PendingChanges = attrs.field(factory=lambda: _PendingChanges(), init=False)
     _writing: _PendingChanges = attrs.field(factory=lambda: _PendingChanges(), init=False)
-    _eviction_checked: bool = attrs.field(default=False, init=False)
+    _evicts: str | None = attrs.field(default=None, init=False)
+    """The policy by which Redis may evict claims, when last asked."""
     _redis: Redis[str] | None = attrs.field(default=None, init=False)
+
+    @property
+    def can_record(self) -> bool:
+        """Whether claims can be stored: Redis is reachable and keeps them."""
+        return not self.unreachable and (self._evicts is None or self.allow_eviction)
+
+    async def check_at_start(self) -> None:
+        """Raise `RedisEvicts` if Redis may evict claims, and that is not allowed. A Redis that is
+        unreachable is checked later."""
+        async with _redis_client(self.url, self.lookup_timeout) as redis:
+            await self._check_eviction(redis)
+        if self._evicts is not None and not self.allow_eviction:
+            raise RedisEvicts(self._evicts)
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Renew the entries until cancelled, then delete them.
@@ -144,8 +164,8 @@ class SessionDirectory:
         return await self._owner(_session_key(principal, session_id))
 
     async def ask(self, question: Callable[[Redis[str]], Awaitable[T]]) -> T:
-        """Run a query. Raises `RedisUnreachable` if Redis is unreachable."""
-        if self._redis is not None and not self.unreachable:
+        """Run a query. Raises `RedisUnreachable` if Redis is unreachable, or may evict claims."""
+        if self._redis is not None and self.can_record:
             with self._guarded_redis():
                 return await question(self._redis)
         raise RedisUnreachable
@@ -181,22 +201,25 @@ class SessionDirectory:
             if self.unreachable:
                 self.unreachable = False
                 log.info("Redis reachable again")
-        await self._check_eviction()
+        await self._check_eviction(self._redis)
         await self._write_claims()
         await self._write_changes(self._own_keys)
 
-    async def _check_eviction(self) -> None:
-        """Warn, once, of a Redis that may evict keys: without its claim a session is free."""
-        if self._eviction_checked or self.unreachable:
+    async def _check_eviction(self, redis: Redis[str]) -> None:
+        """Update `_evicts`; a change is logged."""
+        if self.unreachable:
             return
-        with suppress(RedisUnreachable):
-            policy = await self.ask(_eviction_policy)
-            self._eviction_checked = True
-            if policy is not None:
-                log.warning(
-                    "Redis may evict the owners of sessions: set maxmemory-policy noeviction",
-                    policy=policy,
-                )
+        before = self._evicts
+        with self._guarded_redis():
+            self._evicts = await eviction_policy(redis)
+        if self._evicts is not None and before is None:
+            log.warning(
+                "Redis may evict the owners of sessions: set maxmemory-policy noeviction",
+                policy=self._evicts,
+                used=self.allow_eviction,
+            )
+        elif before is not None and self._evicts is None:
+            log.info("Redis evicts no owners of sessions any more")
 
     async def _write_claims(self) -> None:
         """Write the claims that Redis has lost or that expire soon."""
@@ -281,18 +304,6 @@ def _redis_client(url: str, lookup_timeout: float) -> Redis[str]:
         stream_timeout=lookup_timeout,
         retry_policy=NoRetryPolicy(),
     )
-
-
-async def _eviction_policy(redis: Redis[str]) -> str | None:
-    """The policy by which Redis evicts keys; `None` if it evicts none, or may not be asked."""
-    from coredis.exceptions import ResponseError
-
-    try:
-        found: dict[str, Any] = dict(await redis.info("memory"))
-    except ResponseError:  # an access control list
-        return None
-    policy = str(found.get("maxmemory_policy", "noeviction"))
-    return policy if found.get("maxmemory") and policy != "noeviction" else None
 
 
 def _node_key(node: str) -> str:

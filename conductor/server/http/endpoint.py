@@ -108,7 +108,7 @@ class EndpointHandler(RequestResponse):
             await self.refuse(Refusal(503 if path == "/ready" else 404, "not ready"))
         elif path != "/health":
             directory = self.app.clients.directory
-            away = directory is not None and directory.unreachable
+            away = directory is not None and not directory.can_record
             await self.respond(
                 200, b"ready; no sessions of others" if away else b"ready", PLAIN_TEXT
             )

@@ -11,10 +11,10 @@ from functools import partial
 
 import pytest
 import trio
-from support.cluster import COREDIS_FORGETS, directory_at
+from support.cluster import COREDIS_FORGETS, directory_at, evict
 from support.external_programs import Program, redis_server
 
-from conductor.server.cluster.directory import SessionDirectory
+from conductor.server.cluster.directory import RedisUnreachable, SessionDirectory
 
 pytestmark = [pytest.mark.external, COREDIS_FORGETS]
 
@@ -211,21 +211,27 @@ async def test_a_redis_that_hangs_costs_one_lookup_timeout(node, redis, capfd):
     assert capfd.readouterr().err.count("Redis unreachable") == 1
 
 
-@pytest.mark.parametrize(("policy", "warned"), [("allkeys-lru", 1), ("noeviction", 0)])
-async def test_a_redis_that_may_evict_owners_of_sessions_is_warned_of(
-    node, redis, capfd, policy, warned
-):
-    """Sessions without an owner are free for all principals."""
+async def test_a_redis_that_begins_to_evict_is_not_used_meanwhile(node, redis, capfd):
     from conductor import log
 
     log.configure("info")
-    ask(redis, "config", "set", "maxmemory", "50mb")
-    ask(redis, "config", "set", "maxmemory-policy", policy)
-    directory = node(A)
-    async with running(directory):
-        await directory._send_heartbeat()  # the second one
+    careful, careless = node(A), node(B, allow_eviction=True)
+    record = (b"1" * 16, "ann")
+    async with running(careful, careless):
+        evict(redis, "allkeys-lru")
+        for directory in (careful, careless, careful):
+            await directory._send_heartbeat()
 
-    assert capfd.readouterr().err.count("Redis may evict") == warned
+        assert (careful.can_record, careless.can_record) == (False, True)
+        with pytest.raises(RedisUnreachable):
+            await careful.ask(partial(careful.claims.write, records=[record]))
+        await careless.ask(partial(careless.claims.write, records=[record]))
+
+        evict(redis, "noeviction")
+        await careful._send_heartbeat()
+
+        await careful.ask(partial(careful.claims.write, records=[record]))
+    assert capfd.readouterr().err.count("Redis may evict") == 2
 
 
 async def test_redis_with_tls_and_a_password(tmp_path):

@@ -27,8 +27,10 @@ Call = Callable[..., Awaitable[Any]]
 async def open_in_thread(
     open: Callable[[], AbstractAsyncContextManager[T]],
 ) -> AsyncIterator[tuple[T, Call]]:
-    """The value of the context that a thread has open for the block, and how to call functions
-    there. The thread has ended after the block, also if the block or the opening is cancelled."""
+    """Open a context in a new thread for the block; yields its value and a function to call there.
+
+    The thread has ended after the block, also if the block or the opening is cancelled.
+    """
     thread = ChainThread(open)
     thread.start()
     try:
@@ -85,8 +87,8 @@ async def _call(thread: ChainThread[Any], function: Callable[..., Any], *args: A
 
 
 async def _result(future: Future[T], cancel: Callable[[], None]) -> T:
-    """Wait for a future of the thread. When the task is cancelled, so is the function, and the task
-    goes on when it has ended."""
+    """Wait for a future of the thread. Cancelling the task cancels the function; the task waits for
+    its end."""
     waiting = asyncio.wrap_future(future)
     cancelled: asyncio.CancelledError | None = None
     while not waiting.done():

@@ -1,7 +1,7 @@
 """A chain file's chain with a typed client, for the embedding APIs. Runs in trio.
 
 `open_core` starts the chain and initializes it. `conductor.client.open_chain` and `open_chain_sync`
-call what is here, directly or in the thread of the chain.
+call it, directly or in the thread of the chain.
 """
 
 from __future__ import annotations
@@ -91,10 +91,13 @@ class SessionCore:
     is_cancelled: bool = attrs.field(default=False, init=False)
     """Whether the running turn was cancelled."""
     questions: set[trio.CancelScope] = attrs.field(factory=set, init=False)
-    """Permission questions without an answer."""
+    """Scopes of the program's open permission callbacks."""
 
     async def begin(self, prompt: str | Sequence[Any]) -> TurnCore:
-        """Send a prompt. A turn that was left waits for its end; one that runs is an error."""
+        """Send a prompt, after the end of a turn that was cancelled.
+
+        Raises `LocalProtocolError` while another turn runs, and the chain's error if it has ended.
+        """
         while self.turn is not None and not self.turn.ended.is_set():
             if not self.is_cancelled:
                 message = "a turn of this session runs: wait for its end, or open another session"
@@ -108,7 +111,10 @@ class SessionCore:
         return turn
 
     async def finish(self, turn: TurnCore) -> TurnResult:
-        """Wait for the end of the turn. Updates that were not taken are dropped."""
+        """Wait for the end of the turn; drops the remaining updates.
+
+        Raises the error of the turn (`RequestError`), or that of a chain that has ended.
+        """
         while await self.updates(turn):
             pass
         if turn.error is not None:
@@ -118,7 +124,7 @@ class SessionCore:
         return turn.result
 
     async def updates(self, turn: TurnCore) -> list[Any]:
-        """See `TurnCore.updates`. A paused reader goes on."""
+        """See `TurnCore.updates`. Resumes the reader if back-pressure has paused it."""
         taken = await turn.updates()
         self.chain.client.made_room()
         return taken
@@ -205,7 +211,7 @@ class ChainCore:
         return await self._asked(self.client.request(method, params))
 
     async def answer_of(self, request: Awaitable[Any]) -> Any:
-        """The answer to a request; if the chain has ended, its error, which names the component."""
+        """The response to a request. Raises the error of a chain that ends before (`end_error`)."""
         try:
             return await request
         except ConnectionClosed:
@@ -220,8 +226,10 @@ class ChainCore:
         return ConnectionClosed("the chain has ended")
 
     def unread(self) -> int:
-        """Bytes of updates that were not taken. While a request waits for its response, which is
-        behind them, they do not count."""
+        """Bytes of updates that the program has not read, for back-pressure.
+
+        0 while a request waits: its response arrives after them.
+        """
         if self._requests:
             return 0
         turns = (session.turn for session in self._sessions.values())

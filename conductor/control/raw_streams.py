@@ -5,8 +5,8 @@ header has the seconds since the conductor's start, the wall time, the direction
 the conductor wrote to the component; of the client, what it read from it), and the number of bytes:
 `+1.250301 2026-11-23T14:03:11.502913Z stdout 58`. Notes begin with `#`. Secrets are not masked.
 
-A thread writes, from a bounded queue; what does not fit is dropped, and a note says so. No
-failure to write harms the chain: one warning is logged, and nothing more is written.
+A thread writes, from a bounded queue; bytes that do not fit are dropped, and a note has their
+number. A failed write does not affect the chain: one warning is logged, and writing ends.
 """
 
 from __future__ import annotations

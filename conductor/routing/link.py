@@ -64,7 +64,7 @@ class Link(LinkState):
     def release_queue(self) -> None:
         """Send the queued messages to the component, in order.
 
-        If it has no connection any more, each request is answered with `disconnect_error`.
+        If it is no longer connected, each request is answered with `disconnect_error`.
         """
         queue, self.queue = self.queue, None
         if queue is not None:

@@ -35,7 +35,7 @@ class Port:
         request, past the traced ports before it."""
 
     def disconnect(self) -> None:
-        """From now on, its neighbour refuses requests and drops everything else."""
+        """Connect the port to `UNCONNECTED`, which refuses requests and drops everything else."""
         self.neighbour = UNCONNECTED
         self.on_cancel = None
 
@@ -66,7 +66,8 @@ class Port:
         return 0
 
     def unread(self) -> int:
-        """Bytes that plugins sent to peers outside of the chain, and that are not read yet."""
+        """Bytes that a plugin sent to peers outside of the chain and that are unread, for
+        back-pressure."""
         return 0
 
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["captures_content", "export_spans"]
 
 _CLOSE_TIMEOUT: Final = 2.0
-"""Seconds that the end of the conductor waits for the collector."""
+"""Maximum seconds to wait for the collector when the conductor ends."""
 _CAPTURE: Final = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
 
 log: Final = get_logger(component="otel")
@@ -40,7 +40,7 @@ log: Final = get_logger(component="otel")
 def export_spans(writer: TraceWriter) -> None:
     """Export the spans of all chains that get a recorder of this writer.
 
-    Raises `ValueError` for environment variables that cannot be followed.
+    Raises `ValueError` for unsupported values of environment variables.
     """
     sampler = sampler_of(os.environ)
     protocol = os.environ.get("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL") or os.environ.get(

@@ -1,4 +1,4 @@
-"""Pass the trace context on: each session request toward the agent gets the span of its hop.
+"""Propagation of the trace context: each session request to the agent gets the span of its hop.
 
 The context of a message is that of its sender: the client's, that of the hop before, or of a proxy
 with spans of its own. Where a proxy drops `_meta`, the turn's last context is used. Only requests
@@ -34,7 +34,8 @@ _MAX_TURNS: Final = 1000
 
 @attrs.define(eq=False, repr=False)
 class _Turn:
-    """A prompt that is in flight on the first hop."""
+    """A prompt in flight. `call` is the `id()` of its request on the first hop, `context` that of
+    the last hop it passed."""
 
     session: str
     call: int
@@ -73,7 +74,7 @@ def _answered(port: TracedPort, call: InFlightRequest) -> None:
 
 @attrs.define(eq=False, repr=False)
 class PropagatingRecorder(TraceRecorder):
-    """A recorder with ports that pass the trace context on. `sampler` decides about requests."""
+    """A recorder with ports that propagate the trace context; `sampler` decides per request."""
 
     port_types: ClassVar[tuple[type[TracedPort], type[TracedPort]]] = (
         _PropagatingPort,
@@ -107,7 +108,7 @@ class PropagatingRecorder(TraceRecorder):
         return with_context(params, make)
 
     def answered(self, call: InFlightRequest) -> None:
-        """A prompt was answered on one hop."""
+        """Forget the turn of a prompt that was answered on its first hop."""
         for session, turn in list(self._turns.items()):
             if turn.call == id(call):
                 del self._turns[session]

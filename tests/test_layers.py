@@ -44,8 +44,8 @@ LAYERS = [
     {"chain"},
     {"client", "server"},
     {"telemetry", "testing"},
-    # The page of `trace view` has the lines of `trace show` (`cli.trace.lines`).
-    {"cli", "standalone", "viewer"},
+    {"viewer"},
+    {"cli", "standalone"},
 ]
 """Parts of `conductor`, each allowed to import what is before it."""
 
@@ -94,6 +94,7 @@ PURE = [
     "conductor.tracing.comparison",
     "conductor.tracing.direction",
     "conductor.tracing.links",
+    "conductor.tracing.message_text",
     "conductor.tracing.reader",
     "conductor.tracing.record_filter",
     "conductor.tracing.records",

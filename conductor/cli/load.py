@@ -58,7 +58,7 @@ def check_options(chain: ChainFile) -> None:
     For servers; a chain on stdio reports it when the client initializes it.
     """
     if any(spec.use is not None for spec in chain.flat()):
-        from conductor.cli.check.plugins import check_plugins
+        from conductor.cli.plugin_checks import check_plugins
 
         diagnostics = [found for found in check_plugins([chain]) if found.severity == "error"]
         if diagnostics:

@@ -32,7 +32,7 @@ from conductor.server.http.request_response import (
     Send,
     encode_headers,
 )
-from conductor.server.listen.protocol_sniff import PeekableStream, parse_headers
+from conductor.server.protocol_sniff import PeekableStream, parse_headers
 from conductor.server.websocket.bounded import PARTIAL_MESSAGE_KEY
 from conductor.server.websocket.connection import AsgiServerWebSocket, serve_websocket
 from conductor.server.websocket.partial_message import PartialMessage

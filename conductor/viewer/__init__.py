@@ -4,5 +4,5 @@
 file that may grow, and gives whole records and searches them; `app` serves both (ASGI) and `run`
 listens. `page` puts the files of `static/` together: plain modules, without a library or a build.
 
-In the last layer, with the commands: the rows have the texts of `trace show`.
+May import server, tracing and all that is below them; not `cli`, which opens the page.
 """

@@ -13,12 +13,11 @@ from typing import Any, Final, TypeAlias
 import attrs
 import msgspec
 
-from conductor.cli.message_text import message_text
-from conductor.cli.trace.lines import log_text
 from conductor.proxy.usage_meter import UsageMeter
 from conductor.tracing.direction import direction
 from conductor.tracing.json_diff import short_json, without_marks
 from conductor.tracing.links import Message, find_causes, is_same_message
+from conductor.tracing.message_text import log_text, message_text
 from conductor.tracing.records import (
     HandlerRecord,
     LogRecord,

@@ -32,7 +32,7 @@ class Reports(Proxy):
 
 report("module")
 """
-CHECKER = "conductor.cli.check.plugins"
+CHECKER = "conductor.cli.plugin_checks"
 ISOLATED = "conductor.proxy.standalone"
 
 

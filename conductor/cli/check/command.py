@@ -68,7 +68,7 @@ def _load_all(files: tuple[str, ...], *, starts: bool) -> list[ChainFile]:
             components += chain.flat()
     warnings = check_commands(components, names_path=not starts)
     if any(spec.use is not None for spec in components):
-        from conductor.cli.check.plugins import check_plugins
+        from conductor.cli.plugin_checks import check_plugins
 
         for problem in check_plugins(chains):
             (diagnostics if problem.severity == "error" else warnings).append(problem)

@@ -14,11 +14,11 @@ from typing import Any, Final
 
 import attrs
 
-from conductor.cli.message_text import message_text
 from conductor.cli.terminal_text import Style, printable, shown_path, styled
 from conductor.cli.units import shown_duration, shown_size
 from conductor.tracing.direction import direction
 from conductor.tracing.json_diff import short_json
+from conductor.tracing.message_text import log_text, message_text
 from conductor.tracing.records import (
     HandlerRecord,
     LogRecord,
@@ -32,7 +32,7 @@ from conductor.tracing.records import (
     TraceHeader,
 )
 
-__all__ = ["TraceLines", "hop_name", "log_text", "message_title"]
+__all__ = ["TraceLines", "hop_name", "message_title"]
 
 _WIDEST_HOP: Final = 40
 _NARROW: Final = 120
@@ -75,10 +75,7 @@ class TraceLines:
                 style: Style = "error" if record.outcome == "failed" else "function"
                 return self._line(record, record.component, text, style)
             case LogRecord():
-                fields = "".join(
-                    f" {name}={_field(value)}" for name, value in record.fields.items()
-                )
-                text = f"{record.level}: {record.event}{fields}{_number(record.message)}"
+                text = f"{log_text(record)}{_number(record.message)}"
                 return self._line(record, record.component or "", text, _LEVELS.get(record.level))
             case StderrRecord():
                 return self._line(record, record.component, f"stderr: {record.text}", "note")
@@ -182,12 +179,6 @@ def message_title(message: RequestRecord | NotificationRecord | ResponseRecord) 
     return f"{title}  {_cut(text, _TEXT)}" if text else title
 
 
-def log_text(log: LogRecord) -> str:
-    """Level, event and fields of a log event."""
-    fields = "".join(f" {name}={_field(value)}" for name, value in log.fields.items())
-    return f"{log.level}: {log.event}{fields}"
-
-
 _LEVELS: Final[dict[str, Style]] = {
     "debug": "note",
     "info": "note",
@@ -202,10 +193,6 @@ def _error(payload: Any) -> str:
         case {"code": code, "message": str(text)}:
             return f"{code} {text}"
     return short_json(payload)
-
-
-def _field(value: Any) -> str:
-    return value if isinstance(value, str) and " " not in value else short_json(value)
 
 
 def _number(n: int | None) -> str:

@@ -83,8 +83,8 @@ def _durations(name: str, rows: Sequence[StatisticsRow], top: int) -> Iterator[t
 
 
 def _turns(turns: Sequence[TurnStatistics], top: int) -> Iterator[tuple[str, bool]]:
-    from conductor.cli.message_text import message_text
     from conductor.cli.units import shown_duration
+    from conductor.tracing.message_text import message_text
 
     head = ("slowest turns", "took", "updates", "tools", "ended")
     lines = []

@@ -121,8 +121,9 @@ def _hop(ways: MessageWays, message: Message) -> Iterator[tuple[str, Style]]:
 def _at_receiver(ways: MessageWays, message: Message) -> Iterator[tuple[str, Style]]:
     """Lines about the message in its receiver: handlers, log events, what was sent for it."""
     from conductor.cli.terminal_text import shown_path
-    from conductor.cli.trace.lines import log_text, message_title
+    from conductor.cli.trace.lines import message_title
     from conductor.cli.units import shown_duration
+    from conductor.tracing.message_text import log_text
     from conductor.tracing.records import RequestRecord, ResponseRecord
 
     name = message.receiver

@@ -25,7 +25,6 @@ import attrs
 import trio
 
 import conductor
-from conductor.cli.message_text import message_text
 from conductor.cli.terminal_text import Style, printable, shown_path, styled
 from conductor.errors import describe
 from conductor.jsonrpc.in_flight import InFlightRequest
@@ -33,6 +32,7 @@ from conductor.plugins.handler_call import HandlerCall, current_handler_call
 from conductor.plugins.lane import LaneNotification, LaneRequest, LaneResponse
 from conductor.plugins.observed_plugin import PassedMessage, PluginObserver
 from conductor.tracing.json_diff import json_diff, short_json, without_marks
+from conductor.tracing.message_text import message_text
 
 __all__ = ["Report", "failure_lines"]
 

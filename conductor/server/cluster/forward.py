@@ -31,7 +31,7 @@ from conductor.server.cluster.tunnel import STREAM_ERRORS, MessageSocket, copy_b
 if TYPE_CHECKING:
     from httpx2 import AsyncHTTPTransport
 
-    from conductor.server.listen.protocol_sniff import PeekableStream
+    from conductor.server.protocol_sniff import PeekableStream
 
 __all__ = ["CONNECTION_COOKIE", "NodeForwarder", "connection_cookie", "is_node_down"]
 

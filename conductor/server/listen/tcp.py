@@ -33,7 +33,7 @@ from conductor.server.exception_location import exception_location
 from conductor.server.fair_share import CURRENT_ACCOUNT, AccountRef
 from conductor.server.http.request_response import encode_headers
 from conductor.server.limits import ServerLimits, ServerTimeouts
-from conductor.server.listen.protocol_sniff import (
+from conductor.server.protocol_sniff import (
     PeekableStream,
     is_websocket_upgrade,
     parse_headers,

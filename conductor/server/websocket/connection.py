@@ -22,7 +22,7 @@ from conductor.network.sequence_numbers import SequenceError
 from conductor.network.websocket import WebSocket, WebSocketClosed
 from conductor.server.clients import RemoteClient
 from conductor.server.limits import ServerTimeouts
-from conductor.server.listen.protocol_sniff import PeekableStream
+from conductor.server.protocol_sniff import PeekableStream
 from conductor.server.websocket.reconnect import AdmittedWebSocket
 
 __all__ = ["AsgiServerWebSocket", "TrioServerWebSocket", "serve_websocket"]

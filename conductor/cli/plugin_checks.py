@@ -32,7 +32,7 @@ def check_plugins(chains: Iterable[ChainFile]) -> list[Diagnostic]:
     Blocks; Ctrl-C raises `KeyboardInterrupt`. Call it before any other process is started: all
     descendants of this process are killed at the end.
     """
-    with plugin_process("conductor.cli.check.plugins") as process:
+    with plugin_process("conductor.cli.plugin_checks") as process:
         return [
             problem
             for chain in chains

@@ -1,4 +1,4 @@
-"""One-line summaries of messages. Pure."""
+"""One-line summaries of messages and log events, for people. Pure."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from typing import Any, Final, Literal
 
 from conductor.tracing.json_diff import short_json
+from conductor.tracing.records import LogRecord
 
-__all__ = ["message_text"]
+__all__ = ["log_text", "message_text"]
 
 _WITHOUT_DETAILS: Final = frozenset({"initialize"})
 _MAX_NAMES: Final = 8
@@ -44,6 +45,16 @@ def message_text(
         case "mcp/message", {"params": {"name": name, **rest}}:
             return f"tool {name} {short_json(rest.get('arguments', {}))}"
     return short_json({name: each for name, each in payload.items() if name != "sessionId"})
+
+
+def log_text(log: LogRecord) -> str:
+    """Level, event and fields of a log event."""
+    fields = "".join(f" {name}={_field(value)}" for name, value in log.fields.items())
+    return f"{log.level}: {log.event}{fields}"
+
+
+def _field(value: Any) -> str:
+    return value if isinstance(value, str) and " " not in value else short_json(value)
 
 
 def _update(update: Mapping[str, Any]) -> str:

@@ -1,6 +1,6 @@
 import pytest
 
-from conductor.cli.message_text import message_text
+from conductor.tracing.message_text import message_text
 
 TOOL = {"toolCallId": "t1", "title": "Read", "kind": "read", "status": "pending"}
 

@@ -60,7 +60,11 @@ _COUNT = click.IntRange(min=1)
     multiple=True,
     help="An origin of web pages that may connect, as in https://app.example.org.",
 )
-@click.option("--insecure", is_flag=True, help="Listen beyond this machine without protection.")
+@click.option(
+    "--insecure",
+    is_flag=True,
+    help="Listen beyond this machine, and for its other users, without protection.",
+)
 @click.option("--max-clients", type=_COUNT, default=2000, show_default=True)
 @click.option("--max-clients-each", type=_COUNT, default=200, show_default=True)
 @click.option(
@@ -143,6 +147,8 @@ def command(file: str, **options: Any) -> None:
 
 
 def _settings(message_bytes: int, **options: Any) -> ServerSettings:
+    import os
+
     from conductor.network.tls import server_context
     from conductor.server.access import AccessPolicy, host_name_of, read_tokens
     from conductor.server.limits import ServerLimits, ServerTimeouts
@@ -163,12 +169,14 @@ def _settings(message_bytes: int, **options: Any) -> ServerSettings:
         tls = None if cert is None else server_context(cert, key, client_ca)
     except OSError as exc:  # ssl.SSLError is one
         raise click.UsageError(f"--tls-cert, --tls-key or --client-ca: {exc}") from None
+    is_open = options["insecure"] or bool(tokens) or client_ca is not None
     access = AccessPolicy(
         tokens=tokens,
         certificates=client_ca is not None,
         client_name=options["client_name"],
         hosts=frozenset(map(host_name_of, options["hosts"])),
         origins=frozenset(origin.rstrip("/").lower() for origin in options["origins"]),
+        user=None if is_open else os.geteuid(),
     )
     exposed = [a for a in listen if isinstance(a, TcpAddress) and not a.is_loopback]
     missing = [

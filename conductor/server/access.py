@@ -55,6 +55,8 @@ class TcpPeer:
     certificate: str | None = None
     """Name in its verified certificate (`client_certificate`), if it has shown one."""
     secure: bool = False
+    user: int | None = None
+    """User id of its process, if it is on this machine (`peer_user`)."""
 
 
 @attrs.frozen
@@ -70,6 +72,8 @@ class AccessPolicy:
     hosts: frozenset[str] = frozenset()
     """Allowed names in `Host`, besides the addresses of the listeners."""
     origins: frozenset[str] = frozenset()
+    user: int | None = None
+    """Processes of other users of this machine, except root, are refused."""
 
     @property
     def authenticates(self) -> bool:
@@ -77,7 +81,7 @@ class AccessPolicy:
 
     def principal(self, headers: Mapping[str, str], peer: TcpPeer) -> str | Refusal:
         """The principal of a request (empty without authentication), or a refusal."""
-        refusal = self._check_host(headers, peer) or self._check_origin(headers)
+        refusal = self._refusal(headers, peer)
         if refusal is not None:
             return refusal
         names = []
@@ -112,7 +116,7 @@ class AccessPolicy:
         self, headers: Mapping[str, str], peer: TcpPeer
     ) -> list[tuple[str, str]] | Refusal:
         """Headers of the response to OPTIONS, which browsers send without credentials."""
-        refusal = self._check_host(headers, peer) or self._check_origin(headers)
+        refusal = self._refusal(headers, peer)
         if refusal is not None:
             return refusal
         return [
@@ -121,6 +125,11 @@ class AccessPolicy:
             ("access-control-allow-headers", _ALLOWED_HEADERS),
             ("access-control-max-age", "600"),
         ]
+
+    def _refusal(self, headers: Mapping[str, str], peer: TcpPeer) -> Refusal | None:
+        if self.user is not None and peer.user not in (None, 0, self.user):
+            return Refusal(403, "another user of this machine: this server has no tokens")
+        return self._check_host(headers, peer) or self._check_origin(headers)
 
     def _check_host(self, headers: Mapping[str, str], peer: TcpPeer) -> Refusal | None:
         host = host_name_of(headers.get("host", ""))

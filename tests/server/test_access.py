@@ -51,6 +51,15 @@ def test_the_local_address_and_configured_names_are_accepted_hosts():
     assert isinstance(access.principal({"host": "localhost"}, REMOTE), Refusal)
 
 
+@pytest.mark.parametrize(("user", "is_refused"), [(7, False), (0, False), (8, True), (-1, True)])
+def test_processes_of_other_users_are_refused_but_for_root(user, is_refused):
+    access = AccessPolicy(user=7)
+    peer = TcpPeer("127.0.0.1", "127.0.0.1", user=user)
+
+    for answer in (access.principal(OURS, peer), access.preflight(OURS, peer)):
+        assert (isinstance(answer, Refusal) and answer.status == 403) is is_refused
+
+
 @pytest.mark.parametrize("origin", [PAGE, "null", "http://localhost:8765", ""])
 def test_an_origin_that_is_not_allowed_is_refused(origin):
     refusal = AccessPolicy().principal({**OURS, "origin": origin}, LOCAL)

@@ -213,6 +213,38 @@ def test_insecure_listens_without_protection(serve):
     process.end()
 
 
+OTHER_USER = """
+import encodings.idna, http.client, os, sys, urllib.parse
+os.setuid(65534)
+connection = http.client.HTTPConnection(urllib.parse.urlsplit(sys.argv[1]).netloc)
+upgrade = {"Upgrade": "websocket", "Connection": "Upgrade", "Sec-WebSocket-Version": "13"}
+for headers in ({}, {**upgrade, "Sec-WebSocket-Key": "MDEyMzQ1Njc4OWFiY2RlZg=="}):
+    connection.request("GET", "/acp", headers={"Accept": "text/event-stream", **headers})
+    answer = connection.getresponse()
+    answer.read()
+    print(answer.status)
+    connection.close()
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+@pytest.mark.parametrize(
+    ("options", "env", "answers"),
+    [
+        ((), {}, ["403", "403"]),
+        (("--insecure",), {}, ["400", "101"]),
+        ((), {"ACP_CONDUCTOR_TOKENS": "a" * 32}, ["401", "401"]),
+    ],
+    ids=["default", "insecure", "tokens"],
+)
+def test_without_tokens_other_users_of_the_machine_are_refused(serve, options, env, answers):
+    process = serve(*options, **env)
+    arguments = [sys.executable, "-c", OTHER_USER, process.url]
+    done = subprocess.run(arguments, capture_output=True, text=True, timeout=PATIENCE)
+
+    assert done.stdout.split() == answers, done.stderr
+
+
 def response(http: Any, headers: dict[str, str], id: int, before: list[Any] | None = None) -> Any:
     """The response to a request, from a new event stream; `before` gets what comes earlier."""
     with http.stream("GET", "/acp", headers={**headers, "accept": "text/event-stream"}) as stream:

@@ -25,6 +25,7 @@ from conductor.network.accept import accept
 from conductor.network.close_handshake import CloseHandshakeStream
 from conductor.network.hypercorn_connection import is_peer_gone, serve_http
 from conductor.network.keepalive import keep_alive_options
+from conductor.network.peer_user import peer_user
 from conductor.network.resumable_stream import FRAME_OVERHEAD
 from conductor.server.access import Refusal, TcpPeer, join_headers
 from conductor.server.app import BRIDGE_PATH, AsgiApp
@@ -119,6 +120,7 @@ class TcpAcceptor:
     async def _serve_connection(self, stream: trio.SocketStream, address: str) -> None:
         peekable = PeekableStream(stream, self.app.wait_for_share)
         certificate = None
+        user = peer_user(stream.socket) if self.app.access.user is not None else None
         with trio.move_on_after(self.timeouts.headers) as timeout:
             if self.tls is not None:
                 secured = trio.SSLStream(stream, self.tls, server_side=True, https_compatible=True)
@@ -133,6 +135,7 @@ class TcpAcceptor:
             local=_socket_address(stream.socket.getsockname),
             certificate=certificate,
             secure=self.tls is not None,
+            user=user,
         )
         if is_websocket_upgrade(peekable.head):
             self.app.charge_to_principal(join_headers(parse_headers(peekable.head)), peer)

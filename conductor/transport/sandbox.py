@@ -175,7 +175,7 @@ def _mounts(sandbox: Sandbox, shared: Mapping[str, str], home: str) -> list[_Mou
     named = [*shared, *sandbox.read, *sandbox.write]
     for path in named:
         if path == "/" or is_below(path, "/proc"):
-            raise SpawnError(f"a sandbox cannot expose {path}: it would isolate nothing")
+            raise SpawnError(f"a sandbox cannot show {path}: it would isolate nothing")
     read = list(sandbox.read)
     if sandbox.network:
         read += [path for path in _SHIM if not is_below(home, path) and not _is_of_system(path)]

@@ -86,9 +86,10 @@ def pytest_sessionstart() -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def own_directories(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Conductors of the tests have control sockets and flight recorders of their own."""
+    """Conductors of the tests have control sockets, flight recorders and trusted files of their
+    own, and no chain files of the user."""
     with pytest.MonkeyPatch.context() as patch:
-        for name in ("XDG_RUNTIME_DIR", "XDG_STATE_HOME"):
+        for name in ("XDG_RUNTIME_DIR", "XDG_STATE_HOME", "XDG_CONFIG_HOME"):
             patch.setenv(name, str(tmp_path_factory.mktemp("xdg")))
         yield
 

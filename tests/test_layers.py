@@ -31,6 +31,7 @@ LAYERS = [
     {"registry"},
     {"jsonrpc"},
     {"acp"},
+    {"projects"},
     {"transport"},
     {"routing"},
     {"tracing"},
@@ -117,6 +118,7 @@ PURE = [
     "conductor.remote.ssh",
     "conductor.network.tls",
     "conductor.network.sequence_numbers",
+    "conductor.chain.session_router",
     "conductor.chain.detached_client",
     "conductor.chain.undelivered",
 ]

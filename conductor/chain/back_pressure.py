@@ -10,6 +10,8 @@ client for none: there is no deadlock. What a proxy floods toward the agent is b
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import attrs
 
 from conductor.chain.client_end import ClientEnd
@@ -31,6 +33,8 @@ class BackPressure:
     client: ClientEnd
     components: list[Component]
     startup_gate: StartupGate
+    further_backlog: Callable[[], int] = lambda: 0
+    """Returns the bytes that a further chain of the client has not read."""
 
     def client_gate(self, transport: Transport) -> ReadGate:
         """Gate of the client's reader; `transport` is the client's."""
@@ -41,7 +45,7 @@ class BackPressure:
             # A peer outside, which a plugin sends to, may lag by its share before the client's
             # messages are held back.
             outside = client_port.neighbour.unread() - self._share() + HIGH_WATERMARK
-            return max(most, outside) + self.startup_gate.size
+            return max(most, outside, self.further_backlog()) + self.startup_gate.size
 
         return ReadGate(self.flusher, backlog, peer_closed_write=transport.peer_closed_write)
 

@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Any, Final, Literal, cast
 import msgspec
 
 from conductor.chain.bridge_insertion import BridgeInsertion, InsertableBridge
+from conductor.chain.client_params import client_params
 from conductor.chain.component_secrets import component_secrets
 from conductor.chain.launchers import launcher_for
 from conductor.chainfile.model import ComponentSpec, McpBridgeMode, McpStart, Sandbox
 from conductor.errors import RegistryError, StartError
 from conductor.jsonrpc.messages import Payload
 from conductor.limits import Limits
+from conductor.log import get_logger
 from conductor.redaction import register_environment, register_secrets
 from conductor.routing.capabilities import with_bridgeable_mcp_over_acp
 from conductor.routing.component import Component
@@ -29,9 +31,11 @@ if TYPE_CHECKING:
     from conductor.plugins.plugin_component import PluginComponent
     from conductor.proxy.second_agent import AgentConnection, AgentSource
 
-__all__ = ["bridge_component", "build_components", "open_agent_chain"]
+__all__ = ["bridge_component", "build_components", "components_of", "open_agent_chain"]
 
 _START: Final = McpStart()
+
+log: Final = get_logger(component="conductor")
 
 
 def build_components(
@@ -51,6 +55,8 @@ def build_components(
     Raises one `StartError` that lists all components that cannot be built.
     """
     register_environment(os.environ)
+    if any(spec.when for spec in specs):
+        specs = _those_that_apply(specs, has_agent=mode == "agent")
     for spec in specs:
         register_secrets(component_secrets(spec, os.environ))
     components: list[Component] = []
@@ -78,19 +84,36 @@ def build_components(
     return components
 
 
+def _those_that_apply(
+    specs: Sequence[ComponentSpec], *, has_agent: bool
+) -> Sequence[ComponentSpec]:
+    """Without the components with a `when:` that does not hold for the client or this process."""
+    from conductor.chainfile.paths import working_directory
+    from conductor.projects.when import Facts, client_facts, names_of_agent, unmet_conditions
+
+    agents = names_of_agent(specs[-1]) if has_agent else frozenset()
+    facts = Facts(os.environ, working_directory(), agents)
+    left_out = unmet_conditions(specs, client_facts(client_params.get(), facts))
+    for name, condition in left_out.items():
+        log.lifecycle("component left out", name=name, when=condition)
+    return [spec for spec in specs if spec.name not in left_out]
+
+
+def components_of(file: ChainFile) -> list[Component]:
+    """The components of a chain file, not started; see `build_components`."""
+    mode: Literal["agent", "proxy"] = "proxy" if file.agent is None else "agent"
+    return build_components(
+        file.flat(), mode=mode, mcp_bridge=file.mcp_bridge, mcp=file.mcp, limits=file.limits
+    )
+
+
 def open_agent_chain(
     source: AgentSource, *, name: str | None, env: Mapping[str, str]
 ) -> AbstractAsyncContextManager[tuple[str, AgentConnection]]:
     """Run a chain for a second agent of a plugin; see `SecondAgentHost.open_agent_chain`."""
     from conductor.chain.agent_chain import run_agent_chain
 
-    def build(file: ChainFile) -> list[Component]:
-        specs = file.flat()
-        return build_components(
-            specs, mode="agent", mcp_bridge=file.mcp_bridge, mcp=file.mcp, limits=file.limits
-        )
-
-    return run_agent_chain(build, source, name=name, env=env)
+    return run_agent_chain(components_of, source, name=name, env=env)
 
 
 def bridge_component(

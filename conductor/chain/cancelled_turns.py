@@ -7,6 +7,7 @@ the turn is decided by the chain's `CancelArbiter`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final, Literal
 
 import trio
@@ -50,11 +51,13 @@ class CancelledTurns:
         self._monitor = CancelMonitor(
             CANCEL_TIMEOUT, lambda: startup_gate.version == 2, self._on_overdue
         )
+        self.is_elsewhere: Callable[[CancelOverdue], bool] = lambda overdue: False
+        """Whether a further chain of the client has the turn or request, and ends it."""
         client.observers_from += (self._monitor,)
 
     def break_cycles(self) -> None:
         """Break reference cycles, after the end of the chain."""
-        del self._monitor
+        del self._monitor, self.is_elsewhere
 
     async def run(self) -> None:
         """Wait for deadlines until cancelled."""
@@ -75,7 +78,7 @@ class CancelledTurns:
         return self._arbiter.find(self._components, watcher, cancelled, trio.current_time())
 
     def _on_overdue(self, overdue: CancelOverdue) -> None:
-        if self._startup_gate.state != "open":
+        if self._startup_gate.state != "open" or self.is_elsewhere(overdue):
             return
         if isinstance(overdue, TurnOverdue):
             self._end_turn(overdue)

@@ -13,14 +13,16 @@ until the chain is initialized, `components` starts, connects and replaces the c
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import attrs
 import trio
 
+from conductor.acp import SESSION_SETUP_METHODS, session_id_of
 from conductor.chain.back_pressure import BackPressure
 from conductor.chain.cancelled_turns import CancelledTurns
 from conductor.chain.client_end import ClientEnd
+from conductor.chain.client_params import client_params
 from conductor.chain.components import ChainComponents
 from conductor.chain.ending import Ending
 from conductor.chain.shutdown import Shutdown
@@ -29,6 +31,8 @@ from conductor.chain.startup_gate import StartupGate
 from conductor.chainfile.model import STOP_TIMEOUT
 from conductor.control import running_chains
 from conductor.errors import ComponentError, ConductorError
+from conductor.jsonrpc.in_flight import InFlightRequest
+from conductor.jsonrpc.messages import Payload, exception_to_error
 from conductor.limits import Limits
 from conductor.log import get_logger
 from conductor.redaction import redact
@@ -40,6 +44,10 @@ from conductor.routing.port import Port
 from conductor.tracing.recorder import TraceRecorder, current_recorder
 from conductor.transport.base import Transport
 from conductor.transport.io_loop import Flusher
+
+if TYPE_CHECKING:
+    from conductor.chain.further import FurtherChains
+    from conductor.projects.chooser import ChainChooser
 
 __all__ = ["Chain"]
 
@@ -76,6 +84,11 @@ class Chain:
     """Awaited before a plugin handles the next message; of a server, see `server.fair_share`."""
     recorder: TraceRecorder | None = None
     """Records what passes."""
+    chooser: ChainChooser | None = None
+    """Chooses the chain of each session; `make` makes the first one, for `chooser.first()`. Without
+    it, all sessions have that."""
+    further_chains: Callable[..., FurtherChains] | None = None
+    """Makes a `session_chains.SessionChains`, of its members; given with `chooser`."""
     client_label: str = ""
     """The client's identity for `ps`, in a server: its principal or address."""
     flusher: Flusher = attrs.field(factory=Flusher, init=False)
@@ -91,6 +104,7 @@ class Chain:
     _ending: Ending | None = attrs.field(default=None, init=False)
     _end: trio.Event = attrs.field(factory=trio.Event, init=False)
     _shutdown: Shutdown = attrs.field(init=False)
+    _further: FurtherChains | None = attrs.field(default=None, init=False)
     _settled: trio.Event = attrs.field(factory=trio.Event, init=False)
     _began: float = attrs.field(default=0.0, init=False)
     """The time of the last start."""
@@ -121,6 +135,8 @@ class Chain:
             self.flusher,
             self.limits,
         )
+        if self.chooser is not None:
+            self.client.choose_chain = self._startup_gate.choose_chain = self._choose_chain
         self._shutdown = Shutdown(self.client_end, self._hosted, self.flusher, self.stop_timeout)
         if self.enforces_cancel_timeout and self.mode == "agent":
             self._cancelled_turns = self._hosted.cancelled_turns = CancelledTurns(
@@ -182,7 +198,7 @@ class Chain:
             "name": "conductor" if self.recorder is None else self.recorder.chain,
             "mode": self.mode,
             "client_label": self.client_label,
-            "sessions": list(self.client.session_log.sessions),
+            "sessions": self.client_end.sessions,
             **chain_status(list(self.components), gate.params, gate.answer, turns),
         }
 
@@ -206,6 +222,8 @@ class Chain:
         self._finish(Ending("stopped"))
         for component in self.components:
             component.kill()
+        if self._further is not None:
+            self._further.kill()
         self._shutdown.hurry()
 
     def break_cycles(self) -> None:
@@ -221,6 +239,7 @@ class Chain:
         self._startup_gate.break_cycles()
         if self._cancelled_turns is not None:
             self._cancelled_turns.break_cycles()
+        self._further = None
         del self._startup_gate, self._back_pressure, self._cancelled_turns
         del self._hosted, self._shutdown
 
@@ -258,6 +277,9 @@ class Chain:
         self._settled = trio.Event()
         self._hosted.nursery, self._hosted.plugin_nursery = self._nursery, self.plugin_nursery
         self._hosted.wait_for_share = self.wait_for_share
+        if self.chooser is not None:
+            self.chooser.begin(self._startup_gate.params, self._startup_gate.setup_params)
+        client_params.set(self._startup_gate.params or b"{}")
         try:
             self._hosted.prepare(self.make)
         except ConductorError as exc:
@@ -271,6 +293,42 @@ class Chain:
             self.client_end.trace(self.recorder)
             self._startup_gate.replace_client(self.client_end.port)
         return self._hosted.connect()
+
+    def _choose_chain(self, call: InFlightRequest, method: str, params: Payload | None) -> bool:
+        """Set up a session in the chain of its directory; false if that is the first chain."""
+        if method not in SESSION_SETUP_METHODS or self._startup_gate.state != "open":
+            return False
+        session = session_id_of(params)
+        if session is not None and session in self.client.session_log.sessions:
+            return False
+        assert self.chooser is not None
+        try:
+            plan = self.chooser.choose(params)
+            if plan is None:
+                return False
+            return self._further_chains().open(plan, call, method, params)
+        except ConductorError as exc:
+            call.source.respond(call, None, exception_to_error(exc))
+            return True
+
+    def _further_chains(self) -> FurtherChains:
+        if self._further is None:
+            assert self.further_chains is not None
+            self._further = further = self.further_chains(
+                self.chooser,
+                self.client_end,
+                self._startup_gate,
+                self.flusher,
+                self._back_pressure.edge_gate,
+                self._nursery,
+                self.recorder,
+                self.plugin_nursery,
+            )
+            self._shutdown.further = further
+            self._back_pressure.further_backlog = lambda: further.backlog
+            if self._cancelled_turns is not None:
+                self._cancelled_turns.is_elsewhere = further.has_overdue
+        return self._further
 
     def _on_failed(self, component: Component, error: ComponentError) -> None:
         """A component has failed: its start, or the whole chain, fails too."""

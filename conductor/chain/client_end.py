@@ -7,7 +7,7 @@ disconnect and the return, a `DetachedClient` takes the client's place.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Final, Literal
 
 import attrs
@@ -52,6 +52,8 @@ class ClientEnd:
     connection: Connection = attrs.field(init=False)
     notices: Notices = attrs.field(factory=Notices, init=False)
     """Notices in the form that the client supports."""
+    elsewhere: Collection[str] = attrs.field(default=(), init=False)
+    """Sessions in further chains of this client (`session_chains`)."""
     unanswered: UnansweredRequests | None = attrs.field(default=None, init=False)
     """Requests to the client and prompts of the client, if it may be detached and return."""
     _recorder: TraceRecorder | None = attrs.field(default=None, init=False)
@@ -110,6 +112,11 @@ class ClientEnd:
         if self._traced_notice_port is None and self._recorder is not None:
             self._traced_notice_port = self._recorder.trace_notices(self.link.plain)
         return self._traced_notice_port or self.link.plain
+
+    @property
+    def sessions(self) -> list[str]:
+        """The open sessions of this chain."""
+        return [each for each in self.link.session_log.sessions if each not in self.elsewhere]
 
     @property
     def backlog(self) -> int:

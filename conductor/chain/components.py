@@ -173,7 +173,7 @@ class ChainComponents(ComponentHost):
 
     def on_restarted(self, component: Component, lost_sessions: list[str]) -> None:
         session_log = self.client.link.session_log
-        for session in list(session_log.sessions):
+        for session in self.client.sessions:
             title = f"{component.name} failed, was restarted"
             if component.agent_port is None and session in lost_sessions:
                 title += " and has lost this session"
@@ -186,7 +186,7 @@ class ChainComponents(ComponentHost):
         _connect_past(component)
         log.lifecycle("component bypassed", component=component.name)
         title, _ = error.public_details()
-        for session in self.client.link.session_log.sessions:
+        for session in self.client.sessions:
             self.send_notice(session, redact(title), "the chain goes on without it")
 
     def component_failed(self, component: Component, error: ComponentError) -> None:

@@ -10,7 +10,7 @@ requests are answered with an error, and the client's write buffer is flushed.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import attrs
 import trio
@@ -24,6 +24,9 @@ from conductor.log import get_logger
 from conductor.routing.component import Component
 from conductor.routing.failure_errors import FailureErrors
 from conductor.transport.io_loop import Flusher
+
+if TYPE_CHECKING:
+    from conductor.chain.further import FurtherChains
 
 __all__ = ["Shutdown"]
 
@@ -46,6 +49,7 @@ class Shutdown:
     components: ChainComponents
     flusher: Flusher
     stop_timeout: float
+    further: FurtherChains | None = None
     _began: float | None = attrs.field(default=None, init=False)
     _busy: BusyPlugins = attrs.field(factory=BusyPlugins, init=False)
     _given_up: set[Component] = attrs.field(factory=set, init=False)
@@ -73,12 +77,16 @@ class Shutdown:
     async def run(self, ending: Ending, *, answers: bool) -> None:
         """End the chain; `answers`: whether the client's open requests are answered."""
         self.client.end_detached()
+        if self.further is not None:
+            self.further.close_inputs(at_once=ending.reason == "stopped")
         with self._patient:
             if ending.reason in ("client", "failed") and answers:
                 await self._wait_answered()
             components = list(self.components.running)
             await end_components(components, self.stop_timeout, self._busy, self._give_up)
         await self._wait_killed()
+        if self.further is not None:
+            await self._wait_further(self.further)
         if answers:
             self.client.answer_open_requests(_errors(ending))
         await self.client.close(0 if self._patient.cancel_called else _FINAL_WRITE_TIMEOUT)
@@ -104,6 +112,15 @@ class Shutdown:
         awaited = [each for each in self.components.tasks if each not in self._given_up]
         for component in await wait_ended(awaited, seconds):
             self._give_up(component)
+
+    async def _wait_further(self, further: FurtherChains) -> None:
+        """Wait for the further chains, which end at the same time; kill what still runs."""
+        with trio.move_on_at(self._deadline() + self.stop_timeout):
+            await further.wait_ended()
+            return
+        further.kill()
+        with trio.move_on_after(_KILL_TIMEOUT):
+            await further.wait_ended()
 
     def _give_up(self, component: Component) -> None:
         """Go on without a component that does not end."""

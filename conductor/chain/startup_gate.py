@@ -68,6 +68,9 @@ class StartupGate:
         """Raw params of the client's last `initialize`."""
         self.answer: bytes = b""
         """Raw result of the client's `initialize`."""
+        self.choose_chain: Callable[[InFlightRequest, str, Payload | None], bool] | None = None
+        """Called first with each queued request when the chain is initialized; returns whether it
+        has handled it."""
         self._client = client
         self._start = start
         self._patch_result = patch_result
@@ -95,7 +98,18 @@ class StartupGate:
     def break_cycles(self) -> None:
         """Break reference cycles, after the end of the chain."""
         self._originator = self._pending_setup = self._own_request = self._failure_agent = None
+        self.choose_chain = None
         del self._client_port, self._chain_port
+
+    @property
+    def setup_params(self) -> bytes | None:
+        """Raw params of the session set-up that triggers the current start, if it is one."""
+        return None if self._pending_setup is None else self._pending_setup.params
+
+    @property
+    def is_out_of_the_way(self) -> bool:
+        """Whether the chain is initialized, and the gate waits for no response of it."""
+        return self.state == "open" and self._own_request is None
 
     @property
     def size(self) -> int:
@@ -214,8 +228,12 @@ class StartupGate:
             self._client.respond(originator, self.answer, None)
             first = self._chain_port.neighbour
             connect_ports(self._client, first)
-            self._deliver(first.request, first.notify)
+            self._deliver(self._deliver_request, lambda *each: self._client.neighbour.notify(*each))
         self._on_open()
+
+    def _deliver_request(self, call: InFlightRequest, method: str, params: Payload | None) -> None:
+        if self.choose_chain is None or not self.choose_chain(call, method, params):
+            self._client.neighbour.request(call, method, params)
 
     def _first_session_answered(self, result: Payload | None, error: Payload | None) -> None:
         """Response of the chain to the first session set-up after an earlier failed start.

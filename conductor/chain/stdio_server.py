@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Literal, NoReturn
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 import trio
 
@@ -38,6 +38,8 @@ from conductor.transport.process_tree import become_subreaper, kill_descendants
 from conductor.transport.stdio import claim_stdio, restore_blocking
 
 if TYPE_CHECKING:
+    from conductor.chain.further import FurtherChains
+    from conductor.projects.chooser import ChainChooser
     from conductor.tracing.trace_writer import TraceWriter
 
 __all__ = ["exit_code", "exit_now", "serve_stdio"]
@@ -61,10 +63,12 @@ def serve_stdio(
     name: str = "conductor",
     trace: TraceWriter | None = None,
     recorder: TraceRecorder | None = None,
+    chooser: ChainChooser | None = None,
 ) -> NoReturn:
     """Serve until the chain ends, then exit the process; see the exit codes above.
 
-    `make`, `bridged`, `answers_loss`, `enforces_cancel_timeout`, `failure_context`: see `Chain`.
+    `make`, `bridged`, `answers_loss`, `enforces_cancel_timeout`, `failure_context`, `chooser`: see
+    `Chain`.
     `name` is that of the chain in traces; without a `trace` file, only the flight recorder runs.
     `recorder`: of a plugin's process, which is not a conductor for `ps` and has none of both.
     `unusable`: the chain file is known to have mistakes; the exit code is 2 unless the chain starts
@@ -109,6 +113,8 @@ def serve_stdio(
                 failure_context=failure_context,
                 enforces_cancel_timeout=enforces_cancel_timeout,
                 recorder=recorder,
+                chooser=chooser,
+                further_chains=None if chooser is None else _further_chains,
             )
             async with trio.open_nursery() as nursery:
                 await nursery.start(_handle_signals, chain, signals, transport)
@@ -123,6 +129,12 @@ def serve_stdio(
         end_rest()
         raise
     leave()
+
+
+def _further_chains(*parts: Any) -> FurtherChains:
+    from conductor.chain.session_chains import SessionChains
+
+    return SessionChains(*parts)
 
 
 def exit_code(ending: Ending, signals: Sequence[int]) -> int:

@@ -21,8 +21,10 @@ from conductor.chainfile.grammar import (
     FileItem,
     SandboxItem,
     TlsItem,
+    WhenItem,
 )
 from conductor.chainfile.model import (
+    MERGED_SETTINGS,
     ChainFile,
     ComponentSpec,
     Limits,
@@ -31,6 +33,7 @@ from conductor.chainfile.model import (
     Sandbox,
     Tls,
     ValuePath,
+    When,
 )
 from conductor.chainfile.naming import command_name
 
@@ -91,6 +94,9 @@ def build_chain(
         limits=Limits(**attrs.asdict(file.limits)),
         on_start_failure=file.on_start_failure,
         prewarm=file.prewarm,
+        given=frozenset(
+            path for path in document.keys if path[0] in MERGED_SETTINGS and len(path) <= 2
+        ),
     )
 
 
@@ -149,6 +155,7 @@ def _component(
         on_failure=item.on_failure,
         restarts=item.restarts,
         required=item.required,
+        when=() if item.when is None else (_when(item.when, absolute),),
         location=document.locations[where],
         locations=_relative_paths(where, document.locations),
         key_locations=_relative_paths(where, document.keys),
@@ -172,6 +179,19 @@ def _sandbox(item: SandboxItem | bool, absolute: Callable[[str], str]) -> Sandbo
         hide=tuple(map(os.path.expanduser, item.hide)),
         network=item.network,
         pass_env=tuple(item.pass_env),
+    )
+
+
+def _when(item: WhenItem, absolute: Callable[[str], str]) -> When:
+    def values(value: Sequence[str] | str | None) -> tuple[str, ...]:
+        return (value,) if isinstance(value, str) else tuple(value or ())
+
+    return When(
+        client=values(item.client),
+        agent=values(item.agent),
+        cwd=tuple(map(absolute, values(item.cwd))),
+        capability=values(item.capability),
+        env=values(item.env),
     )
 
 

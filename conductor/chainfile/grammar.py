@@ -91,6 +91,28 @@ def _agents_sandbox(item: ComponentItem, _: Any, value: SandboxItem | bool) -> N
         raise InvalidValue([ValueIssue(message, "write a list of paths", path=path)])
 
 
+def _environment_conditions(_: Any, __: Any, value: list[str] | str | None) -> None:
+    for text in [value] if isinstance(value, str) else value or ():
+        if not text.partition("=")[0]:
+            raise expected("the name of a variable, or `NAME=VALUE`")
+
+
+@attrs.frozen(kw_only=True, eq=False, repr=False)
+class WhenItem:
+    """The `when:` mapping of a proxy."""
+
+    client: list[str] | str | None = None
+    agent: list[str] | str | None = None
+    cwd: list[str] | str | None = None
+    capability: list[str] | str | None = None
+    env: list[str] | str | None = attrs.field(default=None, validator=_environment_conditions)
+
+
+def _not_for_an_agent(item: ComponentItem, _: Any, value: WhenItem | None) -> None:
+    if value is not None and isinstance(item, AgentItem):
+        raise invalid("an agent has no `when`: a chain cannot do without it")
+
+
 @attrs.frozen(kw_only=True, eq=False, repr=False)
 class ComponentItem:
     """A component: an item of `proxies:`."""
@@ -125,6 +147,7 @@ class ComponentItem:
     on_failure: OnFailure | None = None
     restarts: RestartBudget | None = None
     required: bool = False
+    when: WhenItem | None = attrs.field(default=None, validator=_not_for_an_agent)
 
 
 @attrs.frozen(kw_only=True, eq=False, repr=False)

@@ -23,7 +23,7 @@ from conductor.chainfile.attrs_fields import field_key, field_types
 from conductor.chainfile.docstrings import attribute_docstrings, option_docstrings
 from conductor.chainfile.grammar import AgentItem, ComponentItem, FileItem
 from conductor.chainfile.key_conflicts import COMPONENT_KINDS
-from conductor.chainfile.model import ChainFile, ComponentSpec, RestartBudget, Sandbox, Tls
+from conductor.chainfile.model import ChainFile, ComponentSpec, RestartBudget, Sandbox, Tls, When
 from conductor.chainfile.scalars import Argv, Bytes, Seconds
 from conductor.limits import Limits
 
@@ -73,6 +73,7 @@ _DOCUMENTED_BY: Final[dict[str, type]] = {
     "LimitsItem": Limits,
     "SandboxItem": Sandbox,
     "TlsItem": Tls,
+    "WhenItem": When,
     "FileItem": ChainFile,
 }
 

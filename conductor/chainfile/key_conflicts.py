@@ -49,7 +49,7 @@ _INAPPLICABLE_WITH_SSH = {
 _SSH_ENVIRONMENT_HELP = (
     "the program gets the environment of the other machine, and of `env` what its sshd accepts"
 )
-_CHAIN_KEYS = {"name", "chain"}
+_CHAIN_KEYS = {"name", "chain", "when"}
 
 
 def key_conflicts(data: Mapping[str, Any], keys: Set[str]) -> list[ValueIssue]:

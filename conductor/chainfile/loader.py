@@ -9,7 +9,7 @@ from __future__ import annotations
 import codecs
 import os
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -33,7 +33,7 @@ from conductor.chainfile.value_errors import (
 )
 from conductor.errors import ChainFileError
 
-__all__ = ["load_and_diagnose", "load_chain"]
+__all__ = ["UnreadableFile", "load_and_diagnose", "load_chain", "read_chain_file"]
 
 MAX_FILE_BYTES = 256 * 1024
 MAX_NESTING = 16
@@ -58,21 +58,25 @@ def load_chain(
 
 
 def load_and_diagnose(
-    path: str, environ: Mapping[str, str], allow_special_files: bool = False
+    path: str,
+    environ: Mapping[str, str],
+    allow_special_files: bool = False,
+    read: Callable[[str], bytes] | None = None,
 ) -> tuple[ChainFile | None, list[Diagnostic]]:
     """The chain as far as it can be read, and the diagnostics of all its files.
 
     If there are diagnostics, the chain is incomplete and only fit for checks of its components.
+    `read` reads the files in place of `read_chain_file`.
     """
-    loading = _Loader(environ, allow_special_files)
+    loading = _Loader(environ, allow_special_files, read)
     try:
         chain = loading.load(path, ())
-    except _Unreadable as error:
+    except UnreadableFile as error:
         return None, [Diagnostic(SourceLocation.whole(path), str(error))]
     return chain, loading.diagnostics
 
 
-class _Unreadable(Exception):
+class UnreadableFile(Exception):
     """A file cannot be read; the text is the reason, without the path."""
 
 
@@ -85,19 +89,19 @@ class _Loader:
 
     environ: Mapping[str, str]
     allow_special_files: bool = False
+    read: Callable[[str], bytes] | None = None
     loaded: dict[str, ChainFile | None] = attrs.field(factory=dict)
     mistaken: set[str] = attrs.field(factory=set)
     """Real paths of files with mistakes, of which only some components are known."""
     diagnostics: list[Diagnostic] = attrs.field(factory=list)
 
     def load(self, path: str, opened: tuple[tuple[str, str], ...]) -> ChainFile | None:
-        """The chain of a file, as far as it can be read. Raises `_Unreadable`."""
+        """The chain of a file, as far as it can be read. Raises `UnreadableFile`."""
         real = os.path.realpath(from_working_directory(path))
         if real not in self.loaded:
             is_open = path.startswith(_DESCRIPTOR_PATHS)
-            data = _read(
-                path, allow_special_files=not opened and (self.allow_special_files or is_open)
-            )
+            allowed = not opened and (self.allow_special_files or is_open)
+            data = self.read(path) if self.read else read_chain_file(path, special=allowed)
             self.loaded[real] = None
             try:
                 self.loaded[real] = self.chain(path, data, (*opened, (real, path)))
@@ -158,7 +162,7 @@ class _Loader:
             return None
         try:
             chain = self.load(inner_path, opened)
-        except _Unreadable as error:
+        except UnreadableFile as error:
             document.diagnostics.append(Diagnostic(location, str(error), help=_RELATIVE_PATH_HELP))
             return None
         if chain is None or real in self.mistaken:
@@ -177,23 +181,24 @@ class _Loader:
         return chain
 
 
-def _read(path: str, *, allow_special_files: bool) -> bytes:
-    """Special files are not opened: opening a named pipe blocks until it has a writer."""
+def read_chain_file(path: str, *, special: bool = False) -> bytes:
+    """The bytes of a file. Special files are opened only with `special`: opening a named pipe
+    blocks until it has a writer. Raises `UnreadableFile`."""
     try:
         kind = os.stat(path).st_mode
-        if not (allow_special_files or stat.S_ISREG(kind) or stat.S_ISDIR(kind)):
-            raise _Unreadable(f"this is {_kind(kind)}, not a regular file")
+        if not (special or stat.S_ISREG(kind) or stat.S_ISDIR(kind)):
+            raise UnreadableFile(f"this is {_kind(kind)}, not a regular file")
         with open(path, "rb") as file:
             data = file.read(MAX_FILE_BYTES + 1)
     except FileNotFoundError:
-        raise _Unreadable("there is no such file") from None
+        raise UnreadableFile("there is no such file") from None
     except IsADirectoryError:
-        raise _Unreadable("this is a directory, not a chain file") from None
+        raise UnreadableFile("this is a directory, not a chain file") from None
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or "this is not a path"
-        raise _Unreadable(f"the file cannot be read: {reason.lower()}") from None
+        raise UnreadableFile(f"the file cannot be read: {reason.lower()}") from None
     if len(data) > MAX_FILE_BYTES:
-        raise _Unreadable(f"a chain file is at most {MAX_FILE_BYTES // 1024} KiB long")
+        raise UnreadableFile(f"a chain file is at most {MAX_FILE_BYTES // 1024} KiB long")
     return data
 
 

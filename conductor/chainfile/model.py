@@ -18,6 +18,7 @@ from conductor.limits import Limits
 __all__ = [
     "CANCEL_TIMEOUT",
     "MAX_PROXIES",
+    "MERGED_SETTINGS",
     "START_TIMEOUT",
     "STOP_TIMEOUT",
     "ChainFile",
@@ -36,6 +37,7 @@ __all__ = [
     "Sandbox",
     "Tls",
     "ValuePath",
+    "When",
 ]
 
 CANCEL_TIMEOUT = 10.0
@@ -46,6 +48,9 @@ STOP_TIMEOUT = 5.0
 """Default `stop_timeout` of a component, in seconds."""
 MAX_PROXIES = 64
 """Maximum number of proxies in a chain, those of nested chains included."""
+
+MERGED_SETTINGS = ("mcp_bridge", "mcp", "limits")
+"""Keys of a file with values that replace those of another file, member by member."""
 
 Dialect: TypeAlias = Literal["proxy", "_proxy"]
 OnStall: TypeAlias = Literal["report", "cancel", "cancel_request", "restart"]
@@ -133,6 +138,22 @@ class Sandbox(msgspec.Struct, frozen=True):
     """Names, or shell patterns, of more variables that it inherits."""
 
 
+class When(msgspec.Struct, frozen=True):
+    """Conditions for a component: every key must hold; of several values of a key, one must."""
+
+    client: tuple[str, ...] = ()
+    """The name of the client, as it tells it in `initialize`; a shell pattern, in any case."""
+    agent: tuple[str, ...] = ()
+    """The name of the chain's agent in its file or the registry, or its command."""
+    cwd: tuple[str, ...] = ()
+    """A directory that the session's directory is, or is in; a shell pattern, with `**` for any
+    number of directories."""
+    capability: tuple[str, ...] = ()
+    """A capability of the client, as `fs.writeTextFile`; it must not be missing, false or null."""
+    env: tuple[str, ...] = ()
+    """An environment variable that is set, or `NAME=VALUE`."""
+
+
 class ComponentSpec(msgspec.Struct, frozen=True):
     """One component of a chain. Exactly one of `run`, `use`, `registry`, `connect`, `unix` and
     `chain` is not None; one with `registry` gets its `run` when the chain is built."""
@@ -198,6 +219,9 @@ class ComponentSpec(msgspec.Struct, frozen=True):
     """Restart budget; None: the default."""
     required: bool = False
     """Whether the chain cannot run without it; it is never bypassed."""
+    when: tuple[When, ...] = ()
+    """Conditions under which the chain has it, those of nested chains around it included; if one
+    does not hold, the component is left out."""
     location: SourceLocation | None = None
     """Source location of the component; None for the command line."""
     locations: Mapping[ValuePath, SourceLocation] = {}
@@ -238,6 +262,8 @@ class ChainFile(msgspec.Struct, frozen=True):
     """Form in which `run` reports a failed start; None: the default of the command."""
     prewarm: bool = False
     """Whether programs of the chain start before a client asks."""
+    given: frozenset[ValuePath] = frozenset()
+    """The settings of `MERGED_SETTINGS` that the file contains, as key or as key and member."""
 
     @property
     def stop_timeout(self) -> float:
@@ -256,7 +282,11 @@ class ChainFile(msgspec.Struct, frozen=True):
                 flat.append(component)
             else:
                 flat += [
-                    msgspec.structs.replace(inner, name=f"{component.name}/{inner.name}")
+                    msgspec.structs.replace(
+                        inner,
+                        name=f"{component.name}/{inner.name}",
+                        when=(*component.when, *inner.when),
+                    )
                     for inner in component.chain.flat()
                 ]
         return tuple(flat)

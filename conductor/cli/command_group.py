@@ -26,6 +26,8 @@ _COMMANDS: Final = {
     "show": "Show the components of a chain file in order.",
     "components": "List the names for `use:`, with their options.",
     "schema": "Print the JSON Schema of chain files, for completion in an editor.",
+    "trust": "Use the chain file of a project, after a look at what it runs.",
+    "untrust": "No longer use it.",
     "lock": "Pin and install the agents that a chain file names from the registry.",
     "update": "Pin the newest versions of these agents.",
     "registry": "List, show and refresh the registry of agents; export a chain to one.",

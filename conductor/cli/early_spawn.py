@@ -11,9 +11,9 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from types import FrameType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from conductor.log import FORMATS, LEVELS, configure, is_json
 from conductor.transport.inherited_stdio import open_missing_stdio, prefetched_stdin
@@ -52,23 +52,41 @@ def serve_early(arguments: list[str]) -> None:
 
 
 def _serve_file(path: str) -> None:
+    from functools import partial
+
     from conductor.chainfile import load
     from conductor.errors import ChainFileError
+    from conductor.projects.places import named_chain
 
+    path = named_chain(path)
+    again = partial(load, path, allow_special_files=True)
     try:
-        chain = load(path, allow_special_files=True)
+        chain = again()
     except ChainFileError as exc:
+        from conductor.cli.file_chooser import file_chooser
         from conductor.cli.stdio_chain import serve_invalid
 
-        serve_invalid(path, exc)
+        serve_invalid(path, exc, load=again, chooser=file_chooser(path, exc, again))
+    if chain.agent is not None and chain.prewarm:
+        _exit_early_on_signals()
+    is_awaited = chain.agent is not None and (chain.prewarm or _wait_for_initialize())
+    _serve_loaded(path, chain, again, is_awaited)
+
+
+def _serve_loaded(
+    path: str, chain: ChainFile, again: Callable[[], ChainFile], is_awaited: bool
+) -> NoReturn:
+    """Start the programs of a chain if the client awaits them, and serve it."""
+    chooser = None
     if chain.agent is not None:
-        if chain.prewarm:
-            _exit_early_on_signals()
-        if chain.prewarm or _wait_for_initialize():
-            _start_programs(chain)
+        from conductor.cli.file_chooser import file_chooser
+
+        chooser = file_chooser(path, chain, again)
+        if is_awaited:
+            _start_programs(chooser.likely() or chain)
     from conductor.cli.stdio_chain import serve_file
 
-    serve_file(chain)
+    serve_file(chain, load=again, chooser=chooser)
 
 
 def _serve_commands(words: list[str]) -> None:
@@ -112,6 +130,7 @@ def _serve_uses(arguments: WrapArguments, is_initialized: bool) -> None:
     if is_initialized:
         _start([(absolute_program(arguments.argv), dict(os.environ), None)])
     from conductor.cli.wrapped_chain import chain_of_uses
+    from conductor.projects.chooser import OtherFiles
 
     try:
         chain = chain_of_uses(arguments.uses, arguments.argv)
@@ -119,7 +138,7 @@ def _serve_uses(arguments: WrapArguments, is_initialized: bool) -> None:
         return
     from conductor.cli.stdio_chain import serve_chain_of_arguments
 
-    serve_chain_of_arguments(chain)
+    serve_chain_of_arguments(chain, others=OtherFiles())
 
 
 def _serve_wrapped_file(path: str, argv: tuple[str, ...], is_initialized: bool) -> None:
@@ -127,19 +146,18 @@ def _serve_wrapped_file(path: str, argv: tuple[str, ...], is_initialized: bool) 
 
     from conductor.cli.wrapped_chain import load_wrapped_chain
     from conductor.errors import ChainFileError
+    from conductor.projects.places import named_chain
 
+    path = named_chain(path)
     load = partial(load_wrapped_chain, path, argv)
     try:
         chain = load()
     except ChainFileError as exc:
+        from conductor.cli.file_chooser import file_chooser
         from conductor.cli.stdio_chain import serve_invalid
 
-        serve_invalid(path, exc, load=load)
-    if is_initialized:
-        _start_programs(chain)
-    from conductor.cli.stdio_chain import serve_file
-
-    serve_file(chain, load=load)
+        serve_invalid(path, exc, load=load, chooser=file_chooser(path, exc, load))
+    _serve_loaded(path, chain, load, is_initialized)
 
 
 def _wait_for_initialize() -> bool:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import click
 
+from conductor.cli.other_files import CHAIN_PATH
 from conductor.cli.terminal_text import printable_lines
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ __all__ = ["command", "fail_registry", "lock_and_report", "registry_components"]
 
 
 @click.command("lock")
-@click.argument("file", type=click.Path())
+@click.argument("file", type=CHAIN_PATH)
 def command(file: str) -> None:
     """Pin and install the agents and proxies that FILE names from the registry.
 

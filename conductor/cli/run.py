@@ -6,13 +6,14 @@ from typing import Literal
 
 import click
 
+from conductor.cli.other_files import CHAIN_PATH, other_files_options
 from conductor.cli.trace_options import open_trace, trace_options
 
 __all__ = ["command"]
 
 
 @click.command("run")
-@click.argument("file", type=click.Path())
+@click.argument("file", type=CHAIN_PATH)
 @click.option(
     "--on-start-failure",
     type=click.Choice(["explain", "error"]),
@@ -20,11 +21,19 @@ __all__ = ["command"]
     "session, or answer `initialize` with an error. The default is the chain file's "
     "`on_start_failure`, or explain.",
 )
+@other_files_options
 @trace_options
-def command(file: str, on_start_failure: Literal["explain", "error"] | None) -> None:
+def command(
+    file: str,
+    on_start_failure: Literal["explain", "error"] | None,
+    no_project: bool,
+    no_user: bool,
+) -> None:
     """Serve the chain of FILE to the editor that started this, on stdin and stdout.
 
-    Mistakes in FILE are also reported to the editor.
+    FILE may be the name of a chain in the user's configuration directory. Mistakes in FILE are also
+    reported to the editor. Proxies of the user's `chain.yaml`, and of `.acp-conductor.yaml` in the
+    project of a session, are added.
 
     \b
     Examples:
@@ -32,5 +41,7 @@ def command(file: str, on_start_failure: Literal["explain", "error"] | None) -> 
       acp-conductor --log debug run ~/chains/review.yaml
     """
     from conductor.cli.stdio_chain import serve_path
+    from conductor.projects.chooser import OtherFiles
 
-    serve_path(file, on_start_failure=on_start_failure, trace=open_trace())
+    others = OtherFiles(user=not no_user, project=not no_project)
+    serve_path(file, on_start_failure=on_start_failure, trace=open_trace(), others=others)

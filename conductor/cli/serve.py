@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from conductor.cli.other_files import CHAIN_PATH
 from conductor.cli.trace_options import open_trace, trace_options
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ _COUNT = click.IntRange(min=1)
 
 
 @click.command("serve")
-@click.argument("file", type=click.Path())
+@click.argument("file", type=CHAIN_PATH)
 @click.option(
     "--listen",
     multiple=True,

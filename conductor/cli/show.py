@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from conductor.cli.other_files import CHAIN_PATH, other_files_options
 from conductor.cli.terminal_text import printable_lines
 from conductor.secret_detection import names_a_secret
 
@@ -20,6 +23,7 @@ if TYPE_CHECKING:
         Sandbox,
         Tls,
         ValuePath,
+        When,
     )
 
 __all__ = ["command"]
@@ -29,29 +33,72 @@ _URL_SECRETS: Final = re.compile(r"(?<=://)[^/@]+(?=@)|(?<==)[^&#]+")
 
 
 @click.command("show")
-@click.argument("file", type=click.Path())
-def command(file: str) -> None:
+@click.argument("file", type=CHAIN_PATH)
+@click.option(
+    "--cwd",
+    default=".",
+    metavar="DIR",
+    type=click.Path(exists=True, file_okay=False),
+    help="The directory of a session: its project's file is added. Default: this directory.",
+)
+@other_files_options
+def command(file: str, cwd: str, no_project: bool, no_user: bool) -> None:
     """Show the components of a chain file in order, nested chains in line.
 
-    Starts nothing. Masks values of environment variables and headers, and values with the name of a
-    secret (token, key, password); `${VAR}` is shown as it is written.
+    With those of the user's `chain.yaml` and of the project's `.acp-conductor.yaml`, if you trust
+    it; a component that `when:` leaves out has the reason. Starts nothing. Masks values of
+    environment variables and headers, and values with the name of a secret (token, key, password);
+    `${VAR}` is shown as it is written.
 
     \b
     Examples:
       acp-conductor show chains/hello.yaml
       acp-conductor show ~/chains/review.yaml
+      acp-conductor show review --cwd ~/src/project
     """
     from conductor.cli.load import read_chain
 
-    print("\n".join(map(printable_lines, _lines(read_chain(file)))))
+    chain = read_chain(file)
+    lines: list[str] = []
+    unmet: Mapping[str, str] = {}
+    if chain.agent is not None:
+        cwd = os.path.abspath(cwd)
+        chain, lines = _with_other_files(chain, cwd, user=not no_user, project=not no_project)
+        unmet = _unmet(chain, cwd)
+    print("\n".join(map(printable_lines, [*lines, *_lines(chain, unmet)])))
 
 
-def _lines(chain: ChainFile) -> Iterator[str]:
+def _with_other_files(
+    chain: ChainFile, cwd: str, *, user: bool, project: bool
+) -> tuple[ChainFile, list[str]]:
+    """The chain of a session in `cwd`, and a line for each file that is added, or is not."""
+    from conductor.cli.load import report
+    from conductor.errors import ChainFileError
+    from conductor.projects.layers import gather_layers
+    from conductor.projects.merge import merged
+
+    try:
+        layers = gather_layers(cwd, os.environ, user=user, project=project)
+    except ChainFileError as exc:
+        report(exc)
+        sys.exit(2)
+    return merged(chain, layers.user, layers.project), list(layers.remarks)
+
+
+def _unmet(chain: ChainFile, cwd: str) -> Mapping[str, str]:
+    from conductor.projects.when import Facts, agent_names, unmet_conditions
+
+    return unmet_conditions(chain.flat(), Facts(os.environ, cwd, agent_names(chain)))
+
+
+def _lines(chain: ChainFile, unmet: Mapping[str, str]) -> Iterator[str]:
     yield f"{chain.name} ({chain.path})"
     components = chain.flat()
     for number, component in enumerate(components, 1):
         is_agent = chain.agent is not None and number == len(components)
         yield f"  {'agent' if is_agent else f'proxy {number}'}: {component.name}"
+        if component.name in unmet:
+            yield f"    left out here, without {unmet[component.name]}"
         for label, text in _settings(component):
             yield f"    {label}: {text}"
     if chain.agent is None:
@@ -111,8 +158,16 @@ def _settings(component: ComponentSpec) -> Iterator[tuple[str, str]]:
         yield "restarts", f"{component.restarts.count} in {component.restarts.within:g}s"
     if component.required:
         yield "required", "yes"
+    for when in component.when:
+        yield "when", _when(when)
     if component.location is not None:
         yield "at", str(component.location)
+
+
+def _when(when: When) -> str:
+    """The conditions of a component."""
+    named = ((key, getattr(when, key)) for key in when.__struct_fields__)
+    return "; ".join(f"{key}: {', '.join(values)}" for key, values in named if values)
 
 
 def _registry(name: RegistryName) -> Iterator[tuple[str, str]]:

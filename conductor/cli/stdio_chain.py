@@ -12,12 +12,15 @@ from typing import TYPE_CHECKING, Literal, NoReturn, TypeAlias
 
 import attrs
 
-from conductor.chain.build import build_components
+from conductor.chain.build import components_of
 from conductor.chain.start_failure_text import FailureContext
 from conductor.chain.stdio_server import serve_stdio
 from conductor.chainfile.model import ChainFile, ComponentSpec, OnStartFailure
+from conductor.chainfile.paths import working_directory
+from conductor.cli.file_chooser import file_chooser, forget_plugin_files, is_pipe
 from conductor.cli.load import load_chain, report
 from conductor.errors import ChainFileError, CommandLineError
+from conductor.projects.chooser import ChainChooser, OtherFiles
 from conductor.routing.component import Component
 from conductor.transport.spawn import has_prestarted, prestart_all
 
@@ -58,10 +61,18 @@ def serve_chain_of_arguments(
     chain: ChainFile,
     on_start_failure: OnStartFailure | None = None,
     trace: TraceWriter | None = None,
+    others: OtherFiles | None = None,
 ) -> NoReturn:
-    """Serve a chain that is in no file; never returns. Each attempt to start takes the same."""
+    """Serve a chain that is in no file; never returns. Each attempt to start takes the same.
+
+    `others`: which files of the user and the project are used besides, if any.
+    """
     explains = (on_start_failure or "explain") == "explain"
-    _serve(chain, lambda: _build(chain), _explained(None) if explains else None, trace)
+    context = _explained(None) if explains else None
+    if others is None:
+        _serve(chain, lambda: _build(chain), context, trace)
+    chooser = ChainChooser(chain, None, working_directory(), others=others)
+    _serve(chooser.likely() or chain, _maker(chooser), context, trace, chooser)
 
 
 def serve_path(
@@ -69,14 +80,15 @@ def serve_path(
     mode: Mode | None = None,
     on_start_failure: OnStartFailure | None = None,
     trace: TraceWriter | None = None,
+    others: OtherFiles | None = None,
 ) -> NoReturn:
     """Serve the chain of a file; never returns. Mistakes in the file are reported to the client.
 
     `mode=None` accepts both kinds of chain, and a pipe as file. `on_start_failure` overrides the
-    file's setting.
+    file's setting. `others`: as for `serve_chain_of_arguments`.
     """
     load = partial(load_chain, path, _REQUIRED_KIND[mode], allow_special_files=mode is None)
-    serve_from_file(path, load, mode or "agent", on_start_failure, trace)
+    serve_from_file(path, load, mode or "agent", on_start_failure, trace, others)
 
 
 def serve_from_file(
@@ -85,13 +97,16 @@ def serve_from_file(
     mode: Mode = "agent",
     on_start_failure: OnStartFailure | None = None,
     trace: TraceWriter | None = None,
+    others: OtherFiles | None = None,
 ) -> NoReturn:
     """As `serve_path`; `load` reads the file, and raises `ChainFileError`."""
     try:
         chain = load()
     except ChainFileError as exc:
-        serve_invalid(path, exc, mode, on_start_failure, trace, load)
-    serve_file(chain, on_start_failure, trace, load)
+        chooser = None if others is None else file_chooser(path, exc, load, others)
+        serve_invalid(path, exc, mode, on_start_failure, trace, load, chooser)
+    chooser = None if others is None else file_chooser(path, chain, load, others)
+    serve_file(chain, on_start_failure, trace, load, chooser)
 
 
 def serve_file(
@@ -99,14 +114,19 @@ def serve_file(
     on_start_failure: OnStartFailure | None = None,
     trace: TraceWriter | None = None,
     load: Callable[[], ChainFile] | None = None,
+    chooser: ChainChooser | None = None,
 ) -> NoReturn:
     """Serve a chain: to an editor if it has an agent, else to a conductor; never returns.
 
-    `load` reads it again for a later attempt to start.
+    `load` reads it again for a later attempt to start. `chooser` chooses the chain of each session,
+    of a chain with an agent.
     """
     mode: Mode = "proxy" if chain.agent is None else "agent"
     explains = (on_start_failure or chain.on_start_failure or "explain") == "explain"
     failure_context = _explained(chain.path) if explains and mode == "agent" else None
+    if chooser is not None and mode == "agent":
+        likely, make = chooser.likely() or chain, _maker(chooser)
+        _serve(likely, make, failure_context, trace, chooser)
     again = load or partial(load_chain, chain.path, _REQUIRED_KIND[mode])
     if chain.prewarm and mode == "agent" and not has_prestarted():
         from conductor.chain.local_programs import local_programs
@@ -122,22 +142,27 @@ def serve_invalid(
     on_start_failure: OnStartFailure | None = None,
     trace: TraceWriter | None = None,
     load: Callable[[], ChainFile] | None = None,
+    chooser: ChainChooser | None = None,
 ) -> NoReturn:
     """Report the mistakes of a file on stderr and in the response to `initialize`.
 
-    The file is read again (`load`) for every attempt to start. On a terminal, only stderr is used.
+    The file is read again (`load`, or `chooser`) for every attempt to start. On a terminal, only
+    stderr is used.
     """
     report(error)
     if os.isatty(0):
         sys.exit(2)
     explains = (on_start_failure or "explain") == "explain" and mode == "agent"
+    again = load or partial(load_chain, path, _REQUIRED_KIND[mode])
+    make = _ChainReloader(path, again, error).make if chooser is None else _maker(chooser)
     serve_stdio(
-        _ChainReloader(path, load or partial(load_chain, path, _REQUIRED_KIND[mode]), error).make,
+        make,
         mode=mode,
         bridged=False,
         failure_context=_explained(path) if explains else None,
         unusable=True,
         trace=trace,
+        chooser=chooser,
     )
 
 
@@ -162,7 +187,7 @@ class _ChainReloader:
     _tried: bool = False
 
     def make(self) -> list[Component]:
-        if self._tried and not _is_pipe(self.path):
+        if self._tried and not is_pipe(self.path):
             self._read()
         self._tried = True
         if isinstance(self.known, ChainFileError):
@@ -170,16 +195,15 @@ class _ChainReloader:
         return _build(self.known)
 
     def _read(self) -> None:
-        _reset_plugin_files()
+        forget_plugin_files()
         try:
             self.known = self.load()
         except ChainFileError as exc:
             self.known = exc
 
 
-def _is_pipe(path: str) -> bool:
-    """Whether a path is a pipe, as in `run <(make-a-chain)`."""
-    return os.path.exists(path) and not os.path.isfile(path)
+def _maker(chooser: ChainChooser) -> Callable[[], list[Component]]:
+    return lambda: _build(chooser.first())
 
 
 _REQUIRED_KIND: dict[Mode | None, Literal["agent", "proxies", "either"]] = {
@@ -194,6 +218,7 @@ def _serve(
     make: Callable[[], Sequence[Component]],
     failure_context: FailureContext | None,
     trace: TraceWriter | None,
+    chooser: ChainChooser | None = None,
 ) -> NoReturn:
     serve_stdio(
         make,
@@ -204,15 +229,13 @@ def _serve(
         failure_context=failure_context,
         name=chain.name,
         trace=trace,
+        chooser=chooser,
     )
 
 
 def _build(chain: ChainFile) -> list[Component]:
-    mode: Mode = "proxy" if chain.agent is None else "agent"
     try:
-        return build_components(
-            chain.flat(), mode=mode, mcp_bridge=chain.mcp_bridge, mcp=chain.mcp, limits=chain.limits
-        )
+        return components_of(chain)
     finally:
         _collect_garbage()
 
@@ -229,14 +252,6 @@ def _stderr_file() -> str | None:
     except OSError:
         pass
     return None
-
-
-def _reset_plugin_files() -> None:
-    """Drop imported plugin files, so that a corrected file is imported again."""
-    if "conductor.plugins.file_imports" in sys.modules:
-        from conductor.plugins.file_imports import forget_imported_files
-
-        forget_imported_files()
 
 
 def _collect_garbage() -> None:

@@ -6,13 +6,14 @@ import sys
 
 import click
 
+from conductor.cli.other_files import CHAIN_PATH
 from conductor.cli.terminal_text import printable_lines
 
 __all__ = ["command"]
 
 
 @click.command("update")
-@click.argument("file", type=click.Path())
+@click.argument("file", type=CHAIN_PATH)
 @click.argument("names", nargs=-1, metavar="[NAME]...")
 def command(file: str, names: tuple[str, ...]) -> None:
     """Pin what the registry has now for the agents and proxies of FILE, all or those with NAME.

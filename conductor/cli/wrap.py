@@ -7,6 +7,7 @@ from typing import Literal
 
 import click
 
+from conductor.cli.other_files import CHAIN_PATH, other_files_options
 from conductor.cli.trace_options import open_trace, trace_options
 
 __all__ = ["command"]
@@ -19,7 +20,7 @@ __all__ = ["command"]
 @click.option(
     "--chain",
     "file",
-    type=click.Path(),
+    type=CHAIN_PATH,
     metavar="FILE",
     help="A chain file; AGENT replaces its agent.",
 )
@@ -36,12 +37,15 @@ __all__ = ["command"]
     type=click.Choice(["explain", "error"]),
     help="As for `run`.",
 )
+@other_files_options
 @trace_options
 def command(
     agent: tuple[str, ...],
     file: str | None,
     uses: tuple[str, ...],
     on_start_failure: Literal["explain", "error"] | None,
+    no_project: bool,
+    no_user: bool,
 ) -> None:
     """Put a chain in front of an agent: write this before the command of the agent.
 
@@ -58,19 +62,21 @@ def command(
     from conductor.cli.unwrapped_agent import client_speaks, run_unwrapped
     from conductor.cli.wrap_mistakes import warn_of_mistakes
     from conductor.cli.wrapped_chain import chain_of_uses, load_wrapped_chain
+    from conductor.projects.chooser import OtherFiles
     from conductor.transport.inherited_stdio import open_missing_stdio
 
     if file is not None and uses:
         raise click.UsageError("--chain and --use exclude each other: write `use:` into the file")
+    others = OtherFiles(user=not no_user, project=not no_project)
     open_missing_stdio()
     if not client_speaks():
         warn_of_mistakes(file, uses, agent)
         run_unwrapped(agent)
     if file is not None:
         load = partial(load_wrapped_chain, file, agent)
-        serve_from_file(file, load, "agent", on_start_failure, open_trace())
+        serve_from_file(file, load, "agent", on_start_failure, open_trace(), others)
     try:
         chain = chain_of_uses(uses, agent)
     except ValueError as exc:
         raise click.UsageError(str(exc)) from None
-    serve_chain_of_arguments(chain, on_start_failure, open_trace())
+    serve_chain_of_arguments(chain, on_start_failure, open_trace(), others)

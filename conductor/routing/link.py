@@ -138,6 +138,7 @@ class Link(LinkState):
         self.session_log = SessionLog()
         self.observers_to = self.observers_from = ()
         self.on_success = self.interceptor = self.access_check = self.on_plugin_info = None
+        self.choose_chain = None
         for port in (self.plain, self.enveloped):
             if port is not None:
                 port.disconnect()
@@ -168,7 +169,8 @@ class Link(LinkState):
                     return
             for each in self.observers_from:
                 each.on_request(call, method, params)
-            self.plain.neighbour.request(call, method, params)
+            if self.choose_chain is None or not self.choose_chain(call, method, params):
+                self.plain.neighbour.request(call, method, params)
 
     def on_notifications(self, notifications: NotificationBatch) -> None:
         if (

@@ -63,6 +63,8 @@ class LinkState:
     """Called when the component answers an initialization or a prompt with a result."""
     interceptor: Callable[[InFlightRequest, str, Payload | None], bool] | None = None
     """Called first with each request of `LOGGED_METHODS`; returns whether it has handled it."""
+    choose_chain: Callable[[InFlightRequest, str, Payload | None], bool] | None = None
+    """Called last with each request of a client; returns whether it has handled it."""
     access_check: Callable[[str, Payload | None], None] | None = None
     """Called with each request and notification of the peer before any other processing; raises
     `RequestError` to refuse it."""

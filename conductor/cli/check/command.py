@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from conductor.cli.log_defaults import log_for_people
+from conductor.cli.other_files import CHAIN_PATH
 from conductor.cli.terminal_text import printable
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ __all__ = ["command"]
 
 
 @click.command("check")
-@click.argument("files", nargs=-1, required=True, type=click.Path(), metavar="FILE...")
+@click.argument("files", nargs=-1, required=True, type=CHAIN_PATH, metavar="FILE...")
 @click.option("--start", is_flag=True, help="Start and initialize the chains, and show the result.")
 @click.pass_context
 def command(ctx: click.Context, /, files: tuple[str, ...], start: bool) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NoReturn
 import click
 
 from conductor.cli.log_defaults import log_for_people
+from conductor.cli.other_files import CHAIN_PATH
 
 if TYPE_CHECKING:
     from conductor.chainfile.model import ChainFile
@@ -21,7 +22,7 @@ __all__ = ["command"]
 
 
 @click.command("doctor")
-@click.argument("file", required=False, type=click.Path())
+@click.argument("file", required=False, type=CHAIN_PATH)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per finding.")
 @click.pass_context
 def command(ctx: click.Context, /, file: str | None, *, as_json: bool) -> None:

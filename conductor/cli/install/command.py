@@ -16,6 +16,7 @@ from conductor.cli.install.config_file import ConfigFileError
 from conductor.cli.install.editors import EDITORS, Editor, current_platform, find_place
 from conductor.cli.install.formats import Launch
 from conductor.cli.install.launch import captured_path, is_temporary, own_program, wrap_words
+from conductor.cli.other_files import CHAIN_PATH
 from conductor.cli.similar_choice import SimilarChoice
 
 __all__ = ["command", "editor_file"]
@@ -24,7 +25,7 @@ __all__ = ["command", "editor_file"]
 @click.command("install", context_settings={"allow_interspersed_args": True})
 @click.argument("editor", type=SimilarChoice(list(EDITORS)), metavar="EDITOR")
 @click.argument("agent", nargs=-1, type=click.UNPROCESSED, metavar="[-- AGENT [ARGS]...]")
-@click.option("--chain", type=click.Path(), metavar="FILE", help="A chain file.")
+@click.option("--chain", type=CHAIN_PATH, metavar="FILE", help="A chain file.")
 @click.option(
     "--use", "uses", multiple=True, metavar="NAME[:{OPTION: VALUE}]", help="As for `wrap`."
 )

@@ -14,8 +14,9 @@ the agent's own open question, with -32800. What is unknown is refused: -32601, 
 
 `--back resume`, `--back load` and both: it can take up sessions that another process opened; only
 then are prompts for sessions that it does not know refused. A load replays two updates first.
-`--refuse-back`: it says that it can, and then refuses. In version 2 a prompt is answered at its
-beginning, and `state_update`s tell the rest.
+`--refuse-back`: it says that it can, and then refuses. `--own-ids`: no other process of it gives
+the same session ids. In version 2 a prompt is answered at its beginning, and `state_update`s tell
+the rest.
 """
 
 import argparse
@@ -35,6 +36,7 @@ class EchoAgent(Component):
     def __init__(self, name: str = "agent") -> None:
         super().__init__(name)
         self.sessions = 0
+        self.prefix = ""  # of the session ids
         self.back: list[str] = []  # how sessions of another process can be taken up
         self.refuse_back = False
         self.known: dict[str, str] = {}  # how it got which session
@@ -52,8 +54,9 @@ class EchoAgent(Component):
                 self.answer(message["id"], self.capabilities(params["protocolVersion"]))
             case "session/new":
                 self.sessions += 1
-                self.known[f"s{self.sessions}"] = "new"
-                self.answer(message["id"], {"sessionId": f"s{self.sessions}"})
+                session = f"{self.prefix}s{self.sessions}"
+                self.known[session] = "new"
+                self.answer(message["id"], {"sessionId": session})
             case "session/load" | "session/resume" as method if self.back:
                 self.take_up(message["id"], method.removeprefix("session/"), params["sessionId"])
             case "session/prompt" if self.back and params["sessionId"] not in self.known:
@@ -180,6 +183,7 @@ class EchoAgent(Component):
 def arguments(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
     parser.add_argument("--back", action="append", choices=["load", "resume"], default=[])
     parser.add_argument("--refuse-back", action="store_true")
+    parser.add_argument("--own-ids", action="store_true")
     return parser
 
 
@@ -187,4 +191,5 @@ if __name__ == "__main__":
     given = arguments(argparse.ArgumentParser(description=__doc__)).parse_args()
     agent = EchoAgent()
     agent.back, agent.refuse_back = given.back, given.refuse_back
+    agent.prefix = f"{os.getpid()}-" if given.own_ids else ""
     agent.run()

@@ -1,0 +1,355 @@
+"""Route the messages of one client to several chains, by session. Pure.
+
+    client ⇄ SessionRouter ⇄ the first chain, or a `Branch` for each further one
+
+The router takes the place of the first component as the neighbour of the client's port. A message
+of a session goes to the chain that the session was set up in. Without a session: messages of an MCP
+server over ACP go to the chain that has connected to it; `authenticate` to the chain that has
+required it last; a `logout` also to the others; everything else to the first chain. Ids belong to
+the connection of each hop, so those of several chains do not clash.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container
+from typing import Final
+
+import msgspec
+
+from conductor.acp import (
+    MCP_METHODS,
+    PROMPT,
+    SESSION_CREATING_METHODS,
+    SESSION_END_METHODS,
+    SESSION_SETUP_METHODS,
+    session_id_of,
+)
+from conductor.errors import RequestError
+from conductor.jsonrpc.codec import DECODE_ERRORS
+from conductor.jsonrpc.in_flight import InFlightRequest, RequestOriginator
+from conductor.jsonrpc.messages import (
+    INTERNAL_ERROR,
+    Payload,
+    encode_error,
+    error_to_exception,
+)
+from conductor.jsonrpc.notification_batch import NotificationBatch
+from conductor.routing.link import Link
+from conductor.routing.port import Port, connect_ports
+
+__all__ = ["Branch", "ResponseWatch", "SessionRouter"]
+
+_AUTH_REQUIRED: Final = -32000
+_SESSION_ID_TAKEN: Final = encode_error(
+    INTERNAL_ERROR,
+    "The agent gave the new session the id of one that another process of it has given; sessions "
+    "of several projects need an agent whose ids are unique",
+)
+
+
+class Branch(Port):
+    """The end of a further chain toward the client; its neighbour is the port of its link."""
+
+    __slots__ = ("_router", "link", "on_idle", "opening", "sessions")
+
+    def __init__(self, router: SessionRouter, link: Link, on_idle: Callable[[], None]) -> None:
+        super().__init__()
+        self._router = router
+        self.link: Link = link
+        self.on_idle: Callable[[], None] = on_idle
+        """Called when its last session has ended."""
+        self.sessions: set[str] = set()
+        self.opening: int = 0
+        """Session set-ups under way."""
+        connect_ports(self, link.plain)
+
+    def open(self, call: InFlightRequest, method: str, params: Payload | None) -> None:
+        """Set up a session in this chain."""
+        self.opening += 1
+        session = session_id_of(params)
+        if session is not None and method != "session/fork":
+            self._router.assign(session, self)  # the client may use it before the response
+        ResponseWatch(call, lambda result, error: self._opened(session, result, error))
+        self.link.plain.request(call, method, params)
+
+    def _opened(self, session: str | None, result: Payload | None, error: Payload | None) -> None:
+        self.opening -= 1
+        if result is not None:
+            session = session_id_of(result) or session
+            if session is not None:
+                self._router.assign(session, self)
+        else:
+            if session is not None:
+                self._router.release(session, self)
+            self._router.note_refusal(self, error)
+        self.check_idle()
+
+    def check_idle(self) -> None:
+        if not self.sessions and not self.opening:
+            self.on_idle()
+
+    # -- from the chain ----------------------------------------------------------------------------
+
+    def request(self, call: InFlightRequest, method: str, params: Payload | None) -> None:
+        self._router.request_from(self, call, method, params)
+
+    def notify(self, method: str, params: Payload | None) -> None:
+        self._router.client.notify(method, params)
+
+    def notify_batch(self, notifications: NotificationBatch) -> None:
+        self._router.client.notify_batch(notifications)
+
+    def respond(self, call: InFlightRequest, result: Payload | None, error: Payload | None) -> None:
+        if isinstance(call.source, OwnRequest):
+            call.source.respond(call, result, error)
+            return
+        if call.method in SESSION_CREATING_METHODS and self._router.is_taken(result, self):
+            result, error = None, _SESSION_ID_TAKEN
+        self._router.client.respond(call, result, error)
+
+    def cancel(self, call: InFlightRequest) -> None:
+        self._router.client.cancel(call)
+
+    def backlog(self) -> int:
+        return self._router.client.backlog()
+
+
+class OwnRequest:
+    """Originator of a request that the conductor itself sends to a further chain."""
+
+    __slots__ = ("_answered",)
+
+    def __init__(self, answered: Callable[[Payload | None, Payload | None], None]) -> None:
+        self._answered = answered
+
+    def respond(self, call: InFlightRequest, result: Payload | None, error: Payload | None) -> None:
+        self._answered(result, error)
+
+
+class ResponseWatch:
+    """Calls a function with the response to a request of the client.
+
+    `before` is called before the client gets the response, `after` afterwards.
+    """
+
+    __slots__ = ("_after", "_before", "_source")
+
+    def __init__(
+        self,
+        call: InFlightRequest,
+        before: Callable[[Payload | None, Payload | None], None] | None = None,
+        after: Callable[[Payload | None, Payload | None], None] | None = None,
+    ) -> None:
+        self._source: RequestOriginator = call.source
+        self._before, self._after = before, after
+        call.source = self
+
+    def respond(self, call: InFlightRequest, result: Payload | None, error: Payload | None) -> None:
+        call.source = self._source
+        if self._before is not None:
+            self._before(result, error)
+        self._source.respond(call, result, error)
+        if self._after is not None:
+            self._after(result, error)
+
+
+class SessionRouter(Port):
+    """The neighbour of the client's port, between the client and all its chains.
+
+    `first_client` is the client's port as the first chain sees it: traced, if that chain is.
+    `client` is the same port without a trace; messages of the other chains are in their own traces.
+    `open_sessions` are all open sessions of the client.
+    """
+
+    __slots__ = (
+        "_asked",
+        "_login",
+        "_mcp",
+        "_open_sessions",
+        "branches",
+        "client",
+        "first",
+        "sessions",
+    )
+
+    def __init__(
+        self, first_client: Port, client: Port, open_sessions: Container[str] = ()
+    ) -> None:
+        super().__init__()
+        self._open_sessions = open_sessions
+        self.client: Port = client
+        self.sessions: dict[str, Branch] = {}
+        self.branches: list[Branch] = []
+        self.first: _FirstChain = _FirstChain(self, first_client)
+        self._asked: dict[InFlightRequest, Branch] = {}
+        """Requests of further chains that the client has not answered."""
+        self._mcp: dict[str, Branch] = {}
+        """Chains by the id of their connection to an MCP server over ACP."""
+        self._login: Branch | None = None
+        connect_ports(self.first, first_client.neighbour)
+        connect_ports(first_client, self)
+
+    def is_taken(self, result: Payload | None, branch: Branch | None) -> bool:
+        """Whether the new session in a raw result has the id of one in another chain."""
+        session = session_id_of(result)
+        if session is None:
+            return False
+        owner = self.sessions.get(session)
+        if owner is None and branch is not None:
+            return session in self._open_sessions
+        return owner is not branch
+
+    def assign(self, session: str, branch: Branch) -> None:
+        """From now on, messages of this session go to this chain."""
+        before = self.sessions.get(session)
+        self.sessions[session] = branch
+        branch.sessions.add(session)
+        if before is not None and before is not branch:
+            before.sessions.discard(session)
+
+    def release(self, session: str, branch: Branch) -> None:
+        """The session has ended."""
+        branch.sessions.discard(session)
+        if self.sessions.get(session) is branch:
+            del self.sessions[session]
+
+    def forget(self, session: str) -> None:
+        """The session is set up anew, in the first chain."""
+        if (branch := self.sessions.get(session)) is not None:
+            self.release(session, branch)
+
+    def remove(self, branch: Branch) -> None:
+        """The chain has ended. Requests for its sessions are answered by its link."""
+        if branch in self.branches:
+            self.branches.remove(branch)
+        self._mcp = {name: owner for name, owner in self._mcp.items() if owner is not branch}
+        if self._login is branch:
+            self._login = None
+
+    def note_refusal(self, branch: Branch | None, error: Payload | None) -> None:
+        """A chain has answered a session set-up; with this error, it may require a login."""
+        failure = None if error is None else error_to_exception(error)
+        if isinstance(failure, RequestError) and failure.code == _AUTH_REQUIRED:
+            self._login = branch
+
+    # -- from the client ---------------------------------------------------------------------------
+
+    def request(self, call: InFlightRequest, method: str, params: Payload | None) -> None:
+        branch = self._branch_for(call, method, params)
+        if branch is None:
+            if method in SESSION_SETUP_METHODS:
+                ResponseWatch(call, lambda _, error: self.note_refusal(None, error))
+            self.first.neighbour.request(call, method, params)
+            if method == "logout":
+                self._log_out(params)
+            return
+        if method in SESSION_SETUP_METHODS:
+            branch.open(call, method, params)
+            return
+        if method in SESSION_END_METHODS:
+            ResponseWatch(call, after=lambda result, _: self._ended(params, branch, result))
+        branch.link.plain.request(call, method, params)
+
+    def notify(self, method: str, params: Payload | None) -> None:
+        branch = self._branch_for(None, method, params)
+        port = self.first.neighbour if branch is None else branch.link.plain
+        port.notify(method, params)
+
+    def respond(self, call: InFlightRequest, result: Payload | None, error: Payload | None) -> None:
+        branch = self._asked.pop(call, None)
+        if branch is None:
+            self.first.neighbour.respond(call, result, error)
+            return
+        if call.method == "mcp/connect" and (connection := _connection_of(result)) is not None:
+            self._mcp[connection] = branch
+        branch.link.plain.respond(call, result, error)
+
+    def cancel(self, call: InFlightRequest) -> None:
+        self.first.neighbour.cancel(call)
+
+    def backlog(self) -> int:
+        return self.first.neighbour.backlog()
+
+    def unread(self) -> int:
+        return self.first.neighbour.unread()
+
+    def _branch_for(
+        self, call: InFlightRequest | None, method: str, params: Payload | None
+    ) -> Branch | None:
+        """The further chain that a message is for; `None` for the first chain."""
+        if method in MCP_METHODS:
+            return self._mcp.get(_connection_of(params) or "")
+        if method == "authenticate":
+            return self._login
+        known = call.session if call is not None and method == PROMPT else None
+        return self.sessions.get(known or session_id_of(params) or "")
+
+    def _ended(self, params: Payload | None, branch: Branch, result: Payload | None) -> None:
+        session = session_id_of(params)
+        if result is not None and session is not None:
+            self.release(session, branch)
+            branch.check_idle()
+
+    def _log_out(self, params: Payload | None) -> None:
+        for branch in self.branches:
+            own = InFlightRequest("logout", OwnRequest(lambda result, error: None))
+            branch.link.plain.request(own, "logout", params)
+
+    # -- from further chains -----------------------------------------------------------------------
+
+    def request_from(
+        self, branch: Branch, call: InFlightRequest, method: str, params: Payload | None
+    ) -> None:
+        """A request of a further chain to the client."""
+        self._asked[call] = branch
+        if method == "mcp/disconnect":
+            self._mcp.pop(_connection_of(params) or "", None)
+        self.client.request(call, method, params)
+
+
+class _FirstChain(Port):
+    """The end of the first chain toward the client; its neighbour is the first component."""
+
+    __slots__ = ("_client", "_router")
+
+    def __init__(self, router: SessionRouter, client: Port) -> None:
+        super().__init__()
+        self._router = router
+        self._client = client
+
+    def request(self, call: InFlightRequest, method: str, params: Payload | None) -> None:
+        self._client.request(call, method, params)
+
+    def notify(self, method: str, params: Payload | None) -> None:
+        self._client.notify(method, params)
+
+    def notify_batch(self, notifications: NotificationBatch) -> None:
+        self._client.notify_batch(notifications)
+
+    def respond(self, call: InFlightRequest, result: Payload | None, error: Payload | None) -> None:
+        if call.method in SESSION_CREATING_METHODS and self._router.is_taken(result, None):
+            result, error = None, _SESSION_ID_TAKEN
+        self._client.respond(call, result, error)
+
+    def cancel(self, call: InFlightRequest) -> None:
+        self._client.cancel(call)
+
+    def backlog(self) -> int:
+        return self._client.backlog()
+
+    def unread(self) -> int:
+        return self._client.unread()
+
+
+class _Connection(msgspec.Struct, gc=False):
+    connectionId: str
+
+
+_decode: Final = msgspec.json.Decoder(_Connection).decode
+
+
+def _connection_of(payload: Payload | None) -> str | None:
+    try:
+        return _decode(payload or b"{}").connectionId
+    except DECODE_ERRORS:
+        return None

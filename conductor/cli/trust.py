@@ -1,0 +1,115 @@
+"""`acp-conductor trust [PATH]`"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from conductor.chainfile.model import ComponentSpec
+
+__all__ = ["command", "project_path"]
+
+
+@click.command("trust")
+@click.argument("path", default=".", type=click.Path())
+@click.option("--list", "lists", is_flag=True, help="List the files that you trust.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def command(*, path: str, lists: bool, yes: bool) -> None:
+    """Use the chain file of a project: `.acp-conductor.yaml` in or above PATH.
+
+    Shows the programs that it runs and asks. What you trust is its content, with that of the chain
+    files and Python files that it names: after a change, it is not used until you trust it again.
+    The programs themselves, and what they read, may change.
+
+    \b
+    Examples:
+      acp-conductor trust
+      acp-conductor trust ~/src/project
+      acp-conductor trust --list
+    """
+    from conductor.projects.trust_store import TrustedFile, remember
+
+    if lists:
+        _list()
+        return
+    found = project_path(path)
+    files = _shown(found)
+    if not yes:
+        if not sys.stdin.isatty():
+            click.echo("Not trusted: there is no terminal to ask; --yes trusts it.", err=True)
+            sys.exit(1)
+        if not click.confirm("Run these in sessions of this project?", default=False):
+            click.echo("Not trusted.")
+            sys.exit(1)
+    try:
+        remember(TrustedFile(found, files))
+    except OSError as exc:
+        raise click.ClickException(f"it cannot be remembered: {exc}") from None
+    click.echo(f"Trusted: {found}. New sessions use it.")
+
+
+def project_path(path: str) -> str:
+    """The project's file in or above a directory, or the file that `path` names."""
+    from conductor.projects.places import PROJECT_FILE, find_project_file
+
+    path = os.path.abspath(os.path.expanduser(path))
+    if os.path.basename(path) == PROJECT_FILE:
+        return os.path.join(os.path.realpath(os.path.dirname(path)), PROJECT_FILE)
+    if not os.path.isdir(path):
+        raise click.UsageError(f"{path} is no directory, and no file called {PROJECT_FILE}")
+    found = find_project_file(path)
+    if found is None:
+        raise click.UsageError(f"there is no {PROJECT_FILE} in {path}, or above it")
+    return found
+
+
+def _shown(path: str) -> dict[str, str]:
+    """Print what a project's file runs; returns the hashes of its files as they were read."""
+    from conductor.cli.load import report
+    from conductor.cli.terminal_text import printable
+    from conductor.errors import ChainFileError
+    from conductor.projects.project_file import Untrusted, read_project_file
+
+    try:
+        found = read_project_file(path, os.environ)
+    except Untrusted as exc:
+        raise click.ClickException(f"{path} {exc}") from None
+    except ChainFileError as exc:
+        report(exc)
+        sys.exit(2)
+    for file, text in found.texts.items():
+        click.echo(printable(f"{file}:"))
+        for line in text.splitlines():
+            click.echo(printable(f"  {line}"))
+    for file in sorted(found.files.keys() - found.texts.keys()):
+        click.echo(printable(f"with {file}"))
+    click.echo("It runs:")
+    for component in found.chain.flat():
+        click.echo(printable(f"  {_program(component)}"))
+    return dict(found.files)
+
+
+def _program(component: ComponentSpec) -> str:
+    """What a component runs, or connects to. Nothing is masked: it is to be judged."""
+    if component.run is not None:
+        return f"{component.name}: {shlex.join(component.run)}"
+    if component.registry is not None:
+        return f"{component.name}: {component.registry.name} of the registry"
+    remote = component.connect or component.unix
+    where = "in this process, " if component.use and not component.isolate else ""
+    return f"{component.name}: {where}{component.use or f'connects to {remote}'}"
+
+
+def _list() -> None:
+    from conductor.cli.terminal_text import printable
+    from conductor.projects.project_file import has_hashes
+    from conductor.projects.trust_store import trusted_files
+
+    for entry in trusted_files():
+        state = "" if has_hashes(entry.files) else "  (changed since: not used)"
+        click.echo(printable(f"{entry.path}{state}"))

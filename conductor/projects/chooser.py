@@ -1,0 +1,214 @@
+"""Choose the chain for each session of one client.
+
+Without files of the user or the project and without `when:`, all sessions have the command's chain,
+and a session costs a few `stat` calls: everything else is imported when it is needed. A changed
+chain file, of the command too, makes a new chain for new sessions.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
+
+from conductor.errors import ChainFileError
+from conductor.projects.places import Stamp, find_project_file, stamp, user_chain_file
+
+if TYPE_CHECKING:
+    from conductor.chainfile.model import ChainFile
+    from conductor.jsonrpc.messages import Payload
+    from conductor.projects.planner import Notice, Plan, Planner
+
+__all__ = ["ChainChooser", "OtherFiles"]
+
+
+class OtherFiles(NamedTuple):
+    """Which files are used besides that of the command."""
+
+    user: bool = True
+    project: bool = True
+
+
+_ALL = OtherFiles()
+
+
+class ChainChooser:
+    """Chooses the chains of one client.
+
+    `command` is the chain that the client has started, or why there is none; `load` reads its files
+    again, `None` for a chain that is in no file. `cwd` is the directory that the client has started
+    the conductor in: that of the first chain. `forget_plugins` drops imported Python files.
+    """
+
+    def __init__(
+        self,
+        command: ChainFile | ChainFileError,
+        load: Callable[[], ChainFile] | None,
+        cwd: str,
+        *,
+        others: OtherFiles = _ALL,
+        forget_plugins: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._command = command
+        self._load = load
+        self._cwd = self._first_cwd = cwd
+        self._others = others
+        self._forget_plugins = forget_plugins
+        self._stamp: Stamp = self._stamp_of(command)
+        self._initialize: bytes | None = None
+        self._first: ChainFile | None = None
+        """The command's chain at the last start of the first chain."""
+        self._first_stamp: Stamp = ()
+        self._is_plain = True
+        """Whether the first chain is the command's as it is."""
+        self._first_plan: Plan | None = None
+        """The plan of the first chain, when it is needed."""
+        self._planner: Planner | None = None
+        self._tried = False
+
+    def likely(self) -> ChainFile | None:
+        """The first chain as far as it is known before `initialize`, without components that depend
+        on the client; `None` if a file has mistakes."""
+        try:
+            chain = self._first_chain()
+        except ChainFileError:
+            return None
+        if not _has_conditions(chain):
+            return chain
+        import msgspec
+
+        certain = [
+            spec
+            for spec in chain.proxies
+            if not any(when.client or when.capability for when in spec.when)
+        ]
+        return msgspec.structs.replace(chain, proxies=tuple(certain))
+
+    def begin(self, initialize: bytes | None, setup: bytes | None = None) -> None:
+        """The first chain is about to start, for these raw `initialize` params; `setup` are those
+        of the session set-up that starts it again, if it is one."""
+        self._initialize = initialize or b"{}"
+        self._first_cwd = self._cwd if setup is None else self._directory(setup)
+
+    def first(self) -> ChainFile:
+        """The first chain. Later calls read the files again. Raises `ChainFileError`."""
+        if self._tried and self._load is not None:
+            self._forget_plugins()
+            try:
+                self._command = self._load()
+            except ChainFileError as exc:
+                self._command = exc
+            self._stamp = self._stamp_of(self._command)
+        self._tried = True
+        return self._first_chain()
+
+    def _first_chain(self) -> ChainFile:
+        if isinstance(self._command, ChainFileError):
+            raise self._command
+        self._first, self._first_stamp = self._command, self._stamp
+        cwd = self._first_cwd
+        user, project = self._files_for(cwd)
+        self._is_plain = user is None and project is None and not _has_conditions(self._command)
+        if self._is_plain:
+            self._first_plan = None
+            return self._command
+        self._first_plan = self._plan(self._command, cwd, user, project)
+        return self._first_plan.chain
+
+    def choose(self, setup: Payload | None) -> Plan | None:
+        """The chain for the session of raw set-up params; `None` for the first chain, without
+        notices. Raises `ChainFileError` if the project's file has mistakes."""
+        cwd = self._directory(setup)
+        user, project = self._files_for(cwd)
+        is_changed = stamp(name for name, *_ in self._stamp) != self._stamp
+        assert self._first is not None
+        is_plain = self._is_plain and self._command is self._first
+        if user is None and project is None and is_plain and not is_changed:
+            return None
+        notices = self._reload() if is_changed else []
+        assert not isinstance(self._command, ChainFileError)
+        return self._plan(self._command, cwd, user, project, notices)
+
+    def is_first(self, plan: Plan) -> bool:
+        """Whether a plan is that of the first chain."""
+        assert self._first is not None
+        first = self._first_plan
+        if first is None:
+            import msgspec
+
+            plugins = tuple(each for each in self._first_stamp if each[0].endswith(".py"))
+            first = self._plan(self._first, self._first_cwd, None, None)
+            first = self._first_plan = msgspec.structs.replace(first, plugins=plugins)
+        return plan.is_same(first)
+
+    def _reload(self) -> list[Notice]:
+        """Read the command's files again; with mistakes, the chain from before is kept."""
+        self._forget_plugins()
+        before = self._command
+        if self._load is not None:
+            try:
+                self._command = self._load()
+            except ChainFileError as exc:
+                self._stamp = stamp(name for name, *_ in self._stamp)
+                assert not isinstance(before, ChainFileError)
+                return self._known_planner().notices_of_mistakes(before.path, exc)
+        self._stamp = self._stamp_of(self._command)
+        return []
+
+    def _plan(
+        self,
+        command: ChainFile,
+        cwd: str,
+        user: str | None,
+        project: str | None,
+        notices: list[Notice] | None = None,
+    ) -> Plan:
+        """A plan; `notices` are `None` for the first chain, before there is a session to tell."""
+        return self._known_planner().plan(
+            command,
+            user=user,
+            project=project,
+            cwd=cwd,
+            initialize=self._initialize,
+            notices=notices,
+        )
+
+    def _known_planner(self) -> Planner:
+        if self._planner is None:
+            from conductor.projects.planner import Planner
+
+            self._planner = Planner(os.environ)
+        return self._planner
+
+    def _files_for(self, cwd: str) -> tuple[str | None, str | None]:
+        """The user's and the project's file for a session in `cwd`."""
+        return (
+            user_chain_file() if self._others.user else None,
+            find_project_file(cwd) if self._others.project else None,
+        )
+
+    def _directory(self, setup: Payload | None) -> str:
+        """The session's directory; without one, that of the first chain."""
+        import msgspec
+
+        try:
+            found = msgspec.json.decode(setup or b"{}", type=dict[str, msgspec.Raw]).get("cwd")
+            return msgspec.json.decode(found or b"null", type=str)
+        except (msgspec.MsgspecError, ValueError):
+            return self._cwd
+
+    def _stamp_of(self, command: ChainFile | ChainFileError) -> Stamp:
+        """The stamp of the files of a chain, if they can be read again."""
+        if self._load is None or isinstance(command, ChainFileError):
+            return ()
+        found = {command.path}
+        for spec in command.flat():
+            if spec.location is not None:
+                found.add(spec.location.path)
+            if spec.use is not None and ".py:" in spec.use:
+                found.add(spec.use.rpartition(":")[0])
+        return stamp(sorted(found))
+
+
+def _has_conditions(chain: ChainFile) -> bool:
+    return any(spec.when for spec in chain.flat())

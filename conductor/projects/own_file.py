@@ -1,0 +1,46 @@
+"""Read a file that only this user can have written."""
+
+from __future__ import annotations
+
+import os
+import stat
+
+__all__ = ["UnsafeFile", "read_own_file"]
+
+MAX_BYTES = 256 * 1024
+
+
+class UnsafeFile(Exception):
+    """Others can decide what the file contains, or it cannot be read; the text is the reason,
+    without the path."""
+
+
+def read_own_file(path: str, *, follows_links: bool = False) -> bytes:
+    """The bytes of a regular file of this user, or of root, that others cannot write.
+
+    Checked is the open file, so that another one cannot take its place. A pipe is not waited for.
+    Raises `UnsafeFile`, and `FileNotFoundError`.
+    """
+    flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
+    if not follows_links:
+        if os.path.islink(path):
+            raise UnsafeFile("it is a symbolic link; put the file itself there")
+        flags |= os.O_NOFOLLOW
+    try:
+        descriptor = os.open(path, flags)
+    except FileNotFoundError:
+        raise
+    except OSError as exc:
+        raise UnsafeFile(f"it cannot be read: {exc.strerror}") from None
+    with open(descriptor, "rb") as file:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode):
+            raise UnsafeFile("it is not a regular file")
+        if found.st_uid not in (0, os.geteuid()):
+            raise UnsafeFile("it belongs to another user; copy it, or chown it")
+        if found.st_mode & stat.S_IWOTH:
+            raise UnsafeFile("every user of this machine can change it; chmod o-w")
+        data = file.read(MAX_BYTES + 1)
+    if len(data) > MAX_BYTES:
+        raise UnsafeFile(f"it is longer than {MAX_BYTES // 1024} KiB")
+    return data

@@ -1,0 +1,161 @@
+"""The chain of a session, merged from all chain files that apply to it.
+
+In: the command's chain, the user's and the project's file, what the client has told. Out: a `Plan`.
+Files are read again only if they have changed. A project's file that this user does not trust has
+no effect; the user gets one notice for each content. If the user's file has mistakes after a
+change, the chain from before is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from conductor.chainfile.model import ChainFile
+from conductor.errors import ChainFileError
+from conductor.log import get_logger
+from conductor.projects.merge import merged
+from conductor.projects.own_file import UnsafeFile, read_own_file
+from conductor.projects.places import Stamp, stamp
+from conductor.projects.project_file import (
+    ProjectFile,
+    Untrusted,
+    has_hashes,
+    read_project_file,
+    read_user_file,
+)
+from conductor.projects.trust_store import trusted_file
+from conductor.projects.when import Facts, agent_names, client_facts, unmet_conditions
+
+__all__ = ["Notice", "Plan", "Planner", "plugin_files"]
+
+log: Final = get_logger(component="conductor")
+
+
+class Notice(msgspec.Struct, frozen=True):
+    """Text for the user, shown in the chat."""
+
+    title: str
+    detail: str
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """The chain of a session. Sessions with equal `chain` and `plugins` have one in common."""
+
+    chain: ChainFile
+    """Without nesting, and without components with a `when:` that does not hold."""
+    plugins: Stamp = ()
+    """Of the Python files of its plugins."""
+    left_out: Mapping[str, str] = {}
+    """Components with a `when:` that does not hold, and the condition."""
+    notices: tuple[Notice, ...] = ()
+
+    def is_same(self, other: Plan) -> bool:
+        return self.chain == other.chain and self.plugins == other.plugins
+
+
+class Planner:
+    """Makes the plans for the sessions of one client."""
+
+    def __init__(self, environ: Mapping[str, str]) -> None:
+        self._environ = environ
+        self._projects: dict[str, ProjectFile] = {}
+        self._user: tuple[Stamp, ChainFile] | None = None
+        self._told: set[tuple[str, str]] = set()
+
+    def plan(
+        self,
+        command: ChainFile,
+        *,
+        user: str | None,
+        project: str | None,
+        cwd: str,
+        initialize: bytes | None,
+        notices: list[Notice] | None = None,
+    ) -> Plan:
+        """The chain for a session in `cwd`. `user` and `project` are files or `None`;
+        `initialize` is what the client sent, if it is known. To `notices`, new ones are added,
+        unless it is `None`. Raises `ChainFileError`."""
+        users = None if user is None else self._user_chain(user, notices)
+        projects = None if project is None else self._project_chain(project, notices)
+        chain = merged(command, users, projects)
+        facts = Facts(self._environ, cwd, agent_names(chain))
+        if initialize is not None:
+            facts = client_facts(initialize, facts)
+        specs = chain.flat()
+        left_out = unmet_conditions(specs, facts)
+        *proxies, agent = [
+            spec if initialize is None else msgspec.structs.replace(spec, when=())
+            for spec in specs
+            if spec.name not in left_out
+        ]
+        flat = msgspec.structs.replace(chain, proxies=tuple(proxies), agent=agent)
+        return Plan(flat, stamp(plugin_files(flat)), left_out, tuple(notices or ()))
+
+    def told(self, path: str, reason: str) -> bool:
+        """Whether there was a notice of this before; from now on there was."""
+        known = (path, reason) in self._told
+        self._told.add((path, reason))
+        return known
+
+    def _user_chain(self, path: str, notices: list[Notice] | None) -> ChainFile:
+        now = stamp([path])
+        if self._user is not None and self._user[0] == now:
+            return self._user[1]
+        try:
+            chain = read_user_file(path, self._environ)
+        except ChainFileError as exc:
+            if self._user is None:
+                raise
+            if notices is not None:
+                notices += self.notices_of_mistakes(path, exc)
+            return self._user[1]
+        self._user = (now, chain)
+        return chain
+
+    def notices_of_mistakes(self, path: str, error: ChainFileError) -> list[Notice]:
+        """That a changed file has mistakes, and is not used; once for each mistake."""
+        text = str(error)
+        if self.told(path, text):
+            return []
+        log.warning("changed chain file not used", file=path, error=text)
+        title = f"{path} has changed and has mistakes: the session uses it as it was before"
+        return [Notice(title, text.splitlines()[0] if text else "")]
+
+    def _project_chain(self, path: str, notices: list[Notice] | None) -> ChainFile | None:
+        try:
+            return self._trusted_chain(path)
+        except Untrusted as exc:
+            if notices is not None and not self.told(path, f"{exc} {_identity(path)}"):
+                log.warning("project file not used", file=path, reason=str(exc))
+                title = f"{path} {exc}: this session runs without its proxies"
+                detail = f"to see what it runs, and to trust it: acp-conductor trust {path}"
+                notices.append(Notice(title, detail))
+            return None
+
+    def _trusted_chain(self, path: str) -> ChainFile:
+        entry = trusted_file(path)
+        if entry is None:
+            self._projects.pop(path, None)
+            raise Untrusted("is not trusted yet")
+        known = self._projects.get(path)
+        if known is not None and known.files == entry.files and has_hashes(entry.files):
+            return known.chain
+        found = self._projects[path] = read_project_file(path, self._environ, entry.files)
+        return found.chain
+
+
+def plugin_files(chain: ChainFile) -> list[str]:
+    """The Python files of the plugins of a chain."""
+    uses = [spec.use for spec in chain.flat() if spec.use is not None and ".py:" in spec.use]
+    return sorted({use.rpartition(":")[0] for use in uses})
+
+
+def _identity(path: str) -> str:
+    """Differs when the file has changed."""
+    try:
+        return read_own_file(path).decode(errors="replace")
+    except (UnsafeFile, OSError):
+        return ""

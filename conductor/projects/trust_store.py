@@ -1,0 +1,81 @@
+"""The project files that this user trusts, with the SHA-256 of what they consist of.
+
+One file of mode 0600 for each, in `trust/` of the state directory (0700), named by the hash of its
+path: two conductors do not overwrite each other's.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+from collections.abc import Mapping
+
+import msgspec
+
+from conductor.projects.own_file import UnsafeFile, read_own_file
+from conductor.projects.places import state_directory
+
+__all__ = ["TrustedFile", "forget", "remember", "trusted_file", "trusted_files"]
+
+
+class TrustedFile(msgspec.Struct, frozen=True):
+    """A project's file as it was when the user said yes."""
+
+    path: str
+    """Absolute; symbolic links of its directory are resolved."""
+    files: Mapping[str, str]
+    """SHA-256 of the file and of the files that it refers to, by absolute path."""
+
+
+def trusted_file(path: str) -> TrustedFile | None:
+    """The entry for a project's file; `None` for one that is not trusted."""
+    try:
+        data = read_own_file(_entry(path))
+        found = msgspec.json.decode(data, type=TrustedFile)
+    except (FileNotFoundError, UnsafeFile, msgspec.MsgspecError):
+        return None
+    return found if found.path == path else None
+
+
+def trusted_files() -> list[TrustedFile]:
+    """All entries, by path."""
+    found = []
+    try:
+        names = os.listdir(_directory())
+    except OSError:
+        return []
+    for name in names:
+        try:
+            data = read_own_file(os.path.join(_directory(), name))
+            found.append(msgspec.json.decode(data, type=TrustedFile))
+        except (FileNotFoundError, UnsafeFile, msgspec.MsgspecError):
+            continue
+    return sorted(found, key=lambda entry: entry.path)
+
+
+def remember(entry: TrustedFile) -> None:
+    """Store an entry, in place of an older one for this path. Raises `OSError`."""
+    os.makedirs(_directory(), mode=0o700, exist_ok=True)
+    descriptor, temporary = tempfile.mkstemp(dir=_directory(), suffix=".new")  # mode 0600
+    with open(descriptor, "wb") as file:
+        file.write(msgspec.json.encode(entry))
+    os.replace(temporary, _entry(entry.path))
+
+
+def forget(path: str) -> bool:
+    """Remove the entry for a path; whether there was one. Raises `OSError`."""
+    try:
+        os.unlink(_entry(path))
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def _directory() -> str:
+    return os.path.join(state_directory(), "trust")
+
+
+def _entry(path: str) -> str:
+    name = hashlib.sha256(os.fsencode(path)).hexdigest()[:32]
+    return os.path.join(_directory(), f"{name}.json")

@@ -1,0 +1,233 @@
+"""The messages of one client find the chain of their session."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from conductor.chain.session_router import Branch, ResponseWatch, SessionRouter
+from conductor.jsonrpc.in_flight import InFlightRequest
+from conductor.jsonrpc.messages import encode_error
+from conductor.routing.link import Link
+from conductor.routing.port import Port, connect_ports
+
+
+class RecordingPort(Port):
+    """Keeps what it is sent; `calls` are the requests."""
+
+    def __init__(self):
+        super().__init__()
+        self.got = []
+        self.calls = []
+
+    def request(self, call, method, params):
+        self.got.append((method, params))
+        self.calls.append(call)
+
+    def notify(self, method, params):
+        self.got.append((method, params))
+
+    def respond(self, call, result, error):
+        self.got.append((call.method, result, error))
+        call.source.respond(call, result, error)
+
+
+class Originator:
+    def __init__(self):
+        self.answers = []
+
+    def respond(self, call, result, error):
+        self.answers.append((call.method, result, error))
+
+
+class Client:
+    """A client with a first chain and a further one."""
+
+    def __init__(self):
+        self.port, self.first, self.chain = RecordingPort(), RecordingPort(), RecordingPort()
+        connect_ports(self.port, self.first)
+        self.open_sessions = {}
+        self.router = SessionRouter(self.port, self.port, self.open_sessions)
+        self.ended = []
+        self.branch = self.new_branch(self.chain)
+        self.originator = Originator()
+
+    def new_branch(self, chain):
+        link = Link("chain", "agent", lambda *_: None)
+        branch = Branch(self.router, link, lambda: self.ended.append(branch))
+        link.plain = chain  # instead of a connection
+        connect_ports(branch, chain)
+        self.router.branches.append(branch)
+        return branch
+
+    def request(self, method, **params):
+        call = InFlightRequest(method, self.originator)
+        self.port.neighbour.request(call, method, json.dumps(params).encode())
+        return call
+
+    def open(self, session="b1", branch=None):
+        call = InFlightRequest("session/new", self.originator)
+        (branch or self.branch).open(call, "session/new", b"{}")
+        self.answer(call, branch, sessionId=session)
+
+    def answer(self, call, branch=None, **result):
+        (branch or self.branch).respond(call, json.dumps(result).encode(), None)
+
+    def refuse(self, call, code):
+        self.branch.respond(call, None, encode_error(code, "no"))
+
+
+@pytest.fixture
+def client():
+    return Client()
+
+
+def methods(port):
+    return [message[0] for message in port.got]
+
+
+def test_messages_of_a_session_go_to_its_chain(client):
+    client.open("b1")
+    client.request("session/prompt", sessionId="b1")
+    client.request("session/prompt", sessionId="a1")
+    client.port.neighbour.notify("session/cancel", b'{"sessionId":"b1"}')
+    client.port.neighbour.notify("session/cancel", b'{"sessionId":"a1"}')
+
+    assert methods(client.chain) == ["session/new", "session/prompt", "session/cancel"]
+    assert methods(client.first) == ["session/prompt", "session/cancel"]
+
+
+def test_what_has_no_session_goes_to_the_first_chain(client):
+    client.open()
+    client.request("session/list")
+    client.request("_vendor/ask", anything=1)
+    client.port.neighbour.notify("_vendor/note", None)
+
+    assert methods(client.first) == ["session/list", "_vendor/ask", "_vendor/note"]
+
+
+def test_a_session_that_is_loaded_has_messages_before_the_response(client):
+    call = InFlightRequest("session/load", client.originator)
+    client.branch.open(call, "session/load", b'{"sessionId":"b7"}')
+    client.port.neighbour.notify("session/cancel", b'{"sessionId":"b7"}')
+    client.refuse(call, -32002)
+    client.port.neighbour.notify("session/cancel", b'{"sessionId":"b7"}')
+
+    assert methods(client.chain) == ["session/load", "session/cancel"]
+    assert methods(client.first) == ["session/cancel"]
+    assert client.ended == [client.branch]
+
+
+def test_a_fork_stays_in_the_chain_of_its_parent(client):
+    client.open("b1")
+    call = client.request("session/fork", sessionId="b1")
+    client.answer(call, sessionId="b2")
+    client.request("session/prompt", sessionId="b2")
+
+    assert methods(client.chain) == ["session/new", "session/fork", "session/prompt"]
+
+
+def test_a_chain_is_idle_after_its_last_session(client):
+    client.open("b1")
+    client.open("b2")
+    for session in ("b1", "b2"):
+        assert client.ended == []
+        client.answer(client.request("session/close", sessionId=session))
+
+    assert client.ended == [client.branch]
+    client.request("session/prompt", sessionId="b1")
+    assert methods(client.first) == ["session/prompt"]
+
+
+def test_the_answer_of_the_client_goes_to_the_chain_that_has_asked(client):
+    asker = Originator()
+    questions = [
+        InFlightRequest("session/request_permission", asker),
+        InFlightRequest("session/request_permission", asker),
+    ]
+    client.branch.request(questions[0], "session/request_permission", b"{}")
+    client.router.first.request(questions[1], "session/request_permission", b"{}")
+    for call in questions:
+        client.port.neighbour.respond(call, b"{}", None)
+
+    assert methods(client.chain) == ["session/request_permission"]
+    assert methods(client.first) == ["session/request_permission"]
+
+
+def test_messages_of_an_mcp_server_go_to_the_chain_that_is_connected_to_it(client):
+    connect = InFlightRequest("mcp/connect", Originator())
+    client.branch.request(connect, "mcp/connect", b"{}")
+    client.port.neighbour.respond(connect, b'{"connectionId":"c1"}', None)
+    client.request("mcp/message", connectionId="c1")
+    client.request("mcp/message", connectionId="c2")
+    client.branch.request(
+        InFlightRequest("mcp/disconnect", Originator()), "mcp/disconnect", b'{"connectionId":"c1"}'
+    )
+    client.request("mcp/message", connectionId="c1")
+
+    assert methods(client.chain) == ["mcp/connect", "mcp/message"]
+    assert methods(client.first) == ["mcp/message", "mcp/message"]
+
+
+def test_a_login_goes_to_the_chain_that_required_it_last(client):
+    call = InFlightRequest("session/new", client.originator)
+    client.branch.open(call, "session/new", b"{}")
+    client.refuse(call, -32000)
+    client.request("authenticate", methodId="m")
+    assert methods(client.chain) == ["session/new", "authenticate"]
+
+    call = client.request("session/new")
+    client.router.first.respond(call, None, encode_error(-32000, "no"))
+    client.request("authenticate", methodId="m")
+    assert methods(client.first) == ["session/new", "authenticate"]
+
+
+def test_a_logout_is_for_all_chains_and_answered_once(client):
+    client.open()
+    call = client.request("logout")
+    (own,) = [each for each in client.chain.calls if each.method == "logout"]
+    client.answer(own)
+    client.router.first.respond(call, b"{}", None)
+
+    assert methods(client.chain) == ["session/new", "logout"]
+    assert [answer for answer in client.originator.answers if answer[0] == "logout"] == [
+        ("logout", b"{}", None)
+    ]
+
+
+def test_equal_session_ids_are_refused(client):
+    client.open_sessions["a1"] = None
+    client.open("a1")
+    client.open("b1")
+    other = client.new_branch(RecordingPort())
+    client.open("b1", other)
+    call = client.request("session/new")
+    client.router.first.respond(call, b'{"sessionId":"b1"}', None)
+
+    assert [result for _, result, _ in client.originator.answers] == [
+        *(None, b'{"sessionId": "b1"}', None, None),
+    ]
+    assert client.router.sessions == {"b1": client.branch}
+
+
+def test_a_session_that_is_set_up_anew_in_the_first_chain_leaves_its_old_one(client):
+    client.open("b1")
+    client.router.forget("b1")
+    client.request("session/prompt", sessionId="b1")
+
+    assert methods(client.first) == ["session/prompt"]
+
+
+def test_a_watch_sees_the_response_before_and_after_the_client(client):
+    seen = []
+    call = InFlightRequest("session/new", client.originator)
+    ResponseWatch(
+        call,
+        lambda result, _: seen.append(("before", len(client.originator.answers))),
+        lambda result, _: seen.append(("after", len(client.originator.answers))),
+    )
+    call.source.respond(call, b"{}", None)
+
+    assert seen == [("before", 0), ("after", 1)]
+    assert call.source is client.originator

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Awaitable, Callable, Mapping
 from contextvars import ContextVar
-from types import CoroutineType
+from types import CoroutineType, MappingProxyType
 from typing import Any, Final
 
 import msgspec
@@ -33,6 +33,7 @@ __all__ = [
     "ResponseState",
     "current_handler_call",
     "handled_message",
+    "leave_handler_call",
     "running_handler",
 ]
 
@@ -124,10 +125,22 @@ def handled_message() -> Mark | None:
     return None if handler_call is None or handler_call.done else handler_call.mark
 
 
+def leave_handler_call() -> None:
+    """Make this task one of the plugin, beside its handlers. Its log lines have the session of the
+    message whose handler has started it."""
+    handler_call = current_handler_call.get()
+    if handler_call is not None:
+        names = handler_call.names()
+        _session.set({"session": names["session"]} if "session" in names else {})
+        current_handler_call.set(None)
+
+
 def _context() -> dict[str, object]:
     """Method and session of the message that is being handled, for the log."""
     handler_call = current_handler_call.get()
-    return {} if handler_call is None or handler_call.done else handler_call.names()
+    if handler_call is None or handler_call.done:
+        return dict(_session.get())
+    return handler_call.names()
 
 
 def running_handler(variables: Mapping[str, Any]) -> PluginCall | None:
@@ -151,6 +164,7 @@ class HandlerResponse(AwaitedResponse):
 
 
 bind_context(_context)
+_session: ContextVar[Mapping[str, object]] = ContextVar("_session", default=MappingProxyType({}))
 current_handler_call: ContextVar[HandlerCall | None] = ContextVar(
     "current_handler_call", default=None
 )

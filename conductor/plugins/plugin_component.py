@@ -20,7 +20,11 @@ from conductor.errors import ComponentExited, LocalProtocolError, StartError, de
 from conductor.log import get_logger
 from conductor.plugins.blocked_turns import blocks_request, blocks_turn, busy_calls, end_turn
 from conductor.plugins.failure_log import FailureLog
-from conductor.plugins.handler_call import current_handler_call, handled_message
+from conductor.plugins.handler_call import (
+    current_handler_call,
+    handled_message,
+    leave_handler_call,
+)
 from conductor.plugins.nursery_patch import accept_exceptions_without_repr
 from conductor.plugins.plugin_code import PluginCall, calls_plugin
 from conductor.plugins.plugin_errors import contain_failure, first_exception, split_failure
@@ -365,7 +369,7 @@ class PluginComponent(Component):
     async def _run_beside(
         self, function: Callable[..., Awaitable[Any]], args: tuple[Any, ...]
     ) -> None:
-        current_handler_call.set(None)
+        leave_handler_call()
         try:
             await function(*args)
         except BaseException as exc:

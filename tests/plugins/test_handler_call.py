@@ -65,5 +65,5 @@ async def test_log_lines_of_handlers_have_method_and_session(tmp_path, capfd):
         "answered": ("session/prompt", session),
         "update": ("its own", session),
         "ping": ("_x/ping", None),
-        "later": (None, None),
+        "later": (None, session),
     }

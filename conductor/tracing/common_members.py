@@ -4,19 +4,24 @@ once."""
 from __future__ import annotations
 
 from collections.abc import MutableMapping
-from typing import Final, TypeVar
+from typing import Final, TypeAlias, TypeVar
 
 import attrs
 import msgspec
 
+from conductor.jsonrpc.notification_batch import PARAMS_START, SESSION_UPDATE
 from conductor.routing.traced_port import TracedPort
 from conductor.tracing.masking import Masker
-from conductor.tracing.open_requests import Hop
 from conductor.tracing.payload_text import session_at_start
+from conductor.tracing.record_times import RecordTimes
 from conductor.tracing.recorder import TraceRecorder
 
-__all__ = ["CommonMembers", "recorder_of"]
+__all__ = ["BEGINNING", "Common", "CommonMembers", "Hop", "PortMembers", "recorder_of"]
 
+BEGINNING: Final = 54
+"""Bytes of params that have the session id, if it comes first and is a UUID."""
+Hop: TypeAlias = tuple[str, int]
+"""Name of the chain, and number of the hop in it."""
 _MAX: Final = 2000
 """Entries of a table before it is begun again."""
 _K = TypeVar("_K")
@@ -24,85 +29,120 @@ _V = TypeVar("_V")
 _encode: Final = msgspec.json.Encoder().encode
 
 
+class Common(msgspec.Struct, eq=False, gc=False):
+    """What messages have in common: `text` is JSON without braces, and with a comma before it."""
+
+    text: bytes
+    method: str
+    protocol: str | None
+    session: bytes | None
+    """As JSON."""
+
+
 @attrs.define(eq=False, repr=False)
 class CommonMembers:
-    """Protocol, ends, method, session, chain and hop of messages: JSON without braces, and with a
-    comma before it. Of one masker: there is another one when a secret becomes known."""
+    """Those of all ports. Of one masker: there is another one when a secret becomes known."""
 
     masker: Masker
-    _members: dict[tuple[object, ...], bytes] = attrs.field(factory=dict, init=False)
-    _by_beginning: dict[tuple[object, ...], ByBeginning] = attrs.field(factory=dict, init=False)
-    _hops: dict[TracedPort, Hop] = attrs.field(factory=dict, init=False)
+    _ports: dict[TracedPort, PortMembers] = attrs.field(factory=dict, init=False)
 
-    def hop(self, port: TracedPort) -> Hop:
-        """The hop in front of a port."""
-        found = self._hops.get(port)
-        if found is None:
-            recorder = recorder_of(port)
-            found = recorder.chain, recorder.hop(port)
-            _add(self._hops, port, found)
+    def at(self, port: TracedPort) -> PortMembers:
+        """Those of messages to a port."""
+        found = self._ports.get(port)
+        if found is None or found.sender is not port.sender:
+            found = PortMembers(port, self.masker)
+            _add(self._ports, port, found)
         return found
+
+
+@attrs.define(eq=False, repr=False)
+class PortMembers:
+    """Protocol, ends, method, session, chain and hop of the messages to one port, and their
+    times."""
+
+    port: TracedPort
+    _masker: Masker
+    sender: str = attrs.field(init=False)
+    hop: Hop = attrs.field(init=False)
+    """The hop in front of the port."""
+    times: RecordTimes = attrs.field(init=False)
+    _members: dict[tuple[str, str | None, bytes | None, str], Common] = attrs.field(
+        factory=dict, init=False
+    )
+    of_lines: ByBeginning = attrs.field(init=False)
+    """Those of the lines of updates, as an agent usually writes them, by their first bytes."""
+    _by_method: dict[str, ByBeginning] = attrs.field(factory=dict, init=False)
+    _responses: dict[Common, Common] = attrs.field(factory=dict, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        recorder = recorder_of(self.port)
+        self.sender = self.port.sender
+        self.hop = recorder.chain, recorder.hop(self.port)
+        self.times = RecordTimes(recorder.started, recorder.started_at)
+        self.of_lines = ByBeginning(self, SESSION_UPDATE, PARAMS_START)
 
     def of(
         self,
-        port: TracedPort,
         method: str,
         protocol: str | None,
         session: bytes | None,
         sender: str | None = None,
-    ) -> bytes:
-        sender = port.sender if sender is None else sender
-        key = port, sender, method, protocol, session
+    ) -> Common:
+        sender = self.sender if sender is None else sender
+        key = method, protocol, session, sender
         found = self._members.get(key)
         if found is None:
-            recorder, (chain, hop) = recorder_of(port), self.hop(port)
-            members = {
-                **({} if protocol is None else {"protocol": protocol}),
-                "from": recorder.label(sender),
-                "to": recorder.label(port.component),
-                "method": method,
-                **({} if session is None else {"session": msgspec.Raw(session)}),
-                "chain": chain,
-                "sender": sender,
-                "receiver": port.component,
-                "hop": hop,
-            }
-            found = b"," + self.masker.mask(_encode(members))[1:-1]
+            text = self._text(method, protocol, session, sender)
+            found = Common(text, method, protocol, session)
             _add(self._members, key, found)
         return found
 
-    def of_all(
-        self, port: TracedPort, method: str, beginnings: list[bytes], before: bytes = b""
-    ) -> list[bytes]:
-        """The members of ACP notifications of one method that begin with `before` and an object
-        that has the session id first. Raises `KeyError` if one does not.
+    def of_response(self, request: Common) -> Common:
+        """Those of the response to a request, which have no protocol."""
+        found = self._responses.get(request)
+        if found is None:
+            found = self.of(request.method, None, request.session)
+            _add(self._responses, request, found)
+        return found
 
-        A table has them by the first bytes: 0.1 µs for a message, 0.6 if its session id is cut out.
-        """
-        key = port, port.sender, method, before
-        table = self._by_beginning.get(key)
-        if table is None:
-            table = ByBeginning(self, port, method, before)
-            _add(self._by_beginning, key, table)
-        first = beginnings[0]
-        if beginnings.count(first) == len(beginnings):
-            return [table[first]] * len(beginnings)
-        return list(map(table.__getitem__, beginnings))
+    def by_beginning(self, method: str) -> ByBeginning:
+        """Those of the ACP messages of a method, by the first `BEGINNING` bytes of their params:
+        0.1 µs for a message, 0.6 if its session id is cut out."""
+        found = self._by_method.get(method)
+        if found is None:
+            found = ByBeginning(self, method)
+            _add(self._by_method, method, found)
+        return found
+
+    def _text(self, method: str, protocol: str | None, session: bytes | None, sender: str) -> bytes:
+        recorder, receiver = recorder_of(self.port), self.port.component
+        chain, hop = self.hop
+        members = {
+            **({} if protocol is None else {"protocol": protocol}),
+            "from": recorder.label(sender),
+            "to": recorder.label(receiver),
+            "method": method,
+            **({} if session is None else {"session": msgspec.Raw(session)}),
+            "chain": chain,
+            "sender": sender,
+            "receiver": receiver,
+            "hop": hop,
+        }
+        return b"," + self._masker.mask(_encode(members))[1:-1]
 
 
-class ByBeginning(dict[bytes, bytes]):
-    """The members of notifications by their first bytes."""
+class ByBeginning(dict[bytes, Common]):
+    """What messages have in common, by the first bytes: `before`, and an object that has the
+    session id first. Raises `KeyError` for others."""
 
-    def __init__(
-        self, members: CommonMembers, port: TracedPort, method: str, before: bytes
-    ) -> None:
-        self._members, self._port, self._method, self._before = members, port, method, before
+    def __init__(self, members: PortMembers, method: str, before: bytes = b"") -> None:
+        self._members, self._method, self._before = members, method, before
 
-    def __missing__(self, beginning: bytes) -> bytes:
+    def __missing__(self, beginning: bytes) -> Common:
         session = session_at_start(beginning, len(self._before))
         if not session or not beginning.startswith(self._before):
             raise KeyError(beginning)
-        found = self._members.of(self._port, self._method, "acp", session)
+        found = self._members.of(self._method, "acp", session)
         _add(self, beginning, found)
         return found
 

@@ -3,11 +3,13 @@
 The bytes of a line are copied once, when the block is joined. Most blocks have no secret; to find
 that out, an update is searched as it came, without the members that the record adds to it, which
 are masked already and are half of the line. If anything is found, all lines of the block are
-searched, and masked.
+searched, and masked. What a component passes on unchanged is searched once for two hops.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from itertools import pairwise
 from typing import Final
 
 import attrs
@@ -32,7 +34,7 @@ class LineBlock:
         self._pieces.append(line)
         self._searched.append(line)
 
-    def add_pieces(self, pieces: list[bytes], searched: list[bytes]) -> None:
+    def add_pieces(self, pieces: Iterable[bytes], searched: Iterable[bytes]) -> None:
         """Add lines; `searched` is all of them that may have a secret."""
         self._pieces += pieces
         self._searched += searched
@@ -43,6 +45,7 @@ class LineBlock:
         return masker.mask_lines(lines) if self._has_secret(masker) else lines
 
     def _has_secret(self, masker: Masker) -> bool:
-        small = [each for each in self._searched if len(each) <= _SMALL]
-        large = [each for each in self._searched if len(each) > _SMALL]
+        new = [each for each, before in pairwise((*self._searched, b"")) if each != before]
+        small = [each for each in new if len(each) <= _SMALL]
+        large = [each for each in new if len(each) > _SMALL]
         return any(map(masker.spans, [b"\n".join(small), *large]))

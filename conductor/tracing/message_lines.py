@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from itertools import groupby
 from typing import Any, Final
 
 import attrs
@@ -13,11 +12,11 @@ import attrs
 from conductor.acp import SESSION_SETUP_METHODS
 from conductor.jsonrpc.messages import CANCEL, encode_id
 from conductor.jsonrpc.notification_batch import NotificationBatch
-from conductor.routing.traced_port import Passage, TracedPort
-from conductor.tracing.common_members import CommonMembers, recorder_of
+from conductor.routing.traced_port import Passage
+from conductor.tracing.common_members import BEGINNING, CommonMembers, recorder_of
 from conductor.tracing.line_block import LineBlock
 from conductor.tracing.masking import current_masker
-from conductor.tracing.notification_lines import NotificationLines, cause_member, times
+from conductor.tracing.notification_lines import NotificationLines, cause_member, links
 from conductor.tracing.open_requests import OpenRequest, OpenRequests
 from conductor.tracing.payload_text import Payloads, kept, mcp_message, payload_text, session_of
 from conductor.tracing.record_numbers import RecordNumbers
@@ -44,36 +43,36 @@ class MessageLines:
         """Add the lines of messages, each with the members of a `Passage`, to a block."""
         if self._members.masker is not current_masker():
             self._mask_with_current()
-        for is_single, some in groupby(entries, _plain_notification):
-            if is_single:
-                self._notifications.singles(list(some), block)
-                continue
-            for entry in some:
-                self._add(Passage(*entry), block)
+        for entry in entries:
+            kind = entry[2]
+            if kind == "notification":
+                self._add_notification(entry, block)
+            elif kind == "request":
+                block.add(self._request(entry))
+            else:
+                block.add(self._response(entry))
 
     def _mask_with_current(self) -> None:
         self._members = CommonMembers(current_masker())
         self._notifications = NotificationLines(self.payloads, self.numbers, self._members)
 
-    def _add(self, passage: Passage, block: LineBlock) -> None:
-        kind, payload = passage.kind, passage.payload
-        if kind == "request":
-            block.add(self._request(passage))
-        elif kind != "notification":
-            block.add(self._response(passage))
-        elif passage.call:
-            for line in self._cancellations(passage):
-                block.add(line)
+    # -- notifications -----------------------------------------------------------------------------
+
+    def _add_notification(self, entry: tuple[Any, ...], block: LineBlock) -> None:
+        payload = entry[4]
+        if type(payload) is bytes and entry[3] != _MCP:
+            self._notifications.single(entry, block)
         elif not isinstance(payload, NotificationBatch):
-            block.add(self._other_notification(passage))
-        elif passage.method == _MCP:
+            passage = Passage(*entry)
+            lines = self._cancellations if passage.call else self._other_notification
+            block.add(lines(passage))
+        elif entry[3] != _MCP:
+            self._notifications.batch(entry, block)
+        else:
+            passage = Passage(*entry)
             for index, params in enumerate(map(bytes, payload.params)):
                 mark = None if passage.mark is None else passage.mark.part(index)
                 block.add(self._other_notification(passage._replace(payload=params, mark=mark)))
-        else:
-            self._notifications.batch(passage, payload, block)
-
-    # -- notifications -----------------------------------------------------------------------------
 
     def _other_notification(self, passage: Passage) -> bytes:
         data, size, count, is_whole = kept(passage.payload)
@@ -81,11 +80,12 @@ class MessageLines:
         session = session_of(data, is_whole=is_whole)
         if method == _MCP and data is not None:
             protocol, server, method, data = mcp_message(method, data)
+        at = self._members.at(passage.port)
         return b'{"type":"notification",%b,"n":%d%b%b%b%b,"size":%d,"params":%b}\n' % (
-            times(passage.port, passage.time),
+            at.times.members(passage.time),
             self.numbers.take(passage.mark),
             cause_member(passage.cause),
-            self._members.of(passage.port, method, protocol, session),
+            at.of(method, protocol, session).text,
             server,
             b',"count":%d' % count if count > 1 else b"",
             size,
@@ -94,24 +94,30 @@ class MessageLines:
 
     # -- requests and responses --------------------------------------------------------------------
 
-    def _request(self, passage: Passage) -> bytes:
-        time, port, _, method, payload, call, wire_id, mark, cause = passage
+    def _request(self, entry: tuple[Any, ...]) -> bytes:
+        time, port, _, method, payload, call, wire_id = entry[:7]
+        mark, cause = links(entry)
         data, size, _, is_whole = kept(payload)
         n = self.numbers.take(mark)
-        session = session_of(data, is_whole=is_whole)
-        protocol, server = "acp", b""
-        if method == _MCP and is_whole and data is not None:
-            protocol, server, method, data = mcp_message(method, data)
-        opened = OpenRequest(n, time, port, method, protocol, session)
-        self._open.add(call, self._members.hop(port), opened)
+        at, server = self._members.at(port), b""
+        try:
+            if data is None or method == _MCP or not is_whole:
+                raise KeyError
+            common = at.by_beginning(method)[data[:BEGINNING]]
+        except KeyError:
+            session, protocol = session_of(data, is_whole=is_whole), "acp"
+            if method == _MCP and is_whole and data is not None:
+                protocol, server, method, data = mcp_message(method, data)
+            common = at.of(method, protocol, session)
+        self._open.add(call, at.hop, OpenRequest(n, time, port, common))
         return (
             b'{"type":"request",%b,"id":%d,"n":%d%b%b%b,"size":%d,"wire_id":%b,"params":%b}\n'
             % (
-                times(port, time),
+                at.times.members(time),
                 n,
                 n,
                 cause_member(cause),
-                self._members.of(port, method, protocol, session),
+                common.text,
                 server,
                 size,
                 encode_id(wire_id),
@@ -119,35 +125,34 @@ class MessageLines:
             )
         )
 
-    def _response(self, passage: Passage) -> bytes:
-        time, port, kind, method, payload, call, is_cancelled, mark, cause = passage
+    def _response(self, entry: tuple[Any, ...]) -> bytes:
+        time, port, kind, method, payload, call, is_cancelled = entry[:7]
+        mark, cause = links(entry)
         data, size, _, is_whole = kept(payload)
         n = self.numbers.take(mark)
-        request = self._open.answered(call, self._members.hop(port), method)
-        session, protocol, more, id = None, "acp", b"", n
-        if request is not None:
-            id, method, protocol, session = (
-                request.n,
-                request.method,
-                request.protocol,
-                request.session,
-            )
-            more = b',"request":%d,"elapsed":%.6f' % (id, time - request.time)
-            if is_cancelled:
-                more += b',"cancelled":true'
+        at = self._members.at(port)
+        request = self._open.answered(call, at.hop, method)
+        if request is None:
+            protocol, more, id = "acp", b"", n
+            common = at.of(method, None, None)
+        else:
+            common, id = at.of_response(request.common), request.n
+            method, protocol = request.common.method, request.common.protocol or ""
+            cancelled = b',"cancelled":true' if is_cancelled else b""
+            more = b',"request":%d,"elapsed":%.6f%b' % (id, time - request.time, cancelled)
         is_error = kind == "error"
-        if not is_error and method in SESSION_SETUP_METHODS and is_whole:
-            session = session_of(data) or session
+        if method in SESSION_SETUP_METHODS and not is_error and is_whole:
+            common = at.of(method, None, session_of(data) or common.session)
         failed = b'true,"error_domain":"%b"' % protocol.encode() if is_error else b"false"
         return (
             b'{"type":"response",%b,"id":%d,"is_error":%b,"n":%d%b%b%b,"size":%d,"payload":%b}\n'
             % (
-                times(port, time),
+                at.times.members(time),
                 id,
                 failed,
                 n,
                 cause_member(cause),
-                self._members.of(port, method, None, session),
+                common.text,
                 more,
                 size,
                 payload_text(data, self.payloads, is_whole=is_whole),
@@ -156,38 +161,27 @@ class MessageLines:
 
     # -- cancellations -----------------------------------------------------------------------------
 
-    def _cancellations(self, passage: Passage) -> list[bytes]:
+    def _cancellations(self, passage: Passage) -> bytes:
         """The lines of a cancellation: one for each hop that the open request has passed.
 
         If the conductor cancelled it, there is one, for the hop of the port. A request without a
         record, of the conductor's own, has none.
         """
-        chain, last = self._members.hop(passage.port)
+        here = self._members.at(passage.port)
+        chain, last = here.hop
         sender = None if passage.detail else "conductor"
         hops = range(len(recorder_of(passage.port).components)) if passage.detail else (last,)
         cancelled = self._open.cancelled(passage.call, ((chain, hop) for hop in hops))
         if not cancelled:
-            return []
+            return b""
         first, lines = self.numbers.take(passage.mark, len(cancelled)), []
+        times = here.times.members(passage.time)
         for n, request in enumerate(cancelled, first):
-            members = self._members.of(request.port, CANCEL, "acp", request.session, sender)
+            at = self._members.at(request.port)
+            members = at.of(CANCEL, "acp", request.common.session, sender).text
             params = b'{"requestId":%d}' % request.n
             lines.append(
                 b'{"type":"notification",%b,"n":%d%b,"request":%d,"size":%d,"params":%b}\n'
-                % (
-                    times(passage.port, passage.time),
-                    n,
-                    members,
-                    request.n,
-                    len(params),
-                    params,
-                )
+                % (times, n, members, request.n, len(params), params)
             )
-        return lines
-
-
-def _plain_notification(entry: tuple[Any, ...]) -> tuple[TracedPort, str] | None:
-    """Port and method of a notification that came alone, to be encoded with those beside it."""
-    if entry[2] != "notification" or type(entry[4]) is not bytes or entry[3] == _MCP:
-        return None
-    return entry[1], entry[3]
+        return b"".join(lines)

@@ -5,17 +5,14 @@ session of its request, and a cancellation has a record for each hop.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TypeAlias
 
 import attrs
 import msgspec
 
 from conductor.routing.traced_port import TracedPort
+from conductor.tracing.common_members import Common, Hop
 
-__all__ = ["Hop", "OpenRequest", "OpenRequests"]
-
-Hop: TypeAlias = tuple[str, int]
-"""Name of the chain, and number of the hop in it."""
+__all__ = ["OpenRequest", "OpenRequests"]
 
 
 class OpenRequest(msgspec.Struct, gc=False):
@@ -24,10 +21,7 @@ class OpenRequest(msgspec.Struct, gc=False):
     n: int
     time: float
     port: TracedPort
-    method: str
-    protocol: str
-    session: bytes | None
-    """As JSON."""
+    common: Common
     is_cancelled: bool = False
     """Whether the cancellation has a record."""
 
@@ -62,7 +56,7 @@ class OpenRequests:
             return found.pop()
         if method == "initialize":
             for other, requests in self._open.items():
-                if other[1] == hop and requests[0].method == method:
+                if other[1] == hop and requests[0].common.method == method:
                     return self._open.pop(other)[0]
         return None
 

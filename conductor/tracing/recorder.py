@@ -129,13 +129,15 @@ class TraceRecorder(Tracer):
     handled: Callable[[], Mark | None] = attrs.field(default=lambda: None, init=False)
     started: float = attrs.field(factory=time.monotonic, init=False)
     started_at: float = attrs.field(factory=time.time, init=False)
-    """The same moment, in seconds since 1970."""
+    """The same moment in seconds since 1970, with whole milliseconds (see `record_times`)."""
     _ports: list[TracedPort] = attrs.field(factory=list, init=False)
     _has_plugins: bool = attrs.field(default=False, init=False)
 
     def __attrs_post_init__(self) -> None:
         global _keeps_all
         _keeps_all |= self.sink is not None
+        below = self.started_at % 0.001
+        self.started, self.started_at = self.started - below, round(self.started_at - below, 3)
         self.add = self.flight.append if self.sink is None else self.sink
         self.keeps_payloads = self.sink is not None
 

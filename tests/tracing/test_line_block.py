@@ -40,5 +40,17 @@ def test_a_secret_in_any_line_is_masked(at, secret):
     assert json.loads(masked[at])["masked"]
 
 
+@pytest.mark.parametrize("other", [CLEAN, LARGE])
+def test_what_two_hops_have_in_common_is_masked_on_both(other):
+    block = LineBlock()
+    for each in (other, SECRET, SECRET, other, other):
+        block.add_pieces([each], [each])
+
+    found = block.masked(MASKER)
+
+    assert b"hunter2" not in found
+    assert found.count(b'"masked":true') == 2
+
+
 def test_an_empty_block_has_no_lines():
     assert LineBlock().masked(MASKER) == b""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import threading
 
 import msgspec
 import pytest
 
 from conductor.routing.port import UnconnectedPort
+from conductor.tracing import trace_writer
 from conductor.tracing.trace_file import TraceFile
 from conductor.tracing.trace_writer import TraceWriter
 
@@ -33,6 +35,21 @@ def test_listeners_get_every_record_without_a_file():
     header, *messages = (msgspec.json.decode(line) for block in blocks for line in block)
     assert header["type"] == "trace"
     assert [each["n"] for each in messages] == [1, 2, 3]
+
+
+def test_much_is_written_before_the_delay_is_over(monkeypatch):
+    monkeypatch.setattr(trace_writer, "_DELAY", 60.0)
+    written = threading.Event()
+    writer = TraceWriter()
+    writer.listeners.append(lambda lines: written.set())
+    writer.start()
+    try:
+        send(writer, 10)
+        assert not written.is_set()
+        send(writer, 600)
+        assert written.wait(20)
+    finally:
+        writer.close()
 
 
 @pytest.mark.parametrize("payloads", ["head", "none"])

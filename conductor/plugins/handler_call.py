@@ -126,8 +126,8 @@ def handled_message() -> Mark | None:
 
 
 def leave_handler_call() -> None:
-    """Make this task one of the plugin, beside its handlers. Its log lines have the session of the
-    message whose handler has started it."""
+    """Make this task one of the plugin, beside its handlers. If a handler has started it, its log
+    lines have the session of the handled message."""
     handler_call = current_handler_call.get()
     if handler_call is not None:
         names = handler_call.names()

@@ -18,6 +18,7 @@ from conductor.routing.failure_errors import FailureErrors
 from conductor.routing.message_queue import MessageQueue
 from conductor.routing.observers import InitializationHandler, LinkObserver
 from conductor.routing.session_log import SessionLog
+from conductor.routing.traced_port import TracedOwnRequests
 
 __all__ = ["CLIENT_ROLES", "LinkState"]
 
@@ -76,6 +77,8 @@ class LinkState:
     suppressed_session: str | None = None
     """The session of which notifications are dropped, because the client has seen them before
     (replay)."""
+    traced_own_requests: TracedOwnRequests | None = None
+    """Shows the requests of the conductor itself to the component, in a traced chain."""
     strips_proxy_meta: bool = False
     """Whether `_meta` members of proxies are removed from the peer's messages (`proxy_meta`); set
     for an agent behind proxies."""

@@ -25,7 +25,9 @@ __all__ = [
     "KeptPayload",
     "Mark",
     "MessageKind",
+    "Nowhere",
     "Passage",
+    "TracedOwnRequests",
     "TracedPort",
     "Tracer",
 ]
@@ -104,6 +106,9 @@ class Tracer(Protocol):
 
     def trace(self, port: Port, component: str, side: Literal["client", "agent"]) -> TracedPort:
         """The port to be used instead of `port`, which is a component's port on this side."""
+
+    def trace_own_requests(self, component: str) -> TracedOwnRequests:
+        """What shows the requests of the conductor itself to this component."""
 
     def handler_ended(
         self,
@@ -266,3 +271,32 @@ class CausingPort(TracedPort):
         self._add((now, self, kind, method, kept, call, detail, mark, cause))
         tracer.current = mark
         return before
+
+
+class TracedOwnRequests:
+    """Shows the requests of the conductor itself to a component, and their responses: they pass no
+    port of a neighbour."""
+
+    def __init__(self, to_component: TracedPort, to_conductor: TracedPort) -> None:
+        """Both ports pass everything on to `Nowhere`."""
+        self._to_component, self._to_conductor = to_component, to_conductor
+
+    def sent(self, call: InFlightRequest, method: str, params: Payload | None) -> None:
+        self._to_component.request(call, method, params)
+
+    def answered(
+        self, call: InFlightRequest, result: Payload | None, error: Payload | None
+    ) -> None:
+        self._to_conductor.respond(call, result, error)
+
+
+class Nowhere(Port):
+    """A port that takes everything, and does nothing."""
+
+    __slots__ = ()
+
+    def request(self, call: InFlightRequest, method: str, params: Payload | None) -> None:
+        pass
+
+    def respond(self, call: InFlightRequest, result: Payload | None, error: Payload | None) -> None:
+        pass

@@ -46,6 +46,7 @@ class LinkComponent(Component):
     def trace(self, tracer: Tracer) -> None:
         if self.handler_reports is not None:
             self.handler_reports.tracer = tracer
+        self.link.traced_own_requests = tracer.trace_own_requests(self.name)
         plain, enveloped = self.link.plain, self.link.enveloped
         self._traced_ports = (
             tracer.trace(plain, self.name, "client"),

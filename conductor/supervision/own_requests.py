@@ -22,11 +22,13 @@ class OwnRequests(Port):
         self._link = link
         self._pending: dict[InFlightRequest, AwaitedResponse] = {}
 
-    def expect_response(self, method: str) -> InFlightRequest:
-        """An in-flight request with this as originator; the caller sends it."""
+    def expect_response(self, method: str, params: bytes) -> InFlightRequest:
+        """An in-flight request with this as originator; the caller sends it now."""
         self.neighbour: Port = self
         call = InFlightRequest(method, self, target=self)
         self._pending[call] = AwaitedResponse()
+        if self._link.traced_own_requests is not None:
+            self._link.traced_own_requests.sent(call, method, params)
         return call
 
     async def answer(self, call: InFlightRequest) -> bytes:
@@ -46,13 +48,15 @@ class OwnRequests(Port):
         connection = self._link.connection
         if connection is None:
             raise ConnectionClosed(f"{self._link.name} is not running")
-        call = self.expect_response(method)
+        call = self.expect_response(method, params)
         connection.write(request_pieces(connection.open(call), method, params))
         return await self.answer(call)
 
     def respond(self, call: InFlightRequest, result: Payload | None, error: Payload | None) -> None:
         pending = self._pending.get(call)
         if pending is not None:
+            if self._link.traced_own_requests is not None:
+                self._link.traced_own_requests.answered(call, result, error)
             pending.set(result, error)
 
     def cancel(self, call: InFlightRequest) -> None:

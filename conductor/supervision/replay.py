@@ -68,7 +68,6 @@ async def _replay_initialize(
     assert record is not None
     assert record.params is not None
     own_requests = OwnRequests(link)
-    call = own_requests.expect_response("initialize")
     link.recorded_results = (
         {"initialize": record.successor_result} if record.successor_result else {}
     )
@@ -76,6 +75,7 @@ async def _replay_initialize(
     params = record.params
     if link.role == "proxy":
         params = with_restart_marker(params, session_log.sessions)
+    call = own_requests.expect_response("initialize", params)
     initialization.begin(call, params)
     try:
         await own_requests.answer(call)

@@ -20,6 +20,8 @@ def direction(message: MessageRecord) -> Direction:
     """The end of the chain that a message goes toward."""
     if message.from_ == "conductor":  # on behalf of a component that did not react
         return "client" if message.to == "Client" else "agent"
+    if message.to == "conductor":
+        return "client"
     return "agent" if _place(message.from_) < _place(message.to) else "client"
 
 

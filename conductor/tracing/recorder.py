@@ -19,7 +19,15 @@ import attrs
 from conductor.log import bind_context, listen
 from conductor.routing.component import Component
 from conductor.routing.port import Port
-from conductor.routing.traced_port import CausingPort, HandlerOutcome, Mark, TracedPort, Tracer
+from conductor.routing.traced_port import (
+    CausingPort,
+    HandlerOutcome,
+    Mark,
+    Nowhere,
+    TracedOwnRequests,
+    TracedPort,
+    Tracer,
+)
 from conductor.tracing.records import TraceComponent
 
 __all__ = [
@@ -36,6 +44,8 @@ __all__ = [
     "on_failure",
 ]
 
+_CONDUCTOR: Final = "conductor"
+"""Stands for the conductor itself in `sender` and `receiver`."""
 _FAILURES: Final = frozenset(
     {
         "chain failed to start",
@@ -174,14 +184,30 @@ class TraceRecorder(Tracer):
 
     def trace_notices(self, client: Port) -> TracedPort:
         """The client's port for what the conductor itself sends to it."""
-        made = TracedPort(client, self, "client", "agent")
-        made.sender = "conductor"
+        return self._trace_own(client, _CONDUCTOR, "client", "agent")
+
+    def trace_own_requests(self, component: str) -> TracedOwnRequests:
+        return TracedOwnRequests(
+            self._trace_own(Nowhere(), _CONDUCTOR, component, "client"),
+            self._trace_own(Nowhere(), component, _CONDUCTOR, "agent"),
+        )
+
+    def _trace_own(
+        self, port: Port, sender: str, receiver: str, side: Literal["client", "agent"]
+    ) -> TracedPort:
+        made = TracedPort(port, self, receiver, side)
+        made.sender = sender
         self._ports.append(made)
         return made
 
     def hop(self, port: TracedPort) -> int:
-        """The hop in front of a port: 0 is the one between the client and the first component."""
+        """The hop in front of a port: 0 is the one between the client and the first component.
+
+        What a component answers to the conductor is on the hop in front of the component.
+        """
         names = [each.name for each in self.components]
+        if port.component == _CONDUCTOR and port.sender in names:
+            return names.index(port.sender) - 1
         if port.component not in names:  # inserted before the agent, into the last hop
             return len(names) - 2
         index = names.index(port.component)

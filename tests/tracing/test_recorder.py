@@ -16,6 +16,7 @@ from conductor.client.embedding import attach_file
 from conductor.errors import RequestError
 from conductor.routing.port import UnconnectedPort
 from conductor.routing.traced_port import TracedPort
+from conductor.tracing.direction import direction
 from conductor.tracing.encoder import Encoder
 from conductor.tracing.links import find_causes
 from conductor.tracing.masking import current_masker
@@ -324,3 +325,45 @@ async def test_the_end_of_a_chain_lets_go_of_its_components(traced_chain):
 
     assert ports
     assert all(isinstance(port._port, UnconnectedPort) for port in ports)
+
+
+DYING = """
+import json, sys
+for line in sys.stdin:
+    message = json.loads(line)
+    method, result = message["method"], {}
+    if method == "initialize":
+        result = {"protocolVersion": 1, "agentCapabilities": {"loadSession": True}}
+    elif method == "session/new":
+        result = {"sessionId": "one"}
+    elif method == "session/prompt":
+        if "die" in line:
+            sys.exit(3)
+        result = {"stopReason": "end_turn"}
+    print(json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": result}), flush=True)
+"""
+
+
+async def test_what_the_conductor_asks_a_restarted_agent_is_recorded(traced_chain, tmp_path):
+    (tmp_path / "dying.py").write_text(DYING)
+    chain = (
+        f"agent: {{name: dying, on_failure: restart, run: [{sys.executable}, {tmp_path}/dying.py]}}"
+    )
+    async with traced_chain(f"proxies: [{{use: ./shout.py:Shout}}]\n{chain}\n") as traced:
+        session = await traced.client.new_session("/")
+        with pytest.raises(RequestError):
+            await traced.client.prompt(session, "die")
+        await traced.client.prompt(session, "go on")
+
+    messages = traced.messages(RequestRecord, ResponseRecord)
+    own = [each for each in messages if "conductor" in (each.sender, each.receiver)]
+    assert [(type(each), each.method, each.to) for each in own] == [
+        (RequestRecord, "initialize", "Agent"),
+        (ResponseRecord, "initialize", "conductor"),
+        (RequestRecord, "session/load", "Agent"),
+        (ResponseRecord, "session/load", "conductor"),
+    ]
+    assert [each.hop for each in own] == [1] * 4
+    assert [each.request for each in own[1::2]] == [each.n for each in own[::2]]
+    assert own[2].session == own[3].session == session
+    assert [direction(each) for each in own] == ["agent", "client"] * 2

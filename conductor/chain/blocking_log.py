@@ -18,6 +18,7 @@ from types import FrameType
 from typing import Final
 
 import attrs
+import msgspec
 
 from conductor.log import Logger
 from conductor.plugins.plugin_code import PluginCode, location, plugin_code
@@ -34,15 +35,14 @@ _LATE: Final = 0.1
 """Seconds by which a look is late, if other code holds the interpreter lock."""
 
 
-@attrs.define(eq=False)
-class _UnansweredPing:
+class _UnansweredPing(msgspec.Struct, eq=False):
     code: PluginCode | None
     """Plugin code that ran when the ping was sent, and still does."""
     seconds: float = 0.0
     logged: bool = False
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class BlockingLog:
     """Decides when to ping the loop, and what to log. `look` is called about every `INTERVAL`."""
 

@@ -25,7 +25,7 @@ from conductor.plugins.plugin_code import plugin_code
 __all__ = ["BlockingStep", "RunningClock"]
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class BlockingStep:
     """The step that the loop runs; `look` is called repeatedly."""
 
@@ -50,7 +50,7 @@ class BlockingStep:
         self._step = step
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class RunningClock:
     """Time in which a thread runs or sleeps: wall time, but for that without a processor.
 

@@ -28,7 +28,7 @@ def _cleanup_seconds(patience: float) -> float:
     return min(patience / 4, _MAX_CLEANUP)
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class BusyPlugins:
     """Handlers that run without waiting for a response, and since when; sampled by `look`.
 

@@ -16,6 +16,7 @@ from itertools import chain
 from typing import Any
 
 import attrs
+import msgspec
 from yaml import BaseLoader, MarkedYAMLError, Node, ScalarNode, SequenceNode
 from yaml.reader import ReaderError
 
@@ -42,16 +43,15 @@ _BLOCK_SCALAR = re.compile(r"[|>][^\s]*")
 _FORBIDDEN_CHARACTERS = re.compile("[\0\ud800-\udfff]")
 
 
-@attrs.frozen(eq=False, repr=False)
-class Document:
+class Document(msgspec.Struct, frozen=True, eq=False):
     """One chain file as data: mappings, lists, strings and None."""
 
     data: Any
-    locations: dict[ValuePath, SourceLocation] = attrs.field(factory=dict)
-    keys: dict[ValuePath, SourceLocation] = attrs.field(factory=dict)
-    written: dict[ValuePath, InterpolatedString] = attrs.field(factory=dict)
-    diagnostics: list[Diagnostic] = attrs.field(factory=list)
-    unusable: set[ValuePath] = attrs.field(factory=set)
+    locations: dict[ValuePath, SourceLocation] = msgspec.field(default_factory=dict)
+    keys: dict[ValuePath, SourceLocation] = msgspec.field(default_factory=dict)
+    written: dict[ValuePath, InterpolatedString] = msgspec.field(default_factory=dict)
+    diagnostics: list[Diagnostic] = msgspec.field(default_factory=list)
+    unusable: set[ValuePath] = msgspec.field(default_factory=set)
     """Paths of values for which a problem is already reported."""
 
 
@@ -60,7 +60,9 @@ def read_document(source: SourceText, environ: Mapping[str, str]) -> Document:
     reader = _NodeReader(source, environ)
     data = reader.read(_compose(source), (), None)
     document = reader.document
-    return attrs.evolve(document, data=data, diagnostics=list(dict.fromkeys(document.diagnostics)))
+    return msgspec.structs.replace(
+        document, data=data, diagnostics=list(dict.fromkeys(document.diagnostics))
+    )
 
 
 class _NodeLoader(BaseLoader):

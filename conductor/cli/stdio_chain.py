@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Literal, NoReturn, TypeAlias
 
-import attrs
+import msgspec
 
 from conductor.chain.build import components_of
 from conductor.chain.start_failure_text import FailureContext
@@ -176,8 +176,7 @@ def serve_unusable_arguments(mistake: CommandLineError, *, mode: Mode, explains:
     serve_stdio(make, mode=mode, bridged=False, failure_context=failure_context, unusable=True)
 
 
-@attrs.define
-class _ChainReloader:
+class _ChainReloader(msgspec.Struct, eq=False):
     """Builds the components of a chain file; reloads the file before every later attempt."""
 
     path: str

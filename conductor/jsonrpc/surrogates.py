@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-import attrs
+import msgspec
 
 from conductor.jsonrpc.messages import Payload
 
@@ -26,8 +26,7 @@ has_surrogate: Final = re.compile(rb"\\u[dD][89a-fA-F]").search
 _lone_surrogate: Final = re.compile("[\ud800-\udfff]")
 
 
-@attrs.frozen
-class SubstitutedText:
+class SubstitutedText(msgspec.Struct, frozen=True):
     """`text` is the JSON text with surrogate escapes replaced by escapes of `block`."""
 
     text: bytes

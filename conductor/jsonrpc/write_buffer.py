@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import Final
 
-import attrs
+import msgspec
 
 from conductor.jsonrpc.messages import Payload
 
@@ -23,16 +23,15 @@ _MAX_PIECES: Final = 60
 WriteNow = Callable[[Sequence[bytes | memoryview]], int]
 
 
-@attrs.define(eq=False, repr=False)
-class WriteBuffer:
+class WriteBuffer(msgspec.Struct, eq=False):
     """`size` is the number of unwritten bytes as of the last `flush`.
 
     `unflushed` has the pieces of lines added since then.
     """
 
     size: int = 0
-    unflushed: list[bytes | Payload] = attrs.field(factory=list)
-    _backlog: deque[memoryview] = attrs.field(factory=deque)
+    unflushed: list[bytes | Payload] = msgspec.field(default_factory=list)
+    _backlog: deque[memoryview] = msgspec.field(default_factory=deque)
 
     def flush(self, write_now: WriteNow) -> bool:
         """Write as much as the peer accepts. True if nothing is left."""

@@ -13,7 +13,7 @@ from contextlib import suppress
 from types import FrameType
 from typing import Any, Final, TypeAlias, TypeVar
 
-import attrs
+import msgspec
 import trio
 
 __all__ = ["PluginCall", "PluginCode", "calls_plugin", "location", "plugin_code", "suspended_at"]
@@ -28,8 +28,7 @@ _PACKAGES: Final = ("site-packages", "dist-packages")
 _IMPORT: Final = "<frozen importlib._bootstrap>"
 
 
-@attrs.frozen
-class PluginCall:
+class PluginCall(msgspec.Struct, frozen=True):
     """A call of plugin code."""
 
     of: object
@@ -38,8 +37,7 @@ class PluginCall:
     """Log fields: `plugin` (the component's name), and `handler` and `method`, or `task`."""
 
 
-@attrs.frozen
-class PluginCode:
+class PluginCode(msgspec.Struct, frozen=True):
     """Plugin code on a stack."""
 
     call: PluginCall

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import Any, Final, Literal, TypeAlias
 
-import attrs
 import msgspec
 
 from conductor.jsonrpc.codec import DECODE_ERRORS
@@ -38,8 +37,7 @@ class _Initialize(msgspec.Struct):
 _decode: Final = msgspec.json.Decoder(_Initialize).decode
 
 
-@attrs.define(eq=False)
-class Notices:
+class Notices(msgspec.Struct, eq=False):
     """Notices in the form that one client supports."""
 
     as_notice: bool = False

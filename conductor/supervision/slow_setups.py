@@ -37,13 +37,12 @@ class SlowSetup(msgspec.Struct, frozen=True):
     """Names of the MCP servers of the request, which the component may be starting."""
 
 
-@attrs.define(eq=False)
-class _OpenSetups:
+class _OpenSetups(msgspec.Struct, eq=False):
     """The open session set-ups of one component, with their deadlines."""
 
-    requests: dict[InFlightRequest, tuple[float, bytes]] = attrs.field(factory=dict)
+    requests: dict[InFlightRequest, tuple[float, bytes]] = msgspec.field(default_factory=dict)
     """Deadline and raw params of those that are not reported."""
-    at_successor: set[InFlightRequest] = attrs.field(factory=set)
+    at_successor: set[InFlightRequest] = msgspec.field(default_factory=set)
 
     def next_deadline(self) -> float:
         return min((deadline for deadline, _ in self.requests.values()), default=NEVER)
@@ -60,7 +59,7 @@ class _OpenSetups:
         self.requests = {call: (deadline, raw) for call, (_, raw) in self.requests.items()}
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class SlowSetupMonitor(LinkObserver):
     """Monitor of one component; `on_slow` is called once with each slow set-up."""
 
@@ -92,7 +91,7 @@ class SlowSetupMonitor(LinkObserver):
             self._setups.requests.pop(call, None)
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class _Forwarded(LinkObserver):
     """The session set-ups that a proxy has sent to its successor."""
 

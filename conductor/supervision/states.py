@@ -16,7 +16,7 @@ import enum
 from types import MappingProxyType
 from typing import Final
 
-import attrs
+import msgspec
 
 __all__ = ["TRANSITIONS", "Event", "Lifecycle", "State"]
 
@@ -94,15 +94,14 @@ TRANSITIONS: Final = MappingProxyType(
 """The next state by state and event. An event that is missing is a bug of the supervisor."""
 
 
-@attrs.define(eq=False)
-class Lifecycle:
+class Lifecycle(msgspec.Struct, eq=False):
     """The state of one component, and what is known in it. Times are in seconds of the caller's
     clock."""
 
-    state: State = attrs.field(default=State.STARTING, init=False)
-    was_initialized: bool = attrs.field(default=False, init=False)
+    state: State = State.STARTING
+    was_initialized: bool = False
     """Whether it has been RUNNING: the restart policy decides on later failures."""
-    start_at: float | None = attrs.field(default=None, init=False)
+    start_at: float | None = None
     """Time of the next start, in BACKING_OFF and after RETRY."""
 
     def on(self, event: Event, *, start_at: float | None = None) -> None:

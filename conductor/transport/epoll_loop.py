@@ -37,7 +37,7 @@ from contextlib import contextmanager, suppress
 from time import monotonic
 from typing import Any, Final, NoReturn
 
-import attrs
+import msgspec
 import outcome
 import trio
 
@@ -56,8 +56,7 @@ Step = Callable[[], bool]
 """Reads or writes without waiting; true if the waiting task has to continue."""
 
 
-@attrs.frozen(eq=False, repr=False)
-class _Waiter:
+class _Waiter(msgspec.Struct, frozen=True, eq=False):
     """A sleeping task, and the step to run for it, in its context."""
 
     task: trio.lowlevel.Task

@@ -14,6 +14,7 @@ from functools import partial
 from typing import Final
 
 import attrs
+import msgspec
 import trio
 
 from conductor.jsonrpc.connection import Connection
@@ -91,8 +92,7 @@ class Flusher:
         await self._room.park()
 
 
-@attrs.define(eq=False, repr=False)
-class ReadGate:
+class ReadGate(msgspec.Struct, eq=False):
     """Pauses reading of an edge while its receivers are over the high-water mark.
 
     `backlog` returns the bytes buffered for the slowest receiver. An edge that has closed its

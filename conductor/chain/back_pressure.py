@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import attrs
+import msgspec
 
 from conductor.chain.client_end import ClientEnd
 from conductor.chain.startup_gate import StartupGate
@@ -24,8 +24,7 @@ from conductor.transport.io_loop import HIGH_WATERMARK, Flusher, ReadGate
 __all__ = ["BackPressure"]
 
 
-@attrs.define(eq=False, repr=False)
-class BackPressure:
+class BackPressure(msgspec.Struct, eq=False):
     """Read gates of one chain. `components` is the chain's list, which changes."""
 
     flusher: Flusher

@@ -17,7 +17,6 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Final
 
-import attrs
 import msgspec
 
 from conductor.log import Logger
@@ -42,15 +41,14 @@ class _UnansweredPing(msgspec.Struct, eq=False):
     logged: bool = False
 
 
-@attrs.define(eq=False, repr=False)
-class BlockingLog:
+class BlockingLog(msgspec.Struct, eq=False):
     """Decides when to ping the loop, and what to log. `look` is called about every `INTERVAL`."""
 
     _frame: Callable[[], FrameType | None]
     """The innermost frame of the loop's thread."""
     _ping: Callable[[], None]
     _log: Logger
-    _unanswered: _UnansweredPing | None = attrs.field(default=None, init=False)
+    _unanswered: _UnansweredPing | None = None
 
     def look(self, seconds: float, *, replied: bool) -> None:
         """Look at the loop, `seconds` after the last time. `replied`: it has replied to a ping."""

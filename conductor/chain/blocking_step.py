@@ -18,6 +18,7 @@ from pathlib import Path
 from types import FrameType
 
 import attrs
+import msgspec
 
 from conductor.chain.blocking_log import is_waiting
 from conductor.plugins.plugin_code import plugin_code
@@ -25,17 +26,16 @@ from conductor.plugins.plugin_code import plugin_code
 __all__ = ["BlockingStep", "RunningClock"]
 
 
-@attrs.define(eq=False, repr=False)
-class BlockingStep:
+class BlockingStep(msgspec.Struct, eq=False):
     """The step that the loop runs; `look` is called repeatedly."""
 
     _frame: Callable[[], FrameType | None]
     """The innermost frame of the loop's thread."""
-    seconds: float = attrs.field(default=0.0, init=False)
+    seconds: float = 0.0
     """Time between the first and the last look at the present step."""
-    is_plugin: bool = attrs.field(default=False, init=False)
+    is_plugin: bool = False
     """Whether code of a plugin ran at the last look."""
-    _step: tuple[int, object] | None = attrs.field(default=None, init=False)
+    _step: tuple[int, object] | None = None
 
     def look(self, seconds: float) -> None:
         """Look at the loop, `seconds` of running time after the last look."""

@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, Protocol
 
-import attrs
 import msgspec
 
 from conductor.acp import SESSION_SETUP_METHODS
@@ -43,8 +42,7 @@ class InsertableBridge(Protocol):
         not seen."""
 
 
-@attrs.define(eq=False, repr=False)
-class BridgeInsertion:
+class BridgeInsertion(msgspec.Struct, eq=False):
     """`Link.interceptor` of the agent.
 
     `make` returns the bridge as a component that is not started, and its plugin.
@@ -52,7 +50,7 @@ class BridgeInsertion:
 
     agent: SupervisedComponent
     make: Callable[[], tuple[Component, InsertableBridge]]
-    _bridge: Component | None = attrs.field(default=None, init=False)
+    _bridge: Component | None = None
 
     def intercept(self, call: InFlightRequest, method: str, params: Payload | None) -> bool:
         """Insert the bridge if this request needs it; returns whether the request was handled."""

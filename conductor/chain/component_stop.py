@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
-import attrs
+import msgspec
 import trio
 
 from conductor.routing.component import Component
@@ -28,15 +28,14 @@ def _cleanup_seconds(patience: float) -> float:
     return min(patience / 4, _MAX_CLEANUP)
 
 
-@attrs.define(eq=False, repr=False)
-class BusyPlugins:
+class BusyPlugins(msgspec.Struct, eq=False):
     """Handlers that run without waiting for a response, and since when; sampled by `look`.
 
     Before the components are stopped, open requests are answered. A handler that runs all the time
     has had its `stop_timeout` then.
     """
 
-    _since: dict[object, tuple[Component, float]] = attrs.field(factory=dict)
+    _since: dict[object, tuple[Component, float]] = msgspec.field(default_factory=dict)
 
     def look(self, components: Iterable[Component]) -> None:
         now, before = trio.current_time(), self._since

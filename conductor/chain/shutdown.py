@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-import attrs
+import msgspec
 import trio
 
 from conductor.chain.client_end import ClientEnd
@@ -41,8 +41,7 @@ _FINAL_WRITE_TIMEOUT = 5.0
 log: Final = get_logger(component="conductor")
 
 
-@attrs.define(eq=False, repr=False)
-class Shutdown:
+class Shutdown(msgspec.Struct, eq=False):
     """The end of one chain; `stop_timeout` is in seconds, from `begin`."""
 
     client: ClientEnd
@@ -50,10 +49,10 @@ class Shutdown:
     flusher: Flusher
     stop_timeout: float
     further: FurtherChains | None = None
-    _began: float | None = attrs.field(default=None, init=False)
-    _busy: BusyPlugins = attrs.field(factory=BusyPlugins, init=False)
-    _given_up: set[Component] = attrs.field(factory=set, init=False)
-    _patient: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
+    _began: float | None = None
+    _busy: BusyPlugins = msgspec.field(default_factory=BusyPlugins)
+    _given_up: set[Component] = msgspec.field(default_factory=set)
+    _patient: trio.CancelScope = msgspec.field(default_factory=trio.CancelScope)
 
     def begin(self) -> None:
         """Count the time from now: EOF from the client, or another reason to end."""

@@ -15,7 +15,6 @@ from collections.abc import Iterator, Mapping
 from itertools import chain
 from typing import Any
 
-import attrs
 import msgspec
 from yaml import BaseLoader, MarkedYAMLError, Node, ScalarNode, SequenceNode
 from yaml.reader import ReaderError
@@ -142,13 +141,12 @@ def _error(
     return ChainFileError([Diagnostic(source.location(start, end), message, help=help)])
 
 
-@attrs.define(eq=False, repr=False)
-class _NodeReader:
+class _NodeReader(msgspec.Struct, eq=False):
     source: SourceText
     environ: Mapping[str, str]
-    document: Document = attrs.field(factory=lambda: Document(None))
+    document: Document = msgspec.field(default_factory=lambda: Document(None))
     values: int = 0
-    around: list[Node] = attrs.field(factory=list)
+    around: list[Node] = msgspec.field(default_factory=list)
     """The enclosing lists and mappings of the current value."""
 
     def read(self, node: Node, path: ValuePath, key: SourceLocation | None) -> Any:

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
-import attrs
 import cattrs
+import msgspec
 
 from conductor.chainfile.build import build_chain
 from conductor.chainfile.diagnostics import Diagnostic, in_file_order
@@ -80,8 +80,7 @@ class UnreadableFile(Exception):
     """A file cannot be read; the text is the reason, without the path."""
 
 
-@attrs.define(eq=False, repr=False)
-class _Loader:
+class _Loader(msgspec.Struct, eq=False):
     """State of one `load` call: chains by real path, and diagnostics.
 
     The parameter `opened` is the stack of files being read: (real path, path as the user wrote it).
@@ -90,10 +89,10 @@ class _Loader:
     environ: Mapping[str, str]
     allow_special_files: bool = False
     read: Callable[[str], bytes] | None = None
-    loaded: dict[str, ChainFile | None] = attrs.field(factory=dict)
-    mistaken: set[str] = attrs.field(factory=set)
+    loaded: dict[str, ChainFile | None] = msgspec.field(default_factory=dict)
+    mistaken: set[str] = msgspec.field(default_factory=set)
     """Real paths of files with mistakes, of which only some components are known."""
-    diagnostics: list[Diagnostic] = attrs.field(factory=list)
+    diagnostics: list[Diagnostic] = msgspec.field(default_factory=list)
 
     def load(self, path: str, opened: tuple[tuple[str, str], ...]) -> ChainFile | None:
         """The chain of a file, as far as it can be read. Raises `UnreadableFile`."""

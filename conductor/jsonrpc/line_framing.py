@@ -30,16 +30,15 @@ class OverlongLine(msgspec.Struct, frozen=True):
     size: int
 
 
-@attrs.define(eq=False, repr=False)
-class BlockSplitter:
+class BlockSplitter(msgspec.Struct, eq=False):
     """Cuts a byte stream into blocks of whole lines. `limit` is the longest line, in bytes."""
 
     limit: int
-    _pieces: list[bytes | bytearray] = attrs.field(factory=list, init=False)
+    _pieces: list[bytes | bytearray] = msgspec.field(default_factory=list)
     """The beginning of an incomplete line. A long one is one piece, which malloc returns to the
     system; it may keep the memory of many small pieces."""
-    _size: int = attrs.field(default=0, init=False)
-    _overlong: OverlongLine | None = attrs.field(default=None, init=False)
+    _size: int = 0
+    _overlong: OverlongLine | None = None
 
     def feed(self, chunk: bytes) -> list[bytes | OverlongLine]:
         """The blocks of whole lines that this chunk completes, in order, with newlines."""

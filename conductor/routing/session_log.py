@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import Final
 
-import attrs
 import msgspec
 
 from conductor.acp import SESSION_END_METHODS, SESSION_SETUP_METHODS, session_id_of
@@ -50,8 +49,7 @@ class SetupRecord(msgspec.Struct, eq=False):
         self.params = self.result = self.successor_result = None
 
 
-@attrs.define(eq=False, repr=False)
-class SessionLog:
+class SessionLog(msgspec.Struct, eq=False):
     """Handshake of one component, and its open sessions in the order of their set-up.
 
     Bounded by `limits`: beyond `max_sessions`, a set-up is refused; beyond `max_session_log_bytes`,
@@ -59,17 +57,17 @@ class SessionLog:
     as lost.
     """
 
-    limits: Limits = attrs.field(factory=Limits)
+    limits: Limits = msgspec.field(default_factory=Limits)
     initialize: SetupRecord | None = None
-    sessions: dict[str, SetupRecord] = attrs.field(factory=dict)
+    sessions: dict[str, SetupRecord] = msgspec.field(default_factory=dict)
     has_servers: bool = False
     """Whether a set-up may have declared an MCP server over ACP; false positives are possible."""
-    size: int = attrs.field(default=0, init=False)
+    size: int = 0
     """Total bytes of the payloads of all set-ups, unanswered ones included."""
-    _unanswered: dict[InFlightRequest, SetupRecord] = attrs.field(factory=dict, init=False)
-    _counted: dict[SetupRecord, None] = attrs.field(factory=dict, init=False)
+    _unanswered: dict[InFlightRequest, SetupRecord] = msgspec.field(default_factory=dict)
+    _counted: dict[SetupRecord, None] = msgspec.field(default_factory=dict)
     """Session set-ups with payloads, the oldest first."""
-    _successor_results: list[tuple[str, bytes]] = attrs.field(factory=list, init=False)
+    _successor_results: list[tuple[str, bytes]] = msgspec.field(default_factory=list)
     """Method and result of the successor's responses to requests that are still unanswered."""
 
     def log_request(self, call: InFlightRequest, method: str, params: Payload | None) -> None:

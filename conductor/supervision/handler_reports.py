@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections import deque
 from typing import Any, Final, Literal, TypeAlias
 
-import attrs
 import msgspec
 
 from conductor.acp import SESSION_CANCEL
@@ -60,17 +59,16 @@ class LogReport(msgspec.Struct, frozen=True, array_like=True):
     time: float
 
 
-@attrs.define(eq=False, repr=False)
-class HandlerReports:
+class HandlerReports(msgspec.Struct, eq=False):
     """Finds the records of the messages that reports are about. `tracer` is set when the chain is
     traced."""
 
     tracer: Tracer | None = None
-    _calls: dict[MessageKey, Mark] = attrs.field(factory=dict, init=False)
-    _runs: dict[_Side, deque[tuple[int, int, Mark]]] = attrs.field(factory=dict, init=False)
+    _calls: dict[MessageKey, Mark] = msgspec.field(default_factory=dict)
+    _runs: dict[_Side, deque[tuple[int, int, Mark]]] = msgspec.field(default_factory=dict)
     """Runs of notifications: number of the first, length, mark."""
-    _counts: dict[_Side, int] = attrs.field(factory=dict, init=False)
-    _connection: Connection | None = attrs.field(default=None, init=False)
+    _counts: dict[_Side, int] = msgspec.field(default_factory=dict)
+    _connection: Connection | None = None
 
     def watch(self, link: Link) -> None:
         """Watch what is sent to the plugin; called before the link has neighbours."""

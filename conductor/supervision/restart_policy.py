@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections import deque
 from typing import Final, Literal, TypeAlias
 
-import attrs
 import msgspec
 
 from conductor.chainfile.model import ComponentSpec, RestartBudget
@@ -53,15 +52,14 @@ class EndChain(msgspec.Struct, frozen=True):
 Decision: TypeAlias = Restart | Bypass | EndChain
 
 
-@attrs.define(eq=False, repr=False)
-class RestartPolicy:
+class RestartPolicy(msgspec.Struct, eq=False):
     """The policy of one component, and the failures that count against its budget."""
 
     role: Literal["proxy", "agent"]
     on_failure: Literal["restart", "bypass", "end_chain"]
     restarts: RestartBudget = _DEFAULT
     required: bool = False
-    _failures: deque[float] = attrs.field(factory=deque, init=False)
+    _failures: deque[float] = msgspec.field(default_factory=deque)
 
     @classmethod
     def of(cls, spec: ComponentSpec, role: Literal["proxy", "agent"]) -> RestartPolicy:

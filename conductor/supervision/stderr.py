@@ -9,7 +9,7 @@ import re
 from collections import deque
 from typing import Final
 
-import attrs
+import msgspec
 
 from conductor.token_bucket import TokenBucket
 
@@ -24,16 +24,15 @@ _MAX_LINES_PER_CHUNK: Final = 500
 _ANSI: Final = re.compile(rb"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\r")
 
 
-@attrs.define(eq=False, repr=False)
-class StderrTail:
+class StderrTail(msgspec.Struct, eq=False):
     """The last 64 KiB of stderr since the component last answered with a result."""
 
-    _chunks: deque[bytes] = attrs.field(factory=deque, init=False)
-    _size: int = attrs.field(default=0, init=False)
-    _bytes_to_skip: int = attrs.field(default=0, init=False)
+    _chunks: deque[bytes] = msgspec.field(default_factory=deque)
+    _size: int = 0
+    _bytes_to_skip: int = 0
     """Number of the next bytes that are not kept."""
-    _partial: bytes = attrs.field(default=b"", init=False)
-    _log_rate: TokenBucket = attrs.field(factory=lambda: TokenBucket(_LOG_RATE), init=False)
+    _partial: bytes = b""
+    _log_rate: TokenBucket = msgspec.field(default_factory=lambda: TokenBucket(_LOG_RATE))
 
     def feed(self, chunk: bytes, now: float) -> list[str]:
         """Add a chunk; returns the lines to log as the rate allows. `now` is in seconds."""

@@ -125,14 +125,16 @@ def serve_file(
     explains = (on_start_failure or chain.on_start_failure or "explain") == "explain"
     failure_context = _explained(chain.path) if explains and mode == "agent" else None
     if chooser is not None and mode == "agent":
-        likely, make = chooser.likely() or chain, _maker(chooser)
-        _serve(likely, make, failure_context, trace, chooser)
-    again = load or partial(load_chain, chain.path, _REQUIRED_KIND[mode])
+        chain, make = chooser.likely() or chain, _maker(chooser)
+    else:
+        chooser = None
+        again = load or partial(load_chain, chain.path, _REQUIRED_KIND[mode])
+        make = _ChainReloader(chain.path, again, chain).make
     if chain.prewarm and mode == "agent" and not has_prestarted():
         from conductor.chain.local_programs import local_programs
 
         prestart_all(local_programs(chain))
-    _serve(chain, _ChainReloader(chain.path, again, chain).make, failure_context, trace)
+    _serve(chain, make, failure_context, trace, chooser)
 
 
 def serve_invalid(

@@ -39,7 +39,9 @@ WILDCARDS: Final = frozenset("*?[{")
 """Characters of globs, and of braces."""
 _QUOTES: Final = "'\"`<>@\ufeff"
 """Characters around a path that some tools remove."""
-_OF_PROCESS: Final = re.compile(r"/proc/[^/]+(?:/task/[^/]+)?/(cwd|root|fd/[0-9]+)(?=/|$)")
+_OF_PROCESS: Final = re.compile(
+    r"/(?:proc/[^/]+(?:/task/[^/]+)?|dev)/(cwd|root|fd/[0-9]+|stdin|stdout|stderr)(?=/|$)"
+)
 """A path that depends on the process that opens it."""
 _URI: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://|(file):", re.IGNORECASE)
 _WEB: Final = frozenset({"http", "https", "ws", "wss", "ftp", "git", "ssh"})

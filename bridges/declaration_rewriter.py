@@ -49,6 +49,8 @@ class Declaration:
     mcp_connections: set[McpConnection] = attrs.field(factory=set)
     start: trio.Event = attrs.field(factory=trio.Event)
     """Set when the server has answered the agent's MCP client, or is known not to."""
+    timed: int = 0
+    """Connections that wait for the time limit of the start."""
     problem: str | None = None
     """Why the server did not start."""
     is_set_up: bool = False

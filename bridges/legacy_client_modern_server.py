@@ -35,8 +35,19 @@ from pydantic import ValidationError
 from bridges.bindings import members_of
 from bridges.interfaces import NO_SOURCE, BridgeRuntime, Cancel
 from bridges.mcp_connection import ConnectionMode, McpConnection
-from bridges.mcp_protocol import ACKNOWLEDGED, SUBSCRIPTION_ID, SUBSCRIPTIONS_LISTEN
-from conductor.bridge_api import INTERNAL_ERROR, InFlightRequest, Payload, encode_error
+from bridges.mcp_protocol import (
+    ACKNOWLEDGED,
+    SUBSCRIPTION_ID,
+    SUBSCRIPTIONS_LISTEN,
+    TOO_MANY_RESOURCES,
+    are_too_many,
+)
+from conductor.bridge_api import (
+    INTERNAL_ERROR,
+    InFlightRequest,
+    Payload,
+    encode_error,
+)
 
 __all__ = ["LegacyClientModernServer"]
 
@@ -78,7 +89,7 @@ class LegacyClientModernServer(ConnectionMode):
         }
         if "clientInfo" in initialize_params:
             self._envelope[CLIENT_INFO_META_KEY] = initialize_params["clientInfo"]
-        self._resources: list[str] = []
+        self._resources: list[Any] = []
         self._listening: Cancel | None = None
         self._rounds: dict[InFlightRequest, _InputRounds] = {}
 
@@ -93,12 +104,7 @@ class LegacyClientModernServer(ConnectionMode):
                 self._envelope[LOG_LEVEL_META_KEY] = members.get("level", Raw(b'"info"'))
                 self.mcp_connection.reply(call, b"{}", None)
             case "resources/subscribe" | "resources/unsubscribe":
-                uri = msgspec.json.decode(members.get("uri", b"null"))
-                self._resources = [one for one in self._resources if one != uri]
-                if method == "resources/subscribe":
-                    self._resources.append(uri)
-                self._listen()
-                self.mcp_connection.reply(call, b"{}", None)
+                self._subscribe(call, method, msgspec.json.decode(members.get("uri", b"null")))
             case _:
                 self._send(_InputRounds(call, method, members))
 
@@ -165,21 +171,21 @@ class LegacyClientModernServer(ConnectionMode):
             error = encode_error(INTERNAL_ERROR, "The MCP server asked for input too many times")
             self._settle(rounds, None, error)
             return
+        asked = members_of(result.get("inputRequests", b"{}"))
+        requests = {key: _input_request(raw) for key, raw in asked.items()}
         self._rounds[rounds.call] = rounds
         rounds.responses.clear()
         rounds.params.pop("inputResponses", None)
         rounds.params.pop("requestState", None)
         if "requestState" in result:
             rounds.params["requestState"] = result["requestState"]
-        asked = members_of(result.get("inputRequests", b"{}"))
-        if not asked:
+        if not requests:
             self._runtime.later(_RETRY_SECONDS, lambda: self._retry(rounds))
             return
-        for key, raw in asked.items():
-            request = members_of(raw)
+        for key, (method, params) in requests.items():
             rounds.open[key] = self.mcp_connection.consumer.request(
-                msgspec.json.decode(request["method"]),
-                request.get("params"),
+                method,
+                params,
                 lambda r, e, key=key: self._on_input(rounds, key, r, e),  # type: ignore[misc]
             )
 
@@ -207,6 +213,16 @@ class LegacyClientModernServer(ConnectionMode):
         rounds.open.clear()
 
     # -- change notifications ----------------------------------------------------------------------
+
+    def _subscribe(self, call: InFlightRequest, method: str, uri: Any) -> None:
+        self._resources = [one for one in self._resources if one != uri]
+        if method == "resources/subscribe":
+            if are_too_many([*self._resources, uri]):
+                self.mcp_connection.reply(call, None, TOO_MANY_RESOURCES)
+                return
+            self._resources.append(uri)
+        self._listen()
+        self.mcp_connection.reply(call, b"{}", None)
 
     def _listen(self) -> None:
         """Open the subscription stream, or replace it after the resources have changed."""
@@ -251,6 +267,12 @@ class LegacyClientModernServer(ConnectionMode):
 
 _INPUT_REQUIRED: Final = Raw(b'"input_required"')
 _MODERN_MEMBERS: Final = ("resultType", "ttlMs", "cacheScope")
+
+
+def _input_request(raw: Raw) -> tuple[str, Raw | None]:
+    """Method and params of a request of the server; an exception if it is none."""
+    members = members_of(raw)
+    return msgspec.json.decode(members["method"], type=str), members.get("params")
 
 
 def _as_legacy(result: dict[str, Raw]) -> bytes:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Sequence
+from typing import Any, Final
 
 import msgspec
 
 from bridges.bindings import members_of
-from conductor.bridge_api import Payload
+from conductor.bridge_api import INVALID_PARAMS, Payload, encode_error
 
 __all__ = [
     "ACKNOWLEDGED",
@@ -17,6 +18,8 @@ __all__ = [
     "SUBSCRIPTION_ID",
     "SUBSCRIPTION_NOTIFICATIONS",
     "TOOLS_CHANGED",
+    "TOO_MANY_RESOURCES",
+    "are_too_many",
     "is_modern",
     "progress_token",
     "reported_token",
@@ -25,6 +28,8 @@ __all__ = [
 ]
 
 CANCELLED: Final = "notifications/cancelled"
+TOO_MANY_RESOURCES: Final = encode_error(INVALID_PARAMS, "Too many resources are subscribed to")
+_MAX_URI_CHARACTERS: Final = 256 * 1024
 SUBSCRIPTIONS_LISTEN: Final = "subscriptions/listen"
 TOOLS_CHANGED: Final = "notifications/tools/list_changed"
 MODERN_META: Final = b"io.modelcontextprotocol/protocolVersion"
@@ -40,6 +45,12 @@ SUBSCRIPTION_NOTIFICATIONS: Final = frozenset(
         "notifications/resources/updated",
     }
 )
+
+
+def are_too_many(uris: Sequence[Any]) -> bool:
+    """Whether the URIs to which a client is subscribed, each with an overhead, are too long
+    together: all are remembered, and sent with each new one."""
+    return sum(len(str(uri)) + 100 for uri in uris) > _MAX_URI_CHARACTERS
 
 
 def is_modern(params: Payload | None) -> bool:

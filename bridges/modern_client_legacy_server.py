@@ -22,7 +22,13 @@ from msgspec import Raw
 from bridges.bindings import members_of, request_meta
 from bridges.interfaces import NO_SOURCE, Cancel
 from bridges.mcp_connection import ConnectionMode, McpConnection
-from bridges.mcp_protocol import ACKNOWLEDGED, SUBSCRIPTION_ID, SUBSCRIPTIONS_LISTEN
+from bridges.mcp_protocol import (
+    ACKNOWLEDGED,
+    SUBSCRIPTION_ID,
+    SUBSCRIPTIONS_LISTEN,
+    TOO_MANY_RESOURCES,
+    are_too_many,
+)
 from conductor.bridge_api import (
     INVALID_PARAMS,
     METHOD_NOT_FOUND,
@@ -236,6 +242,10 @@ class ModernClientLegacyServer(ConnectionMode):
         uris = tuple(uri for uri in wanted.get("resourceSubscriptions") or () if uri)
         kinds = [k for k in ("tools", "prompts", "resources") if wanted.get(f"{k}ListChanged")]
         methods = frozenset(f"notifications/{kind}/list_changed" for kind in kinds)
+        listed = [each for stream in self._streams.values() for each in stream.uris]
+        if are_too_many([*listed, *uris]):
+            self.mcp_connection.reply(call, None, TOO_MANY_RESOURCES)
+            return
         for uri in uris:
             self._send_own_request("resources/subscribe", {"uri": uri})
         self._streams[call] = _Subscription(call, methods, uris)

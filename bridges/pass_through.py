@@ -64,8 +64,7 @@ class PassThrough(ConnectionMode):
             owner = self._unacknowledged[0]  # acknowledgements arrive in the order of the requests
         if owner is None:
             return None, params
-        if method == ACKNOWLEDGED:
-            if owner in self._unacknowledged:
-                self._unacknowledged.remove(owner)
+        if method == ACKNOWLEDGED and owner in self._unacknowledged:  # one id for each request
+            self._unacknowledged.remove(owner)
             self._listening[id] = owner
         return owner, with_subscription_id(params, owner.source_id)

@@ -10,6 +10,7 @@ again without the servers that have failed, and tells the user which are left ou
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 import attrs
 import trio
@@ -21,6 +22,10 @@ from conductor.log import get_logger
 from conductor.proxy import RequestError
 
 __all__ = ["ServerStarts", "required_error"]
+
+_MAX_TIMED: Final = 64
+"""Connections to one server that are given up after the time limit; more are open only for an
+instant."""
 
 log = get_logger(component="mcp-bridge")
 
@@ -43,7 +48,12 @@ class ServerStarts:
             return
         mcp_connection.on_start = lambda error: self._settled(declaration, error)
 
+        if declaration.timed >= _MAX_TIMED:
+            return  # the client opens connections again and again, and closes them
+        declaration.timed += 1
+
         def give_up() -> None:
+            declaration.timed -= 1
             if mcp_connection.on_start is not None and not mcp_connection.closed:
                 reason = f"The MCP server did not answer within {self.timeout:g} s"
                 mcp_connection.give_up(encode_error(INTERNAL_ERROR, reason))

@@ -272,3 +272,103 @@ async def test_a_deeply_nested_prompt_is_forwarded(agent):
                 await on.client.request("session/prompt", params)
         assert await on.client.prompt("session-1", "hello")
         assert not on.bridge._shared._active
+
+
+DISCOVERED = {
+    "supportedVersions": ["2026-07-28"],
+    "capabilities": {"resources": {"subscribe": True}},
+    "resultType": "complete",
+    "ttlMs": 0,
+    "cacheScope": "private",
+}
+
+
+async def test_the_resources_that_a_client_subscribes_to_are_bounded():
+    """All are sent with each new one: 600 of 1 kB were 170 MiB."""
+
+    async def message(params):
+        if params["method"] == "subscriptions/listen":
+            await trio.sleep_forever()
+        return {"result": DISCOVERED}
+
+    async with situation("stateless") as on:
+        on.client.handlers["mcp/message"] = message
+        [entry] = await on.declare()
+        async with shim(entry) as process:
+            await initialize(process)
+            long = {"uri": "x:" + "y" * 140_000}
+            first = await request(process, 1, "resources/subscribe", long)
+            again = await request(process, 2, "resources/subscribe", long)
+            second = await request(process, 3, "resources/subscribe", {"uri": "z" + long["uri"]})
+            assert first["result"] == again["result"] == {}
+            assert second["error"]["message"] == "Too many resources are subscribed to"
+
+
+async def test_connections_that_are_opened_again_and_again_leave_no_tasks():
+    async def never(params):
+        await trio.sleep_forever()
+
+    async with situation() as on:
+        on.client.handlers["mcp/connect"] = never
+        [entry] = await on.declare()
+        before = trio.lowlevel.current_statistics().tasks_living
+        address, token = (entry["env"][at]["value"] for at in (0, 1))
+        assert address.startswith("unix:")
+        shims = on.bridge._agent_connections.shims
+        for _ in range(30):
+            streams = [await trio.open_unix_socket(address[5:]) for _ in range(10)]
+            for stream in streams:
+                await stream.send_all(f"{token}\n".encode())
+            await on.until(lambda: len(shims) == 10)
+            for stream in streams:
+                await stream.aclose()
+            await on.until(lambda: not shims)
+        assert trio.lowlevel.current_statistics().tasks_living - before < 100
+
+
+async def test_a_server_that_asks_for_nonsense_leaves_nothing_open():
+    asked = {"a": {"method": "roots/list"}, "b": {"without": "a method"}}
+
+    async def message(params):
+        if params["method"] == "tools/call":
+            return {"result": {"resultType": "input_required", "inputRequests": asked}}
+        return {"result": DISCOVERED}
+
+    async with situation("stateless") as on:
+        on.client.handlers["mcp/message"] = message
+        [entry] = await on.declare()
+        async with shim(entry) as process:
+            await initialize(process)
+            answer = await request(process, 1, "tools/call", {"name": "x"})
+            assert answer["error"]["message"] == "The MCP message cannot be used"
+            [consumer] = on.bridge._agent_connections.shims
+            assert not consumer.connection.sent
+            assert not consumer.mcp_connection._mode._rounds
+
+
+async def test_a_server_acknowledges_a_subscription_under_one_id():
+    async def message(params):
+        if params["method"] == "subscriptions/listen":
+            route = {name: params[name] for name in ("serverId", "requestId")}
+            for number in range(20):
+                meta = {"_meta": {"io.modelcontextprotocol/subscriptionId": number}}
+                method = "notifications/subscriptions/acknowledged"
+                on.client.notify("mcp/message", {**route, "method": method, "params": meta})
+            await trio.sleep_forever()
+        return {"result": DISCOVERED}
+
+    meta = {
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientCapabilities": {},
+    }
+    async with situation("stateless") as on:
+        on.client.handlers["mcp/message"] = message
+        [entry] = await on.declare()
+        async with shim(entry) as process:
+            assert "result" in await request(process, 1, "server/discover", {"_meta": meta})
+            await send(process, 2, "subscriptions/listen", {"notifications": {}, "_meta": meta})
+            [consumer] = on.bridge._agent_connections.shims
+            await on.until(lambda: consumer.mcp_connection._mode._listening)
+            for _ in range(20):
+                await trio.testing.wait_all_tasks_blocked()
+            assert list(consumer.mcp_connection._mode._listening) == [0]

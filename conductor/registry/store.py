@@ -2,6 +2,7 @@
 
     agents/packages/NAME/VERSION/DIGEST-PLATFORM/   one installed pin, with `installed.json`
     agents/pins/KEY.json                            pins made for chain files without a lock file
+    agents/lock-files                               paths of the lock files that were used
     agents/registries/KEY.json                      refreshed copies of registries
     agents/staging/, agents/locks/                  installations under way
 
@@ -30,9 +31,11 @@ __all__ = [
     "find_installed",
     "installing",
     "package_directory",
+    "package_key",
     "replace_file",
     "store_directory",
     "store_path",
+    "try_lock",
 ]
 
 _RECORD: Final = "installed.json"
@@ -77,10 +80,18 @@ def store_directory(*parts: str) -> Path:
 
 def package_directory(name: str, pin: Pin) -> Path:
     """The directory for the files of a pin; it need not exist."""
+    version = "".join(char if char.isalnum() or char in ".-+" else "_" for char in pin.version)
+    return store_path("packages", name) / f"v{version}" / package_key(pin, name)
+
+
+def package_key(pin: Pin, name: str = "") -> str:
+    """The name of the innermost directory: the digest of the content, and the platform.
+
+    Raises `RegistryError`, with `name`, if there is no archive for this platform.
+    """
     platform = current_platform()
     digest = pin.target(name, platform).digest if isinstance(pin, BinaryPin) else pin.digest
-    version = "".join(char if char.isalnum() or char in ".-+" else "_" for char in pin.version)
-    return store_path("packages", name) / f"v{version}" / f"{digest[:32]}-{platform}"
+    return f"{digest[:32]}-{platform}"
 
 
 def find_installed(name: str, pin: Pin) -> tuple[Path, InstalledPackage] | None:
@@ -138,13 +149,27 @@ class Staging:
 
 def replace_file(path: Path, data: bytes) -> None:
     """Replace a file of the store atomically. Raises `RegistryError` and `OSError`."""
-    store_directory(path.parent.name)
+    store_directory(*path.relative_to(_root()).parent.parts)
     import tempfile
 
     handle, draft = tempfile.mkstemp(prefix=".new-", dir=path.parent)
     with os.fdopen(handle, "wb") as file:
         file.write(data)
     os.replace(draft, path)
+
+
+@contextmanager
+def try_lock(name: str) -> Iterator[bool]:
+    """Whether nothing is installed under this name (`NAME-KEY`), nor can be during the block."""
+    import fcntl
+
+    with open(store_directory("locks") / f"{name}.lock", "w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+        else:
+            yield True
 
 
 @contextmanager

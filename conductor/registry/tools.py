@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
 from conductor.errors import RegistryError
+from conductor.registry.size_limit import SizeWatch, limit_file_size
 
 __all__ = ["Tool", "find_tool", "run_tool", "tool_environment"]
 
@@ -71,27 +72,34 @@ def run_tool(
     Raises `RegistryError` with the last lines of its output. `what` is what failed, for people.
     """
     try:
-        done = subprocess.run(
+        process = subprocess.Popen(
             [find_tool(tool), *arguments],
             cwd=directory,
             env=tool_environment(os.environ),
-            stdin=subprocess.DEVNULL if input is None else None,
-            input=input,
-            capture_output=True,
+            stdin=subprocess.DEVNULL if input is None else subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             text=True,
             errors="replace",
-            timeout=_TIMEOUT,
+            preexec_fn=limit_file_size,
         )
-    except subprocess.TimeoutExpired:
-        raise RegistryError(f"{what}: `{tool}` took more than {_TIMEOUT:g} s") from None
     except OSError as exc:
         raise RegistryError(f"{what}: `{tool}` cannot be run: {exc.strerror}") from None
-    if done.returncode:
-        lines = [line for line in done.stderr.splitlines() if not _NOISE.match(line)]
+    with process, SizeWatch(directory, process.kill) as watch:
+        try:
+            stdout, stderr = process.communicate(input, _TIMEOUT)
+        except subprocess.TimeoutExpired:
+            raise RegistryError(f"{what}: `{tool}` took more than {_TIMEOUT:g} s") from None
+        finally:
+            process.kill()
+    if watch.excess is not None:
+        raise RegistryError(f"{what}: it is larger than {watch.excess}: refused")
+    if process.returncode:
+        lines = [line for line in stderr.splitlines() if not _NOISE.match(line)]
         lines = lines[:_MAX_LINES] + lines[_MAX_LINES:][-_MAX_LINES:]
-        shown = "\n".join(lines) or f"it exited with status {done.returncode}"
-        raise RegistryError(f"{what}: {shown}", _help(tool, done.stderr))
-    return done.stdout
+        shown = "\n".join(lines) or f"it exited with status {process.returncode}"
+        raise RegistryError(f"{what}: {shown}", _help(tool, stderr))
+    return stdout
 
 
 def tool_environment(environ: Mapping[str, str]) -> dict[str, str]:

@@ -14,7 +14,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from conductor.registry.entries import Entry
+from conductor.errors import RegistryError
+from conductor.registry import size_limit
+from conductor.registry.entries import Distribution, Entry, PackageDistribution
 from conductor.registry.install import ensure_installed, make_pin
 from conductor.registry.lock_file import read_lock, write_lock
 from conductor.registry.pins import sealed
@@ -135,3 +137,41 @@ def test_scripts_of_npm_packages_run_only_if_allowed_and_without_secrets(
     assert record.command(directory)[0] == "node"
     assert ran.exists() == allowed
     assert not allowed or "hunter2" not in ran.read_text()
+
+
+@pytest.mark.parametrize("source", ["npm", "PyPI"])
+def test_an_entry_that_is_too_large_is_refused_and_nothing_is_left(
+    source, request, tmp_path, monkeypatch, store
+):
+    if source == "npm":
+        request.getfixturevalue("npm")
+    monkeypatch.setattr(size_limit, "MAX_ENTRY_BYTES", 1 << 20)
+    monkeypatch.setattr(size_limit, "_INTERVAL", 0.05)
+    monkeypatch.setattr("conductor.registry.tools.limit_file_size", lambda: None)
+    npx, uvx = PackageDistribution("pi-acp@0.0.34"), PackageDistribution("pygments==2.19.2")
+    kinds = {"npm": Distribution(npx=npx), "PyPI": Distribution(uvx=uvx)}
+    pin = make_pin(Entry("large", "1", kinds[source]), scripts=False)
+
+    with pytest.raises(RegistryError, match="cannot be installed: it is larger than 1 MiB"):
+        ensure_installed("large", pin)
+
+    assert list((store / "staging").iterdir()) == []
+
+
+def test_old_versions_are_pruned_and_the_locked_one_starts_offline(npm, tmp_path):
+    path = tmp_path / "review.yaml"
+    path.write_text(f"version: 1\nagent: {NPM_AGENT}\nregistry: ./registry.json\n")
+    for version in ("0.0.24", "0.0.34"):
+        agent = entry(NPM_AGENT, version, npx={"package": f"{NPM_AGENT}@{version}"})
+        (tmp_path / "registry.json").write_text(json.dumps({"agents": [agent]}))
+        locked = conductor("update", path, home=tmp_path)
+        assert locked.returncode == 0, locked.stderr
+
+    shown = conductor("registry", "prune", "--dry-run", home=tmp_path)
+    pruned = conductor("registry", "prune", home=tmp_path)
+
+    assert shown.stdout.startswith(f"{NPM_AGENT} 0.0.24 (")
+    assert pruned.stdout.splitlines()[0] == shown.stdout.splitlines()[0]
+    assert len(pruned.stdout.splitlines()) == 2
+    started = conductor("check", "--start", path, home=tmp_path, **DEAD_PROXY)
+    assert started.returncode == 0, started.stdout + started.stderr

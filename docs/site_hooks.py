@@ -19,6 +19,7 @@ DOCS = Path(__file__).parent
 ROOT = DOCS.parent
 sys.path.insert(0, str(DOCS))
 
+import site_errors  # noqa: E402
 import site_reference  # noqa: E402
 
 _LINK = re.compile(r"\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)\s]+)\)")
@@ -34,6 +35,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         "reference/commands.md": site_reference.commands(),
         "reference/chain-file.md": site_reference.chain_file(),
         "reference/components.md": site_reference.components(),
+        "reference/errors.md": site_errors.errors_page(),
         "reference/log-events.md": site_reference.log_events(),
     }
     for name, content in pages.items():

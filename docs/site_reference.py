@@ -58,6 +58,7 @@ def chain_file() -> str:
         "SandboxItem": "`sandbox:`",
         "TlsItem": "`tls:`",
         "LimitsItem": "`limits:`",
+        "McpItem": "`mcp:`",
     }
     for name, title in titles.items():
         lines += _keys(title, schema["$defs"][name])

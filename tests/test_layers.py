@@ -19,7 +19,9 @@ ROOT = Path(__file__).parent.parent
 LAYERS = [
     {
         "background_tasks",
+        "error_codes",
         "errors",
+        "exit_codes",
         "limits",
         "log",
         "redaction",

@@ -15,6 +15,7 @@ from conductor.jsonrpc.messages import error_to_exception, truncate
 
 __all__ = [
     "CHAIN_RUNS_TEXT",
+    "REMEDIES",
     "RESTART_HINT",
     "FailureContext",
     "describe_start_failure",
@@ -32,7 +33,7 @@ _LOG_VIEWS: Final = {
     "jetbrains": 'in a JetBrains IDE: "Get ACP Logs"',
 }
 """Place in an editor that shows the stderr of agents, by a part of its client name, lower case."""
-_REMEDIES: Final = {
+REMEDIES: Final = {
     "command not found": "Install the program, or write its absolute path: editors often have a "
     "shorter `PATH` than a shell. `env: {PATH: …}` sets one for the component.",
     "no such file": "Correct the path; a relative one begins at the chain file. That of the chain "
@@ -109,7 +110,7 @@ def describe_start_failure(
 
 def remedies(text_to_match: str) -> list[str]:
     """Remedies that match the error text of a failed start."""
-    return [remedy for part, remedy in _REMEDIES.items() if part in text_to_match]
+    return [remedy for part, remedy in REMEDIES.items() if part in text_to_match]
 
 
 def restart_needed(reason: str) -> str:

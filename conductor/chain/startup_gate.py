@@ -15,6 +15,7 @@ from typing import Literal
 from conductor.acp import SESSION_SETUP_METHODS, session_id_of
 from conductor.chain.start_failure_agent import StartFailureAgent, unannounced_capabilities
 from conductor.chain.start_failure_text import CHAIN_RUNS_TEXT, RESTART_HINT, restart_needed
+from conductor.error_codes import AUTHENTICATION_REQUIRED
 from conductor.errors import ConductorError, RequestCancelled
 from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.jsonrpc.messages import (
@@ -34,7 +35,6 @@ from conductor.routing.port import Port, connect_ports
 __all__ = ["StartupGate"]
 
 GateState = Literal["waiting", "starting", "explaining", "open"]
-_AUTH_REQUIRED = -32000
 
 
 class StartupGate:
@@ -251,7 +251,7 @@ class StartupGate:
         self._originator = self._pending_setup = self._own_request = None
         unannounced = unannounced_capabilities(failure_agent.initialize_result, self.answer)
         code = None if error is None else error_to_exception(error).code
-        if code == _AUTH_REQUIRED and "authMethods" in unannounced:
+        if code == AUTHENTICATION_REQUIRED and "authMethods" in unannounced:
             failure_agent.text = restart_needed(
                 "its agent requires a login, and your editor does not know its login methods"
             )

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, NoReturn
+from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn
 
 import trio
 
@@ -26,6 +26,7 @@ from conductor.chain.watchdog import watchdog
 from conductor.chainfile.model import STOP_TIMEOUT
 from conductor.control.process import close_control, open_control
 from conductor.errors import ConnectionClosed
+from conductor.exit_codes import ExitCode
 from conductor.limits import Limits
 from conductor.routing.component import Component
 from conductor.tracing.recorder import TraceRecorder
@@ -47,6 +48,13 @@ __all__ = ["exit_code", "exit_now", "serve_stdio"]
 _SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
 _LAST_WRITE_TIMEOUT = 1.0
 """Seconds that the client has to read its answers before the watchdog exits the process."""
+
+_EXIT_CODES: Final = {
+    "client": ExitCode.DONE,
+    "stopped": ExitCode.DONE,
+    "failed": ExitCode.FAILED,
+    "never started": ExitCode.NOT_STARTED,
+}
 
 
 def serve_stdio(
@@ -141,7 +149,7 @@ def exit_code(ending: Ending, signals: Sequence[int]) -> int:
     """The exit code for how a chain ended; `signals` are the numbers of received signals."""
     if signals:
         return 128 + signals[0]
-    return {"client": 0, "stopped": 0, "failed": 1, "never started": 3}[ending.reason]
+    return _EXIT_CODES[ending.reason]
 
 
 def exit_now(code: int) -> NoReturn:

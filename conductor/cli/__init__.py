@@ -15,11 +15,12 @@ import gc
 import os
 import sys
 
+from conductor.exit_codes import ExitCode
+
 __all__ = ["main"]
 
 _FEW_DESCRIPTORS = 64
 """With a lower limit, a module that cannot be imported is one that cannot be opened."""
-_DID_NOT_START = 3
 
 
 def main() -> None:
@@ -35,7 +36,7 @@ def main() -> None:
             f"raise it, for example with `ulimit -n 1024`, where acp-conductor is started",
             file=sys.stderr,
         )
-        sys.exit(_DID_NOT_START)
+        sys.exit(ExitCode.NOT_STARTED)
 
 
 def _lacks_descriptors(exc: BaseException | None) -> bool:

@@ -12,19 +12,19 @@ from contextlib import suppress
 from typing import Any, Final
 
 from conductor.chainfile.model import ChainFile, ComponentSpec
+from conductor.error_codes import AUTHENTICATION_REQUIRED
 from conductor.errors import RegistryError, RequestError
 
 __all__ = ["AUTH_CAPABILITY", "is_authentication_required", "next_steps", "offered_methods"]
 
 AUTH_CAPABILITY: Final = {"terminal": True}
 """`clientCapabilities.auth`: also offer methods of type `terminal`; the command is printed."""
-_AUTHENTICATION_REQUIRED: Final = -32000
 
 
 def is_authentication_required(error: RequestError) -> bool:
     """Whether an error response means that authentication is required."""
     says_so = "authentication required" in f"{error.message} {error.data}".lower()
-    return error.code == _AUTHENTICATION_REQUIRED or says_so
+    return error.code == AUTHENTICATION_REQUIRED or says_so
 
 
 def offered_methods(answer: Mapping[str, Any]) -> list[Mapping[str, Any]]:

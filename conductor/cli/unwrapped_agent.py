@@ -20,14 +20,13 @@ import sys
 from collections.abc import Sequence
 from typing import Final, NoReturn
 
+from conductor.exit_codes import ExitCode
 from conductor.transport.inherited_stdio import prefetched_stdin
 
 __all__ = ["client_speaks", "run_unwrapped"]
 
 _BLANK: Final = b" \t\r\n\xef\xbb\xbf"
 """White space between messages, and the bytes of a byte order mark."""
-_NOT_FOUND, _NOT_EXECUTABLE = 127, 126
-"""Exit codes of a shell for a program that cannot be started."""
 
 
 def client_speaks() -> bool:
@@ -59,9 +58,9 @@ def run_unwrapped(argv: Sequence[str]) -> NoReturn:
     try:
         os.execvp(argv[0], list(argv))
     except FileNotFoundError:
-        reason, code = "command not found", _NOT_FOUND
+        reason, code = "command not found", ExitCode.NOT_FOUND
     except (OSError, ValueError) as exc:
-        reason, code = getattr(exc, "strerror", None) or str(exc), _NOT_EXECUTABLE
+        reason, code = getattr(exc, "strerror", None) or str(exc), ExitCode.NOT_EXECUTABLE
     print(f"acp-conductor: cannot start {argv[0]}: {reason}", file=sys.stderr, flush=True)
     os._exit(code)
 

@@ -13,6 +13,14 @@ from typing import Any, Final, Literal, TypeAlias
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
+from conductor.error_codes import (
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    INVALID_REQUEST,
+    METHOD_NOT_FOUND,
+    PARSE_ERROR,
+    REQUEST_CANCELLED,
+)
 from conductor.errors import (
     ConductorError,
     RequestCancelled,
@@ -48,13 +56,6 @@ __all__ = [
     "result_pieces",
     "truncate",
 ]
-
-PARSE_ERROR: Final = -32700
-INVALID_REQUEST: Final = -32600
-METHOD_NOT_FOUND: Final = -32601
-INVALID_PARAMS: Final = -32602
-INTERNAL_ERROR: Final = -32603
-REQUEST_CANCELLED: Final = -32800
 
 CANCEL: Final = "$/cancel_request"
 """The notification that cancels a request by its id on this connection (RFD cancellation)."""

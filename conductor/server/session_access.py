@@ -42,6 +42,7 @@ from conductor.acp import (
     nested_session_ids,
     unambiguous_session_id,
 )
+from conductor.error_codes import RESOURCE_NOT_FOUND
 from conductor.jsonrpc.messages import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, Payload
 from conductor.plugins.plugin_component import PluginComponent
 from conductor.proxy import Forward, Proxy, RequestError, on
@@ -54,7 +55,6 @@ if TYPE_CHECKING:
 
 __all__ = ["SessionAccess", "restrict_sessions", "session_in_params"]
 
-_RESOURCE_NOT_FOUND: Final = -32002
 """ACP's "resource not found"."""
 _LOOKED_UP: Final = frozenset(
     {
@@ -355,7 +355,7 @@ def _cannot_record() -> RequestError:
 
 
 def _not_found(session: str) -> RequestError:
-    return RequestError(_RESOURCE_NOT_FOUND, "Resource not found", {"sessionId": session})
+    return RequestError(RESOURCE_NOT_FOUND, "Resource not found", {"sessionId": session})
 
 
 def _is_path(session: str) -> bool:

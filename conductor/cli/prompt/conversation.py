@@ -17,6 +17,7 @@ from conductor.cli.prompt.declared_capabilities import DeclaredCapabilities, dec
 from conductor.cli.prompt.display import Display
 from conductor.cli.prompt.permissions import PermissionPrompt
 from conductor.client.acp_client import Client
+from conductor.error_codes import METHOD_NOT_FOUND, PROTOCOL_VERSION
 from conductor.errors import ConnectionClosed, RequestError
 
 __all__ = ["Conversation"]
@@ -50,7 +51,7 @@ class Conversation:
         chosen = self.client.protocol_version
         if chosen not in (1, 2):
             reason = f"the agent speaks protocol version {chosen}, this client 1 and 2"
-            raise RequestError(-32022, reason)
+            raise RequestError(PROTOCOL_VERSION, reason)
         self.capabilities = declared_capabilities(answer, chosen)
         return answer
 
@@ -77,7 +78,7 @@ class Conversation:
         elif agent.load:
             self.step = "session/load"
         else:
-            raise RequestError(-32601, "the agent cannot continue sessions")
+            raise RequestError(METHOD_NOT_FOUND, "the agent cannot continue sessions")
         self._is_replaying = True
 
         def answered(result: Any) -> None:

@@ -7,15 +7,12 @@ from __future__ import annotations
 
 import os
 import stat
-from typing import Any, Final
+from typing import Any
 
+from conductor.error_codes import INTERNAL_ERROR, INVALID_PARAMS, RESOURCE_NOT_FOUND
 from conductor.errors import RequestError
 
 __all__ = ["ClientFiles"]
-
-_INVALID_PARAMS: Final = -32602
-_NOT_FOUND: Final = -32002
-_INTERNAL: Final = -32603
 
 
 class ClientFiles:
@@ -45,7 +42,7 @@ class ClientFiles:
         path = self._path(params)
         content = params.get("content")
         if not isinstance(content, str):
-            raise RequestError(_INVALID_PARAMS, "content must be a string")
+            raise RequestError(INVALID_PARAMS, "content must be a string")
         try:
             _refuse_special(path)
             os.makedirs(os.path.dirname(path), exist_ok=True)
@@ -57,17 +54,17 @@ class ClientFiles:
     def _path(self, params: Any) -> str:
         path = params.get("path") if isinstance(params, dict) else None
         if not isinstance(path, str) or not os.path.isabs(path) or "\0" in path:
-            raise RequestError(_INVALID_PARAMS, "path must be an absolute path")
+            raise RequestError(INVALID_PARAMS, "path must be an absolute path")
         real = os.path.realpath(path)
         if os.path.commonpath([self._root, real]) != self._root:
-            raise RequestError(_INVALID_PARAMS, f"{path} is outside of {self._root}")
+            raise RequestError(INVALID_PARAMS, f"{path} is outside of {self._root}")
         return real
 
 
 def _refuse_special(path: str) -> None:
     """Refuse pipes and devices: opening or reading them may block."""
     if os.path.exists(path) and not stat.S_ISREG(os.stat(path).st_mode):
-        raise RequestError(_INVALID_PARAMS, f"{path} is not a regular file")
+        raise RequestError(INVALID_PARAMS, f"{path} is not a regular file")
 
 
 def _count(params: dict[str, Any], name: str, default: int | None) -> int | None:
@@ -75,14 +72,14 @@ def _count(params: dict[str, Any], name: str, default: int | None) -> int | None
     if value is None:
         return default
     if type(value) is not int or value < 0:
-        raise RequestError(_INVALID_PARAMS, f"{name} must be a whole number")
+        raise RequestError(INVALID_PARAMS, f"{name} must be a whole number")
     return value
 
 
 def _error(path: str, exc: Exception) -> RequestError:
     match exc:
         case FileNotFoundError():
-            return RequestError(_NOT_FOUND, "Resource not found", {"path": path})
+            return RequestError(RESOURCE_NOT_FOUND, "Resource not found", {"path": path})
         case OSError():
-            return RequestError(_INTERNAL, f"{path}: {exc.strerror}")
-    return RequestError(_INTERNAL, f"{path} is not UTF-8 text")
+            return RequestError(INTERNAL_ERROR, f"{path}: {exc.strerror}")
+    return RequestError(INTERNAL_ERROR, f"{path} is not UTF-8 text")

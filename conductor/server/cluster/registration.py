@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from typing import Final
 
 import attrs
 
 from conductor.acp import session_id_of
+from conductor.error_codes import SESSION_ELSEWHERE
 from conductor.plugins.plugin_component import PluginComponent
 from conductor.proxy import Forward, Proxy, RequestError, on
 from conductor.routing.component import Component
@@ -22,10 +22,7 @@ from conductor.server.cluster.directory import SessionDirectory
 from conductor.server.cluster.forward import is_node_down
 from conductor.server.session_access import session_in_params
 
-__all__ = ["SESSION_ELSEWHERE", "Registrar", "with_registrar"]
-
-SESSION_ELSEWHERE: Final = -32050
-"""Error code: the session is open on another node, URL in `data.owner`."""
+__all__ = ["Registrar", "with_registrar"]
 
 
 def with_registrar(

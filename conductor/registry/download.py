@@ -106,12 +106,19 @@ def _response(url: str) -> Iterator[httpx2.Response]:
             if not response.is_redirect:
                 yield response
                 return
-            target = urljoin(url, response.headers["location"])
+            target = _redirected(url, response.headers.get("location", ""))
         check_url(target, redirected=True)
         if url.startswith("https:") and not target.startswith("https:"):
             raise RegistryError(f"a redirect leads from https to {display_url(target)}")
         url = target
     raise RegistryError(f"{display_url(url)}: more than {_MAX_REDIRECTS} redirects")
+
+
+def _redirected(url: str, location: str) -> str:
+    try:
+        return urljoin(url, location)
+    except ValueError:
+        raise RegistryError(f"a redirect of {display_url(url)} leads to no URL") from None
 
 
 def _is_loopback(host: str) -> bool:

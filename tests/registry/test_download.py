@@ -42,6 +42,21 @@ def test_a_file_has_its_checksum(server, tmp_path):
     assert (tmp_path / "a").read_bytes() == b"content"
 
 
+@pytest.mark.parametrize(
+    ("location", "reason"),
+    [
+        ("http://[::1", "leads to no URL"),
+        ("file:///etc/passwd", "only https"),
+        ("", "more than 5 redirects"),
+    ],
+)
+def test_a_redirect_to_elsewhere_is_an_error(server, location, reason):
+    server.redirects["/a"] = location
+
+    with pytest.raises(RegistryError, match=reason):
+        fetch_bytes(f"{server.url}/a", 100)
+
+
 def test_redirects_are_followed(server):
     server.put("/b", b"content")
     server.redirects["/a"] = "/b"

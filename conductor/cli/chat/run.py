@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from typing import NoReturn
 
 import attrs
@@ -52,7 +53,7 @@ class _Chat:
             elif text:
                 await self._take_turn(text)
         if self.conversation.capabilities.load or self.conversation.capabilities.resume:
-            self.display.note(f"to continue: --session {session}")
+            self.display.note(f"to continue: --session {shlex.quote(str(session))}")
         return 0
 
     async def _read(self) -> str | None:

@@ -12,6 +12,7 @@ import json
 import struct
 import zlib
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -231,6 +232,21 @@ async def garbage(tenant: Tenant) -> None:
         await open_session(socket)
         for line in ("{", "null", "[]", "42", '{"id":{}}', "\ud7ff", '{"jsonrpc":"2.0","id":1}'):
             await socket.send_message(line)
+
+
+@attack(13)
+async def overlong_frames(tenant: Tenant) -> None:
+    """HTTP/2 frames of 16 MiB, without a token: each is refused by its head."""
+    settings, head = b"\0\0\0\4\0\0\0\0\0", b"\xff\xff\xff\0\0\0\0\0\1"
+    for _ in range(8):
+        async with await _tcp(tenant) as stream:
+            await stream.send_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + settings + head)
+            taken = 0
+            with suppress(trio.BrokenResourceError):
+                for _ in range(200):
+                    await stream.send_all(b"x" * 65_536)
+                    taken += 65_536
+            assert taken < 200 * 65_536, "all of a frame that is too large"
 
 
 @attack(13)

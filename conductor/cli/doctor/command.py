@@ -28,8 +28,8 @@ __all__ = ["command"]
 def command(ctx: click.Context, /, file: str | None, *, as_json: bool) -> None:
     """Find out what is wrong on this machine, or with a chain, and what to do about it.
 
-    Looks at Python, PATH, node, npx and uvx, at who can change files, and at entries in editors.
-    With FILE also at the versions of the lock file; it starts the chain as an editor does, opens a
+    Looks at Python, PATH, node, npx and uvx, at who can change files, at entries in editors, and at
+    chain files of the user and of the project of the working directory. With FILE also at the versions of the lock file; it starts the chain as an editor does, opens a
     session in the working directory, and starts the MCP servers of `mcp_servers`, one by one. No
     prompt is sent. Exit codes: 0 nothing is wrong (there may be warnings), 1 something is, 2
     mistakes in the chain file.
@@ -64,7 +64,8 @@ def command(ctx: click.Context, /, file: str | None, *, as_json: bool) -> None:
 
 
 def _machine_findings(chain: ChainFile | None) -> Iterator[Finding]:
-    from conductor.cli.doctor import editors, files, machine, versions
+    from conductor.chainfile.paths import working_directory
+    from conductor.cli.doctor import editors, files, machine, projects, versions
     from conductor.cli.doctor.mcp_servers import added_servers
 
     needed: set[str] = set()
@@ -78,6 +79,7 @@ def _machine_findings(chain: ChainFile | None) -> Iterator[Finding]:
     yield from machine.machine_findings(machine.gather_machine(os.environ), needed)
     yield from files.file_findings(files.gather_files(paths))
     yield from editors.editor_findings(editors.gather_editors())
+    yield from projects.project_findings(working_directory())
     if chain is not None:
         yield from versions.version_findings(chain)
 

@@ -87,7 +87,9 @@ def chain_of(words: Sequence[str], *, are_commands: bool, example: str) -> Chain
 
         *proxies, agent = parse_component_arguments(list(words))
         return ChainFile("<command line>", "prompt", tuple(proxies), agent)
-    (file,) = words
+    from conductor.projects.places import named_chain
+
+    file = named_chain(words[0])
     if not (os.path.exists(file) or file.endswith((".yaml", ".yml"))):
         raise click.UsageError(
             f"expected a chain file, not {file!r}; commands of components come behind `--`, "

@@ -29,10 +29,10 @@ def command(ctx: click.Context, /, file: str | None, *, as_json: bool) -> None:
     """Find out what is wrong on this machine, or with a chain, and what to do about it.
 
     Looks at Python, PATH, node, npx and uvx, at who can change files, at entries in editors, and at
-    chain files of the user and of the project of the working directory. With FILE also at the versions of the lock file; it starts the chain as an editor does, opens a
-    session in the working directory, and starts the MCP servers of `mcp_servers`, one by one. No
-    prompt is sent. Exit codes: 0 nothing is wrong (there may be warnings), 1 something is, 2
-    mistakes in the chain file.
+    chain files of the user and of the project of the working directory. With FILE also at the
+    versions of the lock file; it starts the chain as an editor does, opens a session in the working
+    directory, and starts the MCP servers of `mcp_servers`, one by one. No prompt is sent. Exit
+    codes: 0 nothing is wrong (there may be warnings), 1 something is, 2 mistakes in the chain file.
 
     \b
     Examples:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import click
@@ -11,9 +12,17 @@ __all__ = ["SimilarChoice"]
 
 
 class SimilarChoice(click.Choice[str]):
-    """As `click.Choice`; the error for an unknown name ends with a similar one."""
+    """As `click.Choice`; the error for an unknown name ends with a similar one, or with those that
+    `meant` has for it."""
+
+    def __init__(
+        self, choices: Iterable[str], meant: Mapping[str, tuple[str, ...]] | None = None
+    ) -> None:
+        super().__init__(choices)
+        self._meant = meant or {}
 
     def get_invalid_choice_message(self, value: Any, ctx: click.Context | None) -> str:
         message = super().get_invalid_choice_message(value, ctx)
-        near = difflib.get_close_matches(str(value).lower(), self.choices, n=1)
-        return f"{message} Did you mean {near[0]!r}?" if near else message
+        name = str(value).lower()
+        near = self._meant.get(name) or difflib.get_close_matches(name, self.choices, n=1)
+        return f"{message} Did you mean {' or '.join(map(repr, near))}?" if near else message

@@ -7,11 +7,16 @@ import pytest
 
 from conductor.cli.similar_choice import SimilarChoice
 
-CHOICE = SimilarChoice(["zed", "vscode"])
+CHOICE = SimilarChoice(["zed", "vscode"], {"code": ("vscode", "zed")})
 
 
 @pytest.mark.parametrize(
-    ("value", "end"), [("zedd", "Did you mean 'zed'?"), ("emacs", "one of 'zed', 'vscode'.")]
+    ("value", "end"),
+    [
+        ("zedd", "Did you mean 'zed'?"),
+        ("Code", "Did you mean 'vscode' or 'zed'?"),
+        ("emacs", "one of 'zed', 'vscode'."),
+    ],
 )
 def test_a_similar_name_is_suggested(value, end):
     with pytest.raises(click.BadParameter) as raised:

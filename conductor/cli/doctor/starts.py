@@ -132,14 +132,18 @@ def _login_findings(start: ChainStart) -> Iterator[Finding]:
 def _failure(
     check: str, title: str, error: RequestError | str | None, start: ChainStart
 ) -> Iterator[Finding]:
-    help = f"`acp-conductor check {start.file.path}` looks for mistakes in the chain file"
+    path = start.file.path
+    help = f"`acp-conductor check {path}` looks for mistakes in the chain file"
     if not isinstance(error, RequestError):
         yield Finding("error", check, f"{title}: {error or 'the chain ended'}", help)
         return
     data = error.data if isinstance(error.data, Mapping) else {}
-    place = data.get("location")
+    place = data.get("place")
     if isinstance(place, str) and place:
         help = f"see {place}"
+    elif "component" not in data and "problems" not in data:
+        help = "this is the answer of the agent, or of a proxy: `acp-conductor trace show` shows of"
+        help += f" which, after `acp-conductor prompt {path} hello --trace FILE`"
     lines = [f"{title}: {error.message}"]
     stderr = data.get("stderr")
     lines += [str(line) for line in stderr[-5:]] if isinstance(stderr, list) else []

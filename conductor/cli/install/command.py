@@ -13,7 +13,7 @@ import click
 from conductor.chainfile.naming import command_name
 from conductor.cli.component_argument import absolute_program
 from conductor.cli.install.config_file import ConfigFileError
-from conductor.cli.install.editors import EDITORS, Editor, current_platform, find_place
+from conductor.cli.install.editors import EDITORS, OTHER_NAMES, Editor, current_platform, find_place
 from conductor.cli.install.formats import Launch
 from conductor.cli.install.launch import captured_path, is_temporary, own_program, wrap_words
 from conductor.cli.other_files import CHAIN_PATH
@@ -23,7 +23,7 @@ __all__ = ["command", "editor_file"]
 
 
 @click.command("install", context_settings={"allow_interspersed_args": True})
-@click.argument("editor", type=SimilarChoice(list(EDITORS)), metavar="EDITOR")
+@click.argument("editor", type=SimilarChoice(EDITORS, OTHER_NAMES), metavar="EDITOR")
 @click.argument("agent", nargs=-1, type=click.UNPROCESSED, metavar="[-- AGENT [ARGS]...]")
 @click.option("--chain", type=CHAIN_PATH, metavar="FILE", help="A chain file.")
 @click.option(

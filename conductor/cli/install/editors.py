@@ -20,7 +20,7 @@ from conductor.cli.install.formats import ConfigFormat
 from conductor.cli.install.json_settings import JsonSettings
 from conductor.cli.install.lua_file import LuaFile
 
-__all__ = ["EDITORS", "Editor", "Platform", "current_platform", "find_place"]
+__all__ = ["EDITORS", "OTHER_NAMES", "Editor", "Platform", "current_platform", "find_place"]
 
 Platform: TypeAlias = Literal["linux", "macos", "windows"]
 
@@ -208,6 +208,15 @@ _ALL: Final = (
     ),
 )
 EDITORS: Final = {editor.name: editor for editor in _ALL}
+
+
+OTHER_NAMES: Final[Mapping[str, tuple[str, ...]]] = {
+    "emacs": ("agent-shell",),
+    **dict.fromkeys(("neovim", "nvim", "vim"), ("codecompanion", "avante")),
+    **dict.fromkeys(("code", "vs-code"), ("vscode",)),
+    **dict.fromkeys(("intellij", "idea", "pycharm", "webstorm", "goland"), ("jetbrains",)),
+}
+"""Programs that people may name, and the editors of the table that they may mean."""
 
 
 def current_platform(name: str) -> Platform:

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from conductor.cli.install.config_file import ConfigFileError
-from conductor.cli.install.editors import EDITORS, Editor
+from conductor.cli.install.editors import EDITORS, OTHER_NAMES, Editor
 from conductor.cli.similar_choice import SimilarChoice
 
 __all__ = ["command"]
@@ -22,7 +22,7 @@ _DONE = {
 
 
 @click.command("uninstall")
-@click.argument("editor", type=SimilarChoice(list(EDITORS)), metavar="EDITOR")
+@click.argument("editor", type=SimilarChoice(EDITORS, OTHER_NAMES), metavar="EDITOR")
 @click.option("--name", help="Only this agent.  [default: all that `install` has written]")
 @click.option(
     "--file",

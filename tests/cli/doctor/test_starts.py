@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from conductor.chainfile.model import ChainFile, ComponentSpec
 from conductor.cli.doctor.starts import ChainStart, start_findings
-from conductor.errors import RequestError
+from conductor.errors import RequestError, StartError
 
 FILE = ChainFile("c.yaml", "c", agent=ComponentSpec("agent", run=("agent",)))
 
@@ -12,6 +12,11 @@ FILE = ChainFile("c.yaml", "c", agent=ComponentSpec("agent", run=("agent",)))
 def problems(**facts):
     start = ChainStart(FILE, ["agent"], **{"seconds": 0.5, "waited": {"agent": 0.4}, **facts})
     return [(x.severity, x.check, x.message) for x in start_findings(start) if x.severity != "ok"]
+
+
+def helps(**facts):
+    start = ChainStart(FILE, ["agent"], **{"seconds": 0.5, "waited": {"agent": 0.4}, **facts})
+    return [x.help for x in start_findings(start) if x.severity != "ok"]
 
 
 def test_a_good_start_has_no_problems():
@@ -23,11 +28,19 @@ def test_a_slow_component_is_a_warning():
 
 
 def test_a_failed_start_has_the_last_lines_of_stderr():
-    error = RequestError(-32603, "agent exited", {"stderr": ["no key"], "location": "c.yaml:2:3"})
+    data = StartError("agent", "exited", stderr_tail=["no key"], location="c.yaml:2:3").data()
+    error = RequestError(-32603, "agent exited", data)
 
     assert problems(seconds=None, waited={}, start_error=error) == [
         ("error", "start", "the chain does not start: agent exited\nno key")
     ]
+    assert helps(seconds=None, waited={}, start_error=error) == ["see c.yaml:2:3"]
+
+
+def test_an_error_of_the_agent_itself_is_not_blamed_on_the_chain_file():
+    (help,) = helps(session_error=RequestError(-32603, "Internal error", {"reason": "root"}))
+
+    assert "the answer of the agent, or of a proxy" in help
 
 
 def test_a_refused_session_is_an_error_and_a_missing_login_another():

@@ -166,13 +166,15 @@ class TracedPort(Port):
             self.sender = neighbour.component
 
     def request(self, call: InFlightRequest, method: str, params: Payload | None) -> None:
-        self._add(
-            (monotonic(), self, "request", method, self._kept(params), id(call), call.source_id)
-        )
+        kept: KeptPayload  # without a further call, as in `notify` and `respond`: it takes long
+        if params is None or len(params) <= self._limit:
+            kept = None if params is None else bytes(params)
+        else:
+            kept = self._beginning(params)
+        self._add((monotonic(), self, "request", method, kept, id(call), call.source_id))
         self._port.request(call, method, params)
 
     def notify(self, method: str, params: Payload | None) -> None:
-        # Without a further call: it is done for each update of an agent that writes one at a time.
         if params is None or len(params) <= self._limit:
             kept = None if params is None else bytes(params)
             self._add((monotonic(), self, "notification", method, kept))
@@ -186,8 +188,12 @@ class TracedPort(Port):
         self._port.notify_batch(notifications)
 
     def respond(self, call: InFlightRequest, result: Payload | None, error: Payload | None) -> None:
+        kept: KeptPayload
         kind, payload = ("response", result) if error is None else ("error", error)
-        kept = self._kept(payload)
+        if payload is None or len(payload) <= self._limit:
+            kept = None if payload is None else bytes(payload)
+        else:
+            kept = self._beginning(payload)
         self._add((monotonic(), self, kind, call.method, kept, id(call), call.cancelled))
         self._port.respond(call, result, error)
 
@@ -215,8 +221,9 @@ class TracedPort(Port):
         """A copy: a view of a small payload may keep the large message that it was part of."""
         if payload is None:
             return None
-        if len(payload) <= self._limit:
-            return bytes(payload)
+        return bytes(payload) if len(payload) <= self._limit else self._beginning(payload)
+
+    def _beginning(self, payload: Payload) -> Head:
         return bytes(memoryview(payload)[:HEAD]), len(payload), 1
 
     def _kept_batch(self, notifications: NotificationBatch) -> NotificationBatch | Head:

@@ -73,6 +73,21 @@ def test_a_request_that_was_routed_again_to_an_inserted_bridge_is_there_once():
     ]
 
 
+def test_what_the_conductor_asks_a_restarted_agent_is_left_out():
+    script = TraceScript("client", "agent")
+    asked = script.request("client>agent", "session/prompt", {"sessionId": "s"})
+    script.answer(asked, {"stopReason": "end_turn"})
+    again = script.request("client>agent", "session/load", {"sessionId": "s"})
+    changed(script, sender="conductor", from_="conductor")
+    script.answer(again, {})
+    changed(script, receiver="conductor", to="conductor")
+
+    assert labels(script, "agent") == [
+        ("client", "session/prompt?"),
+        ("agent", "answer to session/prompt"),
+    ]
+
+
 def test_what_was_open_when_the_chain_ended_was_not_answered_by_an_end():
     ended = {"code": -32603, "message": "The chain ended before this was answered"}
     script = TraceScript("client", "agent")

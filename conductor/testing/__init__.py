@@ -16,7 +16,7 @@
   (`Recording.names()`), or one of your own: a trace file, or what `Recorder`, a proxy, has written.
 - `RecordedSession` (the pytest fixture `recorded`): both sides of a recording, and what differs if
   they are played with a chain between them.
-- `Transcript`, `ReceivedMessage`: the record of received messages, with queries and assertions.
+- `Transcript`, `Heard`: the record of received messages, with queries and assertions.
 - `conductor.testing.agent.TestAgent`: an agent that runs the commands in a prompt
   (`use: test-agent`).
 - the pytest fixture `virtual_clock`: advances time when all tasks wait, so tests never sleep.
@@ -37,13 +37,13 @@ if TYPE_CHECKING:
     from conductor.testing.recorded_agent import RecordedAgent
     from conductor.testing.recorded_session import RecordedSession
     from conductor.testing.recording import Recorder, Recording
-    from conductor.testing.transcript import ReceivedMessage, Transcript
+    from conductor.testing.transcript import Heard, Transcript
 
 __all__ = [
     "FakeAgent",
     "FakeClient",
     "FakeProxy",
-    "ReceivedMessage",
+    "Heard",
     "RecordedAgent",
     "RecordedSession",
     "Recorder",
@@ -56,7 +56,7 @@ _HOMES: Final = {
     "FakeAgent": "fakes",
     "FakeClient": "fakes",
     "FakeProxy": "fake_proxy",
-    "ReceivedMessage": "transcript",
+    "Heard": "transcript",
     "RecordedAgent": "recorded_agent",
     "RecordedSession": "recorded_session",
     "Recorder": "recording",

@@ -28,7 +28,7 @@ from conductor.testing.script import (
     noted,
     step_label,
 )
-from conductor.testing.transcript import ReceivedMessage, Transcript
+from conductor.testing.transcript import Heard, Transcript
 from conductor.transport.memory import MemoryTransport
 
 __all__ = ["FakeAgent", "FakeClient", "FakeComponent", "ScriptedTurn", "TurnStep"]
@@ -78,7 +78,7 @@ class FakeClient(Client):
         version 2. Raises `RequestError` if the prompt is answered with one.
         """
 
-        def is_end(heard: ReceivedMessage) -> bool:
+        def is_end(heard: Heard) -> bool:
             if heard.label != "session/update state_update" or heard.session != session:
                 return False
             return bool(heard.params["update"].get("state") == "idle")

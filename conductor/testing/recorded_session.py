@@ -15,7 +15,7 @@ from conductor.testing.recorded_agent import RecordedAgent
 from conductor.testing.recording import Recording
 from conductor.testing.replay_mcp import McpEnvelopes
 from conductor.testing.replay_values import ReplayValues
-from conductor.testing.transcript import ReceivedMessage, Transcript
+from conductor.testing.transcript import Heard, Transcript
 from conductor.tracing.comparison import Difference, compare
 from conductor.tracing.conversation import End, RecordedMessage, as_records
 from conductor.tracing.json_diff import json_diff, short_json
@@ -120,9 +120,7 @@ def _with_outer_method(message: RecordedMessage) -> RecordedMessage:
     return attrs.evolve(message, method="mcp/message") if is_answer else message
 
 
-def _message(
-    heard: ReceivedMessage, sender: End, n: int, envelopes: McpEnvelopes
-) -> RecordedMessage:
+def _message(heard: Heard, sender: End, n: int, envelopes: McpEnvelopes) -> RecordedMessage:
     plain = ReplayValues().recorded
     if heard.kind == "answer":
         is_error = heard.error is not None

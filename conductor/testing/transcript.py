@@ -14,11 +14,11 @@ from conductor.jsonrpc.messages import Payload
 from conductor.jsonrpc.notification_batch import NotificationBatch
 from conductor.proxy.conversion import decode_params
 
-__all__ = ["ReceivedMessage", "Transcript"]
+__all__ = ["Heard", "Transcript"]
 
 
 @attrs.frozen
-class ReceivedMessage:
+class Heard:
     """One received message, or a line that was not a message."""
 
     kind: Literal["request", "notification", "answer", "malformed"]
@@ -52,10 +52,10 @@ class ReceivedMessage:
 
 
 @attrs.define(eq=False)
-class Transcript(Sequence[ReceivedMessage]):
-    """An append-only sequence of `ReceivedMessage`."""
+class Transcript(Sequence[Heard]):
+    """An append-only sequence of `Heard`."""
 
-    _heard: list[ReceivedMessage] = attrs.field(factory=list)
+    _heard: list[Heard] = attrs.field(factory=list)
     _more: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot)
 
     def __len__(self) -> int:
@@ -64,10 +64,10 @@ class Transcript(Sequence[ReceivedMessage]):
     def __getitem__(self, index: Any) -> Any:
         return self._heard[index]
 
-    def __iter__(self) -> Iterator[ReceivedMessage]:
+    def __iter__(self) -> Iterator[Heard]:
         return iter(self._heard)
 
-    def add(self, heard: ReceivedMessage) -> None:
+    def add(self, heard: Heard) -> None:
         self._heard.append(heard)
         self._more.unpark_all()
 
@@ -75,11 +75,11 @@ class Transcript(Sequence[ReceivedMessage]):
 
     def on_request(self, call: InFlightRequest, method: str, params: Payload | None) -> None:
         value, raw = _value(params)
-        self.add(ReceivedMessage("request", method, params=value, id=call.source_id, raw=raw))
+        self.add(Heard("request", method, params=value, id=call.source_id, raw=raw))
 
     def on_notification(self, method: str, params: Payload | None) -> None:
         value, raw = _value(params)
-        self.add(ReceivedMessage("notification", method, params=value, raw=raw))
+        self.add(Heard("notification", method, params=value, raw=raw))
 
     def on_notifications(self, notifications: NotificationBatch) -> None:
         for each in notifications.params:
@@ -90,12 +90,12 @@ class Transcript(Sequence[ReceivedMessage]):
     ) -> None:
         value, raw = _value(result if error is None else error)
         if error is None:
-            self.add(ReceivedMessage("answer", call.method, result=value, raw=raw))
+            self.add(Heard("answer", call.method, result=value, raw=raw))
         else:
-            self.add(ReceivedMessage("answer", call.method, error=value, raw=raw))
+            self.add(Heard("answer", call.method, error=value, raw=raw))
 
     def on_malformed(self, frame: Malformed, call: InFlightRequest | None) -> None:
-        self.add(ReceivedMessage("malformed", frame.reason, raw=frame.excerpt.encode()))
+        self.add(Heard("malformed", frame.reason, raw=frame.excerpt.encode()))
 
     # -- queries -----------------------------------------------------------------------------------
 
@@ -105,11 +105,11 @@ class Transcript(Sequence[ReceivedMessage]):
         return [each.label for each in self._heard]
 
     @property
-    def malformed(self) -> list[ReceivedMessage]:
+    def malformed(self) -> list[Heard]:
         """Lines that were not messages, and responses that match no open request."""
         return [each for each in self._heard if each.kind == "malformed"]
 
-    def of(self, method: str, kind: str | None = None) -> list[ReceivedMessage]:
+    def of(self, method: str, kind: str | None = None) -> list[Heard]:
         """Return the messages of a method, its responses included, or only those of a `kind`."""
         return [each for each in self._heard if each.method == method and kind in (None, each.kind)]
 
@@ -142,9 +142,7 @@ class Transcript(Sequence[ReceivedMessage]):
                 after = f" after {labels[number - 1]!r}" if number else ""
                 raise AssertionError(f"{label!r} does not come{after}; heard:\n  {heard}")
 
-    async def wait(
-        self, label: str | Callable[[ReceivedMessage], bool], *, count: int = 1
-    ) -> ReceivedMessage:
+    async def wait(self, label: str | Callable[[Heard], bool], *, count: int = 1) -> Heard:
         """Wait until `count` messages match, and return the last of them.
 
         `label` is a label or a predicate. Messages received before the call count too.

@@ -7,7 +7,7 @@ import trio
 
 from conductor.errors import ConnectionClosed, RequestError
 from conductor.proxy import Proxy, on, on_permission
-from conductor.testing import FakeAgent, FakeProxy, ReceivedMessage, Transcript, open_chain
+from conductor.testing import FakeAgent, FakeProxy, Heard, Transcript, open_chain
 from conductor.testing.agent import TestAgent
 
 END = {"stopReason": "end_turn"}
@@ -233,7 +233,7 @@ async def test_a_request_without_a_peer_raises_a_clear_error(chain):
 
 def update(session, kind, **members):
     params = {"sessionId": session, "update": {"sessionUpdate": kind, **members}}
-    return ReceivedMessage("notification", "session/update", params=params)
+    return Heard("notification", "session/update", params=params)
 
 
 def text(session, text):
@@ -250,7 +250,7 @@ def test_a_transcript_tells_the_sessions_apart():
 
 def test_the_order_is_checked():
     transcript = Transcript(
-        [text("a", "1"), update("a", "plan"), ReceivedMessage("answer", "session/prompt")]
+        [text("a", "1"), update("a", "plan"), Heard("answer", "session/prompt")]
     )
 
     transcript.check_order("session/update plan", "answer to session/prompt")

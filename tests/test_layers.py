@@ -32,7 +32,7 @@ LAYERS = [
     {"schema", "chainfile"},
     {"registry"},
     {"jsonrpc"},
-    {"acp"},
+    {"acp", "adapters"},
     {"projects"},
     {"transport"},
     {"routing"},
@@ -64,6 +64,8 @@ ALONE = {"schema", "chainfile"}
 """Parts that must not import the runtime before them either, but for errors and limits."""
 
 PURE = [
+    "conductor.adapters.negotiated",
+    "conductor.adapters.table",
     "conductor.jsonrpc.messages",
     "conductor.secret_detection",
     "conductor.jsonrpc.codec",

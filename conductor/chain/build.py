@@ -10,11 +10,14 @@ from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 import msgspec
 
+from conductor.adapters.negotiated import announced_by_client
+from conductor.adapters.table import adapters_for_client
+from conductor.chain.adapter_insertion import AdapterInsertion, adapter_name
 from conductor.chain.bridge_insertion import BridgeInsertion, InsertableBridge
 from conductor.chain.client_params import client_params
 from conductor.chain.component_secrets import component_secrets
 from conductor.chain.launchers import launcher_for
-from conductor.chainfile.model import ComponentSpec, McpBridgeMode, McpStart, Sandbox
+from conductor.chainfile.model import Adaptation, ComponentSpec, McpBridgeMode, McpStart, Sandbox
 from conductor.errors import RegistryError, StartError
 from conductor.jsonrpc.messages import Payload
 from conductor.limits import Limits
@@ -46,12 +49,15 @@ def build_components(
     mcp_bridge: McpBridgeMode | None = None,
     mcp: McpStart | None = None,
     limits: Limits | None = None,
+    adapt: Mapping[str, Adaptation] | None = None,
 ) -> list[Component]:
     """The components for the given specs, not started. In "agent" mode the last one is the agent.
 
     `mcp_bridge` is the mode of the bridge for MCP servers over ACP, which is placed before the
     agent or inserted later, with the chain's `limits`; `None` means no bridge. `mcp`: what follows
-    if a server does not start. `patch_result` may change the agent's raw `initialize` result.
+    if a server does not start. `adapt` are the settings of adapters, which are placed before the
+    first component or inserted before the agent when it has answered; `None` means no adapters.
+    `patch_result` may change the agent's raw `initialize` result.
     Raises one `StartError` that lists all components that cannot be built.
     """
     register_environment(os.environ)
@@ -74,6 +80,8 @@ def build_components(
                 components += _components(spec, "agent" if is_agent else "proxy", patch_result)
         except StartError as exc:
             errors.append(exc)
+    if adapt is not None and mode == "agent" and not errors:
+        _adapt(components, specs, adapt)
     if errors:
         raise _merged_error(errors)
     if mode == "agent" and len(specs) > 1 and isinstance(components[-1], SupervisedComponent):
@@ -82,6 +90,35 @@ def build_components(
     for each in processes:
         each.repeats_payloads = len(processes) > 1
     return components
+
+
+def _adapt(
+    components: list[Component],
+    specs: Sequence[ComponentSpec],
+    adapt: Mapping[str, Adaptation],
+) -> None:
+    """Place the client's adapters before the components, and prepare the insertion of others. A
+    proxy that the chain has by its name is not inserted again."""
+    by_name = {spec.use: Adaptation("never") for spec in specs if spec.use is not None}
+    settings = {**adapt, **by_name}
+    make = partial(_adapter, adapt)
+    agent = components[-1]
+    if isinstance(agent, SupervisedComponent):
+        agent.initialization.interceptor = AdapterInsertion(agent, settings, make)
+    client = announced_by_client(client_params.get())
+    components[:0] = [
+        make(each.adapter.name, each.options) for each in adapters_for_client(client, settings)
+    ]
+
+
+def _adapter(
+    adapt: Mapping[str, Adaptation], name: str, options: Mapping[str, Any]
+) -> PluginComponent:
+    """The proxy of an adapter, not started. Raises `StartError`."""
+    location = adapt[name].location if name in adapt else None
+    spec = ComponentSpec(name=adapter_name(name), use=name, options=options, location=location)
+    (component,) = _plugin_components(spec, "proxy")
+    return component
 
 
 def _those_that_apply(
@@ -103,7 +140,12 @@ def components_of(file: ChainFile) -> list[Component]:
     """The components of a chain file, not started; see `build_components`."""
     mode: Literal["agent", "proxy"] = "proxy" if file.agent is None else "agent"
     return build_components(
-        file.flat(), mode=mode, mcp_bridge=file.mcp_bridge, mcp=file.mcp, limits=file.limits
+        file.flat(),
+        mode=mode,
+        mcp_bridge=file.mcp_bridge,
+        mcp=file.mcp,
+        limits=file.limits,
+        adapt=file.adapt,
     )
 
 

@@ -202,18 +202,19 @@ class ChainComponents(ComponentHost):
             "the chain goes on without a component", error=str(error), **error.private_details()
         )
 
-    def insert(self, component: Component, *, before: Component) -> None:
+    def insert(self, component: Component, *, before: Component, removable: bool = True) -> None:
         """Insert a proxy into the running chain; requests in flight do not pass through it.
 
-        If it fails later, it is removed again. Raises `StartError` from `prepare`, and then the
-        chain is unchanged.
+        If it fails later, it is removed again; one that is not `removable` ends the chain. Raises
+        `StartError` from `prepare`, and then the chain is unchanged.
         """
         assert component.agent_port is not None
         component.prepare(self)
         if self.recorder is not None:
             component.trace(self.recorder)
         self.running.insert(self.running.index(before), component)
-        self._inserted.add(component)
+        if removable:
+            self._inserted.add(component)
         connect_ports(before.client_port.neighbour, component.client_port)
         connect_ports(component.agent_port, before.client_port)
         self._run(component)

@@ -16,6 +16,8 @@ import attrs
 from conductor.chainfile import paths
 from conductor.chainfile.document import Document
 from conductor.chainfile.grammar import (
+    AdapterItem,
+    AdaptItem,
     AgentItem,
     ComponentItem,
     FileItem,
@@ -25,6 +27,7 @@ from conductor.chainfile.grammar import (
 )
 from conductor.chainfile.model import (
     MERGED_SETTINGS,
+    Adaptation,
     ChainFile,
     ComponentSpec,
     Limits,
@@ -92,12 +95,24 @@ def build_chain(
         mcp_bridge=file.mcp_bridge,
         mcp=McpStart(file.mcp.required, file.mcp.start_timeout),
         limits=Limits(**attrs.asdict(file.limits)),
+        adapt=_adaptations(file.adapt, document),
         on_start_failure=file.on_start_failure,
         prewarm=file.prewarm,
         given=frozenset(
             path for path in document.keys if path[0] in MERGED_SETTINGS and len(path) <= 2
         ),
     )
+
+
+def _adaptations(item: AdaptItem, document: Document) -> dict[str, Adaptation]:
+    found = {}
+    for name, value in attrs.asdict(item, recurse=False).items():
+        location = document.locations.get(("adapt", name))
+        if isinstance(value, AdapterItem):
+            found[name] = Adaptation(value.mode, value.options, location)
+        elif value is not None:
+            found[name] = Adaptation(value, location=location)
+    return found
 
 
 def _cancellation_settings(item: ComponentItem) -> dict[str, Any]:

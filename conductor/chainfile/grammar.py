@@ -22,6 +22,7 @@ from conductor.chainfile.model import (
     CANCEL_TIMEOUT,
     START_TIMEOUT,
     STOP_TIMEOUT,
+    AdaptMode,
     Dialect,
     Limits,
     McpBridgeMode,
@@ -193,6 +194,26 @@ class McpItem:
 
 
 @attrs.frozen(kw_only=True, eq=False, repr=False)
+class AdapterItem:
+    """An adapter with options."""
+
+    mode: AdaptMode = "auto"
+    """`auto`: inserted if client and agent need it; `always`; `never`."""
+    options: dict[str, Any] = attrs.field(factory=dict, alias="with_")
+    """The options of the proxy of this name."""
+
+
+@attrs.frozen(kw_only=True, eq=False, repr=False)
+class AdaptItem:
+    """`adapt:` as it is written: a key for each row of `conductor.adapters.table`."""
+
+    notices: AdaptMode | AdapterItem | None = None
+    """Notices of the agent, for a client that does not show them."""
+    v1_v2: AdaptMode | AdapterItem | None = None
+    """Between a client of one version of the protocol and an agent of the other."""
+
+
+@attrs.frozen(kw_only=True, eq=False, repr=False)
 class FileItem:
     """A chain file as it is written."""
 
@@ -213,6 +234,8 @@ class FileItem:
     """MCP servers over ACP, and those that the conductor connects to, that do not start."""
     limits: LimitsItem = attrs.field(factory=LimitsItem)
     """Limits of memory and work of one chain."""
+    adapt: AdaptItem = attrs.field(factory=AdaptItem)
+    """Proxies that are inserted where client and agent do not fit; docs/adapters.md."""
     on_start_failure: OnStartFailure | None = None
     prewarm: bool = False
     """Whether programs of the chain start before a client asks: in `run` before `initialize`, in

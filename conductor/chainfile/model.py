@@ -21,6 +21,8 @@ __all__ = [
     "MERGED_SETTINGS",
     "START_TIMEOUT",
     "STOP_TIMEOUT",
+    "AdaptMode",
+    "Adaptation",
     "ChainFile",
     "ComponentSpec",
     "Dialect",
@@ -57,6 +59,7 @@ OnStall: TypeAlias = Literal["report", "cancel", "cancel_request", "restart"]
 OnCancelTimeout: TypeAlias = Literal["answer", "restart"]
 OnFailure: TypeAlias = Literal["restart", "bypass", "end_chain"]
 OnStartFailure: TypeAlias = Literal["explain", "error"]
+AdaptMode: TypeAlias = Literal["auto", "always", "never"]
 McpBridgeMode: TypeAlias = Literal["auto", "stdio", "http", "off"]
 
 ValuePath: TypeAlias = tuple[str | int, ...]
@@ -244,6 +247,16 @@ class ComponentSpec(msgspec.Struct, frozen=True):
         return f"<Component {self.name!r} {' '.join(kinds)}{where}>"
 
 
+class Adaptation(msgspec.Struct, frozen=True):
+    """What the chain file says about one adapter (`adapt:`)."""
+
+    mode: AdaptMode = "auto"
+    """Whether it is inserted: if client and agent need it, in any case, or never."""
+    options: Mapping[str, Any] = {}
+    """As in `ComponentSpec`."""
+    location: SourceLocation | None = None
+
+
 class ChainFile(msgspec.Struct, frozen=True):
     """A chain: its proxies, the first one nearest the client, and its agent.
 
@@ -258,6 +271,8 @@ class ChainFile(msgspec.Struct, frozen=True):
     mcp_bridge: McpBridgeMode = "auto"
     mcp: McpStart = McpStart()
     limits: Limits = Limits()
+    adapt: Mapping[str, Adaptation] = {}
+    """Settings of adapters, by name; those without one have the default of the table."""
     on_start_failure: OnStartFailure | None = None
     """Form in which `run` reports a failed start; None: the default of the command."""
     prewarm: bool = False

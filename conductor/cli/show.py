@@ -105,6 +105,11 @@ def _lines(chain: ChainFile, unmet: Mapping[str, str]) -> Iterator[str]:
         yield "  no agent: a chain of proxies"
     yield f"  mcp_bridge: {chain.mcp_bridge}"
     yield f"  max_message_bytes: {chain.limits.max_message_bytes}"
+    from conductor.chainfile.model import ComponentSpec
+
+    for name, setting in chain.adapt.items():
+        options = _flow_style(ComponentSpec(name=name), (), setting.options)
+        yield f"  adapt: {name}: {setting.mode}{f' {options}' if setting.options else ''}"
     if chain.prewarm:
         yield "  prewarm: yes"
 

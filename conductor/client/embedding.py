@@ -19,7 +19,7 @@ import attrs
 import trio
 
 from conductor.background_tasks import background_tasks
-from conductor.chain.build import build_components
+from conductor.chain.build import components_of
 from conductor.chain.chain import Chain
 from conductor.chain.ending import Ending
 from conductor.chainfile.model import STOP_TIMEOUT, ChainFile
@@ -92,12 +92,9 @@ async def attach_file(
 
     `made` is called with the components before they start.
     """
-    specs = file.flat()
 
     def make() -> list[Component]:
-        components = build_components(
-            specs, mode="agent", mcp_bridge=file.mcp_bridge, mcp=file.mcp, limits=file.limits
-        )
+        components = components_of(file)
         made(components)
         return components
 

@@ -24,7 +24,7 @@ import trio
 
 from conductor.background_tasks import background_tasks
 from conductor.chain.abandoned_plugins import abandoned_plugins
-from conductor.chain.build import build_components
+from conductor.chain.build import components_of
 from conductor.chain.chain import Chain
 from conductor.chain.stdio_server import exit_now
 from conductor.chain.watchdog import Watchdog, max_stop_seconds, watchdog
@@ -92,7 +92,6 @@ def chain_factory(
 
     `plugins`: see `Chain.plugin_nursery`.
     """
-    specs = file.flat()
     mode: Literal["agent", "proxy"] = "proxy" if file.agent is None else "agent"
     stop_timeout = file.stop_timeout
 
@@ -100,9 +99,7 @@ def chain_factory(
 
     def make_components() -> list[Component]:
         nonlocal imported
-        components = build_components(
-            specs, mode=mode, mcp_bridge=file.mcp_bridge, mcp=file.mcp, limits=file.limits
-        )
+        components = components_of(file)
         if not imported:
             # All modules are imported now: without their 100,000 objects, a full garbage
             # collection does not block all clients for 60 ms.

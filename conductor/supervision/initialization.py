@@ -7,7 +7,7 @@ requests and runs the clock. The clock stops while a proxy waits for its success
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import attrs
 import msgspec
@@ -36,7 +36,22 @@ from conductor.routing.link import Link
 from conductor.routing.port import Port
 from conductor.supervision.slow_setups import SLOW
 
-__all__ = ["Initialization"]
+__all__ = ["AnswerInterceptor", "Initialization"]
+
+
+class AnswerInterceptor(Protocol):
+    """Decides about a component's answer to `initialize` before the predecessor gets it."""
+
+    def take_over(
+        self,
+        initialization: Initialization,
+        call: InFlightRequest,
+        params: bytes,
+        result: Payload | None,
+        error: Payload | None,
+    ) -> bool:
+        """Returns whether it takes over the call, after `answer_again` or `start_again`, and has
+        another component ask."""
 
 
 @attrs.define(eq=False, repr=False)
@@ -55,6 +70,7 @@ class Initialization:
     restart_process: Callable[[], None]
     patch_result: Callable[[bytes], bytes] | None = None
     """Changes the raw JSON of the result before the predecessor gets it."""
+    interceptor: AnswerInterceptor | None = None
     on_initialized: Callable[[], None] = lambda: None
     on_slow: Callable[[], None] = lambda: None
     """Called once when the component has not answered for `SLOW` seconds."""
@@ -74,6 +90,7 @@ class Initialization:
     _attempt: InFlightRequest | None = attrs.field(default=None, init=False)
     _successor_request: InFlightRequest | None = attrs.field(default=None, init=False)
     _awaiting_process: bool = attrs.field(default=False, init=False)
+    _known_result: bytes | None = attrs.field(default=None, init=False)
     _port: _AttemptPort = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -100,7 +117,10 @@ class Initialization:
         self._originator = call
         self._params = bytes(params) if params is not None else b"{}"
         call.target = self
-        self._send_attempt()
+        if self._known_result is not None:
+            self._finish(self._known_result, None)
+        else:
+            self._send_attempt()
 
     def on_forwarded(self, call: InFlightRequest) -> None:
         self._successor_request = call
@@ -136,10 +156,10 @@ class Initialization:
 
     def on_closed(self) -> bool:
         """The process ended. Returns whether the handshake continues in a new process."""
-        if self.done or self._originator is None:
-            return False
         if self._awaiting_process:
             return True
+        if self.done or self._originator is None:
+            return False
         if self._successor_request is not None:
             return False  # the component understood the dialect: another one would not help
         self._react(ClosedEarly(), lambda: None)
@@ -154,6 +174,8 @@ class Initialization:
     ) -> None:
         if call is not self._attempt:
             return  # a late response to an abandoned attempt
+        if self._is_taken_over(result, error):
+            return
         if result is not None:
             if self.handshake.role == "proxy" and self._successor_request is None:
                 self._react(AnsweredAlone(), lambda: None)
@@ -167,6 +189,32 @@ class Initialization:
             self._finish(None, error)
         else:
             self._react(AnsweredWithError(refused.code, text), lambda: self._finish(None, error))
+
+    # -- for the interceptor ---------------------------------------------------------------------
+
+    def answer_again(self, result: Payload) -> None:
+        """The next `initialize` gets this result, without a message to the component."""
+        self._known_result = bytes(result)
+        self._release_originator()
+
+    def start_again(self) -> None:
+        """The next `initialize` goes to a new process of the component."""
+        self._awaiting_process = True
+        self._release_originator()
+        self.restart_process()
+
+    def _is_taken_over(self, result: Payload | None, error: Payload | None) -> bool:
+        originator = self._originator
+        if self.interceptor is None or originator is None:
+            return False
+        return self.interceptor.take_over(self, originator, self._params, result, error)
+
+    def _release_originator(self) -> None:
+        assert self._originator is not None
+        self.link.session_log.log_response(self._originator, None)
+        self._originator.target = None
+        self._originator = self._attempt = None
+        self._set_deadline(float("inf"))
 
     # -- the attempts ----------------------------------------------------------------------------
 

@@ -1,0 +1,57 @@
+"""What a client or an agent announces in `initialize`, alike in protocol versions 1 and 2. Pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from conductor.jsonrpc.codec import DECODE_ERRORS
+from conductor.jsonrpc.messages import Payload
+
+__all__ = ["Announced", "announced_by_agent", "announced_by_client"]
+
+
+class Announced(msgspec.Struct, frozen=True, kw_only=True):
+    """Version, capabilities and name of a client or an agent."""
+
+    version: int
+    capabilities: dict[str, Any]
+    """As announced: version 1 and 2 have other paths."""
+    name: str = ""
+
+    def has(self, *path: str) -> bool:
+        """Whether the member is there and is neither `false` nor `null`."""
+        value: Any = self.capabilities
+        for member in path:
+            value = value.get(member) if isinstance(value, dict) else None
+        return value is not None and value is not False
+
+
+def announced_by_client(params: Payload | None) -> Announced:
+    """From the raw params of `initialize`."""
+    return _announced(params, "clientCapabilities", "clientInfo")
+
+
+def announced_by_agent(result: Payload | None) -> Announced:
+    """From the raw result of `initialize`."""
+    return _announced(result, "agentCapabilities", "agentInfo")
+
+
+def _announced(raw: Payload | None, capabilities: str, info: str) -> Announced:
+    try:
+        members = msgspec.json.decode(raw or b"{}")
+    except DECODE_ERRORS:
+        members = {}
+    members = _object(members)
+    version = members.get("protocolVersion")
+    name = _object(members.get(info, members.get("info"))).get("name")
+    return Announced(
+        version=version if type(version) is int else 1,
+        capabilities=_object(members.get(capabilities, members.get("capabilities"))),
+        name=name if isinstance(name, str) else "",
+    )
+
+
+def _object(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}

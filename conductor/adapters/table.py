@@ -1,0 +1,121 @@
+"""Table of adapters: which proxy puts in what a client or an agent lacks, and where. Pure.
+
+A row on the side of the client is decided by the client's `initialize` alone: its proxy stands
+nearest the client, sees the agent's answer pass, and can announce more than the client has. A row
+on the side of the agent is decided by the agent's answer: its proxy stands right before the agent.
+docs/adapters.md shows this table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, Literal
+
+import msgspec
+
+from conductor.adapters.negotiated import Announced
+from conductor.chainfile.model import Adaptation
+
+__all__ = ["ADAPTERS", "Adapter", "NeededAdapter", "adapters_for_agent", "adapters_for_client"]
+
+
+def _no_options(client: Announced, agent: Announced | None) -> dict[str, Any]:
+    return {}
+
+
+class Adapter(msgspec.Struct, frozen=True, kw_only=True):
+    """A row of the table."""
+
+    name: str
+    """The proxy, as in `use:`."""
+    side: Literal["client", "agent"]
+    """The end of the chain that it is inserted at."""
+    is_default: bool
+    """Whether it is inserted without being asked for: only where the user sees no difference but
+    that something works."""
+    client: str
+    """What the client has or lacks, in words."""
+    agent: str
+    """What the agent has or lacks, in words."""
+    effect: str
+    """What the proxy does, and what the user sees."""
+    is_needed: Callable[[Announced, Announced | None], bool]
+    """By the client and, on the side of the agent, the agent. It is `None` if it has refused
+    `initialize` as invalid."""
+    options: Callable[[Announced, Announced | None], dict[str, Any]] = _no_options
+    restarts_agent: bool = False
+    """Whether the agent must get another `initialize` than the client's, in a new process."""
+
+
+class NeededAdapter(msgspec.Struct, frozen=True):
+    """A proxy to insert, with its options."""
+
+    adapter: Adapter
+    options: Mapping[str, Any]
+
+
+def _versions_differ(client: Announced, agent: Announced | None) -> bool:
+    if agent is None:
+        return client.version in (1, 2)
+    return {client.version, agent.version} == {1, 2}
+
+
+def _agent_version(client: Announced, agent: Announced | None) -> dict[str, Any]:
+    return {"agent_version": 3 - client.version if agent is None else agent.version}
+
+
+ADAPTERS: Final = (
+    Adapter(
+        name="notices",
+        side="client",
+        is_default=False,
+        client="version 1 without `session.notices`",
+        agent="sends notices",
+        effect="announces the capability; a notice is a line of the agent's text",
+        is_needed=lambda client, _: client.version == 1 and not client.has("session", "notices"),
+    ),
+    Adapter(
+        name="v1_v2",
+        side="agent",
+        is_default=True,
+        client="version 1 or 2",
+        agent="the other version only",
+        effect="converts all messages",
+        is_needed=_versions_differ,
+        options=_agent_version,
+        restarts_agent=True,
+    ),
+)
+"""In the order in which they stand in the chain, from the client to the agent."""
+
+
+def adapters_for_client(
+    client: Announced, settings: Mapping[str, Adaptation]
+) -> list[NeededAdapter]:
+    """The proxies to insert before the first component."""
+    rows = (row for row in ADAPTERS if row.side == "client")
+    return _needed(rows, client, None, settings)
+
+
+def adapters_for_agent(
+    client: Announced, agent: Announced | None, settings: Mapping[str, Adaptation]
+) -> list[NeededAdapter]:
+    """The proxies to insert before the agent; `None`: it has refused `initialize` as invalid."""
+    rows = (row for row in ADAPTERS if row.side == "agent")
+    return _needed(rows, client, agent, settings)
+
+
+def _needed(
+    rows: Iterable[Adapter],
+    client: Announced,
+    agent: Announced | None,
+    settings: Mapping[str, Adaptation],
+) -> list[NeededAdapter]:
+    found = []
+    for row in rows:
+        setting = settings.get(row.name)
+        mode = setting.mode if setting is not None else "auto" if row.is_default else "never"
+        if mode == "always" or (mode == "auto" and row.is_needed(client, agent)):
+            written = setting.options if setting is not None else {}
+            found.append(NeededAdapter(row, {**row.options(client, agent), **written}))
+    return found

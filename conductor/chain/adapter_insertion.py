@@ -1,0 +1,108 @@
+"""Insertion of adapters before the agent, when its answer to `initialize` shows what it lacks.
+
+Only the agent's answer tells which adapters are needed, so a chain without any costs one look at
+that answer. The inserted proxies handle `initialize` themselves, as any proxy does: the client's
+request goes to the first of them, and reaches the agent a second time. An agent of another protocol
+version gets that request in a new process, any other is not asked again: its answer is known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+import attrs
+
+from conductor.adapters.negotiated import announced_by_agent, announced_by_client
+from conductor.adapters.table import NeededAdapter, adapters_for_agent
+from conductor.chainfile.model import Adaptation
+from conductor.errors import StartError, describe
+from conductor.jsonrpc.in_flight import InFlightRequest
+from conductor.jsonrpc.messages import (
+    INVALID_PARAMS,
+    INVALID_REQUEST,
+    Payload,
+    error_to_exception,
+    exception_to_error,
+)
+from conductor.log import get_logger
+from conductor.routing.component import Component
+from conductor.supervision.initialization import Initialization
+from conductor.supervision.supervisor import SupervisedComponent
+
+__all__ = ["AdapterInsertion", "adapter_name"]
+
+_REFUSALS: Final = (INVALID_REQUEST, INVALID_PARAMS)
+"""Codes with which agents refuse an `initialize` of a version that they do not know."""
+
+log: Final = get_logger(component="conductor")
+
+
+def adapter_name(name: str) -> str:
+    """The name of an inserted adapter as a component."""
+    return f"adapter:{name}"
+
+
+@attrs.define(eq=False, repr=False)
+class AdapterInsertion:
+    """`Initialization.interceptor` of the agent. `make` returns a proxy by its name and options,
+    not started."""
+
+    agent: SupervisedComponent
+    settings: Mapping[str, Adaptation]
+    make: Callable[[str, Mapping[str, Any]], Component]
+    _is_decided: bool = attrs.field(default=False, init=False)
+
+    def take_over(
+        self,
+        initialization: Initialization,
+        call: InFlightRequest,
+        params: bytes,
+        result: Payload | None,
+        error: Payload | None,
+    ) -> bool:
+        if self._is_decided or (error is not None and not _is_refusal(error)):
+            return False
+        client = announced_by_client(params)
+        agent = None if result is None else announced_by_agent(result)
+        needed = adapters_for_agent(client, agent, self.settings)
+        if agent is None:
+            needed = [each for each in needed if each.adapter.restarts_agent]
+        if not needed:
+            return False
+        self._is_decided = True
+        self._insert(initialization, call, params, result, needed)
+        return True
+
+    def _insert(
+        self,
+        initialization: Initialization,
+        call: InFlightRequest,
+        params: bytes,
+        result: Payload | None,
+        needed: Sequence[NeededAdapter],
+    ) -> None:
+        predecessor = self.agent.client_port.neighbour
+        if result is None or any(each.adapter.restarts_agent for each in needed):
+            initialization.start_again()
+        else:
+            initialization.answer_again(result)
+        inserted: list[Component] = []
+        for each in needed:
+            name = each.adapter.name
+            try:
+                component = self.make(name, each.options)
+                removable = not each.adapter.restarts_agent
+                self.agent.host.insert(component, before=self.agent, removable=removable)
+            except Exception as exc:
+                failed = StartError(adapter_name(name), describe(exc))
+                error = exc if isinstance(exc, StartError) else failed
+                predecessor.respond(call, None, exception_to_error(error))
+                return
+            inserted.append(component)
+            log.lifecycle("adapter inserted", adapter=name, before=self.agent.name)
+        inserted[0].client_port.request(call, "initialize", params)
+
+
+def _is_refusal(error: Payload) -> bool:
+    return error_to_exception(error).code in _REFUSALS

@@ -1,0 +1,50 @@
+"""`notices`: shows an agent's notices in a client that cannot.
+
+A notice is information for the user outside of the conversation, such as "rate limit reached". An
+agent sends notices only to a client that announces `session.notices`; to others it may say nothing.
+This proxy announces the capability and turns each notice into a line of the agent's text. A client
+that has the capability gets the notices as they are.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+
+from conductor.proxy import Forward, Proxy, Session, on, on_update
+
+__all__ = ["NoticesAsText"]
+
+
+@attrs.define
+class NoticesAsText(Proxy):
+    """Turn notices into text for a client that does not show them."""
+
+    versions = (1,)  # in version 2 every client shows notices
+
+    _is_needed: bool = attrs.field(default=False, init=False)
+
+    @on("initialize")
+    async def announce(self, request: dict[str, Any], forward: Forward) -> Any:
+        capabilities = request.get("clientCapabilities") or {}
+        session = capabilities.get("session") or {}
+        self._is_needed = session.get("notices") is None
+        if self._is_needed:
+            request["clientCapabilities"] = {**capabilities, "session": {**session, "notices": {}}}
+        return await forward()
+
+    @on_update("notice")
+    async def show(self, session: Session, update: dict[str, Any], forward: Forward) -> None:
+        if not self._is_needed:
+            await forward()
+            return
+        severity = update.get("severity")
+        parts = (update.get("title"), update.get("description"))
+        text = ": ".join(str(part) for part in parts if part)
+        prefix = "" if severity in (None, "info") else f"{severity}: "
+        content = {"type": "text", "text": f"[{prefix}{text}]\n"}
+        chunk = {"sessionUpdate": "agent_message_chunk", "content": content}
+        if "_meta" in update:
+            chunk["_meta"] = update["_meta"]
+        await self.client.update(session.id, chunk)

@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from conductor.adapters.negotiated import Announced, announced_by_agent, announced_by_client
+from conductor.adapters.table import adapters_for_agent, adapters_for_client
+from conductor.chainfile.model import Adaptation
+
+V1, V2 = (Announced(version=version, capabilities={}) for version in (1, 2))
+
+
+def names(needed):
+    return [each.adapter.name for each in needed]
+
+
+@pytest.mark.parametrize(("client", "agent"), [(V1, V2), (V2, V1), (V1, None), (V2, None)])
+def test_versions_that_differ_need_the_conversion(client, agent):
+    (needed,) = adapters_for_agent(client, agent, {})
+
+    assert needed.adapter.name == "v1_v2"
+    assert needed.options == {"agent_version": 3 - client.version}
+
+
+@pytest.mark.parametrize("version", [V1, V2])
+def test_peers_that_fit_need_nothing(version):
+    assert adapters_for_agent(version, version, {}) == []
+    assert adapters_for_client(version, {}) == []
+
+
+def test_a_setting_turns_an_adapter_on_or_off_or_forces_it():
+    shows = Announced(version=1, capabilities={"session": {"notices": {}}})
+
+    assert adapters_for_agent(V1, V2, {"v1_v2": Adaptation("never")}) == []
+    assert names(adapters_for_client(V1, {"notices": Adaptation("auto")})) == ["notices"]
+    assert adapters_for_client(shows, {"notices": Adaptation("auto")}) == []
+    assert names(adapters_for_client(shows, {"notices": Adaptation("always")})) == ["notices"]
+
+
+def test_options_of_the_chain_file_come_before_those_of_the_table():
+    written = Adaptation("auto", {"agent_version": 1, "more": True})
+    (needed,) = adapters_for_agent(V1, V2, {"v1_v2": written})
+
+    assert needed.options == {"agent_version": 1, "more": True}
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        {"protocolVersion": 1, "clientCapabilities": {"a": {}}, "clientInfo": {"name": "x"}},
+        {"protocolVersion": 1, "capabilities": {"a": {}}, "info": {"name": "x"}},
+    ],
+)
+def test_both_versions_are_read_alike(params):
+    assert announced_by_client(json.dumps(params).encode()) == Announced(
+        version=1, capabilities={"a": {}}, name="x"
+    )
+
+
+@pytest.mark.parametrize("raw", [None, b"", b"[]", b"{", b'{"protocolVersion": true}', b"1"])
+def test_what_cannot_be_read_announces_nothing(raw):
+    assert announced_by_agent(raw) == Announced(version=1, capabilities={})
+
+
+@pytest.mark.parametrize(
+    ("value", "has"), [({}, True), (True, True), (False, False), (None, False)]
+)
+def test_a_capability_is_an_object_or_true(value, has):
+    announced = Announced(version=1, capabilities={"fs": {"read": value}})
+
+    assert announced.has("fs", "read") is has
+    assert not announced.has("fs", "read", "more")

@@ -1,0 +1,152 @@
+"""Proxies are inserted before an agent whose answer to `initialize` shows that it needs them."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import pytest
+
+from conductor.adapters import table
+from conductor.adapters.table import Adapter
+from conductor.chainfile import load
+from conductor.client.embedding import attach_file
+from conductor.errors import RequestError
+from conductor.testing import FakeClient
+
+AGENT = """\
+import json, os, sys
+
+with open("starts", "a") as file:
+    file.write(str(os.getpid()) + "\\n")
+for line in sys.stdin:
+    asked = json.loads(line)
+    if asked["method"] == "_test/die":
+        sys.exit(1)
+    answer = {"jsonrpc": "2.0", "id": asked["id"]}
+    if asked["method"] != "initialize":
+        answer["result"] = {"sessionId": "s", "_meta": asked["params"].get("_meta")}
+    elif asked["params"]["protocolVersion"] != 2:
+        answer |= json.loads(os.environ["REFUSAL"])
+    else:
+        answer["result"] = {"protocolVersion": 2, "info": {"name": "two", "version": "1"}}
+    print(json.dumps(answer), flush=True)
+"""
+ADAPTER = """\
+import attrs
+from conductor.proxy import Proxy, on
+
+
+@attrs.define
+class Two(Proxy):
+    agent_version: int = 0
+
+    @on("initialize")
+    async def initialize(self, params: dict, forward):
+        asked = params["protocolVersion"]
+        result = await forward({**params, "protocolVersion": self.agent_version})
+        return {**result, "protocolVersion": asked}
+
+    @on("session/new")
+    async def mark(self, params: dict, forward):
+        return await forward({**params, "_meta": {"adapted": True}})
+"""
+ANSWERED = {"result": {"protocolVersion": 2, "info": {"name": "two", "version": "1"}}}
+REFUSED = {"error": {"code": -32602, "message": "Invalid params"}}
+FAILED = {"error": {"code": -32603, "message": "no disk"}}
+
+
+@pytest.fixture
+def chain_file(tmp_path, monkeypatch):
+    """Write a chain with the agent that speaks version 2 only, and with the adapter as the table's
+    only row; the starts of the agent are lines of the file `starts`."""
+
+    def write(refusal, **row):
+        (tmp_path / "adapter.py").write_text(ADAPTER)
+        (tmp_path / "agent.py").write_text(AGENT)
+        name = f"{tmp_path}/adapter.py:Two"
+        values = {
+            "is_needed": table.ADAPTERS[-1].is_needed,
+            "options": lambda client, agent: {"agent_version": 2},
+            "restarts_agent": True,
+        }
+        adapter = Adapter(
+            name=name,
+            side="agent",
+            is_default=True,
+            client="",
+            agent="",
+            effect="",
+            **(values | row),
+        )
+        monkeypatch.setattr(table, "ADAPTERS", (adapter,))
+        agent = {"run": [sys.executable, "agent.py"], "cwd": ".", "env": {}}
+        agent["env"]["REFUSAL"] = json.dumps(refusal)
+        file = tmp_path / "chain.yaml"
+        file.write_text(json.dumps({"version": 1, "agent": agent}))
+        return load(str(file))
+
+    return write
+
+
+@pytest.mark.parametrize("refusal", [ANSWERED, REFUSED], ids=["answered", "refused"])
+async def test_an_agent_of_another_version_starts_again_behind_the_adapter(
+    chain_file, tmp_path, refusal
+):
+    async with attach_file(FakeClient, chain_file(refusal)) as attached:
+        client = attached.client
+        result = await client.initialize()
+        session = await client.request("session/new", {"cwd": "/", "mcpServers": []})
+
+    assert result["protocolVersion"] == 1
+    assert session == {"sessionId": "s", "_meta": {"adapted": True}}
+    assert len((tmp_path / "starts").read_text().split()) == 2
+
+
+async def test_any_other_error_of_the_agent_is_its_answer(chain_file, tmp_path):
+    async with attach_file(FakeClient, chain_file(FAILED)) as attached:
+        with pytest.raises(RequestError, match="no disk"):
+            await attached.client.initialize()
+
+    assert len((tmp_path / "starts").read_text().split()) == 1
+
+
+async def test_an_agent_that_fits_is_asked_once_and_no_adapter_is_in_the_chain(
+    chain_file, tmp_path
+):
+    async with attach_file(FakeClient, chain_file(REFUSED)) as attached:
+        await attached.client.initialize(version=2)
+        session = await attached.client.request("session/new", {"cwd": "/", "mcpServers": []})
+
+    assert session == {"sessionId": "s", "_meta": None}
+    assert len((tmp_path / "starts").read_text().split()) == 1
+
+
+async def test_an_adapter_for_the_same_version_gets_the_answer_that_is_known(chain_file, tmp_path):
+    chain = chain_file(REFUSED, is_needed=lambda *_: True, restarts_agent=False)
+    async with attach_file(FakeClient, chain) as attached:
+        result = await attached.client.initialize(version=2)
+        session = await attached.client.request("session/new", {"cwd": "/", "mcpServers": []})
+
+    assert result["info"]["name"] == "two"
+    assert session["_meta"] == {"adapted": True}
+    assert len((tmp_path / "starts").read_text().split()) == 1
+
+
+async def test_an_adapter_that_cannot_be_made_is_named(chain_file, tmp_path):
+    chain = chain_file(ANSWERED, options=lambda *_: {"unknown": 1})
+    async with attach_file(FakeClient, chain) as attached:
+        with pytest.raises(RequestError, match=r"adapter:.*Two.*unknown"):
+            await attached.client.initialize()
+
+
+async def test_a_restarted_agent_gets_the_handshake_of_the_adapter(chain_file, tmp_path):
+    async with attach_file(FakeClient, chain_file(REFUSED)) as attached:
+        client = attached.client
+        await client.initialize()
+        with pytest.raises(RequestError, match="exited"):
+            await client.request("_test/die", {})
+        session = await client.request("session/new", {"cwd": "/", "mcpServers": []})
+
+    assert session["_meta"] == {"adapted": True}
+    assert len((tmp_path / "starts").read_text().split()) == 3

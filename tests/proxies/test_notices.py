@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+import pytest
+
+from conductor.testing import FakeAgent
+from proxies.notices import NoticesAsText
+
+NOTICE = {"sessionUpdate": "notice", "severity": "warning", "title": "Slow", "description": "5 s"}
+
+
+def agent_with_a_notice(update=NOTICE):
+    """An agent that sends a notice to clients that announce that they show notices."""
+    agent = FakeAgent(turns=[[update]])
+
+    async def prompt(params):
+        asked = agent.transcript.of("initialize", "request")[0].params
+        if (asked["clientCapabilities"].get("session") or {}).get("notices") is not None:
+            agent.update(params["sessionId"], update)
+        return {"stopReason": "end_turn"}
+
+    agent.handlers["session/prompt"] = prompt
+    return agent
+
+
+async def updates(chain, *components, capabilities):
+    async with chain(*components) as client:
+        await client.initialize(capabilities=capabilities)
+        await client.prompt(await client.new_session("/work"), "go")
+    return [each.params["update"] for each in client.transcript.of("session/update")]
+
+
+async def test_without_it_the_user_does_not_learn_what_the_agent_had_to_say(chain):
+    assert await updates(chain, agent_with_a_notice(), capabilities={}) == []
+
+
+@pytest.mark.parametrize("capabilities", [{}, {"session": None}, {"session": {"notices": None}}])
+async def test_a_notice_becomes_text(chain, capabilities):
+    found = await updates(chain, NoticesAsText(), agent_with_a_notice(), capabilities=capabilities)
+
+    text = {"type": "text", "text": "[warning: Slow: 5 s]\n"}
+    assert found == [{"sessionUpdate": "agent_message_chunk", "content": text}]
+
+
+async def test_meta_is_kept_and_information_has_no_prefix(chain):
+    update = {"sessionUpdate": "notice", "severity": "info", "title": "Hi", "_meta": {"a": 1}}
+    found = await updates(chain, NoticesAsText(), agent_with_a_notice(update), capabilities={})
+
+    assert found[0]["content"]["text"] == "[Hi]\n"
+    assert found[0]["_meta"] == {"a": 1}
+
+
+async def test_a_client_that_shows_notices_gets_them_as_they_are(chain):
+    capabilities = {"session": {"notices": {}}}
+    agent = agent_with_a_notice()
+    found = await updates(chain, NoticesAsText(), agent, capabilities=capabilities)
+
+    assert found == [NOTICE]
+
+
+async def test_other_capabilities_of_the_client_stay(chain):
+    agent = agent_with_a_notice()
+    capabilities = {"fs": {"readTextFile": True}, "session": {"other": {}}}
+    await updates(chain, NoticesAsText(), agent, capabilities=capabilities)
+
+    announced = agent.transcript.of("initialize", "request")[0].params["clientCapabilities"]
+    assert announced == {"fs": {"readTextFile": True}, "session": {"other": {}, "notices": {}}}

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 import msgspec
 
 from conductor.errors import RegistryError
+from conductor.registry.file_reading import read_regular_file
 from conductor.registry.pins import Pin
 
 __all__ = ["LockFile", "read_lock", "write_lock"]
@@ -31,8 +32,7 @@ class LockFile(msgspec.Struct, frozen=True):
 def read_lock(path: str) -> LockFile:
     """The lock file; an empty one if it does not exist. Raises `RegistryError`."""
     try:
-        with open(path, "rb") as file:
-            data = file.read(_MAX_BYTES + 1)
+        data, _ = read_regular_file(path, _MAX_BYTES, "the lock file")
     except (FileNotFoundError, NotADirectoryError):
         return LockFile()
     except OSError as exc:

@@ -19,6 +19,7 @@ import msgspec
 from conductor.errors import RegistryError
 from conductor.registry.download import display_url
 from conductor.registry.entries import Registry, parse_registry
+from conductor.registry.file_reading import read_regular_file
 from conductor.registry.pins import digest_of
 from conductor.registry.platform import REGISTRY_VARIABLE
 from conductor.registry.store import replace_file, store_path
@@ -98,14 +99,9 @@ def _official() -> Registry:
 
 def _from_file(path: str) -> Registry:
     try:
-        with open(path, "rb") as file:
-            data = file.read(MAX_REGISTRY_BYTES + 1)
-            changed = os.fstat(file.fileno()).st_mtime
+        data, changed = read_regular_file(path, MAX_REGISTRY_BYTES, "the registry")
     except OSError as exc:
         raise RegistryError(f"the registry {path} cannot be read: {exc.strerror}") from None
-    if len(data) > MAX_REGISTRY_BYTES:
-        limit = MAX_REGISTRY_BYTES >> 20
-        raise RegistryError(f"the registry {path} is larger than {limit} MiB")
     return parse_registry(data, path, datetime.fromtimestamp(changed, UTC).date().isoformat())
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 
 import msgspec
@@ -43,7 +44,7 @@ def gather_layers(
             remarks.append(f"project: {path}")
         except Untrusted as exc:
             refused = path
-            remarks.append(f"project: {path} {exc}: acp-conductor trust {path}")
+            remarks.append(f"project: {path} {exc}: acp-conductor trust {shlex.quote(path)}")
     return Layers(of_user, of_project, tuple(remarks), refused)
 
 

@@ -8,6 +8,7 @@ change, the chain from before is kept.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from typing import Final
 
@@ -131,7 +132,9 @@ class Planner:
             if notices is not None and not self.told(path, f"{exc} {_identity(path)}"):
                 log.warning("project file not used", file=path, reason=str(exc))
                 title = f"{path} {exc}: this session runs without its proxies"
-                detail = f"to see what it runs, and to trust it: acp-conductor trust {path}"
+                detail = (
+                    f"to see what it runs, and to trust it: acp-conductor trust {shlex.quote(path)}"
+                )
                 notices.append(Notice(title, detail))
             return None
 

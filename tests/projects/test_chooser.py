@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 
 import pytest
@@ -71,6 +72,16 @@ def test_an_untrusted_file_has_no_effect_and_is_told_once(command, project):
     assert notice.title == f"{file} is not trusted yet: this session runs without its proxies"
     assert notice.detail.endswith(f"acp-conductor trust {file}")
     assert chooser.choose(setup(file.parent)).notices == ()
+
+
+def test_the_command_in_a_notice_can_be_pasted_into_a_shell(command, project):
+    """The name of a directory comes with a repository."""
+    file = project(name="$(touch evil); x")
+    _, chooser = command()
+    chooser.first()
+
+    (notice,) = chooser.choose(setup(file.parent)).notices
+    assert shlex.split(notice.detail)[-3:] == ["acp-conductor", "trust", str(file)]
 
 
 def test_a_changed_file_is_told_again_and_not_used(command, project, trust):

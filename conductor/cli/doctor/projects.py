@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Iterator, Mapping
 
 from conductor.cli.doctor.finding import Finding
@@ -31,7 +32,7 @@ def project_findings(cwd: str, environ: Mapping[str, str] = os.environ) -> Itera
     try:
         count = len(trusted_chain(path, environ).proxies)
     except Untrusted as exc:
-        help = f"to use it in sessions of this project: acp-conductor trust {path}"
+        help = f"to use it in sessions of this project: acp-conductor trust {shlex.quote(path)}"
         yield Finding("warning", "projects", f"{path} {exc}", help)
     except ChainFileError as exc:
         yield Finding("error", "projects", str(exc), "correct it: sessions of this project fail")

@@ -31,6 +31,11 @@ def test_the_site_is_built_without_a_warning(tmp_path):
 
     assert built.returncode == 0, built.stderr
     pages = {page.relative_to(tmp_path).as_posix() for page in tmp_path.rglob("*.html")}
-    assert {"index.html", "tutorial.html", "reference/commands.html"} <= pages
+    assert {
+        "index.html",
+        "tutorial.html",
+        "reference/commands.html",
+        "reference/errors.html",
+    } <= pages
     events = (tmp_path / "reference" / "log-events.html").read_text()
     assert "chain failed to start" in events

@@ -2,7 +2,7 @@
 
     python tests/chaos/growth.py [--minutes 60] [--attacks] [--at-once 8] [--agents program|plugin]
 
-A server with a chain of a plugin and an agent, which is a program, and a second one whose agent is
+A server with a chain of plugins and an agent, which is a program, and a second one whose agent is
 a plugin. Ordinary clients over WebSocket and HTTP connect, open and close sessions, are cut off,
 abandon connections, kill their agent. With `--attacks`, windows of three kinds alternate in each
 round: a quiet tenant, which sends a prompt every 50 ms, is *alone*; with *ordinary* clients, two at

@@ -29,10 +29,12 @@ KEEP = 15.0
 until it opens its first stream. Where clients and server have a fifth of a CPU, that takes more
 than 5 s: then it gets 404."""
 SESSIONS_EACH = 1_500
-PROXIES = f"""\
+USAGE = """\
 version: 1
 proxies:
   - use: usage
+"""
+RULES = f"""\
   - use: budget
     with: {{session: {{turns: {TURNS}}}}}
   - use: permissions
@@ -43,17 +45,15 @@ proxies:
         - {{action: allow_always, mcp_tool: ["docs/*"]}}
   - use: redact
 """
-CHAIN = (
-    PROXIES
-    + """\
+PROGRAM = """\
 agent:
   # Leaves grandchildren without a parent at each start: the server must reap one and end the other.
   run: [sh, -c, '(sleep 0.05 &); (setsid sleep 3600 &); exec "$0" "$@"', {python}, -S, {agent}]
 """
-)
-PLUGIN_CHAIN = PROXIES + "agent:\n  use: test-agent\n"
-CHAINS = {"program": CHAIN, "plugin": PLUGIN_CHAIN}
-"""By what the agent is."""
+PLUGIN = "agent:\n  use: test-agent\n"
+CHAIN, PLUGIN_CHAIN = USAGE + PROGRAM, USAGE + PLUGIN
+CHAINS = {"program": USAGE + RULES + PROGRAM, "plugin": USAGE + RULES + PLUGIN}
+"""Chains to attack, by what the agent is."""
 
 
 @attrs.frozen
@@ -83,11 +83,14 @@ class Server:
         return Tenant(self.url, self.tokens[name], random.Random(name), victim, greedy)
 
     def log_of(self, connection: str, most: int = 30) -> list[str]:
-        """The log's lines about the client with this connection id."""
+        """The log's lines about the client with this connection id, and about its chain."""
         lines = self.log.read_text(errors="replace").splitlines()
         named = next((line for line in lines if f"connection {connection} " in line), "")
+        if not named:
+            return []
         number = named.rpartition(" ")[2]
-        return [line for line in lines if re.search(rf"\bclient={number}\b", line)][:most]
+        about = re.compile(rf'"client": {number}\b|"chain": "[^"]*/{number}"')
+        return [named, *(line for line in lines if about.search(line))][:most]
 
     def logged_tokens(self) -> list[str]:
         """The principals whose tokens are in the log."""
@@ -161,6 +164,11 @@ def open_server(chain: str, keep: float = KEEP) -> Iterator[Server]:
             *("--max-sessions-each", str(SESSIONS_EACH)),
         ]
         log, removed, sockets = (Path(directory) / name for name in ("log", "cwd", "tmp"))
+        environment = {
+            "ACP_CONDUCTOR_LOG_FORMAT": "json",
+            "TMPDIR": str(sockets),
+            "XDG_STATE_HOME": directory,
+        }
         removed.mkdir()
         sockets.mkdir(mode=0o2700)
         with log.open("w") as stderr:
@@ -169,7 +177,7 @@ def open_server(chain: str, keep: float = KEEP) -> Iterator[Server]:
                 stderr=stderr,
                 pass_fds=[write],
                 cwd=removed,
-                env=os.environ | {"TMPDIR": str(sockets)},
+                env=os.environ | environment,
             )
         try:
             while (found := re.search(r"listening on (\S+)\n", log.read_text())) is None:

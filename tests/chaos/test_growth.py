@@ -4,9 +4,11 @@ stay level. No attack succeeds."""
 from __future__ import annotations
 
 import pytest
+import trio
 from chaos.attacks import ATTACKS, NOT_FROM_A_CLIENT, attacks_on, open_victim
-from chaos.growth import Crowd, cohorts, under_attack
+from chaos.growth import Crowd, cohorts, explained, under_attack
 from chaos.measured_server import CHAIN, CHAINS, PLUGIN_CHAIN, open_server
+from chaos.tenants import open_http
 
 
 async def test_nothing_grows_with_clients_that_come_and_go():
@@ -37,6 +39,22 @@ def test_every_finding_is_an_attack_or_cannot_come_from_a_client():
 
     assert attacked | set(NOT_FROM_A_CLIENT) == set(range(1, 24))
     assert not attacked & set(NOT_FROM_A_CLIENT)
+
+
+async def test_the_failure_of_a_client_is_explained_by_the_servers_log():
+    with open_server(PLUGIN_CHAIN, keep=0.2) as server:
+        tenant = server.tenant("busy")
+        async with tenant.http() as client:
+            headers = await open_http(client, tenant.url)
+            while "client disconnected" not in server.log.read_text():  # noqa: ASYNC110
+                await trio.sleep(0.05)
+            answer = await client.delete(tenant.url, headers=headers)
+
+        assert (answer.status_code, answer.text) == (404, "Unknown Acp-Connection-Id")
+        (failure,) = explained([f"POST: 404, connection {headers['acp-connection-id']}"], server)
+
+    assert "unused client ended" in failure
+    assert "client disconnected" in failure
 
 
 @pytest.mark.long

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import pty
+import queue
+import threading
 import time
+from contextlib import suppress
 
 import pytest
 
@@ -15,6 +18,7 @@ from conductor.cli.prompt.view import Answer
 from conductor.schema.convert import decode
 
 EVIL = "\x1b]52;c;ZXZpbA==\x07\x1b[2J\x9b31m\u202e\ud800\u2066\x00\r\x08"
+MARK = b"(end of what was written)"
 VALUES = [
     *(None, 5, [], {}, [[]], [5], 10**30, 1e400, True, EVIL, {"a": []}),
     [{"status": [], EVIL: EVIL}],
@@ -38,20 +42,31 @@ MEMBERS = (
 
 @pytest.fixture
 def terminal(monkeypatch):
-    """A standard output on a terminal, of which nothing is read but by `seen`."""
+    """A standard output on a terminal, and a function that returns what was written to it since."""
     monkeypatch.setenv("TERM", "xterm")
     leader, follower = pty.openpty()
-    os.set_blocking(leader, False)
-    yield Stdout(follower), lambda: _read(leader)
-    os.close(leader)
+    received = queue.SimpleQueue()
+    reader = threading.Thread(target=_receive, args=(leader, received))
+    reader.start()
+
+    def read():
+        os.write(follower, MARK)
+        seen = b""
+        while not seen.endswith(MARK):
+            seen += received.get(timeout=10)
+        return seen.removesuffix(MARK)
+
+    yield Stdout(follower), read
     os.close(follower)
+    reader.join()
+    os.close(leader)
 
 
-def _read(fd):
-    try:
-        return os.read(fd, 65536)
-    except BlockingIOError:
-        return b""
+def _receive(leader, received):
+    """A terminal delivers what is written to it some time later."""
+    with suppress(OSError):
+        while data := os.read(leader, 65536):
+            received.put(data)
 
 
 DISPLAYS = pytest.mark.parametrize("kind", [TextDisplay, RichDisplay, JsonDisplay])

@@ -17,7 +17,7 @@ from pathlib import Path
 import attrs
 import psutil
 import trio
-from chaos.attacks import TURNS
+from chaos.attacks import SESSIONS_EACH, TURNS
 from chaos.tenants import Tenant
 
 __all__ = ["CHAIN", "CHAINS", "PLUGIN_CHAIN", "Census", "Server", "open_server"]
@@ -28,7 +28,6 @@ KEEP = 15.0
 """Seconds that the server keeps the chain of a client that is detached. An HTTP client is detached
 until it opens its first stream. Where clients and server have a fifth of a CPU, that takes more
 than 5 s: then it gets 404."""
-SESSIONS_EACH = 1_500
 USAGE = """\
 version: 1
 proxies:

@@ -13,6 +13,7 @@
   failed start to the user, with `start_failure_text`
 - `detached_client`: queues messages while the client is disconnected; `undelivered`: what is resent
 - `bridge_insertion`: inserts the MCP bridge before the agent when a session needs it
+- `terminal_login`: authentication methods for the client, with `login_words` on its command line
 - `plugin_endpoint`: a restartable plugin in this process; `agent_chain`: for a plugin's own agent
 - `stdio_server`, `watchdog`: serve one chain on stdin and stdout; exit even if a plugin blocks
 

@@ -25,9 +25,11 @@ from conductor.chain.client_end import ClientEnd
 from conductor.chain.client_params import client_params
 from conductor.chain.components import ChainComponents
 from conductor.chain.ending import Ending
+from conductor.chain.login_words import TerminalLogin
 from conductor.chain.shutdown import Shutdown
 from conductor.chain.start_failure_text import FailureContext
 from conductor.chain.startup_gate import StartupGate
+from conductor.chain.terminal_login import for_client
 from conductor.chainfile.model import STOP_TIMEOUT
 from conductor.control import running_chains
 from conductor.errors import ComponentError, ConductorError
@@ -89,6 +91,7 @@ class Chain:
     it, all sessions have that."""
     further_chains: Callable[..., FurtherChains] | None = None
     """Makes a `session_chains.SessionChains`, of its members; given with `chooser`."""
+    terminal_login: TerminalLogin = "kept"
     client_label: str = ""
     """The client's identity for `ps`, in a server: its principal or address."""
     flusher: Flusher = attrs.field(factory=Flusher, init=False)
@@ -355,6 +358,7 @@ class Chain:
         )
 
     def _patch_result(self, result: bytes) -> bytes:
+        result = for_client(result, self.terminal_login, self.components)
         return with_mcp_over_acp(result) if self.bridged else result
 
     def _on_start_failed(self) -> None:

@@ -21,6 +21,7 @@ import trio
 from conductor.chain.abandoned_plugins import abandoned_plugins
 from conductor.chain.chain import Chain
 from conductor.chain.ending import Ending
+from conductor.chain.login_words import TerminalLogin
 from conductor.chain.start_failure_text import FailureContext
 from conductor.chain.watchdog import watchdog
 from conductor.chainfile.model import STOP_TIMEOUT
@@ -72,11 +73,12 @@ def serve_stdio(
     trace: TraceWriter | None = None,
     recorder: TraceRecorder | None = None,
     chooser: ChainChooser | None = None,
+    terminal_login: TerminalLogin = "kept",
 ) -> NoReturn:
     """Serve until the chain ends, then exit the process; see the exit codes above.
 
-    `make`, `bridged`, `answers_loss`, `enforces_cancel_timeout`, `failure_context`, `chooser`: see
-    `Chain`.
+    `make`, `bridged`, `answers_loss`, `enforces_cancel_timeout`, `failure_context`, `chooser`,
+    `terminal_login`: see `Chain`.
     `name` is that of the chain in traces; without a `trace` file, only the flight recorder runs.
     `recorder`: of a plugin's process, which is not a conductor for `ps` and has none of both.
     `unusable`: the chain file is known to have mistakes; the exit code is 2 unless the chain starts
@@ -122,6 +124,7 @@ def serve_stdio(
                 enforces_cancel_timeout=enforces_cancel_timeout,
                 recorder=recorder,
                 chooser=chooser,
+                terminal_login=terminal_login,
                 further_chains=None if chooser is None else _further_chains,
             )
             async with trio.open_nursery() as nursery:

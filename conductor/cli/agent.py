@@ -38,8 +38,14 @@ def command(
     from conductor.cli.component_specs import parse_component_arguments
     from conductor.cli.stdio_chain import serve
 
+    specs = parse_component_arguments(components)
+    login = click.get_current_context().obj
+    if login is not None:
+        from conductor.cli.agent_login import run_agent_alone
+
+        run_agent_alone(specs[-1], login.args, login.env)
     serve(
-        parse_component_arguments(components),
+        specs,
         mode="agent",
         on_start_failure=on_start_failure,
         trace=open_trace(),

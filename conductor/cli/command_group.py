@@ -9,6 +9,7 @@ from typing import Any, Final, NoReturn
 import click
 
 from conductor import __version__
+from conductor.chain.login_words import split_login
 from conductor.cli.lazy_group import LazyGroup
 from conductor.log import FORMATS, LEVELS, configure, is_json
 
@@ -31,6 +32,7 @@ _COMMANDS: Final = {
     "lock": "Pin and install the agents that a chain file names from the registry.",
     "update": "Pin the newest versions of these agents.",
     "registry": "List, show and refresh the registry of agents; export a chain to one.",
+    "login": "Log in to the agent of a chain; without a method, list those that it offers.",
     "prompt": "Send prompts through a chain and print the answers.",
     "chat": "Talk with the agent of a chain, on a terminal.",
     "install": "Put a chain into the configuration of an editor.",
@@ -101,8 +103,11 @@ def acp_conductor(level: str, log_format: str, log_json: bool, **_: Any) -> None
 
 def run_command(arguments: Sequence[str]) -> NoReturn:
     """Run a command line, and exit."""
+    arguments, login = split_login(arguments)
     try:
-        code = acp_conductor.main(list(arguments), prog_name="acp-conductor", standalone_mode=False)
+        code = acp_conductor.main(
+            list(arguments), prog_name="acp-conductor", standalone_mode=False, obj=login
+        )
     except click.UsageError as exc:
         from conductor.cli.usage_errors import fail_usage
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
+from conductor.chain.terminal_login import variables
 from conductor.chainfile.model import ChainFile, ComponentSpec
 from conductor.error_codes import AUTHENTICATION_REQUIRED
 from conductor.errors import RegistryError, RequestError
@@ -28,10 +29,12 @@ def is_authentication_required(error: RequestError) -> bool:
 
 
 def offered_methods(answer: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """The valid `authMethods` of an `initialize` result."""
+    """The valid `authMethods` of an `initialize` result, with their `id` also in version 2."""
     methods = answer.get("authMethods")
     found = methods if isinstance(methods, list) else []
-    return [each for each in found if isinstance(each, Mapping) and isinstance(each.get("id"), str)]
+    valid = [each for each in found if isinstance(each, Mapping)]
+    named = [{**each, "id": each.get("id", each.get("methodId"))} for each in valid]
+    return [each for each in named if isinstance(each["id"], str)]
 
 
 def next_steps(methods: Sequence[Mapping[str, Any]], file: ChainFile) -> list[str]:
@@ -51,16 +54,17 @@ def next_steps(methods: Sequence[Mapping[str, Any]], file: ChainFile) -> list[st
 
 
 def _command(method: Mapping[str, Any], file: ChainFile) -> str:
-    if method.get("type") == "terminal":
-        return _terminal_command(method, file)
-    chain = shlex.quote(file.path) if file.path.endswith((".yaml", ".yml")) else "-- …"
-    return f"acp-conductor prompt --authenticate {shlex.quote(method['id'])} {chain} hello"
+    is_file, id = file.path.endswith((".yaml", ".yml")), shlex.quote(method["id"])
+    chain = shlex.quote(file.path) if is_file else "-- …"
+    if method.get("type") != "terminal":
+        return f"acp-conductor prompt --authenticate {id} {chain} hello"
+    return f"acp-conductor login {chain} {id}" if is_file else _terminal_command(method, file)
 
 
 def _terminal_command(method: Mapping[str, Any], file: ChainFile) -> str:
     agent = _with_command(file.flat()[-1])
-    args, env = method.get("args"), method.get("env")
-    assignments = [f"{name}={shlex.quote(str(value))}" for name, value in _items(env)]
+    args, env = method.get("args"), variables(method.get("env"))
+    assignments = [f"{name}={shlex.quote(value)}" for name, value in env.items()]
     words = [str(word) for word in args] if isinstance(args, list) else []
     command = [*assignments, *map(shlex.quote, [*(agent.run or ("AGENT",)), *words])]
     if agent.ssh is not None:
@@ -77,7 +81,3 @@ def _with_command(agent: ComponentSpec) -> ComponentSpec:
     with suppress(RegistryError):
         return resolved(agent)
     return agent
-
-
-def _items(env: Any) -> Sequence[tuple[str, Any]]:
-    return list(env.items()) if isinstance(env, Mapping) else []

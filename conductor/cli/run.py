@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Literal
 
 import click
@@ -44,4 +45,14 @@ def command(
     from conductor.projects.chooser import OtherFiles
 
     others = OtherFiles(user=not no_user, project=not no_project)
+    login = click.get_current_context().obj
+    if login is not None:
+        from conductor.cli.agent_login import run_agent_alone
+        from conductor.cli.file_chooser import file_chooser
+        from conductor.cli.load import load_chain, read_chain
+
+        chain = read_chain(file, "agent")
+        load = partial(load_chain, file, "agent")
+        chain = file_chooser(file, chain, load, others).likely() or chain
+        run_agent_alone(chain.flat()[-1], login.args, login.env)
     serve_path(file, on_start_failure=on_start_failure, trace=open_trace(), others=others)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Literal, NoReturn, TypeAlias
 import msgspec
 
 from conductor.chain.build import components_of
+from conductor.chain.login_words import terminal_login_of
 from conductor.chain.start_failure_text import FailureContext
 from conductor.chain.stdio_server import serve_stdio
 from conductor.chainfile.model import ChainFile, ComponentSpec, OnStartFailure
@@ -165,6 +166,7 @@ def serve_invalid(
         unusable=True,
         trace=trace,
         chooser=chooser,
+        terminal_login=terminal_login_of(sys.argv[1:]) if mode == "agent" else "kept",
     )
 
 
@@ -231,6 +233,7 @@ def _serve(
         name=chain.name,
         trace=trace,
         chooser=chooser,
+        terminal_login="kept" if chain.agent is None else terminal_login_of(sys.argv[1:]),
     )
 
 

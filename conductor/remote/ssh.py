@@ -22,17 +22,21 @@ def ssh_argv(
     names: Iterable[str] = (),
     cwd: str | None = None,
     ping_timeout: float,
+    in_terminal: bool = False,
 ) -> list[str]:
-    """The local command. `names`: variables that its environment must have; `cwd`: remote."""
+    """The local command. `names`: variables that its environment must have; `cwd`: remote.
+
+    `in_terminal`: the command gets a terminal of its own there, and `ssh` may ask for a password.
+    """
     names = list(names)
     every = max(1, round(ping_timeout / 3))
     options = {
-        "BatchMode": "yes",  # no password prompt: stdin is the protocol
+        "BatchMode": "no" if in_terminal else "yes",  # no prompt where stdin is the protocol
         "ServerAliveInterval": every,
         "ServerAliveCountMax": 2,
         "ConnectTimeout": max(1, round(ping_timeout)),
     }
-    argv = ["ssh", "-T"]
+    argv = ["ssh", "-t" if in_terminal else "-T"]
     for option, value in options.items():
         argv += ["-o", f"{option}={value}"]
     for name in names:

@@ -125,6 +125,7 @@ def chain_factory(
             bridged=False,  # the bridge announces what the agent supports
             recorder=recorder,
             plugin_nursery=plugins,
+            terminal_login="withheld",
         )
 
     return make_chain

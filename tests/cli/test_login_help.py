@@ -20,13 +20,12 @@ def path(chain_file):
 
 
 def steps(path):
-    program = " ".join(LOGIN_AGENT)
     return [
         "log in first; the agent offers:",
         "- Log in with a browser: Opens a page",
         f"run: acp-conductor prompt --authenticate browser {path} hello",
         "- Log in here",
-        f"run: A='b c' {program} --login",
+        f"run: acp-conductor login {path} tui",
     ]
 
 

@@ -1,7 +1,9 @@
-"""An agent that requires a login, by the method `browser`; with `null`, it answers null to
-everything but `initialize`."""
+"""An agent that requires a login, by the method `browser` or, with a variable, `key`; with `null`,
+it answers null to everything but `initialize`. With `--login`, it asks for a code on the terminal,
+shows how it was started, and exits with 7."""
 
 import json
+import os
 import sys
 
 METHODS = [
@@ -14,7 +16,23 @@ METHODS = [
         "env": {"A": "b c"},
     },
 ]
+KEY = {
+    "id": "key",
+    "name": "A key",
+    "type": "env_var",
+    "vars": [{"name": "THE_KEY"}, {"name": "THE_URL", "optional": True}],
+    "link": "https://example.com/keys",
+}
+if "--acp" in sys.argv:
+    METHODS.append(KEY)
 logged_in = False
+
+if "--login" in sys.argv:
+    own, tty = os.environ.get("OWN"), sys.stdin.isatty()
+    print("alone", os.getpid(), sys.argv[1:], tty, end=" ")
+    print(repr(os.environ.get("A")), repr(own), os.getcwd(), flush=True)
+    print("read", input("code? "))
+    sys.exit(7)
 
 for line in sys.stdin:
     message = json.loads(line)
@@ -25,7 +43,7 @@ for line in sys.stdin:
     elif "null" in sys.argv:
         answer["result"] = None
     elif method == "authenticate":
-        logged_in = params["methodId"] == "browser"
+        logged_in = params["methodId"] in ("browser", "key")
         answer["result"] = {}
     elif not logged_in:
         answer["error"] = {"code": -32000, "message": "Authentication required"}

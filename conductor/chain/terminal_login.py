@@ -1,0 +1,76 @@
+"""Authentication methods of type `terminal` in an `initialize` result, for the client of a chain.
+
+For such a method, the client runs its agent's command again in a terminal, with the method's `args`
+and `env` added. Its agent's command is this program's, so the `args` are rewritten: they say that
+the agent of the chain is to run alone, with the agent's `args` (`login_words`). The
+values of `env` stay where they are, and the rewritten `args` only name them. A method that cannot
+be reached this way is left out: a client on another machine would run something else. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from conductor.chain.login_words import TerminalLogin, login_words
+from conductor.jsonrpc.codec import DECODE_ERRORS
+from conductor.jsonrpc.json_object import join_members, list_items, object_members
+from conductor.routing.component import Component
+
+__all__ = ["for_client", "variables"]
+
+
+def for_client(result: bytes, login: TerminalLogin, components: Sequence[Component]) -> bytes:
+    """The raw result with the methods changed. Everything else keeps its bytes."""
+    if login == "kept" or b'"terminal"' not in result:
+        return result
+    try:
+        members = object_members(result)
+        methods = list_items(members.get("authMethods", b"[]"))
+        changed = [_changed(each, login, components) for each in methods]
+    except ValueError:
+        return result
+    if changed == methods:
+        return result
+    members["authMethods"] = b"[" + b",".join(each for each in changed if each) + b"]"
+    return join_members(members)
+
+
+def _changed(method: bytes, login: TerminalLogin, components: Sequence[Component]) -> bytes:
+    """The method for the client, empty if it is left out. Raises `ValueError`."""
+    try:
+        members = object_members(method)
+    except ValueError:
+        return method
+    if members.get("type") != b'"terminal"':
+        return method
+    if login == "withheld" or not _is_program(components):
+        return b""
+    try:
+        args = msgspec.json.decode(members.get("args", b"[]"))
+        env = msgspec.json.decode(members.get("env", b"{}"))
+    except DECODE_ERRORS:
+        return method
+    if not isinstance(args, list) or not all(isinstance(word, str) for word in args):
+        return method  # invalid: the client refuses it
+    members["args"] = msgspec.json.encode(login_words(args, variables(env)))
+    return join_members(members)
+
+
+def _is_program(components: Sequence[Component]) -> bool:
+    """Whether the agent is a program that this one can start: also with `ssh`, or in a sandbox."""
+    spec = getattr(components[-1], "spec", None) if components else None
+    return spec is not None and spec.run is not None
+
+
+def variables(env: Any) -> dict[str, str]:
+    """The `env` of a method: an object in version 1, a list of objects in version 2."""
+    if isinstance(env, dict):
+        return {name: value for name, value in env.items() if isinstance(value, str)}
+    pairs = [each for each in env if isinstance(each, dict)] if isinstance(env, list) else []
+    named = [(each.get("name"), each.get("value")) for each in pairs]
+    return {
+        name: value for name, value in named if isinstance(name, str) and isinstance(value, str)
+    }

@@ -1,0 +1,121 @@
+"""Ask the agent of a chain for its authentication methods, and perform one."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from typing import Any, Final, NoReturn
+
+import attrs
+import msgspec
+import trio
+
+from conductor.chain.stdio_server import exit_now
+from conductor.chain.terminal_login import variables
+from conductor.chainfile.model import ChainFile
+from conductor.cli.agent_login import run_agent_alone
+from conductor.cli.attached_chain import attached_chain
+from conductor.cli.login_help import AUTH_CAPABILITY, offered_methods
+from conductor.cli.prompt.display import one_line
+from conductor.client.acp_client import Client
+from conductor.client.embedding import attach_file
+from conductor.errors import ConnectionClosed, RemoteProtocolError, RequestError
+from conductor.transport.orphan_guard import start_orphan_guard
+from conductor.transport.process_tree import become_subreaper, kill_descendants
+
+__all__ = ["log_in"]
+
+_REFUSED, _USAGE, _NOT_STARTED = 1, 2, 3
+_CAPABILITIES: Final = {"auth": AUTH_CAPABILITY}
+
+
+@attrs.define
+class _Login:
+    """A login to the agent of a file; `terminal` is the method to perform when it has ended."""
+
+    file: ChainFile
+    wanted: str | None
+    signals: list[int] = attrs.field(factory=list)
+    terminal: Mapping[str, Any] | None = None
+    code: int = 1
+
+    async def run(self) -> None:
+        chain = attach_file(Client, self.file)
+        async with attached_chain(chain, self.signals, self.leave) as attached:
+            try:
+                self.code = await self._log_in(attached.client)
+            except (RequestError, RemoteProtocolError) as exc:
+                _say(f"error: {one_line(str(exc))}")
+            except ConnectionClosed:
+                _say("error: the agent ended without an answer")
+
+    def leave(self) -> NoReturn:
+        kill_descendants()
+        exit_now(128 + self.signals[0] if self.signals else self.code)
+
+    async def _log_in(self, client: Client) -> int:
+        self.code = _NOT_STARTED
+        answer = await client.initialize(capabilities=_CAPABILITIES)
+        self.code = _REFUSED
+        methods = {method["id"]: method for method in offered_methods(answer)}
+        if self.wanted is None:
+            _list(methods)
+            return 0
+        if self.wanted not in methods:
+            names = ", ".join(methods) or "none"
+            _say(f"error: the agent offers no method {self.wanted!r}; it offers: {one_line(names)}")
+            return _USAGE
+        method = methods[self.wanted]
+        if method.get("type") == "terminal":
+            self.terminal = method
+            return 0
+        if missing := self._missing_variables(method):
+            _say(f"error: set {', '.join(missing)} in `env:` of the agent, in {self.file.path}")
+            if link := method.get("link"):
+                _say(f"  see {one_line(str(link))}")
+            return _REFUSED
+        request = "authenticate" if client.protocol_version == 1 else "auth/login"
+        await client.request(request, {"methodId": self.wanted})
+        _say("logged in")
+        return 0
+
+    def _missing_variables(self, method: Mapping[str, Any]) -> list[str]:
+        """Variables of a method of type `env_var` that the agent does not have."""
+        listed = method.get("vars") if method.get("type") == "env_var" else None
+        found = [each for each in listed if isinstance(each, dict)] if listed else []
+        required = [each.get("name") for each in found if each.get("optional") is not True]
+        environment = self.file.flat()[-1].environment(os.environ)
+        return [name for name in required if isinstance(name, str) and name not in environment]
+
+
+def log_in(file: ChainFile, wanted: str | None) -> NoReturn:
+    """Perform a method, or list them, and exit."""
+    agent = file.flat()[-1]
+    login = _Login(msgspec.structs.replace(file, proxies=(), agent=agent), wanted)
+    become_subreaper()
+    start_orphan_guard()
+    try:
+        trio.run(login.run)
+    finally:
+        kill_descendants()
+    if login.terminal is None or login.signals:
+        login.leave()
+    args = login.terminal.get("args")
+    words = [word for word in args if isinstance(word, str)] if isinstance(args, list) else []
+    run_agent_alone(agent, words, variables(login.terminal.get("env")))
+
+
+def _list(methods: Mapping[str, Mapping[str, Any]]) -> None:
+    if not methods:
+        print(
+            "the agent offers no method: log in with its own program, or give it its key in `env:`"
+        )
+    for id, method in methods.items():
+        name, about = method.get("name") or id, method.get("description")
+        where = ", in this terminal" if method.get("type") == "terminal" else ""
+        print(one_line(f"{id}: {name}{where}{f' ({about})' if about else ''}"), flush=True)
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)

@@ -1,0 +1,98 @@
+"""A client's terminal login: the command of the chain, and the words from `initialize`."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import pytest
+
+from cli.conftest import COMMAND
+from cli.test_login_help import LOGIN_AGENT
+
+CAPABLE = {"protocolVersion": 1, "clientCapabilities": {"auth": {"terminal": True}}}
+INITIALIZE = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": CAPABLE})
+
+
+@pytest.fixture
+def path(chain_file):
+    agent = {"run": [*LOGIN_AGENT, "--acp"], "env": {"A": "base", "OWN": "own"}, "cwd": "/usr"}
+    return chain_file(f"proxies: [{{use: usage}}]\nagent: {json.dumps(agent)}\n")
+
+
+def terminal_method(run, *command):
+    """The method of type `terminal` that a client of this command gets."""
+    done = run(*command, input=f"{INITIALIZE}\n")
+    methods = json.loads(done.stdout.splitlines()[0])["result"]["authMethods"]
+    return next((each for each in methods if each.get("type") == "terminal"), None)
+
+
+@pytest.mark.slow
+def test_the_client_reaches_the_agent_of_a_file_with_its_environment_and_directory(
+    run, terminal, path
+):
+    command = ("--log", "error", "run", path)
+    method = terminal_method(run, *command)
+
+    shell = terminal(*command, *method["args"], env=method["env"])
+    shell.wait_for("code? ")
+    shell.type("1234\n")
+
+    assert shell.exit_code() == 7
+    assert f"alone {shell.pid} ['--acp', '--login'] True 'b c' 'own' /usr\n" in shell.seen
+    assert "read 1234\n" in shell.seen
+
+
+@pytest.mark.slow
+def test_the_client_reaches_the_agent_of_a_chain_in_a_chain(run, terminal, path, chain_file):
+    inner = [*COMMAND, "run", str(path)]
+    outer = chain_file(f"agent: {{run: {json.dumps(inner)}}}\n", "outer.yaml")
+    method = terminal_method(run, "run", outer)
+
+    shell = terminal("run", outer, *method["args"], env=method["env"])
+    shell.wait_for("code? ")
+    shell.type("1234\n")
+
+    assert shell.exit_code() == 7
+    assert "['--acp', '--login'] True 'b c' 'own' /usr\n" in shell.seen
+
+
+@pytest.mark.slow
+def test_the_client_reaches_the_agent_of_a_command_line(run, terminal):
+    command = ("agent", f"OWN=own {' '.join(LOGIN_AGENT)} --acp")
+    method = terminal_method(run, *command)
+
+    shell = terminal(*command, *method["args"], env=method["env"])
+    shell.wait_for("code? ")
+    shell.type("1234\n")
+
+    assert shell.exit_code() == 7
+    assert "['--acp', '--login'] True 'b c' 'own' " in shell.seen
+
+
+@pytest.mark.slow
+def test_behind_wrap_the_words_of_the_agent_stay(run):
+    method = terminal_method(run, "wrap", "--use", "usage", "--", *LOGIN_AGENT)
+
+    assert method["args"] == ["--login"]
+
+
+def test_an_agent_without_a_program_is_an_error(run, chain_file):
+    path = chain_file("agent: {use: test-agent}\n")
+
+    done = run("run", path, "--login", "--", "--setup")
+
+    assert done.returncode == 3
+    assert done.stderr == (
+        "acp-conductor: the login of test-agent cannot start: "
+        "it is a class (`use`): only a program that is started here has one\n"
+    )
+
+
+def test_a_directory_that_is_gone_is_an_error(run, chain_file):
+    path = chain_file(f"agent: {{run: [{sys.executable}], cwd: ./gone, name: it}}\n")
+
+    done = run("run", path, "--login")
+
+    assert done.returncode == 3
+    assert done.stderr.startswith("acp-conductor: the login of it cannot start in ")

@@ -118,7 +118,7 @@ def _changes(before: list[str], after: list[str]) -> Iterator[tuple[str, str]]:
 
 
 def _hunks(patch: str) -> dict[str, list[tuple[str, str]]]:
-    """Old and new text of each hunk, by the path of the file; nothing of what is no git patch."""
+    """Old and new text of each hunk, by the path of the file; empty if the text has no hunk."""
     found: dict[str, list[tuple[str, str]]] = {}
     lines = patch.split("\n")
     path = ""

@@ -75,6 +75,6 @@ def _entry(entry: Json) -> Json:
 
 
 def _as_entry(plan: Json) -> Json:
-    """One entry for a plan that is no list."""
+    """One entry for a plan of another type than a list."""
     text: Any = plan.get("content") or plan.get("uri") or f"[a plan of type {plan.get('type')}]"
     return {"content": str(text), "priority": "medium", "status": "in_progress"}

@@ -1,0 +1,496 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+import trio
+import trio.testing
+
+from conductor.proxy import Proxy, RequestError, on, slash
+from conductor.testing import FakeAgent
+from proxies.v1_v2 import V1V2
+
+OPTIONS = [{"optionId": "allow", "name": "Allow", "kind": "allow_once"}]
+MODES = {
+    "currentModeId": "ask",
+    "availableModes": [{"id": "ask", "name": "Ask"}, {"id": "code", "name": "Code"}],
+}
+MODE_OPTION = {
+    "configId": "m",
+    "name": "Mode",
+    "category": "mode",
+    "type": "select",
+    "currentValue": "ask",
+    "options": [{"value": "ask", "name": "Ask"}, {"value": "code", "name": "Code"}],
+}
+
+
+async def opened(client, version):
+    await client.initialize(version=version)
+    answer = await client.request("session/new", {"cwd": "/work", "mcpServers": []})
+    return answer["sessionId"]
+
+
+def agent_of(version, **options):
+    """An agent that speaks only this version."""
+    agent = FakeAgent(**options)
+    initialize = agent.handlers["initialize"]
+
+    def only(params):
+        if params["protocolVersion"] != version:
+            raise RequestError(-32602, f"only version {version}")
+        return initialize(params)
+
+    agent.handlers["initialize"] = only
+    return agent
+
+
+def updates(client, kind=None):
+    found = client.transcript.updates()
+    return [each for each in found if kind is None or each["sessionUpdate"] == kind]
+
+
+@pytest.mark.parametrize("version", [1, 2])
+async def test_without_it_an_agent_of_the_other_version_is_an_error(chain, version):
+    async with chain(agent_of(3 - version)) as client:
+        with pytest.raises(RequestError, match="only version"):
+            await client.initialize(version=version)
+
+
+@pytest.mark.parametrize("named", [True, False])
+async def test_a_client_of_version_1_gets_the_end_of_the_turn_as_the_answer(chain, named):
+    agent = agent_of(2, turns=[["Hello", ", you"]])
+    async with chain(V1V2(2 if named else None), agent, strict=True) as client:
+        answer = await client.initialize()
+        assert answer["protocolVersion"] == 1
+        assert answer["agentInfo"]["name"] == "fake-agent"
+        opened = await client.request("session/new", {"cwd": "/work", "mcpServers": []})
+        result = await client.prompt(opened["sessionId"], "hi")
+
+    assert result == {"stopReason": "end_turn"}
+    assert client.transcript.text() == "Hello, you"
+    sent = agent.transcript.of("initialize", "request")[-1].params
+    assert sent["protocolVersion"] == 2
+    assert sent["info"]["name"] == "fake-client"
+    assert sent["capabilities"] == {}
+
+
+@pytest.mark.parametrize("named", [True, False])
+async def test_a_client_of_version_2_gets_the_answer_at_once_and_a_state(chain, named):
+    agent = agent_of(1, turns=[["Hello", ", you"]])
+    async with chain(V1V2(1 if named else None), agent, strict=True) as client:
+        session = await opened(client, 2)
+        end = await client.prompt_turn(session, "hi")
+
+    assert end["stopReason"] == "end_turn"
+    kinds = [each["sessionUpdate"] for each in updates(client)]
+    assert kinds == [
+        "state_update",
+        "user_message",
+        "agent_message_chunk",
+        "agent_message_chunk",
+        "state_update",
+    ]
+    assert len({each["messageId"] for each in updates(client, "agent_message_chunk")}) == 1
+    sent = agent.transcript.of("initialize", "request")[-1].params
+    assert "fs" not in sent["clientCapabilities"]
+
+
+async def test_states_before_the_answer_end_the_turn_too(chain):
+    states = [
+        {"sessionUpdate": "state_update", "state": "running"},
+        {"sessionUpdate": "state_update", "state": "idle", "stopReason": "max_tokens"},
+    ]
+    async with chain(V1V2(2), agent_of(2, turns=[states]), strict=True) as client:
+        session = await opened(client, 1)
+        assert await client.prompt(session, "hi") == {"stopReason": "max_tokens"}
+
+
+async def test_a_turn_of_version_2_that_fails_is_an_error_in_version_1(chain):
+    error = {"code": -32000, "message": "log in", "data": {"why": 1}}
+    failed = {"state": "idle", "stopReason": "error", "error": error}
+    turn = [
+        {"sessionUpdate": "state_update", "state": "running"},
+        {"sessionUpdate": "state_update", **failed},
+    ]
+    async with chain(V1V2(2), agent_of(2, turns=[turn]), strict=True) as client:
+        session = await opened(client, 1)
+        with pytest.raises(RequestError) as caught:
+            await client.prompt(session, "hi")
+    assert (caught.value.code, caught.value.message, caught.value.data) == (*error.values(),)
+
+
+async def test_a_prompt_that_an_agent_of_version_2_refuses_is_refused(chain):
+    agent = agent_of(2, turns=[[RequestError(-32602, "no")]])
+    async with chain(V1V2(2), agent, strict=True) as client:
+        session = await opened(client, 1)
+        with pytest.raises(RequestError, match="no"):
+            await client.prompt(session, "hi")
+
+
+async def test_an_error_of_an_agent_of_version_1_ends_the_turn_of_version_2(chain):
+    agent = agent_of(1, turns=[[RequestError(-32000, "log in", {"why": 1})]])
+    async with chain(V1V2(1), agent, strict=True) as client:
+        session = await opened(client, 2)
+        end = await client.prompt_turn(session, "hi")
+    assert end["stopReason"] == "error"
+    assert end["error"] == {"code": -32000, "message": "log in", "data": {"why": 1}}
+
+
+@pytest.mark.parametrize("version", [1, 2])
+async def test_a_cancelled_turn_ends_with_cancelled(chain, version):
+    agent = agent_of(3 - version)
+    cancelled = trio.Event()
+    agent.handlers["session/cancel"] = lambda params: cancelled.set()
+
+    async def wait(session):
+        await cancelled.wait()
+
+    agent.turns = [["begun", wait, {"stopReason": "cancelled"}]]
+    async with chain(V1V2(3 - version), agent, strict=True) as client, trio.open_nursery() as tasks:
+        session = await opened(client, version)
+        ended = []
+
+        async def prompt():
+            ended.append(await client.prompt_turn(session, "hi"))
+
+        tasks.start_soon(prompt)
+        await client.transcript.wait("session/update agent_message_chunk")
+        client.notify("session/cancel", {"sessionId": session})
+    assert ended[0]["stopReason"] == "cancelled"
+
+
+@pytest.mark.parametrize("version", [1, 2])
+async def test_a_permission_request_has_the_form_of_the_client(chain, version):
+    agent = agent_of(3 - version)
+    answers = []
+
+    async def ask(session):
+        call = {"toolCallId": "c", "title": "Edit", "kind": "edit"}
+        answers.append(await agent.ask(session, call))
+
+    agent.turns = [[ask]]
+    async with chain(V1V2(3 - version), agent, strict=True) as client:
+        session = await opened(client, version)
+        await client.prompt_turn(session, "hi")
+    (asked,) = client.transcript.of("session/request_permission", "request")
+    call = asked.params["toolCall"] if version == 1 else asked.params["subject"]["toolCall"]
+    assert call == {"toolCallId": "c", "title": "Edit", "kind": "edit"}
+    assert ("title" in asked.params) == (version == 2)
+    assert answers == ["allow"]
+
+
+async def test_a_permission_for_a_command_is_a_tool_call_in_version_1(chain):
+    agent = agent_of(2)
+
+    async def ask(session):
+        subject = {"type": "command", "command": "rm x", "cwd": "/work"}
+        params = {"sessionId": session, "title": "Run it?", "subject": subject, "options": OPTIONS}
+        await agent.endpoint.request("session/request_permission", params)
+
+    agent.turns = [[ask]]
+    async with chain(V1V2(2), agent, strict=True) as client:
+        await client.prompt(await opened(client, 1), "hi")
+    (asked,) = client.transcript.of("session/request_permission", "request")
+    assert asked.params["toolCall"] == {
+        "toolCallId": "permission-1",
+        "kind": "execute",
+        "status": "pending",
+        "rawInput": {"command": "rm x", "cwd": "/work"},
+        "title": "Run it?: rm x",
+    }
+
+
+async def test_modes_of_an_agent_of_version_1_are_an_option(chain):
+    agent = agent_of(1)
+    agent.handlers["session/new"] = lambda params: {"sessionId": "s", "modes": MODES}
+    agent.handlers["session/set_mode"] = lambda params: {}
+    agent.turns = [[{"sessionUpdate": "current_mode_update", "currentModeId": "ask"}]]
+    async with chain(V1V2(1), agent, strict=True) as client:
+        await client.initialize(version=2)
+        answer = await client.request("session/new", {"cwd": "/work"})
+        option = {**MODE_OPTION, "configId": "mode"}
+        assert answer == {"sessionId": "s", "configOptions": [option]}
+        chosen = {"sessionId": "s", "configId": "mode", "type": "id", "value": "code"}
+        answer = await client.request("session/set_config_option", chosen)
+        assert answer["configOptions"] == [{**option, "currentValue": "code"}]
+        await client.prompt_turn("s", "hi")
+
+    (sent,) = agent.transcript.of("session/set_mode", "request")
+    assert sent.params == {"sessionId": "s", "modeId": "code"}
+    (told,) = updates(client, "config_option_update")
+    assert told["configOptions"] == [option]
+
+
+async def test_the_mode_option_of_an_agent_of_version_2_is_a_mode_too(chain):
+    agent = agent_of(2)
+    agent.handlers["session/new"] = lambda params: {
+        "sessionId": "s",
+        "configOptions": [MODE_OPTION],
+    }
+    changed = [{**MODE_OPTION, "currentValue": "code"}]
+    agent.handlers["session/set_config_option"] = lambda params: {"configOptions": changed}
+    async with chain(V1V2(2), agent, strict=True) as client:
+        await client.initialize()
+        answer = await client.request("session/new", {"cwd": "/work", "mcpServers": []})
+        assert answer["modes"] == MODES
+        assert answer["configOptions"][0]["id"] == "m"
+        assert await client.request("session/set_mode", {"sessionId": "s", "modeId": "code"}) == {}
+
+    (sent,) = agent.transcript.of("session/set_config_option", "request")
+    assert sent.params == {"sessionId": "s", "configId": "m", "type": "id", "value": "code"}
+    assert updates(client, "config_option_update")[0]["configOptions"][0]["currentValue"] == "code"
+
+
+async def test_commands_in_the_answer_of_version_2_are_an_update_in_version_1(chain):
+    agent = agent_of(2)
+    hint = {"type": "text", "hint": "what"}
+    command = {"type": "command", "name": "go", "description": "Goes", "input": hint}
+    result = {"sessionId": "s", "availableCommands": [command]}
+    agent.handlers["session/new"] = lambda params: result
+    async with chain(V1V2(2), agent, strict=True) as client:
+        await client.initialize()
+        answer = await client.request("session/new", {"cwd": "/work", "mcpServers": []})
+        assert answer == {"sessionId": "s"}
+        await client.transcript.wait("session/update available_commands_update")
+    (told,) = updates(client, "available_commands_update")
+    shown = {"name": "go", "description": "Goes", "input": {"hint": "what"}}
+    assert told["availableCommands"] == [shown]
+
+
+async def test_load_is_resume_with_a_replay(chain):
+    agent = agent_of(2, capabilities={"session": {}})
+
+    async def resume(params):
+        message = {"sessionUpdate": "user_message", "messageId": "m"}
+        content = [{"type": "text", "text": "before"}]
+        agent.update(params["sessionId"], {**message, "content": content})
+        return {}
+
+    agent.handlers["session/resume"] = resume
+    async with chain(V1V2(2), agent, strict=True) as client:
+        answer = await client.initialize()
+        assert answer["agentCapabilities"]["loadSession"] is True
+        params = {"sessionId": "s", "cwd": "/work", "mcpServers": []}
+        await client.request("session/load", params)
+        await client.request("session/resume", params)
+    replayed, resumed = agent.transcript.of("session/resume", "request")
+    assert replayed.params == {**params, "replayFrom": {"type": "start"}}
+    assert "replayFrom" not in resumed.params
+    assert updates(client)[0]["sessionUpdate"] == "user_message_chunk"
+    assert updates(client)[0]["content"] == {"type": "text", "text": "before"}
+
+
+@pytest.mark.parametrize(
+    ("capabilities", "replays", "method"),
+    [
+        ({"loadSession": True}, True, "session/load"),
+        ({"loadSession": True}, False, "session/load"),
+        ({"sessionCapabilities": {"resume": {}}}, True, "session/resume"),
+        ({"sessionCapabilities": {"resume": {}}}, False, "session/resume"),
+        ({}, True, None),
+        ({}, False, None),
+    ],
+)
+async def test_resume_uses_what_an_agent_of_version_1_has(chain, capabilities, replays, method):
+    agent = agent_of(1, capabilities=capabilities)
+
+    async def load(params):
+        agent.say(params["sessionId"], "history")
+        return {}
+
+    agent.handlers |= {"session/load": load, "session/resume": lambda params: {}}
+    params = {"sessionId": "s", "cwd": "/work"}
+    if replays:
+        params["replayFrom"] = {"type": "start"}
+    async with chain(V1V2(1), agent, strict=True) as client:
+        await client.initialize(version=2)
+        if method is None:
+            with pytest.raises(RequestError, match=r"v1_v2: .* cannot open earlier sessions"):
+                await client.request("session/resume", params)
+            return
+        await client.request("session/resume", params)
+        await trio.testing.wait_all_tasks_blocked()
+    (sent,) = agent.transcript.of(method, "request")
+    assert "replayFrom" not in sent.params
+    kinds = [each["sessionUpdate"] for each in updates(client)]
+    if not replays:
+        assert kinds == []
+    else:
+        assert kinds == (["agent_message_chunk"] if method == "session/load" else ["notice"])
+
+
+async def test_an_agent_of_version_1_without_list_and_close_has_them_in_version_2(chain):
+    agent = agent_of(1)
+    cancelled = trio.Event()
+    agent.handlers["session/cancel"] = lambda params: cancelled.set()
+    async with chain(V1V2(1), agent, strict=True) as client:
+        session = await opened(client, 2)
+        assert await client.request("session/list", {}) == {"sessions": []}
+        assert await client.request("session/close", {"sessionId": session}) == {}
+        await cancelled.wait()
+
+
+@pytest.mark.parametrize(
+    "method", ["fs/read_text_file", "fs/write_text_file", "terminal/create", "terminal/release"]
+)
+async def test_what_a_client_of_version_2_does_not_have_is_an_error_with_the_name(chain, method):
+    agent = agent_of(1)
+    errors = []
+
+    async def ask(session):
+        try:
+            await agent.endpoint.request(method, {"sessionId": session})
+        except RequestError as exc:
+            errors.append((exc.code, exc.message[:7]))
+
+    agent.turns = [[ask]]
+    async with chain(V1V2(1), agent, strict=True) as client:
+        await client.prompt_turn(await opened(client, 2), "hi")
+    assert errors == [(-32601, "v1_v2: ")]
+
+
+async def test_a_single_tool_call_of_an_agent_of_version_1_cannot_be_cancelled(chain):
+    async with chain(V1V2(1), agent_of(1), strict=True) as client:
+        session = await opened(client, 2)
+        with pytest.raises(RequestError, match=r"^v1_v2: .* cannot cancel a single tool call"):
+            await client.request("tool_call/cancel", {"sessionId": session, "toolCallId": "c"})
+
+
+@pytest.mark.parametrize(
+    ("version", "log_in", "log_out"),
+    [(1, "authenticate", "logout"), (2, "auth/login", "auth/logout")],
+)
+async def test_logins_have_the_name_of_the_other_version(chain, version, log_in, log_out):
+    names = {1: ("authenticate", "logout"), 2: ("auth/login", "auth/logout")}[3 - version]
+    capabilities = {"auth": {"logout": {}}} if version == 2 else {}
+    agent = agent_of(3 - version, capabilities=capabilities)
+    agent.handlers |= {name: lambda params: {} for name in names}
+    async with chain(V1V2(3 - version), agent, strict=True) as client:
+        await client.initialize(version=version)
+        assert await client.request(log_in, {"methodId": "key"}) == {}
+        assert await client.request(log_out, {}) == {}
+    assert agent.transcript.of(names[0], "request")[0].params == {"methodId": "key"}
+    assert len(agent.transcript.of(names[1], "request")) == 1
+
+
+class Sees(Proxy):
+    """Notes the version that it sees, and answers a command."""
+
+    def __init__(self):
+        self.versions, self.methods = [], []
+
+    @on("session/prompt")
+    async def prompt(self, params, forward):
+        self.versions.append(self.protocol_version)
+        return await forward()
+
+    @slash("name", "Its name")
+    async def name(self, session, arguments):
+        return "I am a proxy"
+
+
+@pytest.mark.parametrize("version", [1, 2])
+async def test_proxies_on_each_side_see_the_version_of_their_side(chain, version):
+    before, behind = Sees(), Sees()
+    agent = agent_of(3 - version, turns=[["Hello"]])
+    async with chain(before, V1V2(3 - version), behind, agent, strict=True) as client:
+        session = await opened(client, version)
+        await client.prompt_turn(session, "hi")
+    assert (before.versions, behind.versions) == ([version], [3 - version])
+    assert client.transcript.text() == "Hello"
+
+
+@pytest.mark.parametrize("version", [1, 2])
+async def test_a_slash_command_of_a_proxy_behind_it_is_answered(chain, version):
+    async with chain(V1V2(3 - version), Sees(), agent_of(3 - version), strict=True) as client:
+        session = await opened(client, version)
+        end = await client.prompt_turn(session, "/name")
+    assert end["stopReason"] == "end_turn"
+    assert "I am a proxy" in json.dumps(updates(client))
+
+
+async def test_two_of_them_give_the_client_what_the_agent_says(chain):
+    call = {"sessionUpdate": "tool_call", "toolCallId": "c", "title": "Edit", "kind": "edit"}
+    diff = {"type": "diff", "path": "/a.txt", "oldText": "one\n", "newText": "two"}
+    steps = [
+        {**call, "content": [diff], "_meta": {"kept": 1}, "unknown": [1.50, None]},
+        {"sessionUpdate": "plan", "entries": []},
+        {"sessionUpdate": "usage_update", "used": 1, "size": 2},
+    ]
+    agent = agent_of(1, turns=[steps])
+    async with chain(V1V2(2), V1V2(1), agent, strict=True) as client:
+        session = await opened(client, 1)
+        await client.prompt(session, "hi")
+    assert updates(client) == steps
+
+
+async def test_with_the_same_version_everything_passes_unchanged(chain):
+    agent = FakeAgent(turns=[["Hello"]])
+    async with chain(V1V2(), agent, strict=True) as client:
+        session = await opened(client, 1)
+        assert await client.prompt(session, "hi") == {"stopReason": "end_turn"}
+    assert "messageId" not in updates(client)[0]
+
+
+async def test_an_agent_that_speaks_neither_is_an_error_with_the_name(chain):
+    agent = FakeAgent()
+    agent.handlers["initialize"] = lambda params: {"protocolVersion": 7}
+    async with chain(V1V2(2), agent) as client:
+        with pytest.raises(RequestError, match="v1_v2: the agent speaks version 7, not 2"):
+            await client.initialize()
+
+
+async def test_tool_content_in_chunks_and_terminals_are_shown_in_version_1(chain):
+    text = {"type": "content", "content": {"type": "text", "text": "one"}}
+    steps = [
+        {"sessionUpdate": "tool_call_update", "toolCallId": "c", "title": "Run"},
+        {"sessionUpdate": "tool_call_content_chunk", "toolCallId": "c", "content": text},
+        {"sessionUpdate": "terminal_update", "terminalId": "t", "command": "ls"},
+        {
+            "sessionUpdate": "tool_call_content_chunk",
+            "toolCallId": "c",
+            "content": {"type": "terminal", "terminalId": "t"},
+        },
+        {"sessionUpdate": "terminal_output_chunk", "terminalId": "t", "data": "YS50eHQK" * 200},
+        {"sessionUpdate": "terminal_update", "terminalId": "t", "exitStatus": {"exitCode": 0}},
+        {"sessionUpdate": "tool_call_update", "toolCallId": "c", "status": "cancelled"},
+    ]
+    async with chain(V1V2(2), agent_of(2, turns=[steps]), strict=True) as client:
+        await client.prompt(await opened(client, 1), "hi")
+    first, *others = updates(client)
+    assert first == {"sessionUpdate": "tool_call", "toolCallId": "c", "title": "Run"}
+    assert others[0]["content"] == [text]
+    assert others[1]["content"][1]["content"]["text"] == "```console\n$ ls\n```"
+    assert "a.txt\na.txt" in others[2]["content"][1]["content"]["text"]
+    assert others[3]["content"][1]["content"]["text"].endswith("\n[exit code 0]\n```")
+    assert others[4] == {
+        "sessionUpdate": "tool_call_update",
+        "toolCallId": "c",
+        "status": "failed",
+    }
+
+
+async def test_a_whole_message_is_the_chunks_that_are_new(chain):
+    def block(text):
+        return {"type": "text", "text": text}
+
+    whole = {"sessionUpdate": "agent_message", "messageId": "m"}
+    steps = [
+        {"sessionUpdate": "agent_message_chunk", "messageId": "m", "content": block("one")},
+        {**whole, "content": [block("one, "), block("two")]},
+        {**whole, "content": [block("three")]},
+        {"sessionUpdate": "agent_message_chunk", "messageId": "m", "content": block("!")},
+        {**whole, "content": None},
+    ]
+    async with chain(V1V2(2), agent_of(2, turns=[steps]), strict=True) as client:
+        await client.prompt(await opened(client, 1), "hi")
+    told = [(each["messageId"], each["content"]["text"]) for each in updates(client)]
+    assert told == [("m", "one"), ("m", ", "), ("m", "two"), ("m#1", "three"), ("m#1", "!")]
+
+
+async def test_a_notice_is_a_text_for_a_client_that_does_not_know_it(chain):
+    notice = {"sessionUpdate": "notice", "severity": "info", "title": "Hot", "description": "90°"}
+    async with chain(V1V2(2), agent_of(2, turns=[[notice]]), strict=True) as client:
+        await client.prompt(await opened(client, 1), "hi")
+    assert client.transcript.text() == "[Hot: 90°]\n"

@@ -13,7 +13,7 @@ from proxies._v1_v2_content import convert_blocks
 from proxies._v1_v2_members import Json
 from proxies._v1_v2_sessions import convert_commands, convert_setup_params, set_option_params
 from proxies._v1_v2_to_v1 import SessionToV1, V1Features
-from proxies._v1_v2_turns import Turn, Turns
+from proxies._v1_v2_turns import OpenPrompt, OpenPrompts
 
 __all__ = ["OfV1Client"]
 
@@ -25,7 +25,7 @@ _USER_KINDS: Final = ("user_message", "user_message_chunk")
 @attrs.define
 class _Session:
     shown: SessionToV1
-    turns: Turns = attrs.field(factory=Turns, init=False)
+    turns: OpenPrompts = attrs.field(factory=OpenPrompts, init=False)
 
 
 @attrs.define
@@ -102,7 +102,7 @@ class OfV1Client:
             else:
                 deferred(None, json.dumps(error).encode())
 
-        turn = Turn(answer)
+        turn = OpenPrompt(answer)
         turns.begin(turn)
         blocks = convert_blocks(params.get("prompt"), 2)
         try:

@@ -1,4 +1,4 @@
-"""Turns of an agent of version 2, for a client of version 1. Pure.
+"""OpenPrompts of an agent of version 2, for a client of version 1. Pure.
 
 The agent answers a prompt when it has accepted it, and reports the end of the turn by a state; the
 client waits for the end in the answer. An agent may report states before it answers.
@@ -13,7 +13,7 @@ import attrs
 
 from proxies._v1_v2_members import Json
 
-__all__ = ["Turn", "Turns", "turn_error"]
+__all__ = ["OpenPrompt", "OpenPrompts", "turn_error"]
 
 _STOP_REASONS: Final = frozenset(
     {"end_turn", "max_tokens", "max_turn_requests", "refusal", "cancelled"}
@@ -23,7 +23,7 @@ _MAX_ECHOES: Final = 100
 
 
 @attrs.define(eq=False)
-class Turn:
+class OpenPrompt:
     """A prompt of the client. `answer` takes its result, or an error object."""
 
     answer: Callable[[Json | None, Json | None], None]
@@ -35,22 +35,22 @@ class Turn:
 
 
 @attrs.define
-class Turns:
+class OpenPrompts:
     """The prompts of one session that are not answered."""
 
-    waiting: list[Turn] = attrs.field(factory=list, init=False)
+    waiting: list[OpenPrompt] = attrs.field(factory=list, init=False)
     _echoes: dict[str, None] = attrs.field(factory=dict, init=False)
 
-    def begin(self, turn: Turn) -> None:
+    def begin(self, turn: OpenPrompt) -> None:
         self.waiting.append(turn)
 
-    def accepted(self, turn: Turn, message_id: Any) -> None:
+    def accepted(self, turn: OpenPrompt, message_id: Any) -> None:
         """The agent has answered the prompt."""
         turn.is_accepted = True
         if isinstance(message_id, str):
             self._is_echo_of(turn, message_id)
 
-    def end(self, turn: Turn, result: Json | None, error: Json | None = None) -> None:
+    def end(self, turn: OpenPrompt, result: Json | None, error: Json | None = None) -> None:
         """Answer a prompt, if it is not answered yet."""
         if turn in self.waiting:
             self.waiting.remove(turn)
@@ -80,7 +80,7 @@ class Turns:
                 return True
         return False
 
-    def _is_echo_of(self, turn: Turn, id: str) -> None:
+    def _is_echo_of(self, turn: OpenPrompt, id: str) -> None:
         turn.message_id = id
         self._echoes[id] = None
         if len(self._echoes) > _MAX_ECHOES:

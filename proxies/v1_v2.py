@@ -22,8 +22,9 @@ from proxies._v1_v2_of_v2_client import OfV2Client
 
 __all__ = ["V1V2"]
 
-_REFUSALS: Final = (-32600, -32602)
-"""Codes with which an agent refuses an `initialize` of a version that it does not know."""
+_REFUSALS: Final = (-32600, -32602, -32022)
+"""Codes with which an agent refuses an `initialize` of a version that it does not know; the last is
+the one of version 2 for that."""
 _SETUPS: Final = ("session/new", "session/fork", "session/load", "session/resume")
 
 

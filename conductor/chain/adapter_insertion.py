@@ -32,7 +32,9 @@ from conductor.supervision.supervisor import SupervisedComponent
 
 __all__ = ["AdapterInsertion", "adapter_name"]
 
-_REFUSALS: Final = (INVALID_REQUEST, INVALID_PARAMS)
+_UNSUPPORTED_VERSION: Final = -32022
+"""An error code of version 2."""
+_REFUSALS: Final = (INVALID_REQUEST, INVALID_PARAMS, _UNSUPPORTED_VERSION)
 """Codes with which agents refuse an `initialize` of a version that they do not know."""
 
 log: Final = get_logger(component="conductor")

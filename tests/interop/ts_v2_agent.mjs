@@ -30,4 +30,5 @@ acp
   .onRequest(acp.methods.agent.initialize, initialize)
   .onRequest(acp.methods.agent.session.new, () => ({ sessionId: "ts-v2-session" }))
   .onRequest(acp.methods.agent.session.prompt, prompt)
+  .onRequest("_vendor/echo", (params) => params, ({ params }) => ({ echo: params }))
   .connect(stream(acp.ndJsonStream));

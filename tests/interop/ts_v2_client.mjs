@@ -11,6 +11,8 @@ import { stream } from "./stdio.mjs";
 
 const summary = {};
 const events = [];
+let end;
+const ended = new Promise((resolve) => (end = resolve));
 const [command, ...args] = process.argv.slice(2);
 
 async function conversation(agent) {
@@ -25,6 +27,7 @@ async function conversation(agent) {
   const prompt = [{ type: "text", text: "hello" }];
   const answer = await agent.request(acp.methods.agent.session.prompt, { sessionId, prompt });
   events.push(["answer", answer]);
+  await ended;
 }
 
 const child = spawn(command, args, { stdio: ["pipe", "pipe", "inherit"] });
@@ -33,6 +36,7 @@ await acp
   .client({ name: "ts-v2-client" })
   .onNotification(acp.methods.client.session.update, ({ params }) => {
     events.push(["update", params.sessionId, params.update]);
+    if (params.update.state === "idle") end();
   })
   .connectWith(stream(acp.ndJsonStream, child.stdin, child.stdout), conversation);
 child.stdin.end();

@@ -38,7 +38,7 @@ def agent_of(version, **options):
 
     def only(params):
         if params["protocolVersion"] != version:
-            raise RequestError(-32602, f"only version {version}")
+            raise RequestError(-32022 if version == 2 else -32602, f"only version {version}")
         return initialize(params)
 
     agent.handlers["initialize"] = only

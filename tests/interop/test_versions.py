@@ -1,0 +1,50 @@
+"""TypeScript clients and agents of protocol versions 1 and 2, crossed: `v1_v2` is inserted."""
+
+import pytest
+
+CLIENTS = {1: "ts_client", 2: "ts_v2_client"}
+AGENTS = {1: "ts_agent", 2: "ts_v2_agent"}
+
+
+@pytest.fixture
+def run(conductor, component, tmp_path):
+    """The command of a conductor that runs the agent behind these entries of a chain file."""
+
+    def run(agent, *proxies):
+        lines = ["version: 1", *(["proxies:"] if proxies else []), *proxies]
+        file = tmp_path / "chain.yaml"
+        file.write_text("\n".join([*lines, f"agent: {{run: {list(agent)!r}}}", ""]))
+        return conductor("run", [str(file)])
+
+    return run
+
+
+def said(summary):
+    """The texts of the agent, and how the turns ended."""
+    updates = [event[2] for event in summary["events"] if event[0] == "update"]
+    text = "".join(
+        each["content"]["text"]
+        for each in updates
+        if each["sessionUpdate"] == "agent_message_chunk"
+    )
+    answers = [event[1] for event in summary["events"] if event[0] == "answer"]
+    ends = [each.get("stopReason") for each in (*answers, *updates)]
+    return text, [end for end in ends if end is not None]
+
+
+PROXY = "  - use: log_messages"
+V1_V2 = "  - use: v1_v2"
+CASES = [(1, 1), (2, 2), (1, 2), (2, 1), (1, 2, PROXY, V1_V2, PROXY), (2, 1, PROXY, V1_V2, PROXY)]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: "-".join(map(str, case[:2])))
+def test_every_client_talks_with_every_agent(converse, run, peer, case):
+    client, agent, *proxies = case
+    summary = converse(peer(CLIENTS[client]), run(peer(AGENTS[agent]), *proxies))
+
+    assert summary["initialize"]["protocolVersion"] == client
+    text, ends = said(summary)
+    assert text.startswith("you said: hello")
+    assert ends[0] == "end_turn"
+    assert len(ends) == (6 if client == 1 else 1)
+    assert summary["exit"] == 0

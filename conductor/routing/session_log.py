@@ -49,7 +49,7 @@ class SetupRecord(msgspec.Struct, eq=False):
         self.params = self.result = self.successor_result = None
 
 
-class SessionLog(msgspec.Struct, eq=False):
+class SessionLog(msgspec.Struct, eq=False, weakref=True):
     """Handshake of one component, and its open sessions in the order of their set-up.
 
     Bounded by `limits`: beyond `max_sessions`, a set-up is refused; beyond `max_session_log_bytes`,

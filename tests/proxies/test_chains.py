@@ -22,6 +22,7 @@ PROMISED = {
     "log_messages": ("echo", "Answer briefly."),
     "mcp_servers": ("say hello", "hello"),
     "normalize": ("say hello", "hello"),
+    "notices": ("say hello", "hello"),
     "path_map": ("say hello", "hello"),
     "permissions": ("ask Deploy", "Deploy: reject"),
     "queue": ("/queue", "No prompt waits."),

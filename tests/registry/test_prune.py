@@ -91,6 +91,7 @@ def test_a_lock_file_that_cannot_be_read_stops_it(versions, tmp_path):
 def test_a_package_of_a_running_program_stays(versions):
     directory = package_directory("echo", versions["1"])
     with subprocess.Popen(["tail", "-f", str(directory / "echo")], stdout=subprocess.PIPE) as runs:
+        assert runs.stdout.read(10) == b"#!/bin/cat"  # its command line can be read from now on
         assert names(prune()) == ["3"]
         runs.kill()
 

@@ -369,4 +369,4 @@ async def test_invalid_sequence_numbers_close_the_connection():
                 await socket.get_message()
 
         assert caught.value.reason.code == 4400
-        assert caught.value.reason.reason.startswith("the peer claims to have received 12345")
+        assert caught.value.reason.reason.startswith("the peer acknowledged 12345")

@@ -30,6 +30,7 @@ __all__ = [
     "SESSION_CREATING_METHODS",
     "SESSION_END_METHODS",
     "SESSION_HEADER",
+    "SESSION_SETTING_METHODS",
     "SESSION_SETUP_METHODS",
     "AmbiguousSessionId",
     "nested_session_ids",
@@ -45,6 +46,10 @@ SESSION_SETUP_METHODS: Final = SESSION_CREATING_METHODS | {"session/load", "sess
 """Requests that open a session on the connection when they succeed."""
 SESSION_END_METHODS: Final = frozenset({"session/close", "session/delete"})
 """Requests that end a session when they succeed."""
+SESSION_SETTING_METHODS: Final = frozenset(
+    {"session/set_config_option", "session/set_mode", "session/set_model"}
+)
+"""Requests that set the mode, the model or an option of a session."""
 MCP_METHODS: Final = frozenset({"mcp/connect", "mcp/message", "mcp/disconnect"})
 """Methods of MCP over ACP (RFD mcp-over-acp)."""
 CONNECTION_HEADER: Final = "acp-connection-id"

@@ -8,7 +8,7 @@ component reached over a connection is a `link.Link` with one or two ports (`lin
 - `component`: the interfaces `Component` (a proxy or the agent) and `ComponentHost` (its chain)
 - `envelope`, `handshake`, `capabilities`: `proxy/successor`, dialects, initialization
 - `message_queue`: messages held back, counted in bytes
-- `session_log`, `restart_marker`: messages replayed to a restarted component
+- `session_log`, `session_settings`, `restart_marker`: messages replayed to a restarted component
 - `observers`: `LinkObserver`, the base of what watches a link
 - `notices`, `failure_errors`, `server_names`, `proxy_meta`: what the conductor adds or removes
 

@@ -16,7 +16,12 @@ from typing import Final
 import attrs
 import msgspec
 
-from conductor.acp import SESSION_CANCEL, message_names, session_id_of
+from conductor.acp import (
+    SESSION_CANCEL,
+    SESSION_SETTING_METHODS,
+    message_names,
+    session_id_of,
+)
 from conductor.errors import RequestError, details_are_withheld
 from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.jsonrpc.malformed import Malformed
@@ -39,6 +44,7 @@ from conductor.routing.proxy_meta import (
     without_proxy_meta,
 )
 from conductor.routing.session_log import LOGGED_METHODS, SessionLog
+from conductor.routing.session_settings import SettingsLog
 
 __all__ = ["Link"]
 
@@ -56,6 +62,11 @@ class Link(LinkState):
         self.plain = LinkPort(self, enveloped=False)
         has_successor = self.role in ("proxy", "parent")
         self.enveloped = LinkPort(self, enveloped=True) if has_successor else None
+
+    def record_settings(self) -> None:
+        """Record mode, model and options of the agent's sessions for its restart."""
+        self.settings_log = SettingsLog(self.session_log)
+        self.observers_to += (self.settings_log,)
 
     def start_queueing(self) -> None:
         """Queue messages for the component until `release_queue` or `release_queue_past`."""
@@ -136,6 +147,7 @@ class Link(LinkState):
         """Break reference cycles and forget all sessions, after the end of the chain."""
         self.connection = self.queue = self.initializer = None
         self.session_log = SessionLog()
+        self.settings_log = None
         self.observers_to = self.observers_from = ()
         self.on_success = self.interceptor = self.access_check = self.on_plugin_info = None
         self.choose_chain = None
@@ -226,6 +238,8 @@ class Link(LinkState):
             result = without_proxy_meta(result)
         if call.method in LOGGED_METHODS:
             self.session_log.log_response(call, result)
+        elif self.settings_log is not None and call.method in SESSION_SETTING_METHODS:
+            self.settings_log.on_result(call, result)
         if self.on_success is not None and result is not None and call.method in _PROOFS_OF_HEALTH:
             self.on_success()
         for each in self.observers_to:

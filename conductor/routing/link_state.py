@@ -18,6 +18,7 @@ from conductor.routing.failure_errors import FailureErrors
 from conductor.routing.message_queue import MessageQueue
 from conductor.routing.observers import InitializationHandler, LinkObserver
 from conductor.routing.session_log import SessionLog
+from conductor.routing.session_settings import SettingsLog
 from conductor.routing.traced_port import TracedOwnRequests
 
 __all__ = ["CLIENT_ROLES", "LinkState"]
@@ -52,6 +53,8 @@ class LinkState:
     initialized: bool = False
     """Whether `initialize` of a client or parent has been answered."""
     session_log: SessionLog = attrs.field(factory=SessionLog)
+    settings_log: SettingsLog | None = None
+    """Of an agent that can be restarted; also one of `observers_to`."""
     queue: MessageQueue | None = None
     """Messages that wait while the component restarts; `None` while it runs."""
     recorded_results: dict[str, bytes] = attrs.field(factory=dict)

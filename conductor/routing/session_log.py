@@ -2,7 +2,8 @@
 
 Recorded are `initialize` and, for each open session, the request that set it up, with their
 results. For a proxy, the results of its successor are recorded too: a restarted proxy repeats its
-set-up against them, without a message to the agent. Prompts and updates are not recorded.
+set-up against them, without a message to the agent. Of an agent, mode, model and options that were
+set are recorded, too (`session_settings`). Prompts and updates are not recorded.
 """
 
 from __future__ import annotations
@@ -34,11 +35,15 @@ class SetupRecord(msgspec.Struct, eq=False):
     """Raw result of the component; empty before its response."""
     successor_result: bytes | None = b""
     """Raw result of the component's successor to the forwarded request."""
+    settings: dict[tuple[str, str], bytes] = msgspec.field(default_factory=dict)
+    """Raw params of the requests that set mode, model and options, the last one last; by their
+    method, and the id of the option (empty for mode and model)."""
 
     @property
     def size(self) -> int:
         """Total size of the payloads in bytes."""
-        return sum(map(len, filter(None, (self.params, self.result, self.successor_result))))
+        payloads = (self.params, self.result, self.successor_result, *self.settings.values())
+        return sum(map(len, filter(None, payloads)))
 
     @property
     def has_payloads(self) -> bool:
@@ -47,6 +52,7 @@ class SetupRecord(msgspec.Struct, eq=False):
 
     def drop_payloads(self) -> None:
         self.params = self.result = self.successor_result = None
+        self.settings.clear()
 
 
 class SessionLog(msgspec.Struct, eq=False, weakref=True):
@@ -119,6 +125,17 @@ class SessionLog(msgspec.Struct, eq=False, weakref=True):
             self.forget(session)
             self.sessions[session] = record
             self._count(record)
+
+    def log_setting(self, session: str, key: tuple[str, str], params: bytes | None) -> None:
+        """Record a setting of an open session as the last one; `None` removes it."""
+        record = self.sessions.get(session)
+        if record is None or not record.has_payloads:
+            return
+        self._uncount(record)
+        record.settings.pop(key, None)
+        if params is not None:
+            record.settings[key] = params
+        self._count(record)
 
     def drop_unanswered(self) -> None:
         """The component is gone: forget unanswered requests, but not `initialize`, which may be

@@ -2,16 +2,17 @@
 
 A proxy gets its handshake and the set-up of every open session again; the requests that it forwards
 meanwhile are answered from the session log, so its successor sees none of them. An agent is
-initialized, then each session is resumed, or else loaded with the replayed history suppressed; a
-session for which it supports neither is lost, and reported so. Other state of a proxy is lost with
-its process.
+initialized, then each session is resumed, or else loaded with the replayed history suppressed, and
+gets its mode, model and options again (`restored_settings`); a session for which it supports
+neither is lost, and reported so. Other state of a proxy is lost with its process.
 
 Each request has `start_timeout`, so that the messages queued for the component do not wait forever.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Final
 
 import msgspec
@@ -20,12 +21,14 @@ import trio
 from conductor.errors import ConnectionClosed, RequestError
 from conductor.jsonrpc.codec import DECODE_ERRORS
 from conductor.jsonrpc.json_object import join_members, members_or_empty
+from conductor.jsonrpc.notification_batch import SESSION_UPDATE
 from conductor.log import Logger
 from conductor.routing.link import Link
 from conductor.routing.restart_marker import with_restart_marker
 from conductor.routing.session_log import SessionLog, SetupRecord
 from conductor.supervision.initialization import Initialization
 from conductor.supervision.own_requests import OwnRequests
+from conductor.supervision.restored_settings import real_state_updates
 
 __all__ = [
     "ReplayFailed",
@@ -52,7 +55,8 @@ async def replay(
         result = await _replay_initialize(link, initialization, session_log)
         if link.role == "proxy":
             return await _replay_to_proxy(link, session_log, seconds, log)
-        return await _replay_to_agent(link, session_log, result, seconds, log)
+        with _paused_settings(link):
+            return await _replay_to_agent(link, session_log, result, seconds, log)
     except (RequestError, ConnectionClosed) as exc:
         raise ReplayFailed(f"could not be initialized again: {exc}") from exc
 
@@ -149,9 +153,8 @@ async def _replay_to_agent(
         for method in resume_methods if record.params is not None else ():
             link.suppressed_session = session if method == "session/load" else None
             try:
-                await _request_within(
-                    own_requests, method, _resume_params(session, record), seconds
-                )
+                params = _resume_params(session, record)
+                answer_of_session = await _request_within(own_requests, method, params, seconds)
                 break
             except RequestError as exc:
                 log.warning("session replay failed", session=session, error=str(exc))
@@ -160,15 +163,58 @@ async def _replay_to_agent(
         else:
             lost.append(session)
             session_log.forget(session)
+            continue
+        await _restore_settings(link, own_requests, session, answer_of_session, seconds, log)
     return lost
+
+
+async def _restore_settings(
+    link: Link,
+    own_requests: OwnRequests,
+    session: str,
+    result: bytes,
+    seconds: float,
+    log: Logger,
+) -> None:
+    """Repeat the requests that set mode, model and options of a session.
+
+    The client gets the real values of those that the agent refuses. `result` is the agent's to
+    the resumption. Raises `ConnectionClosed` and `ReplayFailed`.
+    """
+    settings = link.session_log.sessions[session].settings
+    results, refused = [result], []
+    for method, option in list(settings):
+        try:
+            answer = await _request_within(own_requests, method, settings[method, option], seconds)
+            results.append(answer)
+        except RequestError as exc:
+            names = {"option": option} if option else {}
+            log.warning(
+                "setting not restored", session=session, method=method, **names, error=str(exc)
+            )
+            link.session_log.log_setting(session, (method, option), None)
+            refused.append(method)
+    for params in real_state_updates(session, refused, results):
+        link.plain.neighbour.notify(SESSION_UPDATE, params)
+
+
+@contextmanager
+def _paused_settings(link: Link) -> Iterator[None]:
+    """Record nothing of what the agent tells meanwhile of its mode and options."""
+    settings_log = link.settings_log
+    assert settings_log is not None
+    settings_log.paused = True
+    try:
+        yield
+    finally:
+        settings_log.paused = False
 
 
 async def _request_within(
     own_requests: OwnRequests, method: str, params: bytes, seconds: float
-) -> None:
+) -> bytes:
     with trio.move_on_after(seconds):
-        await own_requests.send_request(method, params)
-        return
+        return await own_requests.send_request(method, params)
     raise ReplayFailed(f"did not answer {method} within {seconds:g} s (start_timeout)")
 
 

@@ -81,7 +81,8 @@ class SupervisedComponent(LinkComponent):
         self._turns = TurnEnforcement(
             self, self.spec, self.link, self._log, self._speaks_version_2, self._kill
         )
-
+        if self.role == "agent":
+            self.link.record_settings()
         self._slow_setups = SlowSetupMonitor(self._on_slow_setup)
         self._slow_setups.observe(self.link)
 

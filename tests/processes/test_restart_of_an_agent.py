@@ -154,6 +154,38 @@ def test_the_replayed_session_set_up_is_the_one_that_the_agent_received(run_chai
     assert editor.leave() == 0
 
 
+@pytest.mark.fast
+@pytest.mark.parametrize("way", ["resume", "load"])
+def test_mode_and_options_of_a_session_are_set_again(run_chain, way):
+    editor = run_chain(agent("--back", way), proxy("p"))
+    editor.open()
+    editor.answer(editor.request("session/set_mode", sessionId="s1", modeId="plan"))
+    option = {"sessionId": "s1", "configId": "model", "value": "large"}
+    editor.answer(editor.request("session/set_config_option", **option))
+    editor.answer(editor.prompt("mode code"))
+    editor.answer(editor.prompt("die 3"))
+
+    said = editor.ask("settings")
+
+    assert said.endswith('{"model": "large", "mode": "code"}')
+    assert editor.leave() == 0
+
+
+def test_the_client_is_told_the_real_mode_if_the_agent_refuses_the_one_that_was_set(run_chain):
+    editor = run_chain(agent("--back", "resume"), proxy("p"))
+    editor.open()
+    editor.answer(editor.request("session/set_mode", sessionId="s1", modeId="once"))
+    editor.answer(editor.prompt("die 3"))
+    editor.others.clear()
+
+    said = editor.ask("settings")
+
+    assert said.endswith("{}")
+    updates = [each["params"]["update"] for each in editor.others if "params" in each]
+    assert {"sessionUpdate": "current_mode_update", "currentModeId": "ask"} in updates
+    assert editor.leave() == 0
+
+
 def test_every_session_is_replayed(run_chain):
     editor = run_chain(agent("--back", "resume"))
     editor.open()

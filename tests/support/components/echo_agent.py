@@ -7,6 +7,8 @@
     tool         starts a tool call, and waits   tooled         says that the tool call is done
     how          tells how it got the session: new, loaded, resumed
     seen METHOD  how many such requests this process has got
+    mode MODE    the agent itself changes the mode
+    settings     tells mode and options of the session
 
 `[tag]`s before a command (pass_proxy.py --tag) come back before every reply. A prompt ends with
 `end_turn`; after `session/cancel` with `cancelled`; after `$/cancel_request`, which also withdraws
@@ -15,8 +17,9 @@ the agent's own open question, with -32800. What is unknown is refused: -32601, 
 `--back resume`, `--back load` and both: it can take up sessions that another process opened; only
 then are prompts for sessions that it does not know refused. A load replays two updates first.
 `--refuse-back`: it says that it can, and then refuses. `--own-ids`: no other process of it gives
-the same session ids. In version 2 a prompt is answered at its beginning, and `state_update`s tell
-the rest.
+the same session ids. It takes any mode and option of a session; the mode `once` only if it has
+created the session itself. In version 2 a prompt is answered at its beginning, and `state_update`s
+tell the rest.
 """
 
 import argparse
@@ -41,6 +44,7 @@ class EchoAgent(Component):
         self.refuse_back = False
         self.known: dict[str, str] = {}  # how it got which session
         self.seen: dict[str, int] = {}
+        self.settings: dict[str, Message] = {}  # mode and options by session
         self.version = 1
         self.turns: dict[str, Message] = {}  # the open prompts, by id
         self.questions: dict[str, str] = {}  # the agent's open requests, by the id of the prompt
@@ -57,6 +61,8 @@ class EchoAgent(Component):
                 session = f"{self.prefix}s{self.sessions}"
                 self.known[session] = "new"
                 self.answer(message["id"], {"sessionId": session})
+            case "session/set_mode" | "session/set_config_option":
+                self.set(message["id"], **params)
             case "session/load" | "session/resume" as method if self.back:
                 self.take_up(message["id"], method.removeprefix("session/"), params["sessionId"])
             case "session/prompt" if self.back and params["sessionId"] not in self.known:
@@ -84,6 +90,16 @@ class EchoAgent(Component):
             update = {"sessionUpdate": "agent_message_chunk", "content": content}
             self.notify("session/update", {"sessionId": session, "update": update})
         self.known[session] = f"{way}ed" if way == "load" else "resumed"
+        self.answer(request_id, {"modes": {"currentModeId": "ask", "availableModes": []}})
+
+    def set(
+        self, request_id: object, sessionId: str, configId: str = "mode", **params: Any
+    ) -> None:
+        value = params.get("modeId", params.get("value"))
+        if value == "once" and self.known.get(sessionId) != "new":
+            self.refuse(request_id, -32602, "No such mode", value)
+            return
+        self.settings.setdefault(sessionId, {})[configId] = value
         self.answer(request_id, {})
 
     def capabilities(self, version: int) -> Message:
@@ -125,6 +141,12 @@ class EchoAgent(Component):
                 say(self.known.get(session["sessionId"], "unknown"))
             case "seen":
                 say(str(self.seen.get(argument, 0)))
+            case "mode":
+                self.settings.setdefault(session["sessionId"], {})["mode"] = argument
+                update = {"sessionUpdate": "current_mode_update", "currentModeId": argument}
+                self.notify("session/update", session | {"update": update})
+            case "settings":
+                say(json.dumps(self.settings.get(session["sessionId"], {})))
             case "hang":
                 while True:
                     signal.pause()

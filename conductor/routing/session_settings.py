@@ -1,0 +1,153 @@
+"""Mode, model and options that were set in the sessions of an agent, for its restart. Pure.
+
+Recorded are the requests that the agent has accepted, the latest of each setting, in the order in
+which they were set; a later change by the agent (`current_mode_update`, `config_option_update`, the
+list in the answer to another option) replaces the value. A setting without a request is not
+recorded: the agent gives a resumed session its own default. The updates are only looked at after the first
+request.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any, Final, TypeAlias
+
+import attrs
+import msgspec
+
+from conductor.acp import SESSION_SETTING_METHODS
+from conductor.jsonrpc.codec import DECODE_ERRORS
+from conductor.jsonrpc.in_flight import InFlightRequest
+from conductor.jsonrpc.messages import Payload
+from conductor.jsonrpc.notification_batch import SESSION_UPDATE, NotificationBatch
+from conductor.routing.observers import LinkObserver
+from conductor.routing.session_log import SessionLog
+
+__all__ = ["SET_MODE", "SET_OPTION", "SettingsLog", "option_id"]
+
+SET_MODE: Final = "session/set_mode"
+_SET_MODEL: Final = "session/set_model"
+SET_OPTION: Final = "session/set_config_option"
+_VALUE_NAMES: Final = {SET_MODE: "modeId", _SET_MODEL: "modelId", SET_OPTION: "value"}
+_METHODS_OF_CATEGORIES: Final = {"mode": SET_MODE, "model": _SET_MODEL}
+"""Methods that set the same as an option of this category."""
+_MAX_PARAMS: Final = 65536
+"""Bytes of the params of one setting; larger ones are not recorded."""
+_MODE_UPDATE: Final = re.compile(rb'"current_mode_update"')
+_OPTION_UPDATE: Final = re.compile(rb'"config_option_update"')
+
+Key: TypeAlias = tuple[str, str]
+"""A method, and the id of the option; empty for mode and model."""
+
+
+def option_id(option: Any) -> str | None:
+    """The id of a configuration option, in either version; `None` if it has none."""
+    if not isinstance(option, dict):
+        return None
+    found = option.get("configId", option.get("id"))
+    return found if isinstance(found, str) else None
+
+
+@attrs.define(eq=False)
+class SettingsLog(LinkObserver):
+    """One of `Link.observers_to` of an agent; records the settings in the session log."""
+
+    session_log: SessionLog
+    wants_notifications: bool = False
+    """Whether a setting was recorded, so that updates may change it."""
+    paused: bool = False
+    """Whether updates are ignored: those that a restarted agent sends during its replay tell its
+    defaults."""
+    _unanswered: dict[InFlightRequest, bytes] = attrs.field(factory=dict)
+
+    def on_request(self, call: InFlightRequest, method: str, params: Payload | None) -> None:
+        if method in SESSION_SETTING_METHODS and params is not None and len(params) <= _MAX_PARAMS:
+            self._unanswered[call] = bytes(params)
+
+    def on_result(self, call: InFlightRequest, result: Payload | None) -> None:
+        """The agent answered a request of `SESSION_SETTING_METHODS`; `None` is an error."""
+        params = self._unanswered.pop(call, None)
+        if params is None or result is None:
+            return
+        decoded = _decoded(params)
+        session = decoded.get("sessionId")
+        option = decoded.get("configId", "") if call.method == SET_OPTION else ""
+        if isinstance(session, str) and isinstance(option, str):
+            self._set(session, (call.method, option), params)
+            options = _decoded(result).get("configOptions")
+            if isinstance(options, list):
+                self._options_changed(session, options)
+
+    def on_notification(self, method: str, params: Payload | None) -> None:
+        if method == SESSION_UPDATE and params is not None and _may_change_settings(params):
+            self._on_update(params)
+
+    def on_notifications(self, notifications: NotificationBatch) -> None:
+        if notifications.method == SESSION_UPDATE and notifications.has(_may_change_settings):
+            for each in notifications.params:
+                self.on_notification(SESSION_UPDATE, each)
+
+    def _on_update(self, params: Payload) -> None:
+        decoded = _decoded(params)
+        session, update = decoded.get("sessionId"), decoded.get("update")
+        if self.paused or not isinstance(session, str) or not isinstance(update, dict):
+            return
+        match update:
+            case {"sessionUpdate": "current_mode_update", "currentModeId": str(mode)}:
+                self._change(session, (SET_MODE, ""), mode)
+            case {"sessionUpdate": "config_option_update", "configOptions": list(options)}:
+                self._options_changed(session, options)
+
+    def _options_changed(self, session: str, options: Sequence[Any]) -> None:
+        """The agent told all options of a session: drop those that it has no more, and replace the
+        values that have changed."""
+        record = self.session_log.sessions.get(session)
+        if record is None:
+            return
+        present = {id: each for each in options if (id := option_id(each)) is not None}
+        for method, option in list(record.settings):
+            if method == SET_OPTION and option not in present:
+                self.session_log.log_setting(session, (method, option), None)
+        for option, each in present.items():
+            value = each.get("currentValue")
+            if not isinstance(value, str | bool):
+                continue
+            same = _METHODS_OF_CATEGORIES.get(str(each.get("category")))
+            if same is not None and (params := record.settings.get((same, ""))) is not None:
+                if _decoded(params).get(_VALUE_NAMES[same]) != value:
+                    self.session_log.log_setting(session, (same, ""), None)
+                    self._change(session, (SET_OPTION, option), value)
+            elif (SET_OPTION, option) in record.settings:
+                self._change(session, (SET_OPTION, option), value)
+
+    def _change(self, session: str, key: Key, value: str | bool) -> None:
+        """Record a value that the agent has told, unless it is that of the last request."""
+        record = self.session_log.sessions.get(session)
+        params = None if record is None else record.settings.get(key)
+        method, option = key
+        members = {} if params is None else _decoded(params)
+        if params is not None and members.get(_VALUE_NAMES[method]) == value:
+            return
+        members |= {"sessionId": session, _VALUE_NAMES[method]: value}
+        if method == SET_OPTION:
+            members["configId"] = option
+            if isinstance(value, bool):
+                members["type"] = "boolean"
+        self._set(session, key, msgspec.json.encode(members))
+
+    def _set(self, session: str, key: Key, params: bytes) -> None:
+        self.session_log.log_setting(session, key, params)
+        self.wants_notifications = True
+
+
+def _may_change_settings(data: Payload) -> bool:
+    return _MODE_UPDATE.search(data) is not None or _OPTION_UPDATE.search(data) is not None
+
+
+def _decoded(payload: Payload) -> dict[str, Any]:
+    try:
+        found = msgspec.json.decode(payload)
+    except DECODE_ERRORS:
+        return {}
+    return found if isinstance(found, dict) else {}

@@ -7,11 +7,12 @@ status is only logged. The effect of blocking:
 
     turn_end    the agent is prompted with the reason, at most `max_continues` times
     permission  the tool call is rejected without asking the user; the reason is shown
+    elicitation the question is declined without asking the user; the reason is shown
     tool_start  the turn is cancelled and the reason shown; the tool may have run already
     tool_end, error  the reason is shown
 
-A permission hook without an answer (not started, timed out, killed by a signal, URL not reachable)
-blocks too.
+A hook of `permission` or `elicitation` without an answer (not started, timed out, killed by a
+signal, URL not reachable) blocks too.
 
 Options:
     hooks          each with `events`, `run` (an argv, no shell) or `url` with `headers`, `timeout`
@@ -19,9 +20,9 @@ Options:
                    is an `execute` too, one with a diff an `edit`)
     max_continues  default 3
 
-The hooks of an event run one after the other. A permission request, and a turn's end in protocol
-version 1, wait for them; those of other events run concurrently, at most 8 hooks at once. While 200
-events wait for their hooks, the agent's next updates wait.
+The hooks of an event run one after the other. A permission request, an elicitation, and a turn's
+end in protocol version 1, wait for them; those of other events run concurrently, at most 8 hooks at
+once. While 200 events wait for their hooks, the agent's next updates wait.
 """
 
 from __future__ import annotations
@@ -41,12 +42,14 @@ from conductor.proxy import (
     PermissionQuestion,
     Prompt,
     Proxy,
+    Question,
     RequestError,
     Session,
     TurnEnd,
     get_logger,
     on_permission,
     on_prompt,
+    on_question,
     on_tool_end,
     on_tool_start,
     on_turn_end,
@@ -60,8 +63,14 @@ from proxies._permission_call import evident_kinds
 
 __all__ = ["Hook", "Hooks"]
 
-Event: TypeAlias = Literal["turn_end", "permission", "tool_start", "tool_end", "error"]
+Event: TypeAlias = Literal[
+    "turn_end", "permission", "elicitation", "tool_start", "tool_end", "error"
+]
 
+_QUESTIONS = frozenset({"permission", "elicitation"})
+"""Events that block if a hook gives no answer."""
+_ROUTING = frozenset({"sessionId", "_meta"})
+"""Params of an elicitation that a hook does not get."""
 _BLOCKS = {"run": 2, "url": 403}
 _MAX_HOOKS = 8
 _MAX_EVENTS = 200
@@ -104,7 +113,7 @@ class Hook:
             return reason.strip() or "blocked by a hook"
         if not fine:
             log.warning("hook failed", hook_event=event["event"], status=status, problem=problem)
-        if event["event"] == "permission" and (status is None or status < 0):
+        if event["event"] in _QUESTIONS and (status is None or status < 0):
             return f"a hook gave no answer ({problem or f'ended by signal {-(status or 0)}'})"
         return None
 
@@ -173,6 +182,20 @@ class Hooks(Proxy):
             return await forward()
         await session.say(f"Denied by a hook: {reason}\n")
         return asked.deny()
+
+    @on_question
+    async def elicitation(
+        self, session: Session | None, question: Question, forward: Forward
+    ) -> Any:
+        """Fire the hooks of a question, which may belong to a request outside a session."""
+        self.release_lane()
+        about = {name: each for name, each in question.params.items() if name not in _ROUTING}
+        reason = await self._fire(session or Session(), "elicitation", elicitation=about)
+        if reason is None:
+            return await forward()
+        if session is not None:
+            await session.say(f"Declined by a hook: {reason}\n")
+        return question.decline()
 
     # ----------------------------------------------------------------------------------------------
 

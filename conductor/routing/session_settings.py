@@ -3,8 +3,8 @@
 Recorded are the requests that the agent has accepted, the latest of each setting, in the order in
 which they were set; a later change by the agent (`current_mode_update`, `config_option_update`, the
 list in the answer to another option) replaces the value. A setting without a request is not
-recorded: the agent gives a resumed session its own default. The updates are only looked at after the first
-request.
+recorded: the agent gives a resumed session its own default. The updates are only looked at after
+the first request.
 """
 
 from __future__ import annotations

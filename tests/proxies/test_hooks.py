@@ -171,6 +171,59 @@ async def test_a_permission_hook_that_gives_no_answer_denies(chain, tmp_path, ru
     assert answers == [{"outcome": {"outcome": "selected", "optionId": "no"}}]
 
 
+FORM = {"mode": "form", "message": "Which?", "requestedSchema": {"type": "object"}}
+
+
+def questioning(agent, answers, **scope):
+    async def ask(session):
+        params = {**FORM, **(scope or {"sessionId": session})}
+        answers.append(await agent.endpoint.request("elicitation/create", params))
+
+    return ask
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize(
+    ("script", "action", "said"),
+    [
+        ("exit 0", "accept", ""),
+        ("exit 1", "accept", ""),
+        ("echo not now >&2; exit 2", "decline", "Declined by a hook: not now\n"),
+        (
+            "kill -9 $$",
+            "decline",
+            "Declined by a hook: a hook gave no answer (ended by signal 9)\n",
+        ),
+    ],
+)
+async def test_a_hook_may_decline_an_elicitation(chain, tmp_path, script, action, said, version):
+    file, answers, agent = tmp_path / "events", [], FakeAgent()
+    agent.turns.append([questioning(agent, answers)])
+    proxy = Hooks([hook("elicitation", script=script, file=file)])
+    async with chain(proxy, agent) as client:
+        client.handlers["elicitation/create"] = lambda params: {"action": "accept"}
+        await client.initialize(version=version, capabilities={"elicitation": {"form": {}}})
+        await client.prompt_turn(await client.new_session("/"), "go")
+        assert client.transcript.text() == said
+
+    assert [each["action"] for each in answers] == [action]
+    assert events(file) == [
+        {"event": "elicitation", "session_id": "session-1", "cwd": "/", "elicitation": FORM}
+    ]
+
+
+async def test_a_hook_is_called_for_an_elicitation_of_no_session(chain, tmp_path):
+    file, answers, agent = tmp_path / "events", [], FakeAgent()
+    agent.turns.append([questioning(agent, answers, requestId=1)])
+    proxy = Hooks([hook("elicitation", script="exit 2", file=file)])
+    async with chain(proxy, agent) as client:
+        await client.initialize(capabilities={"elicitation": {"form": {}}})
+        await client.prompt_turn(await client.new_session("/"), "go")
+
+    assert answers == [{"action": "decline"}]
+    assert [each["elicitation"]["requestId"] for each in events(file)] == [1]
+
+
 @pytest.mark.parametrize(
     "members", [{"options": 5}, {"toolCall": None, "subject": "x"}, {"toolCall": [1]}]
 )

@@ -216,7 +216,7 @@ class Budget(Proxy):
         state.running = False
         state.warned.add(_limit(over))
         await self.agent.cancel(session.id)
-        await session.say(f"Cancelled: the budget is used up ({over}).\n")
+        await session.notice("Cancelled: the budget is used up", over, severity="warning")
 
     def _spend(self, state: _State, spent: UsageDelta) -> None:
         amounts: dict[str, float] = {
@@ -273,7 +273,7 @@ class Budget(Proxy):
         near = self._reached(state, self.warn_at, _IN_A_TURN if state.running else _ALL)
         if near is not None and _limit(near) not in state.warned:
             state.warned.add(_limit(near))
-            await session.say(f"\nBudget: {near} are used.\n")
+            await session.notice("Little of the budget is left", f"{near} are used")
 
 
 def _limit(reached: str) -> str:

@@ -203,7 +203,7 @@ class Failover(Proxy):
     ) -> Any:
         agent = self.agents[position - 1]
         why = "; ".join(failures) or f"{self._name(0, session)} is not asked again yet"
-        notice = f"*{why}. {agent.name} answers instead.*\n\n"
+        title = f"{agent.name} answers instead"
         streams = session.protocol_version == 1
         transcripts = [conversation.seen, conversation.missed]
 
@@ -211,7 +211,7 @@ class Failover(Proxy):
             if update.get("sessionUpdate") not in _OUTPUT:
                 return  # state of its session, which the client does not know
             if streams and not conversation.has_output:
-                await session.say(notice)
+                await session.notice(title, why, severity="warning")
             conversation.add_output(update, transcripts)
             if streams:
                 await self.client.update(session.id, update)
@@ -221,14 +221,13 @@ class Failover(Proxy):
         async with self.open_agent(source, like=session, name=agent.name, env=agent.env) as other:
             blocks = [*_blocks(conversation.seen), *prompt.blocks]
             turn = await other.prompt(blocks, show)
-        if streams and not conversation.has_output:
-            await session.say(notice)
+        if not streams or not conversation.has_output:
+            await session.notice(title, why, severity="warning")
         conversation.add_output({}, transcripts)  # for a turn without output
         if streams:
             usage = {"usage": turn.result["usage"]} if "usage" in turn.result else {}
             return {"stopReason": turn.stop_reason, **usage}
-        text = notice + turn.text
-        return await prompt.answer(text, stop_reason=turn.stop_reason, counts=True)
+        return await prompt.answer(turn.text, stop_reason=turn.stop_reason, counts=True)
 
 
 def _blocks(transcript: BoundedTranscript) -> list[dict[str, Any]]:

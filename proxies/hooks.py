@@ -180,7 +180,7 @@ class Hooks(Proxy):
         reason = await self._fire(session, "permission", tool_call=call)
         if reason is None:
             return await forward()
-        await session.say(f"Denied by a hook: {reason}\n")
+        await session.notice("Denied by a hook", reason, severity="warning")
         return asked.deny()
 
     @on_question
@@ -240,7 +240,7 @@ class Hooks(Proxy):
             reason = await self._fire(session, event, **about)
         if reason is None:
             return
-        await session.say(f"A hook says: {reason}\n")
+        await session.notice("A hook says", reason)
         if event == "tool_start":
             await self.agent.cancel(session.id)
 

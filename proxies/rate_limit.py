@@ -81,7 +81,7 @@ class RateLimit(Proxy):
         self._starts.append(max(start, trio.current_time()))
         if not can_start:
             if wait >= 1:
-                await session.say(f"Waiting for {wait:.0f} s: there were too many prompts.\n")
+                await session.notice(f"Waiting for {wait:.0f} s", "there were too many prompts")
             await prompt.wait(self._acquire_turn, start)
         turn, running = _Turn(), self.running[session.id]
         running.append(turn)

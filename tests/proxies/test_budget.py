@@ -64,11 +64,29 @@ async def test_a_turn_that_runs_into_the_limit_is_cancelled_once(chain):
         session = await client.new_session("/work")
         assert await client.prompt(session, "hi") == {"stopReason": "cancelled"}
         assert client.transcript.text() == (
-            "Cancelled: the budget is used up (1.2 of 1 cost in this session).\n"
+            "\n[Cancelled: the budget is used up: 1.2 of 1 cost in this session]\n"
         )
         assert await client.prompt(session, "hi") == REFUSED
 
     assert len(agent.transcript.of("session/cancel")) == 1
+
+
+async def test_a_client_that_shows_notices_gets_them(chain):
+    async def cancelled(session):
+        await agent.transcript.wait("session/cancel")
+
+    agent = FakeAgent()
+    agent.turns.append([cost(0.8), cost(1.2), cancelled, {"stopReason": "cancelled"}])
+    async with chain(Budget(BudgetLimits(cost=1)), agent) as client:
+        await client.initialize(capabilities={"session": {"notices": {}}})
+        await client.prompt(await client.new_session("/work"), "hi")
+        notices = [each for each in client.transcript.updates() if "title" in each]
+
+    assert [(each["severity"], each["title"], each["description"]) for each in notices] == [
+        ("info", "Little of the budget is left", "0.8 of 1 cost in this session are used"),
+        ("warning", "Cancelled: the budget is used up", "1.2 of 1 cost in this session"),
+    ]
+    assert client.transcript.text() == ""
 
 
 async def test_the_user_is_told_once_when_little_is_left(chain):
@@ -79,7 +97,7 @@ async def test_the_user_is_told_once_when_little_is_left(chain):
         for _ in range(3):
             await client.prompt(session, "hi")
 
-        told = "\nBudget: 0.8 of 1 cost in this session are used.\n"
+        told = "\n[Little of the budget is left: 0.8 of 1 cost in this session are used]\n"
         assert client.transcript.text() == told
         reported = [each for each in client.transcript.updates() if "cost" in each]
         assert reported == [cost(0.7), cost(0.8), cost(0.9)]

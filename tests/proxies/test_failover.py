@@ -90,9 +90,8 @@ async def test_a_limited_agent_is_replaced_by_a_program_for_the_turn(chain):
         result = await client.prompt(session, "say hello")
 
     assert result == {"stopReason": "end_turn"}
-    first, notice, answer = client.transcript.text().partition(" answers instead.*\n\n")
-    assert first == "I am here.*the agent: rate limit (Internal error). other"
-    assert (notice != "", answer) == (True, "hello")
+    notice = "\n[other answers instead: the agent: rate limit (Internal error)]\n"
+    assert client.transcript.text() == f"I am here.{notice}hello"
 
 
 async def test_the_other_agent_gets_the_conversation_and_the_first_what_it_missed(
@@ -119,7 +118,8 @@ async def test_the_other_agent_gets_the_conversation_and_the_first_what_it_misse
     assert missed.index("user: echo") < missed.index("user: say one\n\nagent: one\n</transcript>")
     assert "user: hi\n\nagent: I am here.\n\nuser: echo" not in missed
     assert asked[3] == ["again"]
-    assert "the agent is not asked again yet. other answers instead." in client.transcript.text()
+    notice = "[other answers instead: the agent is not asked again yet]"
+    assert notice in client.transcript.text()
 
 
 async def test_the_transcript_for_another_agent_has_at_most_so_many_characters(chain, other):
@@ -205,9 +205,10 @@ async def test_version_2_shows_the_answer_at_its_end(chain, other):
         await client.prompt(session, "say hello")
         kinds = [update["sessionUpdate"] for update in client.transcript.updates()]
 
-    assert kinds == ["user_message", "state_update", "agent_message", "state_update"]
-    (content,) = client.transcript.updates()[2]["content"]
-    assert content["text"].endswith("other answers instead.*\n\nhello")
+    assert kinds == ["notice", "user_message", "state_update", "agent_message", "state_update"]
+    assert client.transcript.updates()[0]["title"] == "other answers instead"
+    (content,) = client.transcript.updates()[3]["content"]
+    assert content["text"] == "hello"
 
 
 @pytest.mark.parametrize("version", [1, 2])

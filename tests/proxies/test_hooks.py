@@ -37,7 +37,8 @@ async def told(client, count):
     """What `telling` hooks have said, once there are this many of them."""
     await client.transcript.wait("session/update agent_message_chunk", count=count)
     lines = client.transcript.text().splitlines()
-    return [json.loads(line.removeprefix("A hook says: ")) for line in lines]
+    said = [line[1:-1].removeprefix("A hook says: ") for line in lines if line]
+    return [json.loads(line) for line in said]
 
 
 async def test_a_hook_is_called_at_the_end_of_a_turn(chain, tmp_path):
@@ -130,10 +131,10 @@ def asking(agent, answers):
     ("script", "kinds", "option", "said"),
     [
         ("exit 0", [], "yes", ""),
-        ("echo too risky >&2; exit 2", [], "no", "Denied by a hook: too risky\n"),
+        ("echo too risky >&2; exit 2", [], "no", "\n[Denied by a hook: too risky]\n"),
         ("exit 1", [], "yes", ""),
         ("exit 2", ["read"], "yes", ""),
-        ("exit 2", ["execute"], "no", "Denied by a hook: blocked by a hook\n"),
+        ("exit 2", ["execute"], "no", "\n[Denied by a hook: blocked by a hook]\n"),
     ],
 )
 async def test_a_hook_may_deny_permission(chain, script, kinds, option, said):
@@ -321,7 +322,20 @@ async def test_a_blocked_tool_cancels_the_turn_and_the_user_is_told(chain):
         await client.initialize()
         session = await client.new_session("/")
         assert await client.prompt(session, "go") == {"stopReason": "cancelled"}
-        assert client.transcript.text() == "A hook says: not that\n"
+        assert client.transcript.text() == "\n[A hook says: not that]\n"
+
+
+async def test_a_client_that_shows_notices_gets_them(chain):
+    agent = FakeAgent()
+    agent.turns.append([asking(agent, [])])
+    proxy = Hooks([hook("permission", script="echo too risky >&2; exit 2")])
+    async with chain(proxy, agent) as client:
+        await client.initialize(capabilities={"session": {"notices": {}}})
+        await client.prompt(await client.new_session("/"), "go")
+        (notice,) = client.transcript.updates()
+
+    told = {"title": "Denied by a hook", "description": "too risky"}
+    assert notice == {"sessionUpdate": "notice", "severity": "warning", **told}
 
 
 async def test_a_hook_is_called_for_an_error(chain):
@@ -377,7 +391,8 @@ async def test_a_url_is_called(chain, status, option):
         async with chain(proxy, agent) as client:
             await client.initialize()
             await client.prompt(await client.new_session("/work"), "go")
-            assert client.transcript.text() == ("Denied by a hook: no!\n" if option == "no" else "")
+            told = "\n[Denied by a hook: no!]\n" if option == "no" else ""
+            assert client.transcript.text() == told
         nursery.cancel_scope.cancel()
 
     assert answers == [{"outcome": {"outcome": "selected", "optionId": option}}]

@@ -55,7 +55,19 @@ async def test_time_that_passes_makes_room(chain, virtual_clock):
         assert await prompt_all(client, [session]) == [(6, session, "end_turn")]
         await trio.sleep(10)
         assert await prompt_all(client, [session]) == [(0, session, "end_turn")]
-        assert client.transcript.text() == "Waiting for 6 s: there were too many prompts.\n"
+        assert client.transcript.text() == "\n[Waiting for 6 s: there were too many prompts]\n"
+
+
+async def test_a_client_that_shows_notices_gets_them(chain, virtual_clock):
+    async with chain(RateLimit(prompts=1, per=timedelta(seconds=10)), FakeAgent()) as client:
+        await client.initialize(capabilities={"session": {"notices": {}}})
+        session = await client.new_session("/work")
+        await client.prompt(session, "one")
+        await client.prompt(session, "two")
+        (notice,) = client.transcript.updates()
+
+    told = {"title": "Waiting for 10 s", "description": "there were too many prompts"}
+    assert notice == {"sessionUpdate": "notice", "severity": "info", **told}
 
 
 async def test_prompts_over_the_rate_may_be_refused(chain, virtual_clock):

@@ -60,11 +60,39 @@ def _versions_differ(client: Announced, agent: Announced | None) -> bool:
     return {client.version, agent.version} == {1, 2}
 
 
+def _lacks_elicitation(client: Announced, agent: Announced | None) -> bool:
+    has_both = client.has("elicitation", "form") and client.has("elicitation", "url")
+    return client.version == 1 and not has_both
+
+
+def _lacks_boolean_options(client: Announced, agent: Announced | None) -> bool:
+    return client.version == 1 and not client.has("session", "configOptions", "boolean")
+
+
 def _agent_version(client: Announced, agent: Announced | None) -> dict[str, Any]:
     return {"agent_version": 3 - client.version if agent is None else agent.version}
 
 
 ADAPTERS: Final = (
+    Adapter(
+        name="boolean_options",
+        side="client",
+        is_default=False,
+        client="version 1 without `session.configOptions.boolean`",
+        agent="has boolean options",
+        effect="announces the capability; a boolean option is a selection of on and off",
+        is_needed=_lacks_boolean_options,
+    ),
+    Adapter(
+        name="elicitation",
+        side="client",
+        is_default=False,
+        client="version 1 without `elicitation.form` or `elicitation.url`",
+        agent="asks the user with forms or pages",
+        effect="announces both; a choice or a page is a permission request, any other form a text "
+        "that the next prompt answers",
+        is_needed=_lacks_elicitation,
+    ),
     Adapter(
         name="notices",
         side="client",

@@ -207,6 +207,10 @@ class AdapterItem:
 class AdaptItem:
     """`adapt:` as it is written: a key for each row of `conductor.adapters.table`."""
 
+    boolean_options: AdaptMode | AdapterItem | None = None
+    """Options that are on or off, for a client that only knows selections."""
+    elicitation: AdaptMode | AdapterItem | None = None
+    """Questions of the agent, for a client that has no forms."""
     notices: AdaptMode | AdapterItem | None = None
     """Notices of the agent, for a client that does not show them."""
     v1_v2: AdaptMode | AdapterItem | None = None

@@ -38,6 +38,28 @@ def test_a_setting_turns_an_adapter_on_or_off_or_forces_it():
     assert names(adapters_for_client(shows, {"notices": Adaptation("always")})) == ["notices"]
 
 
+@pytest.mark.parametrize(
+    ("name", "lacking", "having"),
+    [
+        ("elicitation", {"elicitation": {"form": {}}}, {"elicitation": {"form": {}, "url": {}}}),
+        (
+            "boolean_options",
+            {"session": {"configOptions": {}}},
+            {"session": {"configOptions": {"boolean": {}}}},
+        ),
+    ],
+)
+def test_an_adapter_of_the_client_is_for_version_1_without_the_capability(name, lacking, having):
+    settings = {name: Adaptation("auto")}
+
+    def needed(capabilities, version=1):
+        client = Announced(version=version, capabilities=capabilities)
+        return names(adapters_for_client(client, settings))
+
+    assert needed(lacking) == [name]
+    assert needed(having) == needed({}, version=2) == []
+
+
 def test_options_of_the_chain_file_come_before_those_of_the_table():
     written = Adaptation("auto", {"agent_version": 1, "more": True})
     (needed,) = adapters_for_agent(V1, V2, {"v1_v2": written})

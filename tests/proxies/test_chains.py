@@ -33,8 +33,10 @@ PROMISED = {
     "usage": ("/usage", "The agent has not reported any usage yet."),
 }
 
-WITHOUT_EXAMPLE = {"mcp_tools", "sandbox_guard"}
-"""`mcp_tools` needs a server; the guard is placed by the conductor, before an agent's `sandbox`."""
+ADAPTERS = {"boolean_options", "elicitation", "notices"}
+WITHOUT_EXAMPLE = {"mcp_tools", "sandbox_guard", *ADAPTERS}
+"""`mcp_tools` needs a server; the guard is placed by the conductor, before an agent's `sandbox`;
+adapters are switched on with `adapt:`."""
 
 
 @pytest.mark.parametrize("name", PROMISED)

@@ -1,0 +1,212 @@
+"""Elicitations as choices of a permission request, or as a text with a text as answer. Pure.
+
+`choices` and `shown` read the params of `elicitation/create`; `answer` makes the result out of what
+the user has written. Fields are what the restricted JSON Schema of the protocol has: texts,
+numbers, booleans, one or several of a list.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, Final
+
+import attrs
+
+__all__ = ["Choice", "answer", "choices", "shown", "why_not_asked"]
+
+_MAX_CHOICES: Final = 9
+"""With more, a list of buttons is worse than a text."""
+_TYPES: Final = ("string", "number", "integer", "boolean", "array")
+_YES: Final = frozenset({"yes", "y", "true", "on", "1"})
+_NO: Final = frozenset({"no", "n", "false", "off", "0"})
+
+
+@attrs.frozen
+class Choice:
+    """An option of a permission request, and the result of the elicitation if it is chosen."""
+
+    name: str
+    kind: str
+    result: dict[str, Any]
+
+
+def why_not_asked(params: Mapping[str, Any]) -> str | None:
+    """Why the question has no form that the user could answer; `None` if it has one."""
+    mode = params.get("mode", "form")
+    if mode == "url":
+        return None if isinstance(params.get("url"), str) else "it has no url"
+    if mode != "form":
+        return f"its mode {mode!r} is unknown"
+    for name, field in _fields(params).items():
+        if field.get("type") not in _TYPES:
+            return f"the type of its field {name!r} is unknown"
+    return None
+
+
+def choices(params: Mapping[str, Any]) -> list[Choice] | None:
+    """The options of a permission request that asks the same; `None` if there are none."""
+    decline = Choice("Decline", "reject_once", {"action": "decline"})
+    if params.get("mode") == "url":
+        return [Choice("Opened", "allow_once", {"action": "accept"}), decline]
+    fields = _fields(params)
+    if not fields:
+        return [Choice("Accept", "allow_once", {"action": "accept", "content": {}}), decline]
+    if len(fields) > 1:
+        return None
+    ((name, field),) = fields.items()
+    if field["type"] == "boolean":
+        yes, no = ({"action": "accept", "content": {name: value}} for value in (True, False))
+        return [Choice("Yes", "allow_once", yes), Choice("No", "reject_once", no), decline]
+    listed = _listed(field)
+    if field["type"] != "string" or not 0 < len(listed) <= _MAX_CHOICES:
+        return None
+    found = [
+        Choice(title, "allow_once", {"action": "accept", "content": {name: value}})
+        for value, title in listed
+    ]
+    return [*found, decline]
+
+
+def shown(params: Mapping[str, Any]) -> str:
+    """The question as a text, with how to answer."""
+    fields = _fields(params)
+    lines = [str(params.get("message", "")), ""]
+    for name, field in fields.items():
+        lines.append(f"- `{name}`: " + "; ".join(_described(name, field, params)))
+    how = "" if len(fields) == 1 else ", one line for each field, as `name: value`"
+    lines += ["", f"Your next message is the answer{how}. Write `decline` to give none."]
+    return "\n".join(lines)
+
+
+def answer(params: Mapping[str, Any], text: str) -> dict[str, Any]:
+    """The result for what the user has written. Raises `ValueError` if it does not fit."""
+    text = text.strip()
+    if text.casefold() == "decline":
+        return {"action": "decline"}
+    fields = _fields(params)
+    if len(fields) == 1:
+        written = {next(iter(fields)): text}
+    else:
+        written = _by_field(text, fields)
+    content = {}
+    for name, field in fields.items():
+        if name in written:
+            try:
+                content[name] = _value(field, written[name])
+            except ValueError as exc:
+                raise ValueError(f"`{name}`: {exc}") from None
+        elif field.get("default") is not None:
+            content[name] = field["default"]
+        elif name in _required(params):
+            raise ValueError(f"`{name}` is missing")
+    return {"action": "accept", "content": content}
+
+
+def _described(name: str, field: Mapping[str, Any], params: Mapping[str, Any]) -> list[str]:
+    parts = [field[key] for key in ("title", "description") if isinstance(field.get(key), str)]
+    if listed := _listed(field):
+        opening = "any of, with commas: " if field["type"] == "array" else "one of: "
+        parts.append(opening + ", ".join(title for _, title in listed))
+    elif field["type"] == "boolean":
+        parts.append("yes or no")
+    elif field["type"] in ("integer", "number"):
+        parts.append("a number")
+    if field.get("default") is not None and len(_fields(params)) > 1:
+        parts.append(f"without a line: {field['default']}")
+    elif name not in _required(params):
+        parts.append("optional")
+    return parts or ["a text"]
+
+
+def _by_field(text: str, fields: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
+    """What is written for each field: lines `name: value`, by name or title."""
+    titles = {str(field.get("title", name)).casefold(): name for name, field in fields.items()}
+    names = {**titles, **{name.casefold(): name for name in fields}}
+    found = {}
+    for line in filter(None, map(str.strip, text.splitlines())):
+        name, colon, value = line.partition(":")
+        key = names.get(name.strip(" `-*").casefold())
+        if not colon or key is None:
+            raise ValueError(f"there is no field in the line {line[:100]!r}")
+        found[key] = value.strip()
+    return found
+
+
+def _value(field: Mapping[str, Any], text: str) -> Any:
+    match field["type"]:
+        case "boolean":
+            if (folded := text.casefold()) in _YES | _NO:
+                return folded in _YES
+            raise ValueError("write yes or no")
+        case "integer" | "number" as kind:
+            return _number(field, text, kind)
+        case "array":
+            parts = filter(None, map(str.strip, text.split(",")))
+            values = list(dict.fromkeys(_chosen(field, part) for part in parts))
+            _check_range(field, len(values), "minItems", "maxItems", "choose")
+            return values
+        case _ if _listed(field):
+            return _chosen(field, text)
+        case _:
+            _check_range(field, len(text), "minLength", "maxLength", "the length must be")
+            return text
+
+
+def _number(field: Mapping[str, Any], text: str, kind: str) -> float:
+    try:
+        value = int(text) if kind == "integer" else float(text)
+    except ValueError:
+        raise ValueError(
+            "write a whole number" if kind == "integer" else "write a number"
+        ) from None
+    if not math.isfinite(value):
+        raise ValueError("write a number")
+    _check_range(field, value, "minimum", "maximum", "write a number of")
+    return value
+
+
+def _check_range(field: Mapping[str, Any], value: float, low: str, high: str, words: str) -> None:
+    least, most = field.get(low), field.get(high)
+    if isinstance(least, int | float) and value < least:
+        raise ValueError(f"{words} at least {least}")
+    if isinstance(most, int | float) and value > most:
+        raise ValueError(f"{words} at most {most}")
+
+
+def _chosen(field: Mapping[str, Any], text: str) -> str:
+    """The value that is meant by a value or by its title."""
+    listed = _listed(field)
+    for value, title in listed:
+        if text in (value, title):
+            return value
+    for value, title in listed:
+        if text.casefold() in (value.casefold(), title.casefold()):
+            return value
+    raise ValueError(f"{text[:100]!r} is none of: " + ", ".join(title for _, title in listed))
+
+
+def _listed(field: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """The values to choose from, each with its title; none for a free text."""
+    holder = field.get("items") if field["type"] == "array" else field
+    if not isinstance(holder, dict):
+        return []
+    titled = holder.get("oneOf") or holder.get("anyOf")
+    if isinstance(titled, list):
+        pairs = [(each.get("const"), each.get("title")) for each in titled if type(each) is dict]
+        return [(value, str(title or value)) for value, title in pairs if isinstance(value, str)]
+    plain = holder.get("enum")
+    return [(each, each) for each in plain if isinstance(each, str)] if type(plain) is list else []
+
+
+def _fields(params: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    schema = params.get("requestedSchema")
+    properties = schema.get("properties") if isinstance(schema, dict) else None
+    if not isinstance(properties, dict):
+        return {}
+    return {name: field if type(field) is dict else {} for name, field in properties.items()}
+
+
+def _required(params: Mapping[str, Any]) -> list[Any]:
+    required = params["requestedSchema"].get("required")
+    return required if isinstance(required, list) else []

@@ -1,0 +1,285 @@
+from __future__ import annotations
+
+import json
+import sys
+
+import pytest
+import trio
+
+from conductor.chainfile import load
+from conductor.client.embedding import attach_file
+from conductor.errors import RequestError
+from conductor.testing import FakeAgent, FakeClient
+from proxies.elicitation import Elicitation
+
+CHOICE = {"properties": {"x": {"type": "string", "enum": ["left", "right"]}}, "required": ["x"]}
+NAME = {"properties": {"name": {"type": "string", "minLength": 2}}, "required": ["name"]}
+PAGE = {"mode": "url", "url": "https://a.example/1", "elicitationId": "e1"}
+FORMS = {"elicitation": {"form": {}}}
+ENDED = {"stopReason": "end_turn"}
+
+
+def form(schema):
+    return {"mode": "form", "requestedSchema": {"type": "object", **schema}}
+
+
+def asking(*questions, **more):
+    """An agent that asks these questions in its first turn, and says what it has learned. It asks
+    clients alone that announce the mode."""
+    agent = FakeAgent(turns=[])
+
+    async def ask(session):
+        request = agent.transcript.of("initialize", "request")[0].params
+        known = request["clientCapabilities"].get("elicitation") or {}
+        for number, each in enumerate(questions):
+            if known.get(each["mode"]) is None:
+                agent.say(session, "not asked;")
+                continue
+            params = {"sessionId": session, "message": f"Question {number}?", **each, **more}
+            try:
+                answered = await agent.endpoint.request("elicitation/create", params)
+            except RequestError as exc:
+                agent.say(session, f"{exc.code} {exc};")
+            else:
+                agent.say(session, f"{answered};")
+
+    agent.turns.append([ask])
+    return agent
+
+
+async def open_session(client, capabilities=None):
+    await client.initialize(capabilities=capabilities or {})
+    return await client.new_session("/work")
+
+
+def permissions(client):
+    return [each.params for each in client.transcript.of("session/request_permission", "request")]
+
+
+async def test_without_it_the_agent_does_not_ask(chain):
+    async with chain(asking(form(CHOICE))) as client:
+        await client.prompt(await open_session(client), "go")
+
+    assert client.transcript.text() == "not asked;"
+
+
+async def test_a_choice_is_a_permission_request(chain):
+    async with chain(Elicitation(), asking(form(CHOICE))) as client:
+        assert await client.prompt(await open_session(client), "go") == ENDED
+
+    assert client.transcript.text() == "{'action': 'accept', 'content': {'x': 'left'}};"
+    (asked,) = permissions(client)
+    assert asked["toolCall"]["title"] == "Question 0?"
+    assert [(each["name"], each["kind"]) for each in asked["options"]] == [
+        ("left", "allow_once"),
+        ("right", "allow_once"),
+        ("Decline", "reject_once"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("outcome", "action"),
+    [
+        ({"outcome": "selected", "optionId": "2"}, "decline"),
+        ({"outcome": "selected", "optionId": "unknown"}, "cancel"),
+        ({"outcome": "cancelled"}, "cancel"),
+        (None, "cancel"),
+    ],
+)
+async def test_the_users_choice_is_the_result(chain, outcome, action):
+    async with chain(Elicitation(), asking(form(CHOICE))) as client:
+        client.handlers["session/request_permission"] = lambda params: {"outcome": outcome}
+        await client.prompt(await open_session(client), "go")
+
+    assert client.transcript.text() == f"{{'action': '{action}'}};"
+
+
+async def test_a_client_that_refuses_permission_requests_is_an_error_of_the_adapter(chain):
+    async with chain(Elicitation(), asking(form(CHOICE))) as client:
+        del client.handlers["session/request_permission"]
+        await client.prompt(await open_session(client), "go")
+
+    assert client.transcript.text().startswith("-32601 elicitation: the client did not ask: ")
+
+
+async def test_a_page_is_shown_with_its_address_and_its_completion_is_kept_from_the_client(chain):
+    agent = asking(PAGE)
+    async with chain(Elicitation(), agent) as client:
+        session = await open_session(client)
+        await client.prompt(session, "go")
+        agent.endpoint.notify("elicitation/complete", {"elicitationId": "e1"})
+        await client.prompt(session, "again")
+
+    assert permissions(client)[0]["toolCall"]["title"] == "Question 0? https://a.example/1"
+    assert client.transcript.text() == "{'action': 'accept'};"
+    assert client.transcript.of("elicitation/complete") == []
+
+
+async def test_a_text_is_asked_in_the_conversation_and_the_next_prompt_answers_it(chain):
+    agent = asking(form(NAME))
+    async with chain(Elicitation(), agent) as client:
+        session = await open_session(client)
+        assert await client.prompt(session, "go") == ENDED
+        assert "Question 0?" in client.transcript.text()
+        assert "accept" not in client.transcript.text()
+        assert await client.prompt(session, "x") == ENDED
+        assert "`name`: the length must be at least 2" in client.transcript.text()
+        assert await client.prompt(session, "rocket") == ENDED
+        assert client.transcript.text().endswith(
+            "{'action': 'accept', 'content': {'name': 'rocket'}};"
+        )
+        await client.prompt(session, "next")
+
+    prompts = agent.transcript.of("session/prompt", "request")
+    assert [each.params["prompt"][0]["text"] for each in prompts] == ["go", "next"]
+
+
+async def test_questions_are_asked_one_after_the_other(chain):
+    async with chain(Elicitation(), asking(form(NAME), form(NAME))) as client:
+        session = await open_session(client)
+        await client.prompt(session, "go")
+        await client.prompt(session, "one")
+        assert "Question 1?" in client.transcript.text()
+        await client.prompt(session, "decline")
+
+    assert client.transcript.text().endswith("{'action': 'decline'};")
+
+
+async def test_questions_at_once_wait_for_each_other(chain):
+    agent = FakeAgent(turns=[])
+    learned = []
+
+    async def ask(session, name):
+        params = {"sessionId": session, "message": name, **form(NAME)}
+        answered = await agent.endpoint.request("elicitation/create", params)
+        learned.append((name, answered["content"]["name"]))
+
+    async def ask_both(session):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(ask, session, "first")
+            nursery.start_soon(ask, session, "second")
+
+    agent.turns.append([ask_both, "done"])
+    async with chain(Elicitation(), agent) as client:
+        session = await open_session(client)
+        await client.prompt(session, "go")
+        await client.prompt(session, "one")
+        await client.prompt(session, "two")
+
+    assert sorted(text for _, text in learned) == ["one", "two"]
+    assert client.transcript.text().endswith("done")
+
+
+async def test_a_question_outside_of_a_turn_is_answered_by_the_next_prompt(chain):
+    agent = FakeAgent()
+    async with chain(Elicitation(), agent) as client:
+        session = await open_session(client)
+        found = []
+
+        async def ask():
+            params = {"sessionId": session, "message": "Name?", **form(NAME)}
+            found.append(await agent.endpoint.request("elicitation/create", params))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(ask)
+            await client.transcript.wait("session/update agent_message_chunk")
+            assert await client.prompt(session, "rocket") == ENDED
+
+    assert found == [{"action": "accept", "content": {"name": "rocket"}}]
+    assert agent.transcript.of("session/prompt") == []
+
+
+async def test_a_cancelled_turn_cancels_the_question(chain):
+    async with chain(Elicitation(), asking(form(NAME))) as client:
+        session = await open_session(client)
+        await client.prompt(session, "go")
+        client.notify("session/cancel", {"sessionId": session})
+        await client.transcript.wait("session/update agent_message_chunk", count=2)
+
+    assert client.transcript.text().endswith("{'action': 'cancel'};")
+
+
+async def test_the_failure_of_a_turn_that_the_client_does_not_wait_for_is_told(chain):
+    agent = asking(form(NAME))
+    agent.turns[0].append(RequestError(-32603, "no disk"))
+    async with chain(Elicitation(), agent) as client:
+        session = await open_session(client)
+        await client.prompt(session, "go")
+        client.notify("session/cancel", {"sessionId": session})
+        await client.transcript.wait("session/update agent_message_chunk", count=3)
+
+    assert "[The agent's turn has failed: no disk]" in client.transcript.text()
+
+
+async def test_the_error_of_a_turn_is_the_answer_of_the_prompt_that_waits(chain):
+    agent = asking(form(NAME))
+    agent.turns[0].append(RequestError(-32603, "no disk"))
+    async with chain(Elicitation(), agent) as client:
+        session = await open_session(client)
+        await client.prompt(session, "go")
+        with pytest.raises(RequestError, match="no disk"):
+            await client.prompt(session, "rocket")
+
+
+@pytest.mark.parametrize(
+    "params", [form({"properties": {"x": {"type": "_new"}}}), {"mode": "form", "sessionId": None}]
+)
+async def test_what_cannot_be_asked_is_an_error_of_the_adapter(chain, params):
+    async with chain(Elicitation(), asking(params)) as client:
+        await client.prompt(await open_session(client), "go")
+
+    assert client.transcript.text().startswith("-32602 elicitation: the client has no forms")
+
+
+async def test_what_the_client_can_show_passes_and_the_rest_is_asked(chain):
+    agent = asking(form(NAME), PAGE)
+    async with chain(Elicitation(), agent) as client:
+        client.handlers["elicitation/create"] = lambda params: {"action": "decline"}
+        assert await client.prompt(await open_session(client, FORMS), "go") == ENDED
+
+    assert client.transcript.text() == "{'action': 'decline'};{'action': 'accept'};"
+    announced = agent.transcript.of("initialize", "request")[0].params["clientCapabilities"]
+    assert announced == {"elicitation": {"form": {}, "url": {}}}
+
+
+ASKING_PROGRAM = """\
+import json, sys
+
+def write(**message):
+    print(json.dumps({"jsonrpc": "2.0", **message}), flush=True)
+
+for line in sys.stdin:
+    message = json.loads(line)
+    if message.get("method") == "initialize":
+        known = message["params"]["clientCapabilities"].get("elicitation")
+        write(id=message["id"], result={"protocolVersion": 1, "agentCapabilities": {}})
+    elif message.get("method") == "session/new":
+        write(id=message["id"], result={"sessionId": "s"})
+    elif message.get("method") == "session/prompt" and known is None:
+        write(id=message["id"], result={"stopReason": "refusal"})
+    elif message.get("method") == "session/prompt":
+        asked = {"sessionId": "s", "mode": "form", "message": "Name?"}
+        schema = {"type": "object", "properties": {"name": {"type": "string"}}}
+        params = {**asked, "requestedSchema": schema}
+        write(id="q", method="elicitation/create", params=params)
+        turn = message["id"]
+    elif message.get("id") == "q":
+        write(id=turn, result={"stopReason": "end_turn", "_meta": message["result"]})
+"""
+
+
+@pytest.mark.parametrize(("adapt", "is_asked"), [({}, False), ({"elicitation": "auto"}, True)])
+async def test_a_chain_file_turns_it_on(tmp_path, adapt, is_asked):
+    (tmp_path / "agent.py").write_text(ASKING_PROGRAM)
+    agent = {"run": [sys.executable, "agent.py"], "cwd": "."}
+    file = tmp_path / "chain.yaml"
+    file.write_text(json.dumps({"version": 1, "agent": agent, "adapt": adapt}))
+    async with attach_file(FakeClient, load(str(file))) as attached:
+        client = attached.client
+        session = await open_session(client)
+        results = [await client.prompt(session, "go")]
+        if is_asked:
+            results.append(await client.prompt(session, "rocket"))
+
+    answered = {**ENDED, "_meta": {"action": "accept", "content": {"name": "rocket"}}}
+    assert results == ([ENDED, answered] if is_asked else [{"stopReason": "refusal"}])

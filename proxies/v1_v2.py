@@ -6,7 +6,8 @@ agent. docs/adapters-v1-v2.md says what is converted, and what one version canno
 Options:
     agent_version  the version that the agent speaks, 1 or 2. By default the agent gets the client's
                    `initialize` first, and one of the other version if it refuses that, or answers
-                   with the other version
+                   with the other version. Needed if a proxy stands behind this one, or if the agent
+                   accepts only one `initialize`
 """
 
 from __future__ import annotations
@@ -55,10 +56,19 @@ class V1V2(Proxy):
         except RequestError as exc:
             if exc.code not in _REFUSALS:
                 raise
-            return await self._initialize_other(params, 3 - client, forward)
+            return await self._initialize_again(params, 3 - client, forward)
         if result.get("protocolVersion", 1) != 3 - client:
             return result
-        return await self._initialize_other(params, 3 - client, forward)
+        return await self._initialize_again(params, 3 - client, forward)
+
+    async def _initialize_again(
+        self, params: dict[str, Any], agent: int, forward: Forward
+    ) -> dict[str, Any]:
+        try:
+            return await self._initialize_other(params, agent, forward)
+        except RequestError as exc:
+            text = f"v1_v2: no second `initialize` here, write `agent_version: {agent}`: {exc}"
+            raise RequestError(exc.code, text, exc.data) from None
 
     async def _initialize_other(
         self, params: dict[str, Any], agent: int, forward: Forward

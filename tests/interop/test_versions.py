@@ -33,8 +33,14 @@ def said(summary):
 
 
 PROXY = "  - use: log_messages"
-V1_V2 = "  - use: v1_v2"
-CASES = [(1, 1), (2, 2), (1, 2), (2, 1), (1, 2, PROXY, V1_V2, PROXY), (2, 1, PROXY, V1_V2, PROXY)]
+CASES = [
+    (1, 1),
+    (2, 2),
+    (1, 2),
+    (2, 1),
+    (1, 2, PROXY, "  - {use: v1_v2, with: {agent_version: 2}}", PROXY),
+    (2, 1, PROXY, "  - {use: v1_v2, with: {agent_version: 1}}", PROXY),
+]
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: "-".join(map(str, case[:2])))

@@ -433,6 +433,12 @@ async def test_with_the_same_version_everything_passes_unchanged(chain):
     assert "messageId" not in updates(client)[0]
 
 
+async def test_behind_it_a_proxy_needs_the_version_named(chain):
+    async with chain(V1V2(), Sees(), agent_of(2)) as client:
+        with pytest.raises(RequestError, match=r"v1_v2: .* write `agent_version: 2`"):
+            await client.initialize()
+
+
 async def test_an_agent_that_speaks_neither_is_an_error_with_the_name(chain):
     agent = FakeAgent()
     agent.handlers["initialize"] = lambda params: {"protocolVersion": 7}

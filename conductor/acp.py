@@ -24,6 +24,8 @@ from conductor.jsonrpc.surrogates import has_surrogate, substitute_surrogates
 
 __all__ = [
     "CONNECTION_HEADER",
+    "LOGIN_METHODS",
+    "LOGOUT_METHODS",
     "MCP_METHODS",
     "PROMPT",
     "SESSION_CANCEL",
@@ -50,6 +52,9 @@ SESSION_SETTING_METHODS: Final = frozenset(
     {"session/set_config_option", "session/set_mode", "session/set_model"}
 )
 """Requests that set the mode, the model or an option of a session."""
+LOGIN_METHODS: Final = frozenset({"authenticate", "auth/login"})
+"""Requests of version 1 and 2 that log in."""
+LOGOUT_METHODS: Final = frozenset({"logout", "auth/logout"})
 MCP_METHODS: Final = frozenset({"mcp/connect", "mcp/message", "mcp/disconnect"})
 """Methods of MCP over ACP (RFD mcp-over-acp)."""
 CONNECTION_HEADER: Final = "acp-connection-id"

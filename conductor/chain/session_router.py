@@ -17,6 +17,8 @@ from typing import Final
 import msgspec
 
 from conductor.acp import (
+    LOGIN_METHODS,
+    LOGOUT_METHODS,
     MCP_METHODS,
     PROMPT,
     SESSION_CREATING_METHODS,
@@ -240,8 +242,8 @@ class SessionRouter(Port):
             if method in SESSION_SETUP_METHODS:
                 ResponseWatch(call, lambda _, error: self.note_refusal(None, error))
             self.first.neighbour.request(call, method, params)
-            if method == "logout":
-                self._log_out(params)
+            if method in LOGOUT_METHODS:
+                self._log_out(method, params)
             return
         if method in SESSION_SETUP_METHODS:
             branch.open(call, method, params)
@@ -279,7 +281,7 @@ class SessionRouter(Port):
         """The further chain that a message is for; `None` for the first chain."""
         if method in MCP_METHODS:
             return self._mcp.get(_connection_of(params) or "")
-        if method == "authenticate":
+        if method in LOGIN_METHODS:
             return self._login
         known = call.session if call is not None and method == PROMPT else None
         return self.sessions.get(known or session_id_of(params) or "")
@@ -290,10 +292,10 @@ class SessionRouter(Port):
             self.release(session, branch)
             branch.check_idle()
 
-    def _log_out(self, params: Payload | None) -> None:
+    def _log_out(self, method: str, params: Payload | None) -> None:
         for branch in self.branches:
-            own = InFlightRequest("logout", OwnRequest(lambda result, error: None))
-            branch.link.plain.request(own, "logout", params)
+            own = InFlightRequest(method, OwnRequest(lambda result, error: None))
+            branch.link.plain.request(own, method, params)
 
     # -- from further chains -----------------------------------------------------------------------
 

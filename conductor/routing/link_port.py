@@ -7,6 +7,7 @@ once for a request that it cannot get; or an entry in the queue while it restart
 from __future__ import annotations
 
 from conductor.acp import MCP_METHODS, SESSION_CANCEL, SESSION_SETUP_METHODS, session_id_of
+from conductor.error_codes import AUTHENTICATION_REQUIRED
 from conductor.errors import RequestError
 from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.jsonrpc.messages import (
@@ -99,9 +100,14 @@ class LinkPort(Port):
         if method in SESSION_SETUP_METHODS or session in self.link.session_log.sessions:
             return False  # it is being set up, or a new session has the same id
         name = self.link.name
+        code = INTERNAL_ERROR
         message = f"{name} was restarted and has lost this session; start a new one, or load it"
+        if self.link.has_lost_login:
+            code = AUTHENTICATION_REQUIRED
+            message = f"{name} was restarted and has lost its login: log in again, then load this "
+            message += "session, or start a new one"
         data = {"component": name, "sessionId": session}
-        self.neighbour.respond(call, None, encode_error(INTERNAL_ERROR, message, data))
+        self.neighbour.respond(call, None, encode_error(code, message, data))
         return True
 
     def notify(self, method: str, params: Payload | None) -> None:

@@ -74,6 +74,8 @@ class LinkState:
     `RequestError` to refuse it."""
     on_plugin_info: Callable[[Payload | None], None] | None = None
     """Called with the params of a `PLUGIN_INFO` notification."""
+    has_lost_login: bool = False
+    """Whether the sessions were lost because the restarted agent requires a login again."""
     lost_sessions: set[str] = attrs.field(factory=set)
     """Sessions that a restarted agent has lost; each is removed when its next request was
     refused."""

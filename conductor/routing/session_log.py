@@ -12,7 +12,13 @@ from typing import Final
 
 import msgspec
 
-from conductor.acp import SESSION_END_METHODS, SESSION_SETUP_METHODS, session_id_of
+from conductor.acp import (
+    LOGIN_METHODS,
+    LOGOUT_METHODS,
+    SESSION_END_METHODS,
+    SESSION_SETUP_METHODS,
+    session_id_of,
+)
 from conductor.errors import RequestError
 from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.jsonrpc.messages import INVALID_REQUEST, Payload
@@ -20,8 +26,12 @@ from conductor.limits import Limits
 
 __all__ = ["LOGGED_METHODS", "SessionLog", "SetupRecord"]
 
-LOGGED_METHODS: Final = SESSION_SETUP_METHODS | SESSION_END_METHODS | {"initialize"}
+LOGGED_METHODS: Final = (
+    SESSION_SETUP_METHODS | SESSION_END_METHODS | LOGIN_METHODS | LOGOUT_METHODS | {"initialize"}
+)
 """Methods for which `SessionLog` needs the requests and responses."""
+_MAX_LOGIN_BYTES: Final = 65536
+"""Larger params of a login are not kept."""
 
 
 class SetupRecord(msgspec.Struct, eq=False):
@@ -65,6 +75,8 @@ class SessionLog(msgspec.Struct, eq=False, weakref=True):
 
     limits: Limits = msgspec.field(default_factory=Limits)
     initialize: SetupRecord | None = None
+    login: SetupRecord | None = None
+    """The last successful login, until a logout."""
     sessions: dict[str, SetupRecord] = msgspec.field(default_factory=dict)
     has_servers: bool = False
     """Whether a set-up may have declared an MCP server over ACP; false positives are possible."""
@@ -90,6 +102,8 @@ class SessionLog(msgspec.Struct, eq=False, weakref=True):
             limit = f"{self.limits.max_session_log_bytes} bytes (max_session_log_bytes)"
             problem = f"`initialize` of {len(payload)} bytes is over the limit of {limit}"
             raise RequestError(INVALID_REQUEST, "Invalid request", problem)
+        if method in LOGIN_METHODS and len(payload) > _MAX_LOGIN_BYTES:
+            return
         if not self.has_servers and method in SESSION_SETUP_METHODS:
             self.has_servers = b'"acp"' in payload or b"\\u" in payload
         self._unanswered[call] = record = SetupRecord(method, session_id_of(payload), payload)
@@ -119,6 +133,10 @@ class SessionLog(msgspec.Struct, eq=False, weakref=True):
             record.result, record.successor_result = bytes(result), successor_result
         if record.method == "initialize":
             self.initialize = record
+        elif record.method in LOGIN_METHODS:
+            self.login = record
+        elif record.method in LOGOUT_METHODS:
+            self.login = None
         elif record.method not in SESSION_SETUP_METHODS:
             self.forget(record.session or "")
         elif session is not None:

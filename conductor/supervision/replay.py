@@ -2,9 +2,10 @@
 
 A proxy gets its handshake and the set-up of every open session again; the requests that it forwards
 meanwhile are answered from the session log, so its successor sees none of them. An agent is
-initialized, then each session is resumed, or else loaded with the replayed history suppressed, and
-gets its mode, model and options again (`restored_settings`); a session for which it supports
-neither is lost, and reported so. Other state of a proxy is lost with its process.
+initialized and logged in again if that needs nothing of the user, then each session is resumed, or
+else loaded with the replayed history suppressed, and gets its mode, model and options again
+(`restored_settings`); a session for which it supports neither is lost, and reported so. Other state
+of a proxy is lost with its process.
 
 Each request has `start_timeout`, so that the messages queued for the component do not wait forever.
 """
@@ -18,6 +19,7 @@ from typing import Any, Final
 import msgspec
 import trio
 
+from conductor.error_codes import AUTHENTICATION_REQUIRED
 from conductor.errors import ConnectionClosed, RequestError
 from conductor.jsonrpc.codec import DECODE_ERRORS
 from conductor.jsonrpc.json_object import join_members, members_or_empty
@@ -36,6 +38,7 @@ __all__ = [
     "session_resume_methods",
 ]
 
+_MAX_LOGIN_SECONDS: Final = 10.0
 _PAYLOADS_DROPPED: Final = "its set-up is not kept any more (max_session_log_bytes)"
 
 
@@ -145,7 +148,9 @@ async def _replay_to_agent(
     Raises `ConnectionClosed` and `ReplayFailed`.
     """
     own_requests = OwnRequests(link)
+    await _log_in_again(own_requests, session_log, answer, seconds, log)
     resume_methods = session_resume_methods(answer)
+    link.has_lost_login = False
     lost = []
     for session, record in list(session_log.sessions.items()):
         if record.params is None:
@@ -158,6 +163,7 @@ async def _replay_to_agent(
                 break
             except RequestError as exc:
                 log.warning("session replay failed", session=session, error=str(exc))
+                link.has_lost_login |= exc.code == AUTHENTICATION_REQUIRED
             finally:
                 link.suppressed_session = None
         else:
@@ -208,6 +214,51 @@ def _paused_settings(link: Link) -> Iterator[None]:
         yield
     finally:
         settings_log.paused = False
+
+
+async def _log_in_again(
+    own_requests: OwnRequests,
+    session_log: SessionLog,
+    answer: Mapping[str, Any],
+    seconds: float,
+    log: Logger,
+) -> None:
+    """Repeat the login of the previous process, if that needs nothing of the user.
+
+    A login that fails is no reason to end the restart: the agent asks for it. Raises
+    `ConnectionClosed`.
+    """
+    record = session_log.login
+    if record is None or not _is_silent(record.params or b"{}", answer):
+        return
+    with trio.move_on_after(min(seconds, _MAX_LOGIN_SECONDS)):
+        try:
+            await own_requests.send_request(record.method, record.params or b"{}")
+            return
+        except RequestError as exc:
+            log.warning("login after the restart failed", error=str(exc))
+            return
+    log.warning("login after the restart failed", error="no answer")
+
+
+def _is_silent(params: bytes, answer: Mapping[str, Any]) -> bool:
+    """Whether a login has all that it needs: keys in its params (`_meta`), or in the environment.
+
+    Any other may open a browser.
+    """
+    try:
+        members = members_or_empty(params)
+        id = msgspec.json.decode(members.pop("methodId", b"null"))
+    except (ValueError, *DECODE_ERRORS):
+        return False
+    if members:
+        return True
+    offered = answer.get("authMethods")
+    methods = [each for each in offered if isinstance(each, dict)] if offered else []
+    return any(
+        each.get("type") == "env_var" and each.get("id", each.get("methodId")) == id
+        for each in methods
+    )
 
 
 async def _request_within(

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import sys
 
+import psutil
 import pytest
+from support.bridges_real_agents import from_npm
 
-from cli.conftest import COMMAND
+from cli.conftest import COMMAND, PATIENCE
 from cli.test_login_help import LOGIN_AGENT
 
 CAPABLE = {"protocolVersion": 1, "clientCapabilities": {"auth": {"terminal": True}}}
@@ -96,3 +98,26 @@ def test_a_directory_that_is_gone_is_an_error(run, chain_file):
 
     assert done.returncode == 3
     assert done.stderr.startswith("acp-conductor: the login of it cannot start in ")
+
+
+@pytest.mark.external
+@pytest.mark.slow
+def test_the_client_reaches_the_login_of_claude(run, terminal, chain_file, tmp_path):
+    agent = from_npm(
+        "@agentclientprotocol/claude-agent-acp", "claude-agent-acp", variable="ACP_TEST_CLAUDE"
+    )
+    home = {"HOME": str(tmp_path)}
+    path = chain_file(f"proxies: [{{use: usage}}]\nagent: {{run: [{agent}]}}\n")
+    done = run("run", path, input=f"{INITIALIZE}\n", env=home)
+    methods = json.loads(done.stdout.splitlines()[0])["result"]["authMethods"]
+    (method,) = [each for each in methods if each["id"] == "console-login"]
+
+    shell = terminal("run", path, *method["args"], env={**home, **method.get("env", {})})
+    shell.wait_for("Paste code")
+    shell.type("\x03")
+
+    assert shell.exit_code() != 0
+    assert "visit: https://" in shell.seen
+    for child in psutil.Process().children():  # of the agent: they outlive it
+        child.terminate()
+        child.wait(PATIENCE)

@@ -225,7 +225,7 @@ async def _log_in_again(
 ) -> None:
     """Repeat the login of the previous process, if that needs nothing of the user.
 
-    A login that fails is no reason to end the restart: the agent asks for it. Raises
+    A login that fails does not end the restart: the agent asks for it. Raises
     `ConnectionClosed`.
     """
     record = session_log.login

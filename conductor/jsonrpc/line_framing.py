@@ -30,7 +30,7 @@ class OverlongLine(msgspec.Struct, frozen=True):
     size: int
 
 
-class BlockSplitter(msgspec.Struct, eq=False):
+class BlockSplitter(msgspec.Struct, eq=False, weakref=True):
     """Cuts a byte stream into blocks of whole lines. `limit` is the longest line, in bytes."""
 
     limit: int

@@ -250,6 +250,8 @@ def write(**message):
 
 for line in sys.stdin:
     message = json.loads(line)
+    if message.get("method") == "_test/die":
+        sys.exit(1)
     if message.get("method") == "initialize":
         known = message["params"]["clientCapabilities"].get("elicitation")
         write(id=message["id"], result={"protocolVersion": 1, "agentCapabilities": {}})
@@ -268,13 +270,19 @@ for line in sys.stdin:
 """
 
 
-@pytest.mark.parametrize(("adapt", "is_asked"), [({}, False), ({"elicitation": "auto"}, True)])
-async def test_a_chain_file_turns_it_on(tmp_path, adapt, is_asked):
-    (tmp_path / "agent.py").write_text(ASKING_PROGRAM)
+def asking_chain(directory, elicitation="auto"):
+    """A chain with an agent that asks for a name in each turn."""
+    (directory / "agent.py").write_text(ASKING_PROGRAM)
     agent = {"run": [sys.executable, "agent.py"], "cwd": "."}
-    file = tmp_path / "chain.yaml"
+    file = directory / "chain.yaml"
+    adapt = {"elicitation": elicitation}
     file.write_text(json.dumps({"version": 1, "agent": agent, "adapt": adapt}))
-    async with attach_file(FakeClient, load(str(file))) as attached:
+    return load(str(file))
+
+
+@pytest.mark.parametrize(("mode", "is_asked"), [("never", False), ("auto", True)])
+async def test_a_chain_file_turns_it_on(tmp_path, mode, is_asked):
+    async with attach_file(FakeClient, asking_chain(tmp_path, mode)) as attached:
         client = attached.client
         session = await open_session(client)
         results = [await client.prompt(session, "go")]
@@ -283,3 +291,44 @@ async def test_a_chain_file_turns_it_on(tmp_path, adapt, is_asked):
 
     answered = {**ENDED, "_meta": {"action": "accept", "content": {"name": "rocket"}}}
     assert results == ([ENDED, answered] if is_asked else [{"stopReason": "refusal"}])
+
+
+async def test_a_question_that_the_agent_cancels_makes_room_for_the_next(chain):
+    agent = FakeAgent(turns=[])
+
+    async def ask(session):
+        params = {"sessionId": session, "message": "First?", **form(NAME)}
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(agent.endpoint.request, "elicitation/create", params)
+            await until_asked.wait()
+            nursery.cancel_scope.cancel()
+        params["message"] = "Second?"
+        answered = await agent.endpoint.request("elicitation/create", params)
+        agent.say(session, answered["content"]["name"])
+
+    until_asked = trio.Event()
+    agent.turns.append([ask])
+    async with chain(Elicitation(), agent) as client:
+        session = await open_session(client)
+        await client.prompt(session, "go")
+        until_asked.set()
+        await client.transcript.wait("session/update agent_message_chunk", count=2)
+        await client.prompt(session, "rocket")
+
+    assert client.transcript.text().endswith("rocket")
+
+
+async def test_a_question_of_an_agent_that_has_died_takes_no_prompt(tmp_path):
+    async with attach_file(FakeClient, asking_chain(tmp_path)) as attached:
+        client = attached.client
+        session = await open_session(client)
+        assert await client.prompt(session, "go") == ENDED
+        with pytest.raises(RequestError, match="exited"):
+            await client.request("_test/die", {})
+        assert await client.new_session("/work") == session
+        assert await client.prompt(session, "again") == ENDED
+        asked = client.transcript.text().count("Name?")
+        result = await client.prompt(session, "rocket")
+
+    assert asked == 2
+    assert result["_meta"]["content"] == {"name": "rocket"}

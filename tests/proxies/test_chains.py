@@ -28,6 +28,7 @@ PROMISED = {
     "queue": ("/queue", "No prompt waits."),
     "rate_limit": ("say hello", "hello"),
     "redact": ("say AKIAABCDEFGHIJKLMNOP", "[redacted:aws-key-id:1]"),
+    "remember": ("say hello", "hello"),
     "system_prompt": ("echo", "British English"),
     "v1_v2": ("say hello", "hello"),
     "usage": ("/usage", "The agent has not reported any usage yet."),

@@ -1,0 +1,110 @@
+"""Mode, model and options of sessions: which of them the user has set, and which an agent offers.
+Pure.
+
+A setting is `(kind, id, value)`: kind `mode` or `model` with an empty id, or `option` with the id
+of a configuration option. The results of session set-ups say what an agent offers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
+
+__all__ = ["Setting", "is_current", "is_offered", "request_for", "setting_of", "with_setting"]
+
+Setting: TypeAlias = tuple[str, str, str | bool]
+
+_VALUE_NAMES = {"mode": "modeId", "model": "modelId", "option": "value"}
+_METHODS = {
+    "mode": "session/set_mode",
+    "model": "session/set_model",
+    "option": "session/set_config_option",
+}
+_STATES = {"mode": ("modes", "availableModes", "id", "currentModeId")}
+_STATES["model"] = ("models", "availableModels", "modelId", "currentModelId")
+
+
+def setting_of(method: str, params: Mapping[str, Any]) -> Setting | None:
+    """The setting of a request that sets one; `None` if it is malformed."""
+    kind = next(kind for kind, each in _METHODS.items() if each == method)
+    id = params.get("configId") if kind == "option" else ""
+    value = params.get(_VALUE_NAMES[kind])
+    if not isinstance(id, str) or not isinstance(value, str | bool):
+        return None
+    return kind, id, value
+
+
+def request_for(
+    setting: Setting, session: str, protocol_version: int
+) -> tuple[str, dict[str, Any]]:
+    """Method and params of the request that sets it."""
+    kind, id, value = setting
+    params: dict[str, Any] = {"sessionId": session, _VALUE_NAMES[kind]: value}
+    if kind == "option":
+        params["configId"] = id
+        if isinstance(value, bool):
+            params["type"] = "boolean"
+        elif protocol_version > 1:
+            params["type"] = "id"
+    return _METHODS[kind], params
+
+
+def is_offered(setting: Setting, state: Mapping[str, Any]) -> bool:
+    """Whether the agent offers this value, by the result of a set-up."""
+    kind, id, value = setting
+    if kind == "option":
+        option = _option(id, state)
+        if option is None:
+            return False
+        if isinstance(value, bool):
+            return option.get("type") == "boolean"
+        return value in _values(option.get("options"))
+    holder, list_name, id_name, _ = _STATES[kind]
+    return any(
+        each.get(id_name) == value for each in _objects(_object(state.get(holder)).get(list_name))
+    )
+
+
+def is_current(setting: Setting, state: Mapping[str, Any]) -> bool:
+    """Whether the session has this value already, by the result of a set-up."""
+    kind, id, value = setting
+    if kind == "option":
+        return (_option(id, state) or {}).get("currentValue") == value
+    holder, _, _, current = _STATES[kind]
+    return _object(state.get(holder)).get(current) == value
+
+
+def with_setting(
+    state: Mapping[str, Any], setting: Setting, result: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The result of a set-up after this setting, which the agent has answered with `result`."""
+    kind, _, value = setting
+    if kind == "option":
+        options = result.get("configOptions")
+        return {**state, "configOptions": options} if isinstance(options, list) else dict(state)
+    holder, _, _, current = _STATES[kind]
+    return {**state, holder: {**_object(state.get(holder)), current: value}}
+
+
+def _option(id: str, state: Mapping[str, Any]) -> dict[str, Any] | None:
+    for each in _objects(state.get("configOptions")):
+        if each.get("configId", each.get("id")) == id:
+            return each
+    return None
+
+
+def _values(options: Any) -> Iterator[str]:
+    """The values of a select option, also of those in groups."""
+    for each in _objects(options):
+        if "value" in each:
+            yield each["value"]
+        else:
+            yield from _values(each.get("options"))
+
+
+def _object(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _objects(value: Any) -> Sequence[dict[str, Any]]:
+    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []

@@ -1,0 +1,235 @@
+import os
+from datetime import timedelta
+
+import pytest
+import trio
+
+from conductor.proxy import RequestError
+from conductor.testing import FakeAgent
+from proxies.remember import Remember
+
+MODES = [{"id": each, "name": each} for each in ("ask", "code", "yolo")]
+
+
+class Settable:
+    """Handlers of an agent with a mode, a model and an option in each session."""
+
+    def __init__(self, modes=MODES):
+        self.modes, self.mode, self.model, self.sessions = modes, "ask", "s", 0
+        self.asked = []
+
+    def agent(self):
+        return FakeAgent(
+            handlers={
+                "session/new": self.new,
+                "session/load": self.state,
+                "session/set_mode": self.set_mode,
+                "session/set_config_option": self.set_option,
+            }
+        )
+
+    def new(self, params):
+        self.sessions += 1
+        self.mode, self.model = "ask", "s"
+        return {"sessionId": f"{self.sessions}", **self.state(params), "_meta": {"kept": 1}}
+
+    def state(self, params):
+        modes = {"currentModeId": self.mode, "availableModes": self.modes}
+        return {"modes": modes, "configOptions": self.options()}
+
+    def options(self):
+        values = [{"value": each, "name": each} for each in ("s", "l")]
+        select = {"type": "select", "currentValue": self.model, "options": values}
+        return [{"id": "model", "name": "Model", **select}]
+
+    def set_mode(self, params):
+        self.asked.append(params["modeId"])
+        if params["modeId"] not in [each["id"] for each in self.modes]:
+            raise RequestError(-32602, "No such mode")
+        self.mode = params["modeId"]
+        return {}
+
+    def set_option(self, params):
+        self.asked.append(params["value"])
+        self.model = params["value"]
+        return {"configOptions": self.options()}
+
+
+def values(result):
+    return result["modes"]["currentModeId"], result["configOptions"][0]["currentValue"]
+
+
+async def set_mode(client, session, mode):
+    await client.request("session/set_mode", {"sessionId": session, "modeId": mode})
+
+
+async def set_model(client, session, value):
+    params = {"sessionId": session, "configId": "model", "value": value}
+    await client.request("session/set_config_option", params)
+
+
+async def new(client, cwd="/a"):
+    return await client.request("session/new", {"cwd": cwd, "mcpServers": []})
+
+
+async def chosen(chain, proxy, mode="code"):
+    """In a chain of its own, select a mode and a model in the directory /a."""
+    async with chain(proxy, Settable().agent()) as client:
+        await client.initialize()
+        await new(client)
+        await set_mode(client, "1", mode)
+        await set_model(client, "1", "l")
+
+
+async def test_without_it_a_new_session_has_the_defaults_of_the_agent(chain):
+    async with chain(Settable().agent()) as client:
+        await client.initialize()
+        await new(client)
+        await set_mode(client, "1", "code")
+        assert values(await new(client)) == ("ask", "s")
+
+
+async def test_a_new_session_has_what_was_last_set_and_its_response_says_so(chain, tmp_path):
+    await chosen(chain, Remember(directory=tmp_path))
+    agent = Settable()
+    async with chain(Remember(directory=tmp_path), agent.agent()) as client:
+        await client.initialize()
+        result = await new(client)
+
+    assert (result["sessionId"], result["_meta"]) == ("1", {"kept": 1})
+    assert values(result) == ("code", "l") == (agent.mode, agent.model)
+
+
+@pytest.mark.parametrize(("scope", "found"), [("project", ("ask", "s")), ("user", ("code", "l"))])
+async def test_the_scope_is_the_directory_or_the_user(chain, tmp_path, scope, found):
+    await chosen(chain, Remember(scope, directory=tmp_path))
+    async with chain(Remember(scope, directory=tmp_path), Settable().agent()) as client:
+        await client.initialize()
+        assert values(await new(client, "/b")) == found
+
+
+async def test_a_loaded_session_has_what_was_set_in_it(chain, tmp_path):
+    async with chain(Remember(directory=tmp_path), Settable().agent()) as client:
+        await client.initialize()
+        for session, mode in [("1", "code"), ("2", "yolo")]:
+            await new(client)
+            await set_mode(client, session, mode)
+    async with chain(Remember(directory=tmp_path), Settable().agent()) as client:
+        await client.initialize()
+        found = {}
+        for session in ("1", "2", "3"):
+            params = {"sessionId": session, "cwd": "/a", "mcpServers": []}
+            found[session] = values(await client.request("session/load", params))[0]
+
+    assert found == {"1": "code", "2": "yolo", "3": "yolo"}  # the agent itself keeps the last
+
+
+async def test_only_what_the_agent_still_offers_is_set(chain, tmp_path):
+    await chosen(chain, Remember(directory=tmp_path))
+    agent = Settable(modes=MODES[:1])
+    async with chain(Remember(directory=tmp_path), agent.agent()) as client:
+        await client.initialize()
+        assert values(await new(client)) == ("ask", "l")
+
+    assert agent.asked == ["l"]
+
+
+async def test_a_value_that_must_never_be_set_again_is_not(chain, tmp_path):
+    await chosen(chain, Remember(directory=tmp_path), mode="yolo")
+    async with chain(Remember(directory=tmp_path, never=["yolo"]), Settable().agent()) as client:
+        await client.initialize()
+        assert values(await new(client)) == ("ask", "l")
+
+
+async def test_a_refused_setting_is_not_remembered_and_a_refusal_leaves_the_others(chain, tmp_path):
+    async with chain(Remember(directory=tmp_path), Settable().agent()) as client:
+        await client.initialize()
+        await new(client)
+        with pytest.raises(RequestError, match="No such mode"):
+            await set_mode(client, "1", "gone")
+    assert not os.listdir(tmp_path)
+
+    await chosen(chain, Remember(directory=tmp_path))
+    agent = Settable().agent()
+
+    def refuse(params):
+        raise RequestError(-32602, "Not now")
+
+    agent.handlers["session/set_mode"] = refuse
+    async with chain(Remember(directory=tmp_path), agent) as client:
+        await client.initialize()
+        assert values(await new(client)) == ("ask", "l")
+
+
+async def test_an_agent_that_does_not_answer_does_not_hold_the_session_back(
+    chain, tmp_path, virtual_clock
+):
+    await chosen(chain, Remember(directory=tmp_path))
+    agent = Settable().agent()
+
+    async def hang(params):
+        await trio.sleep_forever()
+
+    agent.handlers["session/set_mode"] = hang
+    proxy = Remember(directory=tmp_path, timeout=timedelta(seconds=1))
+    async with chain(proxy, agent) as client:
+        await client.initialize()
+        assert values(await new(client)) == ("ask", "s")
+
+
+async def test_a_file_that_cannot_be_used_fails_no_request(chain, tmp_path):
+    (tmp_path / "file").touch()
+    async with chain(Remember(directory=tmp_path / "file"), Settable().agent()) as client:
+        await client.initialize()
+        await new(client)
+        await set_mode(client, "1", "code")
+        assert values(await new(client)) == ("ask", "s")
+
+
+async def test_updates_about_the_settings_come_after_the_response_that_opens_the_session(
+    chain, tmp_path
+):
+    await chosen(chain, Remember(directory=tmp_path))
+    settable = Settable()
+    agent = settable.agent()
+
+    async def set_and_tell(params):
+        update = {"sessionUpdate": "current_mode_update", "currentModeId": params["modeId"]}
+        agent.endpoint.notify("session/update", {"sessionId": "1", "update": update})
+        return settable.set_mode(params)
+
+    agent.handlers["session/set_mode"] = set_and_tell
+    async with chain(Remember(directory=tmp_path), agent) as client:
+        await client.initialize()
+        assert values(await new(client)) == ("code", "l")
+        await client.transcript.wait("session/update current_mode_update")
+        assert client.transcript.labels[-2:] == [
+            "answer to session/new",
+            "session/update current_mode_update",
+        ]
+
+
+async def test_version_2_has_options_alone(chain, tmp_path):
+    asked = []
+
+    def options(params):
+        asked.append(params.get("type"))
+        values = [{"value": each, "name": each} for each in ("ask", "code")]
+        current = params.get("value", "ask")
+        mode = {"configId": "mode", "type": "select", "currentValue": current, "options": values}
+        return {"configOptions": [mode]}
+
+    def agent():
+        new = lambda params: {"sessionId": "s", **options({})}  # noqa: E731
+        return FakeAgent(handlers={"session/new": new, "session/set_config_option": options})
+
+    found = []
+    for _ in range(2):
+        async with chain(Remember(directory=tmp_path), agent()) as client:
+            await client.initialize(version=2)
+            found.append((await new(client))["configOptions"][0]["currentValue"])
+            params = {"sessionId": "s", "configId": "mode", "type": "id", "value": "code"}
+            await client.request("session/set_config_option", params)
+
+    assert found == ["ask", "code"]
+    assert asked == [None, "id", None, "id", "id"]

@@ -73,6 +73,12 @@ def _agent_version(client: Announced, agent: Announced | None) -> dict[str, Any]
     return {"agent_version": 3 - client.version if agent is None else agent.version}
 
 
+def _lacks_sessions(client: Announced, agent: Announced | None) -> bool:
+    if client.version != 1 or agent is None or agent.version != 1:
+        return False
+    return not (agent.has("loadSession") and agent.has("sessionCapabilities", "list"))
+
+
 ADAPTERS: Final = (
     Adapter(
         name="boolean_options",
@@ -101,6 +107,16 @@ ADAPTERS: Final = (
         agent="sends notices",
         effect="announces the capability; a notice is a line of the agent's text",
         is_needed=lambda client, _: client.version == 1 and not client.has("session", "notices"),
+    ),
+    Adapter(
+        name="journal",
+        side="agent",
+        is_default=False,
+        client="version 1",
+        agent="version 1 without `session/load` or `session/list`",
+        effect="keeps sessions in files; lists, loads, resumes, forks and deletes them. The agent "
+        "gets a transcript; a message says so",
+        is_needed=_lacks_sessions,
     ),
     Adapter(
         name="v1_v2",

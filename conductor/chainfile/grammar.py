@@ -211,6 +211,8 @@ class AdaptItem:
     """Options that are on or off, for a client that only knows selections."""
     elicitation: AdaptMode | AdapterItem | None = None
     """Questions of the agent, for a client that has no forms."""
+    journal: AdaptMode | AdapterItem | None = None
+    """Sessions in files, for an agent that cannot list or load them."""
     notices: AdaptMode | AdapterItem | None = None
     """Notices of the agent, for a client that does not show them."""
     v1_v2: AdaptMode | AdapterItem | None = None

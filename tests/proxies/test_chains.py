@@ -19,6 +19,7 @@ PROMISED = {
     "failover": ("say hello", "hello"),
     "hide_tools": ("say hello", "hello"),
     "hooks": ("say hello", "hello"),
+    "journal": ("say hello", "hello"),
     "log_messages": ("echo", "Answer briefly."),
     "mcp_servers": ("say hello", "hello"),
     "normalize": ("say hello", "hello"),

@@ -12,6 +12,7 @@ import msgspec
 import trio
 
 from conductor.background_tasks import background_tasks
+from conductor.chain.start_failure_text import remedies
 from conductor.chainfile.model import ChainFile, ComponentSpec
 from conductor.cli.attached_chain import attached_chain
 from conductor.cli.check.start import StartTimes
@@ -140,7 +141,7 @@ def _failure(
     data = error.data if isinstance(error.data, Mapping) else {}
     place = data.get("place")
     if isinstance(place, str) and place:
-        help = f"see {place}"
+        help = "\n".join([f"see {place}", *remedies(error.message)])
     elif "component" not in data and "problems" not in data:
         help = "this is the answer of the agent, or of a proxy: `acp-conductor trace show` shows of"
         help += f" which, after `acp-conductor prompt {path} hello --trace FILE`"

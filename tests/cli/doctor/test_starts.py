@@ -37,6 +37,15 @@ def test_a_failed_start_has_the_last_lines_of_stderr():
     assert helps(seconds=None, waited={}, start_error=error) == ["see c.yaml:2:3"]
 
 
+def test_a_failed_start_with_a_known_remedy_has_it():
+    data = StartError("agent", "command not found: agent", location="c.yaml:2:3").data()
+    error = RequestError(-32603, "command not found: agent", data)
+
+    (help,) = helps(seconds=None, waited={}, start_error=error)
+
+    assert help.startswith("see c.yaml:2:3\nInstall the program, or write its absolute path")
+
+
 def test_an_error_of_the_agent_itself_is_not_blamed_on_the_chain_file():
     (help,) = helps(session_error=RequestError(-32603, "Internal error", {"reason": "root"}))
 

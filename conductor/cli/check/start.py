@@ -12,6 +12,7 @@ import msgspec
 import trio
 
 from conductor.background_tasks import background_tasks
+from conductor.chain.adapter_insertion import adapter_name
 from conductor.chain.chain import Chain
 from conductor.chain.stdio_server import exit_now
 from conductor.chainfile.model import ChainFile, ComponentSpec
@@ -108,13 +109,14 @@ async def _initialize(
 
 def _report(file: ChainFile, chain: Chain, answer: Mapping[str, Any], clocks: StartTimes) -> str:
     specs = file.flat()
+    components = {component.name: component for component in chain.components}
     rows = []
     below: Mapping[str, Any] | None = None
     agent_answer: Mapping[str, Any] = answer
     for index in range(len(specs) - 1, -1, -1):
         spec, is_agent = specs[index], index == len(specs) - 1
-        # An inserted MCP bridge, which is in no chain file, may precede the agent.
-        component = chain.components[-1 if is_agent else index]
+        # By name: an MCP bridge and adapters, which are in no chain file, may be between them.
+        component = chain.components[-1] if is_agent else components.get(spec.name)
         initialization = getattr(component, "initialization", None)
         result = getattr(initialization, "result", None)
         if is_agent:
@@ -123,7 +125,7 @@ def _report(file: ChainFile, chain: Chain, answer: Mapping[str, Any], clocks: St
             (
                 spec.name,
                 next(kind for kind in _KINDS if getattr(spec, kind) is not None),
-                "agent" if is_agent else _dialect(initialization),
+                "agent" if is_agent else _dialect(initialization) if component else "left out",
                 clocks.shown(spec.name),
                 _capability_summary(result, below),
             )
@@ -135,6 +137,8 @@ def _report(file: ChainFile, chain: Chain, answer: Mapping[str, Any], clocks: St
     lines = [_table([("component", "kind", "dialect", "start", "capabilities"), *rows[::-1]])]
     lines.append(f"  protocol version {answer.get('protocolVersion')}, {_agent_name(answer)}")
     lines.append(f"  MCP over ACP: {_mcp_over_acp(answer, agent_answer)}")
+    if adapters := [name for name in components if name.startswith(adapter_name(""))]:
+        lines.append(f"  inserted: {', '.join(adapters)}")
     return "\n".join(lines) + "\n"
 
 

@@ -102,6 +102,24 @@ def test_start_shows_what_was_negotiated(run, chain_file):
     ]
 
 
+def test_start_names_inserted_adapters_and_what_is_left_out(run, chain_file):
+    command = f"run: [{sys.executable}, {PASS_PROXY}]"
+    path = chain_file(
+        "proxies:\n"
+        f"  - {{name: first, {command}, when: {{env: NOT_SET_ANYWHERE}}}}\n"
+        f"  - {{name: second, {command}}}\n"
+        "agent: {use: test-agent}\n"
+        "adapt: {notices: always}\n"
+    )
+
+    result = run("check", "--start", path)
+
+    assert (result.returncode, result.stderr) == (0, "")
+    lines = [re.split(r"\s{2,}", line.strip())[:3] for line in result.stdout.splitlines()]
+    assert lines[2:4] == [["first", "run", "left out"], ["second", "run", "proxy/*"]]
+    assert lines[-1] == ["inserted: adapter:notices"]
+
+
 def test_a_chain_of_proxies_is_tried_with_the_test_agent(run, chain_file):
     path = chain_file(f"proxies: [{{run: [{sys.executable}, {PASS_PROXY}]}}]\n")
 

@@ -35,7 +35,7 @@ PROMISED = {
     "usage": ("/usage", "The agent has not reported any usage yet."),
 }
 
-ADAPTERS = {"boolean_options", "elicitation", "notices"}
+ADAPTERS = {"boolean_options", "elicitation"}
 WITHOUT_EXAMPLE = {"mcp_tools", "sandbox_guard", *ADAPTERS}
 """`mcp_tools` needs a server; the guard is placed by the conductor, before an agent's `sandbox`;
 adapters are switched on with `adapt:`."""

@@ -113,7 +113,7 @@ def conversation(
                 continue
             record.method = record.method or asked.method
         elif isinstance(record, RequestRecord):
-            if record.sender == "conductor" or (record.n in ended and sender == "agent"):
+            if record.from_ == "conductor" or (record.n in ended and sender == "agent"):
                 continue  # the conductor repeated a set-up to a restarted component
             requests[record.n] = record
         messages.append(_message(record, sender, requests))

@@ -203,10 +203,11 @@ class TraceRecorder(Tracer):
     def hop(self, port: TracedPort) -> int:
         """The hop in front of a port: 0 is the one between the client and the first component.
 
-        What a component answers to the conductor is on the hop in front of the component.
+        What a component answers to the conductor is on the hop in front of the component. A
+        component may itself have the name "conductor".
         """
         names = [each.name for each in self.components]
-        if port.component == _CONDUCTOR and port.sender in names:
+        if port.component == _CONDUCTOR and port.side == "agent" and port.sender in names:
             return names.index(port.sender) - 1
         if port.component not in names:  # inserted before the agent, into the last hop
             return len(names) - 2

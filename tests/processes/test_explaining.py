@@ -251,7 +251,7 @@ def test_a_client_of_version_2_is_told_by_updates_and_gets_the_chain(run, chain_
 def test_a_chain_of_another_protocol_version_than_announced_needs_a_restart(run, chain_file):
     editor = run(ABSENT)
     initialize(editor, 2)
-    chain_file(answering({"protocolVersion": 1}))
+    chain_file(answering({"protocolVersion": 1}), adapt={"v1_v2": "never"})
 
     session = new_session(editor)
     editor.prompt("hello", session)

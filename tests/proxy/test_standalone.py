@@ -269,4 +269,4 @@ def test_check_shows_errors_of_the_class(start):
 
     assert result.returncode == 2
     assert "typo.yaml:3:10: error: " in result.stderr
-    assert "no ACP method: did you mean 'session/prompt'?" in result.stderr
+    assert "not an ACP method: did you mean 'session/prompt'?" in result.stderr

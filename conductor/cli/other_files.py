@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from conductor.projects.places import named_chain, named_chains
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 __all__ = ["CHAIN_PATH", "ChainPath", "other_files_options"]
 
@@ -22,7 +25,7 @@ class ChainPath(click.Path):
 
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
-    ) -> list[click.shell_completion.CompletionItem]:
+    ) -> list[CompletionItem]:
         from click.shell_completion import CompletionItem
 
         names = [name for name in named_chains() if name.startswith(incomplete)]

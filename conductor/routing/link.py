@@ -43,8 +43,7 @@ from conductor.routing.proxy_meta import (
     may_have_proxy_meta,
     without_proxy_meta,
 )
-from conductor.routing.session_log import LOGGED_METHODS, SessionLog
-from conductor.routing.session_settings import SettingsLog
+from conductor.routing.session_log import LOGGED_METHODS
 
 __all__ = ["Link"]
 
@@ -62,11 +61,6 @@ class Link(LinkState):
         self.plain = LinkPort(self, enveloped=False)
         has_successor = self.role in ("proxy", "parent")
         self.enveloped = LinkPort(self, enveloped=True) if has_successor else None
-
-    def record_settings(self) -> None:
-        """Record mode, model and options of the agent's sessions for its restart."""
-        self.settings_log = SettingsLog(self.session_log)
-        self.observers_to += (self.settings_log,)
 
     def start_queueing(self) -> None:
         """Queue messages for the component until `release_queue` or `release_queue_past`."""
@@ -112,7 +106,7 @@ class Link(LinkState):
     def on_eof(self, error: bytes) -> None:
         """The peer closed its output but may still read: answer requests to it, open and future
         ones, with the wire error `error`."""
-        self.eof_error = error
+        self.set_eof_error(error)
         if self.connection is None:
             return
         owed = list(self.connection.sent.values())
@@ -123,7 +117,7 @@ class Link(LinkState):
     def disconnect(self, error: FailureErrors) -> None:
         """The peer is gone: answer the requests to it with the errors of `error`, and cancel its
         own requests on the next hops."""
-        connection, self.connection = self.connection, None
+        connection = self.take_connection()
         self.disconnect_error = error
         if connection is None:
             return
@@ -145,12 +139,7 @@ class Link(LinkState):
 
     def break_cycles(self) -> None:
         """Break reference cycles and forget all sessions, after the end of the chain."""
-        self.connection = self.queue = self.initializer = None
-        self.session_log = SessionLog()
-        self.settings_log = None
-        self.observers_to = self.observers_from = ()
-        self.on_success = self.interceptor = self.access_check = self.on_plugin_info = None
-        self.choose_chain = None
+        self.clear()
         for port in (self.plain, self.enveloped):
             if port is not None:
                 port.disconnect()

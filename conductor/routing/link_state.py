@@ -88,6 +88,29 @@ class LinkState:
     """Whether `_meta` members of proxies are removed from the peer's messages (`proxy_meta`); set
     for an agent behind proxies."""
 
+    def record_settings(self) -> None:
+        """Record mode, model and options of the agent's sessions for its restart."""
+        self.settings_log = SettingsLog(self.session_log)
+        self.observers_to += (self.settings_log,)
+
+    def set_eof_error(self, error: bytes) -> None:
+        """From now on, requests to the peer are answered with this wire error."""
+        self.eof_error = error
+
+    def take_connection(self) -> Connection | None:
+        """The connection, which the link has no more."""
+        connection, self.connection = self.connection, None
+        return connection
+
+    def clear(self) -> None:
+        """Let go of all other objects, and forget all sessions, after the end of the chain."""
+        self.connection = self.queue = self.initializer = None
+        self.session_log = SessionLog()
+        self.settings_log = None
+        self.observers_to = self.observers_from = ()
+        self.on_success = self.interceptor = self.access_check = self.on_plugin_info = None
+        self.choose_chain = None
+
     def backlog(self) -> int:
         """Bytes that wait to be read by the component: write buffer and queue."""
         unwritten = 0 if self.connection is None else self.connection.write_buffer.size

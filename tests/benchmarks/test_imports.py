@@ -24,6 +24,7 @@ OURS_BEFORE_THE_START = {
     "conductor.cli",
     "conductor.cli.early_spawn",
     "conductor.cli.component_argument",
+    "conductor.exit_codes",  # without a free descriptor, it could not be imported any more
     "conductor.log",
     "conductor.transport",
     "conductor.transport.process_tree",

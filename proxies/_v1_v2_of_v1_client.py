@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from typing import Any, Final
 
 import attrs
 
-from conductor.proxy import Forward, Proxy, RequestError
+from conductor.proxy import Forward, RequestError
 from proxies._v1_v2_content import convert_blocks
 from proxies._v1_v2_members import Json
 from proxies._v1_v2_sessions import convert_commands, convert_setup_params, set_option_params
+from proxies._v1_v2_side import Side
 from proxies._v1_v2_to_v1 import SessionToV1, V1Features
 from proxies._v1_v2_turns import OpenPrompt, OpenPrompts
 
@@ -29,15 +29,9 @@ class _Session:
 
 
 @attrs.define
-class OfV1Client:
+class OfV1Client(Side[_Session]):
     """Converts between a client of version 1 and an agent of version 2."""
 
-    proxy: Proxy
-    sessions: Mapping[str, _Session]
-    params: Json
-    """Of the client's `initialize`."""
-    result: Json
-    """Of the agent's `initialize`."""
     features: V1Features = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -135,16 +129,6 @@ class OfV1Client:
         return await forward(shown.tool_calls.permission(params))
 
     # ----------------------------------------------------------------------------------------------
-
-    def _session(self, id: str) -> _Session:
-        return self.sessions[id]
-
-    async def _ask(self, method: str, params: Json) -> Json:
-        result = await self.proxy.agent.request(method, params)
-        return result if isinstance(result, dict) else {}
-
-    async def _tell(self, id: str, update: Json) -> None:
-        await self.proxy.client.notify("session/update", {"sessionId": id, "update": update})
 
     async def _announce(self, id: str, commands: list[Json]) -> None:
         update = {"sessionUpdate": "available_commands_update", "availableCommands": commands}

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from typing import Any
 
 import attrs
 
-from conductor.proxy import Forward, Proxy, RequestError
+from conductor.proxy import Forward, RequestError
 from proxies._v1_v2_content import convert_blocks
 from proxies._v1_v2_members import Json
 from proxies._v1_v2_sessions import convert_setup_params, set_option_params
+from proxies._v1_v2_side import Side
 from proxies._v1_v2_to_v2 import SessionToV2
 from proxies._v1_v2_tool_calls import permission_result_to_v1
 from proxies._v1_v2_turns import turn_error
@@ -56,15 +56,9 @@ class _Session:
 
 
 @attrs.define
-class OfV2Client:
+class OfV2Client(Side[_Session]):
     """Converts between a client of version 2 and an agent of version 1."""
 
-    proxy: Proxy
-    sessions: Mapping[str, _Session]
-    params: Json
-    """Of the client's `initialize`."""
-    result: Json
-    """Of the agent's `initialize`."""
     agent: _V1Agent = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -157,16 +151,6 @@ class OfV2Client:
         return permission_result_to_v1(await forward(told.permission(params)))
 
     # ----------------------------------------------------------------------------------------------
-
-    def _session(self, id: str) -> _Session:
-        return self.sessions[id]
-
-    async def _ask(self, method: str, params: Json) -> Json:
-        result = await self.proxy.agent.request(method, params)
-        return result if isinstance(result, dict) else {}
-
-    async def _tell(self, id: str, update: Json) -> None:
-        await self.proxy.client.notify("session/update", {"sessionId": id, "update": update})
 
     async def _no_history(self, id: str) -> None:
         title = "The agent goes on with this session, but cannot show its history"

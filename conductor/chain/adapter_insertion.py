@@ -16,15 +16,10 @@ import attrs
 from conductor.adapters.negotiated import announced_by_agent, announced_by_client
 from conductor.adapters.table import NeededAdapter, adapters_for_agent
 from conductor.chainfile.model import Adaptation
+from conductor.error_codes import INVALID_PARAMS, INVALID_REQUEST, PROTOCOL_VERSION
 from conductor.errors import StartError, describe
 from conductor.jsonrpc.in_flight import InFlightRequest
-from conductor.jsonrpc.messages import (
-    INVALID_PARAMS,
-    INVALID_REQUEST,
-    Payload,
-    error_to_exception,
-    exception_to_error,
-)
+from conductor.jsonrpc.messages import Payload, error_to_exception, exception_to_error
 from conductor.log import get_logger
 from conductor.routing.component import Component
 from conductor.supervision.initialization import Initialization
@@ -32,9 +27,7 @@ from conductor.supervision.supervisor import SupervisedComponent
 
 __all__ = ["AdapterInsertion", "adapter_name"]
 
-_UNSUPPORTED_VERSION: Final = -32022
-"""An error code of version 2."""
-_REFUSALS: Final = (INVALID_REQUEST, INVALID_PARAMS, _UNSUPPORTED_VERSION)
+_REFUSALS: Final = (INVALID_REQUEST, INVALID_PARAMS, PROTOCOL_VERSION)
 """Codes with which agents refuse an `initialize` of a version that they do not know."""
 
 log: Final = get_logger(component="conductor")

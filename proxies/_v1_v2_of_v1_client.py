@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any, Final
 
 import attrs
@@ -88,15 +87,7 @@ class OfV1Client(Side[_Session]):
         def cancelled() -> None:
             self.proxy.agent.send("session/cancel", {"sessionId": id})
 
-        deferred = self.proxy.defer(cancelled)
-
-        def answer(result: Json | None, error: Json | None) -> None:
-            if error is None:
-                deferred(json.dumps(result).encode(), None)
-            else:
-                deferred(None, json.dumps(error).encode())
-
-        turn = OpenPrompt(answer)
+        turn = OpenPrompt(self.proxy.defer(cancelled))
         turns.begin(turn)
         blocks = convert_blocks(params.get("prompt"), 2)
         try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import attrs
@@ -120,7 +119,7 @@ class OfV2Client(Side[_Session]):
         session = self._session(id)
         message_id = session.told.turn_started()
         answer = self.proxy.defer(lambda: None)
-        answer(json.dumps({"messageId": message_id}).encode(), None)
+        answer({"messageId": message_id}, None)
         session.running += 1
         await self._tell(id, {"sessionUpdate": "state_update", "state": "running"})
         blocks = params.get("prompt")

@@ -44,6 +44,8 @@ class InFlightRequest(msgspec.Struct, eq=False, weakref=True):
     target_id: int = 0
     cancelled: bool = False
     answered: bool = False
+    refused: bool = False
+    """Whether its answer is an error; set before observers see the answer."""
     session: str | None = None
     """The session id of a prompt, read once: 0.2 ms for a prompt of 1 MiB."""
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import attrs
 
@@ -19,7 +20,8 @@ from conductor.plugins.handler_call import current_handler_call
 from conductor.plugins.lane import LaneRequest
 from conductor.plugins.plugin_errors import call_plugin
 from conductor.plugins.plugin_port import PluginPort
-from conductor.proxy.peers import ResponseCallback
+from conductor.proxy.conversion import encode
+from conductor.proxy.peers import DeferredAnswer
 
 __all__ = ["DeferredRequests"]
 
@@ -34,7 +36,7 @@ class DeferredRequests:
     )
     """With the callback for their cancellation."""
 
-    def defer(self, on_cancelled: Callable[[], None]) -> ResponseCallback:
+    def defer(self, on_cancelled: Callable[[], None]) -> DeferredAnswer:
         """See `Plugin.defer`."""
         handler_call = current_handler_call.get()
         if (
@@ -49,9 +51,10 @@ class DeferredRequests:
         assert type(handler_call.item) is LaneRequest
         self._requests[call] = (port, handler_call.item, on_cancelled)
 
-        def answer(result: bytes | None, error: bytes | None) -> None:
+        def answer(result: Any, error: Any) -> None:
+            raw_result, raw_error = encode(result), encode(error)
             if self.take(call):
-                port.neighbour.respond(call, result, error)
+                port.neighbour.respond(call, raw_result, raw_error)
 
         return answer
 

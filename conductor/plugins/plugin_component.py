@@ -32,7 +32,7 @@ from conductor.plugins.plugin_port import PluginPort
 from conductor.plugins.scheduler import LaneScheduler
 from conductor.proxy.agent_peer import AgentPeer
 from conductor.proxy.base import Plugin
-from conductor.proxy.peers import ClientPeer, NotificationTap, ResponseCallback
+from conductor.proxy.peers import ClientPeer, DeferredAnswer, NotificationTap
 from conductor.proxy.second_agent import AgentConnection, AgentSource
 from conductor.proxy.session_state import forget_all_sessions
 from conductor.proxy.session_tracking import end_sessions
@@ -339,7 +339,7 @@ class PluginComponent(Component):
             and handler_call.response_state is not None
         )
 
-    def defer(self, on_cancelled: Callable[[], None]) -> ResponseCallback:
+    def defer(self, on_cancelled: Callable[[], None]) -> DeferredAnswer:
         return self._scheduler.dispatcher.deferred.defer(on_cancelled)
 
     async def wait_room(self) -> None:

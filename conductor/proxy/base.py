@@ -18,7 +18,7 @@ from conductor.proxy.chain_info import chain_info
 from conductor.proxy.class_checks import check_contained, check_fields, check_reserved
 from conductor.proxy.forward import Forward
 from conductor.proxy.handlers import Handler
-from conductor.proxy.peers import ClientPeer, NotificationTap, ResponseCallback
+from conductor.proxy.peers import ClientPeer, DeferredAnswer, NotificationTap
 from conductor.proxy.prompt_turn import is_turn_output
 from conductor.proxy.second_agent import (
     AgentSource,
@@ -52,7 +52,7 @@ class Runtime(SecondAgentHost, Protocol):
     @property
     def answering(self) -> bool: ...
 
-    def defer(self, cancelled: Callable[[], None]) -> ResponseCallback: ...
+    def defer(self, cancelled: Callable[[], None]) -> DeferredAnswer: ...
 
     def after_answer(self, function: Callable[..., Awaitable[Any]], *args: Any) -> None: ...
 
@@ -233,12 +233,13 @@ class Plugin:
         """Whether the running handler handles a request (not a notification)."""
         return self._runtime("answering").answering
 
-    def defer(self, cancelled: Callable[[], None]) -> ResponseCallback:
+    def defer(self, cancelled: Callable[[], None]) -> DeferredAnswer:
         """Answer the handler's request after the handler has returned.
 
-        Returns the callback that answers the request; call it once with the raw JSON of a result
-        or of an error. The return value of the handler is ignored. `cancelled` is called when the
-        request is cancelled; a cancelled request must still be answered.
+        Returns the callback that answers the request; call it once with a result and `None`, or
+        with `None` and an error object. Both are raw JSON, or a value that is encoded as the return
+        value of a handler. The return value of the handler is ignored. `cancelled` is called when
+        the request is cancelled; a cancelled request must still be answered.
         """
         return self._runtime("defer()").defer(cancelled)
 

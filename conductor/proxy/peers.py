@@ -28,9 +28,17 @@ else:
         return function
 
 
-__all__ = ["ClientPeer", "NotificationTap", "Peer", "ResponseCallback", "without_none"]
+__all__ = [
+    "ClientPeer",
+    "DeferredAnswer",
+    "NotificationTap",
+    "Peer",
+    "ResponseCallback",
+    "without_none",
+]
 
 ResponseCallback: TypeAlias = Callable[[bytes | None, bytes | None], None]
+DeferredAnswer: TypeAlias = Callable[[Any, Any], None]
 """Called once with `(result, error)` as raw JSON; exactly one of them is not `None`."""
 
 NotificationTap: TypeAlias = Callable[[bytes | None], bool]

@@ -231,6 +231,7 @@ class Link(LinkState):
             self.settings_log.on_result(call, result)
         if self.on_success is not None and result is not None and call.method in _PROOFS_OF_HEALTH:
             self.on_success()
+        call.refused = result is None
         for each in self.observers_to:
             each.on_response(call)
         call.target.neighbour.respond(call, result, error)  # type: ignore[union-attr]

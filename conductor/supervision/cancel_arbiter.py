@@ -98,11 +98,15 @@ def cancelled_error(method: str, name: str) -> bytes:
     return encode_error(REQUEST_CANCELLED, reason, {"component": name})
 
 
-def idle_update(session: str, reason: str | None = None) -> bytes:
-    """Version 2: raw params of the `session/update` that reports a session as idle."""
-    update = {"sessionUpdate": "state_update", "state": "idle"}
-    if reason is not None:
-        update["stopReason"] = reason
+def idle_update(session: str, reason: str, error: bytes | None = None) -> bytes:
+    """Version 2: raw params of the `session/update` that reports a session as idle.
+
+    `error` is the raw error object that belongs to the stop reason `error`.
+    """
+    update: dict[str, object] = {"sessionUpdate": "state_update", "state": "idle"}
+    update["stopReason"] = reason
+    if error is not None:
+        update["error"] = msgspec.Raw(error)
     return msgspec.json.encode({"sessionId": session, "update": update})
 
 

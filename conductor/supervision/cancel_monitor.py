@@ -55,6 +55,8 @@ class CancelMonitor(LinkObserver):
             self.timeouts.prompt_sent(call, call.session)
 
     def on_response(self, call: InFlightRequest) -> None:
+        if call.method == PROMPT and self.wants_notifications and not call.refused:
+            self.timeouts.prompt_accepted(call)
         if call.method == PROMPT or self.timeouts.cancelled_requests:
             self.timeouts.response_received(call)
 

@@ -49,8 +49,10 @@ class CancelTimeouts:
     """Deadlines of one component, in seconds of the caller's clock."""
 
     __slots__ = (
+        "_accepted",
         "_began",
         "_cancelled_turns",
+        "_ended",
         "_prompts",
         "_running",
         "cancelled_requests",
@@ -61,6 +63,10 @@ class CancelTimeouts:
         self.timeout: float = timeout
         self._prompts: dict[InFlightRequest, str | None] = {}
         self._running: set[str] = set()
+        self._accepted: set[str] = set()
+        """Version 2: sessions with an answered prompt whose turn was not reported as ended."""
+        self._ended: set[InFlightRequest] = set()
+        """Version 2: unanswered prompts whose turn was reported as ended."""
         self._began: dict[InFlightRequest | str, float] = {}
         """Start of each turn (monotonic clock), by prompt, or by session in version 2."""
         self._cancelled_turns: dict[InFlightRequest | str, float] = {}
@@ -92,6 +98,7 @@ class CancelTimeouts:
     def response_received(self, call: InFlightRequest) -> None:
         """Record the response to a request, from the component or in its place."""
         self._prompts.pop(call, None)
+        self._ended.discard(call)
         self._began.pop(call, None)
         self._cancelled_turns.pop(call, None)
         self.cancelled_requests.pop(call, None)
@@ -99,17 +106,28 @@ class CancelTimeouts:
     def state_reported(self, session: str, state: str) -> None:
         """Record a reported state (version 2), from the agent or in its place."""
         if state == _IDLE:
+            if session in self._running:
+                self._ended.update(call for call, name in self._prompts.items() if name == session)
             self._running.discard(session)
+            self._accepted.discard(session)
             self._began.pop(session, None)
             self._cancelled_turns.pop(session, None)
         else:
             self._running.add(session)
             self._began.setdefault(session, monotonic())
 
+    def prompt_accepted(self, call: InFlightRequest) -> None:
+        """Record a prompt of version 2 that is answered without an error, which may be before or
+        after its turn."""
+        session = self._prompts.get(call)
+        if session is not None and call not in self._ended:
+            self._accepted.add(session)
+
     @property
-    def running(self) -> frozenset[str]:
-        """Sessions with a last reported state other than `idle` (version 2)."""
-        return frozenset(self._running)
+    def unfinished(self) -> frozenset[str]:
+        """Sessions with a turn that no open request stands for (version 2): the last reported state
+        is not `idle`, or a prompt was accepted and no state reported since."""
+        return frozenset(self._running | self._accepted)
 
     def turns(self) -> list[tuple[str | None, float]]:
         """Session of each running turn, and seconds since it began. May be called by any thread."""
@@ -164,5 +182,7 @@ class CancelTimeouts:
         """Drop everything: the process of the component ended."""
         self._prompts.clear()
         self._running.clear()
+        self._accepted.clear()
+        self._ended.clear()
         self._cancelled_turns.clear()
         self.cancelled_requests.clear()

@@ -311,7 +311,6 @@ class SupervisedComponent(LinkComponent):
         self._log.warning("component restarted", lost_sessions=lost_sessions)
         if self.role == "agent":
             link.lost_sessions.update(lost_sessions)
-            self._turns.end_turns()
         self._lifecycle.on(Event.REPLAYED)
         self.host.on_restarted(self, lost_sessions)
         link.release_queue()
@@ -345,7 +344,7 @@ class SupervisedComponent(LinkComponent):
         failure = {"error": str(error), "next": str(decision)}
         self._log.error("component failed", **{**error.private_details(), **failure})
         if self.role == "agent":
-            self._turns.report_failure(error)
+            self._turns.end_turns(FailureErrors.of(error))
         match decision:
             case Restart(delay):
                 self._lifecycle.on(Event.RESTART, start_at=trio.current_time() + delay)

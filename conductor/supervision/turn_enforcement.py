@@ -17,13 +17,11 @@ import msgspec
 
 from conductor.acp import PROMPT, SESSION_CANCEL
 from conductor.chainfile.model import ComponentSpec
-from conductor.errors import ComponentExited, StartError
 from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.jsonrpc.notification_batch import SESSION_UPDATE
 from conductor.log import Logger
-from conductor.redaction import redact
 from conductor.routing.component import Component, ComponentHost
-from conductor.routing.failure_errors import prompt_advice
+from conductor.routing.failure_errors import FailureErrors
 from conductor.routing.link import Link
 from conductor.supervision.cancel_arbiter import cancelled_answer, idle_update, report_ended_turn
 from conductor.supervision.cancel_monitor import CancelMonitor
@@ -74,25 +72,13 @@ class TurnEnforcement:
         self.stall_monitor = None
         del self.cancel_monitor
 
-    def end_turns(self) -> None:
-        """Report every session of a restarted agent as idle (version 2).
+    def end_turns(self, error: FailureErrors) -> None:
+        """End the turns of a failed agent with the error that says so (version 2).
 
-        In version 1, the open prompts of the failed process were answered with an error; in version
-        2, a turn has no open request.
+        In version 1 the open prompts are answered with it; in version 2 a turn has no open request.
         """
-        if self.speaks_version_2():
-            for session in (*self.link.session_log.sessions, *self.link.lost_sessions):
-                self._report_idle(session)
-
-    def report_failure(self, error: ComponentExited | StartError) -> None:
-        """Show the failure of an agent in every session with a running turn.
-
-        In version 2 a turn has no open request that an error could answer.
-        """
-        advice = redact(prompt_advice(error, delivered=True))
-        for session in self.cancel_monitor.timeouts.running:
-            title = redact(error.public_details()[0])
-            self.host.send_notice(session, title, advice, severity="error")
+        for session in self.cancel_monitor.timeouts.unfinished:
+            self._report_idle(session, "error", error.answer(PROMPT, delivered=True))
 
     def end_queued_turn(self, session: str, *, version_2: bool) -> bool:
         """Answer the queued prompts of a session; called only while the component restarts."""
@@ -102,9 +88,9 @@ class TurnEnforcement:
             self.link.plain.neighbour.respond(call, *answer)
         return bool(queue)
 
-    def _report_idle(self, session: str, reason: str | None = None) -> None:
+    def _report_idle(self, session: str, reason: str, error: bytes | None = None) -> None:
         """Version 2: send the update that no turn runs in a session, in the agent's place."""
-        params = idle_update(session, reason)
+        params = idle_update(session, reason, error)
         self.cancel_monitor.on_notification(SESSION_UPDATE, params)
         self.link.plain.neighbour.notify(SESSION_UPDATE, params)
 

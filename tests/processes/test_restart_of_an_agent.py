@@ -406,8 +406,8 @@ def wait_for_file(editor, path):
         started = [line for line in editor.log if "component started" in line]
 
 
-def test_version_2_resumes_and_says_that_no_turn_runs(run_chain):
-    """There a prompt is answered when it begins, so there is no request to answer at the end."""
+def test_version_2_resumes_and_ends_the_turn_with_an_error(run_chain):
+    """There a prompt is answered when it begins, so a state has the error."""
     editor = run_chain(agent("--back", "resume"), proxy("p"))
     editor.answer(editor.request("initialize", protocolVersion=2, capabilities={}))
     editor.answer(editor.request("session/new", cwd="/", mcpServers=[]))
@@ -417,15 +417,20 @@ def test_version_2_resumes_and_says_that_no_turn_runs(run_chain):
     os.kill(named(editor, "misbehave").pid, SIGKILL)
 
     editor.others.clear()
-    idle = editor.next(state_of)  # by way of the proxy, so what the conductor says itself is first
-    assert idle["params"]["update"] == {"sessionUpdate": "state_update", "state": "idle"}
-    notices = [told_by_notice(editor), told_by_notice(editor)]
-    assert "'misbehave' was ended by SIGKILL" in notices[0]["title"]
-    assert notices[0]["description"] == (
-        "The prompt was cut off and is not repeated; part of it may have been done. What happens "
-        "now: it is restarted (1 of 3). What to do: look at what was done, then send it again."
+    idle = editor.next(state_of)["params"]["update"]
+    error = idle.pop("error")
+    state = {"sessionUpdate": "state_update", "state": "idle", "stopReason": "error"}
+    assert idle == state
+    assert error["code"] == -32603
+    assert error["data"]["component"] == "misbehave"
+    assert error["message"] == (
+        "component 'misbehave' was ended by SIGKILL. The prompt was cut off and is not repeated; "
+        "part of it may have been done. What happens now: it is restarted (1 of 3). "
+        "What to do: look at what was done, then send it again."
     )
-    assert "misbehave failed, was restarted" in notices[1]["title"]
+    assert "misbehave failed, was restarted" in told_by_notice(editor)["title"]
+    assert editor.answer(editor.prompt("seen session/resume"))["result"] == {}
+    editor.next(lambda message: chunk(message) == "p>[p]1")
     editor.others.clear()
     editor.answer(editor.prompt("how"))
     last = editor.next(lambda message: state_of(message) == "idle")

@@ -6,7 +6,7 @@ import pytest
 import trio
 import trio.testing
 
-from conductor.proxy import Proxy, RequestError, on, slash
+from conductor.proxy import Proxy, RawMessage, RequestError, on, slash
 from conductor.testing import FakeAgent
 from proxies.v1_v2 import V1V2
 
@@ -118,6 +118,45 @@ async def test_a_turn_of_version_2_that_fails_is_an_error_in_version_1(chain):
         with pytest.raises(RequestError) as caught:
             await client.prompt(session, "hi")
     assert (caught.value.code, caught.value.message, caught.value.data) == (*error.values(),)
+
+
+class Bytes(Proxy):
+    """Keeps the answers to prompts as they are written."""
+
+    def __init__(self):
+        self.answers = []
+
+    @on("*")
+    async def see(self, message: RawMessage):
+        if message.kind == "response" and message.method == "session/prompt":
+            self.answers.append(message.payload)
+
+
+async def test_numbers_at_the_end_of_a_turn_keep_their_spelling(chain):
+    agent = agent_of(2)
+    meta = b'{"cost":1.10,"huge":1e400,"id":123456789012345678901234567890,"lone":"\\ud800"}'
+    usage = b'{"totalTokens":1,"inputTokens":1,"outputTokens":0,"x":0.10}'
+
+    def idle(session, members):
+        state = b'"sessionUpdate":"state_update","state":"idle"'
+        params = b'{"sessionId":"session-1","update":{%b,%b}}' % (state, members)
+        agent.endpoint.notify("session/update", params)
+
+    error = b'{"code":-32000,"message":"no","data":%b}' % meta
+    agent.turns = [
+        [lambda id: idle(id, b'"stopReason":"end_turn","usage":%b,"_meta":%b' % (usage, meta))],
+        [lambda id: idle(id, b'"stopReason":"error","error":%b' % error)],
+    ]
+    bytes_of = Bytes()
+    async with chain(bytes_of, V1V2(2), agent, strict=True) as client:
+        session = await opened(client, 1)
+        await client.prompt(session, "one")
+        with pytest.raises(RequestError):
+            await client.prompt(session, "two")
+    assert bytes_of.answers == [
+        b'{"stopReason":"end_turn","usage":%b,"_meta":%b}' % (usage, meta),
+        error,
+    ]
 
 
 async def test_a_prompt_that_an_agent_of_version_2_refuses_is_refused(chain):

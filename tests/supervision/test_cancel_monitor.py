@@ -104,3 +104,17 @@ async def test_states_of_version_2_are_seen_alone_and_in_a_run(watched, in_a_run
     watched.bench.link.plain.notify("session/cancel", CANCEL)
     await trio.sleep(30)
     assert len(watched.overdue) == 1
+
+
+@pytest.mark.parametrize(
+    ("watched", "refused", "unfinished"),
+    [(2, False, {"s"}), (2, True, set()), (1, False, set())],
+    indirect=["watched"],
+)
+async def test_only_a_prompt_that_was_accepted_leaves_a_turn(watched, refused, unfinished):
+    watched.prompt()
+    member = '"error":{"code":-32602,"message":"no"}' if refused else '"result":{}'
+    watched.bench.link.connection.feed(
+        f'{{"jsonrpc":"2.0","id":{watched.call.target_id},{member}}}\n'.encode()
+    )
+    assert watched.monitor.timeouts.unfinished == unfinished

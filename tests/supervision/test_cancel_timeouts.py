@@ -68,6 +68,38 @@ def test_a_turn_of_version_2_lasts_until_the_agent_is_idle(agent):
     assert agent.cancel_sent("s", 120.0) == NEVER
 
 
+def test_a_turn_of_version_2_is_unfinished_from_its_prompt_to_idle(agent):
+    call = prompt()
+    agent.prompt_sent(call, "s")
+    assert agent.unfinished == set()  # the open request has the error of a failure
+    agent.prompt_accepted(call)
+    agent.response_received(call)
+    assert agent.unfinished == {"s"}
+    agent.state_reported("s", "running")
+    assert agent.unfinished == {"s"}
+    agent.state_reported("s", "idle")
+    assert agent.unfinished == set()
+
+
+def test_a_prompt_of_version_2_that_is_answered_after_its_turn_leaves_nothing_unfinished(agent):
+    call = prompt()
+    agent.prompt_sent(call, "s")
+    agent.state_reported("s", "running")
+    agent.state_reported("s", "idle")
+    agent.prompt_accepted(call)
+    agent.response_received(call)
+    assert agent.unfinished == set()
+
+
+def test_a_prompt_sent_before_the_state_idle_of_an_earlier_turn_is_not_ended_by_it(agent):
+    call = prompt()
+    agent.prompt_sent(call, "s")
+    agent.state_reported("s", "idle")
+    agent.prompt_accepted(call)
+    agent.response_received(call)
+    assert agent.unfinished == {"s"}
+
+
 def test_a_withdrawn_request_is_overdue_by_itself(agent):
     load, call = InFlightRequest("session/load", source=None), prompt()  # type: ignore[arg-type]
     agent.prompt_sent(call, "s")

@@ -18,8 +18,8 @@ the agent's own open question, with -32800. What is unknown is refused: -32601, 
 then are prompts for sessions that it does not know refused. A load replays two updates first.
 `--refuse-back`: it says that it can, and then refuses. `--own-ids`: no other process of it gives
 the same session ids. It takes any mode and option of a session; the mode `once` only if it has
-created the session itself. In version 2 a prompt is answered at its beginning, and `state_update`s
-tell the rest.
+created the session itself. `--only 2`: it refuses any other version. In version 2 a prompt is
+answered at its beginning, and `state_update`s tell the rest.
 """
 
 import argparse
@@ -42,6 +42,7 @@ class EchoAgent(Component):
         self.prefix = ""  # of the session ids
         self.back: list[str] = []  # how sessions of another process can be taken up
         self.refuse_back = False
+        self.only: int | None = None  # the only protocol version
         self.known: dict[str, str] = {}  # how it got which session
         self.seen: dict[str, int] = {}
         self.settings: dict[str, Message] = {}  # mode and options by session
@@ -53,6 +54,8 @@ class EchoAgent(Component):
         params = message.get("params") or {}
         self.seen[message["method"]] = self.seen.get(message["method"], 0) + 1
         match message["method"]:
+            case "initialize" if self.only not in (None, params["protocolVersion"]):
+                self.refuse(message["id"], -32602, "Invalid params", f"only version {self.only}")
             case "initialize":
                 self.version = params["protocolVersion"]
                 self.answer(message["id"], self.capabilities(params["protocolVersion"]))
@@ -206,12 +209,13 @@ def arguments(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
     parser.add_argument("--back", action="append", choices=["load", "resume"], default=[])
     parser.add_argument("--refuse-back", action="store_true")
     parser.add_argument("--own-ids", action="store_true")
+    parser.add_argument("--only", type=int)
     return parser
 
 
 if __name__ == "__main__":
     given = arguments(argparse.ArgumentParser(description=__doc__)).parse_args()
     agent = EchoAgent()
-    agent.back, agent.refuse_back = given.back, given.refuse_back
+    agent.back, agent.refuse_back, agent.only = given.back, given.refuse_back, given.only
     agent.prefix = f"{os.getpid()}-" if given.own_ids else ""
     agent.run()

@@ -155,6 +155,7 @@ def main() -> None:
     component.options = options
     if isinstance(component, Agent):
         component.back, component.refuse_back = options.back, options.refuse_back
+        component.only = options.only
     if options.at == "start":
         component.fault()
     if options.no_read != "*":

@@ -1,0 +1,181 @@
+"""`v1_v2` while the agent fails and is restarted: turns end with an error that names the agent, and
+sessions go on in the agent's version."""
+
+from __future__ import annotations
+
+import json
+from contextlib import asynccontextmanager
+
+import pytest
+import trio
+from support.editor import agent, proxy
+
+from conductor.chainfile import load
+from conductor.client.embedding import attach_file
+from conductor.errors import RequestError
+from conductor.testing import FakeClient
+
+CUT_OFF = (
+    "component 'misbehave' exited with status 3. The prompt was cut off and is not repeated; part "
+    "of it may have been done. What happens now: it is restarted (1 of 3). What to do: look at "
+    "what was done, then send it again."
+)
+WAYS = {1: ("--back", "load"), 2: ("--back", "resume")}
+"""How agents of each version take up sessions of another process."""
+
+
+@pytest.fixture
+def run(tmp_path):
+    """Run a client of one version with an agent of the other, which has these flags."""
+
+    @asynccontextmanager
+    async def run(version, *flags, before=(), behind=(), by_name=True, **settings):
+        command = agent("--stderr-bytes", 0, *flags)
+        entry = {"run": command, "name": "misbehave", **settings}
+        adapter = [{"use": "v1_v2", "with": {"agent_version": 3 - version}}] if by_name else []
+        proxies = [*before, *adapter, *behind]
+        file = tmp_path / "chain.yaml"
+        file.write_text(json.dumps({"version": 1, "proxies": proxies, "agent": entry}))
+        async with attach_file(FakeClient, load(str(file))) as attached:
+            await attached.client.initialize(version=version)
+            yield attached.client
+
+    return run
+
+
+def process(name):
+    return {"run": proxy(name)}
+
+
+BETWEEN = [
+    {},
+    {"before": [{"use": "log_messages"}], "behind": [{"use": "log_messages"}]},
+    {"before": [process("a")], "behind": [process("b")]},
+]
+
+
+async def new_session(client):
+    answer = await client.request("session/new", {"cwd": "/", "mcpServers": []})
+    return answer["sessionId"]
+
+
+async def failed_turn(client, session, text):
+    """The error that ends the turn: the answer in version 1, a state in version 2."""
+    if client.protocol_version == 1:
+        with pytest.raises(RequestError) as caught:
+            await client.prompt(session, text)
+        error = caught.value
+        return {"code": error.code, "message": error.message, "data": error.data}
+    end = await client.prompt_turn(session, text)
+    assert end["stopReason"] == "error"
+    return end["error"]
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("between", BETWEEN, ids=["alone", "plugins", "processes"])
+async def test_a_turn_that_the_agent_does_not_survive_ends_with_an_error(run, version, between):
+    async with run(version, *WAYS[3 - version], **between) as client:
+        session = await new_session(client)
+
+        error = await failed_turn(client, session, "die 3")
+
+        assert (error["code"], error["message"]) == (-32603, CUT_OFF)
+        assert error["data"]["component"] == "misbehave"
+        assert (await client.prompt_turn(session, "how"))["stopReason"] == "end_turn"
+        told = client.transcript.text()
+    assert told.endswith("loaded" if version == 2 else "resumed")
+    assert "history" not in told
+
+
+@pytest.mark.parametrize("version", [1, 2])
+async def test_the_other_sessions_go_on_in_the_new_process(run, version):
+    async with run(version, *WAYS[3 - version]) as client:
+        first, second = await new_session(client), await new_session(client)
+        await failed_turn(client, first, "die 3")
+        for session in (second, first):
+            assert (await client.prompt_turn(session, "how"))["stopReason"] == "end_turn"
+        assert client.transcript.text().count("resumed" if version == 1 else "loaded") == 2
+
+
+@pytest.mark.parametrize("version", [1, 2])
+async def test_a_session_that_is_lost_is_an_error_that_says_so(run, version):
+    async with run(version) as client:
+        session = await new_session(client)
+        await failed_turn(client, session, "die 3")
+
+        error = await failed_turn(client, session, "how")
+
+        assert "misbehave was restarted and has lost this session" in error["message"]
+        assert await new_session(client) == session
+        assert (await client.prompt_turn(session, "how"))["stopReason"] == "end_turn"
+
+
+@pytest.mark.parametrize("version", [1, 2])
+async def test_a_session_whose_set_up_fails_can_be_set_up_again(run, version, tmp_path):
+    once = ("--fault", "exit1", "--at", "session/new", "--once", tmp_path / "once")
+    async with run(version, *once) as client:
+        with pytest.raises(RequestError, match="component 'misbehave' exited with status 1"):
+            await new_session(client)
+        session = await new_session(client)
+        assert (await client.prompt_turn(session, "how"))["stopReason"] == "end_turn"
+
+
+@pytest.mark.parametrize("version", [1, 2])
+async def test_an_agent_that_dies_of_a_cancellation_ends_the_turn(run, version, tmp_path):
+    once = ("--fault", "exit1", "--at", "session/cancel", "--once", tmp_path / "once")
+    async with run(version, *once, *WAYS[3 - version]) as client, trio.open_nursery() as tasks:
+        session = await new_session(client)
+        errors = []
+
+        async def prompt():
+            errors.append(await failed_turn(client, session, "wait"))
+
+        tasks.start_soon(prompt)
+        await client.transcript.wait("session/update agent_message_chunk")
+        client.notify("session/cancel", {"sessionId": session})
+    assert "component 'misbehave' exited with status 1" in errors[0]["message"]
+
+
+@pytest.mark.parametrize("version", [1, 2])
+async def test_a_turn_of_the_new_process_can_be_cancelled(run, version):
+    async with run(version, *WAYS[3 - version]) as client, trio.open_nursery() as tasks:
+        session = await new_session(client)
+        await failed_turn(client, session, "die 3")
+        ends = []
+
+        async def prompt():
+            ends.append(await client.prompt_turn(session, "wait"))
+
+        tasks.start_soon(prompt)
+        await client.transcript.wait(lambda heard: "waiting" in str(heard.params))
+        client.notify("session/cancel", {"sessionId": session})
+    assert [end["stopReason"] for end in ends] == ["cancelled"]
+
+
+@pytest.mark.parametrize("version", [1, 2])
+async def test_an_agent_for_which_it_was_inserted_goes_on_in_its_version(run, version):
+    only = ("--only", 3 - version)
+    async with run(version, *only, *WAYS[3 - version], by_name=False) as client:
+        session = await new_session(client)
+        error = await failed_turn(client, session, "die 3")
+        assert error["message"] == CUT_OFF
+        assert (await client.prompt_turn(session, "how"))["stopReason"] == "end_turn"
+    assert client.transcript.text().endswith("resumed" if version == 1 else "loaded")
+
+
+@pytest.mark.parametrize("version", [1, 2])
+async def test_an_agent_that_is_not_restarted_ends_the_turn(run, version):
+    async with run(version, on_failure="end_chain") as client:
+        session = await new_session(client)
+        error = await failed_turn(client, session, "die 3")
+    assert error["message"].startswith("component 'misbehave' exited with status 3. The prompt")
+
+
+async def test_what_is_queued_for_the_new_process_is_not_ended_by_the_failure(run):
+    """The client prompts again at once, before the agent is there."""
+    async with run(1, "--back", "resume") as client:
+        session = await new_session(client)
+        await failed_turn(client, session, "die 3")
+        result = await client.prompt(session, "how")
+    assert result == {"stopReason": "end_turn"}
+    assert client.transcript.text().endswith("resumed")

@@ -64,9 +64,9 @@ class CancelTimeouts:
         self._prompts: dict[InFlightRequest, str | None] = {}
         self._running: set[str] = set()
         self._accepted: set[str] = set()
-        """Version 2: sessions with an answered prompt whose turn was not reported as ended."""
+        """Version 2: sessions with an answered prompt, and no end of its turn reported since."""
         self._ended: set[InFlightRequest] = set()
-        """Version 2: unanswered prompts whose turn was reported as ended."""
+        """Version 2: unanswered prompts with a turn that was reported as ended."""
         self._began: dict[InFlightRequest | str, float] = {}
         """Start of each turn (monotonic clock), by prompt, or by session in version 2."""
         self._cancelled_turns: dict[InFlightRequest | str, float] = {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any, Final
 
 import attrs
@@ -16,7 +16,6 @@ __all__ = [
     "OPENING",
     "JournalSession",
     "has_transcript",
-    "is_command",
     "replayed",
     "transcript_of",
 ]
@@ -132,12 +131,6 @@ def transcript_of(kept: KeptSession, limit: int) -> str:
             transcript.add("agent", f"\n[tool call: {update.get('title')}]\n")
     said = str(transcript)
     return f"{OPENING}\n\n<transcript>\n{said}\n</transcript>" if said else ""
-
-
-def is_command(blocks: Sequence[Any]) -> bool:
-    """Whether the prompt is a slash command, which must come first."""
-    first = blocks[0].get("text") if blocks and isinstance(blocks[0], dict) else None
-    return isinstance(first, str) and first.startswith("/")
 
 
 def has_transcript(update: dict[str, Any]) -> bool:

@@ -30,12 +30,12 @@ import trio
 from attrs.validators import ge
 
 from conductor.proxy import Forward, RequestError, get_logger, on, text
+from proxies._echoed_prompts import is_command
 from proxies._journal_files import JournalFiles, KeptSession
 from proxies._journal_ids import SessionIds
 from proxies._journal_session import (
     JournalSession,
     has_transcript,
-    is_command,
     replayed,
     transcript_of,
 )

@@ -6,6 +6,8 @@ from prompts that such an agent replays or echoes, unless the file was edited in
 
 Options:
     text, file  the instructions; of both, the text comes first
+    of_client   for an agent without the capability, announce it, and put what the client gives for
+                a session before its first prompt, too; default false
     mode        append (default) to the agent's own instructions, or override them. For an agent
                 without override they are appended, with a warning in the log.
     otherwise   prompt (default) or skip, for an agent without the capability
@@ -14,7 +16,7 @@ Options:
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import attrs
 import trio
@@ -23,18 +25,24 @@ from conductor.proxy import (
     Forward,
     Prompt,
     Proxy,
+    RequestError,
     Session,
     SessionSetup,
     get_logger,
+    on,
     on_prompt,
-    on_session,
     on_session_setup,
     on_update,
     per_session,
     text,
 )
+from proxies._agent_capabilities import SESSION, with_capability
+from proxies._echoed_prompts import has_user_text
 
 __all__ = ["SystemPrompt"]
+
+_MEMBER: Final = "systemPrompt"
+_INVALID_PARAMS: Final = -32602
 
 log = get_logger(component="system_prompt")
 
@@ -45,41 +53,53 @@ class SystemPrompt(Proxy):
 
     text: str = ""
     file: Path | None = None
+    of_client: bool = attrs.field(default=False, kw_only=True)
     mode: Literal["append", "override"] = "append"
     otherwise: Literal["prompt", "skip"] = "prompt"
-    _prepended: str = attrs.field(default="", init=False)
-    """The instructions that are put before first prompts, as last read."""
 
+    prepended = per_session(str)
+    """What is put before the session's first prompt."""
     waiting = per_session(str)
-    """The instructions to put before the session's first prompt."""
+    """The same, until it was."""
 
     def __attrs_post_init__(self) -> None:
-        if not self.text and self.file is None:
+        if not self.text and self.file is None and not self.of_client:
             raise ValueError("there are no instructions: give `text` or `file`")
+        if self.of_client and self.otherwise == "skip":
+            raise ValueError("`of_client` puts instructions before prompts, `otherwise: skip` none")
+
+    @on("initialize")
+    async def announce(self, params: dict[str, Any], forward: Forward) -> Any:
+        result = await forward()
+        if self.of_client and isinstance(result, dict) and self._capability is None:
+            return with_capability(result, SESSION, _MEMBER, {})
+        return result
 
     @on_session_setup
     async def set_up(self, setup: SessionSetup, forward: Forward) -> Any:
         if self._capability is not None:
-            given = setup.params.get("systemPrompt") or {}
-            setup.params["systemPrompt"] = await self._with_instructions(given)
-        elif self.otherwise == "prompt":
-            self._prepended = await self._read()
-        return await forward()
-
-    @on_session
-    async def opened(self, session: Session) -> None:
-        """Of other sessions, the instructions in the first prompt are part of the history."""
-        if session.opened_by == "new" and self._capability is None:
-            self.waiting[session.id] = self._prepended
+            if self.text or self.file is not None:
+                given = setup.params.get(_MEMBER) or {}
+                setup.params[_MEMBER] = await self._with_instructions(given)
+            return await forward()
+        if self.otherwise == "skip":
+            return await forward()
+        given = _texts(setup.params.pop(_MEMBER, None)) if self.of_client else []
+        prepended = "\n\n".join(each for each in (*given, await self._read()) if each)
+        if setup.session_id is not None:
+            self.prepended[setup.session_id] = prepended  # a replay comes before the answer
+        result = await forward()
+        id = result.get("sessionId", setup.session_id) if isinstance(result, dict) else None
+        if isinstance(id, str):
+            self.prepended[id] = prepended
+            if setup.opened_by == "new":  # in others it is part of the history
+                self.waiting[id] = prepended
+        return result
 
     @on_update("user_message", "user_message_chunk")
     async def echo(self, session: Session, update: dict[str, Any], forward: Forward) -> None:
-        content = update.get("content")
-        if not isinstance(content, list):
-            update["content"] = self._without(content)
-        else:
-            update["content"] = [left for block in content if (left := self._without(block))]
-        if update["content"] is not None or content is None:
+        prepended = self.prepended.get(session.id)
+        if not prepended or has_user_text(update, lambda shown: _without(shown, prepended)):
             await forward()
 
     @on_prompt
@@ -92,18 +112,8 @@ class SystemPrompt(Proxy):
     def _capability(self) -> dict[str, Any] | None:
         """The agent's system prompt capability; `None` if absent."""
         holder = "sessionCapabilities" if self.protocol_version == 1 else "session"
-        found: dict[str, Any] | None = (self.agent_capabilities.get(holder) or {}).get(
-            "systemPrompt"
-        )
+        found: dict[str, Any] | None = (self.agent_capabilities.get(holder) or {}).get(_MEMBER)
         return found
-
-    def _without(self, block: Any) -> Any:
-        """Return a user content block without the instructions; `None` if nothing is left."""
-        shown = block.get("text") if isinstance(block, dict) else None
-        if not (self._prepended and isinstance(shown, str) and shown.startswith(self._prepended)):
-            return block
-        rest = shown[len(self._prepended) :].lstrip("\n")
-        return {**block, "text": rest} if rest else None
 
     async def _with_instructions(self, given: dict[str, Any]) -> dict[str, Any]:
         """Return the instructions after those of the client, or alone in mode override."""
@@ -123,3 +133,18 @@ class SystemPrompt(Proxy):
             return self.text
         content = await trio.Path(self.file).read_text(encoding="utf-8")
         return f"{self.text}\n\n{content}".strip()
+
+
+def _without(shown: str, prepended: str) -> str:
+    """Return a user's text without the instructions."""
+    return shown[len(prepended) :].lstrip("\n") if shown.startswith(prepended) else shown
+
+
+def _texts(given: Any) -> list[str]:
+    """The texts of a client's system prompt. Raises `RequestError` if it has something else."""
+    content = given.get("content") if isinstance(given, dict) else None
+    texts = [each.get("text") if isinstance(each, dict) else None for each in content or ()]
+    if not all(isinstance(each, str) for each in texts):
+        problem = "the agent takes no system prompt, and only a text can come before prompts"
+        raise RequestError(_INVALID_PARAMS, f"system_prompt: {problem}")
+    return [each for each in texts if isinstance(each, str)]

@@ -19,6 +19,10 @@ from conductor.chainfile.model import Adaptation
 __all__ = ["ADAPTERS", "Adapter", "NeededAdapter", "adapters_for_agent", "adapters_for_client"]
 
 
+_SESSION: Final = {1: ("sessionCapabilities",), 2: ("session",)}
+"""Where an agent announces capabilities of sessions, by version."""
+
+
 def _no_options(client: Announced, agent: Announced | None) -> dict[str, Any]:
     return {}
 
@@ -79,6 +83,33 @@ def _lacks_sessions(client: Announced, agent: Announced | None) -> bool:
     return not (agent.has("loadSession") and agent.has("sessionCapabilities", "list"))
 
 
+def _lacks_queue(client: Announced, agent: Announced | None) -> bool:
+    """In version 2 every agent takes prompts while a turn runs; in version 1 some announce it."""
+    if agent is None or agent.version != 1:
+        return False
+    vendors = agent.capabilities.get("_meta")
+    return not any(
+        isinstance(members, dict) and members.get("promptQueueing") is True
+        for members in (vendors.values() if isinstance(vendors, dict) else ())
+    )
+
+
+def _lacks_session_capability(name: str) -> Callable[[Announced, Announced | None], bool]:
+    def is_needed(client: Announced, agent: Announced | None) -> bool:
+        if agent is None:
+            return True  # the proxy sees it
+        return not agent.has(*_SESSION[1 if agent.version == 1 else 2], name)
+
+    return is_needed
+
+
+def _lacks_content(client: Announced, agent: Announced | None) -> bool:
+    if agent is None:
+        return True  # the proxy sees it
+    where = ("promptCapabilities",) if agent.version == 1 else ("session", "prompt")
+    return not all(agent.has(*where, name) for name in ("image", "audio", "embeddedContext"))
+
+
 ADAPTERS: Final = (
     Adapter(
         name="boolean_options",
@@ -109,6 +140,15 @@ ADAPTERS: Final = (
         is_needed=lambda client, _: client.version == 1 and not client.has("session", "notices"),
     ),
     Adapter(
+        name="queue",
+        side="agent",
+        is_default=False,
+        client="sends prompts while a turn runs",
+        agent="version 1 that does not announce `promptQueueing`",
+        effect="prompts wait for the end of the turn; `/queue` shows and drops them",
+        is_needed=_lacks_queue,
+    ),
+    Adapter(
         name="journal",
         side="agent",
         is_default=False,
@@ -117,6 +157,36 @@ ADAPTERS: Final = (
         effect="keeps sessions in files; lists, loads, resumes, forks and deletes them. The agent "
         "gets a transcript; a message says so",
         is_needed=_lacks_sessions,
+    ),
+    Adapter(
+        name="system_prompt",
+        side="agent",
+        is_default=False,
+        client="gives a system prompt",
+        agent="without the session capability `systemPrompt`",
+        effect="announces the capability; the text comes before the first prompt",
+        is_needed=_lacks_session_capability("systemPrompt"),
+        options=lambda client, agent: {"of_client": True},
+    ),
+    Adapter(
+        name="additional_directories",
+        side="agent",
+        is_default=False,
+        client="opens sessions with several directories",
+        agent="without the session capability `additionalDirectories`",
+        effect="announces the capability; a text before the first prompt tells the agent of the "
+        "directories, its tools may not reach them",
+        is_needed=_lacks_session_capability("additionalDirectories"),
+    ),
+    Adapter(
+        name="prompt_content",
+        side="agent",
+        is_default=False,
+        client="sends images, audio or embedded resources",
+        agent="does not take one of them",
+        effect="announces all; a text is a fenced block, other content a private file that the "
+        "agent gets a link to",
+        is_needed=_lacks_content,
     ),
     Adapter(
         name="v1_v2",

@@ -61,8 +61,8 @@ class AdapterInsertion:
         client = announced_by_client(params)
         agent = None if result is None else announced_by_agent(result)
         needed = adapters_for_agent(client, agent, self.settings)
-        if agent is None:
-            needed = [each for each in needed if each.adapter.restarts_agent]
+        if agent is None and not any(each.adapter.restarts_agent for each in needed):
+            return False
         if not needed:
             return False
         self._is_decided = True

@@ -207,6 +207,8 @@ class AdapterItem:
 class AdaptItem:
     """`adapt:` as it is written: a key for each row of `conductor.adapters.table`."""
 
+    additional_directories: AdaptMode | AdapterItem | None = None
+    """Further directories of a session, for an agent that knows only one."""
     boolean_options: AdaptMode | AdapterItem | None = None
     """Options that are on or off, for a client that only knows selections."""
     elicitation: AdaptMode | AdapterItem | None = None
@@ -215,6 +217,12 @@ class AdaptItem:
     """Sessions in files, for an agent that cannot list or load them."""
     notices: AdaptMode | AdapterItem | None = None
     """Notices of the agent, for a client that does not show them."""
+    prompt_content: AdaptMode | AdapterItem | None = None
+    """Images, audio and embedded resources, for an agent that takes only text."""
+    queue: AdaptMode | AdapterItem | None = None
+    """Prompts that wait for the end of a turn, for an agent that refuses them."""
+    system_prompt: AdaptMode | AdapterItem | None = None
+    """A system prompt of the client, for an agent that takes none."""
     v1_v2: AdaptMode | AdapterItem | None = None
     """Between a client of one version of the protocol and an agent of the other."""
 

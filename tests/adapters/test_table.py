@@ -60,6 +60,63 @@ def test_an_adapter_of_the_client_is_for_version_1_without_the_capability(name, 
     assert needed(having) == needed({}, version=2) == []
 
 
+PROMPT = {"image": True, "audio": True, "embeddedContext": True}
+
+
+@pytest.mark.parametrize(
+    ("name", "version", "lacking", "having"),
+    [
+        (
+            "additional_directories",
+            1,
+            {"sessionCapabilities": {"additionalDirectories": None}},
+            {"sessionCapabilities": {"additionalDirectories": {}}},
+        ),
+        ("additional_directories", 2, {"session": {}}, {"session": {"additionalDirectories": {}}}),
+        (
+            "prompt_content",
+            1,
+            {"promptCapabilities": {**PROMPT, "audio": False}},
+            {"promptCapabilities": PROMPT},
+        ),
+        (
+            "prompt_content",
+            2,
+            {"session": {"prompt": {"image": {}}}},
+            {"session": {"prompt": {name: {} for name in PROMPT}}},
+        ),
+        ("queue", 1, {"_meta": {"x": 1}}, {"_meta": {"claudeCode": {"promptQueueing": True}}}),
+        (
+            "system_prompt",
+            1,
+            {"sessionCapabilities": {}},
+            {"sessionCapabilities": {"systemPrompt": {}}},
+        ),
+    ],
+)
+def test_an_adapter_of_the_agent_is_for_one_without_the_capability(name, version, lacking, having):
+    client = Announced(version=version, capabilities={})
+
+    def needed(capabilities, mode="auto"):
+        agent = Announced(version=version, capabilities=capabilities)
+        return names(adapters_for_agent(client, agent, {name: Adaptation(mode)}))
+
+    assert needed(lacking) == [name]
+    assert needed(having) == needed(lacking, "never") == []
+    assert adapters_for_agent(client, Announced(version=version, capabilities=lacking), {}) == []
+
+
+def test_agents_of_version_2_take_prompts_while_a_turn_runs():
+    assert adapters_for_agent(V2, V2, {"queue": Adaptation("auto")}) == []
+
+
+def test_an_agent_that_refuses_the_version_may_need_more_than_the_conversion():
+    asked = ("system_prompt", "additional_directories", "prompt_content")
+    settings = {name: Adaptation("auto") for name in asked}
+
+    assert names(adapters_for_agent(V1, None, settings)) == [*asked, "v1_v2"]
+
+
 def test_options_of_the_chain_file_come_before_those_of_the_table():
     written = Adaptation("auto", {"agent_version": 1, "more": True})
     (needed,) = adapters_for_agent(V1, V2, {"v1_v2": written})

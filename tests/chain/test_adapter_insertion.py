@@ -150,3 +150,26 @@ async def test_a_restarted_agent_gets_the_handshake_of_the_adapter(chain_file, t
 
     assert session["_meta"] == {"adapted": True}
     assert len((tmp_path / "starts").read_text().split()) == 3
+
+
+@pytest.mark.parametrize("refusal", [ANSWERED, REFUSED], ids=["answered", "refused"])
+async def test_an_agent_that_lacks_several_things_gets_all_of_them(tmp_path, refusal):
+    """With the table as it is: all that chain files can switch on for an agent."""
+    (tmp_path / "agent.py").write_text(AGENT)
+    agent = {"run": [sys.executable, "agent.py"], "cwd": ".", "env": {}}
+    agent["env"]["REFUSAL"] = json.dumps(refusal)
+    asked = ("system_prompt", "additional_directories", "prompt_content")
+    file = tmp_path / "chain.yaml"
+    adapt = dict.fromkeys(asked, "auto")
+    file.write_text(json.dumps({"version": 1, "agent": agent, "adapt": adapt}))
+    async with attach_file(FakeClient, load(str(file))) as attached:
+        result = await attached.client.initialize()
+        new = {"cwd": "/", "mcpServers": [], "additionalDirectories": ["/lib"]}
+        session = await attached.client.request("session/new", new)
+
+    capabilities = result["agentCapabilities"]
+    assert {"systemPrompt", "additionalDirectories"} <= capabilities["sessionCapabilities"].keys()
+    content = {"image": True, "audio": True, "embeddedContext": True}
+    assert capabilities["promptCapabilities"] == content
+    assert session["sessionId"] == "s"
+    assert len((tmp_path / "starts").read_text().split()) == 2

@@ -13,6 +13,7 @@ CHAINS = Path(__file__).parents[2] / "chains"
 
 # A prompt, and what the answer has in it.
 PROMISED = {
+    "additional_directories": ("say hello", "hello"),
     "budget": ("say hello", "hello"),
     "checkpoint": ("/rewind", "There are no checkpoints of this directory."),
     "context": ("echo", "Answer briefly."),
@@ -26,6 +27,7 @@ PROMISED = {
     "notices": ("say hello", "hello"),
     "path_map": ("say hello", "hello"),
     "permissions": ("ask Deploy", "Deploy: reject"),
+    "prompt_content": ("say hello", "hello"),
     "queue": ("/queue", "No prompt waits."),
     "rate_limit": ("say hello", "hello"),
     "redact": ("say AKIAABCDEFGHIJKLMNOP", "[redacted:aws-key-id:1]"),

@@ -166,3 +166,69 @@ async def test_nothing_is_taken_out_where_nothing_was_put_in(chain):
         await client.initialize()
         await client.prompt(await client.new_session("/work"), "hi")
         assert client.transcript.updates() == [chunk("Be brief.")]
+
+
+async def given_by_client(chain, proxy, capabilities=(), **params):
+    """What `initialize` announces, and the prompts and the set-up that the agent gets."""
+    agent = FakeAgent(capabilities=dict(capabilities))
+    async with chain(proxy, agent) as client:
+        result = await client.initialize()
+        session = (await client.request("session/new", NEW | params))["sessionId"]
+        await client.prompt(session, "one")
+        await client.prompt(session, "two")
+    prompts = agent.transcript.of("session/prompt", "request")
+    texts = [[block["text"] for block in heard.params["prompt"]] for heard in prompts]
+    setup = agent.transcript.of("session/new", "request")[0].params
+    return result["agentCapabilities"].get("sessionCapabilities"), texts, setup
+
+
+async def test_without_of_client_an_agent_gets_a_member_that_it_does_not_know(chain):
+    theirs = {"mode": "append", "content": [THEIRS]}
+    announced, texts, setup = await given_by_client(
+        chain, SystemPrompt("Be kind."), systemPrompt=theirs
+    )
+
+    assert announced is None
+    assert texts == [["Be kind.", "one"], ["two"]]
+    assert setup["systemPrompt"] == theirs
+
+
+@pytest.mark.parametrize(
+    ("text", "first"), [("", "Be brief."), ("Be kind.", "Be brief.\n\nBe kind.")]
+)
+async def test_what_the_client_gives_comes_before_the_first_prompt(chain, text, first):
+    proxy = SystemPrompt(text, of_client=True)
+    theirs = {"mode": "append", "content": [THEIRS]}
+    announced, texts, setup = await given_by_client(chain, proxy, systemPrompt=theirs)
+
+    assert announced == {"systemPrompt": {}}
+    assert texts == [[first, "one"], ["two"]]
+    assert setup == NEW
+
+
+async def test_a_client_that_gives_nothing_changes_nothing(chain):
+    _, texts, setup = await given_by_client(chain, SystemPrompt(of_client=True))
+
+    assert (texts, setup) == ([["one"], ["two"]], NEW)
+
+
+async def test_what_the_client_gives_is_not_changed_for_an_agent_that_takes_it(chain):
+    theirs = {"mode": "append", "content": [THEIRS], "_meta": {"a": 1}}
+    found = await given_by_client(chain, SystemPrompt(of_client=True), APPEND, systemPrompt=theirs)
+
+    assert found == ({"systemPrompt": {}}, [["one"], ["two"]], NEW | {"systemPrompt": theirs})
+
+
+async def test_a_system_prompt_that_is_no_text_is_an_error(chain):
+    image = {"type": "image", "data": "AA==", "mimeType": "image/png"}
+    with pytest.raises(RequestError, match=r"system_prompt: .* only a text"):
+        await given_by_client(
+            chain,
+            SystemPrompt(of_client=True),
+            systemPrompt={"mode": "append", "content": [image]},
+        )
+
+
+def test_of_client_and_skip_exclude_each_other():
+    with pytest.raises(ValueError, match="otherwise: skip"):
+        SystemPrompt(of_client=True, otherwise="skip")

@@ -1,0 +1,45 @@
+"""Capabilities in an agent's answer to `initialize`, in protocol versions 1 and 2. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+__all__ = ["PROMPT", "SESSION", "has_capability", "with_capability"]
+
+SESSION: Mapping[int, tuple[str, ...]] = {
+    1: ("agentCapabilities", "sessionCapabilities"),
+    2: ("capabilities", "session"),
+}
+"""Where the capabilities of sessions are, by version."""
+PROMPT: Mapping[int, tuple[str, ...]] = {
+    1: ("agentCapabilities", "promptCapabilities"),
+    2: ("capabilities", "session", "prompt"),
+}
+"""Where the kinds of content in prompts are, by version."""
+
+
+def has_capability(result: Any, where: Mapping[int, tuple[str, ...]], name: str) -> bool:
+    """Whether the answer announces the capability: it is neither absent nor `false` nor `null`."""
+    value = result
+    for member in (*where[_version(result)], name):
+        value = value.get(member) if isinstance(value, dict) else None
+    return value is not None and value is not False
+
+
+def with_capability(
+    result: dict[str, Any], where: Mapping[int, tuple[str, ...]], name: str, value: Any
+) -> dict[str, Any]:
+    """The answer with this capability and all else that it announces."""
+    return _with(result, (*where[_version(result)], name), value)
+
+
+def _with(holder: Any, path: tuple[str, ...], value: Any) -> dict[str, Any]:
+    members = holder if isinstance(holder, dict) else {}
+    first, *rest = path
+    return {**members, first: _with(members.get(first), tuple(rest), value) if rest else value}
+
+
+def _version(result: Any) -> int:
+    version = result.get("protocolVersion") if isinstance(result, dict) else None
+    return 2 if version == 2 else 1

@@ -1,0 +1,36 @@
+"""Prompts that an agent replays or echoes, without what a proxy has put before them. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+__all__ = ["has_user_text", "is_command"]
+
+
+def has_user_text(update: dict[str, Any], without: Callable[[str], str]) -> bool:
+    """Change the texts of a user message, and return whether anything of it is left to show.
+
+    `without` returns a text without what was put before it, and the same text if there is nothing.
+    """
+    content = update.get("content")
+    if isinstance(content, list):
+        update["content"] = [left for block in content if (left := _without(block, without))]
+    elif content is not None:
+        update["content"] = _without(content, without)
+        return update["content"] is not None
+    return True
+
+
+def is_command(blocks: list[Any]) -> bool:
+    """Whether a prompt is a slash command, which must come first."""
+    first = blocks[0].get("text") if blocks and isinstance(blocks[0], dict) else None
+    return isinstance(first, str) and first.startswith("/")
+
+
+def _without(block: Any, without: Callable[[str], str]) -> Any:
+    """The block with the rest of its text; `None` if nothing is left."""
+    shown = block.get("text") if isinstance(block, dict) else None
+    if not isinstance(shown, str) or (rest := without(shown)) == shown:
+        return block
+    return {**block, "text": rest} if rest else None

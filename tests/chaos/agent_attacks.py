@@ -7,26 +7,22 @@ import tempfile
 from pathlib import Path
 from typing import Any, Final
 
+import psutil
 import trio
-from chaos.attacks import attack
+from chaos.attacks import BODIES, attack
+from chaos.measured_server import PERMISSIONS
 from chaos.tenants import Tenant, ask, initialize, new_session, open_session, prompt
+from support.bypasses import cases_of, filled
 
 __all__ = ["KEY_LINE"]
 
 KEY_LINE: Final = "MIIEpAIBAAKCAQEA7bXnPp0aK1qUeYtVwZr3sLh5Gk9JdMxQ2fBvCzTnWiOyRuEs"
-TREE: Final = 100
+TREE: Final = 300
 """Processes of a tree. A thousand are a test of their own (tests/processes): here, eight attacks
 run at once beside other work."""
+CALLS: Final = 30
+"""Tool calls of one attack on the rules."""
 SERVER: Final = {"type": "acp", "name": "n", "serverId": "s"}
-BYPASSES: Final[list[dict[str, Any]]] = [
-    {"kind": "execute", "rawInput": {"command": "find / -delete", "server": "docs", "tool": "x"}},
-    {"kind": "execute", "rawInput": {"command": ["/tmp/evil", "-c", "git status"]}},
-    {"kind": "execute", "rawInput": {"command": "git diff --output=x"}},
-    {"kind": "read", "rawInput": {"path": "~/.ssh/id_rsa"}},
-    {"kind": "read", "rawInput": {"path": "link/../../etc/shadow"}},
-    {"kind": "read", "rawInput": {"path": "a", "command": "rm -rf /"}},
-]
-"""Requests that no rule of the chain allows; more in the tests of `permissions`."""
 
 
 async def _turn(socket: Any, session: str, text: str) -> str:
@@ -75,6 +71,54 @@ async def tree(tenant: Tenant) -> None:
     await _told(tenant, f"tree {TREE}")
 
 
+@attack(18, agent="program")
+async def orphans(tenant: Tenant) -> None:
+    """Descendants in sessions of their own, of an agent that is killed with SIGKILL: they end with
+    their client at the latest."""
+    async with tenant.websocket() as socket:
+        said = await _turn(socket, await open_session(socket), "orphans 10")
+        numbers = said.partition("orphans ")[2].partition('"')[0].split()
+        assert len(numbers) == 10, said[-200:]
+        alive = [process for each in numbers if (process := _process(int(each))) is not None]
+    with trio.move_on_after(60):
+        while any(each.is_running() for each in alive):  # noqa: ASYNC110
+            await trio.sleep(0.2)
+    left = [each.pid for each in alive if each.is_running()]
+    assert not left, f"{len(left)} of 10 processes outlive their client"
+
+
+def _process(number: int) -> psutil.Process | None:
+    """The process, unless it has ended."""
+    try:
+        found = psutil.Process(number)
+        return found if found.name() == "sleep" else None
+    except psutil.NoSuchProcess:
+        return None
+
+
+@attack(13, agent="program")
+async def abandoned_mcp_sessions(tenant: Tenant) -> None:
+    """MCP sessions over HTTP that the agent opens and never uses: the oldest end."""
+    said = await _told_over_http(tenant, "abandon 40")
+    assert '"first 404"' in said, said[-200:]
+
+
+@attack(13, agent="program")
+async def unfinished_mcp_bodies(tenant: Tenant) -> None:
+    """Requests over HTTP whose last byte never comes: beyond a budget they are refused."""
+    said = await _told_over_http(tenant, f"bodies {BODIES // 2**20 + 4}")
+    refused = int(said.partition('"refused ')[2].partition('"')[0])
+    assert refused >= 4, f"{refused} refused"
+
+
+async def _told_over_http(tenant: Tenant, text: str) -> str:
+    """A session of one turn, with an agent that takes MCP servers over HTTP."""
+    async with tenant.websocket() as socket:
+        await ask(socket, initialize(_meta={"http": True}))
+        session = await new_session(socket, 1, mcpServers=[SERVER])
+        return await _turn(socket, session, text)
+
+
 @attack(12, agent="program")
 async def flooded_shim(tenant: Tenant) -> None:
     """What an agent writes to an MCP server whose connection the client does not open."""
@@ -90,12 +134,23 @@ async def flooded_shim(tenant: Tenant) -> None:
 
 @attack(14, agent="program")
 async def permissions(tenant: Tenant) -> None:
-    """Tool calls that look like allowed ones: the user is asked."""
+    """Calls of the corpus of bypasses, a part of one agent's at a time."""
+    cases = list(cases_of(PERMISSIONS))
+    agent = tenant.random.choice(cases)[0]
+    of_agent = [(call, expected) for name, call, expected in cases if name == agent]
+    places = {each: Path(tenant.place) / each for each in ("cwd", "home", "outside")}
+    servers = [{"name": "docs", "command": "true", "args": [], "env": []}]
     async with tenant.websocket() as socket:
-        session = await open_session(socket)
-        for call in BYPASSES:
-            said = await _turn(socket, session, "ask " + json.dumps({"toolCallId": "t", **call}))
-            assert "session/request_permission" in said, f"allowed: {call}"
+        await ask(socket, initialize(_meta={"name": agent}))
+        drawn = tenant.random.sample(of_agent, min(CALLS, len(of_agent)))
+        for number, (call, expected) in enumerate(drawn, 1000):
+            new = {"cwd": str(places["cwd"]), "mcpServers": servers}
+            session = await new_session(socket, number, **new)
+            asked = {"toolCallId": f"t{number}", **filled(call, places)}
+            said = await _turn(socket, session, f"ask {json.dumps(asked)}")
+            to_user = "session/request_permission" in said
+            assert '"yes"' not in said.rpartition("session/update")[2], f"allowed: {call}"
+            assert expected != "deny" or not to_user, f"not denied: {call}"
 
 
 @attack(15, agent="program")

@@ -3,7 +3,10 @@
 A server must survive them without growing and without hurting other tenants. An attack raises
 `AssertionError` if it succeeds; to be refused or cut off is in order. `@attack(…)` has the numbers
 of the findings that it repeats, of the list of attacks of November 2026. The others cannot come
-from a client (`NOT_FROM_A_CLIENT`).
+from a client (`NOT_FROM_A_CLIENT`). Smaller here than in their own tests: the thousand processes of
+a tree (9), the calls that rules must not cover (14: over 700 in `tests/proxies/bypasses.yaml`, here
+those of the chain's rules, some at a time). Of 18, only what an agent leaves behind: the conductor
+itself is killed in `tests/processes/test_stop_signals.py`.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ import struct
 import zlib
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -318,17 +322,63 @@ async def budget(tenant: Tenant) -> None:
     async with tenant.websocket() as socket:
         session = await open_session(socket)
         for number in range(1000, 1000 + 2 * TURNS):
-            await socket.send_message(json.dumps(prompt(number, session, "echo turn")))
+            await socket.send_message(json.dumps(prompt(number, session, f"echo {RAN}")))
         ran = answers = 0
         while answers < 2 * TURNS:
-            message = json.loads(await socket.get_message())
+            text = await socket.get_message()
+            message = json.loads(text)
             answers += "method" not in message and message.get("id", 0) >= 1000
-            ran += "method" in message and '"turn"' in json.dumps(message)
+            ran += "method" in message and RAN in text
         assert ran <= TURNS, f"{ran} turns of {TURNS}"
 
 
 TURNS: Final = 200
 """Turns of a session (`budget`)."""
+RAN: Final = "turn-that-ran"
+"""What agents say in these turns."""
+
+
+@attack(16)
+async def ledger(tenant: Tenant) -> None:
+    """Prompts while the ledger of the day's budget cannot be written: its directory is a file.
+    The ledger is that of clients with a certain name, so that no other turns are refused."""
+    kept = Path(tenant.place) / LEDGER
+    directory, away = kept.parent, kept.parent.with_name("away")
+    async with _ONE_LEDGER, tenant.websocket() as socket:
+        await ask(socket, initialize(clientInfo={"name": BUDGETED, "version": "1"}))
+        session = await new_session(socket, 1)
+        assert RAN in await _turns(socket, session, 10), "refused with a sound ledger"
+        directory.rename(away)
+        try:
+            directory.touch()
+            said = await _turns(socket, session, *range(11, 21))
+            assert RAN not in said, "a turn without a ledger"
+            assert said.count('"refusal"') == 10, said[-200:]
+        finally:
+            directory.unlink()
+            away.rename(directory)
+        assert RAN in await _turns(socket, session, 30), "refused with a mended ledger"
+
+
+async def _turns(socket: Any, session: str, *numbers: int) -> str:
+    """What was said in turns that begin at once."""
+    for number in numbers:
+        await socket.send_message(json.dumps(prompt(number, session, f"echo {RAN}")))
+    said, answered = [], 0
+    while answered < len(numbers):
+        said.append(await socket.get_message())
+        message = json.loads(said[-1])
+        answered += "method" not in message and message.get("id") in numbers
+    return "\n".join(said)
+
+
+LEDGER: Final = "ledger/sums"
+"""File of the budget of a day, in `Tenant.place`."""
+BUDGETED: Final = "budgeted"
+"""Name of the clients that have this budget."""
+_ONE_LEDGER: Final = trio.Lock()
+BODIES: Final = 16 * 2**20
+"""`max_message_bytes`: also the bytes of unfinished bodies that a bridge over HTTP takes."""
 
 
 @attack(7, 17)

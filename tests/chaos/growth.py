@@ -2,19 +2,20 @@
 
     python tests/chaos/growth.py [--minutes 60] [--attacks] [--at-once 8] [--agents program|plugin]
 
-A server with a chain of plugins and an agent, which is a program, and a second one whose agent is
-a plugin. Ordinary clients over WebSocket and HTTP connect, open and close sessions, are cut off,
+A server with a chain of plugins and an agent, which is a program, and a second one whose agent is a
+plugin. Ordinary clients over WebSocket and HTTP connect, open and close sessions, are cut off,
 abandon connections, kill their agent. With `--attacks`, windows of three kinds alternate in each
 round: a quiet tenant, which sends a prompt every 50 ms, is *alone*; with *ordinary* clients, two at
 a time, of another principal; *attacked*: with these, and hostile clients of a third principal,
 eight at a time, one attack after the other without a pause, as fast as one process can. The attacks
 are the 23 findings of November 2026, except those that no client of `serve` can repeat
 (`attacks.NOT_FROM_A_CLIENT`: client certificates, what a killed proxy loses, `check`); those by an
-agent (`agent_attacks`) only where agents are programs. Each of the three principals is a process of
-its own. Attackers have a computer of their own; here, they compete with the server for the CPUs.
-The hostile process therefore has the lowest priority (`--nice 19`); `--nice 0` lets it compete as
-an equal. How many connections, writes and bytes per second the attackers sent is counted, and how
-long the server waited for a CPU.
+agent (`agent_attacks`) only where agents are programs: they flood and break the MCP bridge, over
+stdio and HTTP, ask for what no rule allows, leave processes behind, kill themselves. Each of the
+three principals is a process of its own. Attackers have a computer of their own; here, they compete
+with the server for the CPUs. The hostile process therefore has the lowest priority (`--nice 19`);
+`--nice 0` lets it compete as an equal. How many connections, writes and bytes per second the
+attackers sent is counted, and how long the server waited for a CPU.
 
 The census (processes, zombies, descriptors, threads, trio tasks, resident memory) is taken after
 each round. Prints a table; for each ordinary client that failed its kind, connection id, and the
@@ -181,7 +182,7 @@ def quiet_tenant(server: Server, prompts: list[tuple[float, float]]) -> Iterator
 def load(agent: str, tenant: Tenant, at_once: int, report: Load, nice: int = 0) -> Iterator[None]:
     """Clients of a principal for as long as the block lasts, in a process of their own."""
     began = time.monotonic()
-    given = (agent, tenant.url, tenant.token, tenant.victim, tenant.greedy)
+    given = (agent, tenant.url, tenant.token, tenant.victim, tenant.greedy, tenant.place)
     arguments = ("--load", *given, str(at_once), str(nice))
     with _program(*arguments, stdout=subprocess.PIPE) as clients:
         try:
@@ -422,13 +423,13 @@ def main() -> None:
     parser.add_argument("--agents", choices=[*CHAINS, "both"], default="both")
     parser.add_argument("--nice", type=int, default=NICE, help="of the hostile process")
     parser.add_argument("--quiet", nargs=2, metavar=("URL", "TOKEN"), help=argparse.SUPPRESS)
-    parser.add_argument("--load", nargs=7, help=argparse.SUPPRESS)
+    parser.add_argument("--load", nargs=8, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.quiet:
         trio.run(prompt_until_told, *options.quiet)
     if options.load:
-        agent, url, token, victim, greedy, at_once, nice = options.load
-        tenant = Tenant(url, token, random.Random(time.monotonic()), victim, greedy)
+        agent, url, token, victim, greedy, place, at_once, nice = options.load
+        tenant = Tenant(url, token, random.Random(time.monotonic()), victim, greedy, place)
         trio.run(load_until_told, agent, tenant, int(at_once), int(nice))
         return
     print(f"{date.today()}  {platform.system()} {platform.machine()}, {os.cpu_count()} cores, "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import re
@@ -13,12 +14,14 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any, Final
 
 import attrs
 import psutil
 import trio
-from chaos.attacks import SESSIONS_EACH, TURNS
+from chaos.attacks import BODIES, BUDGETED, LEDGER, SESSIONS_EACH, TURNS
 from chaos.tenants import Tenant
+from support.bypasses import make_places
 
 __all__ = ["CHAIN", "CHAINS", "PLUGIN_CHAIN", "Census", "Server", "open_server"]
 
@@ -33,16 +36,30 @@ version: 1
 proxies:
   - use: usage
 """
+PERMISSIONS: Final[list[dict[str, Any]]] = [
+    {"action": "deny", "path": ["**/.env*", "~/.ssh"]},
+    {"action": "allow_once", "kind": ["read"], "path": ["src/**"]},
+    {"action": "allow_once", "kind": ["edit"], "path": ["src/**"]},
+    {
+        "action": "allow_once",
+        "argv": ["git status", "git diff", "git log"],
+        "options": ["--stat", "--oneline", "--cached", "-[0-9]*"],
+    },
+    {"action": "allow_always", "mcp_tool": ["docs/*"]},
+]
+"""Rules of the corpus of bypasses (`support.bypasses`)."""
 RULES = f"""\
   - use: budget
     with: {{session: {{turns: {TURNS}}}}}
+  - use: budget
+    name: ledger
+    when: {{client: {BUDGETED}}}
+    with: {{day: {{turns: 1000000000}}, file: "{{place}}/{LEDGER}"}}
   - use: permissions
-    with:
-      rules:
-        - {{action: allow_once, kind: [read], path: ["src/**"]}}
-        - {{action: allow_once, argv: [git status, git diff], options: [--stat]}}
-        - {{action: allow_always, mcp_tool: ["docs/*"]}}
+    with: {{rules: {json.dumps(PERMISSIONS)}}}
   - use: redact
+mcp_bridge: http  # for agents that take it; else stdio
+limits: {{max_message_bytes: {BODIES}}}
 """
 PROGRAM = """\
 agent:
@@ -76,10 +93,12 @@ class Server:
     tokens: dict[str, str]
     log: Path
     keep: float
+    place: Path
+    """The home directory of the server's user, and directories for sessions and the ledger."""
 
     def tenant(self, name: str, victim: str = "") -> Tenant:
-        greedy = self.tokens["greedy"]
-        return Tenant(self.url, self.tokens[name], random.Random(name), victim, greedy)
+        greedy, place = self.tokens["greedy"], str(self.place)
+        return Tenant(self.url, self.tokens[name], random.Random(name), victim, greedy, place)
 
     def log_of(self, connection: str, most: int = 30) -> list[str]:
         """The log's lines about the client with this connection id, and about its chain."""
@@ -147,9 +166,13 @@ def open_server(chain: str, keep: float = KEEP) -> Iterator[Server]:
     its TMPDIR is setgid: findings 7 and 17."""
     with tempfile.TemporaryDirectory() as directory:
         path, tokens = Path(directory) / "chain.yaml", Path(directory) / "tokens"
-        path.write_text(
-            chain.replace("{python}", sys.executable).replace("{agent}", str(AGENT)), "utf-8"
-        )
+        place = Path(directory) / "place"
+        home = make_places(place)["home"]
+        (place / LEDGER).parent.mkdir()
+        names = {"python": sys.executable, "agent": AGENT, "place": place}
+        for name, value in names.items():
+            chain = chain.replace(f"{{{name}}}", str(value))
+        path.write_text(chain, "utf-8")
         secrets = {
             name: f"{name}-{'0123456789abcdef' * 2}"
             for name in ("busy", "quiet", "hostile", "greedy")
@@ -165,6 +188,7 @@ def open_server(chain: str, keep: float = KEEP) -> Iterator[Server]:
         log, removed, sockets = (Path(directory) / name for name in ("log", "cwd", "tmp"))
         environment = {
             "ACP_CONDUCTOR_LOG_FORMAT": "json",
+            "HOME": str(home),
             "TMPDIR": str(sockets),
             "XDG_STATE_HOME": directory,
         }
@@ -183,7 +207,7 @@ def open_server(chain: str, keep: float = KEEP) -> Iterator[Server]:
                 assert popen.poll() is None, log.read_text()
                 time.sleep(0.05)
             removed.rmdir()
-            yield Server(found[1], psutil.Process(popen.pid), read, secrets, log, keep)
+            yield Server(found[1], psutil.Process(popen.pid), read, secrets, log, keep, place)
         finally:
             popen.terminate()
             try:

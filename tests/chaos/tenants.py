@@ -60,6 +60,8 @@ class Tenant:
     """A session of another principal."""
     greedy: str = ""
     """The token of a principal that only opens sessions."""
+    place: str = ""
+    """The directory of the files that the chain is about (`measured_server.Server.place`)."""
 
     @property
     def authorization(self) -> dict[str, str]:

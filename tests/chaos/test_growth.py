@@ -7,8 +7,13 @@ import pytest
 import trio
 from chaos.attacks import ATTACKS, NOT_FROM_A_CLIENT, attacks_on, open_victim
 from chaos.growth import Crowd, cohorts, explained, under_attack
-from chaos.measured_server import CHAIN, CHAINS, PLUGIN_CHAIN, open_server
+from chaos.measured_server import CHAIN, CHAINS, PERMISSIONS, PLUGIN_CHAIN, open_server
 from chaos.tenants import open_http
+from support.bypasses import cases_of, filled, make_places
+
+from conductor.proxy.tool_names import tool_table
+from proxies._permission_call import Call
+from proxies._permission_rules import Rule, decide
 
 
 async def test_nothing_grows_with_clients_that_come_and_go():
@@ -39,6 +44,28 @@ def test_every_finding_is_an_attack_or_cannot_come_from_a_client():
 
     assert attacked | set(NOT_FROM_A_CLIENT) == set(range(1, 24))
     assert not attacked & set(NOT_FROM_A_CLIENT)
+
+
+def test_the_rules_of_the_chain_decide_as_the_corpus_says(tmp_path, monkeypatch):
+    """So that an attack of the corpus that succeeds is not a mistake of the growth test."""
+    places = make_places(tmp_path)
+    monkeypatch.setenv("HOME", str(places["home"]))
+    rules = [Rule(**rule) for rule in PERMISSIONS]
+    cases = list(cases_of(PERMISSIONS))
+
+    for agent, given, expected in cases:
+        call = Call.of(
+            filled(given, places),
+            cwd=str(places["cwd"]),
+            session="s",
+            agent=agent,
+            table=tool_table(agent),
+            declared=["docs"],
+        )
+        action = decide(rules, "ask", call).action
+        assert action == "deny" if expected == "deny" else not action.startswith("allow"), given
+    assert len(cases) > 350
+    assert len({agent for agent, *_ in cases}) >= 6
 
 
 async def test_the_failure_of_a_client_is_explained_by_the_servers_log():

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
-import yaml
+from support.bypasses import GROUPS, filled, make_places
 
 from conductor.proxy.tool_names import tool_table
 from proxies._permission_call import Call
 from proxies._permission_rules import Rule, decide
-
-GROUPS = yaml.safe_load(Path(__file__).with_name("bypasses.yaml").read_text())
 
 
 def cases(expected):
@@ -25,34 +22,10 @@ def cases(expected):
 @pytest.fixture
 def places(tmp_path, monkeypatch):
     """The directories of the head of `bypasses.yaml`."""
-    names = {each: tmp_path / each for each in ("cwd", "home", "outside")}
-    cwd, home, outside = names.values()
-    for file in (cwd / ".env", cwd / "src/a.py", outside / "shadow", outside / "deep/x"):
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text("x")
-    (home / ".ssh").mkdir(parents=True)
-    (home / ".ssh" / "id_rsa").write_text("x")
-    (home / "link").symlink_to(".ssh")
-    (cwd / "src" / "link").symlink_to(outside)
-    (cwd / "src" / "up").symlink_to("/")
-    (cwd / "link").symlink_to(outside / "deep")
-    (cwd / "keys").symlink_to(home / ".ssh")
-    monkeypatch.setenv("HOME", str(home))
+    places = make_places(tmp_path)
+    monkeypatch.setenv("HOME", str(places["home"]))
     monkeypatch.delenv("UNKNOWN", raising=False)
-    return names
-
-
-def filled(value, places):
-    match value:
-        case str():
-            for name, place in places.items():
-                value = value.replace(f"{{{name}}}", str(place))
-            return value
-        case list():
-            return [filled(each, places) for each in value]
-        case dict():
-            return {filled(k, places): filled(v, places) for k, v in value.items()}
-    return value
+    return places
 
 
 def action(group, members, places, *later):

@@ -1,0 +1,69 @@
+"""The corpus of calls that the rules of `permissions` are tried against
+(`tests/proxies/bypasses.yaml`), and the files that it is about."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+__all__ = ["GROUPS", "cases_of", "filled", "make_places"]
+
+_FILE = Path(__file__).parents[1] / "proxies" / "bypasses.yaml"
+GROUPS: Final[list[dict[str, Any]]] = yaml.load(
+    _FILE.read_bytes(), getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+)
+
+
+def make_places(directory: Path) -> dict[str, Path]:
+    """Make the files of the head of `bypasses.yaml`; their directories by name."""
+    places = {each: directory / each for each in ("cwd", "home", "outside")}
+    cwd, home, outside = places.values()
+    files = (cwd / ".env", cwd / "src/a.py", outside / "shadow", outside / "deep/x")
+    for file in (*files, home / ".ssh/id_rsa"):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("x")
+    (home / "link").symlink_to(".ssh")
+    (cwd / "src" / "link").symlink_to(outside)
+    (cwd / "src" / "up").symlink_to("/")
+    (cwd / "link").symlink_to(outside / "deep")
+    (cwd / "keys").symlink_to(home / ".ssh")
+    return places
+
+
+def filled(value: Any, places: Mapping[str, Path]) -> Any:
+    """A call with the directories in place of their names in braces."""
+    match value:
+        case str():
+            for name, place in places.items():
+                value = value.replace(f"{{{name}}}", str(place))
+            return value
+        case list():
+            return [filled(each, places) for each in value]
+        case dict():
+            return {filled(k, places): filled(v, places) for k, v in value.items()}
+    return value
+
+
+def cases_of(rules: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, dict[str, Any], str]]:
+    """What must hold with a chain of these rules: `(agent, call, expected)`.
+
+    Of each group whose rule is among them, whether it allows once or always: calls that are not
+    allowed (`not_allow`), calls that are denied (`deny`).
+    """
+    covered = [_comparable(rule) for rule in rules]
+    for group in GROUPS:
+        if _comparable(group["rule"]) not in covered:
+            continue
+        allows = group["rule"]["action"].startswith("allow")
+        expected = {"not_about": "not_allow"} if allows else {"about": "deny", "asks": "not_allow"}
+        for key, outcome in expected.items():
+            for members in group.get(key, ()):
+                agent = group.get("agent", "claude-agent-acp")
+                yield agent, {**group["call"], **members}, outcome
+
+
+def _comparable(rule: Mapping[str, Any]) -> dict[str, Any]:
+    return {**rule, "action": rule["action"].partition("_")[0]}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+import select
 import socket as stdlib_socket
 import stat
 from collections.abc import Iterator
@@ -26,6 +27,8 @@ __all__ = ["listen_unix", "serve_unix"]
 
 _CHUNK: Final = 65536
 _MODE: Final = 0o600
+_GONE_CHECK_INTERVAL: Final = 1.0
+"""Seconds between checks whether the client of a chain that takes no lines has gone."""
 
 
 @contextmanager
@@ -84,14 +87,43 @@ async def _send_lines(stream: trio.SocketStream, client: RemoteClient) -> None:
 
 async def _receive_lines(stream: trio.SocketStream, client: RemoteClient, limit: int) -> None:
     splitter = LineSplitter(limit)
-    with suppress(ConnectionClosed, trio.BrokenResourceError, trio.ClosedResourceError):
-        while chunk := await stream.receive_some(_CHUNK):
+    with suppress(ConnectionClosed):
+        while chunk := await _receive(stream):
             client.record_activity()
-            lines = splitter.feed(bytes(chunk))
-            await client.lines.send(
-                [each.head if isinstance(each, OverlongLine) else each for each in lines]
+            lines = splitter.feed(chunk)
+            await _pass_on(
+                [each.head if isinstance(each, OverlongLine) else each for each in lines],
+                stream,
+                client,
             )
         client.lines.close_sending()
+
+
+async def _pass_on(lines: list[bytes], stream: trio.SocketStream, client: RemoteClient) -> None:
+    """Send lines to the chain. While it takes none, look whether the client has gone: then its
+    EOF, behind bytes that are not read, is not waited for."""
+    while True:
+        with trio.move_on_after(_GONE_CHECK_INTERVAL):
+            await client.lines.send(lines)
+            return
+        lines = []  # the channel keeps what is unsent
+        if _is_closed(stream):
+            client.lines.close()
+
+
+def _is_closed(stream: trio.SocketStream) -> bool:
+    """Whether the other end is closed, in both directions."""
+    poller = select.poll()
+    poller.register(stream.socket.fileno(), 0)
+    return bool(poller.poll(0))  # POLLERR or POLLHUP, which need not be requested
+
+
+async def _receive(stream: trio.SocketStream) -> bytes:
+    """The next bytes; `b""` at EOF, also of a client that has left messages unread (a reset)."""
+    try:
+        return bytes(await stream.receive_some(_CHUNK))
+    except trio.BrokenResourceError:
+        return b""
 
 
 def _remove_stale(path: str) -> None:

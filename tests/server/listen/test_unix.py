@@ -7,10 +7,13 @@ from pathlib import Path
 
 import pytest
 import trio
+import trio.testing
+from support.editor import agent
 from support.server_clients import ask, initialize, new_session, prompt, request, serving, websocket
 
 from conductor.server.access import AccessPolicy, read_tokens
 from conductor.server.drain import kill
+from conductor.server.listen import unix
 from conductor.server.listen.address import TcpAddress, UnixAddress
 
 
@@ -31,6 +34,47 @@ async def test_a_unix_client_that_disconnects_during_output_does_not_affect_othe
             await line(stream, initialize(7))
             assert json.loads(await stream.receive_some())["id"] == 7
         kill(server.clients)
+
+
+async def test_a_unix_client_that_closes_with_unread_messages_is_ended(tmp_path):
+    path = str(tmp_path / "acp.sock")
+    async with serving(tmp_path, listen=(UnixAddress(path),)) as server:
+        async with await trio.open_unix_socket(path) as stream:
+            await line(stream, initialize())
+            await trio.lowlevel.wait_readable(stream.socket)
+            (client,) = server.clients.by_id.values()
+        await client.ended.wait()
+
+    assert client.ending.reason == "client"
+
+
+async def test_a_unix_client_that_leaves_while_its_chain_reads_nothing_is_ended(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(unix, "_GONE_CHECK_INTERVAL", 0.3)
+    path = str(tmp_path / "acp.sock")
+    run = json.dumps(agent("--fault", "stop", "--at", "session/prompt"))
+    chain = f"version: 1\nagent: {{run: {run}, stop_timeout: 300ms}}\n"
+    listen = (UnixAddress(path),)
+    async with serving(tmp_path, chain=chain, listen=listen) as server:
+        async with await trio.open_unix_socket(path) as stream, trio.open_nursery() as nursery:
+            await line(stream, initialize())
+            await stream.receive_some()
+            (client,) = server.clients.by_id.values()
+            await line(stream, new_session(1))
+            session = json.loads(await stream.receive_some())["result"]["sessionId"]
+            large = [prompt(2 + number, session, "x" * 100_000) for number in range(100)]
+            nursery.start_soon(send_all, stream, large)
+            await trio.testing.wait_all_tasks_blocked(0.1)
+            nursery.cancel_scope.cancel()
+        await client.ended.wait()
+
+    assert client.ending.reason in ("client", "stopped")
+
+
+async def send_all(stream: trio.SocketStream, messages: list[object]) -> None:
+    for message in messages:
+        await line(stream, message)
 
 
 async def test_a_half_closed_unix_client_gets_its_responses(tmp_path):

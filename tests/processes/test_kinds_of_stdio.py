@@ -12,6 +12,7 @@ import tty
 
 import pytest
 from support.editor import COMPONENTS, agent, chunk, conversation, encoded, probe, proxy
+from support.log_lines import without_slow_starts
 
 TEXT = b"".join(map(encoded, conversation("echo hello")))
 
@@ -24,9 +25,9 @@ def check(lines):
 
 
 def without_lifecycle(lines):
-    """Log lines other than those of starts and ends."""
+    """Log lines other than those of starts, slow ones too, and ends."""
     events = re.compile(r"\[info +\] (component|chain) (started|initialized|ended) ")
-    return [line for line in lines if not events.search(line)]
+    return [line for line in without_slow_starts(lines) if not events.search(line)]
 
 
 def test_plain_files(start_agent, tmp_path):

@@ -35,6 +35,7 @@ __all__ = [
     "SESSION_SETTING_METHODS",
     "SESSION_SETUP_METHODS",
     "AmbiguousSessionId",
+    "announced_subagent",
     "nested_session_ids",
     "session_id_of",
     "unambiguous_session_id",
@@ -75,6 +76,16 @@ class _MayHaveSession(msgspec.Struct, gc=False):
     sessionId: str | None = None
 
 
+class _Subagent(msgspec.Struct, gc=False):
+    sessionUpdate: str
+    sessionId: str
+
+
+class _SubagentParams(msgspec.Struct, gc=False):
+    sessionId: str
+    update: _Subagent
+
+
 class _NamedMember:
     """The value of a member that names a session."""
 
@@ -83,6 +94,8 @@ _NAMED_MEMBER: Final = _NamedMember()
 
 _decode: Final = msgspec.json.Decoder(_HasSession).decode
 _decode_optional: Final = msgspec.json.Decoder(_MayHaveSession).decode
+_decode_subagent: Final = msgspec.json.Decoder(_SubagentParams).decode
+_SUBAGENT_UPDATE: Final = b"subagent_update"
 _decode_name: Final = msgspec.json.Decoder(str).decode
 _MAX_NAMES: Final = 1000
 """Most members, at any depth, that are named like a session id; more are refused."""
@@ -129,6 +142,21 @@ def session_id_of(payload: Payload | None) -> str | None:
         return unambiguous_session_id(payload)
     except AmbiguousSessionId:
         return None
+
+
+def announced_subagent(params: Payload | None) -> tuple[str, str] | None:
+    """The parent and the child of an update that announces the session of a subagent; `None` for
+    any other update (raw params)."""
+    raw = params if type(params) is bytes else bytes(params or b"")
+    if raw.find(_SUBAGENT_UPDATE) < 0:
+        return None
+    try:
+        found = _decode_subagent(raw)
+    except DECODE_ERRORS:
+        return None
+    if found.update.sessionUpdate != _SUBAGENT_UPDATE.decode():
+        return None
+    return found.sessionId, found.update.sessionId
 
 
 def message_names(method: str, payload: Payload | None) -> dict[str, object]:

@@ -8,6 +8,7 @@ import pytest
 
 from conductor.acp import (
     AmbiguousSessionId,
+    announced_subagent,
     nested_session_ids,
     session_id_of,
     unambiguous_session_id,
@@ -164,3 +165,25 @@ def test_the_latest_session_is_not_continued(value):
 def test_nested_sessions_that_cannot_be_read_are_refused(payload):
     with pytest.raises(AmbiguousSessionId):
         nested_session_ids(payload, "s", opens=False)
+
+
+def test_an_announced_subagent_is_read_with_its_parent():
+    update = b'{"sessionUpdate":"subagent_update","sessionId":"c","title":"x"}'
+    assert announced_subagent(b'{"sessionId":"p","update":%b}' % update) == ("p", "c")
+    assert announced_subagent(b'{"update":%b,"_meta":{},"sessionId":"p"}' % update) == ("p", "c")
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        None,
+        b"null",
+        b'{"sessionId":"p","update":{"sessionUpdate":"subagent_update"}}',
+        b'{"sessionId":"p","update":{"sessionUpdate":"notice","title":"subagent_update"}}',
+        b'{"sessionId":"p","update":{"sessionUpdate":"subagent_update","sessionId":1}}',
+        b'["subagent_update"]',
+        b'{"subagent_update":',
+    ],
+)
+def test_no_other_params_announce_a_subagent(params):
+    assert announced_subagent(params) is None

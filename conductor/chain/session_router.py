@@ -3,7 +3,8 @@
     client ⇄ SessionRouter ⇄ the first chain, or a `Branch` for each further one
 
 The router takes the place of the first component as the neighbour of the client's port. A message
-of a session goes to the chain that the session was set up in. Without a session: messages of an MCP
+of a session goes to the chain that the session was set up in, that of a subagent's session to the
+chain whose agent has announced it. Without a session: messages of an MCP
 server over ACP go to the chain that has connected to it; `authenticate` to the chain that has
 required it last; a `logout` also to the others; everything else to the first chain. Ids belong to
 the connection of each hop, so those of several chains do not clash.
@@ -24,6 +25,7 @@ from conductor.acp import (
     SESSION_CREATING_METHODS,
     SESSION_END_METHODS,
     SESSION_SETUP_METHODS,
+    announced_subagent,
     session_id_of,
 )
 from conductor.errors import RequestError
@@ -52,7 +54,7 @@ _SESSION_ID_TAKEN: Final = encode_error(
 class Branch(Port):
     """The end of a further chain toward the client; its neighbour is the port of its link."""
 
-    __slots__ = ("_router", "link", "on_idle", "opening", "sessions")
+    __slots__ = ("_router", "link", "on_idle", "opening", "sessions", "subagents")
 
     def __init__(self, router: SessionRouter, link: Link, on_idle: Callable[[], None]) -> None:
         super().__init__()
@@ -61,6 +63,8 @@ class Branch(Port):
         self.on_idle: Callable[[], None] = on_idle
         """Called when its last session has ended."""
         self.sessions: set[str] = set()
+        self.subagents: set[str] = set()
+        """Sessions of subagents; the chain ends without them."""
         self.opening: int = 0
         """Session set-ups under way."""
         connect_ports(self, link.plain)
@@ -96,10 +100,18 @@ class Branch(Port):
         self._router.request_from(self, call, method, params)
 
     def notify(self, method: str, params: Payload | None) -> None:
+        self._note_subagent(params)
         self._router.client.notify(method, params)
 
     def notify_batch(self, notifications: NotificationBatch) -> None:
+        if notifications.contains(b"subagent_update"):
+            for params in notifications.params:
+                self._note_subagent(params)
         self._router.client.notify_batch(notifications)
+
+    def _note_subagent(self, params: Payload | None) -> None:
+        if (announced := announced_subagent(params)) is not None:
+            self._router.assign_subagent(announced[1], self)
 
     def respond(self, call: InFlightRequest, result: Payload | None, error: Payload | None) -> None:
         if isinstance(call.source, OwnRequest):
@@ -209,6 +221,12 @@ class SessionRouter(Port):
         if before is not None and before is not branch:
             before.sessions.discard(session)
 
+    def assign_subagent(self, session: str, branch: Branch) -> None:
+        """From now on, messages of this session of a subagent go to this chain."""
+        if session not in self.sessions and session not in self._open_sessions:
+            self.sessions[session] = branch
+            branch.subagents.add(session)
+
     def release(self, session: str, branch: Branch) -> None:
         """The session has ended."""
         branch.sessions.discard(session)
@@ -224,6 +242,8 @@ class SessionRouter(Port):
         """The chain has ended. Requests for its sessions are answered by its link."""
         if branch in self.branches:
             self.branches.remove(branch)
+        for session in branch.subagents:
+            self.sessions.pop(session, None)
         self._mcp = {name: owner for name, owner in self._mcp.items() if owner is not branch}
         if self._login is branch:
             self._login = None

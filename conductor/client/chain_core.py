@@ -170,6 +170,8 @@ class ChainCore:
     """`conductor.schema.v1` or `v2`, by the negotiated version."""
     initialized: Any = attrs.field(default=None, init=False)
     _sessions: dict[str, SessionCore] = attrs.field(factory=dict, init=False)
+    _subagents: dict[str, SessionCore] = attrs.field(factory=dict, init=False)
+    """The sessions of subagents, each with the program's session that it belongs to."""
     _requests: int = attrs.field(default=0, init=False)
 
     @property
@@ -255,11 +257,19 @@ class ChainCore:
     def _update(self, params: Any) -> Awaitable[None] | None:
         id = params.get("sessionId") if isinstance(params, dict) else None
         session = self._sessions.get(str(id))
+        self._note_subagent(id, params)
         if session is not None and session.turn is not None:
             session.turn.on_update(params)
             return None
         handler = self.settings.handlers.get("session/update")
         return None if handler is None else self._notified(handler, params)
+
+    def _note_subagent(self, id: Any, params: Any) -> None:
+        update = params.get("update") if isinstance(params, dict) else None
+        if isinstance(update, dict) and update.get("sessionUpdate") == "subagent_update":
+            user = self._sessions.get(str(id)) or self._subagents.get(str(id))
+            if user is not None and isinstance(child := update.get("sessionId"), str):
+                self._subagents.setdefault(child, user)
 
     async def _notified(self, handler: Callable[[Any], Any], params: Any) -> None:
         try:
@@ -281,7 +291,8 @@ class ChainCore:
             question = structure(params, self.types.RequestPermissionRequest)
         except SchemaError as exc:
             raise RequestError(_INVALID_PARAMS, f"Invalid params: {exc}") from None
-        session = self._sessions.get(question.session_id)
+        id = question.session_id
+        session = self._sessions.get(id) or self._subagents.get(id)
         chosen = None
         if self.settings.permission is None:
             chosen = next((o.option_id for o in question.options if o.kind in _REJECTIONS), None)

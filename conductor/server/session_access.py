@@ -13,6 +13,10 @@ up there (`claims`) before it is loaded, forked, deleted or listed; no other mes
 Extensions of a message, as in `_meta`, may name further sessions (`nested_session_ids`), which have
 to be the principal's, too.
 
+The session of a subagent, which the agent announces, belongs to the principal of the agent's
+client, and so does a session in whose name the agent asks something. It counts for the quota, and
+is forgotten when its parent is deleted, with which agents delete it.
+
 Many agents keep a session in a file of its name. So ids that differ only in capitals or composition
 count as one, and an id that is a path (`./1`, `a/../1`) is refused unless the agent assigned it.
 
@@ -39,13 +43,17 @@ from conductor.acp import (
     MCP_METHODS,
     SESSION_SETUP_METHODS,
     AmbiguousSessionId,
+    announced_subagent,
     nested_session_ids,
+    session_id_of,
     unambiguous_session_id,
 )
 from conductor.error_codes import RESOURCE_NOT_FOUND
 from conductor.jsonrpc.messages import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, Payload
+from conductor.log import get_logger
 from conductor.plugins.plugin_component import PluginComponent
 from conductor.proxy import Forward, Proxy, RequestError, on
+from conductor.proxy.handlers import of_kinds
 from conductor.routing.component import Component
 from conductor.server.cluster.claims import Record, Verdict
 from conductor.server.cluster.directory import RedisUnreachable, SessionDirectory
@@ -55,7 +63,8 @@ if TYPE_CHECKING:
 
 __all__ = ["SessionAccess", "restrict_sessions", "session_in_params"]
 
-"""ACP's "resource not found"."""
+log: Final = get_logger(component="server")
+
 _LOOKED_UP: Final = frozenset(
     {
         *("session/new", "session/fork", "nes/start", "session/load", "session/resume"),
@@ -159,6 +168,8 @@ class _SessionGuard(Proxy):
     owners: SessionAccess
     principal: str
     directory: SessionDirectory | None = None
+    _children: dict[str, set[str]] = attrs.field(factory=dict, init=False)
+    """Sessions of subagents by the session that started them."""
 
     def check(self, method: str, params: Payload | None) -> None:
         """Raise `RequestError` for a message with the session id of another principal."""
@@ -233,8 +244,9 @@ class _SessionGuard(Proxy):
             await self._look_up(session)
         result: bytes = await forward()
         if session is not None:
-            self.owners.release(session, self.principal)
-            await self._delete_own_keys(session)
+            for each in (session, *self._descendants(session)):
+                self.owners.release(each, self.principal)
+                await self._delete_own_keys(each)
         return result
 
     @on("session/list")
@@ -248,6 +260,43 @@ class _SessionGuard(Proxy):
             )
             result["sessions"] = [each for each in sessions if _id_of(each) in visible]
         return result
+
+    # -- sessions of subagents ---------------------------------------------------------------------
+
+    @of_kinds("subagent_update")
+    @on("session/update")
+    async def announce(self, params: bytes, forward: Forward) -> None:
+        """Record the session of a subagent before the client learns of it; at the quota, neither
+        happens."""
+        if (announced := announced_subagent(params)) is not None:
+            parent, child = announced
+            try:
+                await self._claim_child(child)
+            except RequestError as exc:
+                log.warning("session of a subagent refused", session=child, reason=exc.message)
+                return
+            self._children.setdefault(parent, set()).add(child)
+        await forward()
+
+    @on("session/request_permission")
+    @on("elicitation/create")
+    async def ask(self, params: bytes, forward: Forward) -> bytes:
+        if (session := session_id_of(params)) is not None:
+            await self._claim_child(session)
+        return bytes(await forward())
+
+    async def _claim_child(self, session: str) -> None:
+        """Raises `RequestError` at the quota. If Redis is unavailable, the claim is written when it
+        is back."""
+        if self.owners.claim(session, self.principal):
+            with suppress(RequestError):
+                await self._publish(session)
+
+    def _descendants(self, session: str) -> Iterator[str]:
+        """All sessions of subagents below a session, which are forgotten."""
+        for child in self._children.pop(session, ()):
+            yield child
+            yield from self._descendants(child)
 
     # -- the directory of several nodes ------------------------------------------------------------
 

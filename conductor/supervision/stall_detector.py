@@ -7,6 +7,8 @@ further `stall_timeout` of silence, up to the last action that the chain file al
 
     report → session/cancel → $/cancel_request → restart
 
+What a subagent does in a session of its own counts for the turn of the session that started it.
+
 In version 1 a turn lasts as long as its `session/prompt` is open; in version 2, where that is
 answered at once, until the agent reports `idle`.
 
@@ -22,7 +24,7 @@ from typing import Final, Literal, TypeAlias
 import attrs
 import msgspec
 
-from conductor.acp import session_id_of
+from conductor.acp import announced_subagent, session_id_of
 from conductor.jsonrpc.codec import DECODE_ERRORS
 from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.jsonrpc.messages import Payload
@@ -65,7 +67,8 @@ class _WatchedSession:
     prompts: list[InFlightRequest] = attrs.field(factory=list)
     running: bool = False
     """Whether the last reported state is `running` (version 2)."""
-    tools: set[str] = attrs.field(factory=set)
+    tools: set[tuple[str, str]] = attrs.field(factory=set)
+    """Running tool calls, each with its session, which may be that of a subagent."""
     open_requests: set[InFlightRequest] = attrs.field(factory=set)
     actions_taken: int = 0
 
@@ -84,6 +87,8 @@ class StallDetector:
     _deadlines: dict[InFlightRequest, float] = attrs.field(factory=dict, init=False)
     _sessions: dict[str, _WatchedSession] = attrs.field(factory=dict, init=False)
     """Sessions with an open turn."""
+    _parents: dict[str, str] = attrs.field(factory=dict, init=False)
+    """Of the session of a subagent, the user's session, which has an open turn."""
     _session_of: dict[InFlightRequest, str] = attrs.field(factory=dict, init=False)
     _open_requests: set[InFlightRequest] = attrs.field(factory=set, init=False)
     """Requests of the component without a session: they count for every turn."""
@@ -112,11 +117,11 @@ class StallDetector:
         if call in session.prompts:
             session.prompts.remove(call)
         if not session.open:
-            del self._sessions[name]
+            self._turn_ended(name)
 
     def request_from(self, call: InFlightRequest, params: Payload | None, now: float) -> None:
         """Record a request from the component; until its response, silence is not a stall."""
-        name = session_id_of(params)
+        name = self._user_session(params)
         if name is None:
             self._open_requests.add(call)
         elif (session := self._sessions.get(name)) is not None:
@@ -139,22 +144,24 @@ class StallDetector:
 
     def notification_from(self, method: str, params: Payload | None, now: float) -> float:
         """Record a notification from the component."""
-        name = session_id_of(params)
-        if name is None:
+        told, name = session_id_of(params), self._user_session(params)
+        if told is None or name is None:
             return NEVER
         session = self._sessions.get(name)
         update = _update(params) if method == "session/update" else None
-        if update is not None and update.sessionUpdate == "state_update":
+        if update is not None and update.sessionUpdate == "state_update" and told == name:
             return self._state(name, session, update.state, now)
         if session is None:
             return NEVER
+        if (announced := announced_subagent(params)) is not None and announced[1] != name:
+            self._parents.setdefault(announced[1], name)
         if update is not None and update.toolCallId is not None:
             # A `tool_call` without status is pending (schema); an update without one keeps it.
             status = update.status or ("pending" if update.sessionUpdate == "tool_call" else None)
             if status in _RUNNING_STATUSES:
-                session.tools.add(update.toolCallId)
+                session.tools.add((told, update.toolCallId))
             elif status is not None:
-                session.tools.discard(update.toolCallId)
+                session.tools.discard((told, update.toolCallId))
         return self._note_activity(session, now)
 
     def next_deadline(self) -> float:
@@ -188,6 +195,7 @@ class StallDetector:
         """Drop everything: the process of the component ended."""
         self._deadlines.clear()
         self._sessions.clear()
+        self._parents.clear()
         self._session_of.clear()
         self._open_requests.clear()
 
@@ -206,8 +214,17 @@ class StallDetector:
         if session is not None:
             session.running = False  # idle, or waiting for the user
             if not session.open:
-                del self._sessions[name]
+                self._turn_ended(name)
         return NEVER
+
+    def _user_session(self, params: Payload | None) -> str | None:
+        name = session_id_of(params)
+        return None if name is None else self._parents.get(name, name)
+
+    def _turn_ended(self, name: str) -> None:
+        del self._sessions[name]
+        if self._parents:
+            self._parents = {child: each for child, each in self._parents.items() if each != name}
 
     def _note_activity(self, session: _WatchedSession, now: float) -> float:
         session.last_activity, session.actions_taken = now, 0

@@ -231,3 +231,38 @@ def test_a_watch_sees_the_response_before_and_after_the_client(client):
 
     assert seen == [("before", 0), ("after", 1)]
     assert call.source is client.originator
+
+
+def announce(client, parent, child, branch=None):
+    update = {"sessionUpdate": "subagent_update", "sessionId": child}
+    params = json.dumps({"sessionId": parent, "update": update}).encode()
+    (branch or client.branch).notify("session/update", params)
+
+
+def test_messages_of_a_subagents_session_go_to_the_chain_that_announced_it(client):
+    client.open("b1")
+    announce(client, "b1", "child")
+    announce(client, "child", "grandchild")
+    for session in ("child", "grandchild"):
+        params = json.dumps({"sessionId": session}).encode()
+        client.port.neighbour.notify("session/cancel", params)
+
+    assert methods(client.chain) == ["session/new", "session/cancel", "session/cancel"]
+    assert methods(client.first) == []
+
+
+def test_a_subagent_takes_no_session_of_another_chain_and_keeps_no_chain_running(client):
+    other = RecordingPort()
+    branch = client.new_branch(other)
+    client.open("b1")
+    client.open_sessions["a1"] = None
+    for session in ("b1", "a1"):
+        announce(client, "x", session, branch)
+        client.request("session/prompt", sessionId=session)
+    announce(client, "x", "child", branch)
+    client.router.remove(branch)
+    client.request("session/prompt", sessionId="child")
+
+    assert methods(other) == []
+    assert methods(client.chain) == ["session/new", "session/prompt"]
+    assert methods(client.first) == ["session/prompt", "session/prompt"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import threading
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -85,6 +86,27 @@ def test_permission_is_asked_in_the_programs_thread(run, chain, is_async):
 
     assert run(main).text == "Delete?: always\n"
     assert asked == [("Delete?", threading.current_thread())]
+
+
+def test_the_permission_of_a_subagent_is_asked_of_the_program(run, tmp_path):
+    agent = Path(__file__).parents[1] / "support/components/delegating_agent.py:DelegatingAgent"
+    chain = tmp_path / "delegating.yaml"
+    chain.write_text(
+        f"version: 1\nagent: {{use: {agent}, with: {{directory: {tmp_path}, node: a}}}}"
+    )
+    told = []
+
+    def seen(params):
+        told.append(params["update"]["sessionUpdate"])
+
+    async def main():
+        handlers = {"session/update": seen}
+        permission = lambda question: question.options[0].option_id  # noqa: E731
+        async with conductor.open_chain(chain, permission=permission, handlers=handlers) as client:
+            return await (await client.new_session()).prompt("go")
+
+    assert run(main).text == "yes"
+    assert told == ["tool_call", "agent_message_chunk"]
 
 
 def test_without_a_callback_permission_is_rejected(run, chain):

@@ -12,24 +12,41 @@ from typing import Any
 
 import pytest
 import trio_websocket
-from support.server_clients import ask, initialize, new_session, request, serving, websocket
+from support.server_clients import (
+    ask,
+    initialize,
+    new_session,
+    prompt,
+    request,
+    serving,
+    websocket,
+)
 
 from conductor.errors import RequestError
 from conductor.server.access import AccessPolicy, read_tokens
 from conductor.server.session_access import SessionAccess
 
-AGENT = Path(__file__).parents[1] / "support" / "components" / "durable_agent.py"
+COMPONENTS = Path(__file__).parents[1] / "support" / "components"
+AGENT = COMPONENTS / "durable_agent.py:KeepingAgent"
 ANN, BOB = "a" * 32, "b" * 32
+DELEGATING = pytest.mark.parametrize(
+    "agent", [f"{COMPONENTS}/delegating_agent.py:DelegatingAgent"], ids=["delegating"]
+)
 ACCESS = AccessPolicy(tokens=read_tokens([f"ann:{ANN}", f"bob:{BOB}"]))
 
 
 @pytest.fixture
-async def connect(tmp_path: Path) -> AsyncIterator[Any]:
+def agent() -> str:
+    return str(AGENT)
+
+
+@pytest.fixture
+async def connect(tmp_path: Path, agent: str) -> AsyncIterator[Any]:
     """Connects a principal to a server whose agents keep their sessions in one place."""
     kept = tmp_path / "kept"
     kept.mkdir()
-    agent = f"{{use: {AGENT}:KeepingAgent, with: {{directory: {kept}, node: a}}}}"
-    chain, limits = f"version: 1\nagent: {agent}\n", {"sessions_each": 5}
+    entry = f"{{use: {agent}, with: {{directory: {kept}, node: a}}}}"
+    chain, limits = f"version: 1\nagent: {entry}\n", {"sessions_each": 5}
     async with serving(tmp_path, chain=chain, access=ACCESS, limits=limits) as server:
 
         @asynccontextmanager
@@ -301,3 +318,53 @@ async def test_a_failed_load_records_no_principal(connect, tmp_path):
     assert "result" in first
     assert second["error"]["code"] == -32002
     assert "result" in found
+
+
+async def delegate(socket: trio_websocket.WebSocketConnection) -> tuple[str, str]:
+    """Let the agent give work to a subagent, and allow it; returns both sessions."""
+    session = (await ask(socket, new_session(1)))["result"]["sessionId"]
+    await socket.send_message(json.dumps(prompt(2, session, "go")))
+    while (got := json.loads(await socket.get_message())).get("id") != 2 or "method" in got:
+        if got.get("method") == "session/request_permission":
+            outcome = {"outcome": "selected", "optionId": "yes"}
+            answer = {"jsonrpc": "2.0", "id": got["id"], "result": {"outcome": outcome}}
+            await socket.send_message(json.dumps(answer))
+    assert "result" in got
+    return session, f"{session}.child"
+
+
+@DELEGATING
+@pytest.mark.parametrize("method", ["load", "resume", "fork", "delete", "prompt"])
+async def test_the_session_of_a_subagent_belongs_to_the_principal_of_its_parent(connect, method):
+    async with connect(ANN) as ann, connect(BOB) as bob:
+        _, child = await delegate(ann)
+        refused = await ask(bob, naming(f"session/{method}", child))
+        listed = await ask(bob, request(3, "session/list"))
+        own = await ask(ann, naming("session/load", child))
+
+    assert refused["error"]["code"] == -32002
+    assert listed["result"] == {"sessions": []}
+    assert "result" in own
+
+
+@DELEGATING
+async def test_sessions_of_subagents_are_forgotten_with_their_parent(connect):
+    """So that they do not use up the quota, which they count for."""
+    async with connect(ANN) as ann, connect(BOB) as bob:
+        for _ in range(4):  # each time two sessions, of at most five
+            session, child = await delegate(ann)
+            await ask(ann, naming("session/delete", session))
+        found = await ask(bob, naming("session/load", child))
+
+    assert "result" in found
+
+
+@DELEGATING
+async def test_a_subagent_beyond_the_quota_is_refused_what_it_asks_for(connect):
+    async with connect(ANN) as ann:
+        for id in range(10, 14):
+            await ask(ann, new_session(id))
+        session = (await ask(ann, new_session(1)))["result"]["sessionId"]
+        answer = await ask(ann, prompt(2, session, "go"))
+
+    assert "Too many sessions" in answer["error"]["message"]

@@ -248,3 +248,43 @@ def test_a_turn_in_its_last_escalation_step_is_not_watched_again(max_action, cli
         detector.overdue(float(now))
 
     assert detector.is_escalating("s") is climbs
+
+
+def test_what_a_subagent_does_counts_for_the_turn_of_its_parent():
+    detector = StallDetector(stall_timeout=10)
+    prompting(detector)
+    say(detector, 1, sessionUpdate="subagent_update", sessionId="child")
+    say(detector, 9, "child", sessionUpdate="subagent_update", sessionId="grandchild")
+    assert say(detector, 18, "grandchild") == 28
+
+    say(detector, 20, "child", sessionUpdate="tool_call", toolCallId="1")
+    assert detector.overdue(100) == []
+    assert (
+        say(detector, 100, sessionUpdate="tool_call_update", toolCallId="1", status="failed") > 1e9
+    )
+    ended = {"sessionUpdate": "tool_call_update", "toolCallId": "1", "status": "failed"}
+    assert say(detector, 101, "child", **ended) == 111
+
+
+def test_a_question_of_a_subagent_is_no_stall():
+    detector = StallDetector(stall_timeout=10)
+    prompt = prompting(detector)
+    say(detector, 0, sessionUpdate="subagent_update", sessionId="child")
+    asked = call("session/request_permission")
+    detector.request_from(asked, params("child"), 1)
+    assert detector.overdue(100) == []
+    assert detector.response_to(asked, 100) == 110
+
+    detector.response_from(prompt)
+    assert say(detector, 101, "child") == NEVER
+    prompting(detector, 200)
+    assert say(detector, 201, "child") == NEVER  # it belongs to no open turn
+
+
+def test_the_state_of_a_subagent_does_not_end_the_turn_of_its_parent():
+    detector = StallDetector(stall_timeout=10)
+    say(detector, 0, sessionUpdate="state_update", state="running")
+    say(detector, 1, sessionUpdate="subagent_update", sessionId="child")
+    say(detector, 2, "child", sessionUpdate="state_update", state="running")
+    assert say(detector, 3, "child", sessionUpdate="state_update", state="idle") == 13
+    assert [each.session for each in detector.overdue(13)] == ["s"]

@@ -62,6 +62,7 @@ class ServerHttpConnection:
 
     def __attrs_post_init__(self) -> None:
         self.mailboxes = Mailboxes(self.limits.buffered_bytes, self.limits.streams, self._is_open)
+        self.router.has_stream = self.mailboxes.sessions.__contains__
 
     async def run(self) -> None:
         """Route the messages of the chain to the mailboxes, until EOF."""
@@ -170,7 +171,11 @@ class ServerHttpConnection:
         return session is not None and self.client.has_session(session)
 
     def _has(self, session: str) -> bool:
-        return self.client.has_session(session) or session in self.mailboxes.sessions
+        return (
+            self.client.has_session(session)
+            or session in self.mailboxes.sessions
+            or session in self.router.parents
+        )
 
     def _may_have(self, session: str) -> bool:
         """Whether a session may have a stream: it is open, or the agent can load sessions. A stream

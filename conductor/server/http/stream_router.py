@@ -6,23 +6,34 @@ response follows its request, except those that set up a session: they go to the
 
 A client that sets up a session without the header and without a stream for it (Python SDK,
 `session/load`) gets all messages of the session on the connection's stream, which keeps the order.
+
+The session of a subagent, which the agent announces, has the stream of the session that started it,
+unless the client opens one for it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 import attrs
 from msgspec import UNSET
 
-from conductor.acp import SESSION_END_METHODS, SESSION_SETUP_METHODS, session_id_of
+from conductor.acp import (
+    SESSION_END_METHODS,
+    SESSION_SETUP_METHODS,
+    announced_subagent,
+    session_id_of,
+)
 from conductor.jsonrpc.codec import decode_message
-from conductor.jsonrpc.messages import Id, Message
+from conductor.jsonrpc.messages import Id, Message, Payload
 from conductor.server.http.parse_request import PostedMessage
 
 __all__ = ["Route", "StreamRouter"]
 
 _CONNECTION_STREAM_METHODS: Final = SESSION_SETUP_METHODS | {"session/delete"}
+_MAX_SUBAGENTS: Final = 10_000
+"""Sessions of subagents that are remembered; the oldest are forgotten."""
 
 
 @attrs.frozen
@@ -49,8 +60,12 @@ class _SessionRequest:
 class StreamRouter:
     """Router of one client."""
 
+    has_stream: Callable[[str], bool] = lambda _: False
+    """Whether a session of a subagent has a stream of its own."""
     streamless: set[str] = attrs.field(factory=set)
     """Sessions with messages on the connection's stream, until they are closed."""
+    parents: dict[str, str] = attrs.field(factory=dict, init=False)
+    """Of the session of each subagent, the one that started it."""
     _open: dict[Id, list[_SessionRequest]] = attrs.field(factory=dict)
     """Requests in flight about sessions, by id; ids may repeat."""
 
@@ -75,8 +90,9 @@ class StreamRouter:
         if message is None:
             return Route()
         if message.method is not UNSET:
-            named = session_id_of(message.params) if message.params is not UNSET else None
-            return Route(message, self._stream(named))
+            params = message.params if message.params is not UNSET else None
+            self._note_subagent(params)
+            return Route(message, self._stream(session_id_of(params)))
         asked = self._answered(message)
         if asked is None:
             return Route(message)
@@ -88,7 +104,22 @@ class StreamRouter:
             self.streamless.discard(asked.session)
         return route
 
+    def _note_subagent(self, params: Payload | None) -> None:
+        announced = announced_subagent(params)
+        if announced is None or announced[1] in self.parents:
+            return  # a subagent keeps its parent
+        parent, child = announced
+        above = parent
+        while above != child and above in self.parents:
+            above = self.parents[above]
+        if above != child:  # else they would be each other's
+            self.parents[child] = parent
+            if len(self.parents) > _MAX_SUBAGENTS:
+                del self.parents[next(iter(self.parents))]
+
     def _stream(self, session: str | None) -> str | None:
+        while session in self.parents and not self.has_stream(session):
+            session = self.parents[session]
         return None if session in self.streamless else session
 
     def _answered(self, message: Message) -> _SessionRequest | None:

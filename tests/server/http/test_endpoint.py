@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
 
 import httpx2
 import pytest
@@ -339,3 +340,24 @@ async def _is_let_in(client) -> bool:
         return (await client.get("/health")).status_code == 200
     except httpx2.TransportError:
         return False
+
+
+async def test_what_a_subagent_asks_is_on_the_stream_of_its_parent(tmp_path, version):
+    agent = Path(__file__).parents[2] / "support/components/delegating_agent.py:DelegatingAgent"
+    chain = f"version: 1\nagent: {{use: {agent}, with: {{directory: {tmp_path}, node: a}}}}\n"
+    async with serving(tmp_path, chain=chain) as server, http(server, version) as client:
+        remote = await Remote.open(server, client, version)
+        session = await remote.new_session()
+        async with remote.stream(session) as messages:
+            await remote.post(prompt(2, session, "go"), session)
+            while (asked := await anext(messages)).get("method") != "session/request_permission":
+                pass
+            child = asked["params"]["sessionId"]
+            result = {"outcome": {"outcome": "selected", "optionId": "yes"}}
+            answer = {"jsonrpc": "2.0", "id": asked["id"], "result": result}
+            assert (await remote.post(answer, child)).status_code == 202
+            while (said := await anext(messages)).get("id") != 2:
+                pass
+
+    assert child == f"{session}.child"
+    assert said["result"] == {"stopReason": "end_turn"}

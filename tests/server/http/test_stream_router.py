@@ -122,3 +122,37 @@ def test_a_malformed_response_is_forwarded_to_the_chain():
 def test_a_connection_starts_with_initialize(method):
     assert post(request(1, method)).is_initialize
     assert not post({"jsonrpc": "2.0", "method": method}).is_initialize
+
+
+def announced(parent: str, child: str) -> dict[str, Any]:
+    update = {"sessionUpdate": "subagent_update", "sessionId": child}
+    return {"method": "session/update", "params": {"sessionId": parent, "update": update}}
+
+
+def test_the_session_of_a_subagent_has_the_stream_of_its_parent_until_it_has_its_own():
+    own = set[str]()
+    router = StreamRouter(has_stream=own.__contains__)
+    asked = {"id": 1, "method": "session/request_permission", "params": {"sessionId": "grandchild"}}
+    assert route(router, **asked) == "grandchild"
+
+    assert route(router, **announced("s", "child")) == "s"
+    assert route(router, **announced("child", "grandchild")) == "s"
+    assert route(router, **asked) == "s"
+    own.add("child")
+    assert route(router, **asked) == "child"
+
+
+def test_subagents_that_are_each_others_parents_have_a_stream():
+    router = StreamRouter()
+    route(router, **announced("a", "b"))
+    route(router, **announced("b", "a"))
+    route(router, **announced("c", "c"))
+
+    assert [route(router, method="x", params={"sessionId": each}) for each in "abc"] == list("aac")
+
+
+def test_the_session_of_a_subagent_follows_its_parent_to_the_connections_stream():
+    router = StreamRouter(streamless={"s"})
+    route(router, **announced("s", "child"))
+
+    assert route(router, method="session/update", params={"sessionId": "child"}) is None

@@ -3,10 +3,11 @@
     client ⇄ SessionRouter ⇄ the first chain, or a `Branch` for each further one
 
 The router takes the place of the first component as the neighbour of the client's port. A message
-of a session goes to the chain that the session was set up in, or in which the agent has announced it
-as that of a subagent. Without a session: messages of an MCP server over ACP go to the chain that has
-connected to it; `authenticate` to the chain that has required it last; a `logout` also to the others; everything else to the first chain. Ids belong to
-the connection of each hop, so those of several chains do not clash.
+of a session goes to the chain that the session was set up in, or in which the agent has announced
+it as that of a subagent. Without a session: messages of an MCP server over ACP go to the chain that
+has connected to it; `authenticate` to the chain that has required it last; a `logout` also to the
+others; everything else to the first chain. Ids belong to the connection of each hop, so those of
+several chains do not clash.
 """
 
 from __future__ import annotations

@@ -14,8 +14,8 @@ Extensions of a message, as in `_meta`, may name further sessions (`nested_sessi
 to be the principal's, too.
 
 The session of a subagent, which the agent announces, belongs to the principal of the agent's
-client, and so does one that a question of the agent names. It counts for the quota, and is forgotten
-when its parent is deleted: agents delete both.
+client, and so does one that a question of the agent names. It counts for the quota, and is
+forgotten when its parent is deleted: agents delete both.
 
 Many agents keep a session in a file of its name. So ids that differ only in capitals or composition
 count as one, and an id that is a path (`./1`, `a/../1`) is refused unless the agent assigned it.

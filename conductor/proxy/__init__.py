@@ -94,6 +94,7 @@ from conductor.proxy.mcp_methods import ToolCall, prompt, resource, tool
 from conductor.proxy.peers import ClientPeer, Peer
 from conductor.proxy.prompt_turn import SESSION_STATE_UPDATES, PromptTurn
 from conductor.proxy.raw_message import RawMessage
+from conductor.proxy.running_command import RunningCommand, open_command
 from conductor.proxy.second_agent import SecondAgent
 from conductor.proxy.session_state import per_session
 from conductor.proxy.sessions import Session, TurnEnd
@@ -135,6 +136,7 @@ __all__ = [
     "RemoteProtocolError",
     "RequestCancelled",
     "RequestError",
+    "RunningCommand",
     "SecondAgent",
     "Session",
     "SessionSetup",
@@ -160,6 +162,7 @@ __all__ = [
     "on_tool_start",
     "on_turn_end",
     "on_update",
+    "open_command",
     "per_session",
     "program_warning",
     "prompt",

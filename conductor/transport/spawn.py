@@ -33,6 +33,7 @@ __all__ = [
     "prestart_all",
     "spare_programs",
     "spawn_process",
+    "spawn_with_output",
 ]
 
 
@@ -186,6 +187,33 @@ def spawn_process(
     return _spawn(argv, env, cwd)
 
 
+def spawn_with_output(
+    argv: Sequence[str], *, env: Mapping[str, str], cwd: str | None
+) -> tuple[int, str, int]:
+    """Start a program with an empty stdin and one pipe for stdout and stderr. Returns its process
+    id, its mark, and the end of the pipe to read, which is non-blocking. Raises `SpawnError`."""
+    mark = new_mark()
+    ends: list[int] = []
+    reserved: list[int] = []
+    read = -1
+    try:
+        _reserve_stdio_numbers(reserved)
+        ends.append(os.open(os.devnull, os.O_RDONLY))
+        read, write = os.pipe()
+        ends.append(write)
+        os.set_blocking(read, False)
+        pid = _start(argv, {**env, MARK: mark}, cwd, (*ends, write))
+    except (OSError, ValueError) as exc:
+        if read >= 0:
+            os.close(read)
+        raise SpawnError(_describe_failure(exc, argv, env, cwd)) from exc
+    finally:
+        for fd in (*ends, *reserved):
+            os.close(fd)
+    child_started(pid)
+    return pid, mark, read
+
+
 def _spawn(argv: Sequence[str], env: Mapping[str, str], cwd: str | None) -> SpawnedProcess:
     parent_ends: list[int] = []
     child_ends: list[int] = []
@@ -232,7 +260,7 @@ def _start(
         stderr=stderr,
         process_group=0,
     )
-    child.returncode = 0  # `child_process` reaps it: `subprocess` must not
+    child.returncode = 0  # `process_group` reaps it: `subprocess` must not
     return child.pid
 
 

@@ -11,7 +11,7 @@ import pytest
 import trio
 from support.python_script import run
 
-from conductor.transport import child_process as process_module
+from conductor.transport import process_group as process_module
 from conductor.transport.child_process import start_child
 
 ROOT = Path(__file__).parents[2]

@@ -11,7 +11,8 @@ import psutil
 import pytest
 import trio
 
-from conductor.transport.child_process import _reap, start_child
+from conductor.transport.child_process import start_child
+from conductor.transport.process_group import _reap
 from conductor.transport.process_tree import MARK
 from conductor.transport.spawn import (
     SpareProgram,

@@ -73,6 +73,11 @@ def _lacks_boolean_options(client: Announced, agent: Announced | None) -> bool:
     return client.version == 1 and not client.has("session", "configOptions", "boolean")
 
 
+def _lacks_files(client: Announced, agent: Announced | None) -> bool:
+    has_both = client.has("fs", "readTextFile") and client.has("fs", "writeTextFile")
+    return client.version == 1 and not has_both
+
+
 def _agent_version(client: Announced, agent: Announced | None) -> dict[str, Any]:
     return {"agent_version": 3 - client.version if agent is None else agent.version}
 
@@ -129,6 +134,15 @@ ADAPTERS: Final = (
         effect="announces both; a choice or a page is a permission request, any other form a text "
         "that the next prompt answers",
         is_needed=_lacks_elicitation,
+    ),
+    Adapter(
+        name="local_files",
+        side="client",
+        is_default=False,
+        client="version 1 without `fs.readTextFile` or `fs.writeTextFile`",
+        agent="reads and writes files through the client",
+        effect="announces both; serves files of this machine, in the session's directories",
+        is_needed=_lacks_files,
     ),
     Adapter(
         name="notices",

@@ -215,6 +215,8 @@ class AdaptItem:
     """Questions of the agent, for a client that has no forms."""
     journal: AdaptMode | AdapterItem | None = None
     """Sessions in files, for an agent that cannot list or load them."""
+    local_files: AdaptMode | AdapterItem | None = None
+    """Files of this machine, in the session's directories, for a client that has none."""
     notices: AdaptMode | AdapterItem | None = None
     """Notices of the agent, for a client that does not show them."""
     prompt_content: AdaptMode | AdapterItem | None = None

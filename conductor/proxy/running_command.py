@@ -43,7 +43,7 @@ class RunningCommand:
         """Return the next bytes of its output, stdout and stderr as they came; `b""` at the end.
 
         The end is when all its processes have closed it, or, once `wait` has returned in another
-        task, when all is read. A command whose output is not read waits.
+        task, when all is read. If the output is not read, the command waits.
         """
         return await self._process.read()
 

@@ -1,4 +1,4 @@
-"""A program whose stdout and stderr are one stream, with nothing on stdin.
+"""A program with an empty stdin, and one stream for its stdout and stderr.
 
 Its exit and the end of its descendants: `process_group`.
 """

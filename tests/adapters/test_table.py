@@ -43,6 +43,11 @@ def test_a_setting_turns_an_adapter_on_or_off_or_forces_it():
     [
         ("elicitation", {"elicitation": {"form": {}}}, {"elicitation": {"form": {}, "url": {}}}),
         (
+            "local_files",
+            {"fs": {"readTextFile": True, "writeTextFile": False}},
+            {"fs": {"readTextFile": True, "writeTextFile": True}},
+        ),
+        (
             "boolean_options",
             {"session": {"configOptions": {}}},
             {"session": {"configOptions": {"boolean": {}}}},

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import attrs
 
-__all__ = ["JournalFiles", "KeptSession"]
+__all__ = ["JournalFiles", "KeptSession", "default_directory", "masker"]
 
 _EDGE: Final = 65536
 """Bytes at both ends of a file in which a title is looked for."""
@@ -159,6 +159,20 @@ class JournalFiles:
         with open(descriptor, "wb") as file:
             file.write(b"".join(kept))
         new.replace(path)
+
+
+def default_directory() -> Path:
+    """Where the files of all agents are, without an option."""
+    from platformdirs import user_state_path
+
+    return user_state_path("acp-conductor", appauthor=False) / "journal"
+
+
+def masker() -> Callable[[str], str]:
+    """Replaces secrets that are known by their form."""
+    from proxies._secret_finder import PATTERNS, SecretFinder  # lazy: RE2
+
+    return SecretFinder(PATTERNS, {}).redact
 
 
 def _line(record: Mapping[str, Any]) -> bytes:

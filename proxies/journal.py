@@ -19,7 +19,7 @@ Options:
 from __future__ import annotations
 
 import uuid
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -31,14 +31,9 @@ from attrs.validators import ge
 
 from conductor.proxy import Forward, RequestError, get_logger, on, text
 from proxies._echoed_prompts import is_command
-from proxies._journal_files import JournalFiles, KeptSession
+from proxies._journal_files import JournalFiles, KeptSession, default_directory, masker
 from proxies._journal_ids import SessionIds
-from proxies._journal_session import (
-    JournalSession,
-    has_transcript,
-    replayed,
-    transcript_of,
-)
+from proxies._journal_session import JournalSession, has_transcript, replayed, transcript_of
 
 __all__ = ["Journal"]
 
@@ -99,8 +94,8 @@ class Journal(SessionIds):
         if {"session/load", "session/list"} <= has:
             return result
         name = str((result.get("agentInfo") or {}).get("name") or "agent")
-        directory = (self.directory or _default_directory()) / quote(name[:80], safe=" @")
-        mask = _masker() if self.mask else str
+        directory = (self.directory or default_directory()) / quote(name[:80], safe=" @")
+        mask = masker() if self.mask else str
         self._files = JournalFiles(directory, self.max_bytes, self.sessions, mask)
         # From a list of the agent's own, only the agent could delete.
         added = ("list", "resume", "fork") + (("delete",) if "session/list" not in has else ())
@@ -129,8 +124,10 @@ class Journal(SessionIds):
             return await forward()
         if session := self._open.get(id):
             session.flush()
-        kept = await self._read(id)
-        if "session/fork" in self._agent_has:
+        kept, is_own = await self._read(id), "session/fork" not in self._agent_has
+        if is_own and self._restarted and (answer := await self._repeated(forward)) is not None:
+            return answer
+        if not is_own:
             params["sessionId"] = self._agent_id(id, kept)
             result = await forward()
         elif kept is None:
@@ -138,7 +135,7 @@ class Journal(SessionIds):
         else:
             result = await self._new_agent_session(params)
         answer = self._opened_new(params, result, kept)
-        if "session/fork" not in self._agent_has:
+        if is_own:
             fork = self._open[answer["sessionId"]]
             fork.transcript = transcript_of(kept, self.transcript) if kept else ""
             self.after_answer(self._tell, fork, "The agent has not forked this session")
@@ -235,9 +232,10 @@ class Journal(SessionIds):
 
     async def _reopen(self, method: str, params: dict[str, Any], forward: Forward) -> Any:
         id = params.get("sessionId")
-        if self._files is None or not isinstance(id, str) or id in self._restarted:
-            self._restarted.discard(str(id))
+        if self._files is None or not isinstance(id, str):
             return await forward()
+        if id in self._restarted and (result := await self._repeated(forward, id)) is not None:
+            return result
         session, kept = self._open.get(id), await self._read(id)
         if session is not None and "session/load" not in self._agent_has:
             session.flush()  # the agent has it: it needs to be shown only
@@ -258,6 +256,17 @@ class Journal(SessionIds):
         await self._replay(method, id, kept)
         self.after_answer(self._tell, session, "The agent has not loaded this session")
         return session.opened
+
+    async def _repeated(self, forward: Forward, id: str | None = None) -> Any:
+        """The answer to a set-up that is repeated after a restart of this proxy; `None` if it is
+        not, but a request of the client: those that repeat never reach the agent."""
+        try:
+            result = await forward()
+        except RequestError:
+            return None
+        id = id or (result.get("sessionId") if isinstance(result, dict) else None)
+        self._restarted.discard(str(id))
+        return result if id in self._open else None
 
     async def _reopened_by_agent(
         self, method: str, params: dict[str, Any], kept: KeptSession | None, forward: Forward
@@ -316,6 +325,7 @@ class Journal(SessionIds):
         agent_id, files = result["sessionId"], self._files
         assert files is not None
         if known := self._by_agent.get(agent_id):
+            self._restarted.discard(known.id)
             return {**result, "sessionId": known.id}  # repeated after a restart of this proxy
         id, cwd = agent_id, str(params.get("cwd") or "")
         directories = params.get("additionalDirectories") or []
@@ -361,18 +371,6 @@ class Journal(SessionIds):
         except OSError as exc:
             log.warning("the journal cannot be read", session=id, error=str(exc))
             return None
-
-
-def _default_directory() -> Path:
-    from platformdirs import user_state_path
-
-    return user_state_path("acp-conductor", appauthor=False) / "journal"
-
-
-def _masker() -> Callable[[str], str]:
-    from proxies._secret_finder import PATTERNS, SecretFinder  # lazy: RE2
-
-    return SecretFinder(PATTERNS, {}).redact
 
 
 def _unknown(id: str) -> RequestError:

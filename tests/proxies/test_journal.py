@@ -363,3 +363,29 @@ async def test_after_a_restart_of_the_proxy_sessions_go_on(chain, journal, tmp_p
     assert given(agent)[1][0].startswith(OPENING)
     assert given(agent)[2] == ["after"]
     assert len(files(tmp_path)) == 2
+
+
+async def test_a_fork_goes_on_after_a_restart_of_the_proxy(chain, tmp_path):
+    (tmp_path / "fragile.py").write_text(FRAGILE)
+    file = tmp_path / "chain.yaml"
+    file.write_text(
+        "version: 1\nproxies:\n- use: ./fragile.py:Fragile\n  on_failure: restart\n"
+        f"  with: {{directory: {tmp_path / 'journal'}}}\n"
+    )
+    agent = FakeAgent()
+    async with chain(str(file), agent) as client:
+        await client.initialize()
+        session = await client.new_session("/work")
+        await client.prompt(session, "before")
+        fork = (await client.request("session/fork", {**SETUP, "sessionId": session}))["sessionId"]
+        with pytest.raises(RequestError, match="worn out"):
+            await client.request("_break", {})
+        await client.prompt(fork, "in the fork")
+        await client.prompt(session, "after")
+        await client.request("session/load", {**SETUP, "sessionId": session})
+        assert texts(updates(client, session))[-2:] == ["before", "after"]
+
+    assert len(agent.transcript.of("session/new", "request")) == 2
+    prompts = agent.transcript.of("session/prompt", "request")
+    assert [each.params["sessionId"] for each in prompts] == ["session-1", "session-2", "session-1"]
+    assert [each[-1] for each in given(agent)] == ["before", "in the fork", "after"]

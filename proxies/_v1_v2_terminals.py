@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import attrs
 
+from proxies._console_text import console_text, exit_text
 from proxies._v1_v2_members import Json
 
 __all__ = ["Terminals"]
@@ -57,8 +58,7 @@ class Terminals:
             terminal.append(_bytes(output.get("data") if isinstance(output, dict) else None))
         status = update.get("exitStatus")
         if isinstance(status, dict):
-            code, signal = status.get("exitCode"), status.get("signal")
-            terminal.ending = f"[ended by {signal}]" if signal else f"[exit code {code}]"
+            terminal.ending = exit_text(status.get("exitCode"), status.get("signal"))
         terminal.unshown = 0
         return True
 
@@ -76,15 +76,8 @@ class Terminals:
         terminal = self._by_id.get(id)
         if terminal is None:
             return "[a terminal of the agent]"
-        lines = [f"$ {terminal.command}"] if terminal.command else []
-        lines += ["…"] if terminal.is_cut else []
-        lines += [terminal.output.decode(errors="replace").rstrip("\n")] if terminal.output else []
-        lines += [terminal.ending] if terminal.ending else []
-        text = "\n".join(lines)
-        fence = "```"
-        while fence in text:
-            fence += "`"
-        return f"{fence}console\n{text}\n{fence}"
+        output = terminal.output.decode(errors="replace")
+        return console_text(terminal.command, output, terminal.ending, is_cut=terminal.is_cut)
 
     def _terminal(self, update: Json) -> _Terminal:
         id = str(update.get("terminalId"))

@@ -145,6 +145,16 @@ ADAPTERS: Final = (
         is_needed=_lacks_files,
     ),
     Adapter(
+        name="local_terminals",
+        side="client",
+        is_default=False,
+        client="version 1 without `terminal`",
+        agent="runs commands in terminals of the client",
+        effect="announces terminals; runs commands on this machine; a tool call shows their output "
+        "as text",
+        is_needed=lambda client, _: client.version == 1 and not client.has("terminal"),
+    ),
+    Adapter(
         name="notices",
         side="client",
         is_default=False,

@@ -217,6 +217,8 @@ class AdaptItem:
     """Sessions in files, for an agent that cannot list or load them."""
     local_files: AdaptMode | AdapterItem | None = None
     """Files of this machine, in the session's directories, for a client that has none."""
+    local_terminals: AdaptMode | AdapterItem | None = None
+    """Commands on this machine, for a client that has no terminals."""
     notices: AdaptMode | AdapterItem | None = None
     """Notices of the agent, for a client that does not show them."""
     prompt_content: AdaptMode | AdapterItem | None = None

@@ -47,6 +47,7 @@ def test_a_setting_turns_an_adapter_on_or_off_or_forces_it():
             {"fs": {"readTextFile": True, "writeTextFile": False}},
             {"fs": {"readTextFile": True, "writeTextFile": True}},
         ),
+        ("local_terminals", {"terminal": False}, {"terminal": True}),
         (
             "boolean_options",
             {"session": {"configOptions": {}}},

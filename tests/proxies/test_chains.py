@@ -22,6 +22,7 @@ PROMISED = {
     "hooks": ("say hello", "hello"),
     "journal": ("say hello", "hello"),
     "local_files": ("say hello", "hello"),
+    "local_terminals": ("say hello", "hello"),
     "log_messages": ("echo", "Answer briefly."),
     "mcp_servers": ("say hello", "hello"),
     "normalize": ("say hello", "hello"),

@@ -5,9 +5,9 @@ agent. docs/adapters-v1-v2.md says what is converted, and what one version canno
 
 Options:
     agent_version  the version that the agent speaks, 1 or 2. By default the agent gets the client's
-                   `initialize` first, and one of the other version if it refuses that, or answers
-                   with the other version. Needed if a proxy stands behind this one, or if the agent
-                   accepts only one `initialize`
+                   `initialize` first, and one of the other version if it refuses that, or, in a
+                   new process, if it answers with the other version. Needed if a proxy stands
+                   behind this one
 """
 
 from __future__ import annotations

@@ -3,7 +3,8 @@
 Only the agent's answer tells which adapters are needed, so a chain without any costs one look at
 that answer. The inserted proxies handle `initialize` themselves, as any proxy does: the client's
 request goes to the first of them, and reaches the agent a second time. An agent of another protocol
-version gets that request in a new process, any other is not asked again: its answer is known.
+version gets that request in a new process, any other is not asked again: its answer is known. An
+adapter that the chain has by its name and that needs a new process gets one in the same way.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ from typing import Any, Final
 
 import attrs
 
-from conductor.adapters.negotiated import announced_by_agent, announced_by_client
-from conductor.adapters.table import NeededAdapter, adapters_for_agent
+from conductor.adapters.negotiated import Announced, announced_by_agent, announced_by_client
+from conductor.adapters.table import Adapter, NeededAdapter, adapters_for_agent
 from conductor.chainfile.model import Adaptation
 from conductor.error_codes import INVALID_PARAMS, INVALID_REQUEST, PROTOCOL_VERSION
 from conductor.errors import StartError, describe
@@ -46,6 +47,9 @@ class AdapterInsertion:
     agent: SupervisedComponent
     settings: Mapping[str, Adaptation]
     make: Callable[[str, Mapping[str, Any]], Component]
+    neighbour: Adapter | None = None
+    """The row of the proxy before the agent, if the chain has it by its name and it asks the agent
+    again by itself."""
     _is_decided: bool = attrs.field(default=False, init=False)
 
     def take_over(
@@ -60,6 +64,10 @@ class AdapterInsertion:
             return False
         client = announced_by_client(params)
         agent = None if result is None else announced_by_agent(result)
+        if agent is not None and self._is_asked_again(client, agent):
+            initialization.start_again()
+            self.agent.client_port.neighbour.respond(call, result, None)
+            return True
         needed = adapters_for_agent(client, agent, self.settings)
         if agent is None and not any(each.adapter.restarts_agent for each in needed):
             return False
@@ -68,6 +76,10 @@ class AdapterInsertion:
         self._is_decided = True
         self._insert(initialization, call, params, result, needed)
         return True
+
+    def _is_asked_again(self, client: Announced, agent: Announced) -> bool:
+        row, self.neighbour = self.neighbour, None
+        return row is not None and row.restarts_agent and row.is_needed(client, agent)
 
     def _insert(
         self,

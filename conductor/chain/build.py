@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, cast
 import msgspec
 
 from conductor.adapters.negotiated import announced_by_client
-from conductor.adapters.table import adapters_for_client
+from conductor.adapters.table import ADAPTERS, Adapter, adapters_for_client
 from conductor.chain.adapter_insertion import AdapterInsertion, adapter_name
 from conductor.chain.bridge_insertion import BridgeInsertion, InsertableBridge
 from conductor.chain.client_params import client_params
@@ -104,11 +104,19 @@ def _adapt(
     make = partial(_adapter, adapt)
     agent = components[-1]
     if isinstance(agent, SupervisedComponent):
-        agent.initialization.interceptor = AdapterInsertion(agent, settings, make)
+        neighbour = _row_of(specs[-2]) if len(specs) > 1 else None
+        agent.initialization.interceptor = AdapterInsertion(agent, settings, make, neighbour)
     client = announced_by_client(client_params.get())
     components[:0] = [
         make(each.adapter.name, each.options) for each in adapters_for_client(client, settings)
     ]
+
+
+def _row_of(spec: ComponentSpec) -> Adapter | None:
+    """The row of an adapter that the chain has by its name, without the options of the row."""
+    if spec.options:
+        return None
+    return next((row for row in ADAPTERS if row.name == spec.use), None)
 
 
 def _adapter(

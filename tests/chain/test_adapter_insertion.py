@@ -173,3 +173,22 @@ async def test_an_agent_that_lacks_several_things_gets_all_of_them(tmp_path, ref
     assert capabilities["promptCapabilities"] == content
     assert session["sessionId"] == "s"
     assert len((tmp_path / "starts").read_text().split()) == 2
+
+
+@pytest.mark.parametrize("refusal", [ANSWERED, REFUSED], ids=["answered", "refused"])
+async def test_an_adapter_by_its_name_may_ask_the_agent_again(tmp_path, refusal):
+    (tmp_path / "agent.py").write_text(AGENT)
+    agent = {"run": [sys.executable, "agent.py"], "cwd": ".", "env": {}}
+    agent["env"]["REFUSAL"] = json.dumps(refusal)
+    file = tmp_path / "chain.yaml"
+    file.write_text(json.dumps({"version": 1, "proxies": [{"use": "v1_v2"}], "agent": agent}))
+    async with attach_file(FakeClient, load(str(file))) as attached:
+        client = attached.client
+        assert (await client.initialize())["protocolVersion"] == 1
+        assert (await client.request("session/new", {"cwd": "/"}))["sessionId"] == "s"
+        with pytest.raises(RequestError, match="exited"):
+            await client.request("_test/die", {})
+        assert (await client.request("session/new", {"cwd": "/"}))["sessionId"] == "s"
+
+    starts = len((tmp_path / "starts").read_text().split())
+    assert starts == (3 if refusal is ANSWERED else 2)

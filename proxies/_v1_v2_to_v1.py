@@ -11,6 +11,7 @@ from typing import Any
 
 import attrs
 
+from proxies._notice_text import notice_text
 from proxies._v1_v2_content import convert_blocks
 from proxies._v1_v2_members import Json, text_block, without
 from proxies._v1_v2_messages import MessagesToV1
@@ -130,10 +131,9 @@ class SessionToV1:
 
 
 def _as_text(notice: Json) -> Json:
-    title, description = notice.get("title"), notice.get("description")
-    text = f"[{title}: {description}]" if description else f"[{title}]"
     meta = {"_meta": notice["_meta"]} if "_meta" in notice else {}
-    return {"sessionUpdate": "agent_message_chunk", "content": text_block(f"{text}\n"), **meta}
+    content = text_block(notice_text(notice))
+    return {"sessionUpdate": "agent_message_chunk", "content": content, **meta}
 
 
 def _converted_blocks(update: Json) -> Json:

@@ -13,6 +13,7 @@ from typing import Any
 import attrs
 
 from conductor.proxy import Forward, Proxy, Session, on, on_update
+from proxies._notice_text import notice_text
 
 __all__ = ["NoticesAsText"]
 
@@ -39,11 +40,7 @@ class NoticesAsText(Proxy):
         if not self._is_needed:
             await forward()
             return
-        severity = update.get("severity")
-        parts = (update.get("title"), update.get("description"))
-        text = ": ".join(str(part) for part in parts if part)
-        prefix = "" if severity in (None, "info") else f"{severity}: "
-        content = {"type": "text", "text": f"[{prefix}{text}]\n"}
+        content = {"type": "text", "text": notice_text(update)}
         chunk = {"sessionUpdate": "agent_message_chunk", "content": content}
         if "_meta" in update:
             chunk["_meta"] = update["_meta"]

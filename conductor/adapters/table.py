@@ -117,6 +117,16 @@ def _lacks_content(client: Announced, agent: Announced | None) -> bool:
 
 ADAPTERS: Final = (
     Adapter(
+        name="known_kinds",
+        side="client",
+        is_default=False,
+        client="version 1",
+        agent="sends updates, content or values that the stable schema does not have",
+        effect="an unknown update is a message, a plan or nothing, unknown content a text, any "
+        "other value the nearest that the schema has",
+        is_needed=lambda client, _: client.version == 1,
+    ),
+    Adapter(
         name="boolean_options",
         side="client",
         is_default=False,

@@ -215,6 +215,8 @@ class AdaptItem:
     """Questions of the agent, for a client that has no forms."""
     journal: AdaptMode | AdapterItem | None = None
     """Sessions in files, for an agent that cannot list or load them."""
+    known_kinds: AdaptMode | AdapterItem | None = None
+    """Updates, content and values that an older client does not know."""
     local_files: AdaptMode | AdapterItem | None = None
     """Files of this machine, in the session's directories, for a client that has none."""
     local_terminals: AdaptMode | AdapterItem | None = None

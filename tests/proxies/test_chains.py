@@ -21,6 +21,7 @@ PROMISED = {
     "hide_tools": ("say hello", "hello"),
     "hooks": ("say hello", "hello"),
     "journal": ("say hello", "hello"),
+    "known_kinds": ("say hello", "hello"),
     "local_files": ("say hello", "hello"),
     "local_terminals": ("say hello", "hello"),
     "log_messages": ("echo", "Answer briefly."),

@@ -55,7 +55,8 @@ def withhold_details() -> Iterator[None]:
 
 
 def details_are_withheld() -> bool:
-    """Whether the client of this task's chain is remote."""
+    """Whether the client of this task's chain is remote: texts for it have no paths, commands or
+    stderr of this machine, which are logged instead."""
     return _WITHHELD.get()
 
 

@@ -25,7 +25,11 @@ Sums = dict[str, float]
 
 
 class LedgerError(Exception):
-    """The file cannot be read or written, or is not a ledger; the message gives the reason."""
+    """The file cannot be read or written, or is not a ledger; `reason` follows its name."""
+
+    def __init__(self, file: Path, reason: str) -> None:
+        super().__init__(f"{file} {reason}")
+        self.reason = reason
 
 
 @attrs.define
@@ -116,11 +120,10 @@ class Ledger:
         except BlockingIOError:
             raise
         except OSError as exc:
-            raise LedgerError(f"{self.file} cannot be used: {exc.strerror}") from exc
+            raise LedgerError(self.file, f"cannot be used: {exc.strerror}") from exc
         except (ValueError, OverflowError, RecursionError) as exc:
-            raise LedgerError(
-                f"{self.file} is not a ledger ({exc}); remove it to start a new one"
-            ) from exc
+            reason = f"is not a ledger ({exc}); remove it to start a new one"
+            raise LedgerError(self.file, reason) from exc
         self._sums, self._unwritten = after, {}
 
 

@@ -41,7 +41,12 @@ _MAX_RULES: Final = 1_000_000
 
 
 class CheckpointError(Exception):
-    """A checkpoint was not taken or not restored; the text is the reason."""
+    """A checkpoint was not taken or not restored; the text is the reason and its detail, such as
+    the output of git, which may name files outside of the project."""
+
+    def __init__(self, reason: str, detail: str = "") -> None:
+        super().__init__(f"{reason}: {detail}" if detail else reason)
+        self.reason = reason
 
 
 @attrs.frozen
@@ -265,7 +270,7 @@ class ShadowGit:
         )
         if done.returncode != 0 and not may_fail:
             problem = done.stderr.decode(errors="replace").strip()[-500:]
-            raise CheckpointError(f"git {arguments[0]} failed: {problem}")
+            raise CheckpointError(f"git {arguments[0]} failed", problem)
         return done.stdout
 
 

@@ -35,6 +35,7 @@ from conductor.proxy import (
     TurnEnd,
     UsageDelta,
     UsageMeter,
+    details_are_withheld,
     get_logger,
     on_prompt,
     on_session_end,
@@ -185,10 +186,15 @@ class Budget(Proxy):
             except BlockingIOError:
                 await trio.sleep(_RETRY_INTERVAL)
             except LedgerError as exc:
-                return f"the budget of the day is not known: {exc}"
+                return self._unknown(exc.reason)
             else:
                 return None if over is None else f"the budget is used up ({over} today)"
-        return f"the budget of the day is not known: {self.file} is locked by another program"
+        return self._unknown("is locked by another program")
+
+    def _unknown(self, reason: str) -> str:
+        log.warning("budget not known", file=str(self.file), reason=reason)
+        file = "its file" if details_are_withheld() else self.file
+        return f"the budget of the day is not known: {file} {reason}"
 
     def _refund(self, state: _State, day: str) -> None:
         if state.reserved:

@@ -43,6 +43,8 @@ from conductor.proxy import (
     Proxy,
     Session,
     TurnEnd,
+    details_are_withheld,
+    get_logger,
     on,
     on_permission,
     on_prompt,
@@ -54,6 +56,8 @@ from conductor.proxy import (
 from proxies._shadow_git import CheckpointError, ShadowGit, Snapshot
 
 __all__ = ["Checkpoint"]
+
+log = get_logger(component="checkpoint")
 
 _HARMLESS: Final = frozenset({"read", "search", "think", "fetch", "switch_mode"})
 
@@ -127,7 +131,7 @@ class Checkpoint(Proxy):
             async with self._lock:
                 return await (self._restore(git, int(arguments)) if arguments else self._list(git))
         except (CheckpointError, OSError) as exc:
-            return f"Not possible: {exc}"
+            return f"Not possible: {_reason(exc)}"
 
     # ----------------------------------------------------------------------------------------------
 
@@ -146,8 +150,7 @@ class Checkpoint(Proxy):
                 with trio.fail_after(self.timeout.total_seconds()):
                     taken = await self._git(session).take(turn.words)
             except (CheckpointError, OSError, trio.TooSlowError) as exc:
-                reason = "it took too long" if isinstance(exc, trio.TooSlowError) else str(exc)
-                await session.notice("No checkpoint was taken", reason, severity="warning")
+                await session.notice("No checkpoint was taken", _reason(exc), severity="warning")
                 return
         if taken.left_out:
             title = f"Checkpoint {taken.checkpoint.number} is not complete"
@@ -179,13 +182,28 @@ class Checkpoint(Proxy):
         name = hashlib.sha256(os.fsencode(root)).hexdigest()[:16]
         directory = (self.directory or _state_directory()).resolve() / name
         if directory.is_relative_to(root):
-            raise CheckpointError(f"the checkpoints ({directory}) would be inside of {root}.")
+            raise CheckpointError(f"the checkpoints would be inside of {root}", str(directory))
         return ShadowGit(root, directory, self.max_file_bytes, self.keep)
 
 
 def _state_directory() -> Path:
     state = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
     return Path(state).expanduser() / "acp-conductor" / "checkpoints"
+
+
+def _reason(exc: CheckpointError | OSError | trio.TooSlowError) -> str:
+    """Text for the user; for a remote one without other files of this machine."""
+    match exc:
+        case trio.TooSlowError():
+            return "it took too long"
+        case _ if not details_are_withheld():
+            return str(exc)
+        case CheckpointError():
+            reason = exc.reason
+        case _:
+            reason = exc.strerror or type(exc).__name__
+    log.warning("checkpoint not possible", reason=str(exc))
+    return reason
 
 
 def _first_words(text: str) -> str:

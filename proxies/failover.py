@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias, get_args
 
 import attrs
 import trio
@@ -41,6 +41,8 @@ from conductor.proxy import (
     RequestError,
     Session,
     chunk_text,
+    details_are_withheld,
+    get_logger,
     on_prompt,
     on_update,
     per_session,
@@ -55,8 +57,11 @@ _OUTPUT = (
     *("agent_message_chunk", "agent_thought_chunk", "agent_message", "plan"),
     *("tool_call", "tool_call_update"),
 )
-_NOT_RUNNING = (ChainFileError, ComponentError, ConnectionClosed, RemoteProtocolError)
+_NotRunning: TypeAlias = ChainFileError | ComponentError | ConnectionClosed | RemoteProtocolError
+_NOT_RUNNING = get_args(_NotRunning)
 _INTERNAL_ERROR = -32603
+
+log = get_logger(component="failover")
 
 
 @attrs.define
@@ -151,7 +156,9 @@ class Failover(Proxy):
                 if reason is None or conversation.has_output:
                     raise
                 self._cool_until[position] = trio.current_time() + self.cooldown.total_seconds()
-                failures.append(f"{self._name(position, session)}: {reason} ({_first_line(exc)})")
+                name = self._name(position, session)
+                log.warning("agent cannot answer", agent=name, why=reason, error=str(exc))
+                failures.append(f"{name}: {reason} ({_first_line(exc)})")
         raise RequestError(_INTERNAL_ERROR, f"No agent can answer. {'; '.join(failures)}")
 
     @on_update(*_OUTPUT, "user_message_chunk")
@@ -238,6 +245,12 @@ def _blocks(transcript: BoundedTranscript) -> list[dict[str, Any]]:
     return [{"type": "text", "text": f"{opening}\n\n<transcript>\n{said}\n</transcript>"}]
 
 
-def _first_line(exc: Exception) -> str:
-    message = exc.message if isinstance(exc, RequestError) else str(exc)
+def _first_line(exc: RequestError | _NotRunning) -> str:
+    """Text for the user; for a remote one without commands and files of this machine."""
+    if isinstance(exc, RequestError):
+        message = exc.message
+    elif details_are_withheld():
+        message, _ = exc.public_details()
+    else:
+        message = str(exc)
     return next(iter(message.splitlines()), "")[:200]

@@ -33,6 +33,8 @@ from conductor.proxy import (
     Proxy,
     RequestError,
     Session,
+    details_are_withheld,
+    get_logger,
     on,
     on_prompt,
     on_session_end,
@@ -44,6 +46,8 @@ from proxies._prompt_blocks import KINDS, Given, as_link, as_text, key_of, kind_
 from proxies._prompt_files import PromptFiles, TooLarge
 
 __all__ = ["PromptContent"]
+
+log = get_logger(component="prompt_content")
 
 _INVALID_PARAMS: Final = -32602
 _FAILED: Final = -32603
@@ -135,7 +139,9 @@ class PromptContent(Proxy):
         except TooLarge:
             raise _error(block, f"it is larger than `max_bytes` ({self.max_bytes})") from None
         except OSError as exc:
-            raise _error(block, f"no file can be written: {exc}", _FAILED) from None
+            log.warning("no file can be written", reason=str(exc))
+            reason = exc.strerror if details_are_withheld() else exc
+            raise _error(block, f"no file can be written: {reason}", _FAILED) from None
         return as_link(block, media, file)
 
 

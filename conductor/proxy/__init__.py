@@ -63,6 +63,7 @@ from conductor.errors import (
     RemoteProtocolError,
     RequestCancelled,
     RequestError,
+    details_are_withheld,
 )
 from conductor.log import Logger, get_logger
 from conductor.proxy.agent_peer import AgentPeer
@@ -147,6 +148,7 @@ __all__ = [
     "UsageDelta",
     "UsageMeter",
     "chunk_text",
+    "details_are_withheld",
     "get_logger",
     "on",
     "on_cancel",

@@ -338,7 +338,7 @@ RAN: Final = "turn-that-ran"
 """What agents say in these turns."""
 
 
-@attack(16)
+@attack(5, 16)
 async def ledger(tenant: Tenant) -> None:
     """Prompts while the ledger of the day's budget cannot be written: its directory is a file.
     The ledger is that of clients with a certain name, so that no other turns are refused."""
@@ -354,6 +354,7 @@ async def ledger(tenant: Tenant) -> None:
             said = await _turns(socket, session, *range(11, 21))
             assert RAN not in said, "a turn without a ledger"
             assert said.count('"refusal"') == 10, said[-200:]
+            assert tenant.place not in said, "the place of the ledger"
         finally:
             directory.unlink()
             away.rename(directory)

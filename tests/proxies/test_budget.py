@@ -6,6 +6,8 @@ import json
 import pytest
 import trio
 
+from conductor import log
+from conductor.errors import withhold_details
 from conductor.proxy import RequestError
 from conductor.proxy.slash_commands import HANDLED_KEY
 from conductor.testing import FakeAgent
@@ -246,6 +248,21 @@ async def test_nothing_runs_while_the_ledger_cannot_be_used(chain, tmp_path, con
         assert await client.prompt(session, "hi") == ENDED
 
     assert len(agent.transcript.of("session/prompt", "request")) == 1
+
+
+async def test_a_remote_client_gets_the_reason_without_the_place_of_the_ledger(
+    chain, tmp_path, capsys
+):
+    log.configure("info", lifecycle=False)
+    with withhold_details():
+        async with chain(Budget(day=BudgetLimits(cost=5), file=tmp_path), FakeAgent()) as client:
+            await client.initialize()
+            assert await client.prompt(await client.new_session("/work"), "hi") == REFUSED
+            said = client.transcript.text()
+
+    assert "Refused: the budget of the day is not known: its file cannot be used: " in said
+    assert str(tmp_path) not in said
+    assert f"file={tmp_path} " in capsys.readouterr().err
 
 
 async def test_a_ledger_that_stays_locked_refuses_and_one_that_is_unlocked_does_not(

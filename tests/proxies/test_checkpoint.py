@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 from support.checkpoint_turns import OPTIONS, call, changes, command, files, needs_git, opened
 
+from conductor.errors import withhold_details
 from conductor.testing import FakeAgent
 from proxies.checkpoint import Checkpoint
 
@@ -148,6 +149,27 @@ async def test_a_checkpoint_that_fails_is_told_once_and_the_turn_goes_on(
         said = client.transcript.text()
     assert said.count("[No checkpoint was taken: ") == 1
     assert said.endswith("done")
+
+
+@pytest.mark.parametrize("is_file", [True, False])
+async def test_a_remote_client_gets_the_reason_without_files_of_the_server(
+    chain, project, proxy, tmp_path, is_file
+):
+    if is_file:
+        (tmp_path / "state").write_text("no directory")
+    else:
+        proxy = Checkpoint(directory=project / "state")
+    with withhold_details():
+        async with chain(proxy, FakeAgent(turns=[[call("edit")]])) as client:
+            session = await opened(client, project)
+            await client.prompt(session, "hi")
+            listed = await command(client, session, "/rewind")
+            said = client.transcript.text()
+
+    reason = "Not a directory" if is_file else f"the checkpoints would be inside of {project}"
+    assert f"[No checkpoint was taken: {reason}]" in said
+    assert is_file or listed == f"Not possible: {reason}"
+    assert "state" not in said + listed
 
 
 @pytest.mark.parametrize("home", [True, False])

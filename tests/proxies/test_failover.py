@@ -1,13 +1,14 @@
 from __future__ import annotations
 
 import sys
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from datetime import timedelta
 
 import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
+from conductor.errors import withhold_details
 from conductor.proxy import RequestError
 from conductor.proxy.prompt_turn import PromptTurn
 from conductor.testing import FakeAgent
@@ -185,6 +186,20 @@ async def test_agents_that_do_not_run_are_skipped_and_all_failures_are_named(cha
         with pytest.raises(RequestError, match=r"No agent can answer\. the agent: rate") as no:
             await client.prompt(session, "say x")
     assert "no-such-agent: does not run" in str(no.value)
+
+
+@pytest.mark.parametrize("remote", [True, False])
+async def test_only_a_local_client_gets_the_command_of_an_agent_that_does_not_run(
+    chain, tmp_path, remote
+):
+    missing = OtherAgent(run=[str(tmp_path / "agent")], name="other")
+    with withhold_details() if remote else nullcontext():
+        async with chain(Failover([missing]), FakeAgent(turns=[[LIMIT]])) as client:
+            with pytest.raises(RequestError, match="No agent can answer") as no:
+                await client.prompt(await opened(client), "say x")
+
+    assert "other: does not run" in str(no.value)
+    assert (str(tmp_path) in str(no.value)) == (not remote)
 
 
 async def test_all_agents_are_asked_while_all_are_cooling_down(chain):

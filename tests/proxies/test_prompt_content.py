@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import base64
 import stat
+from contextlib import nullcontext
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import pytest
 
+from conductor.errors import withhold_details
 from conductor.proxy import RequestError
 from conductor.testing import FakeAgent
 from proxies.prompt_content import PromptContent
@@ -218,8 +220,14 @@ async def test_content_that_is_none_is_an_error_that_names_the_proxy(chain, prox
     assert len(given(agent)) == 1
 
 
-async def test_files_that_cannot_be_written_are_an_error(chain, tmp_path):
+@pytest.mark.parametrize("remote", [True, False])
+async def test_files_that_cannot_be_written_are_an_error_with_their_place_for_local_clients(
+    chain, tmp_path, remote
+):
     (tmp_path / "files").write_text("")
-    async with chain(PromptContent(directory=tmp_path / "files"), strict_agent()) as client:
-        with pytest.raises(RequestError, match=r"prompt_content: .* no file can be written"):
-            await client.prompt(await open_session(client), [IMAGE])
+    with withhold_details() if remote else nullcontext():
+        async with chain(PromptContent(directory=tmp_path / "files"), strict_agent()) as client:
+            with pytest.raises(RequestError, match=r"prompt_content: .* no file can be writ") as no:
+                await client.prompt(await open_session(client), [IMAGE])
+
+    assert (str(tmp_path) in str(no.value)) == (not remote)

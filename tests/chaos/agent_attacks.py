@@ -37,7 +37,8 @@ async def _turn(socket: Any, session: str, text: str) -> str:
         said.append(json.dumps(message))
         if "id" in message:
             connect = message["method"] == "mcp/connect"
-            result = {"connectionId": "c"} if connect else {"outcome": {"outcome": "cancelled"}}
+            opened, cancelled = {"connectionId": f"c{len(said)}"}, {"outcome": "cancelled"}
+            result = opened if connect else {"outcome": cancelled}
             answer = {"jsonrpc": "2.0", "id": message["id"], "result": result}
             await socket.send_message(json.dumps(answer))
 

@@ -7,8 +7,8 @@ file with mistakes (`Diagnostic`), `grammar.py` the keys, with `validators.py` f
 `key_conflicts.py` for keys that exclude each other. `loader.py` drives the steps, nested files
 included; `options.py` reads `with:` for a plugin's class.
 
-Imports only `conductor.errors`, `limits` and each other. PyYAML and cattrs are imported when a file
-is loaded.
+Imports only `conductor.errors`, `limits` and each other. PyYAML is imported when a file is
+loaded.
 """
 
 from __future__ import annotations

@@ -13,14 +13,16 @@ import sys
 import typing
 from collections.abc import Mapping
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import attrs
-import cattrs
 
 from conductor.chainfile.diagnostics import closest_match
 from conductor.chainfile.value_errors import INVALID, InvalidValue, ValueIssue, collect, expected
 from conductor.errors import describe, line_in
+
+if TYPE_CHECKING:
+    from conductor.chainfile.converter import Converter, Hook
 
 __all__ = ["attrs_hook", "field_key", "field_types"]
 
@@ -28,10 +30,8 @@ _MAX_LISTED = 8
 _FACTORY: Any = attrs.Factory  # a class, which the stubs call a function
 
 
-def attrs_hook(
-    cls: Any, converter: cattrs.Converter, word: str, hints: Mapping[str, str] = {}
-) -> typing.Callable[[Any, Any], Any]:
-    """A cattrs structure hook for `cls`; messages call a key `word`.
+def attrs_hook(cls: Any, converter: Converter, word: str, hints: Mapping[str, str] = {}) -> Hook:
+    """A hook for `cls`; messages call a key `word`.
 
     `hints` maps unknown keys that users are likely to write to the help shown for them.
     Raises `TypeError` if an annotation of the class cannot be resolved.
@@ -39,7 +39,7 @@ def attrs_hook(
     fields = {field_key(field): field for field in attrs.fields(cls) if field.init}
     types = field_types(cls)
 
-    def hook(data: Any, _: Any) -> Any:
+    def hook(data: Any) -> Any:
         if not isinstance(data, Mapping):
             raise expected("a mapping")
         found: list[ValueIssue] = []

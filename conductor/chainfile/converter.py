@@ -1,26 +1,26 @@
-"""The cattrs converter for chain files and for the options of proxies.
+"""The converter for chain files and for the options of proxies.
 
 Input is data from `document`: None, strings, lists and mappings. The target type decides what a
 scalar means. A hook raises `InvalidValue` with every issue it finds, so that all mistakes of a file
 are reported together.
+
+cattrs, which also dispatches by type, neither collects issues nor reads scalars by type: each hook
+would be a function of this module in any case, and the import takes 8 ms of a start.
 """
 
 from __future__ import annotations
 
 import os
 import types
-import typing
 from collections import abc
-from collections.abc import Callable, Iterable
-from dataclasses import is_dataclass
+from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from enum import Enum
 from pathlib import Path, PurePath
-from typing import Any, Literal, TypeAlias, Union, get_args, get_origin
+from typing import Annotated, Any, Final, Literal, NewType, TypeAlias, Union, get_args, get_origin
 
 import attrs
-import cattrs
-from cattrs.errors import StructureHandlerNotFoundError
+import msgspec
 
 from conductor.chainfile import scalars
 from conductor.chainfile.attrs_fields import attrs_hook
@@ -28,6 +28,7 @@ from conductor.chainfile.diagnostics import closest_match
 from conductor.chainfile.paths import absolute, home_is_unknown
 from conductor.chainfile.value_errors import (
     InvalidValue,
+    UnsupportedType,
     ValueIssue,
     as_list,
     collect,
@@ -35,9 +36,12 @@ from conductor.chainfile.value_errors import (
     invalid,
 )
 
-__all__ = ["make_converter"]
+__all__ = ["Converter", "Hook", "make_converter"]
 
-_Hook: TypeAlias = Callable[[Any, Any], Any]
+Hook: TypeAlias = Callable[[Any], Any]
+"""Reads a value as a certain type; raises `InvalidValue`."""
+_Rule: TypeAlias = tuple[Callable[[Any], bool], Callable[[Any], Hook]]
+"""A predicate for types, and what makes the hook of such a type."""
 
 _TYPE_NAMES = {
     str: "text",
@@ -57,8 +61,29 @@ _SEQUENCES: dict[Any, Callable[[Iterable[Any]], Any]] = {
 _MAPPINGS = (dict, abc.Mapping, abc.MutableMapping)
 
 
-def make_converter(directory: str, word: str) -> cattrs.Converter:
-    """A converter that resolves paths against `directory`; messages call a key `word`."""
+class Converter(msgspec.Struct, eq=False):
+    """Hooks by type: the first rule that fits a type makes its hook when the type is first met."""
+
+    rules: list[_Rule]
+    hooks: dict[Any, Hook] = {}
+
+    def structure(self, value: Any, hint: Any) -> Any:
+        """`value` as the type `hint`. Raises `InvalidValue` and `UnsupportedType`."""
+        hook = self.hooks.get(hint) or self._make(hint)
+        return hook(value)
+
+    def _make(self, hint: Any) -> Hook:
+        plain = _plain(hint)
+        for fits, hook_of in self.rules:
+            if fits(plain):
+                hook = self.hooks[hint] = hook_of(plain)
+                return hook
+        raise UnsupportedType(hint)
+
+
+def make_converter(directory: str, word: str, hooks: Mapping[Any, Hook] = {}) -> Converter:
+    """A converter that resolves paths against `directory`; messages call a key `word`. `hooks` are
+    those of further types."""
 
     def path(text: str) -> Path:
         if home_is_unknown(text):
@@ -76,38 +101,24 @@ def make_converter(directory: str, word: str) -> cattrs.Converter:
         scalars.Bytes: ("a size such as `65536`, `64KiB` or `10MB`", scalars.byte_size),
         **dict.fromkeys((Path, PurePath, os.PathLike), ("a path", path)),
     }
-    converter = cattrs.Converter(detailed_validation=False)
-    simple: list[tuple[Callable[[Any], bool], Callable[[Any], _Hook]]] = [
-        (lambda t: True, _unsupported),
+    converter = Converter([])
+    converter.hooks.update(hooks)
+    converter.rules += [
         (lambda t: t in scalar_types, lambda t: _scalar_hook(*scalar_types[t])),
-        (_is_enum, lambda t: _choice_hook((member.value, member) for member in t)),
-    ]
-
-    def exact(value: Any, hint: Any) -> Any:
-        (*_, factory) = (factory for predicate, factory in simple if predicate(hint))
-        return factory(hint)(value, hint)
-
-    # cattrs dispatches on base classes before predicates: without this, a bool is read as an int
-    # and a StrEnum as a str.
-    for base in (str, bytes, int, float, Path):
-        converter.register_structure_hook(base, exact)
-    for predicate, factory in [
         (lambda t: t in (Any, object), lambda t: _as_it_is),
-        (lambda t: is_dataclass(t) or typing.is_typeddict(t), _unsupported),
         (lambda t: t is scalars.Argv, lambda t: _argv_hook(converter)),
         (lambda t: _origin(t) in _SEQUENCES, lambda t: _sequence_hook(t, converter)),
         (lambda t: _origin(t) in _MAPPINGS, lambda t: _mapping_hook(t, converter)),
         (lambda t: _origin(t) in (Union, types.UnionType), lambda t: _union_hook(t, converter)),
         (lambda t: _origin(t) is Literal, lambda t: _choice_hook((v, v) for v in get_args(t))),
+        (_is_enum, lambda t: _choice_hook((member.value, member) for member in t)),
         (lambda t: isinstance(t, type) and attrs.has(t), lambda t: attrs_hook(t, converter, word)),
-        *simple[1:],
-    ]:
-        converter.register_structure_hook_factory(predicate, factory)
+    ]
     return converter
 
 
-def _scalar_hook(wanted: str, read: Callable[[str], Any]) -> _Hook:
-    def hook(value: Any, _: Any) -> Any:
+def _scalar_hook(wanted: str, read: Callable[[str], Any]) -> Hook:
+    def hook(value: Any) -> Any:
         text = _text(value)
         if text is None:
             quoted = 'if the word itself is meant, write it in quotes: `"null"`'
@@ -120,12 +131,12 @@ def _scalar_hook(wanted: str, read: Callable[[str], Any]) -> _Hook:
     return hook
 
 
-def _sequence_hook(hint: Any, converter: cattrs.Converter) -> _Hook:
+def _sequence_hook(hint: Any, converter: Converter) -> Hook:
     make, args = _SEQUENCES[_origin(hint)], get_args(hint)
     fixed = make is tuple and bool(args) and args[-1] is not Ellipsis
     any_item = args[0] if args else Any
 
-    def hook(value: Any, _: Any) -> Any:
+    def hook(value: Any) -> Any:
         if not isinstance(value, list | tuple):
             empty = "for an empty list write `[]`" if value is None else None
             raise expected("a list", empty or (as_list if any_item in (str, Any) else None))
@@ -143,8 +154,8 @@ def _sequence_hook(hint: Any, converter: cattrs.Converter) -> _Hook:
     return hook
 
 
-def _argv_hook(converter: cattrs.Converter) -> _Hook:
-    def hook(value: Any, _: Any) -> Any:
+def _argv_hook(converter: Converter) -> Hook:
+    def hook(value: Any) -> Any:
         if isinstance(value, str) and value.split() == [value]:
             return (value,)
         return converter.structure(value, tuple[str, ...])
@@ -152,10 +163,10 @@ def _argv_hook(converter: cattrs.Converter) -> _Hook:
     return hook
 
 
-def _mapping_hook(hint: Any, converter: cattrs.Converter) -> _Hook:
+def _mapping_hook(hint: Any, converter: Converter) -> Hook:
     key_type, value_type = get_args(hint) or (str, Any)
 
-    def hook(value: Any, _: Any) -> Any:
+    def hook(value: Any) -> Any:
         if not isinstance(value, abc.Mapping):
             empty = "for an empty mapping write `{}`" if value is None else None
             raise expected("a mapping", empty)
@@ -175,12 +186,12 @@ def _mapping_hook(hint: Any, converter: cattrs.Converter) -> _Hook:
     return hook
 
 
-def _union_hook(hint: Any, converter: cattrs.Converter) -> _Hook:
+def _union_hook(hint: Any, converter: Converter) -> Hook:
     optional = type(None) in get_args(hint)
     # Text is tried last: every scalar can be read as text.
     members = sorted((t for t in get_args(hint) if t is not type(None)), key=lambda t: t is str)
 
-    def hook(value: Any, _: Any) -> Any:
+    def hook(value: Any) -> Any:
         if value is None and optional:
             return None
         fitting = [t for t in members if _shape(t) in (None, _shape_of(value))]
@@ -200,12 +211,12 @@ def _union_hook(hint: Any, converter: cattrs.Converter) -> _Hook:
     return hook
 
 
-def _choice_hook(choices: Iterable[tuple[Any, Any]]) -> _Hook:
+def _choice_hook(choices: Iterable[tuple[Any, Any]]) -> Hook:
     known = {_text(value) or "null": result for value, result in choices}
     names = [f"`{name}`" for name in known]
     wanted = " or ".join(names) if len(names) < 3 else f"one of {', '.join(names)}"
 
-    def hook(value: Any, _: Any) -> Any:
+    def hook(value: Any) -> Any:
         text = _text(value)
         if text in known:
             return known[text]
@@ -218,12 +229,21 @@ def _choice_hook(choices: Iterable[tuple[Any, Any]]) -> _Hook:
     return hook
 
 
-def _as_it_is(value: Any, _: Any) -> Any:
+def _as_it_is(value: Any) -> Any:
     return value
 
 
-def _unsupported(hint: Any) -> _Hook:
-    raise StructureHandlerNotFoundError("not read from chain files", type_=hint)
+def _plain(hint: Any) -> Any:
+    """The type behind names for it, and without annotations that are not a notation of ours."""
+    while True:
+        if isinstance(hint, NewType):
+            hint = hint.__supertype__
+        elif get_origin(hint) is Annotated and not isinstance(hint.__metadata__[0], scalars.Unit):
+            hint = hint.__origin__
+        elif get_origin(hint) is Final:
+            (hint,) = get_args(hint)
+        else:
+            return hint
 
 
 def _origin(hint: Any) -> Any:

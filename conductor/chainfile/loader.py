@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
-import cattrs
 import msgspec
 
 from conductor.chainfile.build import build_chain
+from conductor.chainfile.converter import Converter
 from conductor.chainfile.diagnostics import Diagnostic, in_file_order
 from conductor.chainfile.document import Document, read_document
 from conductor.chainfile.grammar import AgentItem, ComponentItem, FileItem, file_converter
@@ -219,7 +219,7 @@ def _decode(path: str, data: bytes) -> SourceText:
         raise ChainFileError([problem]) from error
 
 
-def _structure(document: Document, converter: cattrs.Converter) -> FileItem | None:
+def _structure(document: Document, converter: Converter) -> FileItem | None:
     """The file with typed values; None if it has mistakes, which go to `document.diagnostics`."""
     root = document.locations[()]
     if not isinstance(document.data, dict):
@@ -258,7 +258,7 @@ def _structure(document: Document, converter: cattrs.Converter) -> FileItem | No
 
 
 def _understood(
-    document: Document, converter: cattrs.Converter
+    document: Document, converter: Converter
 ) -> Iterator[tuple[ValuePath, ComponentItem]]:
     """The components without mistakes, in a file that has some."""
     for where, component in _components(document):

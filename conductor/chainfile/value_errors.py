@@ -14,7 +14,6 @@ from functools import reduce
 from typing import Any
 
 import msgspec
-from cattrs.errors import StructureHandlerNotFoundError
 
 from conductor.chainfile.diagnostics import Diagnostic
 from conductor.chainfile.model import InterpolatedString, ValuePath
@@ -24,6 +23,7 @@ from conductor.errors import describe
 __all__ = [
     "INVALID",
     "InvalidValue",
+    "UnsupportedType",
     "ValueContext",
     "ValueIssue",
     "as_list",
@@ -67,6 +67,13 @@ class InvalidValue(Exception):
         self.found = found
 
 
+class UnsupportedType(TypeError):
+    """Values of a type, that of an option of a plugin, cannot be read from chain files."""
+
+    def __init__(self, hint: Any) -> None:
+        super().__init__(f"a value of type {getattr(hint, '__name__', hint)} cannot be given here")
+
+
 def invalid(message: str, help: str | Callable[[str], str | None] | None = None) -> InvalidValue:
     return InvalidValue([ValueIssue(message, help)])
 
@@ -84,9 +91,8 @@ def collect(
         return function(*args)
     except InvalidValue as mistakes:
         found += [each.below(*where) for each in mistakes.found]
-    except StructureHandlerNotFoundError as error:
-        name = getattr(error.type_, "__name__", error.type_)
-        found.append(ValueIssue(f"a value of type {name} cannot be given here", path=where))
+    except UnsupportedType as error:
+        found.append(ValueIssue(str(error), path=where))
     except Exception as error:  # converters and validators may be a plugin's
         found.append(ValueIssue(_error_text(error), path=where, foreign=True))
     return INVALID

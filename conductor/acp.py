@@ -11,7 +11,7 @@ case, the Python SDK also takes `session_id`).
 from __future__ import annotations
 
 import re
-from functools import lru_cache
+from functools import cache, lru_cache
 from itertools import islice
 from typing import Any, Final
 
@@ -111,12 +111,14 @@ def _spelling_pattern(letters: str) -> str:
     )
 
 
-_names: Final = re.compile(
-    (
-        rf'("{_spelling_pattern("session")}(?:_|\\u005[fF])?{_spelling_pattern("id")}")'
-        r"[ \t\r\n]*:"
-    ).encode("latin-1")
-)
+@cache
+def _names() -> re.Pattern[bytes]:
+    """The names of members that may hold a session id. Compiling it takes 0.6 ms, which a start
+    does without."""
+    spelling = rf'("{_spelling_pattern("session")}(?:_|\\u005[fF])?{_spelling_pattern("id")}")'
+    return re.compile((spelling + r"[ \t\r\n]*:").encode("latin-1"))
+
+
 _NESTED_NAMES: Final = (b'sessionid"', b'session_id"', b'session-id"')
 """Ends of members that name a session, in lower case."""
 _OPENING_NAMES: Final = (b'"resume"', b'"continue"')
@@ -267,7 +269,7 @@ def _session_ids_in(text: bytes) -> list[str | None]:
     hidden = substitute_surrogates(text) if has_surrogate(text) else None
     if hidden is not None:
         text = hidden.text
-    matches = list(islice(_names.finditer(text), _MAX_NAMES + 1))
+    matches = list(islice(_names().finditer(text), _MAX_NAMES + 1))
     names = sorted({_decode_name(match[1]) for match in matches})
     if len(matches) > _MAX_NAMES or len(names) > _MAX_SPELLINGS:
         raise AmbiguousSessionId("sessionId occurs too often")

@@ -4,23 +4,22 @@ from __future__ import annotations
 
 from typing import Final
 
-import attrs
+import msgspec
 
 __all__ = ["TokenBucket"]
 
 _EVENTS_PER_SECOND: Final = 20
 
 
-@attrs.define(eq=False, repr=False)
-class TokenBucket:
+class TokenBucket(msgspec.Struct, eq=False):
     """Rate limit of `rate` units per second, with a burst of the same size; counts the excess."""
 
     rate: float = _EVENTS_PER_SECOND
-    skipped: int = attrs.field(default=0, init=False)
-    _left: float = attrs.field(init=False)
-    _refilled_at: float = attrs.field(default=0.0, init=False)
+    skipped: int = 0
+    _left: float = 0.0
+    _refilled_at: float = 0.0
 
-    def __attrs_post_init__(self) -> None:
+    def __post_init__(self) -> None:
         self._left = self.rate
 
     def take(self, now: float, amount: int = 1) -> bool:

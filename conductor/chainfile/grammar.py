@@ -51,7 +51,7 @@ from conductor.chainfile.value_errors import InvalidValue, ValueIssue, collect, 
 
 __all__ = ["AgentItem", "ComponentItem", "FileItem", "file_converter"]
 
-_RESTARTS = re.compile(r"([0-9]{1,6}) in (.+)")
+_RESTARTS = r"([0-9]{1,6}) in (.+)"
 
 
 def _certificate_key(tls: TlsItem, _: Any, value: str | None) -> None:
@@ -271,7 +271,7 @@ def file_converter(directory: str) -> Converter:
 
 
 def _restart_budget(value: Any) -> RestartBudget:
-    found = _RESTARTS.fullmatch(value) if isinstance(value, str) else None
+    found = re.fullmatch(_RESTARTS, value) if isinstance(value, str) else None
     if not found:
         raise expected("a budget such as `3 in 60s`")
     try:

@@ -39,9 +39,9 @@ Seconds: TypeAlias = Annotated[float, Unit.SECONDS]
 Bytes: TypeAlias = Annotated[int, Unit.BYTES]
 """An int that is written as a size: `65536`, `64KiB`, `10MB`."""
 
-_DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?(ms|s|m|h)")
+_DURATION = r"([0-9]+(?:\.[0-9]+)?) ?(ms|s|m|h)"
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
-_SIZE = re.compile(r"([0-9]+) ?([kKMGT]i?)?B?")
+_SIZE = r"([0-9]+) ?([kKMGT]i?)?B?"
 _POWERS = {"K": 1, "M": 2, "G": 3, "T": 4}
 _BOOLEANS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
 _MAX_LENGTH = 100
@@ -67,7 +67,7 @@ def number(text: str) -> float:
 
 
 def seconds(text: str) -> float:
-    found = _DURATION.fullmatch(_short(text))
+    found = re.fullmatch(_DURATION, _short(text))
     if not found:
         raise ValueError("not a duration")
     # Rounded, because 0.001 has no exact double: 2300 * 0.001 is not 2.3.
@@ -75,7 +75,7 @@ def seconds(text: str) -> float:
 
 
 def byte_size(text: str) -> int:
-    found = _SIZE.fullmatch(_short(text))
+    found = re.fullmatch(_SIZE, _short(text))
     if not found:
         raise ValueError("not a size")
     prefix = found[2] or ""

@@ -5,29 +5,28 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 
-import attrs
+import msgspec
 
 from conductor.chainfile.source_location import SourceLocation
 
 __all__ = ["SourceText"]
 
 # The line breaks of YAML 1.1, which the marks of PyYAML count too.
-_LINE_BREAK = re.compile("\r\n|[\n\r\x85\u2028\u2029]")
+_LINE_BREAK = "\r\n|[\n\r\x85\u2028\u2029]"
 
 
-@attrs.frozen(eq=False, repr=False)
-class SourceText:
+class SourceText(msgspec.Struct, eq=False):
     """The text of one chain file with the index of its line breaks."""
 
     path: str
     text: str
-    _starts: list[int] = attrs.field(init=False)
-    _ends: list[int] = attrs.field(init=False)
+    _starts: list[int] = []
+    _ends: list[int] = []
 
-    def __attrs_post_init__(self) -> None:
-        breaks = list(_LINE_BREAK.finditer(self.text))
-        object.__setattr__(self, "_starts", [0, *(found.end() for found in breaks)])
-        object.__setattr__(self, "_ends", [*(found.start() for found in breaks), len(self.text)])
+    def __post_init__(self) -> None:
+        breaks = list(re.finditer(_LINE_BREAK, self.text))
+        self._starts = [0, *(found.end() for found in breaks)]
+        self._ends = [*(found.start() for found in breaks), len(self.text)]
 
     def location(self, start: int, end: int) -> SourceLocation:
         """The location of `text[start:end]`, cut at the end of its first line."""

@@ -29,10 +29,10 @@ __all__ = [
     "workspace_paths",
 ]
 
-_REGISTRY_NAME = re.compile(r"[a-z][a-z0-9-]*")
-_PATH_AND_CLASS = re.compile(r".+\.py:[^\W\d]\w*")
-_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-_HEADER_VALUE = re.compile(r"[\t\x20-\x7e]*")
+_REGISTRY_NAME = r"[a-z][a-z0-9-]*"
+_PATH_AND_CLASS = r".+\.py:[^\W\d]\w*"
+_HEADER_NAME = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
+_HEADER_VALUE = r"[\t\x20-\x7e]*"
 _RESERVED_HEADERS = {
     *("host", "connection", "upgrade", "content-length", "content-type", "transfer-encoding"),
     *("accept", "te", "trailer", "acp-connection-id", "acp-session-id"),
@@ -66,14 +66,14 @@ def plugin_name(_: Any, __: Any, value: str | None) -> None:
     if value is None:
         return
     looks_like_a_path = "/" in value or ":" in value or value.endswith(".py")
-    if looks_like_a_path and not _PATH_AND_CLASS.fullmatch(value):
+    if looks_like_a_path and not re.fullmatch(_PATH_AND_CLASS, value):
         raise expected("a name or `path.py:Class`", "name the class of the file: `./file.py:Class`")
     if not value.strip():
         raise expected("a name or `path.py:Class`", "`acp-conductor components` lists the names")
 
 
 def registry_name(_: Any, __: Any, value: str | None) -> None:
-    if value is not None and not _REGISTRY_NAME.fullmatch(value):
+    if value is not None and not re.fullmatch(_REGISTRY_NAME, value):
         help = "`acp-conductor registry list` lists the names; a command is written `run: […]`"
         raise expected("a name of the registry such as `claude-acp`", help)
 
@@ -131,13 +131,13 @@ def host_name(_: Any, __: Any, value: str | None) -> None:
 def http_headers(_: Any, __: Any, value: Mapping[str, str]) -> None:
     found = []
     for name, text in value.items():
-        if not _HEADER_NAME.fullmatch(name):
+        if not re.fullmatch(_HEADER_NAME, name):
             message = f"`{name}` cannot be the name of a header"
             found.append(ValueIssue(message, path=(name,), at_key=True))
         elif name.lower() in _RESERVED_HEADERS or name.lower().startswith("sec-websocket-"):
             message = f"the header `{name}` belongs to the connection and cannot be given"
             found.append(ValueIssue(message, path=(name,), at_key=True))
-        elif not _HEADER_VALUE.fullmatch(text):
+        elif not re.fullmatch(_HEADER_VALUE, text):
             message = "the value of a header is one line of ASCII"
             found.append(ValueIssue(message, path=(name,)))
     if found:

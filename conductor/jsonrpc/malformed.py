@@ -55,7 +55,7 @@ def oversized_line(head: bytes, tail: bytes, size: int, limit: int) -> Malformed
     id: Id | UnsetType = simple.get("id", UNSET)
     if id is UNSET:
         id = id_at_end(tail)
-    response = "method" not in simple and bool(_result_first.match(head))
+    response = "method" not in simple and bool(re.match(_result_first, head))
     return Malformed(INVALID_REQUEST, reason, excerpt_of(head), id, response)
 
 
@@ -89,23 +89,24 @@ def visible_fields(line: bytes) -> tuple[Id | UnsetType, bool]:
     """The id of a line that cannot be parsed to its end, and whether it is a response."""
     head = line[:_LINE_END]
     simple = dict(_simple_members(head))
-    return simple.get("id", UNSET), "method" not in simple and bool(_result_first.match(head))
+    return simple.get("id", UNSET), "method" not in simple and bool(re.match(_result_first, head))
 
 
 def id_at_end(line: bytes) -> Id | UnsetType:
     """The id of a line of which it is the last member; `UNSET` if it is not."""
-    match = _last_id.search(line[-_LINE_END:])
+    match = re.search(_last_id, line[-_LINE_END:])
     return UNSET if match is None else _scalar(match[1])
 
 
 _scalar_member = re.compile(
     rb'[\s{,]*"(jsonrpc|id|method)"\s*:\s*("(?:[^"\\]|\\.)*"|-?\d+(?![\d.eE])|null)(?=\s*[,}])'
 )
-_result_first = re.compile(
-    rb'\s*\{(?:\s*"(?:jsonrpc|id)"\s*:\s*(?:"(?:[^"\\]|\\.)*"|-?\d+|null)\s*,)*\s*"(?:result|error)"'
+_result_first = (
+    rb'\s*\{(?:\s*"(?:jsonrpc|id)"\s*:\s*(?:"(?:[^"\\]|\\.)*"|-?\d+|null)\s*,)*'
+    rb'\s*"(?:result|error)"'
 )
 # In valid JSON, `,"id":5}` at the very end can only be the last member of the outermost object.
-_last_id = re.compile(rb',\s*"id"\s*:\s*("(?:[^"\\]|\\.)*"|-?\d+)\s*\}\s*$')
+_last_id = rb',\s*"id"\s*:\s*("(?:[^"\\]|\\.)*"|-?\d+)\s*\}\s*$'
 
 
 def _simple_members(head: bytes) -> list[tuple[str, Id]]:

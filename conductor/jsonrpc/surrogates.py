@@ -23,7 +23,7 @@ _CANDIDATE_BLOCKS: Final = "eabcf"
 that the case of the digit can be restored; none is the digit of an ASCII character."""
 
 has_surrogate: Final = re.compile(rb"\\u[dD][89a-fA-F]").search
-_lone_surrogate: Final = re.compile("[\ud800-\udfff]")
+_lone_surrogate: Final = "[\ud800-\udfff]"
 
 
 class SubstitutedText(msgspec.Struct, frozen=True):
@@ -55,7 +55,7 @@ class SubstitutedText(msgspec.Struct, frozen=True):
     def encodable(self, value: str) -> str | None:
         """Like `string`; `None` if it has a lone surrogate, which UTF-8 cannot encode."""
         found = self.string(value)
-        return None if _lone_surrogate.search(found) else found
+        return None if re.search(_lone_surrogate, found) else found
 
 
 def substitute_surrogates(text: bytes) -> SubstitutedText | None:

@@ -13,7 +13,6 @@ import re
 from collections.abc import Sequence
 from typing import Any, Final, TypeAlias
 
-import attrs
 import msgspec
 
 from conductor.acp import SESSION_SETTING_METHODS
@@ -49,8 +48,7 @@ def option_id(option: Any) -> str | None:
     return found if isinstance(found, str) else None
 
 
-@attrs.define(eq=False)
-class SettingsLog(LinkObserver):
+class SettingsLog(LinkObserver, msgspec.Struct, eq=False):
     """One of `Link.observers_to` of an agent; records the settings in the session log."""
 
     session_log: SessionLog
@@ -59,7 +57,7 @@ class SettingsLog(LinkObserver):
     paused: bool = False
     """Whether updates are ignored: those that a restarted agent sends during its replay tell its
     defaults."""
-    _unanswered: dict[InFlightRequest, bytes] = attrs.field(factory=dict)
+    _unanswered: dict[InFlightRequest, bytes] = msgspec.field(default_factory=dict)
 
     def on_request(self, call: InFlightRequest, method: str, params: Payload | None) -> None:
         if method in SESSION_SETTING_METHODS and params is not None and len(params) <= _MAX_PARAMS:

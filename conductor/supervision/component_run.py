@@ -11,7 +11,7 @@ import signal
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Final
 
-import attrs
+import msgspec
 import trio
 
 from conductor.jsonrpc.connection import Connection
@@ -26,8 +26,7 @@ _EXIT_GRACE: Final = 1.0
 """Seconds from EOF of stdout to the exit, and from the exit to EOF of the pipes."""
 
 
-@attrs.define(eq=False, repr=False)
-class ComponentRun:
+class ComponentRun(msgspec.Struct, eq=False):
     """`stop` is set when the component is stopped; `drained` is set here at EOF of its output."""
 
     endpoint: Endpoint
@@ -36,11 +35,11 @@ class ComponentRun:
     stop: trio.Event
     drained: trio.Event
     log: Logger
-    stderr: StderrTail = attrs.field(factory=StderrTail, init=False)
-    end_cause: str | None = attrs.field(default=None, init=False)
+    stderr: StderrTail = msgspec.field(default_factory=StderrTail)
+    end_cause: str | None = None
     """Why the conductor killed it, as a predicate; None if it was not killed."""
-    _exited: trio.Event = attrs.field(factory=trio.Event, init=False)
-    _stderr_read: trio.Event = attrs.field(factory=trio.Event, init=False)
+    _exited: trio.Event = msgspec.field(default_factory=trio.Event)
+    _stderr_read: trio.Event = msgspec.field(default_factory=trio.Event)
 
     @property
     def end_reason(self) -> str:

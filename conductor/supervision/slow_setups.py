@@ -91,8 +91,7 @@ class SlowSetupMonitor(LinkObserver):
             self._setups.requests.pop(call, None)
 
 
-@attrs.define(eq=False, repr=False)
-class _Forwarded(LinkObserver):
+class _Forwarded(LinkObserver, msgspec.Struct, eq=False):
     """The session set-ups that a proxy has sent to its successor."""
 
     setups: _OpenSetups

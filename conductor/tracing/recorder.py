@@ -15,6 +15,7 @@ from contextvars import ContextVar
 from typing import Any, ClassVar, Final, Literal, TypeAlias
 
 import attrs
+import msgspec
 
 from conductor.log import bind_context, listen
 from conductor.routing.component import Component
@@ -58,8 +59,7 @@ FLIGHT_ENTRIES: Final = 2048
 """Entries that the flight recorder keeps, each with two kilobytes at most."""
 
 
-@attrs.frozen(eq=False)
-class HandlerEntry:
+class HandlerEntry(msgspec.Struct, frozen=True, eq=False):
     """The run of a handler. Times are in seconds of the monotonic clock."""
 
     recorder: TraceRecorder
@@ -72,8 +72,7 @@ class HandlerEntry:
     outcome: HandlerOutcome
 
 
-@attrs.frozen(eq=False)
-class LogEntry:
+class LogEntry(msgspec.Struct, frozen=True, eq=False):
     """A log event of the conductor or of a plugin. `time` is of the monotonic clock."""
 
     recorder: TraceRecorder
@@ -86,8 +85,7 @@ class LogEntry:
     fields: dict[str, Any]
 
 
-@attrs.frozen(eq=False)
-class StderrEntry:
+class StderrEntry(msgspec.Struct, frozen=True, eq=False):
     """A line that a component wrote to stderr. `time` is of the monotonic clock."""
 
     recorder: TraceRecorder
@@ -96,16 +94,14 @@ class StderrEntry:
     text: str
 
 
-@attrs.frozen(eq=False)
-class StartEntry:
+class StartEntry(msgspec.Struct, frozen=True, eq=False):
     """The components of the chain were built, and are about to start."""
 
     recorder: TraceRecorder
     components: tuple[TraceComponent, ...]
 
 
-@attrs.frozen(eq=False)
-class LossEntry:
+class LossEntry(msgspec.Struct, frozen=True, eq=False):
     """Entries could not be kept."""
 
     recorder: TraceRecorder

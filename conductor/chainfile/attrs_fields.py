@@ -13,16 +13,14 @@ import sys
 import typing
 from collections.abc import Mapping
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 
 from conductor.chainfile.diagnostics import closest_match
+from conductor.chainfile.type_dispatch import Converter, Hook
 from conductor.chainfile.value_errors import INVALID, InvalidValue, ValueIssue, collect, expected
 from conductor.errors import describe, line_in
-
-if TYPE_CHECKING:
-    from conductor.chainfile.converter import Converter, Hook
 
 __all__ = ["attrs_hook", "field_key", "field_types"]
 

@@ -3,9 +3,6 @@
 Input is data from `document`: None, strings, lists and mappings. The target type decides what a
 scalar means. A hook raises `InvalidValue` with every issue it finds, so that all mistakes of a file
 are reported together.
-
-cattrs, which also dispatches by type, neither collects issues nor reads scalars by type: each hook
-would be a function of this module in any case, and the import takes 8 ms of a start.
 """
 
 from __future__ import annotations
@@ -17,18 +14,17 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from enum import Enum
 from pathlib import Path, PurePath
-from typing import Annotated, Any, Final, Literal, NewType, TypeAlias, Union, get_args, get_origin
+from typing import Any, Literal, Union, get_args, get_origin
 
 import attrs
-import msgspec
 
 from conductor.chainfile import scalars
 from conductor.chainfile.attrs_fields import attrs_hook
 from conductor.chainfile.diagnostics import closest_match
 from conductor.chainfile.paths import absolute, home_is_unknown
+from conductor.chainfile.type_dispatch import Converter, Hook
 from conductor.chainfile.value_errors import (
     InvalidValue,
-    UnsupportedType,
     ValueIssue,
     as_list,
     collect,
@@ -36,12 +32,7 @@ from conductor.chainfile.value_errors import (
     invalid,
 )
 
-__all__ = ["Converter", "Hook", "make_converter"]
-
-Hook: TypeAlias = Callable[[Any], Any]
-"""Reads a value as a certain type; raises `InvalidValue`."""
-_Rule: TypeAlias = tuple[Callable[[Any], bool], Callable[[Any], Hook]]
-"""A predicate for types, and what makes the hook of such a type."""
+__all__ = ["make_converter"]
 
 _TYPE_NAMES = {
     str: "text",
@@ -59,26 +50,6 @@ _SEQUENCES: dict[Any, Callable[[Iterable[Any]], Any]] = {
     **dict.fromkeys((frozenset, abc.Set), frozenset),
 }
 _MAPPINGS = (dict, abc.Mapping, abc.MutableMapping)
-
-
-class Converter(msgspec.Struct, eq=False):
-    """Hooks by type: the first rule that fits a type makes its hook when the type is first met."""
-
-    rules: list[_Rule]
-    hooks: dict[Any, Hook] = {}
-
-    def structure(self, value: Any, hint: Any) -> Any:
-        """`value` as the type `hint`. Raises `InvalidValue` and `UnsupportedType`."""
-        hook = self.hooks.get(hint) or self._make(hint)
-        return hook(value)
-
-    def _make(self, hint: Any) -> Hook:
-        plain = _plain(hint)
-        for fits, hook_of in self.rules:
-            if fits(plain):
-                hook = self.hooks[hint] = hook_of(plain)
-                return hook
-        raise UnsupportedType(hint)
 
 
 def make_converter(directory: str, word: str, hooks: Mapping[Any, Hook] = {}) -> Converter:
@@ -106,7 +77,7 @@ def make_converter(directory: str, word: str, hooks: Mapping[Any, Hook] = {}) ->
     converter.rules += [
         (lambda t: t in scalar_types, lambda t: _scalar_hook(*scalar_types[t])),
         (lambda t: t in (Any, object), lambda t: _as_it_is),
-        (lambda t: t is scalars.Argv, lambda t: _argv_hook(converter)),
+        (lambda t: t == scalars.Argv, lambda t: _argv_hook(converter)),
         (lambda t: _origin(t) in _SEQUENCES, lambda t: _sequence_hook(t, converter)),
         (lambda t: _origin(t) in _MAPPINGS, lambda t: _mapping_hook(t, converter)),
         (lambda t: _origin(t) in (Union, types.UnionType), lambda t: _union_hook(t, converter)),
@@ -231,19 +202,6 @@ def _choice_hook(choices: Iterable[tuple[Any, Any]]) -> Hook:
 
 def _as_it_is(value: Any) -> Any:
     return value
-
-
-def _plain(hint: Any) -> Any:
-    """The type behind names for it, and without annotations that are not a notation of ours."""
-    while True:
-        if isinstance(hint, NewType):
-            hint = hint.__supertype__
-        elif get_origin(hint) is Annotated and not isinstance(hint.__metadata__[0], scalars.Unit):
-            hint = hint.__origin__
-        elif get_origin(hint) is Final:
-            (hint,) = get_args(hint)
-        else:
-            return hint
 
 
 def _origin(hint: Any) -> Any:

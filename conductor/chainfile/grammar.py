@@ -15,7 +15,7 @@ from typing import Any, Literal
 import attrs
 
 from conductor.chainfile.attrs_fields import attrs_hook, field_key
-from conductor.chainfile.converter import Converter, Hook, make_converter
+from conductor.chainfile.converter import make_converter
 from conductor.chainfile.key_conflicts import KEY_HINTS, key_conflicts
 from conductor.chainfile.model import (
     CANCEL_TIMEOUT,
@@ -32,6 +32,7 @@ from conductor.chainfile.model import (
     RestartBudget,
 )
 from conductor.chainfile.scalars import Argv, Bytes, Seconds, seconds
+from conductor.chainfile.type_dispatch import Converter, Hook
 from conductor.chainfile.validators import (
     argv,
     component_name,

@@ -16,7 +16,6 @@ from typing import Any
 import msgspec
 
 from conductor.chainfile.build import build_chain
-from conductor.chainfile.converter import Converter
 from conductor.chainfile.diagnostics import Diagnostic, in_file_order
 from conductor.chainfile.document import Document, read_document
 from conductor.chainfile.grammar import AgentItem, ComponentItem, FileItem, file_converter
@@ -24,6 +23,7 @@ from conductor.chainfile.model import MAX_PROXIES, ChainFile, ValuePath
 from conductor.chainfile.paths import absolute, from_working_directory
 from conductor.chainfile.source_location import SourceLocation
 from conductor.chainfile.source_text import SourceText
+from conductor.chainfile.type_dispatch import Converter
 from conductor.chainfile.value_errors import (
     INVALID,
     InvalidValue,

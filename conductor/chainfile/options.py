@@ -12,11 +12,12 @@ from typing import Any
 import msgspec
 
 from conductor.chainfile.attrs_fields import attrs_hook
-from conductor.chainfile.converter import Converter, Hook, make_converter
+from conductor.chainfile.converter import make_converter
 from conductor.chainfile.diagnostics import Diagnostic, in_file_order
 from conductor.chainfile.model import ComponentSpec
 from conductor.chainfile.paths import working_directory
 from conductor.chainfile.source_location import SourceLocation
+from conductor.chainfile.type_dispatch import Converter, Hook
 from conductor.chainfile.value_errors import (
     InvalidValue,
     ValueContext,

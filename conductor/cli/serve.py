@@ -139,12 +139,18 @@ def command(file: str, **options: Any) -> None:
       acp-conductor serve review.yaml --listen 0.0.0.0:8765 --tls-cert cert.pem --tls-key key.pem \\
           --token-file tokens
     """
-    from conductor.cli.load import check_options, read_chain
+    from functools import partial
+
+    from conductor.cli.file_chooser import forget_plugin_files, is_pipe
+    from conductor.cli.load import check_options, load_chain, read_chain
+    from conductor.server.current_chain import CurrentChain
     from conductor.server.run import serve
 
     chain = read_chain(file)
     check_options(chain)
-    serve(chain, _settings(chain.limits.max_message_bytes, **options), open_trace())
+    load = None if is_pipe(file) else partial(load_chain, file)
+    current = CurrentChain(chain, load, forget_plugin_files)
+    serve(current, _settings(chain.limits.max_message_bytes, **options), open_trace())
 
 
 def _settings(message_bytes: int, **options: Any) -> ServerSettings:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from conductor.jsonrpc.messages import Payload
     from conductor.projects.planner import Notice, Plan, Planner
 
-__all__ = ["ChainChooser", "OtherFiles"]
+__all__ = ["ChainChooser", "OtherFiles", "chain_stamp"]
 
 
 class OtherFiles(NamedTuple):
@@ -201,13 +201,18 @@ class ChainChooser:
         """The stamp of the files of a chain, if they can be read again."""
         if self._load is None or isinstance(command, ChainFileError):
             return ()
-        found = {command.path}
-        for spec in command.flat():
-            if spec.location is not None:
-                found.add(spec.location.path)
-            if spec.use is not None and ".py:" in spec.use:
-                found.add(spec.use.rpartition(":")[0])
-        return stamp(sorted(found))
+        return chain_stamp(command)
+
+
+def chain_stamp(chain: ChainFile) -> Stamp:
+    """The stamp of a chain's file, of those that it nests, and of its plugins' Python files."""
+    found = {chain.path}
+    for spec in chain.flat():
+        if spec.location is not None:
+            found.add(spec.location.path)
+        if spec.use is not None and ".py:" in spec.use:
+            found.add(spec.use.rpartition(":")[0])
+    return stamp(sorted(found))
 
 
 def _has_conditions(chain: ChainFile) -> bool:

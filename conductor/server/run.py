@@ -83,21 +83,18 @@ class ServerSettings:
 
 
 def chain_factory(
-    file: ChainFile,
+    current: Callable[[], ChainFile],
     trace: TraceWriter | None = None,
     metrics: MetricCounters | None = None,
     plugins: trio.Nursery | None = None,
 ) -> Callable[[Transport], Chain]:
-    """A function that builds the chain of the file for one client's transport.
+    """A function that builds the current chain for one client's transport.
 
     `plugins`: see `Chain.plugin_nursery`.
     """
-    mode: Literal["agent", "proxy"] = "proxy" if file.agent is None else "agent"
-    stop_timeout = file.stop_timeout
-
     imported = False
 
-    def make_components() -> list[Component]:
+    def make_components(file: ChainFile) -> list[Component]:
         nonlocal imported
         components = components_of(file)
         if not imported:
@@ -112,16 +109,18 @@ def chain_factory(
     flight: deque[Entry] = deque(maxlen=FLIGHT_ENTRIES)
 
     def make_chain(transport: Transport) -> Chain:
+        file = current()
+        mode: Literal["agent", "proxy"] = "proxy" if file.agent is None else "agent"
         name = f"{file.name}/{next(numbers)}"
         recorder = TraceRecorder(name, flight=flight) if trace is None else trace.recorder(name)
         if metrics is not None:
             metrics.watch(recorder)
         return Chain(
             transport,
-            make_components,
+            partial(make_components, file),
             mode=mode,
             limits=file.limits,
-            stop_timeout=stop_timeout,
+            stop_timeout=file.stop_timeout,
             bridged=False,  # the bridge announces what the agent supports
             recorder=recorder,
             plugin_nursery=plugins,
@@ -131,8 +130,12 @@ def chain_factory(
     return make_chain
 
 
-def serve(file: ChainFile, settings: ServerSettings, trace: TraceWriter | None = None) -> NoReturn:
+def serve(
+    current: Callable[[], ChainFile], settings: ServerSettings, trace: TraceWriter | None = None
+) -> NoReturn:
     """Serve until a signal, then exit the process with 128 + n after signal n.
+
+    `current` returns the chain for the next client (`current_chain`).
 
     Exits with 3 if it cannot listen, or must not use the session directory.
     """
@@ -153,7 +156,7 @@ def serve(file: ChainFile, settings: ServerSettings, trace: TraceWriter | None =
 
     async def main() -> None:
         async with abandoned_plugins(leave) as plugins:
-            await _serve(file, settings, signals, trace, plugins)
+            await _serve(current, settings, signals, trace, plugins)
 
     try:
         trio.run(main)
@@ -170,31 +173,31 @@ def serve(file: ChainFile, settings: ServerSettings, trace: TraceWriter | None =
 
 
 async def _serve(
-    file: ChainFile,
+    current: Callable[[], ChainFile],
     settings: ServerSettings,
     signals: list[int],
     trace: TraceWriter | None,
     plugins: trio.Nursery,
 ) -> None:
-    stop_timeout = file.stop_timeout
+    stop_timeout = current().stop_timeout
     with (
         trio.open_signal_receiver(*_SIGNALS) as received,  # before the address is announced
         watchdog(stop_timeout, _SIGNALS) as dog,
     ):
         counters = _counters(settings)
         async with (
-            open_server(chain_factory(file, trace, counters, plugins), settings) as server,
+            open_server(chain_factory(current, trace, counters, plugins), settings) as server,
             background_tasks() as nursery,
         ):
             nursery.start_soon(reap_orphans)
-            if file.prewarm:
-                nursery.start_soon(keep_spares, file)
+            nursery.start_soon(keep_spares, current)
             if counters is not None:
                 await _serve_metrics(settings, server.clients, counters, nursery)
             for address in server.addresses:
                 _announce(address)
             signals.append(await anext(received))
-            dog.end_within(settings.timeouts.drain + max_stop_seconds(stop_timeout))
+            longest = max(stop_timeout, current().stop_timeout)
+            dog.end_within(settings.timeouts.drain + max_stop_seconds(longest))
             log.info("draining", clients=len(server.clients.by_id))
             nursery.start_soon(_kill_at_next_signal, received, server.clients, dog)
             await drain(server.clients)

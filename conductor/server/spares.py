@@ -5,10 +5,12 @@ client that needs it: its chain then answers `initialize` without waiting for th
 A process that waits has received nothing, neither the plugin's options nor anything of a client.
 One that was taken is replaced, after a pause, so that its start does not slow down the client that
 took it. One that ends or does not start is not replaced before a client has started the program.
+When the chain file has changed, all are replaced.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 import trio
@@ -26,12 +28,18 @@ _INTERVAL: Final = 1.0
 log: Final = get_logger(component="server")
 
 
-async def keep_spares(file: ChainFile) -> None:
-    """Keep one process of each program of the chain until cancelled; then end those that wait."""
-    spare_programs[:] = [SpareProgram(argv, env, cwd) for argv, env, cwd in local_programs(file)]
-    due = list(spare_programs)
+async def keep_spares(current: Callable[[], ChainFile]) -> None:
+    """Keep one process of each program of the current chain, if it has `prewarm`, until cancelled;
+    then end those that wait."""
+    due: list[SpareProgram] = []
+    kept: ChainFile | None = None
     try:
         while True:
+            chain = current()
+            if chain is not kept:
+                _end_all()
+                kept, due = chain, _programs(chain)
+                spare_programs.extend(due)
             for program in due:
                 if program.is_wanted:
                     _start(program)
@@ -40,9 +48,19 @@ async def keep_spares(file: ChainFile) -> None:
             await trio.sleep(_INTERVAL)
             _report_ended()
     finally:
-        for program in spare_programs:
-            program.end()
-        spare_programs.clear()
+        _end_all()
+
+
+def _programs(chain: ChainFile) -> list[SpareProgram]:
+    if not chain.prewarm:
+        return []
+    return [SpareProgram(argv, env, cwd) for argv, env, cwd in local_programs(chain)]
+
+
+def _end_all() -> None:
+    for program in spare_programs:
+        program.end()
+    spare_programs.clear()
 
 
 def _start(program: SpareProgram) -> None:

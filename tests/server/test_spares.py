@@ -6,6 +6,8 @@ import json
 import os
 import socket
 import sys
+from functools import partial
+from pathlib import Path
 
 import psutil
 import pytest
@@ -14,23 +16,26 @@ from support.remote_agents import program
 
 from conductor.chainfile import load
 from conductor.log import configure
+from conductor.server.current_chain import CurrentChain
 from conductor.server.spares import keep_spares
 from conductor.transport.child_process import start_child
 from conductor.transport.spawn import spare_programs
 
 PATIENCE = 30
+CAT = "version: 1\nprewarm: true\nagent: {run: [cat], inherit_env: false}\n"
 INITIALIZE = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {"protocolVersion": 1}}
 
 
 @pytest.fixture
 async def kept(tmp_path, nursery):
     """Keep a process of `cat`; the scope ends it."""
-    (tmp_path / "chain.yaml").write_text("version: 1\nagent: {run: [cat], inherit_env: false}\n")
+    path = tmp_path / "chain.yaml"
+    path.write_text(CAT)
     scope = trio.CancelScope()
 
     async def keep() -> None:
         with scope:
-            await keep_spares(load(tmp_path / "chain.yaml"))
+            await keep_spares(CurrentChain(load(path), partial(load, path)))
 
     nursery.start_soon(keep)
     await trio.testing.wait_all_tasks_blocked()
@@ -84,6 +89,29 @@ async def test_a_process_that_ended_is_replaced_only_after_a_client_has_started_
     assert waiting() is not None
 
 
+async def test_a_changed_chain_file_has_processes_of_its_own(kept, tmp_path, autojump_clock):
+    first = waiting()
+    assert first is not None
+
+    replace(tmp_path / "chain.yaml", CAT.replace("[cat]", "[cat, -u]"))
+    await trio.sleep(2.1)
+    second = waiting()
+    assert second is not None
+    assert not first.is_running()
+    assert second.cmdline() == ["cat", "-u"]
+
+    replace(tmp_path / "chain.yaml", CAT.replace("prewarm: true", ""))
+    await trio.sleep(2.1)
+    assert spare_programs == []
+    assert not second.is_running()
+
+
+def replace(path: Path, text: str) -> None:
+    """Replace a file, so that its stamp differs within one tick of the clock, too."""
+    path.with_suffix(".new").write_text(text)
+    path.with_suffix(".new").rename(path)
+
+
 async def test_the_process_ends_with_the_server(kept, autojump_clock):
     process = waiting()
     assert process is not None
@@ -96,12 +124,12 @@ async def test_the_process_ends_with_the_server(kept, autojump_clock):
 
 
 async def test_a_program_that_does_not_start_is_tried_once(tmp_path, autojump_clock, capfd):
-    text = "version: 1\nagent: {run: [/no/such/program]}\n"
-    (tmp_path / "chain.yaml").write_text(text)
+    (tmp_path / "chain.yaml").write_text(CAT.replace("cat", "/no/such/program"))
+    chain = load(tmp_path / "chain.yaml")
 
     configure("warning")
     with trio.move_on_after(60):
-        await keep_spares(load(tmp_path / "chain.yaml"))
+        await keep_spares(lambda: chain)
 
     assert capfd.readouterr().err.count("spare program did not start") == 1
 

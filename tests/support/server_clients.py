@@ -17,7 +17,9 @@ import trio_websocket
 
 from conductor.background_tasks import background_tasks
 from conductor.chainfile import load
+from conductor.cli.file_chooser import forget_plugin_files
 from conductor.server.access import AccessPolicy
+from conductor.server.current_chain import CurrentChain
 from conductor.server.limits import ServerLimits, ServerTimeouts
 from conductor.server.listen.address import TcpAddress
 from conductor.server.run import RunningServer, ServerSettings, chain_factory, open_server
@@ -39,7 +41,8 @@ async def serving(directory: Path, /, **settings: Any) -> AsyncIterator[RunningS
     access = settings.pop("access", AccessPolicy())
     made = ServerSettings(listen, access, limits=limits, timeouts=timeouts, **settings)
     with trio.fail_after(3 * PATIENCE):
-        async with open_server(chain_factory(load(str(path))), made) as server:
+        current = CurrentChain(load(path), partial(load, path), forget_plugin_files)
+        async with open_server(chain_factory(current), made) as server:
             yield server
 
 

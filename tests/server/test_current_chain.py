@@ -1,0 +1,94 @@
+"""The chain of a server's next client, after changes of its files."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from support.server_clients import ask, initialize, new_session, serving, websocket
+
+from conductor.chainfile import load
+from conductor.log import configure
+from conductor.server.current_chain import CurrentChain
+
+CHAIN = "version: 1\nname: NAME\nagent: {use: test-agent}\n"
+
+
+def replace(path, text):
+    """Replace a file, so that its stamp differs within one tick of the clock, too."""
+    path.with_suffix(".new").write_text(text)
+    path.with_suffix(".new").rename(path)
+
+
+def test_a_changed_file_is_read_once(tmp_path):
+    path, reads = tmp_path / "chain.yaml", []
+    path.write_text(CHAIN)
+
+    def read():
+        reads.append(path.read_text())
+        return load(path)
+
+    current = CurrentChain(load(path), read)
+    first = current()
+    assert (current(), reads) == (first, [])
+
+    replace(path, CHAIN.replace("NAME", "changed"))
+    assert current().name == "changed"
+    assert current() is not first
+    assert len(reads) == 1
+
+
+def test_a_file_with_mistakes_changes_nothing_and_is_logged_once(tmp_path, capfd):
+    path = tmp_path / "chain.yaml"
+    path.write_text(CHAIN)
+    current = CurrentChain(load(path), partial(load, path))
+    first = current()
+    configure("error")
+
+    replace(path, "version: 1\nagnt: {use: test-agent}\n")
+    assert current() is current() is first
+    assert capfd.readouterr().err.count("changed chain file not used: it has mistakes") == 1
+
+    path.unlink()
+    assert current() is first
+    path.write_text(CHAIN.replace("NAME", "corrected"))
+    assert current().name == "corrected"
+
+
+def test_what_cannot_be_read_again_stays_as_it_is(tmp_path):
+    path = tmp_path / "chain.yaml"
+    path.write_text(CHAIN)
+    current = CurrentChain(load(path))
+    path.unlink()
+
+    assert current().name == "NAME"
+
+
+async def test_new_clients_get_the_changed_chain_and_others_keep_theirs(tmp_path):
+    mark = "version: 1\nproxies: [{use: ./mark.py:Mark}]\nagent: {use: test-agent}\n"
+    plugin = tmp_path / "mark.py"
+    plugin.write_text(MARK)
+    async with (
+        serving(tmp_path, chain=CHAIN) as server,
+        websocket(server) as first,
+    ):
+        assert "mark" not in (await ask(first, initialize()))["result"].get("_meta", {})
+
+        replace(tmp_path / "chain.yaml", mark)
+        async with websocket(server) as second:
+            assert (await ask(second, initialize()))["result"]["_meta"]["mark"] == 1
+        replace(plugin, MARK.replace("1", "2"))
+        async with websocket(server) as third:
+            assert (await ask(third, initialize()))["result"]["_meta"]["mark"] == 2
+        assert "result" in await ask(first, new_session(5))
+
+
+MARK = """
+from conductor.proxy import Proxy, on
+
+
+class Mark(Proxy):
+    @on("initialize")
+    async def mark(self, params: dict, forward):
+        result = await forward(params)
+        return {**result, "_meta": {"mark": 1}}
+"""

@@ -10,12 +10,14 @@ from typing import Literal, TypeAlias
 from conductor.chainfile import ChainFile, Diagnostic, SourceLocation, load
 from conductor.cli.terminal_text import printable_lines
 from conductor.errors import ChainFileError
+from conductor.projects.places import unknown_name_help
 from conductor.redaction import redact, register_environment
 
 __all__ = [
     "RequiredKind",
     "check_options",
     "load_chain",
+    "missing_chain",
     "print_diagnostics",
     "read_chain",
     "report",
@@ -40,6 +42,8 @@ def load_chain(
     path: str, need: RequiredKind = "either", *, allow_special_files: bool = False
 ) -> ChainFile:
     """As `read_chain`, but raises `ChainFileError`. `allow_special_files`: see `chainfile.load`."""
+    if (mistake := missing_chain(path)) is not None:
+        raise ChainFileError([mistake])
     chain = load(path, allow_special_files=allow_special_files)
     if need == "agent" and chain.agent is None:
         message = "this chain has no `agent:`; it can be part of another"
@@ -50,6 +54,14 @@ def load_chain(
             [Diagnostic(chain.agent.location or SourceLocation.whole(path), message)]
         )
     return chain
+
+
+def missing_chain(path: str) -> Diagnostic | None:
+    """The mistake, if the path is neither that of a file nor the name of a chain."""
+    help = unknown_name_help(path)
+    if help is None:
+        return None
+    return Diagnostic(SourceLocation.whole(path), "there is no such file", help=help)
 
 
 def check_options(chain: ChainFile) -> None:

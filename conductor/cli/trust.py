@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from conductor.chainfile.model import ComponentSpec
 
 __all__ = ["command", "project_path"]
@@ -38,6 +40,7 @@ def command(*, path: str, lists: bool, yes: bool) -> None:
         _list()
         return
     found = project_path(path)
+    _refuse_outside_projects(found)
     files = _shown(found)
     if not yes:
         if not sys.stdin.isatty():
@@ -50,7 +53,7 @@ def command(*, path: str, lists: bool, yes: bool) -> None:
         remember(TrustedFile(found, files))
     except OSError as exc:
         raise click.ClickException(f"it cannot be remembered: {exc}") from None
-    click.echo(f"Trusted: {found}. New sessions use it.")
+    click.echo("Trusted. New sessions of this project use it.")
 
 
 def project_path(path: str) -> str:
@@ -64,8 +67,21 @@ def project_path(path: str) -> str:
         raise click.UsageError(f"{path} is no directory, and no file called {PROJECT_FILE}")
     found = find_project_file(path)
     if found is None:
+        _refuse_outside_projects(os.path.join(os.path.realpath(path), PROJECT_FILE))
         raise click.UsageError(f"there is no {PROJECT_FILE} in {path}, or above it")
     return found
+
+
+def _refuse_outside_projects(path: str) -> None:
+    """A usage error for a file in the home directory or `/`, where sessions do not look."""
+    from conductor.projects.places import PROJECT_FILE, config_directory, ends_search
+
+    if ends_search(os.path.dirname(path)):
+        directory, own = os.path.dirname(path), os.path.join(config_directory(), "chain.yaml")
+        raise click.UsageError(
+            f"{directory} is no project: a {PROJECT_FILE} there is not used. Proxies for all of "
+            f"your sessions stand in {own}"
+        )
 
 
 def _shown(path: str) -> dict[str, str]:
@@ -91,7 +107,33 @@ def _shown(path: str) -> dict[str, str]:
     click.echo("It runs:")
     for component in found.chain.flat():
         click.echo(printable(f"  {_program(component)}"))
+    _warn(found.chain.flat())
     return dict(found.files)
+
+
+def _warn(components: Sequence[ComponentSpec]) -> None:
+    """Print a warning for each component that would not start: sessions of the project would fail.
+    Nothing is imported or run."""
+    from conductor.chainfile import Diagnostic, SourceLocation
+    from conductor.cli.check.programs import check_commands
+    from conductor.cli.check.registry import check_registry
+    from conductor.cli.load import print_diagnostics
+    from conductor.errors import StartError
+    from conductor.plugins.loading import check_name
+
+    problems = check_commands(components)
+    for spec in components:
+        if spec.use is None:
+            continue
+        try:
+            check_name(spec)
+        except StartError as exc:
+            location = spec.locations.get(("use",)) or spec.location
+            location = location or SourceLocation.whole(spec.name)
+            problems.append(Diagnostic(location, exc.reason, severity="warning"))
+    if any(spec.registry is not None for spec in components):
+        problems += check_registry(components)
+    print_diagnostics(problems)
 
 
 def _program(component: ComponentSpec) -> str:
@@ -110,6 +152,9 @@ def _list() -> None:
     from conductor.projects.project_file import has_hashes
     from conductor.projects.trust_store import trusted_files
 
-    for entry in trusted_files():
+    entries = trusted_files()
+    if not entries:
+        click.echo("You trust no project's file.", err=True)
+    for entry in entries:
         state = "" if has_hashes(entry.files) else "  (changed since: not used)"
         click.echo(printable(f"{entry.path}{state}"))

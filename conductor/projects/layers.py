@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Mapping
 
@@ -44,8 +45,14 @@ def gather_layers(
             remarks.append(f"project: {path}")
         except Untrusted as exc:
             refused = path
-            remarks.append(f"project: {path} {exc}: acp-conductor trust {shlex.quote(path)}")
+            remarks.append(f"project: {path} {exc}; {_trust_command(cwd)}")
     return Layers(of_user, of_project, tuple(remarks), refused)
+
+
+def _trust_command(cwd: str) -> str:
+    """The command that shows the project's file of a directory; short in that directory."""
+    where = "" if cwd == os.getcwd() else f" {shlex.quote(cwd)}"
+    return f"to see what it runs: acp-conductor trust{where}"
 
 
 def trusted_chain(path: str, environ: Mapping[str, str]) -> ChainFile:

@@ -17,11 +17,13 @@ __all__ = [
     "PROJECT_FILE",
     "Stamp",
     "config_directory",
+    "ends_search",
     "find_project_file",
     "named_chain",
     "named_chains",
     "stamp",
     "state_directory",
+    "unknown_name_help",
     "user_chain_file",
 ]
 
@@ -36,10 +38,9 @@ def find_project_file(directory: str) -> str | None:
     if not os.path.isabs(directory):
         return None
     directory = os.path.realpath(directory)
-    ends = {os.path.realpath(os.path.expanduser("~")), os.path.dirname(directory[:1])}
     try:
         device = os.stat(directory).st_dev
-        while directory not in ends and os.stat(directory).st_dev == device:
+        while not ends_search(directory) and os.stat(directory).st_dev == device:
             path = os.path.join(directory, PROJECT_FILE)
             if os.path.lexists(path):
                 return path
@@ -47,6 +48,11 @@ def find_project_file(directory: str) -> str | None:
     except OSError:
         pass
     return None
+
+
+def ends_search(directory: str) -> bool:
+    """Whether a directory is the home directory or `/`, which have no project's file."""
+    return directory in (os.path.realpath(os.path.expanduser("~")), os.sep)
 
 
 def user_chain_file() -> str | None:
@@ -57,16 +63,26 @@ def user_chain_file() -> str | None:
 
 def named_chain(path: str) -> str:
     """The path of the user's chain if `path` is the name of one and no file, else `path`."""
-    if os.sep in path or path.endswith((".yaml", ".yml")) or os.path.isfile(path):
+    if not _may_be_name(path):
         return path
-    named = os.path.join(config_directory(), "chains", f"{path}.yaml")
+    named = os.path.join(_chains_directory(), f"{path}.yaml")
     return named if os.path.isfile(named) else path
+
+
+def unknown_name_help(path: str) -> str | None:
+    """Where a chain of this name was looked for, and the names there; `None` if `path` is that of a
+    file, or can be no name."""
+    if not _may_be_name(path) or os.path.exists(path):
+        return None
+    text = f"there is no chain of this name in {_chains_directory()} either"
+    names = named_chains()
+    return f"{text}; the names there: {', '.join(names)}" if names else text
 
 
 def named_chains() -> list[str]:
     """The names that `named_chain` knows."""
     try:
-        files = sorted(os.listdir(os.path.join(config_directory(), "chains")))
+        files = sorted(os.listdir(_chains_directory()))
     except OSError:
         return []
     return [file.removesuffix(".yaml") for file in files if file.endswith(".yaml")]
@@ -101,6 +117,14 @@ def _file_stamp(path: str) -> tuple[str, int, int, int]:
     except OSError:
         return path, 0, 0, 0
     return path, found.st_mtime_ns, found.st_size, found.st_ino
+
+
+def _may_be_name(path: str) -> bool:
+    return not (os.sep in path or path.endswith((".yaml", ".yml")) or os.path.isfile(path))
+
+
+def _chains_directory() -> str:
+    return os.path.join(config_directory(), "chains")
 
 
 def _xdg(variable: str, default: str) -> str:

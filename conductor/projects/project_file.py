@@ -30,7 +30,8 @@ _NO_FILE: Final = "-"
 
 
 class Untrusted(Exception):
-    """A project's file must have no effect; the text is the reason, a clause without subject."""
+    """A project's file must have no effect; the text is the reason, a clause without subject, with
+    the path of another file only."""
 
 
 class ProjectFile(msgspec.Struct, frozen=True):
@@ -47,6 +48,8 @@ class ProjectFile(msgspec.Struct, frozen=True):
 class _Reader:
     """Reads and hashes files; with `expected`, raises `Untrusted` for one with another hash."""
 
+    project: str
+    """The project's file, which errors do not name."""
     expected: Mapping[str, str] | None
     files: dict[str, str] = attrs.field(factory=dict)
     texts: dict[str, str] = attrs.field(factory=dict)
@@ -55,7 +58,8 @@ class _Reader:
         try:
             data = read_own_file(path)
         except UnsafeFile as exc:
-            raise Untrusted(f"is not used: {path}: {exc}") from None
+            named = "" if path == self.project else f"{path}: "
+            raise Untrusted(f"is not used: {named}{exc}") from None
         except FileNotFoundError:
             raise UnreadableFile("there is no such file") from None
         self.add(path, hashlib.sha256(data).hexdigest())
@@ -65,7 +69,8 @@ class _Reader:
     def add(self, path: str, digest: str) -> None:
         path = os.path.abspath(path)
         if self.expected is not None and self.expected.get(path) != digest:
-            raise Untrusted(f"has changed since you trusted it ({path})")
+            named = "" if path == self.project else f" ({path})"
+            raise Untrusted(f"has changed since you trusted it{named}")
         self.files[path] = digest
 
     def add_file(self, path: str, *, optional: bool) -> None:
@@ -84,7 +89,7 @@ def read_project_file(
 
     Raises `Untrusted`, also for a file that others can change, and `ChainFileError` for mistakes.
     """
-    reader = _Reader(expected)
+    reader = _Reader(path, expected)
     if expected is not None:  # before a nested file is opened: it contains the path
         try:
             reader.read(path)
@@ -105,7 +110,7 @@ def read_project_file(
 
 def has_hashes(files: Mapping[str, str]) -> bool:
     """Whether the files still have these hashes."""
-    reader = _Reader(files)
+    reader = _Reader("", files)
     try:
         for path, digest in files.items():
             reader.add_file(path, optional=digest == _NO_FILE)

@@ -3,8 +3,9 @@
     acp-conductor prompt -- "python -m conductor.testing.agent" "help"
 
 The commands (see `commands`) are read from the last text block of the prompt, so that a proxy may
-put others before it; `echo` shows the whole prompt as it arrived. Ids count from 1 and nothing
-depends on time or chance, so two runs send the same messages.
+put others before it; `echo` shows the whole prompt as it arrived. But for the ids of sessions,
+which differ between processes as those of real agents do, ids count from 1 and nothing depends on
+time or chance, so two runs send the same messages.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from __future__ import annotations
 import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, ClassVar, Final
+from secrets import token_hex
+from typing import Any, ClassVar, Final, Literal
 
 import attrs
 import trio
@@ -41,6 +43,9 @@ class TestAgent(Agent):
 
     __test__: ClassVar[bool] = False  # pytest: not a test case, despite the name
 
+    session_ids: Literal["unique", "counted"] = "unique"
+    """Whether the ids of sessions differ from those of other processes, or are `session-1`,
+    `session-2` and so on."""
     _version: int = attrs.field(default=1, init=False)
     _sessions: dict[str, CommandSession] = attrs.field(factory=dict, init=False)
     _servers: trio.Nursery | None = attrs.field(default=None, init=False)
@@ -83,10 +88,14 @@ class TestAgent(Agent):
 
     @on("session/new")
     async def new_session(self, params: dict[str, Any]) -> dict[str, Any]:
-        session = CommandSession(f"session-{len(self._sessions) + 1}", _cwd(params))
+        session = CommandSession(self._new_id(), _cwd(params))
         self._sessions[session.id] = session
         await self._open(session, params)
         return {"sessionId": session.id, **self._state(session)}
+
+    def _new_id(self) -> str:
+        counted = f"session-{len(self._sessions) + 1}"
+        return counted if self.session_ids == "counted" else f"{counted}-{token_hex(4)}"
 
     @on("session/load")
     async def load_session(self, params: dict[str, Any]) -> dict[str, Any]:

@@ -61,7 +61,7 @@ async def open_chain(
     if mode == "agent" and (not flat or _is_proxy(flat[-1])):
         from conductor.testing.agent import TestAgent
 
-        flat.append(TestAgent())
+        flat.append(TestAgent("counted"))
     names = _names(flat)
 
     def make() -> list[Component]:

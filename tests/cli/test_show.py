@@ -124,3 +124,20 @@ def test_mistakes_are_reported(run, chain_file):
 
     assert result.returncode == 2
     assert "error:" in result.stderr
+
+
+def test_the_directory_of_named_chains_is_named(run, tmp_path):
+    chains = tmp_path / "config" / "acp-conductor" / "chains"
+    env = {"XDG_CONFIG_HOME": str(tmp_path / "config")}
+
+    def said(*words):
+        done = run(*words, env=env)
+        assert done.returncode == 2
+        return done.stderr
+
+    assert f"there is no chain of this name in {chains} either\n" in said("show", "nosuch")
+    chains.mkdir(parents=True)
+    (chains / "review.yaml").write_text("version: 1\n")
+    for words in (["show", "nosuch"], ["check", "nosuch"], ["prompt", "nosuch", "hi"]):
+        assert f"in {chains} either; the names there: review" in said(*words)
+    assert str(chains) not in said("show", "nosuch.yaml")

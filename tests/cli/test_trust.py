@@ -42,7 +42,8 @@ def test_a_file_is_shown_trusted_changed_and_forgotten(run, project):
     assert run("trust", "--list").stdout == f"{path}  (changed since: not used)\n"
 
     assert run("untrust", cwd=project).stdout == f"No longer trusted: {path}\n"
-    assert run("trust", "--list").stdout == ""
+    nothing = run("trust", "--list")
+    assert (nothing.stdout, nothing.stderr) == ("", "You trust no project's file.\n")
     assert run("untrust", path).returncode == 1
 
 
@@ -75,7 +76,8 @@ def test_the_answer_on_a_terminal_decides(project):
 
 def test_what_cannot_be_trusted_is_explained(run, project, tmp_path):
     path = project / FILE
-    assert "there is no .acp-conductor.yaml" in run("trust", tmp_path).stderr
+    (tmp_path / "other").mkdir()
+    assert "there is no .acp-conductor.yaml" in run("trust", tmp_path / "other").stderr
     assert "is no directory" in run("trust", project / "mark.py").stderr
 
     path.chmod(0o666)
@@ -87,16 +89,46 @@ def test_what_cannot_be_trusted_is_explained(run, project, tmp_path):
     assert (done.returncode, "unknown key `rn`" in done.stderr) == (2, True)
 
 
+def test_what_would_not_start_is_warned_of(run, project):
+    items = ("{use: cntext}", "{registry: no-agent}", "{use: context, with: {text: hi}}")
+    (project / FILE).write_text(f"version: 1\nproxies: [{', '.join(items)}, {{run: no-such}}]\n")
+
+    done = run("trust", project, "--yes")
+
+    assert done.returncode == 0
+    assert "no installed package has a component called 'cntext'" in done.stderr
+    assert "has no `no-agent`" in done.stderr
+    assert "command not found: no-such" in done.stderr
+    assert done.stderr.count(f"{project / FILE}:") == 3
+
+
+def test_a_file_in_the_home_directory_is_no_project(run, project, tmp_path):
+    (tmp_path / FILE).write_text("version: 1\n")
+
+    for path in (tmp_path, tmp_path / FILE):
+        done = run("trust", path, "--yes")
+        assert done.returncode == 2
+        assert f"{tmp_path} is no project" in done.stderr
+        assert "acp-conductor/chain.yaml" in done.stderr
+
+
 def test_show_adds_the_project_and_says_what_is_not_used(run, project, chain_file):
     chain = chain_file("proxies: [{run: a, when: {env: NEVER}}]\nagent: {run: my-agent}\n")
 
     refused = run("show", chain, cwd=project).stdout
-    assert f"project: {project / FILE} is not trusted yet: acp-conductor trust" in refused
+    own = "is not trusted yet; to see what it runs: acp-conductor trust"
+    assert f"project: {project / FILE} {own}\n" in refused
+    elsewhere = run("show", chain, "--cwd", project).stdout
+    assert f"project: {project / FILE} {own} {project}\n" in elsewhere
     assert "Mark" not in refused
     assert "    left out here, without env: NEVER\n" in refused
     assert "    when: env: NEVER\n" in refused
 
     run("trust", project, "--yes")
+    (project / FILE).chmod(0o666)
+    unsafe = run("show", chain, cwd=project).stdout
+    assert unsafe.startswith(f"project: {project / FILE} is not used: every user of this machine")
+    (project / FILE).chmod(0o600)
     lines = run("show", chain, "--cwd", project).stdout.splitlines()
     assert [line for line in lines if line.startswith("  ") and line[2] != " "][:4] == [
         *("  proxy 1: a", "  proxy 2: Mark", "  proxy 3: tool", "  agent: my-agent"),

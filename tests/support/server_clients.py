@@ -27,7 +27,7 @@ from conductor.server.run import RunningServer, ServerSettings, chain_factory, o
 PATIENCE = 30.0
 """Seconds; only a hang takes that long."""
 
-CHAIN = "version: 1\nagent: {use: test-agent}\n"
+CHAIN = "version: 1\nagent: {use: test-agent, with: {session_ids: counted}}\n"
 
 
 @asynccontextmanager

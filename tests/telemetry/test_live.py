@@ -163,9 +163,11 @@ def test_an_editor_continues_its_trace_and_the_agent_gets_it(run, tmp_path, rece
         line(2, "session/new", cwd="/", mcpServers=[]),
         line(3, "session/prompt", sessionId="session-1", prompt=prompt, _meta=meta),
     ]
+    counted = "version: 1\nagent: {use: test-agent, with: {session_ids: counted}}\n"
+    (tmp_path / "chain.yaml").write_text(counted)
 
     run(
-        *("run", "--otel", "--trace", "t.jsonl", HELLO),
+        *("run", "--otel", "--trace", "t.jsonl", tmp_path / "chain.yaml"),
         input="\n".join(lines) + "\n",
         env=otel(receiver),
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -46,7 +47,7 @@ class Talk:
 
 @asynccontextmanager
 async def talk(chain, agent=None, *, version=1, cwd="/work", servers=()):
-    async with chain(agent or TestAgent()) as client:
+    async with chain(agent or TestAgent("counted")) as client:
         await client.initialize(version=version)
         yield Talk(client, await client.new_session(str(cwd), servers))
 
@@ -272,6 +273,17 @@ async def test_a_crash_in_the_conductors_process_ends_the_chain_only(chain):
 
 
 # -- sessions --------------------------------------------------------------------------------------
+
+
+async def test_ids_of_sessions_differ_between_processes(chain):
+    ids = []
+    for _ in range(2):
+        async with chain(TestAgent()) as client:
+            await client.initialize()
+            ids.append(await client.new_session("/work"))
+
+    assert ids[0] != ids[1]
+    assert all(re.fullmatch(r"session-1-[0-9a-f]{8}", each) for each in ids)
 
 
 async def test_sessions_are_listed_closed_and_loaded(chain):

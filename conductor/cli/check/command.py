@@ -55,13 +55,16 @@ def command(ctx: click.Context, /, files: tuple[str, ...], start: bool) -> None:
 def _load_all(files: tuple[str, ...], *, starts: bool) -> list[ChainFile]:
     from conductor.chainfile.loader import load_and_diagnose
     from conductor.cli.check.programs import check_commands
-    from conductor.cli.load import print_diagnostics, report
+    from conductor.cli.load import missing_chain, print_diagnostics, report
     from conductor.errors import ChainFileError
 
     chains: list[ChainFile] = []
     diagnostics: list[Diagnostic] = []
     components: list[ComponentSpec] = []
     for file in files:
+        if (mistake := missing_chain(file)) is not None:
+            diagnostics.append(mistake)
+            continue
         chain, found = load_and_diagnose(file, os.environ)
         diagnostics += found
         if chain is not None:

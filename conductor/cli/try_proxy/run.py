@@ -184,7 +184,7 @@ class _Conversation:
             components.append(observed)
         recording = self.settings.recording
         agent: Component = (
-            PluginComponent("test-agent", TestAgent(), "agent")
+            PluginComponent("test-agent", TestAgent("counted"), "agent")
             if recording is None
             else RecordedAgent(recording.file)
         )

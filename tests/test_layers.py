@@ -64,6 +64,7 @@ ALONE = {"schema", "chainfile"}
 """Parts that must not import the runtime before them either, but for errors and limits."""
 
 PURE = [
+    "conductor.adapters.known_clients",
     "conductor.adapters.negotiated",
     "conductor.adapters.table",
     "conductor.jsonrpc.messages",

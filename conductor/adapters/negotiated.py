@@ -19,6 +19,8 @@ class Announced(msgspec.Struct, frozen=True, kw_only=True):
     capabilities: dict[str, Any]
     """As announced: version 1 and 2 have other paths."""
     name: str = ""
+    program_version: str = ""
+    """The version of the program, not of the protocol."""
 
     def has(self, *path: str) -> bool:
         """Whether the member is there and is neither `false` nor `null`."""
@@ -45,11 +47,13 @@ def _announced(raw: Payload | None, capabilities: str, info: str) -> Announced:
         members = {}
     members = _object(members)
     version = members.get("protocolVersion")
-    name = _object(members.get(info, members.get("info"))).get("name")
+    told = _object(members.get(info, members.get("info")))
+    name, program_version = told.get("name"), told.get("version")
     return Announced(
         version=version if type(version) is int else 1,
         capabilities=_object(members.get(capabilities, members.get("capabilities"))),
         name=name if isinstance(name, str) else "",
+        program_version=program_version if isinstance(program_version, str) else "",
     )
 
 

@@ -13,6 +13,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from conductor.adapters.known_clients import is_known_to
 from conductor.adapters.negotiated import Announced
 from conductor.chainfile.model import Adaptation
 
@@ -181,6 +182,17 @@ ADAPTERS: Final = (
         agent="version 1 that does not announce `promptQueueing`",
         effect="prompts wait for the end of the turn; `/queue` shows and drops them",
         is_needed=_lacks_queue,
+    ),
+    Adapter(
+        name="turn_updates",
+        side="client",
+        is_default=False,
+        client="version 1, known to mis-handle updates between turns (agent-shell)",
+        agent="sends updates between turns",
+        effect="keeps them until the next prompt",
+        is_needed=lambda client, _: (
+            client.version == 1 and is_known_to(client, "refuse_late_updates")
+        ),
     ),
     Adapter(
         name="journal",

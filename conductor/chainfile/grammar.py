@@ -229,6 +229,8 @@ class AdaptItem:
     """Prompts that wait for the end of a turn, for an agent that refuses them."""
     system_prompt: AdaptMode | AdapterItem | None = None
     """A system prompt of the client, for an agent that takes none."""
+    turn_updates: AdaptMode | AdapterItem | None = None
+    """Updates between turns are kept until the next one, for a client that mis-handles them."""
     v1_v2: AdaptMode | AdapterItem | None = None
     """Between a client of one version of the protocol and an agent of the other."""
 

@@ -37,6 +37,7 @@ PROMISED = {
     "remember": ("say hello", "hello"),
     "system_prompt": ("echo", "British English"),
     "v1_v2": ("say hello", "hello"),
+    "turn_updates": ("say hello", "hello"),
     "usage": ("/usage", "The agent has not reported any usage yet."),
 }
 

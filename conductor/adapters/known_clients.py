@@ -1,0 +1,57 @@
+"""Clients that are known to mis-handle something that they do not announce. Pure.
+
+They are recognized by `clientInfo`. A table in Python, not a file: it is looked at in each start.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from typing import Final, Literal, TypeAlias
+
+import msgspec
+
+from conductor.adapters.negotiated import Announced
+
+__all__ = ["KNOWN_CLIENTS", "Behaviour", "KnownClient", "is_known_to"]
+
+Behaviour: TypeAlias = Literal["refuse_late_updates", "hide_plans"]
+"""`refuse_late_updates`: an update outside of a turn is shown as an error, or lost. `hide_plans`: a
+permission request is shown without its content."""
+
+
+class KnownClient(msgspec.Struct, frozen=True, kw_only=True):
+    """Clients of a name, and what they are known to do."""
+
+    name: str
+    """A glob for the name in `clientInfo`; upper and lower case are the same."""
+    behaviour: frozenset[Behaviour]
+    since: str | None = None
+    """The first version with it."""
+    until: str | None = None
+    """The first version without it."""
+
+    def matches(self, client: Announced) -> bool:
+        if not fnmatch.fnmatchcase(client.name.lower(), self.name.lower()):
+            return False
+        version = _numbers(client.program_version)
+        late_enough = self.since is None or version >= _numbers(self.since)
+        return late_enough and (self.until is None or version < _numbers(self.until))
+
+
+KNOWN_CLIENTS: Final = (
+    # 0.57.1: each update between turns is a box "Out of turn" with its JSON
+    # (xenodium/agent-shell#678). Until 0.4x it became part of the next turn (#345).
+    KnownClient(name="*agent-shell*", behaviour=frozenset({"refuse_late_updates"})),
+    # 0.1.15: asks with the title alone (read).
+    KnownClient(name="acpx", behaviour=frozenset({"hide_plans"})),
+)
+
+
+def is_known_to(client: Announced, behaviour: Behaviour) -> bool:
+    """Whether a client is known for a behaviour."""
+    return any(behaviour in each.behaviour for each in KNOWN_CLIENTS if each.matches(client))
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", version.partition("-")[0]))

@@ -1,0 +1,112 @@
+"""`turn_updates`: keeps what an agent sends between turns until the next turn.
+
+An agent may send messages and tool calls while no turn runs, for example of work in the background.
+Some clients show them as errors, lose them, or show them in the wrong place. This proxy keeps them
+until the client's next prompt, and sends them at the beginning of its turn, in their order. What
+belongs to no turn (commands, modes, options, title, usage, notices) passes at once, and so does the
+history that a session is loaded with.
+
+For protocol version 1; version 2 has no turns in this sense.
+
+Options:
+    max_bytes  with more than this of a session, all that is kept is sent at once; default 1 MB
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any, Final
+
+import attrs
+import msgspec
+from attrs.validators import ge
+
+from conductor.proxy import (
+    SESSION_STATE_UPDATES,
+    Forward,
+    Proxy,
+    SessionSetup,
+    on,
+    on_session_setup,
+    per_session,
+)
+
+__all__ = ["TurnUpdates"]
+
+_DEFAULT_BYTES: Final = 1_000_000
+_FREE: Final = SESSION_STATE_UPDATES | {"notice"}
+"""Kinds of updates that belong to no turn."""
+
+
+class _Kind(msgspec.Struct):
+    sessionUpdate: str = ""
+
+
+class _Params(msgspec.Struct):
+    sessionId: str
+    update: _Kind = msgspec.field(default_factory=_Kind)
+
+
+@attrs.define(eq=False)
+class _Kept:
+    """The state of one session of the user, with those of its subagents."""
+
+    open_requests: int = 0
+    """Prompts, and requests that load the session, that are not answered."""
+    updates: deque[bytes] = attrs.field(factory=deque)
+    size: int = 0
+
+
+@attrs.define
+class TurnUpdates(Proxy):
+    """Keep what an agent sends between turns until the next turn."""
+
+    versions = (1,)
+    on_error = "pass"
+
+    max_bytes: int = attrs.field(default=_DEFAULT_BYTES, validator=ge(0))
+
+    kept = per_session(_Kept)
+
+    @on("session/update")
+    async def update(self, raw: bytes, forward: Forward) -> None:
+        params = msgspec.json.decode(raw, type=_Params)
+        session = self.session_by_id(params.sessionId).user_session
+        kept = self.kept[session.id]
+        is_free = params.update.sessionUpdate in _FREE
+        if is_free or (kept.open_requests and not kept.updates):
+            await forward()
+            return
+        kept.updates.append(raw)
+        kept.size += len(raw)
+        if kept.size > self.max_bytes:
+            await self._send(kept)
+
+    @on("session/prompt")
+    async def prompt(self, raw: bytes, forward: Forward) -> Any:
+        id = msgspec.json.decode(raw, type=_Params).sessionId
+        kept = self.kept[self.session_by_id(id).user_session.id]
+        kept.open_requests += 1
+        try:
+            await self._send(kept)
+            return await forward()
+        finally:
+            kept.open_requests -= 1
+
+    @on_session_setup
+    async def set_up(self, setup: SessionSetup, forward: Forward) -> Any:
+        if setup.session_id is None or setup.opened_by not in ("load", "resume"):
+            return await forward()
+        kept = self.kept[setup.session_id]
+        kept.open_requests += 1
+        try:
+            return await forward()
+        finally:
+            kept.open_requests -= 1
+
+    async def _send(self, kept: _Kept) -> None:
+        """Send all, also what is appended meanwhile."""
+        while kept.updates:
+            raw = kept.updates.popleft()
+            kept.size -= len(raw)
+            await self.client.notify("session/update", raw)

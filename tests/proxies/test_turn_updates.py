@@ -1,0 +1,127 @@
+from __future__ import annotations
+
+import pytest
+
+from conductor.errors import RequestError
+from conductor.testing import FakeAgent
+from proxies.turn_updates import TurnUpdates
+
+COMMANDS = {"sessionUpdate": "available_commands_update", "availableCommands": []}
+USAGE = {"sessionUpdate": "usage_update", "used": 1, "size": 2}
+NOTICE = {"sessionUpdate": "notice", "severity": "info", "title": "Hi"}
+
+
+def chunk(text, **more):
+    content = {"type": "text", "text": text}
+    return {"sessionUpdate": "agent_message_chunk", "content": content, **more}
+
+
+async def open_session(client):
+    await client.initialize()
+    return await client.new_session("/work")
+
+
+async def passed(client, agent, session):
+    """Wait until what the agent has sent before has passed the proxy, or is kept."""
+    agent.update(session, USAGE)
+    await client.transcript.wait("session/update usage_update")
+
+
+async def test_without_it_updates_arrive_between_turns(chain):
+    agent = FakeAgent()
+    async with chain(agent) as client:
+        session = await open_session(client)
+        agent.update(session, chunk("late"))
+        await client.transcript.wait("session/update agent_message_chunk")
+
+
+async def test_they_are_kept_until_the_next_turn_in_their_order(chain):
+    call = {"sessionUpdate": "tool_call", "toolCallId": "1", "title": "x", "_meta": {"a": 1}}
+    agent = FakeAgent(turns=[["first"], ["second"]])
+    async with chain(TurnUpdates(), agent) as client:
+        session = await open_session(client)
+        await client.prompt(session, "one")
+        for update in (chunk("late"), COMMANDS, call, NOTICE):
+            agent.update(session, update)
+        await passed(client, agent, session)
+        between = client.transcript.updates()
+        await client.prompt(session, "two")
+
+    assert between == [chunk("first"), COMMANDS, NOTICE, USAGE]
+    assert client.transcript.updates()[4:] == [chunk("late"), call, chunk("second")]
+
+
+async def test_updates_in_a_turn_pass_at_once(chain):
+    seen = []
+    agent = FakeAgent()
+
+    async def turn(session):
+        agent.update(session, chunk("now"))
+        await agent.endpoint.request("example/seen", {"sessionId": session})
+
+    agent.turns.append([turn])
+    async with chain(TurnUpdates(), agent) as client:
+        client.handlers["example/seen"] = lambda params: seen.extend(client.transcript.updates())
+        await client.prompt(await open_session(client), "go")
+    assert seen == [chunk("now")]
+
+
+async def test_a_turn_that_fails_is_over(chain):
+    agent = FakeAgent(turns=[[RequestError(-32603, "no")], ["yes"]])
+    async with chain(TurnUpdates(), agent) as client:
+        session = await open_session(client)
+        with pytest.raises(RequestError):
+            await client.prompt(session, "one")
+        agent.update(session, chunk("late"))
+        await passed(client, agent, session)
+        assert chunk("late") not in client.transcript.updates()
+        await client.prompt(session, "two")
+    assert client.transcript.text() == "lateyes"
+
+
+async def test_the_history_of_a_loaded_session_passes_at_once(chain):
+    agent = FakeAgent()
+
+    def load(params):
+        agent.update(params["sessionId"], chunk("history"))
+        return {}
+
+    agent.handlers["session/load"] = load
+    async with chain(TurnUpdates(), agent) as client:
+        await client.initialize()
+        await client.request("session/load", {"sessionId": "s", "cwd": "/work", "mcpServers": []})
+        assert client.transcript.updates() == [chunk("history")]
+        agent.update("s", chunk("late"))
+        await passed(client, agent, "s")
+        assert chunk("late") not in client.transcript.updates()
+
+
+async def test_a_subagent_belongs_to_the_turn_of_its_user(chain):
+    child = {"sessionUpdate": "subagent_update", "sessionId": "child"}
+    agent = FakeAgent()
+
+    async def start(session):
+        agent.update(session, child)
+        agent.update("child", chunk("in the turn"))
+
+    agent.turns.append([start])
+    async with chain(TurnUpdates(), agent) as client:
+        session = await open_session(client)
+        await client.prompt(session, "one")
+        agent.update("child", chunk("late"))
+        await passed(client, agent, session)
+        assert client.transcript.updates()[:2] == [child, chunk("in the turn")]
+        assert chunk("late") not in client.transcript.updates()
+        await client.prompt(session, "two")
+    assert client.transcript.of("session/update")[-1].params["sessionId"] == "child"
+
+
+async def test_what_is_kept_is_bounded(chain):
+    agent = FakeAgent()
+    async with chain(TurnUpdates(max_bytes=300), agent) as client:
+        session = await open_session(client)
+        for number in range(5):
+            agent.update(session, chunk(f"{number}" * 50))
+        await passed(client, agent, session)
+        shown = client.transcript.text()
+    assert shown == "".join(f"{number}" * 50 for number in range(4))  # two at a time

@@ -19,6 +19,8 @@ class Announced(msgspec.Struct, frozen=True, kw_only=True):
     capabilities: dict[str, Any]
     """As announced: version 1 and 2 have other paths."""
     name: str = ""
+    auth_methods: frozenset[str] = frozenset()
+    """Of an agent: the ids of its logins."""
     program_version: str = ""
     """The version of the program, not of the protocol."""
 
@@ -47,12 +49,15 @@ def _announced(raw: Payload | None, capabilities: str, info: str) -> Announced:
         members = {}
     members = _object(members)
     version = members.get("protocolVersion")
+    methods = members.get("authMethods")
+    ids = [_object(each).get("id") for each in methods] if isinstance(methods, list) else []
     told = _object(members.get(info, members.get("info")))
     name, program_version = told.get("name"), told.get("version")
     return Announced(
         version=version if type(version) is int else 1,
         capabilities=_object(members.get(capabilities, members.get("capabilities"))),
         name=name if isinstance(name, str) else "",
+        auth_methods=frozenset(each for each in ids if isinstance(each, str)),
         program_version=program_version if isinstance(program_version, str) else "",
     )
 

@@ -79,6 +79,12 @@ def _lacks_files(client: Announced, agent: Announced | None) -> bool:
     return client.version == 1 and not has_both
 
 
+def _asks_as_cursor(client: Announced, agent: Announced | None) -> bool:
+    if client.version != 1 or agent is None or agent.version != 1:
+        return False
+    return "cursor_login" in agent.auth_methods or "cursor" in agent.name.lower()
+
+
 def _agent_version(client: Announced, agent: Announced | None) -> dict[str, Any]:
     return {"agent_version": 3 - client.version if agent is None else agent.version}
 
@@ -184,6 +190,15 @@ ADAPTERS: Final = (
         is_needed=_lacks_queue,
     ),
     Adapter(
+        name="plan_approval",
+        side="client",
+        is_default=False,
+        client="version 1, known to show only the title of a permission request (acpx)",
+        agent="asks for the approval of a plan",
+        effect="shows the plan as a message before the request",
+        is_needed=lambda client, _: client.version == 1 and is_known_to(client, "hide_plans"),
+    ),
+    Adapter(
         name="turn_updates",
         side="client",
         is_default=False,
@@ -193,6 +208,15 @@ ADAPTERS: Final = (
         is_needed=lambda client, _: (
             client.version == 1 and is_known_to(client, "refuse_late_updates")
         ),
+    ),
+    Adapter(
+        name="cursor_questions",
+        side="agent",
+        is_default=True,
+        client="version 1, does not know the requests of Cursor's agent",
+        agent="Cursor's: asks with `cursor/ask_question` and `cursor/create_plan`",
+        effect="what the client answers with error -32601 is a form or a permission request",
+        is_needed=_asks_as_cursor,
     ),
     Adapter(
         name="journal",

@@ -211,6 +211,8 @@ class AdaptItem:
     """Further directories of a session, for an agent that knows only one."""
     boolean_options: AdaptMode | AdapterItem | None = None
     """Options that are on or off, for a client that only knows selections."""
+    cursor_questions: AdaptMode | AdapterItem | None = None
+    """Questions and plans of Cursor's agent, for a client that does not know its requests."""
     elicitation: AdaptMode | AdapterItem | None = None
     """Questions of the agent, for a client that has no forms."""
     journal: AdaptMode | AdapterItem | None = None
@@ -229,6 +231,8 @@ class AdaptItem:
     """Prompts that wait for the end of a turn, for an agent that refuses them."""
     system_prompt: AdaptMode | AdapterItem | None = None
     """A system prompt of the client, for an agent that takes none."""
+    plan_approval: AdaptMode | AdapterItem | None = None
+    """Plans are shown before their approval is asked for, for a client that shows titles only."""
     turn_updates: AdaptMode | AdapterItem | None = None
     """Updates between turns are kept until the next one, for a client that mis-handles them."""
     v1_v2: AdaptMode | AdapterItem | None = None

@@ -29,6 +29,36 @@ def test_peers_that_fit_need_nothing(version):
     assert adapters_for_client(version, {}) == []
 
 
+@pytest.mark.parametrize(
+    ("agent", "expected"),
+    [
+        ({"agentInfo": {"name": "Cursor"}}, ["cursor_questions"]),
+        ({"authMethods": [{"id": "cursor_login"}, 1]}, ["cursor_questions"]),
+        ({"authMethods": [{"id": "login"}]}, []),
+        ({"authMethods": 1}, []),
+    ],
+)
+def test_the_agent_of_cursor_is_known_by_its_name_or_its_login(agent, expected):
+    told = announced_by_agent(json.dumps({"protocolVersion": 1, **agent}).encode())
+
+    assert names(adapters_for_agent(V1, told, {})) == expected
+    assert adapters_for_agent(V2, told, {"v1_v2": Adaptation("never")}) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "known"), [("turn_updates", "agent-shell"), ("plan_approval", "acpx")]
+)
+def test_what_a_client_does_not_announce_is_known_by_its_name(name, known):
+    settings = {name: Adaptation("auto")}
+
+    def needed(name, version=1):
+        client = Announced(version=version, capabilities={}, name=name)
+        return names(adapters_for_client(client, settings))
+
+    assert needed(known) == [name]
+    assert needed("zed") == needed(known, version=2) == []
+
+
 def test_a_setting_turns_an_adapter_on_or_off_or_forces_it():
     shows = Announced(version=1, capabilities={"session": {"notices": {}}})
 

@@ -14,7 +14,7 @@ from conductor.proxy import RequestError
 
 __all__ = [
     "CANCELLED",
-    "Question",
+    "CursorQuestion",
     "form",
     "form_answer",
     "plan_text",
@@ -28,7 +28,7 @@ _STATUS: Final = {"in_progress": "in_progress", "completed": "completed", "cance
 
 
 @attrs.frozen
-class Question:
+class CursorQuestion:
     """A question of `cursor/ask_question`."""
 
     id: str
@@ -38,11 +38,11 @@ class Question:
     is_multiple: bool
 
 
-def questions(params: Mapping[str, Any]) -> list[Question]:
+def questions(params: Mapping[str, Any]) -> list[CursorQuestion]:
     """The questions of a request. Raises `RequestError`."""
     try:
         return [
-            Question(
+            CursorQuestion(
                 str(each["id"]),
                 str(each["prompt"]),
                 [(str(one["id"]), str(one["label"])) for one in each.get("options") or ()],
@@ -55,7 +55,7 @@ def questions(params: Mapping[str, Any]) -> list[Question]:
         raise RequestError(_INVALID_PARAMS, text) from None
 
 
-def form(asked: Sequence[Question], title: str) -> dict[str, Any]:
+def form(asked: Sequence[CursorQuestion], title: str) -> dict[str, Any]:
     """The params of `elicitation/create`, without the session."""
     fields: dict[str, dict[str, Any]] = {}
     for each in asked:
@@ -72,7 +72,7 @@ def form(asked: Sequence[Question], title: str) -> dict[str, Any]:
     return {"mode": "form", "message": message, "requestedSchema": schema}
 
 
-def form_answer(asked: Sequence[Question], result: Any) -> dict[str, Any]:
+def form_answer(asked: Sequence[CursorQuestion], result: Any) -> dict[str, Any]:
     """The answer for Cursor to the result of an elicitation. Texts are the reason of a skip, as
     they have no place in an answer."""
     action = result.get("action") if isinstance(result, dict) else None

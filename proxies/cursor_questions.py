@@ -31,7 +31,7 @@ from conductor.proxy import (
 )
 from proxies._cursor_forms import (
     CANCELLED,
-    Question,
+    CursorQuestion,
     form,
     form_answer,
     plan_text,
@@ -124,7 +124,7 @@ class CursorQuestions(Proxy):
     # ----------------------------------------------------------------------------------------------
 
     async def _ask_one_by_one(
-        self, session: Session, asked: Sequence[Question], title: str
+        self, session: Session, asked: Sequence[CursorQuestion], title: str
     ) -> dict[str, Any]:
         """Ask each question as a permission request; of several values one can be chosen."""
         answers = []

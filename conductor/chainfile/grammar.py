@@ -225,14 +225,14 @@ class AdaptItem:
     """Commands on this machine, for a client that has no terminals."""
     notices: AdaptMode | AdapterItem | None = None
     """Notices of the agent, for a client that does not show them."""
+    plan_approval: AdaptMode | AdapterItem | None = None
+    """Plans are shown before their approval is asked for, for a client that shows titles only."""
     prompt_content: AdaptMode | AdapterItem | None = None
     """Images, audio and embedded resources, for an agent that takes only text."""
     queue: AdaptMode | AdapterItem | None = None
     """Prompts that wait for the end of a turn, for an agent that refuses them."""
     system_prompt: AdaptMode | AdapterItem | None = None
     """A system prompt of the client, for an agent that takes none."""
-    plan_approval: AdaptMode | AdapterItem | None = None
-    """Plans are shown before their approval is asked for, for a client that shows titles only."""
     turn_updates: AdaptMode | AdapterItem | None = None
     """Updates between turns are kept until the next one, for a client that mis-handles them."""
     v1_v2: AdaptMode | AdapterItem | None = None

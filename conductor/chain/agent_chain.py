@@ -10,6 +10,7 @@ import os
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 
+import msgspec
 import trio
 
 from conductor.background_tasks import background_tasks
@@ -29,17 +30,19 @@ __all__ = ["run_agent_chain"]
 @asynccontextmanager
 async def run_agent_chain(
     build: Callable[[ChainFile], list[Component]],
-    source: AgentSource,
+    source: AgentSource | None,
     *,
     name: str | None,
     env: Mapping[str, str],
+    agent: ComponentSpec | None,
 ) -> AsyncIterator[tuple[str, JsonRpcPeer]]:
     """Run the chain for the duration of the block; yields the agent's name and its client's peer.
+    Without a source it is a chain of `agent`, that of the plugin's own chain.
 
     At the end, also if the caller is cancelled, the chain stops in order. Raises `ChainFileError`
     for a chain file with mistakes and `StartError` for one without an agent.
     """
-    file = _chain_file(source, name, env)
+    file = _own_agent(agent, name, env) if source is None else _chain_file(source, name, env)
     specs = file.flat()
     ours, theirs = memory_pair()
     chain = Chain(
@@ -69,6 +72,16 @@ async def run_agent_chain(
             finally:
                 peer.close()
                 await ended.wait()
+
+
+def _own_agent(agent: ComponentSpec | None, name: str | None, env: Mapping[str, str]) -> ChainFile:
+    if agent is None:
+        raise LocalProtocolError(
+            "open_agent: without a source it works in the conductor's process, in a chain that has "
+            "an agent, without `isolate: true` and `on_failure: restart`"
+        )
+    spec = msgspec.structs.replace(agent, name=name or agent.name, env={**agent.env, **env})
+    return ChainFile(path="", name=spec.name, agent=spec)
 
 
 def _chain_file(source: AgentSource, name: str | None, env: Mapping[str, str]) -> ChainFile:

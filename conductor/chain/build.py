@@ -80,8 +80,11 @@ def build_components(
                 components += _components(spec, "agent" if is_agent else "proxy", patch_result)
         except StartError as exc:
             errors.append(exc)
-    if adapt is not None and mode == "agent" and not errors:
-        _adapt(components, specs, adapt)
+    if mode == "agent" and not errors:
+        for each in components:
+            _let_open(each, specs[-1])
+        if adapt is not None:
+            _adapt(components, specs, adapt)
     if errors:
         raise _merged_error(errors)
     if mode == "agent" and len(specs) > 1 and isinstance(components[-1], SupervisedComponent):
@@ -101,7 +104,7 @@ def _adapt(
     proxy that the chain has by its name is not inserted again."""
     by_name = {spec.use: Adaptation("never") for spec in specs if spec.use is not None}
     settings = {**adapt, **by_name}
-    make = partial(_adapter, adapt)
+    make = partial(_adapter, adapt, specs[-1])
     agent = components[-1]
     if isinstance(agent, SupervisedComponent):
         neighbour = _row_of(specs[-2]) if len(specs) > 1 else None
@@ -120,13 +123,21 @@ def _row_of(spec: ComponentSpec) -> Adapter | None:
 
 
 def _adapter(
-    adapt: Mapping[str, Adaptation], name: str, options: Mapping[str, Any]
+    adapt: Mapping[str, Adaptation], agent: ComponentSpec, name: str, options: Mapping[str, Any]
 ) -> PluginComponent:
     """The proxy of an adapter, not started. Raises `StartError`."""
     location = adapt[name].location if name in adapt else None
     spec = ComponentSpec(name=adapter_name(name), use=name, options=options, location=location)
     (component,) = _plugin_components(spec, "proxy")
+    _let_open(component, agent)
     return component
+
+
+def _let_open(component: Component, agent: ComponentSpec) -> None:
+    """Let a plugin start further processes of the agent of its chain."""
+    if not isinstance(component, SupervisedComponent):
+        plugin = cast("PluginComponent", component)
+        plugin.agent_chain_opener = partial(open_agent_chain, agent=agent)
 
 
 def _those_that_apply(
@@ -158,12 +169,17 @@ def components_of(file: ChainFile) -> list[Component]:
 
 
 def open_agent_chain(
-    source: AgentSource, *, name: str | None, env: Mapping[str, str]
+    source: AgentSource | None,
+    *,
+    name: str | None,
+    env: Mapping[str, str],
+    agent: ComponentSpec | None = None,
 ) -> AbstractAsyncContextManager[tuple[str, AgentConnection]]:
-    """Run a chain for a second agent of a plugin; see `SecondAgentHost.open_agent_chain`."""
+    """Run a chain for a second agent of a plugin; see `SecondAgentHost.open_agent_chain`. `agent`
+    is the agent of the plugin's chain."""
     from conductor.chain.agent_chain import run_agent_chain
 
-    return run_agent_chain(components_of, source, name=name, env=env)
+    return run_agent_chain(components_of, source, name=name, env=env, agent=agent)
 
 
 def bridge_component(

@@ -231,6 +231,8 @@ class AdaptItem:
     """Images, audio and embedded resources, for an agent that takes only text."""
     queue: AdaptMode | AdapterItem | None = None
     """Prompts that wait for the end of a turn, for an agent that refuses them."""
+    session_processes: AdaptMode | AdapterItem | None = None
+    """A process of the agent for each session, for an agent that has one session."""
     system_prompt: AdaptMode | AdapterItem | None = None
     """A system prompt of the client, for an agent that takes none."""
     turn_updates: AdaptMode | AdapterItem | None = None

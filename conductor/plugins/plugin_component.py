@@ -52,7 +52,7 @@ class AgentChainOpener(Protocol):
     """Runs a chain for a second agent; see `SecondAgentHost.open_agent_chain`."""
 
     def __call__(
-        self, source: AgentSource, *, name: str | None, env: Mapping[str, str]
+        self, source: AgentSource | None, *, name: str | None, env: Mapping[str, str]
     ) -> AbstractAsyncContextManager[tuple[str, AgentConnection]]: ...
 
 
@@ -324,7 +324,7 @@ class PluginComponent(Component):
         self.failures.report("handler failed", exc, plugin=plugin, **fields)
 
     def open_agent_chain(
-        self, source: AgentSource, *, name: str | None, env: Mapping[str, str]
+        self, source: AgentSource | None, *, name: str | None, env: Mapping[str, str]
     ) -> AbstractAsyncContextManager[tuple[str, AgentConnection]]:
         if self.agent_chain_opener is None:
             raise LocalProtocolError(f"{self.name}: this chain cannot open second agents")

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Literal, Protocol
 
 from conductor.errors import LocalProtocolError
 from conductor.proxy.agent_peer import AgentPeer
+from conductor.proxy.agent_relay import Translation
 from conductor.proxy.annotations import DeclarationError
 from conductor.proxy.chain_info import chain_info
 from conductor.proxy.class_checks import check_contained, check_fields, check_reserved
@@ -25,6 +26,7 @@ from conductor.proxy.second_agent import (
     RequestHandler,
     SecondAgent,
     SecondAgentHost,
+    open_relayed_agent,
     open_second_agent,
 )
 from conductor.proxy.sessions import Session, session_of
@@ -37,11 +39,8 @@ __all__ = ["Agent", "Forward", "Plugin", "Proxy", "Runtime"]
 class Runtime(SecondAgentHost, Protocol):
     """The interface of a running chain to its plugin (`conductor.plugins` implements it)."""
 
-    client: ClientPeer
     agent: AgentPeer
     required: bool
-
-    def release_lane(self) -> None: ...
 
     def start_soon(self, function: Callable[..., Awaitable[Any]], *args: Any) -> None: ...
 
@@ -156,19 +155,22 @@ class Plugin:
 
     def open_agent(
         self,
-        source: AgentSource,
+        source: AgentSource | None = None,
         *,
         like: Session | None = None,
         name: str | None = None,
         env: Mapping[str, str] | None = None,
         handlers: Mapping[str, RequestHandler] | None = None,
+        relay: Translation | None = None,
     ) -> AbstractAsyncContextManager[SecondAgent]:
         """Start another agent for the duration of an `async with` block; yields a `SecondAgent`.
 
         `source` is the path of a chain file, or the argv of a program that gets the variables `env`
         in addition. It is supervised like a component of the chain: its stderr is in the log with
         its name (`name`, by default derived from the source), and it stops in order at the end of
-        the block, also if the handler is cancelled or the chain ends.
+        the block, also if the handler is cancelled or the chain ends. Without a source it is
+        another process of the agent of this chain; not in a proxy with `isolate: true` or
+        `on_failure: restart`.
 
         The agent has one session, with the working directory and the MCP servers of the session
         `like` (but those over ACP). Its permission requests, elicitations, file and terminal
@@ -177,12 +179,24 @@ class Plugin:
         not, from the params to the result. Without `like` and a handler, permission requests are
         answered `cancelled` and all others refused.
 
+        With `relay` the agent is for sessions of the client: it gets name and capabilities of the
+        client and no session; send it `session/new` with `agent.request`. What it sends goes to the
+        client, in order, with the params that `relay(method, params)` returns. A handler that
+        returns an answer of this agent returns it before what the agent sends next.
+
         A handler that opens an agent releases its lane. Raises `ChainFileError` for mistakes in the
         chain file, `StartError` if the agent does not start, and `RequestError` if it refuses the
         session, for example -32000 if it requires a login.
         """
+        host = self._runtime("open_agent()")
+        if relay is not None:
+            if like is not None or handlers:
+                raise LocalProtocolError("open_agent: `relay` excludes `like` and `handlers`")
+            return open_relayed_agent(
+                host, source, chain=chain_info(self), name=name, env=env or {}, translate=relay
+            )
         return open_second_agent(
-            self._runtime("open_agent()"),
+            host,
             source,
             like=like,
             name=name,

@@ -23,6 +23,7 @@ import trio
 
 from conductor import __version__
 from conductor.acp import session_id_of
+from conductor.background_tasks import background_tasks
 from conductor.errors import (
     ConnectionClosed,
     LocalProtocolError,
@@ -32,8 +33,10 @@ from conductor.errors import (
     describe,
 )
 from conductor.log import get_logger
+from conductor.proxy.agent_relay import AgentRelay, RelayHost, Translation
+from conductor.proxy.chain_info import ChainInfo
 from conductor.proxy.conversion import encode
-from conductor.proxy.peers import ClientPeer, NotificationTap
+from conductor.proxy.peers import NotificationTap
 from conductor.proxy.prompt_turn import PromptTurn, TurnCollector
 from conductor.proxy.sessions import Session
 
@@ -44,6 +47,7 @@ __all__ = [
     "SecondAgent",
     "SecondAgentHost",
     "UpdateCallback",
+    "open_relayed_agent",
     "open_second_agent",
     "start_error",
 ]
@@ -64,6 +68,7 @@ _FORWARDED: Final = (
 """Requests that the client answers for the session `like`."""
 _CAPABILITIES: Final = ("fs", "terminal", "elicitation")
 """Capabilities of the client that these requests need."""
+_INFO: Final = {"name": "acp-conductor", "version": __version__}
 _CANCELLED: Final = {"outcome": {"outcome": "cancelled"}}
 _METHOD_NOT_FOUND: Final = -32601
 _INTERNAL_ERROR: Final = -32603
@@ -75,10 +80,14 @@ class AgentConnection(Protocol):
     """The client's end of a JSON-RPC connection to a running chain."""
 
     handlers: dict[str, RequestHandler]
+    fallback: Any
+    """`FallbackHandlers` of messages without a handler."""
     unread: Callable[[], int]
     """Returns the bytes that were received and not yet handled; too many pause the reading."""
 
-    async def request(self, method: str, params: Any = None) -> Any: ...
+    async def request(
+        self, method: str, params: Any = None, *, answered: Callable[[Any], None] | None = None
+    ) -> Any: ...
 
     def notify(self, method: str, params: Any = None) -> None: ...
 
@@ -86,10 +95,8 @@ class AgentConnection(Protocol):
         """Signal that `unread()` has decreased."""
 
 
-class SecondAgentHost(Protocol):
+class SecondAgentHost(RelayHost, Protocol):
     """Interface of the runtime for second agents."""
-
-    client: ClientPeer
 
     def release_lane(self) -> None: ...
 
@@ -98,9 +105,12 @@ class SecondAgentHost(Protocol):
     ) -> Callable[[], None]: ...
 
     def open_agent_chain(
-        self, source: AgentSource, *, name: str | None, env: Mapping[str, str]
+        self, source: AgentSource | None, *, name: str | None, env: Mapping[str, str]
     ) -> AbstractAsyncContextManager[tuple[str, AgentConnection]]:
-        """Run a chain for the duration of the block; yields the agent's name and a connection."""
+        """Run a chain for the duration of the block; yields the agent's name and a connection.
+
+        Without a source, the chain is another process of the agent of this one.
+        """
 
     def handler_failed(self, exc: BaseException, **fields: str) -> None:
         """Log an exception of a handler that the lanes do not call. `fields` name the handler."""
@@ -139,6 +149,7 @@ class SecondAgent:
     _connection: AgentConnection
     _host: SecondAgentHost
     _turn: _Turn | None = attrs.field(default=None, init=False)
+    _relay: AgentRelay | None = attrs.field(default=None, init=False)
 
     def __repr__(self) -> str:
         return f"SecondAgent({self.name!r})"
@@ -191,6 +202,8 @@ class SecondAgent:
         Raises `RequestError` for an error, `ConnectionClosed` if the agent has ended.
         """
         self._host.release_lane()
+        if self._relay is not None:
+            return await self._relay.request(method, params)
         return await self._connection.request(method, params)
 
     async def notify(self, method: str, params: Any = None) -> None:
@@ -203,8 +216,12 @@ class SecondAgent:
 
     # ---- set-up ----------------------------------------------------------------------------------
 
-    async def _initialize(self, version: int, client_capabilities: Mapping[str, Any]) -> None:
-        info = {"name": "acp-conductor", "version": __version__}
+    async def _initialize(
+        self,
+        version: int,
+        client_capabilities: Mapping[str, Any],
+        info: Mapping[str, Any] = _INFO,
+    ) -> None:
         if version == 1:
             params = {"clientCapabilities": client_capabilities, "clientInfo": info}
         else:
@@ -307,7 +324,7 @@ class SecondAgent:
 @asynccontextmanager
 async def open_second_agent(
     host: SecondAgentHost,
-    source: AgentSource,
+    source: AgentSource | None,
     *,
     like: Session | None,
     name: str | None,
@@ -345,6 +362,30 @@ async def open_second_agent(
             yield agent
         finally:
             remove_tap()
+
+
+@asynccontextmanager
+async def open_relayed_agent(
+    host: SecondAgentHost,
+    source: AgentSource | None,
+    *,
+    chain: ChainInfo,
+    name: str | None,
+    env: Mapping[str, str],
+    translate: Translation,
+) -> AsyncIterator[SecondAgent]:
+    """Start an agent for sessions of the client; see `Plugin.open_agent`."""
+    host.release_lane()
+    async with host.open_agent_chain(source, name=name, env=env) as (name, connection):
+        agent = SecondAgent(name, connection, host)
+        relay = connection.fallback = AgentRelay(connection, host, translate)
+        connection.unread = relay.unread
+        async with background_tasks() as nursery:
+            nursery.start_soon(relay.run)
+            version = chain.protocol_version
+            await agent._initialize(version, chain.client_capabilities, chain.client_info)
+            agent._relay = relay
+            yield agent
 
 
 async def _forward(agent: SecondAgent, like: Session, method: str, params: dict[str, Any]) -> Any:

@@ -1,0 +1,119 @@
+"""One process of `session_processes`: an agent that is started for one session of the client.
+
+The agent may give its session an id that another process has given; the client then knows it by
+another id, which is replaced in the messages of both directions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import attrs
+import trio
+
+from conductor.proxy import (
+    ChainFileError,
+    ComponentError,
+    ConnectionClosed,
+    Proxy,
+    RemoteProtocolError,
+    RequestError,
+    SecondAgent,
+)
+
+__all__ = ["ProcessEnded", "SessionProcess"]
+
+_FAILED: Final = -32603
+_NOT_STARTED: Final = (ChainFileError, ComponentError, ConnectionClosed, RemoteProtocolError)
+
+
+class ProcessEnded(RequestError):
+    """The process has ended before its session."""
+
+    def __init__(self) -> None:
+        super().__init__(_FAILED, "session_processes: the agent of this session has ended")
+
+
+@attrs.define(eq=False)
+class SessionProcess:
+    """An agent in a process of its own, with one session."""
+
+    claim: Callable[[str, SessionProcess], str]
+    """Returns the client's id for that of the agent."""
+    client_id: str = attrs.field(default="", init=False)
+    agent_id: str = attrs.field(default="", init=False)
+    stopped: trio.Event = attrs.field(factory=trio.Event, init=False)
+    """Set when the agent has stopped."""
+    _agent: SecondAgent | None = attrs.field(default=None, init=False)
+    _failure: RequestError | None = attrs.field(default=None, init=False)
+    _started: trio.Event = attrs.field(factory=trio.Event, init=False)
+    _ended: trio.Event = attrs.field(factory=trio.Event, init=False)
+
+    async def run(self, proxy: Proxy, login: tuple[str, dict[str, Any]] | None) -> None:
+        """Start the agent, repeat the login, and keep it until `end()` is called."""
+        try:
+            async with proxy.open_agent(relay=self._for_client) as agent:
+                if login is not None:
+                    await agent.request(*login)
+                self._agent = agent
+                self._started.set()
+                await self._ended.wait()
+        except RequestError as exc:
+            self._failure = RequestError(exc.code, f"session_processes: {exc.message}", exc.data)
+        except _NOT_STARTED as exc:
+            self._failure = RequestError(_FAILED, f"session_processes: {exc}")
+        finally:
+            self._agent = None
+            self._started.set()
+            self.stopped.set()
+
+    async def wait_started(self) -> None:
+        """Wait for the start. Raises `RequestError` if it fails."""
+        await self._started.wait()
+        if self._failure is not None:
+            raise self._failure
+
+    async def request(self, method: str, params: dict[str, Any]) -> Any:
+        """Send a request of the client. Raises `RequestError`."""
+        if self._agent is None:
+            raise ProcessEnded
+        try:
+            return await self._agent.request(method, self._for_agent(params))
+        except ConnectionClosed:
+            raise ProcessEnded from None
+        except RequestError:
+            if self.is_ending:
+                raise ProcessEnded from None
+            raise
+
+    async def notify(self, method: str, params: dict[str, Any]) -> None:
+        """Send a notification of the client."""
+        if self._agent is not None:
+            await self._agent.notify(method, self._for_agent(params))
+
+    @property
+    def is_ending(self) -> bool:
+        return self._ended.is_set()
+
+    def end(self) -> None:
+        """Stop the process, in order."""
+        self._ended.set()
+
+    def opened(self, agent_id: str, client_id: str | None = None) -> None:
+        """Note the id of the session, when it is first seen."""
+        if not self.agent_id:
+            self.agent_id = agent_id
+            self.client_id = client_id or self.claim(agent_id, self)
+
+    # ----------------------------------------------------------------------------------------------
+
+    def _for_agent(self, params: dict[str, Any]) -> dict[str, Any]:
+        is_own = self.client_id and params.get("sessionId") == self.client_id
+        return {**params, "sessionId": self.agent_id} if is_own else params
+
+    def _for_client(self, method: str, params: Any) -> Any:
+        id = params.get("sessionId") if isinstance(params, dict) else None
+        if isinstance(id, str):
+            self.opened(id)  # some agents send updates before they answer
+        return {**params, "sessionId": self.client_id} if id == self.agent_id else params

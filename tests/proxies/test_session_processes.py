@@ -1,0 +1,296 @@
+"""A process of the agent for each session."""
+
+from __future__ import annotations
+
+import json
+import re
+from contextlib import asynccontextmanager
+
+import pytest
+import trio
+from trio.testing import wait_all_tasks_blocked
+
+from conductor.chainfile import load
+from conductor.client.embedding import attach_file
+from conductor.proxy import RequestError
+from conductor.testing import FakeClient
+
+AGENT = '''
+import os
+
+import attrs
+import trio
+
+from conductor.proxy import Agent, RequestError, on
+
+STARTS = []
+
+
+@attrs.define
+class OneSession(Agent):
+    """Has one session, `s`. Prompts are commands: `say`, `ask`, `wait`, `end`."""
+
+    closes: bool = True
+    _session: str = attrs.field(default="", init=False)
+    _logged_in: bool = attrs.field(default=False, init=False)
+    _number: int = attrs.field(default=0, init=False)
+    _cancelled: trio.Event = attrs.field(factory=trio.Event, init=False)
+    needs_login: bool = False
+
+    @on("initialize")
+    async def initialize(self, params: dict):
+        STARTS.append(params)
+        self._number = len(STARTS)
+        closes = {"close": {}} if self.closes else {}
+        capabilities = {"loadSession": True, "sessionCapabilities": closes}
+        return {"protocolVersion": 1, "agentCapabilities": capabilities}
+
+    @on("authenticate")
+    async def authenticate(self, params: dict):
+        self._logged_in = True
+        return {}
+
+    @on("session/new")
+    async def new(self, params: dict):
+        if self.needs_login and not self._logged_in:
+            raise RequestError(-32000, "Log in first")
+        if self._session:
+            raise RequestError(-32603, "There is a session already")
+        self._session = "s"
+        await self.client.update("s", self.text("before"))
+        self.start_soon(self.client.update, "s", self.text("ready"))
+        return {"sessionId": "s", "_meta": {"number": self._number}}
+
+    @on("session/load")
+    async def load(self, params: dict):
+        self._session = params["sessionId"]
+        return {"_meta": {"number": self._number}}
+
+    @on("session/close")
+    async def close(self, params: dict):
+        if not self.closes:
+            raise RequestError(-32601, "Method not found")
+        self._session = ""
+        return {}
+
+    @on("session/cancel")
+    async def cancel(self, params: dict):
+        self._cancelled.set()
+
+    @on("session/set_mode")
+    async def set_mode(self, params: dict):
+        return {"_meta": {"number": self._number, **params}}
+
+    @on("session/prompt")
+    async def prompt(self, params: dict):
+        if params["sessionId"] != self._session:
+            raise RequestError(-32602, "There is no such session")
+        command = params["prompt"][0]["text"]
+        self.release_lane()
+        if command == "end":
+            os._exit(3)
+        if command == "wait":
+            await self._cancelled.wait()
+            return {"stopReason": "cancelled"}
+        if command == "ask":
+            option = {"optionId": "yes", "name": "Yes", "kind": "allow_once"}
+            asked = {"sessionId": self._session, "options": [option]}
+            call = {"toolCallId": "1", "title": "Go"}
+            answer = await self.client.request(
+                "session/request_permission", {**asked, "toolCall": call}
+            )
+            await self.say(str(answer["outcome"]["optionId"]))
+        for number in range(20):
+            await self.say(f"{self._number}:{number} ")
+        return {"stopReason": "end_turn"}
+
+    async def say(self, text):
+        await self.client.update(self._session, self.text(text))
+
+    def text(self, text):
+        content = {"type": "text", "text": text}
+        return {"sessionUpdate": "agent_message_chunk", "content": content}
+'''
+NEW = {"cwd": "/", "mcpServers": []}
+
+
+@pytest.fixture
+def opened(tmp_path):
+    """Run a chain with the agent, and with the proxy unless `options` is `None`."""
+
+    @asynccontextmanager
+    async def run(options=(), *, adapt=False, agent=()):
+        (tmp_path / "one.py").write_text(AGENT)
+        file = {"version": 1, "agent": {"use": "./one.py:OneSession", "with": dict(agent)}}
+        if adapt:  # only before an agent with a process of its own
+            file["agent"]["isolate"] = True
+            file["adapt"] = {"session_processes": {"mode": "auto", "with": dict(options)}}
+        elif options is not None:
+            file["proxies"] = [{"use": "session_processes", "with": dict(options)}]
+        path = tmp_path / "chain.yaml"
+        path.write_text(json.dumps(file))
+        async with attach_file(FakeClient, load(str(path))) as attached:
+            yield attached.client
+
+    return run
+
+
+async def new(client):
+    """Open a session; returns its id and the number of the agent that it is in."""
+    result = await client.request("session/new", NEW)
+    return result["sessionId"], result["_meta"]["number"]
+
+
+def said(client, session):
+    updates = client.transcript.updates(session)
+    return "".join(each["content"]["text"] for each in updates)
+
+
+async def test_without_it_the_agent_refuses_the_second_session(opened):
+    async with opened(None) as client:
+        await client.initialize()
+        await new(client)
+        with pytest.raises(RequestError, match="There is a session already"):
+            await new(client)
+
+
+async def test_each_session_has_an_agent_of_its_own(opened):
+    async with opened() as client:
+        await client.initialize()
+        (first, _), (second, _), (third, _) = [await new(client) for _ in range(3)]
+        for session in (first, second, third, second):
+            await client.prompt(session, "say")
+        texts = [said(client, each) for each in (first, second, third)]
+
+    assert first == "s"
+    assert len({first, second, third}) == 3
+    assert [re.findall(r"(\d):0 ", text) for text in texts] == [["1"], ["2", "2"], ["3"]]
+    assert [text.count("before") for text in texts] == [text.count("ready") for text in texts]
+    assert [text.count("before") for text in texts] == [1, 1, 1]
+    turn = "".join(f"2:{number} " for number in range(20))
+    assert texts[1].endswith(turn * 2)
+
+
+async def test_what_follows_an_answer_comes_after_it(opened):
+    async with opened() as client:
+        await client.initialize()
+        await new(client)
+        session, _ = await new(client)
+        await client.transcript.wait(
+            lambda heard: heard.session == session and "ready" in str(heard.params)
+        )
+        heard = list(client.transcript)
+
+    labels = [each.label for each in heard]
+    second = len(labels) - 1 - labels[::-1].index("answer to session/new")
+    assert next(index for index, each in enumerate(heard) if each.session == session) > second
+
+
+async def test_questions_and_cancellation_reach_the_right_agent(opened):
+    async with opened() as client:
+        await client.initialize()
+        (first, _), (second, _) = await new(client), await new(client)
+        await client.prompt(second, "ask")
+        (asked,) = client.transcript.of("session/request_permission", "request")
+        client.start_soon(client.prompt, first, "wait")
+        client.notify("session/cancel", {"sessionId": second})
+        result = await client.prompt(second, "wait")
+        client.notify("session/cancel", {"sessionId": first})
+        mode = {"sessionId": second, "modeId": "m"}
+        answer = await client.request("session/set_mode", mode)
+
+    assert asked.params["sessionId"] == second
+    assert "yes" in said(client, second)
+    assert result == {"stopReason": "cancelled"}
+    assert answer["_meta"] == {"number": 2, "sessionId": "s", "modeId": "m"}
+
+
+@pytest.mark.parametrize("closes", [True, False])
+async def test_a_closed_session_makes_room(opened, closes):
+    async with opened({"processes": 1}, agent={"closes": closes}) as client:
+        result = await client.initialize()
+        assert result["agentCapabilities"]["sessionCapabilities"] == {"close": {}}
+        (_, _), (second, _) = await new(client), await new(client)
+        with pytest.raises(RequestError, match="session_processes: 1 processes run"):
+            await new(client)
+        await client.request("session/close", {"sessionId": second})
+        _, number = await new(client)
+        assert number == 3
+        with pytest.raises(RequestError):
+            await client.prompt(second, "say")
+
+
+async def test_after_the_first_session_the_agent_of_the_chain_is_free(opened):
+    async with opened() as client:
+        await client.initialize()
+        first, _ = await new(client)
+        await client.request("session/close", {"sessionId": first})
+        _, number = await new(client)
+
+    assert number == 1
+
+
+async def test_a_session_is_loaded_where_it_is_open(opened):
+    async with opened() as client:
+        await client.initialize()
+        await new(client)
+        second, _ = await new(client)
+        again = await client.request("session/load", {**NEW, "sessionId": second})
+        other = await client.request("session/load", {**NEW, "sessionId": "kept"})
+        await client.prompt("kept", "say")
+
+    assert (again["_meta"]["number"], other["_meta"]["number"]) == (2, 3)
+    assert "3:0" in said(client, "kept")
+
+
+async def test_a_login_is_repeated_in_further_processes(opened):
+    async with opened(agent={"needs_login": True}) as client:
+        await client.initialize()
+        with pytest.raises(RequestError, match="Log in first"):
+            await new(client)
+        await client.request("authenticate", {"methodId": "key"})
+        assert [(await new(client))[1] for _ in range(2)] == [1, 2]
+
+
+@pytest.mark.slow
+async def test_as_an_adapter_before_programs_which_are_started_again(opened):
+    async with opened(adapt=True) as client:
+        await client.initialize()
+        first, _ = await new(client)
+        second, _ = await new(client)
+        with pytest.raises(RequestError, match="exited with status 3"):
+            await client.prompt(second, "end")
+        for session in (second, first):
+            assert (await client.prompt(session, "say"))["stopReason"] == "end_turn"
+        assert "1:0" in said(client, second)
+        assert [said(client, each).count("before") for each in (first, second)] == [1, 1]
+
+
+async def test_a_prompt_that_runs_when_its_session_is_closed_is_answered(opened, virtual_clock):
+    errors = []
+
+    async def prompt(client, session):
+        try:
+            await client.prompt(session, "wait")
+        except RequestError as exc:
+            errors.append(str(exc))
+
+    async with opened() as client:
+        await client.initialize()
+        await new(client)
+        second, _ = await new(client)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(prompt, client, second)
+            await wait_all_tasks_blocked()
+            await client.request("session/close", {"sessionId": second})
+
+    assert errors == ["session_processes: the agent of this session has ended (-32603)"]
+
+
+async def test_an_agent_that_does_not_start_is_an_error_that_names_the_proxy(opened, tmp_path):
+    async with opened() as client:
+        await client.initialize()
+        await new(client)
+        (tmp_path / "one.py").unlink()
+        with pytest.raises(RequestError, match=r"session_processes: .*one\.py"):
+            await new(client)

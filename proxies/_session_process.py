@@ -20,9 +20,13 @@ from conductor.proxy import (
     RemoteProtocolError,
     RequestError,
     SecondAgent,
+    details_are_withheld,
+    get_logger,
 )
 
 __all__ = ["ProcessEnded", "SessionProcess"]
+
+log = get_logger(component="session_processes")
 
 _FAILED: Final = -32603
 _NOT_STARTED: Final = (ChainFileError, ComponentError, ConnectionClosed, RemoteProtocolError)
@@ -62,7 +66,9 @@ class SessionProcess:
         except RequestError as exc:
             self._failure = RequestError(exc.code, f"session_processes: {exc.message}", exc.data)
         except _NOT_STARTED as exc:
-            self._failure = RequestError(_FAILED, f"session_processes: {exc}")
+            log.warning("agent of a session not started", error=str(exc))
+            problem = "the agent did not start" if details_are_withheld() else str(exc)
+            self._failure = RequestError(_FAILED, f"session_processes: {problem}")
         finally:
             self._agent = None
             self._started.set()

@@ -81,7 +81,11 @@ class OfV2Client(Side[_Session]):
         else:
             result = await self._ask(method, converted)
         id = str(result.get("sessionId", params.get("sessionId")))
-        return self._session(id).told.setup_result(result)
+        session = self._session(id)
+        if method == "session/resume":  # the state has to come before the answer
+            state = "running" if session.running else "idle"
+            await self._tell(id, {"sessionUpdate": "state_update", "state": state})
+        return session.told.setup_result(result)
 
     async def _resume(self, params: Json, replay: Any) -> Json:
         """Open an earlier session, with its history or without."""

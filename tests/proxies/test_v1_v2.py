@@ -340,6 +340,7 @@ async def test_resume_uses_what_an_agent_of_version_1_has(chain, capabilities, r
 
     agent.handlers |= {"session/load": load, "session/resume": lambda params: {}}
     params = {"sessionId": "s", "cwd": "/work"}
+    heard = []
     if replays:
         params["replayFrom"] = {"type": "start"}
     async with chain(V1V2(1), agent, strict=True) as client:
@@ -348,15 +349,20 @@ async def test_resume_uses_what_an_agent_of_version_1_has(chain, capabilities, r
             with pytest.raises(RequestError, match=r"v1_v2: .* cannot open earlier sessions"):
                 await client.request("session/resume", params)
             return
-        await client.request("session/resume", params)
+        await client.request(
+            "session/resume", params, answered=lambda _: heard.extend(updates(client))
+        )
         await trio.testing.wait_all_tasks_blocked()
     (sent,) = agent.transcript.of(method, "request")
     assert "replayFrom" not in sent.params
     kinds = [each["sessionUpdate"] for each in updates(client)]
     if not replays:
-        assert kinds == []
+        assert kinds == ["state_update"]
+    elif method == "session/load":
+        assert kinds == ["agent_message_chunk", "state_update"]
     else:
-        assert kinds == (["agent_message_chunk"] if method == "session/load" else ["notice"])
+        assert kinds == ["state_update", "notice"]
+    assert {"sessionUpdate": "state_update", "state": "idle"} in heard  # before the answer
 
 
 async def test_an_agent_of_version_1_without_list_and_close_has_them_in_version_2(chain):

@@ -42,6 +42,7 @@ def initialize_params(params: Json, to_version: int) -> Json:
         changed = renamed(params, {"info": "clientInfo", "capabilities": "clientCapabilities"})
         capabilities = {**_object(changed.get("clientCapabilities")), **_OF_V2_CLIENTS}
         convert = _to_boolean
+    capabilities = {name: each for name, each in capabilities.items() if each is not None}
     if isinstance(capabilities.get("auth"), dict):
         capabilities["auth"] = _members(capabilities["auth"], ("terminal",), convert)
     name = "capabilities" if to_version == 2 else "clientCapabilities"

@@ -116,6 +116,9 @@ class MessagesToV2:
 
     def chunk(self, update: Json) -> Json:
         kind = str(update.get("sessionUpdate"))
+        block = update.get("content")
+        if (converted := convert_block(block, 2)) is not block:
+            update = {**update, "content": converted}
         if isinstance(update.get("messageId"), str):
             self._kind = ""
             return update

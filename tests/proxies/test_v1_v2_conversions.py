@@ -3,15 +3,17 @@ converted is valid in the other version, and what is not lost is the same after 
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import HealthCheck, Phase, assume, given, settings
 from hypothesis import strategies as st
-from support.schema_strategies import valid, validator
+from support.schema_strategies import valid, valid_variant, validator, variants
 
 from proxies import _v1_v2_handshake as handshake
 from proxies import _v1_v2_sessions as sessions
+from proxies._known_values import BLOCKS, know_plan, know_tool_call
 from proxies._v1_v2_content import convert_block
 from proxies._v1_v2_diffs import diff_to_v1, diff_to_v2
 from proxies._v1_v2_to_v1 import SessionToV1, V1Features
@@ -30,6 +32,9 @@ few = settings(
     suppress_health_check=list(HealthCheck),
     phases=(Phase.explicit, Phase.generate),  # shrinking values of this size takes minutes
 )
+
+fewer = settings(few, max_examples=max(1, few.max_examples // 2))
+"""For each kind and type."""
 
 
 def problems(version: int, name: str, value: Any) -> list[str]:
@@ -187,7 +192,8 @@ def test_setting_an_option_is_valid_in_the_other_version(data: st.DataObject, ve
 
 def _plain(update: Any) -> Any:
     """The members that survive: not null, which says nothing, nor ids and titles that are added."""
-    added = {"messageId", "sessionUpdate", "title" if update.get("title") == "Tool call" else ""}
+    named = update.get("title") in ("Tool call", update.get("name"))
+    added = {"messageId", "sessionUpdate", "title" if named else ""}
     kept = {k: v for k, v in update.items() if v is not None and k not in added}
     if isinstance(kept.get("content"), list):
         kept["content"] = [_plain(item) for item in kept["content"] if not _is_terminal(item)]
@@ -229,12 +235,115 @@ def test_updates_of_version_2_are_valid_in_version_1(updates: Any, everything: b
             assert problems(1, "SessionUpdate", each) == [] or each is update, (kind, each)
 
 
+@pytest.mark.parametrize("kind", variants(1, "SessionUpdate"))
+def test_each_update_of_version_1_survives_the_way_back(kind: str) -> None:
+    @fewer
+    @given(valid_variant(1, "SessionUpdate", kind))
+    def check(update: Any) -> None:
+        there, back = SessionToV2(), SessionToV1(EVERYTHING)
+        converted = there.convert(update)
+        for each in converted:
+            assert problems(2, "SessionUpdate", each) == [], each
+        returned = [again for each in converted for again in back.convert(each)]
+        for each in returned:
+            assert problems(1, "SessionUpdate", each) == [], each
+        if kind != "current_mode_update":  # nothing without options
+            assert _plain(returned[0]) == _plain(update)
+
+    check()
+
+
+CHANGED_OF_V2 = {
+    "state_update",  # ends the turn
+    "user_message",  # chunks
+    "agent_message",
+    "agent_thought",
+    "tool_call_content_chunk",  # the whole content
+    "terminal_update",  # text in a tool call
+    "terminal_output_chunk",
+}
+"""Updates of version 2 that have another form after the way back."""
+
+
+@pytest.mark.parametrize("kind", variants(2, "SessionUpdate"))
+def test_each_update_of_version_2_is_valid_in_version_1(kind: str) -> None:
+    @fewer
+    @given(valid_variant(2, "SessionUpdate", kind), st.booleans())
+    def check(update: Any, everything: bool) -> None:
+        session = SessionToV1(EVERYTHING if everything else V1Features())
+        for each in session.convert(update):
+            assert problems(1, "SessionUpdate", each) == [], each
+
+    check()
+
+
+def _has_known_values(update: Any) -> bool:
+    """Whether tool calls and plans have only values of version 1, which cannot clear content or
+    cancel a call, and has other diffs."""
+    changed = copy.deepcopy(update)
+    know_tool_call(changed)
+    know_plan(changed.get("plan", {}))
+    cleared = [name for name in ("content", "locations") if update.get(name, "") is None]
+    content = update.get("content")
+    diffs = isinstance(content, list) and any(each["type"] == "diff" for each in content)
+    return not (changed != update or cleared or diffs or "capabilities" in update)
+
+
+@pytest.mark.parametrize("kind", sorted({*variants(2, "SessionUpdate")} - CHANGED_OF_V2))
+def test_each_update_of_version_2_with_known_values_survives_the_way_back(kind: str) -> None:
+    @fewer
+    @given(valid_variant(2, "SessionUpdate", kind, closed=True))
+    def check(update: Any) -> None:
+        assume(_has_known_values(update))
+        there, back = SessionToV1(EVERYTHING), SessionToV2()
+        returned = [again for each in there.convert(update) for again in back.convert(each)]
+        for each in returned:
+            assert problems(2, "SessionUpdate", each) == [], each
+        assert _plain(returned[0]) == _plain(update)
+
+    check()
+
+
+@few
+@given(valid("newest", 2, "ContentBlock").filter(lambda block: block["type"] not in BLOCKS))
+def test_a_block_of_a_type_that_version_1_does_not_have_survives_the_way_back(block: Any) -> None:
+    there = convert_block(block, 1)
+    assert there["type"] == "text"
+    assert convert_block(there, 2) == block
+
+
+CONTENT = [
+    (version, name, kind)
+    for version in (1, 2)
+    for name in ("ContentBlock", "ToolCallContent")
+    for kind in variants(version, name)
+]
+
+
+@pytest.mark.parametrize(("version", "name", "kind"), CONTENT)
+def test_each_type_of_content_is_valid_in_the_other_version(
+    version: int, name: str, kind: str
+) -> None:
+    @fewer
+    @given(valid_variant(version, name, kind, closed=name == "ContentBlock"))
+    def check(value: Any) -> None:
+        wrapped = {"type": "content", "content": value} if name == "ContentBlock" else value
+        update = {"sessionUpdate": "tool_call_update", "toolCallId": "c", "content": [wrapped]}
+        session = SessionToV2() if version == 1 else SessionToV1(EVERYTHING)
+        for each in session.convert(update):
+            assert problems(3 - version, "SessionUpdate", each) == [], each
+            if name == "ContentBlock":
+                assert each["content"] == [wrapped]
+
+    check()
+
+
 @few
 @given(of(2, "ContentBlock"))
 def test_content_blocks_are_valid_in_version_1(block: Any) -> None:
     there = convert_block(block, 1)
     assert problems(1, "ContentBlock", there) == []
-    assert convert_block(there, 2) is there
+    assert problems(2, "ContentBlock", convert_block(there, 2)) == []
 
 
 TEXTS = st.text("ab\n\r -+\\é", max_size=12)

@@ -50,6 +50,33 @@ def valid(state: str, version: int, name: str) -> st.SearchStrategy[Any]:
     return made.filter(validator(state, version, name).is_valid)
 
 
+def variants(version: int, name: str) -> list[str]:
+    """The values that select the variants of a definition of the newest schema: its kinds."""
+    schema = definitions("newest", version)[name]
+    choices = [each.get("properties", {}) for each in schema.get("oneOf") or schema["anyOf"]]
+    return [member["const"] for each in choices for member in each.values() if "const" in member]
+
+
+@functools.cache
+def valid_variant(
+    version: int, name: str, kind: str, *, closed: bool = False
+) -> st.SearchStrategy[Any]:
+    """Valid instances of one variant of a definition of the newest schema.
+
+    `closed`: without values and types that the schema leaves to extensions and later versions.
+    """
+    schema = definitions("newest", version)[name]
+    branch = next(
+        each
+        for each in schema.get("oneOf") or schema["anyOf"]
+        if any(member.get("const") == kind for member in each.get("properties", {}).values())
+    )
+    others = {key: schema[key] for key in ("properties", "required") if key in schema}
+    made = _Strategies(definitions("newest", version), closed=closed)
+    whole = st.tuples(made.of({"type": "object", **others}), made.of(branch)).map(_merged)
+    return whole.filter(validator("newest", version, name).is_valid)
+
+
 def damaged(state: str, version: int, name: str) -> st.SearchStrategy[Any]:
     """An instance with one node replaced by any JSON or taken out."""
 
@@ -78,8 +105,9 @@ def _places(value: Any) -> Any:
 
 
 class _Strategies:
-    def __init__(self, defs: dict[str, Any]) -> None:
+    def __init__(self, defs: dict[str, Any], *, closed: bool = False) -> None:
         self._defs = defs
+        self._closed = closed
         self._of_ref: dict[str, st.SearchStrategy[Any]] = {}
 
     def of(self, schema: dict[str, Any]) -> st.SearchStrategy[Any]:
@@ -92,6 +120,8 @@ class _Strategies:
         if "const" in schema:
             return st.just(schema["const"])
         choices = schema.get("oneOf") or schema.get("anyOf") or []
+        if self._closed:
+            choices = [each for each in choices if each.get("title") not in ("other", "unknown")]
         if schema.get("type") == "object" or any("properties" in c for c in choices):
             return self._object(schema, choices)
         if choices:

@@ -1,6 +1,13 @@
 """TypeScript clients and agents of protocol versions 1 and 2, crossed: `v1_v2` is inserted."""
 
+import json
+
 import pytest
+
+from conductor.chainfile import load
+from conductor.client.embedding import attach_file
+from conductor.errors import RequestError
+from conductor.testing import FakeClient
 
 CLIENTS = {1: "ts_client", 2: "ts_v2_client"}
 AGENTS = {1: "ts_agent", 2: "ts_v2_agent"}
@@ -54,3 +61,33 @@ def test_every_client_talks_with_every_agent(converse, run, peer, case):
     assert ends[0] == "end_turn"
     assert len(ends) == (6 if client == 1 else 1)
     assert summary["exit"] == 0
+
+
+@pytest.mark.parametrize("client_version", [1, 2])
+async def test_a_restarted_agent_speaks_its_version(peer, tmp_path, client_version):
+    file = tmp_path / "chain.yaml"
+    agent = {"run": peer(AGENTS[3 - client_version]), "name": "agent"}
+    proxies = [{"use": "log_messages"}]
+    file.write_text(json.dumps({"version": 1, "proxies": proxies, "agent": agent}))
+    async with attach_file(FakeClient, load(str(file))) as attached:
+        client = attached.client
+        await client.initialize(version=client_version)
+        new = {"cwd": str(tmp_path), "mcpServers": []}
+        session = (await client.request("session/new", new))["sessionId"]
+        error = await end_of_turn(client, session, "die")
+        assert error["message"].startswith("component 'agent' exited with status 3. The prompt was")
+        if client_version == 2:  # this agent of version 1 cannot resume sessions
+            lost = await end_of_turn(client, session, "hello")
+            assert "has lost this session" in lost["message"]
+            session = (await client.request("session/new", new))["sessionId"]
+        assert await end_of_turn(client, session, "hello") is None
+        assert "you said: hello" in client.transcript.text()
+
+
+async def end_of_turn(client, session, text):
+    """The error that ends a turn, if it ends with one."""
+    try:
+        end = await client.prompt_turn(session, text)
+    except RequestError as exc:
+        return {"message": exc.message}
+    return end.get("error")

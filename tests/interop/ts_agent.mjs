@@ -48,6 +48,7 @@ async function prompt({ params, client, signal }) {
   });
 
   await say(`you said: ${text}`);
+  if (command === "die") process.exit(3);
   if (command === "hello") {
     await say("\u2028 thinking \u{1f914} \0", "agent_thought_chunk");
     const entries = [{ content: "greet", priority: "medium", status: "completed" }];

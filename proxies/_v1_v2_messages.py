@@ -14,7 +14,7 @@ from typing import Any, Final
 import attrs
 
 from proxies._v1_v2_content import convert_block
-from proxies._v1_v2_members import Json, objects, text_block, without
+from proxies._v1_v2_members import Json, key_of, objects, text_block, without
 
 __all__ = ["MessagesToV1", "MessagesToV2"]
 
@@ -53,7 +53,7 @@ class MessagesToV1:
 
     def chunk(self, update: Json) -> list[Json]:
         """The chunk of version 1 for one of version 2."""
-        sent = self._of(str(update.get("messageId")))
+        sent = self._of(key_of(str(update.get("messageId"))))
         sent.add(update.get("content"))
         content = convert_block(update.get("content"), 1)
         return [{**update, "messageId": sent.id, "content": content}]
@@ -64,7 +64,7 @@ class MessagesToV1:
         Only what is new if the message begins with what was sent, else everything, as another
         message. A client of version 1 cannot clear a message.
         """
-        id, blocks = str(update.get("messageId")), objects(update.get("content"))
+        id, blocks = key_of(str(update.get("messageId"))), objects(update.get("content"))
         sent = self._of(id)
         if not blocks:
             return []

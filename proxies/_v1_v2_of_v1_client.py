@@ -8,6 +8,7 @@ import attrs
 
 from conductor.proxy import Forward, RequestError
 from proxies._v1_v2_content import convert_blocks
+from proxies._v1_v2_kept_content import KeptContent
 from proxies._v1_v2_members import Json
 from proxies._v1_v2_sessions import convert_commands, convert_setup_params, set_option_params
 from proxies._v1_v2_side import Side
@@ -32,12 +33,13 @@ class OfV1Client(Side[_Session]):
     """Converts between a client of version 1 and an agent of version 2."""
 
     features: V1Features = attrs.field(init=False)
+    kept: KeptContent = attrs.field(factory=KeptContent, init=False)
 
     def __attrs_post_init__(self) -> None:
         self.features = V1Features.announced(self.params)
 
     def new_session(self) -> _Session:
-        return _Session(SessionToV1(self.features))
+        return _Session(SessionToV1(self.features, self.kept))
 
     async def log_in(self, params: Json) -> Json:
         return await self._ask("auth/login", params)

@@ -12,12 +12,14 @@ from typing import Any, Final
 import attrs
 
 from proxies._console_text import console_text, exit_text
-from proxies._v1_v2_members import Json
+from proxies._v1_v2_members import Json, key_of
 
 __all__ = ["Terminals"]
 
 _MAX_SHOWN: Final = 16 * 1024
 """Bytes at the end of a terminal's output that are kept and shown."""
+_MAX_ENDING: Final = 100
+"""Characters of how it ended."""
 _STEP: Final = 1024
 """Bytes of new output after which the text is sent again."""
 _MAX_TERMINALS: Final = 100
@@ -51,14 +53,14 @@ class Terminals:
         """Take a `terminal_update`; returns whether the text should be sent now."""
         terminal = self._terminal(update)
         if "command" in update:
-            terminal.command = _text(update["command"])
+            terminal.command = _text(update["command"])[:_MAX_SHOWN]
         if "output" in update:
             terminal.output, terminal.is_cut = b"", False
             output = update["output"]
             terminal.append(_bytes(output.get("data") if isinstance(output, dict) else None))
         status = update.get("exitStatus")
         if isinstance(status, dict):
-            terminal.ending = exit_text(status.get("exitCode"), status.get("signal"))
+            terminal.ending = exit_text(status.get("exitCode"), status.get("signal"))[:_MAX_ENDING]
         terminal.unshown = 0
         return True
 
@@ -73,14 +75,14 @@ class Terminals:
 
     def text(self, id: str) -> str:
         """What the terminal shows, as Markdown."""
-        terminal = self._by_id.get(id)
+        terminal = self._by_id.get(key_of(id))
         if terminal is None:
             return "[a terminal of the agent]"
         output = terminal.output.decode(errors="replace")
         return console_text(terminal.command, output, terminal.ending, is_cut=terminal.is_cut)
 
     def _terminal(self, update: Json) -> _Terminal:
-        id = str(update.get("terminalId"))
+        id = key_of(str(update.get("terminalId")))
         if id not in self._by_id and len(self._by_id) >= _MAX_TERMINALS:
             del self._by_id[next(iter(self._by_id))]
         return self._by_id.setdefault(id, _Terminal())

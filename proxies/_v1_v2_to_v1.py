@@ -13,6 +13,7 @@ import attrs
 
 from proxies._notice_text import notice_text
 from proxies._v1_v2_content import convert_blocks
+from proxies._v1_v2_kept_content import KeptContent
 from proxies._v1_v2_members import Json, text_block, without
 from proxies._v1_v2_messages import MessagesToV1
 from proxies._v1_v2_plans import PlansToV1
@@ -60,13 +61,15 @@ class SessionToV1:
     """Converts the updates and results of one session."""
 
     features: V1Features
+    kept: KeptContent = attrs.field(factory=KeptContent)
     messages: MessagesToV1 = attrs.field(factory=MessagesToV1, init=False)
-    tool_calls: ToolCallsToV1 = attrs.field(factory=ToolCallsToV1, init=False)
+    tool_calls: ToolCallsToV1 = attrs.field(init=False)
     plans: PlansToV1 = attrs.field(init=False)
     mode: Json | None = attrs.field(default=None, init=False)
     """The option of version 2 that is the mode."""
 
     def __attrs_post_init__(self) -> None:
+        self.tool_calls = ToolCallsToV1(self.kept)
         self.plans = PlansToV1(self.features.plans)
 
     def convert(self, update: Json) -> list[Json]:

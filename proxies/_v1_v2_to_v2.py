@@ -6,7 +6,7 @@ from typing import Any
 
 import attrs
 
-from proxies._v1_v2_members import Json, without
+from proxies._v1_v2_members import Json, key_of, without
 from proxies._v1_v2_messages import MessagesToV2
 from proxies._v1_v2_plans import plan_to_v2
 from proxies._v1_v2_sessions import (
@@ -23,6 +23,8 @@ __all__ = ["SessionToV2"]
 _CHUNKS = ("user_message_chunk", "agent_message_chunk", "agent_thought_chunk")
 _MAX_TITLES = 1000
 """Titles of tool calls of a session that are remembered for permission requests."""
+_MAX_TITLE = 1000
+"""Characters of a title that are remembered."""
 
 
 @attrs.define
@@ -104,7 +106,7 @@ class SessionToV2:
         call = params.get("toolCall")
         title = None
         if isinstance(call, dict):
-            title = self._titles.get(str(call.get("toolCallId")))
+            title = self._titles.get(key_of(str(call.get("toolCallId"))))
             self._remember(call)
         return permission_to_v2(params, title)
 
@@ -115,8 +117,8 @@ class SessionToV2:
         return [{**base, "sessionUpdate": "config_option_update", "configOptions": self.options}]
 
     def _remember(self, call: Json) -> None:
-        id, title = str(call.get("toolCallId")), call.get("title")
+        id, title = key_of(str(call.get("toolCallId"))), call.get("title")
         if isinstance(title, str):
             if id not in self._titles and len(self._titles) >= _MAX_TITLES:
                 del self._titles[next(iter(self._titles))]
-            self._titles[id] = title
+            self._titles[id] = title[:_MAX_TITLE]

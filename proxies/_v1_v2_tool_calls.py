@@ -12,7 +12,8 @@ from typing import Any, Final
 import attrs
 
 from proxies._v1_v2_content import tool_content_to_v1, tool_content_to_v2
-from proxies._v1_v2_members import Json, each, known, objects, text_block, without
+from proxies._v1_v2_kept_content import KeptContent
+from proxies._v1_v2_members import Json, each, key_of, known, objects, text_block, without
 from proxies._v1_v2_terminals import Terminals
 
 __all__ = ["ToolCallsToV1", "permission_result_to_v1", "permission_to_v2", "tool_call_to_v2"]
@@ -29,8 +30,6 @@ _FINAL: Final = frozenset({"completed", "failed", "cancelled"})
 _OPTION_KINDS: Final = frozenset({"allow_once", "allow_always", "reject_once", "reject_always"})
 _MAX_CALLS: Final = 10_000
 """Calls of a session that are known; the oldest are forgotten, and created a second time."""
-_MAX_ITEMS: Final = 1000
-"""Items of a call's content that are kept for chunks; the oldest are dropped."""
 
 
 def tool_call_to_v2(call: Json) -> Json:
@@ -59,14 +58,14 @@ def permission_result_to_v1(result: Json) -> Json:
     return {**result, "outcome": {"outcome": "cancelled"}}
 
 
-@attrs.define
+@attrs.define(eq=False)
 class ToolCallsToV1:
     """Converts what an agent of version 2 says about the tool calls of one session."""
 
+    kept: KeptContent = attrs.field(factory=KeptContent)
+    """Content of version 2 of the calls of all sessions that have not ended."""
     terminals: Terminals = attrs.field(factory=Terminals, init=False)
     _known: dict[str, None] = attrs.field(factory=dict, init=False)
-    _contents: dict[str, list[Json]] = attrs.field(factory=dict, init=False)
-    """Content of version 2 of the calls that have not ended."""
     _asked: int = attrs.field(default=0, init=False)
 
     def update(self, update: Json) -> list[Json]:
@@ -76,11 +75,11 @@ class ToolCallsToV1:
     def chunk(self, update: Json) -> list[Json]:
         """The update with the whole content, for a `tool_call_content_chunk`."""
         id, item = str(update.get("toolCallId")), update.get("content")
+        items = self.kept.items(self, id)
         if isinstance(item, dict):
-            kept = self._contents.setdefault(id, [])
-            kept.append(item)
-            del kept[:-_MAX_ITEMS]
-        return [self._with_content(id, update.get("_meta"))]
+            items.append(item)
+            self.kept.append(self, id, item)
+        return [self._with_content(id, items, update.get("_meta"))]
 
     def terminal_update(self, update: Json) -> list[Json]:
         if not self.terminals.update(update):
@@ -121,20 +120,21 @@ class ToolCallsToV1:
 
     def forget(self) -> None:
         """Drop the content of calls: the turn has ended."""
-        self._contents.clear()
+        for call in self.kept.calls(self):
+            self.kept.drop(self, call)
 
     # ----------------------------------------------------------------------------------------------
 
     def _converted(self, update: Json) -> Json:
         id = str(update.get("toolCallId"))
         if "content" in update:
-            self._contents[id] = objects(update["content"])[-_MAX_ITEMS:]
+            self.kept.replace(self, id, objects(update["content"]))
         changed = without(update, "capabilities")
         for name in _PATCHED & changed.keys():
             if changed[name] is None:
                 changed[name] = [] if name in ("content", "locations") else None
         if isinstance(changed.get("content"), list):
-            changed["content"] = self._content(id)
+            changed["content"] = self._content(objects(changed["content"]))
         if changed.get("kind") is not None:
             changed["kind"] = known(changed["kind"], _KINDS, "other")
         status = changed.get("status")
@@ -142,7 +142,7 @@ class ToolCallsToV1:
             other = "failed" if status == "cancelled" else "in_progress"
             changed["status"] = known(status, _STATUSES, other)
         if status in _FINAL:
-            self._contents.pop(id, None)
+            self.kept.drop(self, id)
         is_new = self._is_new(id)
         changed = {k: v for k, v in changed.items() if v is not None or k not in _PATCHED}
         if not is_new or "sessionUpdate" not in update:
@@ -152,30 +152,31 @@ class ToolCallsToV1:
         return changed
 
     def _is_new(self, id: str) -> bool:
-        if id in self._known:
+        key = key_of(id)
+        if key in self._known:
             return False
-        self._known[id] = None
+        self._known[key] = None
         if len(self._known) > _MAX_CALLS:
             del self._known[next(iter(self._known))]
         return True
 
-    def _content(self, id: str) -> list[Json]:
-        items = self._contents.get(id, [])
+    def _content(self, items: list[Json]) -> list[Json]:
         return [made for item in items for made in tool_content_to_v1(item, self.terminals.text)]
 
-    def _with_content(self, id: str, meta: Any = None) -> Json:
+    def _with_content(self, id: str, items: list[Json], meta: Any = None) -> Json:
         update = {"sessionUpdate": "tool_call_update", "toolCallId": id}
         if self._is_new(id):
             update |= {"sessionUpdate": "tool_call", "title": "Tool call"}
         marked = {} if meta is None else {"_meta": meta}
-        return {**update, "content": self._content(id), **marked}
+        return {**update, "content": self._content(items), **marked}
 
     def _showing(self, update: Json) -> list[Json]:
         """The updates of the calls that show a terminal."""
         terminal = update.get("terminalId")
+        shown = [(call, self.kept.items(self, call)) for call in self.kept.calls(self)]
         return [
-            self._with_content(id)
-            for id, items in list(self._contents.items())
+            self._with_content(call, items)
+            for call, items in shown
             if any(item.get("terminalId") == terminal for item in items)
         ]
 

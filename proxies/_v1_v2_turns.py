@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import attrs
 
-from proxies._v1_v2_members import Json
+from proxies._v1_v2_members import Json, key_of
 
 __all__ = ["OpenPrompt", "OpenPrompts", "turn_error"]
 
@@ -70,10 +70,10 @@ class OpenPrompts:
         """Whether an update of a user's message is a prompt of the client, which shows it already:
         in version 1 agents do not repeat it."""
         id = update.get("messageId")
-        if id in self._echoes:
-            return True
         if not isinstance(id, str):
             return False
+        if key_of(id) in self._echoes:
+            return True
         for turn in self.waiting:
             if turn.message_id is None:
                 self._is_echo_of(turn, id)
@@ -82,7 +82,7 @@ class OpenPrompts:
 
     def _is_echo_of(self, turn: OpenPrompt, id: str) -> None:
         turn.message_id = id
-        self._echoes[id] = None
+        self._echoes[key_of(id)] = None
         if len(self._echoes) > _MAX_ECHOES:
             del self._echoes[next(iter(self._echoes))]
 

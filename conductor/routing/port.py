@@ -34,6 +34,10 @@ class Port:
         """Called when a request is cancelled here: a cancellation goes to the port that has the
         request, past the traced ports before it."""
 
+    def connect(self, neighbour: Port) -> None:
+        """Send what leaves through this port to `neighbour` from now on."""
+        self.neighbour = neighbour
+
     def disconnect(self) -> None:
         """Connect the port to `UNCONNECTED`, which refuses requests and drops everything else."""
         self.neighbour = UNCONNECTED
@@ -98,5 +102,5 @@ UNCONNECTED: Final = UnconnectedPort()
 
 def connect_ports(toward_agent: Port, toward_client: Port) -> None:
     """Make two ports neighbours: a component's agent port and its successor's client port."""
-    toward_agent.neighbour = toward_client
-    toward_client.neighbour = toward_agent
+    toward_agent.connect(toward_client)
+    toward_client.connect(toward_agent)

@@ -12,6 +12,8 @@ from collections.abc import Callable
 from time import monotonic
 from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias
 
+from msgspec import Raw
+
 from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.jsonrpc.messages import CANCEL, Id, Payload
 from conductor.jsonrpc.notification_batch import NotificationBatch
@@ -69,7 +71,7 @@ class Mark:
 Head: TypeAlias = tuple[bytes, int, int]
 """Beginning of a payload that is not kept whole, or of a batch of notifications
 (`NotificationBatch.beginning`); bytes of the whole, and number of messages."""
-KeptPayload: TypeAlias = bytes | Head | NotificationBatch | None
+KeptPayload: TypeAlias = bytes | Raw | Head | NotificationBatch | None
 
 
 class Passage(NamedTuple):
@@ -144,6 +146,7 @@ class TracedPort(Port):
         self, port: Port, tracer: Tracer, component: str, side: Literal["client", "agent"]
     ) -> None:
         self._port = port
+        self.neighbour = port.neighbour
         port.on_cancel = self.cancelled
         self._add = tracer.add
         self._limit = 1 << 62 if tracer.keeps_payloads else HEAD
@@ -154,32 +157,26 @@ class TracedPort(Port):
         self.sender: str = ""
         """The component that was connected to the port last."""
 
-    @property
-    def neighbour(self) -> Port:
-        """That of the port itself, which sends there."""
-        return self._port.neighbour
-
-    @neighbour.setter
-    def neighbour(self, neighbour: Port) -> None:
-        self._port.neighbour = neighbour
+    def connect(self, neighbour: Port) -> None:
+        self.neighbour = neighbour
+        self._port.connect(neighbour)
         if isinstance(neighbour, TracedPort):
             self.sender = neighbour.component
 
     def request(self, call: InFlightRequest, method: str, params: Payload | None) -> None:
-        kept: KeptPayload  # without a further call, as in `notify` and `respond`: it takes long
-        if params is None or len(params) <= self._limit:
-            kept = None if params is None else bytes(params)
+        if type(params) is Raw and len(params) <= HEAD:
+            kept: KeptPayload = params.copy()  # without a further call: it takes long
         else:
-            kept = self._beginning(params)
+            kept = self._kept(params)
         self._add((monotonic(), self, "request", method, kept, id(call), call.source_id))
         self._port.request(call, method, params)
 
     def notify(self, method: str, params: Payload | None) -> None:
-        if params is None or len(params) <= self._limit:
-            kept = None if params is None else bytes(params)
-            self._add((monotonic(), self, "notification", method, kept))
+        if type(params) is Raw and len(params) <= HEAD:
+            kept: KeptPayload = params.copy()
         else:
-            self._add((monotonic(), self, "notification", method, self._kept(params)))
+            kept = self._kept(params)
+        self._add((monotonic(), self, "notification", method, kept))
         self._port.notify(method, params)
 
     def notify_batch(self, notifications: NotificationBatch) -> None:
@@ -188,19 +185,18 @@ class TracedPort(Port):
         self._port.notify_batch(notifications)
 
     def respond(self, call: InFlightRequest, result: Payload | None, error: Payload | None) -> None:
-        kept: KeptPayload
         kind, payload = ("response", result) if error is None else ("error", error)
-        if payload is None or len(payload) <= self._limit:
-            kept = None if payload is None else bytes(payload)
+        if type(payload) is Raw and len(payload) <= HEAD:
+            kept: KeptPayload = payload.copy()
         else:
-            kept = self._beginning(payload)
+            kept = self._kept(payload)
         self._add((monotonic(), self, kind, call.method, kept, id(call), call.cancelled))
         self._port.respond(call, result, error)
 
     def detach(self) -> None:
         """Let go of the component, which entries of the tracer would keep in memory."""
         self._port.on_cancel = None
-        self._port = UNCONNECTED
+        self._port = self.neighbour = UNCONNECTED
 
     def cancelled(self, call: InFlightRequest) -> None:
         """The port has got the cancellation of a request."""
@@ -217,13 +213,12 @@ class TracedPort(Port):
     def unread(self) -> int:
         return self._port.unread()
 
-    def _kept(self, payload: Payload | None) -> bytes | Head | None:
+    def _kept(self, payload: Payload | None) -> bytes | Raw | Head | None:
         """A copy: a view of a small payload may keep the large message that it was part of."""
-        if payload is None:
-            return None
-        return bytes(payload) if len(payload) <= self._limit else self._beginning(payload)
-
-    def _beginning(self, payload: Payload) -> Head:
+        if type(payload) is Raw and len(payload) <= HEAD:
+            return payload.copy()  # half the time of bytes(), which would be another copy of more
+        if payload is None or len(payload) <= self._limit:
+            return None if payload is None else bytes(payload)
         return bytes(memoryview(payload)[:HEAD]), len(payload), 1
 
     def _kept_batch(self, notifications: NotificationBatch) -> NotificationBatch | Head:

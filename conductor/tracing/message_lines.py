@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 import attrs
+from msgspec import Raw
 
 from conductor.acp import SESSION_SETUP_METHODS
 from conductor.jsonrpc.messages import CANCEL, encode_id
@@ -24,6 +25,8 @@ from conductor.tracing.record_numbers import RecordNumbers
 __all__ = ["MessageLines"]
 
 _MCP: Final = "mcp/message"
+_SINGLE: Final = (bytes, Raw)
+"""Payloads of one message, kept whole."""
 
 
 @attrs.define(eq=False, repr=False)
@@ -60,7 +63,7 @@ class MessageLines:
 
     def _add_notification(self, entry: tuple[Any, ...], block: LineBlock) -> None:
         payload = entry[4]
-        if type(payload) is bytes and entry[3] != _MCP:
+        if isinstance(payload, _SINGLE) and entry[3] != _MCP:
             self._notifications.single(entry, block)
         elif not isinstance(payload, NotificationBatch):
             passage = Passage(*entry)

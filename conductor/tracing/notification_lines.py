@@ -44,7 +44,8 @@ class NotificationLines:
 
     def single(self, entry: tuple[Any, ...], block: LineBlock) -> None:
         """Add the line of a notification with whole params that came alone."""
-        time, port, _, method, params = entry[:5]
+        time, port, _, method, payload = entry[:5]
+        params = bytes(payload)
         mark, cause = links(entry)
         at = self.members.at(port)
         try:
@@ -58,11 +59,11 @@ class NotificationLines:
             common.text,
             _SIZES.member(len(params)),
         )
-        payload = payload_text(params, self.payloads)
-        if method == SESSION_UPDATE and payload is params:
+        text = payload_text(params, self.payloads)
+        if method == SESSION_UPDATE and text is params:
             block.add_pieces((start, params, _END), (params,))
         else:
-            block.add(b"%b%b}\n" % (start, payload))
+            block.add(b"%b%b}\n" % (start, text))
 
     def batch(self, entry: tuple[Any, ...], block: LineBlock) -> None:
         """Add the lines of a batch."""

@@ -71,13 +71,13 @@ def payload_text(data: bytes | None, payloads: Payloads, *, is_whole: bool = Tru
 
 def kept(payload: KeptPayload) -> tuple[bytes | None, int, int, bool]:
     """`(kept bytes or None, bytes of the whole payload, number of messages, is it whole)`."""
-    if isinstance(payload, bytes):
-        return payload, len(payload), 1, True
     if payload is None:
         return None, 0, 1, True
+    if isinstance(payload, tuple):
+        start, size, messages = payload
+        return params_at_start(start), size, messages, False
     assert not isinstance(payload, NotificationBatch)
-    start, size, messages = payload
-    return params_at_start(start), size, messages, False
+    return bytes(payload), len(payload), 1, True
 
 
 def session_of(data: bytes | None, *, is_whole: bool = True) -> bytes | None:

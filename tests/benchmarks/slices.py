@@ -2,29 +2,35 @@
 
 A machine that is shared changes its speed within seconds. Here all subjects are started, and each
 in turn gets a slice of some milliseconds, A B C C B A: what they are compared by is always less
-than a second old. A process keeps the luck of its memory layout, so there are several starts. The
-median of all ratios is exact to about two hundredths, on a busy machine too.
+than a second old. They start at the same addresses: with random ones, which Linux gives each
+process, two equal conductors differ by up to a quarter for as long as they run. What is left of the
+luck of a start is some hundredths, so there are several. The median of all ratios is exact to about
+two hundredths, on a busy machine too.
 """
 
 from __future__ import annotations
 
+import ctypes
 import statistics
+import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 
 import attrs
 
 from .client import Client, alarm, cpu_ns
 from .measures import LARGE
 
-__all__ = ["LOADS", "Costs", "Load", "costs_in_slices"]
+__all__ = ["LOADS", "Costs", "Load", "costs_in_slices", "equal_addresses"]
 
 _IDLE_NS = 100_000
 """CPU time in `_PAUSE` below which a conductor is idle: it has timers."""
 _PAUSE = 0.01
 _DELAY = 0.03
 """Seconds after which the thread of a trace has begun to write."""
+_NO_RANDOMIZATION = 0x0040000
+"""`ADDR_NO_RANDOMIZE` of personality(2)."""
 
 
 @attrs.frozen
@@ -63,7 +69,7 @@ def costs_in_slices(
     """Drive all commands in turn; the first slice of each is not counted."""
     costs = Costs({name: [] for name in commands})
     for start in range(starts):
-        with ExitStack() as stack, alarm():
+        with ExitStack() as stack, equal_addresses(), alarm():
             clients = {name: stack.enter_context(Client(each)) for name, each in commands.items()}
             sessions = {}
             for name, client in clients.items():
@@ -78,6 +84,21 @@ def costs_in_slices(
                     cost = _run(clients[name], load, sessions[name])
                     costs.slices[name][-1].append(cost)
     return costs
+
+
+@contextmanager
+def equal_addresses() -> Iterator[None]:
+    """Processes started in the block, and theirs, do not get random addresses, if possible."""
+    if sys.platform != "linux":
+        yield
+        return
+    personality = ctypes.CDLL(None).personality
+    before = personality(0xFFFFFFFF)
+    personality(before | _NO_RANDOMIZATION)
+    try:
+        yield
+    finally:
+        personality(before)
 
 
 def _run(client: Client, load: Load, session: str) -> float:

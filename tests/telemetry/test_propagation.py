@@ -22,6 +22,7 @@ class SeenPort(UnconnectedPort):
     """Keeps what came."""
 
     def __init__(self):
+        super().__init__()
         self.seen = []
 
     def request(self, call, method, params):

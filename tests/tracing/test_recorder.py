@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections import deque
 from contextlib import asynccontextmanager
 
 import pytest
@@ -14,8 +15,9 @@ from conductor.chainfile import load
 from conductor.client.acp_client import Client
 from conductor.client.embedding import attach_file
 from conductor.errors import RequestError
+from conductor.jsonrpc.codec import decode_envelope
 from conductor.routing.port import UnconnectedPort
-from conductor.routing.traced_port import TracedPort
+from conductor.routing.traced_port import Nowhere, TracedPort
 from conductor.tracing.direction import direction
 from conductor.tracing.encoder import Encoder
 from conductor.tracing.links import find_causes
@@ -325,6 +327,22 @@ async def test_the_end_of_a_chain_lets_go_of_its_components(traced_chain):
 
     assert ports
     assert all(isinstance(port._port, UnconnectedPort) for port in ports)
+    assert all(isinstance(port.neighbour, UnconnectedPort) for port in ports)
+
+
+@pytest.mark.parametrize("is_whole", [False, True], ids=["flight recorder", "trace"])
+def test_a_small_payload_does_not_keep_the_message_that_it_was_part_of(is_whole):
+    entries = deque()
+    recorder = TraceRecorder("demo", entries.append if is_whole else None, entries)
+    port = recorder.trace(Nowhere(), "agent", "client")
+    line = bytes(b'{"jsonrpc":"2.0","method":"x","params":{"a":1}%b}' % (b" " * 10_000))
+    before = sys.getrefcount(line)
+
+    port.notify("x", decode_envelope(line).params)
+
+    (entry,) = entries
+    assert bytes(entry[4]) == b'{"a":1}'
+    assert sys.getrefcount(line) == before
 
 
 DYING = """

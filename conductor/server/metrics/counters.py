@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import attrs
 import msgspec
+from msgspec import Raw
 
 from conductor.acp import MCP_METHODS, PROMPT
 from conductor.jsonrpc.notification_batch import NotificationBatch
@@ -130,7 +131,7 @@ class _ChainCounter:
             traffic = self._new_traffic(port.component, port.side, kind, method)
         if payload is None:
             traffic.messages += 1
-        elif type(payload) is bytes:
+        elif type(payload) is Raw or type(payload) is bytes:
             traffic.messages += 1
             traffic.bytes += len(payload)
         elif isinstance(payload, NotificationBatch):
@@ -201,6 +202,6 @@ def _outcome(payload: Any) -> str | None:
     return reason if reason in _STOP_REASONS else OTHER
 
 
-def _beginning(payload: Any) -> bytes:
+def _beginning(payload: Any) -> bytes | Raw:
     """The payload; of a long one only the beginning is kept, which is not JSON."""
     return payload[0] if isinstance(payload, tuple) else payload or b"{}"

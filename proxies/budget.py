@@ -4,7 +4,8 @@ The user is warned once per limit. At the limit, prompts are refused without rea
 a running turn is cancelled. A turn is counted before its prompt is forwarded, and refunded if the
 agent responds with an error. Tokens and cost are counted when the agent reports them, so concurrent
 turns may together exceed a limit by what they use; an agent that reports nothing is limited by
-turns only.
+turns only. Tokens and cost that subagents report for sessions of their own are those of the user's
+session.
 
 Options:
     session, day  limits, each with `turns`, `tokens` and `cost`; an absent one is unlimited
@@ -81,11 +82,20 @@ class BudgetLimits:
 @attrs.define
 class _State:
     meter: UsageMeter
+    subagents: dict[str, UsageMeter] = attrs.field(factory=dict)
+    """By their sessions."""
+    cancelled: set[str] = attrs.field(factory=set)
+    """The session and those of its subagents, if cancelled since the last prompt."""
     sums: dict[str, float] = attrs.field(factory=dict)
     warned: set[str] = attrs.field(factory=set)
     running: bool = False
     reserved: int = 0
     """Turns in `sums` that have not ended."""
+
+    def meter_of(self, session: Session) -> UsageMeter:
+        if session.parent is None:
+            return self.meter
+        return self.subagents.setdefault(session.id, UsageMeter(self.meter.counting))
 
     def add(self, amounts: Mapping[str, float]) -> None:
         for name, amount in amounts.items():
@@ -136,6 +146,7 @@ class Budget(Proxy):
         if refused is not None:
             return await prompt.answer(f"Refused: {refused}.", stop_reason="refusal")
         state.running, is_counted = True, False
+        state.cancelled.clear()
         try:
             result = await forward()
             is_counted = not prompt.answered_by_proxy
@@ -149,7 +160,10 @@ class Budget(Proxy):
     async def turn_ended(self, session: Session, end: TurnEnd) -> None:
         if end.error is None:
             state = self._state(session)
-            spent = state.meter.turn(end.usage)
+            spent = state.meter_of(session).turn(end.usage)
+            if session.parent is not None:
+                await self._count(session, attrs.evolve(spent, turns=0))
+                return
             if state.reserved:  # counted before it began; a turn without a prompt is counted now
                 spent = attrs.evolve(spent, turns=0)
                 state.reserved = state.reserved - 1 if session.protocol_version == 1 else 0
@@ -159,7 +173,7 @@ class Budget(Proxy):
     @on_update("usage_update")
     async def usage(self, session: Session, update: dict[str, Any], forward: Forward) -> None:
         await forward()
-        spent = self._state(session).meter.update(update)
+        spent = self._state(session).meter_of(session).update(update)
         if spent != UsageDelta():
             await self._count(session, spent)
 
@@ -204,6 +218,8 @@ class Budget(Proxy):
                 self._keep(lambda: self._ledger.refund({"turns": 1}, day))
 
     def _state(self, session: Session) -> _State:
+        """The state of the user's session."""
+        session = session.user_session
         if session.id not in self.states and session.opened_by in ("load", "resume"):
             if session.id in self._closed:
                 self.states[session.id] = self._closed.pop(session.id)
@@ -215,14 +231,21 @@ class Budget(Proxy):
         """Add what a session has spent; cancel its turn at a limit, warn before."""
         state = self._state(session)
         self._spend(state, spent)
-        over = self._reached(state, 1.0, _IN_A_TURN) if state.running else None
+        user = session.user_session
+        running = {user.id} if state.running else set[str]()
+        if session.parent is not None and session.is_running:
+            running.add(session.id)
+        running -= state.cancelled
+        over = self._reached(state, 1.0, _IN_A_TURN) if running else None
         if over is None:
-            await self._warn(session, state)
+            await self._warn(user, state)
             return
         state.running = False
         state.warned.add(_limit(over))
-        await self.agent.cancel(session.id)
-        await session.notice("Cancelled: the budget is used up", over, severity="warning")
+        state.cancelled |= running
+        for id in sorted(running):
+            await self.agent.cancel(id)
+        await user.notice("Cancelled: the budget is used up", over, severity="warning")
 
     def _spend(self, state: _State, spent: UsageDelta) -> None:
         amounts: dict[str, float] = {

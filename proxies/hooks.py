@@ -160,7 +160,7 @@ class Hooks(Proxy):
     @on_turn_end
     async def turn_ended(self, session: Session, end: TurnEnd) -> None:
         """In version 2, in which a turn ends after its prompt was answered."""
-        if session.protocol_version > 1:
+        if session.protocol_version > 1 and session.parent is None:
             await self._start("turn_end", self._continue_turn, session, end.stop_reason)
 
     @on_tool_start
@@ -242,12 +242,15 @@ class Hooks(Proxy):
             return
         await session.notice("A hook says", reason)
         if event == "tool_start":
-            await self.agent.cancel(session.id)
+            for id in dict.fromkeys((session.id, session.user_session.id)):
+                await self.agent.cancel(id)
 
     async def _fire(self, session: Session, event: Event, **about: Any) -> str | None:
         """Fire the hooks of an event, until one blocks; return its reason."""
         kinds = evident_kinds(about.get("tool_call", {}))
         payload = {"event": event, "session_id": session.id, "cwd": session.cwd, **about}
+        if session.parent is not None:
+            payload["user_session_id"] = session.user_session.id
         for hook in self.hooks:
             fits = not hook.kinds or "tool_call" not in about or not kinds.isdisjoint(hook.kinds)
             if event in hook.events and fits:

@@ -93,7 +93,7 @@ class Permissions(Proxy):
         if not self.dry_run:
             outcome = choose_option(decision.action, asked.options, call.about)
         result = {"outcome": outcome} if outcome else await self._ask(asked, forward)
-        self._record(call, decision, id, result)
+        self._record(session.user_session.id, call, decision, id, result)
         return result
 
     @slash("permissions", "Show which rule decided about which tool call")
@@ -107,14 +107,16 @@ class Permissions(Proxy):
             return await forward()
         return {"outcome": choose_option("deny", asked.options)}
 
-    def _record(self, call: Call, decision: Decision, id: str, result: Any) -> None:
+    def _record(
+        self, user_session: str, call: Call, decision: Decision, id: str, result: Any
+    ) -> None:
         outcome = result.get("outcome", {})
         became = outcome.get("optionId") or outcome.get("outcome", "?")
         would = " (dry run)" if self.dry_run else ""
         title = _one_line(call.title or id)
         line = f"- {title}: {decision.name} → {decision.action}{would}, {became}"
         reasons = [f"  - {_one_line(each)}" for each in decision.reasons]
-        self.decisions[call.session].append("\n".join([line, *reasons]))
+        self.decisions[user_session].append("\n".join([line, *reasons]))
         fields: dict[str, Any] = {"session": call.session, "tool_call": id, "kind": call.kind}
         fields |= {
             "about": " or ".join(call.about),

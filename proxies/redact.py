@@ -95,6 +95,11 @@ class Redact(Proxy):
     def streams(self) -> TextStreams:
         return TextStreams(lambda: HeldTail(self._secrets, self.hold))
 
+    @per_session
+    def subagents(self) -> dict[str, bool]:
+        """The sessions of a session's subagents, and whether each is at work."""
+        return {}
+
     def __attrs_post_init__(self) -> None:
         values = environment_values(self.environment, os.environ, self.shortest)
         chosen = {name: PATTERNS[name] for name in self.builtin}
@@ -109,7 +114,7 @@ class Redact(Proxy):
         try:
             return await self._forward_redacted_request(params, forward)
         finally:
-            await self._flush(params["sessionId"])
+            await self._flush_with_subagents(params["sessionId"])
 
     @on("session/load", "session/resume", "session/close", "session/delete")
     async def reopen_or_close(self, params: dict[str, Any], forward: Forward) -> Any:
@@ -143,6 +148,8 @@ class Redact(Proxy):
     @on("session/update")
     async def update(self, params: dict[str, Any], forward: Forward) -> None:
         text = chunk_text(params["update"])
+        if params["update"]["sessionUpdate"] == "subagent_update":
+            await self._note_subagent(params["sessionId"], params["update"])
         if text is None or params["update"]["sessionUpdate"] not in TEXT_CHUNKS:
             params = self._texts.clean(params, REQUEST)
         elif not _is_plain(params):
@@ -202,6 +209,24 @@ class Redact(Proxy):
         """Send the held-back ends of a session's texts."""
         for shown in await self.streams[session_id].end():
             await self.client.notify("session/update", shown)
+
+    async def _note_subagent(self, parent: str, update: dict[str, Any]) -> None:
+        """The texts of a subagent end when it is idle."""
+        state = update.get("state")
+        if isinstance(child := update.get("sessionId"), str):
+            runs = isinstance(state, dict) and state.get("state") != "idle"
+            self.subagents[parent][child] = runs
+            if isinstance(state, dict) and not runs:
+                await self._flush_with_subagents(child)
+
+    async def _flush_with_subagents(self, session_id: str) -> None:
+        """Also the texts of subagents that are not at work: an agent may tell no state."""
+        ended, seen = [session_id], set[str]()
+        while ended:
+            seen.add(session := ended.pop())
+            await self._flush(session)
+            below = self.subagents[session].items()
+            ended += [each for each, runs in below if not runs and each not in seen]
 
 
 def _is_plain(params: dict[str, Any]) -> bool:

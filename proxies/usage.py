@@ -1,7 +1,7 @@
 """`usage`: answers the slash command `/usage` with the tokens and cost of the session.
 
 Most clients do not show the context window, tokens and cost that agents report. The command does
-not reach the agent and costs nothing.
+not reach the agent and costs nothing. What subagents report for sessions of their own is included.
 
 Options:
     command  the slash command; default `usage`. If the agent has one of that name, this one
@@ -12,6 +12,7 @@ Options:
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import attrs
@@ -47,23 +48,35 @@ class Usage(Proxy):
     def meters(self) -> UsageMeter:
         return UsageMeter(self.tokens)
 
+    @per_session
+    def subagents(self) -> dict[str, UsageMeter]:
+        """Of a session of the user: the meters of its subagents, by their sessions."""
+        return {}
+
     @on_update("usage_update")
     async def update(self, session: Session, update: dict[str, Any], forward: Forward) -> None:
-        self.meters[session.id].update(update)
+        self._meter(session).update(update)
         await forward()
 
     @on_turn_end
     async def turn(self, session: Session, end: TurnEnd) -> None:
         if end.error is None:
-            self.meters[session.id].turn(end.usage)
+            self._meter(session).turn(end.usage)
 
     @slash(lambda self: self.command, "Show the tokens and cost of this session")
     async def show(self, session: Session, arguments: str) -> str:
-        return report(self.meters[session.id])
+        return report(self.meters[session.id], list(self.subagents[session.id].values()))
+
+    def _meter(self, session: Session) -> UsageMeter:
+        user = session.user_session
+        if user.id == session.id:
+            return self.meters[user.id]
+        return self.subagents[user.id].setdefault(session.id, UsageMeter(self.tokens))
 
 
-def report(meter: UsageMeter) -> str:
-    """Return the sums of a meter as text for the user."""
+def report(meter: UsageMeter, subagents: Sequence[UsageMeter] = ()) -> str:
+    """Return the sums of a session and its subagents as text for the user."""
+    meter = _sum(meter, subagents)
     lines = []
     if meter.used is not None and meter.size:
         share = f"{100 * meter.used / meter.size:.0f} %"
@@ -80,3 +93,14 @@ def report(meter: UsageMeter) -> str:
     for currency, amount in meter.cost.items():
         lines.append(f"Cost: {amount:.4f} {currency}")
     return "\n".join(lines) or "The agent has not reported any usage yet."
+
+
+def _sum(meter: UsageMeter, subagents: Sequence[UsageMeter]) -> UsageMeter:
+    """The turns and the context of a session, with the tokens and the cost of its subagents."""
+    tokens, cost = dict(meter.tokens), dict(meter.cost)
+    for each in subagents:
+        for name, count in each.tokens.items():
+            tokens[name] = tokens.get(name, 0) + count
+        for currency, amount in each.cost.items():
+            cost[currency] = cost.get(currency, 0.0) + amount
+    return attrs.evolve(meter, tokens=tokens, cost=cost)

@@ -48,6 +48,8 @@ class Adapter(msgspec.Struct, frozen=True, kw_only=True):
     """By the client and, on the side of the agent, the agent. It is `None` if it has refused
     `initialize` as invalid."""
     options: Callable[[Announced, Announced | None], dict[str, Any]] = _no_options
+    only_with: str | None = None
+    """Another adapter that it is inserted with, and not without."""
     restarts_agent: bool = False
     """Whether the agent must get another `initialize` than the client's, in a new process."""
 
@@ -93,6 +95,12 @@ def _lacks_sessions(client: Announced, agent: Announced | None) -> bool:
     if client.version != 1 or agent is None or agent.version != 1:
         return False
     return not (agent.has("loadSession") and agent.has("sessionCapabilities", "list"))
+
+
+def _lacks_subagents(client: Announced, agent: Announced | None) -> bool:
+    """An agent of version 2 does not ask whether the client knows sessions of subagents."""
+    is_of_version_2 = agent is None or agent.version == 2
+    return client.version == 1 and not client.has("subagents") and is_of_version_2
 
 
 def _lacks_queue(client: Announced, agent: Announced | None) -> bool:
@@ -179,6 +187,17 @@ ADAPTERS: Final = (
         agent="sends notices",
         effect="announces the capability; a notice is a line of the agent's text",
         is_needed=lambda client, _: client.version == 1 and not client.has("session", "notices"),
+    ),
+    Adapter(
+        name="subagents",
+        side="agent",
+        is_default=True,
+        client="version 1 without `subagents`",
+        agent="version 2: gives subagents sessions of their own",
+        effect="a subagent is a tool call of its parent's session; its own tool calls and "
+        "questions are those of that session",
+        is_needed=_lacks_subagents,
+        only_with="v1_v2",
     ),
     Adapter(
         name="queue",
@@ -311,4 +330,5 @@ def _needed(
         if mode == "always" or (mode == "auto" and row.is_needed(client, agent)):
             written = setting.options if setting is not None else {}
             found.append(NeededAdapter(row, {**row.options(client, agent), **written}))
-    return found
+    names = {None, *(each.adapter.name for each in found)}
+    return [each for each in found if each.adapter.only_with in names]

@@ -233,6 +233,8 @@ class AdaptItem:
     """Prompts that wait for the end of a turn, for an agent that refuses them."""
     session_processes: AdaptMode | AdapterItem | None = None
     """A process of the agent for each session, for an agent that has one session."""
+    subagents: AdaptMode | AdapterItem | None = None
+    """Sessions of subagents, for a client that does not know them."""
     system_prompt: AdaptMode | AdapterItem | None = None
     """A system prompt of the client, for an agent that takes none."""
     turn_updates: AdaptMode | AdapterItem | None = None

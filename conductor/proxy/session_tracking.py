@@ -304,9 +304,15 @@ def _tracking_layer(by_event: Mapping[str, Sequence[_Function]]) -> Layer:
             if changed is not update:
                 body = Body.of({**params, "update": changed})
         elif kind == "subagent_update":
-            child = update.get("sessionId")
-            if isinstance(child, str):
-                session_of(plugin, child).subagent_of(session, update)
+            if isinstance(id := update.get("sessionId"), str):
+                child = session_of(plugin, id)
+                child.subagent_of(session, update)
+                state = update.get("state")
+                # In version 2 it repeats the state that the child's session reports.
+                if session.protocol_version == 1 and isinstance(state, dict):
+                    end = child.state_update(state)
+                    if end is not None:
+                        await _observe(by_event["on_turn_end"], plugin, child, end)
         else:
             session.update(update)
         return await call_next(body)

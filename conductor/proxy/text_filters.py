@@ -1,7 +1,8 @@
 """The layers of `@text_filter`: pass texts through filters, and send what these hold back in time.
 
 What is held back is sent before a request of the agent that the user sees, and before the response
-to a request that ends a turn, a replay or the session.
+to a request that ends a turn, a replay or the session. That of a subagent is sent when it is idle,
+or with its parent's, if the agent does not report that it is at work.
 """
 
 from __future__ import annotations
@@ -67,6 +68,10 @@ async def _update(
     update, id = params.get("update"), params.get("sessionId")
     if not isinstance(update, dict) or not isinstance(id, str):
         return await call_next(body)
+    if update.get("sessionUpdate") == "subagent_update":
+        state = update.get("state")
+        if isinstance(state, dict) and state.get("state") == "idle":
+            await _end(plugin, function, update.get("sessionId"))
     streams = open_texts.get((function, id))
     if streams is None:
         if update.get("sessionUpdate") not in kinds:
@@ -92,6 +97,11 @@ async def _end_after(function: _Function, plugin: Any, body: Body, call_next: Ne
         return await call_next(body)
     finally:
         await _end(plugin, function, body.session_id)
+        for each, id in list(chain_info(plugin).open_texts):
+            session = session_of(plugin, id)
+            is_below = session.parent is not None and not session.is_running
+            if each is function and is_below and session.user_session.id == body.session_id:
+                await _end(plugin, function, id)
 
 
 async def _end(plugin: Any, function: _Function, session_id: str | None) -> None:

@@ -17,7 +17,7 @@ def names(needed):
 
 @pytest.mark.parametrize(("client", "agent"), [(V1, V2), (V2, V1), (V1, None), (V2, None)])
 def test_versions_that_differ_need_the_conversion(client, agent):
-    (needed,) = adapters_for_agent(client, agent, {})
+    *_, needed = adapters_for_agent(client, agent, {"subagents": Adaptation("never")})
 
     assert needed.adapter.name == "v1_v2"
     assert needed.options == {"agent_version": 3 - client.version}
@@ -193,3 +193,12 @@ def test_a_capability_is_an_object_or_true(value, has):
 
     assert announced.has("fs", "read") is has
     assert not announced.has("fs", "read", "more")
+
+
+@pytest.mark.parametrize("agent", [V2, None])
+def test_a_client_of_version_1_needs_the_sessions_of_subagents_converted_with_the_rest(agent):
+    knows = Announced(version=1, capabilities={"subagents": {}})
+
+    assert names(adapters_for_agent(V1, agent, {})) == ["subagents", "v1_v2"]
+    assert names(adapters_for_agent(knows, agent, {})) == ["v1_v2"]
+    assert adapters_for_agent(V1, agent, {"v1_v2": Adaptation("never")}) == []

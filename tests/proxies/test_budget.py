@@ -5,6 +5,7 @@ import json
 
 import pytest
 import trio
+from support.subagents import idle, running
 
 from conductor import log
 from conductor.errors import withhold_details
@@ -417,3 +418,40 @@ async def test_the_end_of_one_turn_does_not_hide_another_that_runs_into_the_limi
         await begun.wait()
         await client.prompt(session, "short")
         one_ended.set()
+
+
+async def test_what_a_subagent_spends_counts_for_the_session_and_no_turn(chain):
+    agent = FakeAgent(turns=[[running(), idle(usage={"totalTokens": 60})], [tokens(50)]])
+    limits = BudgetLimits(turns=3, tokens=100)
+    async with chain(Budget(limits, warn_at=1), agent) as client:
+        await client.initialize(capabilities={"subagents": {}})
+        session = await client.new_session("/work")
+        answers = [await client.prompt(session, "hi") for _ in range(3)]
+        told = client.transcript.text(session)
+
+    assert answers == [ENDED, tokens(50), REFUSED]
+    assert "110 of 100 tokens in this session" in told
+
+
+@pytest.mark.parametrize("version", [1, 2])
+async def test_a_subagent_that_runs_into_the_limit_is_cancelled_with_its_parent(chain, version):
+
+    async def work(session):
+        for amount in (1.2, 1.3):
+            agent.update("child", cost(amount))
+        await agent.transcript.wait("session/cancel", count=2)
+
+    def begin(session):
+        agent.update("child", {"sessionUpdate": "state_update", "state": "running"})
+
+    agent = FakeAgent()
+    agent.turns.append([running(), begin, work])
+    async with chain(Budget(BudgetLimits(cost=1)), agent) as client:
+        await client.initialize(version=version, capabilities={"subagents": {}})
+        session = await client.new_session("/work")
+        await client.prompt_turn(session, "hi")
+        titles = client.transcript.text(session)
+
+    cancelled = {each.params["sessionId"] for each in agent.transcript.of("session/cancel")}
+    assert cancelled == {"child", session}
+    assert version == 2 or titles.count("Cancelled") == 1

@@ -38,6 +38,7 @@ PROMISED = {
     "redact": ("say AKIAABCDEFGHIJKLMNOP", "[redacted:aws-key-id:1]"),
     "remember": ("say hello", "hello"),
     "session_processes": ("say hello", "hello"),
+    "subagents": ("say hello", "hello"),
     "system_prompt": ("echo", "British English"),
     "v1_v2": ("say hello", "hello"),
     "turn_updates": ("say hello", "hello"),

@@ -8,6 +8,7 @@ from datetime import timedelta
 import pytest
 import trio
 import trio.testing
+from support.subagents import running
 
 from conductor.proxy import RequestError
 from conductor.testing import FakeAgent
@@ -471,3 +472,36 @@ async def test_a_hook_for_a_kind_gets_the_details_of_the_call(chain, kinds, memb
         await client.prompt(await client.new_session("/"), "go")
 
     assert answers == [{"outcome": {"outcome": "selected", "optionId": "no"}}]
+
+
+async def test_a_hook_learns_of_a_subagents_tools_in_the_session_of_the_user(chain):
+    agent = FakeAgent()
+    agent.turns.append([running(), lambda _: agent.update("child", TOOL)])
+    async with chain(Hooks([telling("tool_start")]), agent) as client:
+        await client.initialize(capabilities={"subagents": {}})
+        session = await client.new_session("/")
+        await client.prompt(session, "go")
+        (event,) = await told(client, 1)
+        await agent.transcript.wait("session/cancel", count=2)
+
+    assert (event["session_id"], event["user_session_id"]) == ("child", session)
+    cancelled = [each.params["sessionId"] for each in agent.transcript.of("session/cancel")]
+    assert cancelled == ["child", session]
+
+
+async def test_the_end_of_a_subagents_work_is_no_turn_that_a_hook_continues(chain):
+    states = [{"sessionUpdate": "state_update", "state": each} for each in ("running", "idle")]
+
+    def work(session):
+        for each in states:
+            agent.update("child", each)
+
+    agent = FakeAgent()
+    agent.turns.append([running(), work])
+    async with chain(Hooks([telling("turn_end")], max_continues=0), agent) as client:
+        await client.initialize(version=2)
+        session = await client.new_session("/")
+        await client.prompt_turn(session, "go")
+
+    asked = agent.transcript.of("session/prompt", "request")
+    assert [each.params["sessionId"] for each in asked] == [session]

@@ -463,3 +463,19 @@ async def test_no_command_is_allowed_where_the_directory_is_not_known(chain):
     proxy = Permissions([Rule("allow_once", argv=["ls"])])
     assert await asked_in(chain, proxy, None, told) == selected("always")
     assert await asked_in(chain, proxy, "child", told) == selected("once")
+
+
+async def test_the_user_sees_what_was_decided_about_a_subagent(chain):
+    agent = FakeAgent()
+
+    async def work(session):
+        agent.update(session, {"sessionUpdate": "subagent_update", "sessionId": "child"})
+        await agent.ask("child", {"toolCallId": "1", "title": "Read it"})
+
+    agent.turns = [[work]]
+    async with chain(Permissions([Rule("deny")]), agent) as client:
+        await client.initialize()
+        session = await client.new_session("/work")
+        await client.prompt(session, "go")
+        await client.prompt(session, "/permissions")
+        assert client.transcript.text(session).startswith("- Read it: rule 1 → deny, ")

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pytest
+from support.subagents import idle, running
 
 from conductor.proxy import UsageMeter
 from conductor.proxy.slash_commands import HANDLED_KEY
@@ -120,3 +121,20 @@ def test_a_report_omits_unknown_values():
 def test_the_name_of_the_command_is_checked():
     with pytest.raises(ValueError, match="command"):
         Usage(command="two words")
+
+
+async def test_what_a_subagent_reports_is_that_of_the_session(chain):
+    def work(session):
+        cost = {"amount": 0.005, "currency": "USD"}
+        agent.update("child", {**UPDATE, "used": 7, "cost": cost})
+
+    agent = FakeAgent()
+    ended = {"stopReason": "end_turn", "usage": USAGE}
+    agent.turns.append([UPDATE, running(), work, idle(usage=USAGE), ended])
+    async with chain(Usage(), agent) as client:
+        await client.initialize(capabilities={"subagents": {}})
+        session = await client.new_session("/work")
+        await client.prompt(session, "one")
+        await client.prompt(session, "/usage")
+        told = TOLD.format("3,000 in 1 turn", "2,000", "800", "200")
+        assert client.transcript.text(session) == told.replace("0.0450", "0.0500")

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from support.event_samples import opened
+from support.subagents import subagent
 
 from conductor.errors import LocalProtocolError
 from conductor.proxy import (
@@ -15,6 +16,7 @@ from conductor.proxy import (
     on_session,
     on_session_setup,
     on_text,
+    on_turn_end,
 )
 from conductor.testing import FakeAgent
 
@@ -188,3 +190,30 @@ async def test_a_fork_knows_its_origin(chain):
         await client.prompt("copy", "hi")
 
     assert seen == [None, session]
+
+
+@pytest.mark.parametrize("version", [1, 2])
+async def test_the_end_of_a_subagents_work_is_that_of_a_turn_of_its_session(chain, version):
+    """Version 1 tells it in the parent's session; version 2 in both, and it is one end."""
+    ended = []
+
+    class P(Proxy):
+        @on_turn_end
+        async def note(self, session, end):
+            ended.append((session.id, end.stop_reason, end.usage))
+
+    usage = {"totalTokens": 5, "inputTokens": 3, "outputTokens": 2}
+
+    async def of_child(session):
+        for state in ({"state": "running"}, {"state": "idle", "usage": usage}):
+            agent.update(session, subagent(state=state))
+            if version == 2:
+                agent.update("child", {"sessionUpdate": "state_update", **state})
+
+    agent = FakeAgent(turns=[[subagent(), of_child]])
+    async with chain(P(), agent) as client:
+        await client.initialize(version=version)
+        session = await opened(client)
+        await client.prompt_turn(session, "hi")
+
+    assert ended == [("child", "end_turn", usage), (session, "end_turn", {})]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from support.subagents import idle, running, subagent
 
 from conductor.proxy import DeclarationError, Proxy, RequestError, text_filter
 from conductor.testing import FakeAgent
@@ -112,3 +113,30 @@ def test_the_method_is_not_async():
 def test_roles_are_checked():
     with pytest.raises(DeclarationError, match='@text_filter: roles are "agent"'):
         text_filter("robot")
+
+
+@pytest.mark.parametrize("tells_state", [True, False])
+async def test_the_rest_of_a_subagents_text_is_sent_when_it_is_idle_or_its_parent_ends(
+    acp_chain, tells_state
+):
+    agent = FakeAgent()
+    told = [running(), idle()] if tells_state else [subagent(), subagent(title="x")]
+    agent.turns.append([told[0], lambda _: agent.say("child", "a"), told[1]])
+    async with acp_chain(Upper(), agent) as client:
+        await client.initialize(capabilities={"subagents": {}})
+        session = await client.new_session("/work")
+        await client.prompt(session, "hi")
+        assert client.transcript.text("child") == "A"
+
+
+async def test_the_text_of_a_subagent_that_goes_on_is_held_back(acp_chain):
+    agent = FakeAgent()
+    agent.turns.append([running(), lambda _: agent.say("child", "a")])
+    agent.turns.append([lambda _: agent.say("child", "b"), idle()])
+    async with acp_chain(Upper(), agent) as client:
+        await client.initialize(capabilities={"subagents": {}})
+        session = await client.new_session("/work")
+        await client.prompt(session, "hi")
+        assert client.transcript.text("child") == ""
+        await client.prompt(session, "hi")
+        assert client.transcript.text("child") == "AB"

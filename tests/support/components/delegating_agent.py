@@ -24,18 +24,24 @@ _OPTIONS = [
 
 @attrs.define(eq=False)
 class DelegatingAgent(KeepingAgent):
+    tells_state: bool = True
+    """Whether it reports when the subagent is at work, and when it is idle."""
+
     @on("session/prompt")
     async def prompt(self, params: dict[str, Any]) -> dict[str, Any]:
         session = params["sessionId"]
         child = f"{session}.child"
         self._file(child).touch()
         announced = {"sessionUpdate": "subagent_update", "sessionId": child, "title": "Reader"}
-        await self._tell(session, announced)
+        await self._tell(session, {**announced, **self.state("running")})
         call = {"toolCallId": "1", "title": "Read notes", "kind": "read"}
         await self._tell(child, {"sessionUpdate": "tool_call", **call})
         asked = {"sessionId": child, "toolCall": {"toolCallId": "1"}, "options": _OPTIONS}
         answer = await self.client.request("session/request_permission", asked)
         await self._say(child, "read")
+        if state := self.state("idle"):
+            ended = {"sessionUpdate": "subagent_update", "sessionId": child, **state}
+            await self._tell(session, ended)
         await self._say(session, answer["outcome"].get("optionId", "cancelled"))
         return {"stopReason": "end_turn"}
 
@@ -43,6 +49,9 @@ class DelegatingAgent(KeepingAgent):
     async def delete(self, params: dict[str, Any]) -> dict[str, Any]:
         self._file(params["sessionId"]).unlink()
         return {}
+
+    def state(self, name: str) -> dict[str, Any]:
+        return {"state": {"state": name}} if self.tells_state else {}
 
     async def _tell(self, session: str, update: dict[str, Any]) -> None:
         await self.client.notify("session/update", {"sessionId": session, "update": update})

@@ -157,12 +157,12 @@ def test_an_agent_that_refuses_the_version_may_need_more_than_the_conversion():
     asked = ("system_prompt", "additional_directories", "prompt_content")
     settings = {name: Adaptation("auto") for name in asked}
 
-    assert names(adapters_for_agent(V1, None, settings)) == [*asked, "v1_v2"]
+    assert names(adapters_for_agent(V1, None, settings)) == ["subagents", *asked, "v1_v2"]
 
 
 def test_options_of_the_chain_file_come_before_those_of_the_table():
     written = Adaptation("auto", {"agent_version": 1, "more": True})
-    (needed,) = adapters_for_agent(V1, V2, {"v1_v2": written})
+    *_, needed = adapters_for_agent(V1, V2, {"v1_v2": written})
 
     assert needed.options == {"agent_version": 1, "more": True}
 

@@ -213,7 +213,7 @@ async def test_the_end_of_a_subagents_work_is_that_of_a_turn_of_its_session(chai
     agent = FakeAgent(turns=[[subagent(), of_child]])
     async with chain(P(), agent) as client:
         await client.initialize(version=version)
-        session = await opened(client)
+        session = await client.new_session("/work")
         await client.prompt_turn(session, "hi")
 
     assert ended == [("child", "end_turn", usage), (session, "end_turn", {})]

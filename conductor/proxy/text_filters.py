@@ -98,7 +98,7 @@ async def _end_after(function: _Function, plugin: Any, body: Body, call_next: Ne
     finally:
         await _end(plugin, function, body.session_id)
         for each, id in list(chain_info(plugin).open_texts):
-            session = session_of(plugin, id)
+            session = session_of(plugin, id or "")
             is_below = session.parent is not None and not session.is_running
             if each is function and is_below and session.user_session.id == body.session_id:
                 await _end(plugin, function, id)

@@ -17,15 +17,24 @@ import attrs
 import msgspec
 
 from conductor.acp import (
+    LOGIN_METHODS,
     SESSION_CANCEL,
     SESSION_SETTING_METHODS,
+    SESSION_SETUP_METHODS,
     message_names,
     session_id_of,
 )
+from conductor.error_codes import AUTHENTICATION_REQUIRED
 from conductor.errors import RequestError, details_are_withheld
 from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.jsonrpc.malformed import Malformed
-from conductor.jsonrpc.messages import INTERNAL_ERROR, Payload, encode_error, exception_to_error
+from conductor.jsonrpc.messages import (
+    INTERNAL_ERROR,
+    Payload,
+    encode_error,
+    error_to_exception,
+    exception_to_error,
+)
 from conductor.jsonrpc.notification_batch import SESSION_UPDATE, NotificationBatch
 from conductor.routing.control import (
     CONTROL_METHODS,
@@ -227,6 +236,8 @@ class Link(LinkState):
             result = without_proxy_meta(result)
         if call.method in LOGGED_METHODS:
             self.session_log.log_response(call, result)
+            if self.login_is_stale:
+                error = self._of_stale_login(call, result, error)
         elif self.settings_log is not None and call.method in SESSION_SETTING_METHODS:
             self.settings_log.on_result(call, result)
         if self.on_success is not None and result is not None and call.method in _PROOFS_OF_HEALTH:
@@ -235,6 +246,20 @@ class Link(LinkState):
         for each in self.observers_to:
             each.on_response(call)
         call.target.neighbour.respond(call, result, error)  # type: ignore[union-attr]
+
+    def _of_stale_login(
+        self, call: InFlightRequest, result: Payload | None, error: Payload | None
+    ) -> Payload | None:
+        """The error of a session set-up, with the reason why the agent requires a login again."""
+        if result is not None and call.method in LOGIN_METHODS | SESSION_SETUP_METHODS:
+            self.login_is_stale = False
+        if error is None or call.method not in SESSION_SETUP_METHODS:
+            return error
+        refusal = error_to_exception(error)
+        if refusal.code != AUTHENTICATION_REQUIRED:
+            return error
+        reason = f"{self.name} was restarted and has lost its login: log in again"
+        return encode_error(refusal.code, f"{refusal.message}: {reason}", refusal.data)
 
     def on_malformed(self, frame: Malformed, call: InFlightRequest | None) -> None:
         if call is not None:

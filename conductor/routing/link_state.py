@@ -76,6 +76,9 @@ class LinkState:
     """Called with the params of a `PLUGIN_INFO` notification."""
     has_lost_login: bool = False
     """Whether the sessions were lost because the restarted agent requires a login again."""
+    login_is_stale: bool = False
+    """Whether the client has logged in at the process before this one, and not at this one: it may
+    require a login again."""
     lost_sessions: set[str] = attrs.field(factory=set)
     """Sessions that a restarted agent has lost; each is removed when its next request was
     refused."""

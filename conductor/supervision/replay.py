@@ -148,7 +148,7 @@ async def _replay_to_agent(
     Raises `ConnectionClosed` and `ReplayFailed`.
     """
     own_requests = OwnRequests(link)
-    await _log_in_again(own_requests, session_log, answer, seconds, log)
+    link.login_is_stale = not await _log_in_again(own_requests, session_log, answer, seconds, log)
     resume_methods = session_resume_methods(answer)
     link.has_lost_login = False
     lost = []
@@ -222,23 +222,27 @@ async def _log_in_again(
     answer: Mapping[str, Any],
     seconds: float,
     log: Logger,
-) -> None:
-    """Repeat the login of the previous process, if that needs nothing of the user.
+) -> bool:
+    """Repeat the login of the previous process, if that needs nothing of the user; false if that
+    process was logged in and this one may not be: agents may store their logins.
 
     A login that fails does not end the restart: the agent asks for it. Raises
     `ConnectionClosed`.
     """
     record = session_log.login
-    if record is None or not _is_silent(record.params or b"{}", answer):
-        return
+    if record is None:
+        return True
+    if not _is_silent(record.params or b"{}", answer):
+        return False
     with trio.move_on_after(min(seconds, _MAX_LOGIN_SECONDS)):
         try:
             await own_requests.send_request(record.method, record.params or b"{}")
-            return
+            return True
         except RequestError as exc:
             log.warning("login after the restart failed", error=str(exc))
-            return
+            return False
     log.warning("login after the restart failed", error="no answer")
+    return False
 
 
 def _is_silent(params: bytes, answer: Mapping[str, Any]) -> bool:

@@ -12,6 +12,9 @@ from conductor.chainfile.model import ChainFile, ComponentSpec
 from conductor.client.acp_client import Client
 from conductor.client.embedding import attach_file
 from conductor.errors import RequestError
+from conductor.testing import FakeAgent, open_chain
+from proxies.redact import Redact
+from proxies.usage import Usage
 
 AGENT = Path(__file__).parents[1] / "support" / "components" / "relogin_agent.py"
 CHAIN = ChainFile("c.yaml", "c", (), ComponentSpec("it", run=(sys.executable, str(AGENT))))
@@ -54,3 +57,54 @@ async def test_else_the_user_is_told_to_log_in_again(login, after):
         "it was restarted and has lost its login: log in again, then load this session, or start "
         "a new one"
     )
+
+
+async def test_a_new_session_says_why_the_agent_requires_a_login_again():
+    async with attach_file(Client, CHAIN) as attached:
+        client = attached.client
+        await client.initialize()
+        with pytest.raises(RequestError) as before:
+            await client.new_session("/")
+        await client.request("authenticate", {"methodId": "browser"})
+        session = await client.new_session("/")
+        with pytest.raises(RequestError):
+            await client.request("session/prompt", prompt(session, "die"))
+        with pytest.raises(RequestError) as after:
+            await client.new_session("/")
+        await client.request("authenticate", {"methodId": "browser"})
+        await client.new_session("/")
+        await client.request("logout", {})
+        with pytest.raises(RequestError) as logged_out:
+            await client.new_session("/")
+
+    assert before.value.message == logged_out.value.message == "Authentication required"
+    assert (after.value.code, after.value.message) == (
+        -32000,
+        "Authentication required: it was restarted and has lost its login: log in again",
+    )
+
+
+@pytest.mark.fast
+async def test_logins_their_state_and_its_changes_pass_the_chain():
+    """`auth/status` and `auth/status_update` with the states of the schema."""
+    states = [
+        {"state": "unauthenticated"},
+        {"state": "authenticated", "accounts": [{"label": "Max"}]},
+    ]
+    agent = FakeAgent()
+
+    def log_in(params):
+        agent.endpoint.notify("auth/status_update", states[1])
+        return {"_meta": {"kept": params["methodId"]}}
+
+    agent.handlers["auth/status"] = lambda params: states[0]
+    agent.handlers |= {"authenticate": log_in, "logout": lambda params: {}}
+    async with open_chain(Usage(), Redact(), agent) as client:
+        await client.initialize()
+        assert await client.request("auth/status", {}) == states[0]
+        login = await client.request("authenticate", {"methodId": "browser"})
+        assert login == {"_meta": {"kept": "browser"}}
+        assert await client.request("logout", {}) == {}
+        (told,) = client.transcript.of("auth/status_update")
+
+    assert told.params == states[1]

@@ -47,6 +47,9 @@ REMEDIES: Final = {
     "several installed packages have": "Uninstall one of them, or name the class by its file: "
     "`use: ./file.py:Class`.",
     "not executable": "Make the file executable (`chmod +x`), or name its interpreter in `run:`.",
+    "Exec format error": "It is no program of this system. If it is an npm package whose "
+    "installation scripts did not run, give the component `install_scripts: yes`; a script needs a "
+    "first line that begins with `#!`.",
     "start_timeout": "Run the command in a terminal to see what it waits for, or raise "
     "`start_timeout`.",
     "is it an agent rather than a proxy": "Write it below `agent:`, or name the proxy's command.",

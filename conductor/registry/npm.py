@@ -108,10 +108,12 @@ def script_packages(pin: NpxPin) -> list[str]:
 
 
 def _program(pin: NpxPin) -> str:
-    """The path of the program in its package, as npx chooses it."""
+    """The path of the program in its package, as npx chooses it: the only one, which may have
+    several names, or the one that is called as the package is."""
     commands = pin.packages[f"node_modules/{pin.package}"].get("bin") or {}
     short = pin.package.rpartition("/")[2]
-    found = next(iter(commands.values())) if len(commands) == 1 else commands.get(short)
+    paths = list(commands.values())
+    found = paths[0] if paths and paths.count(paths[0]) == len(paths) else commands.get(short)
     if not isinstance(found, str) or ".." in found.split("/") or found.startswith("/"):
         raise RegistryError(f"the npm package {pin.package} has no program {short!r}")
     return found.removeprefix("./")

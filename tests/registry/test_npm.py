@@ -50,6 +50,7 @@ def pin(package="@scope/name", **own):
     [
         ({"other": "./cli.js"}, "cli.js"),
         ({"name": "dist/name.js", "helper": "h.js"}, "dist/name.js"),
+        ({"one": "./cli", "two": "./cli"}, "cli"),
     ],
 )
 def test_the_program_is_the_one_that_npx_runs(commands, expected):

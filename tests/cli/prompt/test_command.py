@@ -157,7 +157,7 @@ def test_one_json_object_per_event(run):
         "update",
         "answer",
     ]
-    assert events[1]["result"]["sessionId"] == "session-1"
+    assert events[1]["result"]["sessionId"].startswith("session-1-")
     assert events[4]["update"] == {
         "sessionUpdate": "agent_message_chunk",
         "content": {"type": "text", "text": "hi"},

@@ -16,6 +16,7 @@ from conductor.client.acp_client import Client
 from conductor.client.embedding import attach_file
 from conductor.errors import RequestError
 from conductor.jsonrpc.codec import decode_envelope
+from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.routing.port import UnconnectedPort
 from conductor.routing.traced_port import Nowhere, TracedPort
 from conductor.tracing.direction import direction
@@ -338,7 +339,7 @@ def test_a_small_payload_does_not_keep_the_message_that_it_was_part_of(is_whole)
     line = bytes(b'{"jsonrpc":"2.0","method":"x","params":{"a":1}%b}' % (b" " * 10_000))
     before = sys.getrefcount(line)
 
-    port.notify("x", decode_envelope(line).params)
+    port.request(InFlightRequest("x", None), "x", decode_envelope(line).params)
 
     (entry,) = entries
     assert bytes(entry[4]) == b'{"a":1}'

@@ -16,9 +16,7 @@ from typing import Any
 import attrs
 import pytest
 import trio
-from hypercorn.config import Config
-from hypercorn.trio import serve
-from support.bridges_real_agents import Model, from_npm
+from support.bridges_real_agents import Model, from_npm, model_url
 from support.record_agents import PROGRAMS
 
 from conductor.chainfile.model import ComponentSpec
@@ -63,19 +61,6 @@ class AttentiveModel(Model):
 
 
 @asynccontextmanager
-async def served(model: Model) -> AsyncIterator[str]:
-    """The URL at which agents reach the model."""
-    config = Config()
-    config.bind = ["127.0.0.1:0"]
-    config.accesslog = config.errorlog = None
-    config.graceful_timeout = 0.1
-    async with trio.open_nursery() as nursery:
-        [origin] = await nursery.start(serve, model, config)
-        yield f"{origin}/v1"
-        nursery.cancel_scope.cancel()
-
-
-@asynccontextmanager
 async def chain_with(
     name: str, url: str, directory: Path, *proxies: Proxy
 ) -> AsyncIterator[FakeClient]:
@@ -97,7 +82,7 @@ async def chain_with(
 async def test_a_new_process_of_the_agent_knows_the_session(name: str, tmp_path: Path) -> None:
     model, files = AttentiveModel(), tmp_path / "journal"
     setup: dict[str, Any] = {"cwd": str(tmp_path / "work"), "mcpServers": []}
-    async with served(model) as url:
+    async with model_url(model) as url:
         async with chain_with(name, url, tmp_path, Journal(directory=files)) as client:
             session = await client.new_session(setup["cwd"])
             await client.prompt(session, TOLD)
@@ -119,7 +104,7 @@ async def test_a_new_process_of_the_agent_knows_the_session(name: str, tmp_path:
 @pytest.mark.parametrize("name", PROGRAMS)
 async def test_without_it_the_session_cannot_be_loaded(name: str, tmp_path: Path) -> None:
     setup = {"cwd": str(tmp_path / "work"), "mcpServers": []}
-    async with served(AttentiveModel()) as url, chain_with(name, url, tmp_path) as client:
+    async with model_url(AttentiveModel()) as url, chain_with(name, url, tmp_path) as client:
         session = await client.new_session(str(tmp_path / "work"))
         await client.prompt(session, TOLD)
         with pytest.raises(RequestError, match="Method not found"):

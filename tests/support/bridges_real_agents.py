@@ -95,6 +95,19 @@ def _streamed(message: Mapping[str, Any], reason: str) -> tuple[bytes, bytes]:
 
 
 @asynccontextmanager
+async def model_url(model: Model) -> AsyncIterator[str]:
+    """Serve a model on loopback; yields the URL at which agents reach it."""
+    config = Config()
+    config.bind = ["127.0.0.1:0"]
+    config.accesslog = config.errorlog = None
+    config.graceful_timeout = 0.1
+    async with trio.open_nursery() as nursery:
+        [origin] = await nursery.start(serve, model, config)
+        yield f"{origin}/v1"
+        nursery.cancel_scope.cancel()
+
+
+@asynccontextmanager
 async def conversation(
     command: str,
     model: Model,
@@ -104,13 +117,8 @@ async def conversation(
 ) -> AsyncIterator[Client]:
     """A client of a chain with this agent, before its initialization. `environment`: what tells the
     agent of its model, whose URL it is given."""
-    async with trio.open_nursery() as nursery:
-        config = Config()
-        config.bind = ["127.0.0.1:0"]
-        config.accesslog = config.errorlog = None
-        config.graceful_timeout = 0.1
-        [origin] = await nursery.start(serve, model, config)
-        env = {"PATH": os.environ["PATH"], "HOME": str(home), **environment(f"{origin}/v1")}
+    async with model_url(model) as url:
+        env = {"PATH": os.environ["PATH"], "HOME": str(home), **environment(url)}
         child = start_child(
             [sys.executable, "-m", "conductor", "agent", command], env=env, cwd=None
         )
@@ -124,4 +132,3 @@ async def conversation(
         finally:
             child.signal(9)
             child.close()
-            nursery.cancel_scope.cancel()

@@ -1,0 +1,125 @@
+"""Adapters for what agents lack, with real agents from npm and a scripted model on loopback.
+
+Opt-in, since it fetches packages: `ACP_TEST_CLAUDE=1`, `ACP_TEST_OPENCODE=1`. Without
+`prompt_content`, claude-agent-acp refuses audio and opencode leaves it out; without
+`session_processes`, the sessions of opencode have the MCP server of a name that came last.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+import trio
+from support.bridges_real_agents import Model, from_npm, model_url
+from support.record_agents import PROGRAMS
+
+from conductor.chainfile import ChainFile, load
+from conductor.client.embedding import attach_file
+from conductor.errors import RequestError
+from conductor.testing import FakeClient
+
+AUDIO = {"type": "audio", "data": base64.b64encode(b"RIFF").decode(), "mimeType": "audio/x-wav"}
+SERVER = """
+import json, sys
+
+for line in sys.stdin:
+    asked = json.loads(line)
+    if "id" not in asked:
+        continue
+    result = {}
+    if asked["method"] == "initialize":
+        result = {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}}
+        result["serverInfo"] = {"name": "notes", "version": "1"}
+    elif asked["method"] == "tools/list":
+        result = {"tools": [{"name": sys.argv[1], "inputSchema": {"type": "object"}}]}
+    print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], "result": result}), flush=True)
+"""
+TOOLS = ("keep_alpha", "keep_beta")
+
+
+@attrs.define(eq=False)
+class RecordingModel(Model):
+    """Says `Done.`, and remembers what it was asked."""
+
+    asked: list[Mapping[str, Any]] = attrs.field(factory=list)
+
+    async def answer(self, asked: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
+        self.asked.append(asked)
+        return {"role": "assistant", "content": "Done."}, "stop"
+
+    def about(self, prompt: str) -> list[str]:
+        """The conversations with a prompt, and the tools that were offered with it, as JSON."""
+        found = [json.dumps(each) for each in self.asked if each.get("tools")]
+        return [each for each in found if prompt in each]
+
+
+def chain_file(name: str, url: str, directory: Path, adapt: Mapping[str, Any]) -> ChainFile:
+    program, home = PROGRAMS[name], directory / "home"
+    home.mkdir()
+    command = from_npm(program.package, program.program, variable=program.variable)
+    environment = {"HOME": str(home), **program.environment(url, home)}
+    agent = {"run": [command, *program.arguments], "env": environment, "start_timeout": "60s"}
+    file = directory / "chain.yaml"
+    file.write_text(json.dumps({"version": 1, "agent": agent, "adapt": adapt}))
+    return load(str(file))
+
+
+@pytest.mark.parametrize("is_adapted", [True, False])
+@pytest.mark.parametrize("name", ["claude-agent-acp", "opencode"])
+async def test_audio_is_a_file_that_the_agent_can_look_at(
+    name: str, is_adapted: bool, tmp_path: Path
+) -> None:
+    files, model, error = tmp_path / "files", RecordingModel(), None
+    options = {"mode": "auto" if is_adapted else "never", "with": {"directory": str(files)}}
+    async with model_url(model) as url:
+        file = chain_file(name, url, tmp_path, {"prompt_content": options})
+        with trio.fail_after(120):
+            async with attach_file(FakeClient, file) as attached:
+                client = attached.client
+                await client.initialize()
+                session = await client.new_session(str(tmp_path))
+                try:
+                    await client.prompt(session, [{"type": "text", "text": "Listen now."}, AUDIO])
+                except RequestError as exc:
+                    error = str(exc)
+
+    sees_file = any(str(files) in each for each in model.about("Listen now."))
+    assert sees_file is is_adapted
+    refuses = name == "claude-agent-acp" and not is_adapted
+    assert ("audio are not supported" in str(error)) is refuses
+
+
+@pytest.mark.parametrize("is_adapted", [True, False])
+async def test_sessions_have_the_mcp_server_of_their_own(is_adapted: bool, tmp_path: Path) -> None:
+    (tmp_path / "server.py").write_text(SERVER)
+    model = RecordingModel()
+    adapt = {"session_processes": "auto" if is_adapted else "never"}
+    async with model_url(model) as url:
+        file = chain_file("opencode", url, tmp_path, adapt)
+        with trio.fail_after(120):
+            async with attach_file(FakeClient, file) as attached:
+                client, sessions = attached.client, []
+                await client.initialize()
+                for tool in TOOLS:
+                    command = {
+                        "command": sys.executable,
+                        "args": [str(tmp_path / "server.py"), tool],
+                    }
+                    server = {"name": "notes", "env": [], **command}
+                    sessions.append(await client.new_session(str(tmp_path), [server]))
+                for session, tool in zip(sessions, TOOLS, strict=True):
+                    await client.prompt(session, f"Go, number {tool[-4:]}.")
+
+    offered = [
+        {tool for tool in TOOLS if f"notes_{tool}" in model.about(f"number {each[-4:]}.")[0]}
+        for each in TOOLS
+    ]
+    own = [{tool} for tool in TOOLS]
+    assert offered == own if is_adapted else offered != own

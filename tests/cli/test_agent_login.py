@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 
 import psutil
 import pytest
 from support.bridges_real_agents import from_npm
+from support.record_agents import PROGRAMS
 
-from cli.conftest import COMMAND, PATIENCE
+from cli.conftest import COMMAND, PATIENCE, Terminal
 from cli.test_login_help import LOGIN_AGENT
 
 CAPABLE = {"protocolVersion": 1, "clientCapabilities": {"auth": {"terminal": True}}}
@@ -27,6 +29,18 @@ def terminal_method(run, *command):
     done = run(*command, input=f"{INITIALIZE}\n")
     methods = json.loads(done.stdout.splitlines()[0])["result"]["authMethods"]
     return next((each for each in methods if each.get("type") == "terminal"), None)
+
+
+def terminal_login(path, cwd):
+    """The login in a terminal, as a client of this chain file starts it and the user ends it."""
+    command = [*COMMAND, "run", str(path)]
+    done = subprocess.run(command, input=f"{INITIALIZE}\n", capture_output=True, text=True)
+    methods = json.loads(done.stdout.splitlines()[0])["result"]["authMethods"]
+    (method,) = [each for each in methods if each.get("type") == "terminal"]
+    shell = Terminal(["run", path, *method["args"]], cwd, method["env"])
+    shell.wait_for("code? ")
+    shell.type("1234\n")
+    return shell
 
 
 @pytest.mark.slow
@@ -103,9 +117,8 @@ def test_a_directory_that_is_gone_is_an_error(run, chain_file):
 @pytest.mark.external
 @pytest.mark.slow
 def test_the_client_reaches_the_login_of_claude(run, terminal, chain_file, tmp_path):
-    agent = from_npm(
-        "@agentclientprotocol/claude-agent-acp", "claude-agent-acp", variable="ACP_TEST_CLAUDE"
-    )
+    claude = PROGRAMS["claude-agent-acp"]
+    agent = from_npm(claude.package, claude.program, variable=claude.variable)
     home = {"HOME": str(tmp_path)}
     path = chain_file(f"proxies: [{{use: usage}}]\nagent: {{run: [{agent}]}}\n")
     done = run("run", path, input=f"{INITIALIZE}\n", env=home)
@@ -117,7 +130,7 @@ def test_the_client_reaches_the_login_of_claude(run, terminal, chain_file, tmp_p
     shell.type("\x03")
 
     assert shell.exit_code() != 0
-    assert "visit: https://" in shell.seen
+    assert "https://platform.claude.com/oauth/authorize" in shell.seen
     for child in psutil.Process().children():  # of the agent: they outlive it
         child.terminate()
         child.wait(PATIENCE)

@@ -1,5 +1,6 @@
 """An agent in its sandbox: what it can see and do, and how it ends."""
 
+import json
 import os
 import signal
 import socket
@@ -8,6 +9,7 @@ import sys
 
 import psutil
 import pytest
+from cli.test_agent_login import terminal_login
 from support.editor import COMPONENTS, ROOT, running_below
 from support.external_programs import program
 
@@ -343,3 +345,21 @@ def test_a_signal_that_ended_the_program_is_named(sandboxed, home):
     answer = editor.answer(editor.prompt("eval os.kill(os.getpid(), 9)"))
 
     assert "was ended by SIGKILL" in answer["error"]["message"]
+
+
+def test_a_login_in_a_terminal_runs_inside(home, tmp_path):
+    """It has the terminal, and sees no more than the agent: not the home directory."""
+    script = tmp_path / "agent" / "agent.py"
+    script.parent.mkdir()
+    login = (COMPONENTS / "login_agent.py").read_text()
+    look = "print('notes', os.path.exists(os.environ['HOME'] + '/notes'))\n"
+    script.write_text(f"import os, sys\nif '--login' in sys.argv:\n    {look}{login}")
+    sandbox = {"workspaces": [str(home / "app")], "read": [*VISIBLE, str(script.parent)]}
+    agent = {"run": [PYTHON, "-S", "-E", str(script), "--acp"], "sandbox": sandbox}
+    path = tmp_path / "chain.yaml"
+    path.write_text(f"version: 1\nagent: {json.dumps(agent)}\n")
+    shell = terminal_login(path, tmp_path)
+
+    assert shell.exit_code() == 7
+    assert "['--acp', '--login'] True 'b c' " in shell.seen
+    assert "notes False\n" in shell.seen

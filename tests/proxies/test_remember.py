@@ -23,6 +23,7 @@ class Settable:
             handlers={
                 "session/new": self.new,
                 "session/load": self.state,
+                "session/resume": self.state,
                 "session/set_mode": self.set_mode,
                 "session/set_config_option": self.set_option,
             }
@@ -108,7 +109,8 @@ async def test_the_scope_is_the_directory_or_the_user(chain, tmp_path, scope, fo
         assert values(await new(client, "/b")) == found
 
 
-async def test_a_loaded_session_has_what_was_set_in_it(chain, tmp_path):
+@pytest.mark.parametrize("method", ["session/load", "session/resume"])
+async def test_a_session_that_is_opened_again_has_what_was_set_in_it(chain, tmp_path, method):
     async with chain(Remember(directory=tmp_path), Settable().agent()) as client:
         await client.initialize()
         for session, mode in [("1", "code"), ("2", "yolo")]:
@@ -119,7 +121,7 @@ async def test_a_loaded_session_has_what_was_set_in_it(chain, tmp_path):
         found = {}
         for session in ("1", "2", "3"):
             params = {"sessionId": session, "cwd": "/a", "mcpServers": []}
-            found[session] = values(await client.request("session/load", params))[0]
+            found[session] = values(await client.request(method, params))[0]
 
     assert found == {"1": "code", "2": "yolo", "3": "yolo"}  # the agent itself keeps the last
 

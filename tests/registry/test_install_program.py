@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from cli.test_agent_login import terminal_login
+from cli.test_login_help import LOGIN_AGENT
 
 from conductor.registry.resolve import resolved
 
@@ -119,3 +121,15 @@ def test_a_proxy_of_the_registry_is_installed_and_passes_messages(
 
     assert (done.returncode, "hello" in done.stdout) == (0, True), done.stderr
     assert server.asked == ["/echo.tgz"]
+
+
+def test_a_login_in_a_terminal_is_that_of_the_installed_program(
+    server, chain, registry_file, tmp_path
+):
+    script = f'#!/bin/sh\nexec {" ".join(LOGIN_AGENT)} "$@"\n'
+    url = server.put("/echo.tgz", tar_of({"echo": script}))
+    registry_file(binary_entry(url, args=["--acp"], env={"OWN": "registry"}))
+    shell = terminal_login(chain(), tmp_path)
+
+    assert shell.exit_code() == 7
+    assert "['--acp', '--login'] True 'b c' 'registry' " in shell.seen

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -14,6 +15,8 @@ from pathlib import Path
 
 import pytest
 import trio
+from cli.test_agent_login import terminal_login
+from cli.test_login_help import LOGIN_AGENT
 from remote.test_error_messages import why_it_does_not_start
 from support.remote_agents import reach
 
@@ -54,7 +57,7 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         "AuthorizedKeysFile": directory / "authorized",
         "PasswordAuthentication": "no",
         "StrictModes": "no",
-        "AcceptEnv": "SEND_*",
+        "AcceptEnv": "SEND_* A",
         "PidFile": "none",
         "PermitRootLogin": "yes",
     }
@@ -165,3 +168,13 @@ def _ssh_children() -> list[int]:
         if Path(f"/proc/{pid}/comm").read_text().strip() == "ssh":
             found.append(int(pid))
     return found
+
+
+def test_a_login_in_a_terminal_runs_there(host, tmp_path):
+    agent = {"run": [*LOGIN_AGENT, "--acp"], "ssh": host, "cwd": str(tmp_path)}
+    path = tmp_path / "chain.yaml"
+    path.write_text(f"version: 1\nagent: {json.dumps(agent)}\n")
+    shell = terminal_login(path, tmp_path)
+
+    assert shell.exit_code() == 7
+    assert f"['--acp', '--login'] True 'b c' None {tmp_path}\n" in shell.seen

@@ -1,0 +1,145 @@
+"""Adapters before real agents from npm, with a scripted model on loopback.
+
+Opt-in, since it fetches packages: `ACP_TEST_CLAUDE=1`, `ACP_TEST_OPENCODE=1`, `ACP_TEST_QWEN=1`,
+`ACP_TEST_GEMINI=1`. claude-agent-acp speaks both versions of the protocol, so that `v1_v2` converts
+for it in both directions; in version 2 it gives each subagent a session of its own.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+from interop.test_journal_agents import served
+from support.bridges_real_agents import Model, from_npm
+from support.record_agents import PROGRAMS
+
+from conductor.chainfile.model import ComponentSpec
+from conductor.errors import RequestError
+from conductor.proxy import Proxy
+from conductor.testing import FakeClient, open_chain
+from proxies.remember import Remember
+from proxies.subagents import Subagents
+from proxies.v1_v2 import V1V2
+
+CLAUDE = "claude-agent-acp"
+
+
+class DelegatingModel(Model):
+    """Gives a task to a subagent, which makes a file; or makes the file itself."""
+
+    async def answer(self, asked: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
+        told = json.dumps(asked["messages"])
+        if asked.get("tools") and "tool_result" not in told:
+            if "DELEGATE" in told:
+                task = {"description": "make it", "prompt": "MAKE a file"}
+                return _call("Agent", {**task, "subagent_type": "general-purpose"})
+            if "MAKE" in told:
+                return _call("Bash", {"command": "touch made", "description": "Make a file"})
+        return {"role": "assistant", "content": "Done."}, "stop"
+
+
+def _call(name: str, arguments: dict[str, Any]) -> tuple[dict[str, Any], str]:
+    function = {"name": name, "arguments": json.dumps(arguments)}
+    call = {"index": 0, "id": f"toolu_{name}", "type": "function", "function": function}
+    return {"role": "assistant", "content": None, "tool_calls": [call]}, "tool_calls"
+
+
+@asynccontextmanager
+async def chain_with(name: str, directory: Path, *proxies: Proxy) -> AsyncIterator[FakeClient]:
+    """A chain that ends with this agent, in a home directory of its own, and works in `work`."""
+    program = PROGRAMS[name]
+    home, work = directory / "home", directory / "work"
+    for each in (home, work):
+        each.mkdir(exist_ok=True)
+    command = from_npm(program.package, program.program, variable=program.variable)
+    async with served(DelegatingModel()) as url:
+        environment = {"HOME": str(home), **program.environment(url, home)}
+        agent = ComponentSpec(name=name, run=(command, *program.arguments), env=environment)
+        with trio.fail_after(90):
+            async with open_chain(*proxies, agent, bridged=False) as client:
+                yield client
+
+
+async def opened(client: FakeClient, work: Path) -> str:
+    """A session of a client that answers no questions about other sessions, as most editors."""
+    session = await client.new_session(str(work))
+
+    def permit(params: Any) -> dict[str, Any]:
+        if params["sessionId"] != session:
+            raise RequestError(-32602, "Session not found")
+        once = next(each for each in params["options"] if each["kind"] == "allow_once")
+        return {"outcome": {"outcome": "selected", "optionId": once["optionId"]}}
+
+    client.handlers["session/request_permission"] = permit
+    return session
+
+
+async def test_a_subagent_of_version_2_asks_a_client_of_version_1_in_its_own_session(
+    tmp_path: Path,
+) -> None:
+    proxies = Subagents(), V1V2(agent_version=2)
+    async with chain_with(CLAUDE, tmp_path, *proxies) as client:
+        await client.initialize()
+        session = await opened(client, tmp_path / "work")
+        ended = await client.prompt(session, "DELEGATE it")
+        await client.transcript.wait("session/update tool_call_update", count=2)
+        updates = client.transcript.updates()
+        (asked,) = client.transcript.of("session/request_permission")
+
+    assert ended["stopReason"] == "end_turn"
+    titles = [each["title"] for each in updates if each["sessionUpdate"] == "tool_call"]
+    assert titles == ["make it", "touch made"]
+    assert updates == client.transcript.updates(session)
+    assert asked.params["sessionId"] == session
+
+
+async def test_without_the_adapter_it_asks_about_a_session_that_the_client_does_not_know(
+    tmp_path: Path,
+) -> None:
+    async with chain_with(CLAUDE, tmp_path, V1V2(agent_version=2)) as client:
+        await client.initialize()
+        session = await opened(client, tmp_path / "work")
+        await client.prompt(session, "DELEGATE it")
+        asked = await client.transcript.wait(
+            lambda each: each.method == "session/request_permission"
+        )
+
+    assert asked.params["sessionId"] != session
+    assert not (tmp_path / "work" / "made").exists()
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+async def test_a_client_of_version_2_has_turns_of_an_agent_of_version_1(
+    name: str, tmp_path: Path
+) -> None:
+    async with chain_with(name, tmp_path, V1V2(agent_version=1)) as client:
+        await client.initialize(version=2)
+        session = await opened(client, tmp_path / "work")
+        await client.prompt_turn(session, "MAKE it" if name == CLAUDE else "say so")
+        kinds = [each["sessionUpdate"] for each in client.transcript.updates(session)]
+
+    assert "Done." in client.transcript.text(session)
+    assert kinds.count("state_update") >= 2
+    assert not {"tool_call", "current_mode_update", "plan"} & set(kinds)
+    assert (tmp_path / "work" / "made").exists() is (name == CLAUDE)
+
+
+async def test_a_new_session_has_the_mode_that_was_last_selected(tmp_path: Path) -> None:
+    modes = []
+    setup = {"cwd": str(tmp_path / "work"), "mcpServers": []}
+    for _ in range(2):
+        async with chain_with(CLAUDE, tmp_path, Remember(directory=tmp_path / "kept")) as client:
+            await client.initialize()
+            result = await client.request("session/new", setup)
+            modes.append(result["modes"]["currentModeId"])
+            plan = {"sessionId": result["sessionId"], "modeId": "plan"}
+            await client.request("session/set_mode", plan)
+
+    assert modes[0] != "plan"
+    assert modes[1] == "plan"

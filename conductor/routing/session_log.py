@@ -24,14 +24,21 @@ from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.jsonrpc.messages import INVALID_REQUEST, Payload
 from conductor.limits import Limits
 
-__all__ = ["LOGGED_METHODS", "SessionLog", "SetupRecord"]
+__all__ = ["LOGGED_METHODS", "SessionLog", "SetupRecord", "forwarded_names"]
 
 LOGGED_METHODS: Final = (
     SESSION_SETUP_METHODS | SESSION_END_METHODS | LOGIN_METHODS | LOGOUT_METHODS | {"initialize"}
 )
 """Methods for which `SessionLog` needs the requests and responses."""
+_RESUMPTIONS: Final = ("session/load", "session/resume")
 _MAX_LOGIN_BYTES: Final = 65536
 """Larger params of a login are not kept."""
+
+
+def forwarded_names(method: str) -> tuple[str, ...]:
+    """The methods with which a proxy may forward a request: between two versions of the protocol, a
+    session that is loaded is resumed."""
+    return _RESUMPTIONS if method in _RESUMPTIONS else (method,)
 
 
 class SetupRecord(msgspec.Struct, eq=False):
@@ -114,7 +121,8 @@ class SessionLog(msgspec.Struct, eq=False, weakref=True):
         """Record the successor's response to a request of `LOGGED_METHODS` from the component."""
         if result is None or len(result) > self.limits.max_session_log_bytes:
             return
-        if any(each.method == call.method for each in self._unanswered.values()):
+        names = forwarded_names(call.method)
+        if any(each.method in names for each in self._unanswered.values()):
             self._successor_results.append((call.method, bytes(result)))
             # Bounds the list for a proxy that sends more requests than it receives.
             del self._successor_results[: -len(self._unanswered)]
@@ -166,15 +174,16 @@ class SessionLog(msgspec.Struct, eq=False, weakref=True):
 
     def _take_successor_result(self, method: str, session: str | None) -> bytes:
         """Take the successor's result for the same session: set-ups may complete in any order."""
-        found = [each for each in self._successor_results if each[0] == method]
+        names = forwarded_names(method)
+        found = [each for each in self._successor_results if each[0] in names]
         if not found:
             return b""
         same = [each for each in found if session is not None and session_id_of(each[1]) == session]
         taken = (same or found)[0]
         self._successor_results.remove(taken)
-        if not any(each.method == method for each in self._unanswered.values()):
+        if not any(each.method in names for each in self._unanswered.values()):
             self._successor_results = [
-                each for each in self._successor_results if each[0] != method
+                each for each in self._successor_results if each[0] not in names
             ]
         return taken[1]
 

@@ -27,7 +27,7 @@ from conductor.jsonrpc.notification_batch import SESSION_UPDATE
 from conductor.log import Logger
 from conductor.routing.link import Link
 from conductor.routing.restart_marker import with_restart_marker
-from conductor.routing.session_log import SessionLog, SetupRecord
+from conductor.routing.session_log import SessionLog, SetupRecord, forwarded_names
 from conductor.supervision.initialization import Initialization
 from conductor.supervision.own_requests import OwnRequests
 from conductor.supervision.restored_settings import real_state_updates
@@ -125,7 +125,8 @@ async def _replay_to_proxy(
             log.warning("session replay failed", session=session, error=_PAYLOADS_DROPPED)
             refused.append(session)
             continue
-        link.recorded_results = {record.method: record.successor_result or record.result}
+        known_result = record.successor_result or record.result
+        link.recorded_results = dict.fromkeys(forwarded_names(record.method), known_result)
         try:
             await _request_within(own_requests, record.method, record.params, seconds)
         except RequestError as exc:

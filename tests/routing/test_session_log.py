@@ -98,6 +98,16 @@ def test_a_proxy_may_rename_sessions():
     assert kept.sessions["of-the-proxy"].successor_result == b'{"sessionId":"of-the-agent"}'
 
 
+def test_a_proxy_may_resume_what_it_is_asked_to_load():
+    kept = SessionLog()
+    call = ask(kept, "session/load", b'{"sessionId":"s"}')
+    pass_on(kept, "session/resume", b'{"configOptions":[]}')
+
+    kept.log_response(call, b'{"modes":null}')
+
+    assert kept.sessions["s"].successor_result == b'{"configOptions":[]}'
+
+
 @pytest.mark.parametrize("method", ["session/close", "session/delete"])
 def test_a_session_that_ended_is_forgotten(method):
     kept = SessionLog()

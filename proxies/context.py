@@ -13,6 +13,8 @@ Options:
     every      0 (default): on a session's first prompt only; 1: on every prompt; N: every Nth
     max_bytes  of all parts together; default 65536; a note says where a part was cut off
 
+Without `text`, `files` and `command`, it adds AGENTS.md.
+
 The prompts of a loaded session are counted in its replay; a session that is resumed without a
 replay, or forked, is past its first prompt. The prompt, and later messages of the client, wait for
 the command.
@@ -105,7 +107,7 @@ class PromptContext(Proxy):
 
     def __attrs_post_init__(self) -> None:
         if not (self.text or self.files or self.command):
-            raise ValueError("there is nothing to add: give `text`, `files` or `command`")
+            self.files = ["AGENTS.md"]
 
     def option_warnings(self) -> Sequence[tuple[str, str]]:
         where = os.getcwd()

@@ -359,6 +359,16 @@ async def test_a_restarted_proxy_adds_nothing_to_sessions_that_are_open(chain):
     assert prompts_of(agent) == [["one"]]
 
 
-def test_options_that_add_nothing_are_refused():
-    with pytest.raises(ValueError, match="give `text`, `files` or `command`"):
-        PromptContext()
+async def test_without_options_it_adds_agents_md_if_there_is_one(chain, tmp_path):
+    (tmp_path / "with").mkdir()
+    (tmp_path / "with" / "AGENTS.md").write_text("Use tabs.")
+    agent = FakeAgent()
+    async with chain(PromptContext(), agent) as client:
+        await client.initialize()
+        for directory in ("with", ""):
+            await client.prompt(await client.new_session(str(tmp_path / directory)), "hi")
+
+    assert prompts_of(agent) == [
+        ['<context source="AGENTS.md">\nUse tabs.\n</context>', "hi"],
+        ["hi"],
+    ]

@@ -157,6 +157,38 @@ def test_descendants_end_with_a_conductor_that_is_killed(start_agent, started):
     assert alive == []
 
 
+COMMANDS = """
+from contextlib import asynccontextmanager
+
+from conductor.proxy import Proxy, open_command
+
+
+class Commands(Proxy):
+    @asynccontextmanager
+    async def lifespan(self):
+        script = "setsid sleep 3600 & echo; exec sleep 3600"
+        async with open_command(["sh", "-c", script]) as command:
+            await command.read()
+            yield
+"""
+
+
+@pytest.mark.parametrize("isolate", [False, True])
+@pytest.mark.parametrize("number", [SIGTERM, SIGKILL])
+def test_commands_of_a_proxy_end_with_the_conductor(start_file, tmp_path, number, isolate):
+    (tmp_path / "commands.py").write_text(COMMANDS)
+    editor = start_file(agent(), {"use": "./commands.py:Commands", "isolate": isolate})
+    editor.open()
+    below = psutil.Process(editor.pid).children(recursive=True)
+    assert "sleep" in [process.name() for process in below]
+
+    editor.signal(number)
+
+    editor.process.wait(60)
+    _, alive = psutil.wait_procs(below, 60)
+    assert alive == []
+
+
 def killed_at_random_moments(start_agent, kills):
     """A component that leaves children in its group, out of it, and without an environment; how
     many processes there were when the conductor was killed, each time."""

@@ -7,6 +7,7 @@ from conductor.testing import FakeAgent
 from proxies._permission_rules import Rule
 from proxies.local_files import LocalFiles
 from proxies.permissions import Permissions
+from proxies.v1_v2 import V1V2
 
 READ, WRITE = "fs/read_text_file", "fs/write_text_file"
 NONE = {}
@@ -128,6 +129,14 @@ async def test_malformed_params_are_an_error_that_names_the_proxy(chain, project
         with pytest.raises(RequestError, match=f"local_files: {problem}") as caught:
             await agent.endpoint.request(READ, {"sessionId": session, **params})
     assert caught.value.code == -32602
+
+
+async def test_an_agent_of_version_1_gets_files_with_a_client_of_version_2(chain, project):
+    agent = FakeAgent()
+    async with chain(V1V2(agent_version=1), LocalFiles(), agent) as client:
+        await client.initialize(version=2)
+        session = await client.new_session(str(project))
+        assert await asked(agent, READ, session, project / "a.txt") == {"content": "one"}
 
 
 @pytest.mark.parametrize("option", ["allow", "reject"])

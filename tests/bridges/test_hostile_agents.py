@@ -12,6 +12,10 @@ from support.bridge_harness import initialize, request, send, shim, situation
 from conductor.errors import RequestError
 
 MEGABYTE = 1024 * 1024
+DEPTHS = [
+    pytest.param(depth, marks=() if depth % 15 == 0 else pytest.mark.slow)
+    for depth in range(920, 990, 2)
+]
 
 
 def nested(depth: int) -> bytes:
@@ -29,7 +33,7 @@ async def answered(process: trio.Process, id: int) -> bool:
 
 
 @pytest.mark.parametrize("binding", ["serverId", "stateless"])
-@pytest.mark.parametrize("depth", range(920, 990, 2))
+@pytest.mark.parametrize("depth", DEPTHS)
 async def test_deep_nesting_is_the_failure_of_one_message(binding, depth):
     """At a few of these depths a message can be decoded in one place and not in another."""
     found = {"supportedVersions": ["2026-07-28"], "capabilities": {}}

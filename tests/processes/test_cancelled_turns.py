@@ -50,7 +50,6 @@ def test_a_cancelled_turn_of_a_stopped_agent_is_answered_by_the_conductor(run_ch
     assert editor.leave() == 0
 
 
-@pytest.mark.fast
 def test_a_turn_that_ends_within_the_cancel_timeout_is_not_reported(run_chain):
     editor = run_chain(impatient(seconds="1m"))
     editor.open()

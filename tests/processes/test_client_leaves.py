@@ -43,7 +43,6 @@ def test_everything_that_was_asked_before_the_end_is_answered(start_agent, proxi
     assert editor.wait() == 0
 
 
-@pytest.mark.fast
 def test_a_long_stream_is_delivered_to_its_end(start_agent):
     editor = start_agent(proxy("p"), agent())
     editor.open()

@@ -214,7 +214,6 @@ def test_a_corrected_plugin_file_is_imported_again(start, tmp_path):
     assert editor.leave() == 0
 
 
-@pytest.mark.fast
 def test_a_client_of_version_2_is_told_by_updates_and_gets_the_chain(run, chain_file):
     editor = run(ABSENT)
     result = initialize(editor, 2)

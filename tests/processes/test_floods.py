@@ -122,7 +122,6 @@ def test_a_request_over_the_limit_is_refused_as_it_comes(start_file, where):
     assert editor.leave() == 0
 
 
-@pytest.mark.fast
 def test_an_answer_over_the_limit_fails_its_request(start_file):
     """The agent's 3 MB chunk is lost, which is logged; what follows it arrives."""
     large = python("echo_agent.py")

@@ -15,7 +15,6 @@ def reported(message):
     return "[acp-conductor] agent has been silent for " in chunk(message)
 
 
-@pytest.mark.fast
 def test_by_default_a_hang_is_only_reported(run_chain):
     editor = run_chain(stalling("report"), proxy("p"))
     editor.open()

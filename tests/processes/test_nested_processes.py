@@ -95,7 +95,6 @@ def test_a_chain_file_as_a_nested_process(start, chain_file):
     assert editor.leave() == 0
 
 
-@pytest.mark.fast
 def test_a_chain_file_in_a_chain_file(start, chain_file):
     inner = chain_file(None, proxy("a"), proxy("b"), file_name="inner")
     outer = chain_file(agent(), {"chain": str(inner)}, proxy("c"))

@@ -140,7 +140,6 @@ def test_the_successor_sees_nothing_of_the_restart_hook(run_chain, counter):
     assert editor.leave() == 0
 
 
-@pytest.mark.fast
 def test_the_restart_hook_is_called_for_a_new_instance_in_the_conductors_process(
     run_chain, tmp_path
 ):

@@ -375,8 +375,9 @@ def test_a_plugin_that_fails_is_left_out(run_chain, plugins):
     assert editor.leave() == 0
 
 
-@pytest.mark.fast
-@pytest.mark.parametrize("how", [{"on_failure": "restart"}, {"isolate": True}])
+@pytest.mark.parametrize(
+    "how", [pytest.param({"on_failure": "restart"}, marks=pytest.mark.fast), {"isolate": True}]
+)
 def test_a_plugin_is_restarted_if_the_chain_file_says_so(run_chain, plugins, how):
     """A new instance; the agent and unhandled requests are not affected."""
     spec = {"use": f"{plugins}:Fragile", "name": "f", **how}

@@ -27,8 +27,9 @@ def everything_said(editor, *messages):
     return json.dumps(messages) + "\n".join(editor.log)
 
 
-@pytest.mark.fast
-@pytest.mark.parametrize("written", [SECRET, "${CONDUCTOR_KEY}"])
+@pytest.mark.parametrize(
+    "written", [SECRET, pytest.param("${CONDUCTOR_KEY}", marks=pytest.mark.fast)]
+)
 def test_no_process_argument_contains_the_secret(start_with_secret, written):
     editor = start_with_secret(written, probe(), {"run": proxy("p"), "env": {KEY: written}})
     editor.open()

@@ -67,7 +67,6 @@ def test_a_stopped_proxy_is_named_and_the_turn_ends(run_chain, stopped):
     assert editor.leave() == 0
 
 
-@pytest.mark.fast
 def test_a_prompt_that_a_stopped_proxy_never_passed_on_ends_too(run_chain):
     editor = run_chain(quiet_agent(), named("p"))
     editor.open()

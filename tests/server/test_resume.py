@@ -205,8 +205,7 @@ def _agent(record_activity: Numbers) -> FakeComponent:
 SCHEMES = pytest.mark.parametrize("scheme", ["ws", "http"])
 
 
-@pytest.mark.fast
-@SCHEMES
+@pytest.mark.parametrize("scheme", [pytest.param("ws", marks=pytest.mark.fast), "http"])
 async def test_no_message_is_lost_or_doubled_without_connection_loss(scheme):
     async with world(scheme=scheme) as it:
         await it.talk(await it.open_session(), says=3000, asks=100, tells=300)

@@ -78,6 +78,7 @@ def test_a_proxy_that_does_nothing_passes_everything_on(run, write):
     ]
 
 
+@pytest.mark.slow
 def test_slash_commands_and_tools_are_shown(run, write):
     name = write(
         """class Adder(Proxy):
@@ -202,6 +203,7 @@ def test_an_exception_is_shown_with_its_place(run, write, protocol):
     assert result.returncode == 1
 
 
+@pytest.mark.slow
 def test_all_exceptions_of_a_nursery_are_shown(run, write):
     name = write(
         """import trio
@@ -229,6 +231,7 @@ class Failing(Proxy):
     assert "    error of the proxy to session/prompt #3: " in shown
 
 
+@pytest.mark.slow
 def test_an_answer_in_place_of_an_error_is_one_of_the_proxy(run, write):
     """Not a change of the error: its members say nothing about those of the answer."""
     name = write(
@@ -395,6 +398,7 @@ def test_an_unknown_recording_is_wrong_usage(run, write):
     assert result.returncode == 2
 
 
+@pytest.mark.slow
 def test_permissions_are_denied_on_request(run, write):
     result = run("try", write("class P(Proxy):\n    pass\n"), "--permissions", "deny")
 
@@ -429,6 +433,7 @@ def test_questions_are_answered(run, write, protocol, permissions, answer, said)
     assert f'← session/update agent_message_chunk "{said}\\n"\n' in done.stdout
 
 
+@pytest.mark.slow
 def test_a_terminal_gets_colours(terminal, write):
     shown = terminal("try", write(NOTES), env={"TERM": "xterm-256color"})
 
@@ -436,6 +441,7 @@ def test_a_terminal_gets_colours(terminal, write):
     assert '\x1b[32m      + update.content.text: "HELLO"\x1b[0m' in shown.seen
 
 
+@pytest.mark.slow
 def test_control_characters_of_the_proxy_do_not_reach_the_terminal(run, write):
     name = write(
         """class Evil(Proxy):

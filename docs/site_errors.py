@@ -54,6 +54,7 @@ _SECTIONS: Final[Mapping[str, tuple[str, Mapping[str, int]]]] = {
 }
 """Heading, introduction, and the position of the message in calls of these names; -1: the last."""
 _REQUEST_ERRORS: Final = ("RequestError", "encode_error", "_error")
+_NAMES: Final = {name for _, calls in _SECTIONS.values() for name in calls} | {*_REQUEST_ERRORS}
 _ANSWERS: Final = "Errors with their own text"
 
 
@@ -217,11 +218,14 @@ def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]
 
 @cache
 def _sources() -> tuple[tuple[str, ast.Module], ...]:
-    """Path and syntax tree of each module."""
+    """Path and syntax tree of each module that calls one of `_NAMES`."""
+    any_call = re.compile(rf"\b(?:{'|'.join(_NAMES)})\(")
     return tuple(
-        (path.relative_to(ROOT).as_posix(), ast.parse(path.read_text()))
+        (path.relative_to(ROOT).as_posix(), ast.parse(source))
         for package in ("conductor", "proxies", "bridges")
         for path in sorted((ROOT / package).rglob("*.py"))
+        for source in [path.read_text()]
+        if any_call.search(source)
     )
 
 
@@ -229,13 +233,12 @@ def _sources() -> tuple[tuple[str, ast.Module], ...]:
 def _calls(path: str) -> list[tuple[ast.AST, ast.Call]]:
     """The calls that make errors, each with the innermost function around it, or the module."""
     tree, found = dict(_sources())[path], []
-    names = {name for _, calls in _SECTIONS.values() for name in calls} | set(_REQUEST_ERRORS)
     around: list[tuple[ast.AST, ast.AST]] = [(tree, tree)]
     while around:
         function, node = around.pop()
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             function = node
-        if isinstance(node, ast.Call) and _called(node) in names:
+        if isinstance(node, ast.Call) and _called(node) in _NAMES:
             found.append((function, node))
         around += [(function, child) for child in ast.iter_child_nodes(node)]
     return found

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import importlib
 from collections.abc import Iterator
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -166,7 +167,12 @@ def modules(package: str) -> list[Path]:
 
 
 def imports(path: Path) -> list[Import]:
-    return list(_imports(path, ast.parse(path.read_text()).body, "import"))
+    return _imports_of(path, path.read_text())
+
+
+@cache
+def _imports_of(path: Path, source: str) -> list[Import]:
+    return list(_imports(path, ast.parse(source).body, "import"))
 
 
 def _imports(path: Path, body: list[ast.stmt], when: str) -> Iterator[Import]:

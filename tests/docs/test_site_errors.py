@@ -59,8 +59,9 @@ def test_every_error_code_is_on_the_page(page):
     used = {
         -node.operand.value
         for path in SOURCES
-        if "schema" not in path.parts
-        for node in ast.walk(ast.parse(path.read_text()))
+        for source in [path.read_text()]
+        if "schema" not in path.parts and re.search(r"\b32_?\d{3}\b", source)
+        for node in ast.walk(ast.parse(source))
         if isinstance(node, ast.UnaryOp)
         and isinstance(node.op, ast.USub)
         and isinstance(node.operand, ast.Constant)

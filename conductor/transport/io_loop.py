@@ -13,6 +13,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
+import attrs
 import msgspec
 import trio
 
@@ -27,14 +28,15 @@ HIGH_WATERMARK: Final = 3 * 512 * 1024
 """Bytes buffered for one peer above which its sources are not read."""
 
 
-class Flusher(msgspec.Struct, eq=False):
+@attrs.define(eq=False, repr=False)
+class Flusher:
     """Flushes connections once per routed chunk, and after writes outside of an I/O loop."""
 
-    _unflushed: list[Connection] = []
-    _routing: bool = False
-    _work: trio.Event = msgspec.field(default_factory=trio.Event)
-    _room: trio.lowlevel.ParkingLot = msgspec.field(default_factory=trio.lowlevel.ParkingLot)
-    _flushed: trio.lowlevel.ParkingLot = msgspec.field(default_factory=trio.lowlevel.ParkingLot)
+    _unflushed: list[Connection] = attrs.field(factory=list, init=False)
+    _routing: bool = attrs.field(default=False, init=False)
+    _work: trio.Event = attrs.field(factory=trio.Event, init=False)
+    _room: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot, init=False)
+    _flushed: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot, init=False)
 
     def schedule_flush(self, connection: Connection) -> None:
         self._unflushed.append(connection)

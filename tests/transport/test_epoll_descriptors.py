@@ -28,7 +28,7 @@ from conductor.transport.io_loop import Flusher, write_loop
 class Counting(Flusher):
     """Knows how often something was written, or could have been."""
 
-    attempts: int = 0
+    attempts = 0
 
     def made_room(self):
         self.attempts += 1

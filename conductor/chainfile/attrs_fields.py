@@ -22,7 +22,7 @@ from conductor.chainfile.type_dispatch import Converter, Hook
 from conductor.chainfile.value_errors import INVALID, InvalidValue, ValueIssue, collect, expected
 from conductor.errors import describe, line_in
 
-__all__ = ["attrs_hook", "field_key", "field_types"]
+__all__ = ["attrs_hook", "field_key", "field_types", "unknown_key_help"]
 
 _MAX_LISTED = 8
 _FACTORY: Any = attrs.Factory  # a class, which the stubs call a function
@@ -44,7 +44,7 @@ def attrs_hook(cls: Any, converter: Converter, word: str, hints: Mapping[str, st
         given: dict[str, Any] = {}
         for key, value in data.items():
             if key not in fields:
-                help = hints.get(key) or _unknown_key_help(key, fields, word)
+                help = hints.get(key) or unknown_key_help(key, fields, word)
                 found.append(ValueIssue(f"unknown {word} `{key}`", help, path=(key,), at_key=True))
                 continue
             result = collect(found, (key,), converter.structure, value, types[key])
@@ -88,7 +88,7 @@ def field_key(field: Any) -> str:
     return word if keyword.iskeyword(word) else field.alias
 
 
-def _unknown_key_help(key: str, fields: Mapping[str, Any], word: str) -> str:
+def unknown_key_help(key: str, fields: Mapping[str, Any], word: str) -> str:
     meant = closest_match(key, fields)
     if meant:
         return f"did you mean `{meant}`?"

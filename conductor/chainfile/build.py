@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-import attrs
+import msgspec
 
 from conductor.chainfile import paths
 from conductor.chainfile.document import Document
@@ -94,7 +94,7 @@ def build_chain(
         agent=components[-1] if has_agent else None,
         mcp_bridge=file.mcp_bridge,
         mcp=McpStart(file.mcp.required, file.mcp.start_timeout),
-        limits=Limits(**attrs.asdict(file.limits)),
+        limits=Limits(**msgspec.structs.asdict(file.limits)),
         adapt=_adaptations(file.adapt, document),
         on_start_failure=file.on_start_failure,
         prewarm=file.prewarm,
@@ -106,7 +106,7 @@ def build_chain(
 
 def _adaptations(item: AdaptItem, document: Document) -> dict[str, Adaptation]:
     found = {}
-    for name, value in attrs.asdict(item, recurse=False).items():
+    for name, value in msgspec.structs.asdict(item).items():
         location = document.locations.get(("adapt", name))
         if isinstance(value, AdapterItem):
             found[name] = Adaptation(value.mode, value.options, location)

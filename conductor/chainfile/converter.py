@@ -22,6 +22,7 @@ from conductor.chainfile import scalars
 from conductor.chainfile.attrs_fields import attrs_hook
 from conductor.chainfile.diagnostics import closest_match
 from conductor.chainfile.paths import absolute, home_is_unknown
+from conductor.chainfile.struct_fields import is_struct
 from conductor.chainfile.type_dispatch import Converter, Hook
 from conductor.chainfile.value_errors import (
     InvalidValue,
@@ -217,7 +218,7 @@ def _shape(hint: Any) -> type | None:
     origin = _origin(hint)
     if origin in _SEQUENCES:
         return list
-    if origin in _MAPPINGS or (isinstance(origin, type) and attrs.has(origin)):
+    if origin in _MAPPINGS or is_struct(origin) or (isinstance(origin, type) and attrs.has(origin)):
         return dict
     return None if hint in (Any, object) or origin in (Union, types.UnionType) else str
 

@@ -1,20 +1,20 @@
 """Grammar of chain files: the keys, their types, defaults and validators.
 
-One attribute per key (`with` is `options`, alias `with_`). The classes describe the file as
-written; `validators` checks single values, `key_conflicts` which keys may stand together, `loader`
-loads nested chains, `build` derives names and absolute paths. A new key is added
-here, in `model.ComponentSpec`, in `build` and in `conductor.cli.show`.
+One attribute per key (`with` is `options`), annotated with its validator. The classes describe the
+file as written; `validators` checks single values, `key_conflicts` which keys may stand together,
+`struct_fields` reads a mapping as one of the classes, `loader` loads nested chains, `build` derives
+names and absolute paths. A new key is added here, in `model.ComponentSpec`, in `build` and in
+`conductor.cli.show`.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-import attrs
+import msgspec
 
-from conductor.chainfile.attrs_fields import attrs_hook, field_key
 from conductor.chainfile.converter import make_converter
 from conductor.chainfile.key_conflicts import KEY_HINTS, key_conflicts
 from conductor.chainfile.model import (
@@ -32,6 +32,7 @@ from conductor.chainfile.model import (
     RestartBudget,
 )
 from conductor.chainfile.scalars import Argv, Bytes, Seconds, seconds
+from conductor.chainfile.struct_fields import is_struct, struct_hook
 from conductor.chainfile.type_dispatch import Converter, Hook
 from conductor.chainfile.validators import (
     argv,
@@ -61,27 +62,25 @@ def _certificate_key(tls: TlsItem, _: Any, value: str | None) -> None:
         raise invalid("`key` needs a certificate", "add `cert`")
 
 
-@attrs.frozen(kw_only=True, eq=False, repr=False)
-class TlsItem:
+class TlsItem(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """The `tls:` mapping of a component."""
 
-    ca: str | None = attrs.field(default=None, validator=nonempty_path)
-    cert: str | None = attrs.field(default=None, validator=nonempty_path)
-    key: str | None = attrs.field(default=None, validator=_certificate_key)
-    server_name: str | None = attrs.field(default=None, validator=host_name)
+    ca: Annotated[str | None, nonempty_path] = None
+    cert: Annotated[str | None, nonempty_path] = None
+    key: Annotated[str | None, _certificate_key] = None
+    server_name: Annotated[str | None, host_name] = None
     verify: bool = True
 
 
-@attrs.frozen(kw_only=True, eq=False, repr=False)
-class SandboxItem:
+class SandboxItem(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """The `sandbox:` mapping of a component."""
 
-    workspaces: list[str] | dict[str, str] = attrs.field(factory=list, validator=workspace_paths)
-    read: list[str] = attrs.field(factory=list, validator=nonempty_paths)
-    write: list[str] = attrs.field(factory=list, validator=nonempty_paths)
-    hide: list[str] = attrs.field(factory=list, validator=nonempty_paths)
+    workspaces: Annotated[list[str] | dict[str, str], workspace_paths] = []
+    read: Annotated[list[str], nonempty_paths] = []
+    write: Annotated[list[str], nonempty_paths] = []
+    hide: Annotated[list[str], nonempty_paths] = []
     network: bool = True
-    pass_env: list[str] = attrs.field(factory=list)
+    pass_env: list[str] = []
 
 
 def _agents_sandbox(item: ComponentItem, _: Any, value: SandboxItem | bool) -> None:
@@ -98,15 +97,14 @@ def _environment_conditions(_: Any, __: Any, value: list[str] | str | None) -> N
             raise expected("the name of a variable, or `NAME=VALUE`")
 
 
-@attrs.frozen(kw_only=True, eq=False, repr=False)
-class WhenItem:
+class WhenItem(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """The `when:` mapping of a proxy."""
 
     client: list[str] | str | None = None
     agent: list[str] | str | None = None
     cwd: list[str] | str | None = None
     capability: list[str] | str | None = None
-    env: list[str] | str | None = attrs.field(default=None, validator=_environment_conditions)
+    env: Annotated[list[str] | str | None, _environment_conditions] = None
 
 
 def _not_for_an_agent(item: ComponentItem, _: Any, value: WhenItem | None) -> None:
@@ -114,97 +112,89 @@ def _not_for_an_agent(item: ComponentItem, _: Any, value: WhenItem | None) -> No
         raise invalid("an agent has no `when`: a chain cannot do without it")
 
 
-@attrs.frozen(kw_only=True, eq=False, repr=False)
-class ComponentItem:
+class ComponentItem(
+    msgspec.Struct, frozen=True, kw_only=True, eq=False, rename={"options": "with"}
+):
     """A component: an item of `proxies:`."""
 
-    name: str | None = attrs.field(default=None, validator=component_name)
-    run: Argv | None = attrs.field(default=None, validator=argv)
-    use: str | None = attrs.field(default=None, validator=plugin_name)
-    registry: str | None = attrs.field(default=None, validator=registry_name)
+    name: Annotated[str | None, component_name] = None
+    run: Annotated[Argv | None, argv] = None
+    use: Annotated[str | None, plugin_name] = None
+    registry: Annotated[str | None, registry_name] = None
     install_scripts: bool = False
     """Whether packages of the registry may run programs when they are installed."""
-    connect: str | None = attrs.field(default=None, validator=url)
-    unix: str | None = attrs.field(default=None, validator=nonempty_path)
-    chain: str | None = attrs.field(default=None, validator=nonempty_path)
-    options: dict[str, Any] = attrs.field(factory=dict, alias="with_")
-    env: dict[str, str] = attrs.field(factory=dict, validator=environment_names)
+    connect: Annotated[str | None, url] = None
+    unix: Annotated[str | None, nonempty_path] = None
+    chain: Annotated[str | None, nonempty_path] = None
+    options: dict[str, Any] = {}
+    env: Annotated[dict[str, str], environment_names] = {}
     secrets: tuple[str, ...] = ()
     inherit_env: bool = True
-    cwd: str | None = attrs.field(default=None, validator=nonempty_path)
-    sandbox: SandboxItem | bool = attrs.field(default=False, validator=_agents_sandbox)
+    cwd: Annotated[str | None, nonempty_path] = None
+    sandbox: Annotated[SandboxItem | bool, _agents_sandbox] = False
     isolate: bool = False
-    ssh: str | None = attrs.field(default=None, validator=host_name)
-    headers: dict[str, str] = attrs.field(factory=dict, validator=http_headers)
+    ssh: Annotated[str | None, host_name] = None
+    headers: Annotated[dict[str, str], http_headers] = {}
     tls: TlsItem | None = None
-    ping_timeout: Seconds = attrs.field(default=30.0, validator=positive)
+    ping_timeout: Annotated[Seconds, positive] = 30.0
     dialect: Dialect | None = None
-    start_timeout: Seconds = attrs.field(default=START_TIMEOUT, validator=positive)
+    start_timeout: Annotated[Seconds, positive] = START_TIMEOUT
     stop_timeout: Seconds = STOP_TIMEOUT
-    request_timeout: dict[str, Seconds] = attrs.field(factory=dict, validator=positive)
-    stall_timeout: Seconds | None = attrs.field(default=None, validator=positive)
+    request_timeout: Annotated[dict[str, Seconds], positive] = {}
+    stall_timeout: Annotated[Seconds | None, positive] = None
     on_stall: OnStall = "report"
     on_cancel_timeout: OnCancelTimeout = "answer"
     on_failure: OnFailure | None = None
     restarts: RestartBudget | None = None
     required: bool = False
-    when: WhenItem | None = attrs.field(default=None, validator=_not_for_an_agent)
+    when: Annotated[WhenItem | None, _not_for_an_agent] = None
 
 
-@attrs.frozen(kw_only=True, eq=False, repr=False)
-class AgentItem(ComponentItem):
+class AgentItem(ComponentItem, frozen=True, kw_only=True, eq=False):
     """The `agent:`. It cannot be bypassed, because it has no successor."""
 
     on_failure: Literal["restart", "end_chain"] | None = None
-    cancel_timeout: Seconds = attrs.field(default=CANCEL_TIMEOUT, validator=positive)
+    cancel_timeout: Annotated[Seconds, positive] = CANCEL_TIMEOUT
 
 
-_KEYS = {field_key(field) for field in attrs.fields(AgentItem)}
+_KEYS = frozenset(AgentItem.__struct_encode_fields__)
 _LIMITS = Limits()
 
 
-@attrs.frozen(kw_only=True, eq=False, repr=False)
-class LimitsItem:
+class LimitsItem(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """`limits:` as it is written."""
 
-    max_message_bytes: Bytes = attrs.field(default=_LIMITS.max_message_bytes, validator=positive)
-    max_open_requests: int = attrs.field(default=_LIMITS.max_open_requests, validator=positive)
-    max_batch: int = attrs.field(default=_LIMITS.max_batch, validator=positive)
-    max_buffered_bytes: Bytes = attrs.field(default=_LIMITS.max_buffered_bytes, validator=positive)
-    max_sessions: int = attrs.field(default=_LIMITS.max_sessions, validator=positive)
-    max_mcp_connections: int = attrs.field(default=_LIMITS.max_mcp_connections, validator=positive)
-    max_mcp_sessions: int = attrs.field(default=_LIMITS.max_mcp_sessions, validator=positive)
-    max_session_log_bytes: Bytes = attrs.field(
-        default=_LIMITS.max_session_log_bytes, validator=positive
-    )
-    max_initialize_bytes: Bytes = attrs.field(
-        default=_LIMITS.max_initialize_bytes, validator=positive
-    )
+    max_message_bytes: Annotated[Bytes, positive] = _LIMITS.max_message_bytes
+    max_open_requests: Annotated[int, positive] = _LIMITS.max_open_requests
+    max_batch: Annotated[int, positive] = _LIMITS.max_batch
+    max_buffered_bytes: Annotated[Bytes, positive] = _LIMITS.max_buffered_bytes
+    max_sessions: Annotated[int, positive] = _LIMITS.max_sessions
+    max_mcp_connections: Annotated[int, positive] = _LIMITS.max_mcp_connections
+    max_mcp_sessions: Annotated[int, positive] = _LIMITS.max_mcp_sessions
+    max_session_log_bytes: Annotated[Bytes, positive] = _LIMITS.max_session_log_bytes
+    max_initialize_bytes: Annotated[Bytes, positive] = _LIMITS.max_initialize_bytes
 
 
-@attrs.frozen(kw_only=True, eq=False, repr=False)
-class McpItem:
+class McpItem(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """`mcp:` as it is written."""
 
     required: bool = False
     """Whether a session fails if an MCP server does not start; else it is left out with a
     notice."""
-    start_timeout: Seconds = attrs.field(default=START_TIMEOUT, validator=positive)
+    start_timeout: Annotated[Seconds, positive] = START_TIMEOUT
     """The time in which an MCP server must answer the agent."""
 
 
-@attrs.frozen(kw_only=True, eq=False, repr=False)
-class AdapterItem:
+class AdapterItem(msgspec.Struct, frozen=True, kw_only=True, eq=False, rename={"options": "with"}):
     """An adapter with options."""
 
     mode: AdaptMode = "auto"
     """`auto`: inserted if client and agent need it; `always`; `never`."""
-    options: dict[str, Any] = attrs.field(factory=dict, alias="with_")
+    options: dict[str, Any] = {}
     """The options of the proxy of this name."""
 
 
-@attrs.frozen(kw_only=True, eq=False, repr=False)
-class AdaptItem:
+class AdaptItem(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """`adapt:` as it is written: a key for each row of `conductor.adapters.table`."""
 
     additional_directories: AdaptMode | AdapterItem | None = None
@@ -243,28 +233,27 @@ class AdaptItem:
     """Between a client of one version of the protocol and an agent of the other."""
 
 
-@attrs.frozen(kw_only=True, eq=False, repr=False)
-class FileItem:
+class FileItem(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """A chain file as it is written."""
 
     version: Literal[1] = 1
     """The version of this format."""
-    name: str | None = attrs.field(default=None, validator=component_name)
+    name: Annotated[str | None, component_name] = None
     """Shown in logs, traces and `ps`; without it, the name of the file."""
     proxies: tuple[ComponentItem, ...] = ()
     """The proxies; the first is nearest the editor."""
     agent: AgentItem | None = None
     """The agent, or its name in the registry. Without it, the file is a chain of proxies, for
     `chain:` in other files."""
-    registry: str | None = attrs.field(default=None, validator=registry_source)
+    registry: Annotated[str | None, registry_source] = None
     """A file or URL with the registry that names are looked up in; without it, the ACP registry."""
     mcp_bridge: McpBridgeMode = "auto"
     """How an agent is connected to MCP servers that proxies offer: `auto` asks its capabilities."""
-    mcp: McpItem = attrs.field(factory=McpItem)
+    mcp: McpItem = msgspec.field(default_factory=McpItem)
     """MCP servers over ACP, and those that the conductor connects to, that do not start."""
-    limits: LimitsItem = attrs.field(factory=LimitsItem)
+    limits: LimitsItem = msgspec.field(default_factory=LimitsItem)
     """Limits of memory and work of one chain."""
-    adapt: AdaptItem = attrs.field(factory=AdaptItem)
+    adapt: AdaptItem = msgspec.field(default_factory=AdaptItem)
     """Proxies that are inserted where client and agent do not fit; docs/adapters.md."""
     on_start_failure: OnStartFailure | None = None
     prewarm: bool = False
@@ -275,9 +264,10 @@ class FileItem:
 def file_converter(directory: str) -> Converter:
     """A converter for `FileItem`."""
     converter = make_converter(directory, "key", {RestartBudget: _restart_budget})
-    converter.rules.insert(  # makes only the hooks that the file needs: 2 ms
-        0, (lambda cls: cls in (ComponentItem, AgentItem), lambda cls: _item_hook(cls, converter))
-    )
+    converter.rules[:0] = [  # make only the hooks that the file needs
+        (lambda cls: cls in (ComponentItem, AgentItem), lambda cls: _item_hook(cls, converter)),
+        (is_struct, lambda cls: struct_hook(cls, converter)),
+    ]
     return converter
 
 
@@ -295,7 +285,7 @@ def _restart_budget(value: Any) -> RestartBudget:
 
 
 def _item_hook(cls: type[ComponentItem], converter: Converter) -> Hook:
-    read = attrs_hook(cls, converter, "key", KEY_HINTS)
+    read = struct_hook(cls, converter, KEY_HINTS)
 
     def hook(data: Any) -> ComponentItem:
         if isinstance(data, str) and cls is AgentItem:

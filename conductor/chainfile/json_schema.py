@@ -11,13 +11,14 @@ import os
 import re
 import types
 from collections import abc
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from enum import Enum
 from pathlib import PurePath
 from typing import Any, Final, Literal, Union, get_args, get_origin
 
 import attrs
+import msgspec
 
 from conductor.chainfile.attrs_fields import field_key, field_types
 from conductor.chainfile.docstrings import attribute_docstrings, option_docstrings
@@ -25,6 +26,8 @@ from conductor.chainfile.grammar import AgentItem, ComponentItem, FileItem
 from conductor.chainfile.key_conflicts import COMPONENT_KINDS
 from conductor.chainfile.model import ChainFile, ComponentSpec, RestartBudget, Sandbox, Tls, When
 from conductor.chainfile.scalars import Argv, Bytes, Seconds
+from conductor.chainfile.struct_fields import is_struct
+from conductor.chainfile.type_dispatch import plain_type
 from conductor.limits import Limits
 
 __all__ = ["chain_file_schema", "options_schema"]
@@ -133,26 +136,23 @@ def _use(options: Mapping[str, JsonSchema]) -> JsonSchema:
 def _object(
     cls: Any, definitions: dict[str, JsonSchema] | None, around: tuple[type, ...] = ()
 ) -> JsonSchema:
-    """The schema of an attrs class. `definitions` gets the classes of its fields by name; without
-    it they are written in line, but for those that contain this one (`around`)."""
+    """The schema of an attrs class, or of a class of the grammar. `definitions` gets the classes of
+    its fields by name; without it they are written in line, but for those that contain this one
+    (`around`)."""
     if cls in around:
         return {"type": "object"}
     documented = _DOCUMENTED_BY.get(cls.__name__, cls)
     texts = option_docstrings(cls) | attribute_docstrings(cls) | attribute_docstrings(documented)
-    types = field_types(cls)
     properties: dict[str, JsonSchema] = {}
     required = []
-    for field in attrs.fields(cls):
-        if not field.init:
-            continue
-        key = field_key(field)
-        schema = dict(_schema(types[key], definitions, (*around, cls)))
-        if text := texts.get(field.name) or texts.get(key):
+    for name, key, hint, given in _fields(cls):
+        schema = dict(_schema(hint, definitions, (*around, cls)))
+        if text := texts.get(name) or texts.get(key):
             schema["description"] = text
-        default = _default(field.default)
+        default = _default(given)
         if default is not None:
             schema["default"] = default
-        if field.default is attrs.NOTHING:
+        if given is attrs.NOTHING:
             required.append(key)
         properties[key] = schema
     schema = {"type": "object", "properties": properties, "additionalProperties": False}
@@ -163,12 +163,25 @@ def _object(
     return schema
 
 
+def _fields(cls: Any) -> Iterator[tuple[str, str, Any, Any]]:
+    """Name, key, type and default of each field: `attrs.NOTHING` if it must be given."""
+    if is_struct(cls):  # of the grammar, where every key has a default
+        for field in msgspec.structs.fields(cls):
+            yield field.name, field.encode_name, field.type, field.default
+    else:
+        types = field_types(cls)
+        for each in attrs.fields(cls):
+            if each.init:
+                yield each.name, field_key(each), types[field_key(each)], each.default
+
+
 def _schema(
     hint: Any, definitions: dict[str, JsonSchema] | None, around: tuple[type, ...]
 ) -> JsonSchema:
     def inner(hint: Any) -> JsonSchema:
         return _schema(hint, definitions, around)
 
+    hint = plain_type(hint)
     if hint in _SCALARS:
         return _SCALARS[hint]
     origin, args = get_origin(hint) or hint, get_args(hint)
@@ -190,7 +203,7 @@ def _schema(
         return {"enum": [member.value for member in origin]}
     if issubclass(origin, PurePath | os.PathLike):
         return {"type": "string"}
-    if not attrs.has(origin):
+    if not (attrs.has(origin) or is_struct(origin)):
         return {}
     if definitions is None:
         return _object(origin, None, around)

@@ -17,7 +17,7 @@ import msgspec
 from conductor.chainfile.scalars import Unit
 from conductor.chainfile.value_errors import UnsupportedType
 
-__all__ = ["Converter", "Hook"]
+__all__ = ["Converter", "Hook", "plain_type"]
 
 Hook: TypeAlias = Callable[[Any], Any]
 """Reads a value as a certain type; raises `InvalidValue`."""
@@ -36,7 +36,7 @@ class Converter(msgspec.Struct, eq=False):
         return hook(value)
 
     def _make(self, hint: Any) -> Hook:
-        plain = _plain(hint)
+        plain = plain_type(hint)
         for fits, hook_of in self.rules:
             if fits(plain):
                 hook = self.hooks[hint] = hook_of(plain)
@@ -44,7 +44,7 @@ class Converter(msgspec.Struct, eq=False):
         raise UnsupportedType(hint)
 
 
-def _plain(hint: Any) -> Any:
+def plain_type(hint: Any) -> Any:
     """The type behind names for it, and without annotations that are not a `Unit`."""
     while True:
         if isinstance(hint, NewType):

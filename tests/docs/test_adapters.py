@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import runpy
 
-import attrs
+import msgspec
 from support.doc_snippets import ROOT
 
 from conductor.adapters.table import ADAPTERS
@@ -20,6 +20,6 @@ def test_the_table_is_current():
 
 
 def test_each_adapter_has_a_key_in_chain_files():
-    keys = [field.name for field in attrs.fields(AdaptItem)]
+    keys = [field.name for field in msgspec.structs.fields(AdaptItem)]
 
     assert keys == sorted(row.name for row in ADAPTERS)

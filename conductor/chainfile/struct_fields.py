@@ -1,0 +1,58 @@
+"""Structure a mapping as an instance of a `msgspec.Struct` of the grammar; its fields are the keys.
+
+Validators are in the annotation of a field: `Annotated[str | None, component_name]`. They are
+called with the instance, None and the value, as those of attrs, but only for the keys that are
+given; a value that could not be read is `INVALID` in the instance. Each field is read, validated and reported separately, as in `attrs_fields`, which does the
+same for the options of plugins: a Struct is defined in a tenth of the time of an attrs class.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeGuard, get_origin
+
+import msgspec
+
+from conductor.chainfile.attrs_fields import unknown_key_help
+from conductor.chainfile.type_dispatch import Converter, Hook
+from conductor.chainfile.value_errors import INVALID, InvalidValue, ValueIssue, collect, expected
+
+__all__ = ["is_struct", "struct_hook"]
+
+
+def is_struct(hint: Any) -> TypeGuard[type[msgspec.Struct]]:
+    return isinstance(hint, type) and issubclass(hint, msgspec.Struct)
+
+
+def struct_hook(
+    cls: type[msgspec.Struct], converter: Converter, hints: Mapping[str, str] = {}
+) -> Hook:
+    """A hook for `cls`. `hints` maps unknown keys that users are likely to write to their help."""
+    fields = {field.encode_name: field for field in msgspec.structs.fields(cls)}
+
+    def hook(data: Any) -> Any:
+        if not isinstance(data, Mapping):
+            raise expected("a mapping")
+        found: list[ValueIssue] = []
+        given: dict[str, Any] = {}
+        for key, value in data.items():
+            if key not in fields:
+                help = hints.get(key) or unknown_key_help(key, fields, "key")
+                found.append(ValueIssue(f"unknown key `{key}`", help, path=(key,), at_key=True))
+                continue
+            given[key] = collect(found, (key,), converter.structure, value, fields[key].type)
+        instance = cls(**{fields[key].name: value for key, value in given.items()})
+        for key, value in given.items():
+            if value is not INVALID:
+                for validate in _validators(fields[key].type):
+                    collect(found, (key,), validate, instance, None, value)
+        if found:
+            raise InvalidValue(found)
+        return instance
+
+    return hook
+
+
+def _validators(hint: Any) -> list[Any]:
+    metadata = getattr(hint, "__metadata__", ()) if get_origin(hint) is not None else ()
+    return [each for each in metadata if callable(each)]

@@ -2,8 +2,9 @@
 
 Validators are in the annotation of a field: `Annotated[str | None, component_name]`. They are
 called with the instance, None and the value, as those of attrs, but only for the keys that are
-given; a value that could not be read is `INVALID` in the instance. Each field is read, validated and reported separately, as in `attrs_fields`, which does the
-same for the options of plugins: a Struct is defined in a tenth of the time of an attrs class.
+given; a value that could not be read is `INVALID` in the instance. Each field is read, validated
+and reported separately, as in `attrs_fields`, which does the same for the options of plugins: a
+Struct is defined in a tenth of the time of an attrs class.
 """
 
 from __future__ import annotations

@@ -121,7 +121,8 @@ class StallDetector:
 
     def request_from(self, call: InFlightRequest, params: Payload | None, now: float) -> None:
         """Record a request from the component; until its response, silence is not a stall."""
-        name = self._user_session(params)
+        name = session_id_of(params)
+        name = self._parents.get(name, name) if name is not None else None
         if name is None:
             self._open_requests.add(call)
         elif (session := self._sessions.get(name)) is not None:
@@ -144,9 +145,10 @@ class StallDetector:
 
     def notification_from(self, method: str, params: Payload | None, now: float) -> float:
         """Record a notification from the component."""
-        told, name = session_id_of(params), self._user_session(params)
-        if told is None or name is None:
+        told = session_id_of(params)
+        if told is None:
             return NEVER
+        name = self._parents.get(told, told)
         session = self._sessions.get(name)
         update = _update(params) if method == "session/update" else None
         if update is not None and update.sessionUpdate == "state_update" and told == name:
@@ -216,10 +218,6 @@ class StallDetector:
             if not session.open:
                 self._turn_ended(name)
         return NEVER
-
-    def _user_session(self, params: Payload | None) -> str | None:
-        name = session_id_of(params)
-        return None if name is None else self._parents.get(name, name)
 
     def _turn_ended(self, name: str) -> None:
         del self._sessions[name]

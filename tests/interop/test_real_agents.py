@@ -13,6 +13,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 import trio
 from interop.test_journal_agents import served
@@ -23,6 +24,7 @@ from conductor.chainfile.model import ComponentSpec
 from conductor.errors import RequestError
 from conductor.proxy import Proxy
 from conductor.testing import FakeClient, open_chain
+from proxies.elicitation import Elicitation
 from proxies.remember import Remember
 from proxies.subagents import Subagents
 from proxies.v1_v2 import V1V2
@@ -30,8 +32,12 @@ from proxies.v1_v2 import V1V2
 CLAUDE = "claude-agent-acp"
 
 
+@attrs.define(eq=False)
 class DelegatingModel(Model):
-    """Gives a task to a subagent, which makes a file; or makes the file itself."""
+    """Gives a task to a subagent, which makes a file; makes it itself; or asks the user."""
+
+    results: list[str] = attrs.field(factory=list)
+    """Conversations with the result of a tool."""
 
     async def answer(self, asked: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
         told = json.dumps(asked["messages"])
@@ -39,8 +45,14 @@ class DelegatingModel(Model):
             if "DELEGATE" in told:
                 task = {"description": "make it", "prompt": "MAKE a file"}
                 return _call("Agent", {**task, "subagent_type": "general-purpose"})
+            if "ASK" in told:
+                options = [{"label": each, "description": each} for each in ("Red", "Blue")]
+                question = {"question": "Which colour?", "header": "Colour", "options": options}
+                return _call("AskUserQuestion", {"questions": [{**question, "multiSelect": False}]})
             if "MAKE" in told:
                 return _call("Bash", {"command": "touch made", "description": "Make a file"})
+        if "tool_result" in told:
+            self.results.append(told)
         return {"role": "assistant", "content": "Done."}, "stop"
 
 
@@ -51,14 +63,16 @@ def _call(name: str, arguments: dict[str, Any]) -> tuple[dict[str, Any], str]:
 
 
 @asynccontextmanager
-async def chain_with(name: str, directory: Path, *proxies: Proxy) -> AsyncIterator[FakeClient]:
+async def chain_with(
+    name: str, directory: Path, *proxies: Proxy, model: Model | None = None
+) -> AsyncIterator[FakeClient]:
     """A chain that ends with this agent, in a home directory of its own, and works in `work`."""
     program = PROGRAMS[name]
     home, work = directory / "home", directory / "work"
     for each in (home, work):
         each.mkdir(exist_ok=True)
     command = from_npm(program.package, program.program, variable=program.variable)
-    async with served(DelegatingModel()) as url:
+    async with served(model or DelegatingModel()) as url:
         environment = {"HOME": str(home), **program.environment(url, home)}
         agent = ComponentSpec(name=name, run=(command, *program.arguments), env=environment)
         with trio.fail_after(90):
@@ -112,6 +126,21 @@ async def test_without_the_adapter_it_asks_about_a_session_that_the_client_does_
 
     assert asked.params["sessionId"] != session
     assert not (tmp_path / "work" / "made").exists()
+
+
+async def test_a_question_of_the_agent_reaches_a_client_without_forms(tmp_path: Path) -> None:
+    model = DelegatingModel()
+    async with chain_with(CLAUDE, tmp_path, Elicitation(), model=model) as client:
+        await client.initialize()
+        session = await client.new_session(str(tmp_path / "work"))
+        await client.prompt(session, "ASK me")
+        asked = client.transcript.text(session)
+        await client.prompt(session, "question_0: Blue")
+        said = client.transcript.text(session)
+
+    assert "Which colour?" in asked
+    assert "Done." in said
+    assert "Blue" in model.results[-1]
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

@@ -16,8 +16,7 @@ from typing import Any
 import attrs
 import pytest
 import trio
-from interop.test_journal_agents import served
-from support.bridges_real_agents import Model, from_npm
+from support.bridges_real_agents import Model, from_npm, model_url
 from support.record_agents import PROGRAMS
 
 from conductor.chainfile.model import ComponentSpec
@@ -72,7 +71,7 @@ async def chain_with(
     for each in (home, work):
         each.mkdir(exist_ok=True)
     command = from_npm(program.package, program.program, variable=program.variable)
-    async with served(model or DelegatingModel()) as url:
+    async with model_url(model or DelegatingModel()) as url:
         environment = {"HOME": str(home), **program.environment(url, home)}
         agent = ComponentSpec(name=name, run=(command, *program.arguments), env=environment)
         with trio.fail_after(90):

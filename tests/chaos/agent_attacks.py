@@ -107,7 +107,7 @@ async def abandoned_mcp_sessions(tenant: Tenant) -> None:
 @attack(13, agent="program")
 async def unfinished_mcp_bodies(tenant: Tenant) -> None:
     """Requests over HTTP whose last byte never comes: beyond a budget they are refused."""
-    said = await _told_over_http(tenant, f"bodies {BODIES // 2**20 + 4}")
+    said = await _told_over_http(tenant, f"bodies {BODIES // 2**20 + 4} 4")
     refused = int(said.partition('"refused ')[2].partition('"')[0])
     assert refused >= 4, f"{refused} refused"
 

@@ -9,8 +9,8 @@
     shim N        connects to the session's first MCP server, and sends a message nested N deep
     flood         writes to that server what it takes in a second, before it is connected
     abandon N     opens N MCP sessions with it over HTTP, and says how it answers the first one then
-    bodies N      N requests of a megabyte to it over HTTP, without their last byte; says how many
-                  were refused
+    bodies N M    N requests of a megabyte to it over HTTP, without their last byte; says how many
+                  were refused, as soon as M are, or after 20 seconds
 
 `_meta` of `initialize`: with `"restart": PATH`, it is answered with protocol version 99 from the
 second time on (PATH is made by the first); `"name"` is the agent's name; with `"http": true` it
@@ -147,7 +147,8 @@ class HostileAgent(EchoAgent):
         self.end(turn)
 
     def do_bodies(self, turn: Message, argument: str) -> None:
-        opened = [self.connect() for _ in range(int(argument))]
+        count, enough = map(int, argument.split())
+        opened = [self.connect() for _ in range(count)]
         for each, path, headers in opened:
             each.putrequest("POST", path)
             for name, value in {**headers, "Content-Length": f"{2**20 + 1}"}.items():
@@ -155,8 +156,11 @@ class HostileAgent(EchoAgent):
             each.endheaders()
             with suppress(OSError):  # refused meanwhile
                 each.send(b" " * 2**20)
-        time.sleep(1)  # the requests that are not refused stay silent
-        refused = select.select([each.sock for each, *_ in opened], [], [], 0)[0]
+        refused: list[Any] = []  # the others stay silent
+        end = time.monotonic() + 20
+        while len(refused) < enough and time.monotonic() < end:
+            time.sleep(0.1)
+            refused = select.select([each.sock for each, *_ in opened], [], [], 0)[0]
         self.say(turn, f"refused {len(refused)}")
         for each, *_ in opened:
             each.close()

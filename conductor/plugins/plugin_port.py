@@ -47,6 +47,7 @@ class PluginPort(Port):
     """
 
     __slots__ = (
+        "_last_released",
         "_owner",
         "_taps",
         "_withheld",
@@ -89,6 +90,8 @@ class PluginPort(Port):
         self.intercepted: Container[str] = ()
         self._taps: dict[str, list[NotificationTap]] = {}
         self._withheld: dict[str, list[LaneNotification]] = {}
+        self._last_released: dict[str, LaneNotification] = {}
+        """The last update from the plugin that is in the lane, by session."""
         self.use_handlers(handlers)
 
     def use_handlers(self, handlers: Iterable[Handler]) -> None:
@@ -246,25 +249,40 @@ class PluginPort(Port):
         self._update_intercepted()
 
     def withhold_own_update(self, session_id: str, params: bytes) -> bool:
-        """Withhold an update from the plugin, if those of its session are withheld."""
+        """Withhold an update from the plugin, if those of its session are withheld; queue it, if
+        released ones of the plugin are still in the lane."""
+        item = LaneNotification(SESSION_UPDATE, params, already_observed=True, from_plugin=True)
         held = self._withheld.get(session_id)
-        if held is None:
+        if held is not None:
+            held.append(item)
+        elif session_id in self._last_released:
+            self._last_released[session_id] = item
+            self._enqueue(item)
+        else:
             return False
-        held.append(
-            LaneNotification(SESSION_UPDATE, params, already_observed=True, from_plugin=True)
-        )
         return True
 
     @property
     def withholds_updates(self) -> bool:
-        """Whether updates of any session are withheld."""
-        return bool(self._withheld)
+        """Whether updates of any session are withheld, or released and still in the lane."""
+        return bool(self._withheld or self._last_released)
 
     def release_updates(self, session_id: str) -> None:
         """Queue the withheld updates of a session in front of the lane."""
-        if self.lane.put_back(self._withheld.pop(session_id, [])):
+        items = self._withheld.pop(session_id, [])
+        own = [item for item in items if item.from_plugin]
+        if own:
+            self._last_released[session_id] = own[-1]
+        if self.lane.put_back(items):
             self._owner.schedule(self)
         self._update_intercepted()
+
+    def forward_own_update(self, item: LaneNotification) -> None:
+        """Forward an update from the plugin that was in the lane."""
+        self.forward_unchanged(item)
+        for session_id, last in tuple(self._last_released.items()):
+            if last is item:
+                del self._last_released[session_id]
 
     def open(self) -> None:
         """Stop queueing `initialize`: the plugin has started."""
@@ -275,6 +293,7 @@ class PluginPort(Port):
         """Stop handling; returns the unhandled messages."""
         withheld: list[LaneItem] = [item for items in self._withheld.values() for item in items]
         self._withheld.clear()
+        self._last_released.clear()
         self.closed = True
         return withheld + self.lane.close()
 

@@ -251,7 +251,7 @@ class LaneScheduler:
             elif port.needs_check and port.is_withheld(item):
                 continue
             elif item.from_plugin:
-                port.forward_unchanged(item)
+                port.forward_own_update(item)
                 continue
             handler = port.handlers.get(item.method)
             if handler is None or (

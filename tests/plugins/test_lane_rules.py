@@ -310,6 +310,30 @@ async def test_updates_of_a_plugin_agent_follow_the_response_that_opens_the_sess
     assert opened == ["s1", "hello"]
 
 
+async def test_updates_after_the_response_follow_those_that_waited_for_it():
+    class Greeting(Agent):
+        @on("initialize")
+        async def initialize(self, params: dict):
+            return {"protocolVersion": 1}
+
+        @on("session/new")
+        async def new(self, params: dict):
+            session = params["cwd"][1:]
+            await self.client.say(session, "hello")
+            self.start_soon(self.client.say, session, "ready")
+            return {"sessionId": session}
+
+    async with open_chain(Scripted(), Greeting()) as client:
+        await client.initialize()
+        seen = []
+        client.handlers["session/update"] = lambda params: seen.append(text_of(params))
+        for number in range(20):  # the order of tasks is random
+            await client.new_session(f"/s{number}")
+            await trio.testing.wait_all_tasks_blocked()
+
+    assert seen == ["hello", "ready"] * 20
+
+
 def said(session, text):
     content = {"type": "text", "text": text}
     update = {"sessionUpdate": "agent_message_chunk", "content": content}

@@ -40,7 +40,13 @@ def view(path: Path, *, port: int, opens_browser: bool, is_live: bool = False) -
 
 
 def _report(error: str) -> None:
-    print(f"acp-conductor: {error}; only what comes before is shown", file=sys.stderr, flush=True)
+    _print(f"{error}; only what comes before is shown")
+
+
+def _print(line: str) -> None:
+    """Print a line to stderr in one write: the thread that reads the trace prints, too."""
+    sys.stderr.write(f"acp-conductor: {line}\n")
+    sys.stderr.flush()
 
 
 async def _view(source: TraceSource, port: int, opens_browser: bool, is_live: bool) -> None:
@@ -50,7 +56,7 @@ async def _view(source: TraceSource, port: int, opens_browser: bool, is_live: bo
             open_viewer(source, port, code=code, is_live=is_live) as url,
             trio.open_nursery() as nursery,
         ):
-            print(f"acp-conductor: view at {url}", file=sys.stderr, flush=True)
+            _print(f"view at {url}")
             if is_live:
                 nursery.start_soon(_end_with_stdin, nursery.cancel_scope)
             if opens_browser:

@@ -146,7 +146,7 @@ class TracedPort(Port):
         self, port: Port, tracer: Tracer, component: str, side: Literal["client", "agent"]
     ) -> None:
         self._port = port
-        self.neighbour = port.neighbour
+        self.neighbour: Port = port.neighbour
         port.on_cancel = self.cancelled
         self._add = tracer.add
         self._limit = 1 << 62 if tracer.keeps_payloads else HEAD

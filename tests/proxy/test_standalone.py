@@ -91,7 +91,8 @@ def test_in_process_isolated_and_stand_alone_in_one_chain(start, tmp_path):
         [PYTHON, "-m", "conductor", "proxy", "isolated.yaml"],
         [PYTHON, "mark.py", "--mark", "alone"],
     ]
-    agent = f"agent:\n    run: [{PYTHON}, -m, conductor.testing.agent]\n{patient}"
+    counted = "    isolate: true\n    with: {session_ids: counted}\n"
+    agent = f"agent:\n    use: test-agent\n{counted}{patient}"
     proxies = "".join(f"  - run: {json.dumps(command)}\n{patient}" for command in components)
     files = {
         "inside.yaml": chain("    with: {mark: inside}\n"),

@@ -22,7 +22,7 @@ from conductor.chainfile.type_dispatch import Converter, Hook
 from conductor.chainfile.value_errors import INVALID, InvalidValue, ValueIssue, collect, expected
 from conductor.errors import describe, line_in
 
-__all__ = ["attrs_hook", "field_key", "field_types", "unknown_key_help"]
+__all__ = ["attrs_hook", "field_key", "field_types", "read_keys"]
 
 _MAX_LISTED = 8
 _FACTORY: Any = attrs.Factory  # a class, which the stubs call a function
@@ -38,18 +38,9 @@ def attrs_hook(cls: Any, converter: Converter, word: str, hints: Mapping[str, st
     types = field_types(cls)
 
     def hook(data: Any) -> Any:
-        if not isinstance(data, Mapping):
-            raise expected("a mapping")
         found: list[ValueIssue] = []
-        given: dict[str, Any] = {}
-        for key, value in data.items():
-            if key not in fields:
-                help = hints.get(key) or unknown_key_help(key, fields, word)
-                found.append(ValueIssue(f"unknown {word} `{key}`", help, path=(key,), at_key=True))
-                continue
-            result = collect(found, (key,), converter.structure, value, types[key])
-            if result is not INVALID:
-                given[fields[key].alias] = result
+        values = read_keys(data, types, converter, word, hints, found)
+        given = {fields[key].alias: value for key, value in values.items() if value is not INVALID}
         for key, field in fields.items():
             if key not in data and field.default is attrs.NOTHING:
                 found.append(ValueIssue(f"the {word} `{key}` is missing"))
@@ -61,6 +52,28 @@ def attrs_hook(cls: Any, converter: Converter, word: str, hints: Mapping[str, st
         return instance
 
     return hook
+
+
+def read_keys(
+    data: Any,
+    types: Mapping[str, Any],
+    converter: Converter,
+    word: str,
+    hints: Mapping[str, str],
+    found: list[ValueIssue],
+) -> dict[str, Any]:
+    """Read the values of the known keys of a mapping, each as its type; `INVALID` stands for one
+    that cannot be read. Issues are added to `found`. Raises `InvalidValue` for no mapping."""
+    if not isinstance(data, Mapping):
+        raise expected("a mapping")
+    values: dict[str, Any] = {}
+    for key, value in data.items():
+        if key not in types:
+            help = hints.get(key) or unknown_key_help(key, types, word)
+            found.append(ValueIssue(f"unknown {word} `{key}`", help, path=(key,), at_key=True))
+            continue
+        values[key] = collect(found, (key,), converter.structure, value, types[key])
+    return values
 
 
 def _construct(cls: Any, given: Mapping[str, Any]) -> Any:

@@ -14,9 +14,9 @@ from typing import Any, TypeGuard, get_origin
 
 import msgspec
 
-from conductor.chainfile.attrs_fields import unknown_key_help
+from conductor.chainfile.attrs_fields import read_keys
 from conductor.chainfile.type_dispatch import Converter, Hook
-from conductor.chainfile.value_errors import INVALID, InvalidValue, ValueIssue, collect, expected
+from conductor.chainfile.value_errors import INVALID, InvalidValue, ValueIssue, collect
 
 __all__ = ["is_struct", "struct_hook"]
 
@@ -30,22 +30,15 @@ def struct_hook(
 ) -> Hook:
     """A hook for `cls`. `hints` maps unknown keys that users are likely to write to their help."""
     fields = {field.encode_name: field for field in msgspec.structs.fields(cls)}
+    types = {key: field.type for key, field in fields.items()}
 
     def hook(data: Any) -> Any:
-        if not isinstance(data, Mapping):
-            raise expected("a mapping")
         found: list[ValueIssue] = []
-        given: dict[str, Any] = {}
-        for key, value in data.items():
-            if key not in fields:
-                help = hints.get(key) or unknown_key_help(key, fields, "key")
-                found.append(ValueIssue(f"unknown key `{key}`", help, path=(key,), at_key=True))
-                continue
-            given[key] = collect(found, (key,), converter.structure, value, fields[key].type)
+        given = read_keys(data, types, converter, "key", hints, found)
         instance = cls(**{fields[key].name: value for key, value in given.items()})
         for key, value in given.items():
             if value is not INVALID:
-                for validate in _validators(fields[key].type):
+                for validate in _validators(types[key]):
                     collect(found, (key,), validate, instance, None, value)
         if found:
             raise InvalidValue(found)

@@ -28,6 +28,7 @@ from conductor.acp import (
     announced_subagent,
     session_id_of,
 )
+from conductor.error_codes import AUTHENTICATION_REQUIRED
 from conductor.errors import RequestError
 from conductor.jsonrpc.codec import DECODE_ERRORS
 from conductor.jsonrpc.in_flight import InFlightRequest, RequestOriginator
@@ -43,7 +44,6 @@ from conductor.routing.port import Port, connect_ports
 
 __all__ = ["Branch", "ResponseWatch", "SessionRouter"]
 
-_AUTH_REQUIRED: Final = -32000
 _SESSION_ID_TAKEN: Final = encode_error(
     INTERNAL_ERROR,
     "The agent gave the new session the id of one that another process of it has given; sessions "
@@ -251,7 +251,7 @@ class SessionRouter(Port):
     def note_refusal(self, branch: Branch | None, error: Payload | None) -> None:
         """A chain has answered a session set-up; with this error, it may require a login."""
         failure = None if error is None else error_to_exception(error)
-        if isinstance(failure, RequestError) and failure.code == _AUTH_REQUIRED:
+        if isinstance(failure, RequestError) and failure.code == AUTHENTICATION_REQUIRED:
             self._login = branch
 
     # -- from the client ---------------------------------------------------------------------------

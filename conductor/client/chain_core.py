@@ -20,6 +20,7 @@ from conductor.chainfile import ChainFile, Diagnostic, SourceLocation, load
 from conductor.client.acp_client import Client
 from conductor.client.embedding import AttachedClient, attach_file
 from conductor.client.turn_core import TurnCore, TurnResult
+from conductor.error_codes import INTERNAL_ERROR, INVALID_PARAMS
 from conductor.errors import (
     ChainFileError,
     ConductorError,
@@ -43,8 +44,6 @@ CallBack: TypeAlias = Callable[[Callable[..., Any], Any], Awaitable[Any]]
 
 _VERSIONS: Final = (1, 2)
 _PERMISSION: Final = "session/request_permission"
-_INVALID_PARAMS: Final = -32602
-_INTERNAL_ERROR: Final = -32603
 _REJECTIONS: Final = ("reject_once", "reject_always")
 
 
@@ -284,13 +283,13 @@ class ChainCore:
             raise
         except Exception as exc:  # code of the embedding program
             log.error("handler failed", method=method, error=describe(exc))
-            raise RequestError(_INTERNAL_ERROR, "Internal error", describe(exc)) from None
+            raise RequestError(INTERNAL_ERROR, "Internal error", describe(exc)) from None
 
     async def _permission(self, params: Any) -> dict[str, Any]:
         try:
             question = structure(params, self.types.RequestPermissionRequest)
         except SchemaError as exc:
-            raise RequestError(_INVALID_PARAMS, f"Invalid params: {exc}") from None
+            raise RequestError(INVALID_PARAMS, f"Invalid params: {exc}") from None
         id = question.session_id
         session = self._sessions.get(id) or self._subagents.get(id)
         chosen = None

@@ -24,6 +24,7 @@ import trio
 from conductor import __version__
 from conductor.acp import session_id_of
 from conductor.background_tasks import background_tasks
+from conductor.error_codes import INTERNAL_ERROR, METHOD_NOT_FOUND
 from conductor.errors import (
     ConnectionClosed,
     LocalProtocolError,
@@ -70,8 +71,6 @@ _CAPABILITIES: Final = ("fs", "terminal", "elicitation")
 """Capabilities of the client that these requests need."""
 _INFO: Final = {"name": "acp-conductor", "version": __version__}
 _CANCELLED: Final = {"outcome": {"outcome": "cancelled"}}
-_METHOD_NOT_FOUND: Final = -32601
-_INTERNAL_ERROR: Final = -32603
 
 log: Final = get_logger()
 
@@ -392,7 +391,7 @@ async def _forward(agent: SecondAgent, like: Session, method: str, params: dict[
     """Send a request of the second agent to the client, for the session `like`."""
     if agent.protocol_version != like.protocol_version:
         raise RequestError(
-            _METHOD_NOT_FOUND,
+            METHOD_NOT_FOUND,
             f"the client speaks protocol version {like.protocol_version}, this agent "
             f"{agent.protocol_version}: {method} cannot be forwarded",
         )
@@ -410,7 +409,7 @@ async def _call(
         raise
     except Exception as exc:  # code of the plugin's author
         agent._host.handler_failed(exc, agent=agent.name, method=method)
-        raise RequestError(_INTERNAL_ERROR, "Internal error", describe(exc)) from None
+        raise RequestError(INTERNAL_ERROR, "Internal error", describe(exc)) from None
 
 
 def start_error(name: str, exc: RequestError) -> StartError:

@@ -20,6 +20,7 @@ import attrs
 import trio
 
 from conductor import __version__
+from conductor.error_codes import INVALID_PARAMS, INVALID_REQUEST, RESOURCE_NOT_FOUND
 from conductor.proxy import Agent, RequestError, on, run
 from conductor.testing.command_turn import CommandSession, CommandTurn, StopTurn
 from conductor.testing.commands import COMMANDS, perform
@@ -27,9 +28,6 @@ from conductor.testing.mcp_client import McpError, open_server
 
 __all__ = ["TestAgent"]
 
-_INVALID_PARAMS: Final = -32602
-_INVALID_REQUEST: Final = -32600
-_NOT_FOUND: Final = -32002
 _VERSIONS: Final = (1, 2)
 _MODES: Final = [
     {"id": "ask", "name": "Ask", "description": "Ask before tools run"},
@@ -127,7 +125,7 @@ class TestAgent(Agent):
     async def set_mode(self, params: dict[str, Any]) -> dict[str, Any]:
         session = self._session(params)
         if params.get("modeId") not in [mode["id"] for mode in _MODES]:
-            raise RequestError(_INVALID_PARAMS, f"there is no mode {params.get('modeId')!r}")
+            raise RequestError(INVALID_PARAMS, f"there is no mode {params.get('modeId')!r}")
         session.mode = params["modeId"]
         return {}
 
@@ -143,7 +141,7 @@ class TestAgent(Agent):
     async def prompt(self, params: dict[str, Any]) -> dict[str, Any]:
         session = self._session(params)
         if session.turn is not None:
-            raise RequestError(_INVALID_REQUEST, "a turn of this session is already running")
+            raise RequestError(INVALID_REQUEST, "a turn of this session is already running")
         session.turns += 1
         session.turn = trio.CancelScope()
         turn = CommandTurn(
@@ -229,13 +227,13 @@ class TestAgent(Agent):
     def _known(self, params: Mapping[str, Any]) -> CommandSession:
         id = params.get("sessionId")
         if not isinstance(id, str) or id not in self._sessions:
-            raise RequestError(_NOT_FOUND, "Resource not found", {"sessionId": id})
+            raise RequestError(RESOURCE_NOT_FOUND, "Resource not found", {"sessionId": id})
         return self._sessions[id]
 
     def _session(self, params: Mapping[str, Any]) -> CommandSession:
         session = self._known(params)
         if session.closed.is_set():
-            raise RequestError(_INVALID_PARAMS, f"{session.id} is closed")
+            raise RequestError(INVALID_PARAMS, f"{session.id} is closed")
         return session
 
     def _crash(self) -> None:
@@ -250,7 +248,7 @@ def _newer(version: object) -> bool:
 def _cwd(params: Mapping[str, Any]) -> str:
     cwd = params.get("cwd")
     if not isinstance(cwd, str) or not cwd.startswith("/"):
-        raise RequestError(_INVALID_PARAMS, "cwd must be an absolute path")
+        raise RequestError(INVALID_PARAMS, "cwd must be an absolute path")
     return cwd
 
 

@@ -17,6 +17,7 @@ from typing import Any, Final
 import attrs
 import trio
 
+from conductor.error_codes import INTERNAL_ERROR
 from conductor.errors import ConnectionClosed, RequestError
 from conductor.jsonrpc.messages import CANCEL, METHOD_NOT_FOUND
 from conductor.peer import JsonRpcPeer
@@ -28,7 +29,6 @@ from conductor.tracing.conversation import End, RecordedMessage
 
 __all__ = ["Deviation", "Player"]
 
-_INTERNAL_ERROR: Final = -32603
 _CANCEL_AFTER: Final = 0.3
 """Seconds after which a client cancels a request at the latest."""
 _IDLE: Final = 2.0
@@ -188,7 +188,7 @@ class Player:
         index = self._responses.get(asked.id)
         if index is None:
             await self._wait_until(lambda: False)  # the peer goes
-            raise RequestError(_INTERNAL_ERROR, f"{asked.method} has no answer in the recording")
+            raise RequestError(INTERNAL_ERROR, f"{asked.method} has no answer in the recording")
         response = self.messages[index]
         try:
             await self._due[index].wait()
@@ -199,7 +199,7 @@ class Player:
         payload = self.values.live(response.payload)
         if response.is_error:
             error = payload if isinstance(payload, dict) else {}
-            code, text = error.get("code", _INTERNAL_ERROR), error.get("message", "")
+            code, text = error.get("code", INTERNAL_ERROR), error.get("message", "")
             raise RequestError(code, text, error.get("data"))
         return payload
 

@@ -229,9 +229,10 @@ def test_the_queue_takes_more_once_it_is_written(streams, tmp_path, monkeypatch)
     record = streams._open_file("c", 7, 0)
     path = tmp_path / "raw" / "chain.c.7.0.raw"
     for number in range(20):
-        record("stdout", b"%03d" % number * 20)
+        data = b"%03d" % number * 20
+        record("stdout", data)
         end = time.monotonic() + 30
-        while b"%03d" % number not in path.read_bytes():
+        while data not in path.read_bytes():
             assert time.monotonic() < end, number
             os.sched_yield()
 

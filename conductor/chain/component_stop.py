@@ -1,9 +1,9 @@
 """Ordered stop of the components of a chain.
 
-Components are stopped from the client to the agent: each gets what its predecessor still had to
-send. A process that does not end by itself gets SIGTERM, then SIGKILL. A plugin is cancelled, and
-given up `stop_timeout` after the stop began: it may have a shielded task, wait for a thread, or
-catch `Cancelled`. The stop goes on without it.
+Components are stopped one after the other, from the client to the agent or the other way round:
+each gets what the one before it still had to send. A process that does not end by itself gets
+SIGTERM, then SIGKILL. A plugin is cancelled, and given up `stop_timeout` after the stop began: it
+may have a shielded task, wait for a thread, or catch `Cancelled`. The stop goes on without it.
 """
 
 from __future__ import annotations
@@ -66,9 +66,9 @@ async def end_components(
     busy: BusyPlugins,
     give_up: Callable[[Component], None],
 ) -> None:
-    """Close the inputs from the client to the agent, then terminate and kill what remains.
+    """Close the inputs in this order, then terminate and kill what remains.
 
-    A component's input is closed when its predecessor has drained, or `stop_timeout / 2` seconds
+    A component's input is closed when the one before it has drained, or `stop_timeout / 2` seconds
     after the start. From then on a process has its own `stop_timeout`, at most the one given. A
     plugin has it from the start, or from the time since which a handler is busy; if a handler has
     had its time already, all plugins have the same deadline. `give_up` is called with a plugin that

@@ -4,8 +4,11 @@ In: the `Ending`. Out: every request of the client is answered, and every compon
 except for plugins that were given up. How a component is stopped is in `component_stop`.
 
 Order of the end: requests in flight are answered, the components' inputs are closed one after the
-other from the client to the agent, components that remain get SIGTERM and then SIGKILL, open
-requests are answered with an error, and the client's write buffer is flushed.
+other, components that remain get SIGTERM and then SIGKILL, open requests are answered with an
+error, and the client's write buffer is flushed. Inputs are closed from the client to the agent,
+which gets what the client has sent; after a component's failure the other way round, so that what
+the failure means for the client reaches it through the proxies in between (in version 2 the end of
+a turn is an update).
 """
 
 from __future__ import annotations
@@ -82,6 +85,8 @@ class Shutdown(msgspec.Struct, eq=False):
             if ending.reason in ("client", "failed") and answers:
                 await self._wait_answered()
             components = list(self.components.running)
+            if ending.reason == "failed":
+                components.reverse()
             await end_components(components, self.stop_timeout, self._busy, self._give_up)
         await self._wait_killed()
         if self.further is not None:

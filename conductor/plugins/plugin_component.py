@@ -267,12 +267,17 @@ class PluginComponent(Component):
             self.host.component_failed(self, error)
 
     def close_input(self) -> None:
-        """Cancel handlers that wait for a response; `wait_drained` waits for the others."""
-        self._scheduler.dispatcher.cancel_awaiting_handlers()
+        """Nothing to close: `wait_drained` handles what has arrived."""
 
     async def wait_drained(self) -> None:
-        """Wait until no message is handled or queued."""
+        """Wait until no message is handled or queued.
+
+        Handlers that still wait for a response when the lanes are empty are cancelled: a response
+        that has arrived, such as the error of a component that has ended, is handled before.
+        """
         while self._scheduler.busy and not self._ended.is_set():
+            if not self._scheduler.holds_lane:
+                self._scheduler.dispatcher.cancel_awaiting_handlers()
             if self._scheduler.became_idle.is_set():
                 self._scheduler.became_idle = trio.Event()
             await self._scheduler.became_idle.wait()

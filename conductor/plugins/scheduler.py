@@ -61,7 +61,7 @@ class LaneScheduler:
     outgoing: OutgoingMessages = attrs.field(init=False)
     aborted: AbortedRequests = attrs.field(factory=AbortedRequests, init=False)
     became_idle: trio.Event = attrs.field(factory=trio.Event, init=False)
-    """Set when a worker becomes idle; the waiter replaces it."""
+    """Set when a worker becomes idle, or its handler waits; the waiter replaces it."""
     _flusher: Flusher = attrs.field(init=False)
     _wait_for_share: Callable[[], Awaitable[None]] | None = attrs.field(default=None, init=False)
     _nursery: trio.Nursery | None = attrs.field(default=None, init=False)
@@ -114,7 +114,12 @@ class LaneScheduler:
     @property
     def busy(self) -> bool:
         """Whether a message is handled or queued."""
-        return bool(self.dispatcher.running) or any(port.lane.held for port in self.ports)
+        return bool(self.dispatcher.running) or self.holds_lane
+
+    @property
+    def holds_lane(self) -> bool:
+        """Whether a handler holds a lane, or a message waits in one."""
+        return any(port.lane.held for port in self.ports)
 
     def open(
         self,
@@ -223,6 +228,8 @@ class LaneScheduler:
         lane, handler_call.lane = handler_call.lane, None
         if lane is not None and lane.release():
             self.schedule(self._port_of[lane])
+        else:
+            self.became_idle.set()
 
     # -- workers -----------------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ from conductor.background_tasks import background_tasks
 from conductor.chain.client_end import ClientEnd
 from conductor.errors import RequestError
 from conductor.proxy import Proxy, on
-from conductor.testing import open_chain
+from conductor.testing import FakeAgent, open_chain
 from conductor.transport.io_loop import Flusher
 
 STOP_TIMEOUT = 5.0
@@ -123,6 +123,53 @@ async def test_a_prompt_in_a_stuck_plugin_is_answered_with_an_error(autojump_clo
 
         await trio.testing.wait_all_tasks_blocked()
         assert chain.answer == "The chain ended before this was answered"
+
+
+class Slow(Proxy):
+    """Notes what passes; other tasks run before it goes on."""
+
+    @on("session/update")
+    async def update(self, params: dict, forward):
+        await steps()
+        await forward()
+
+
+class Tells(Proxy):
+    """Answers a prompt at once, and tells by an update how the agent has answered it."""
+
+    @on("session/prompt")
+    async def prompt(self, params: dict, forward):
+        self.defer(lambda: None)(b"{}", None)
+        try:
+            await self.agent.request("session/prompt", params)
+        except RequestError as exc:
+            await steps()
+            told = {"sessionUpdate": "told", "message": exc.message}
+            await self.client.notify(
+                "session/update", {"sessionId": params["sessionId"], "update": told}
+            )
+
+
+async def steps():
+    for _ in range(10):
+        await trio.lowlevel.checkpoint()
+
+
+@pytest.mark.parametrize("order", ["T", "ST", "TS", "STS"])
+async def test_what_proxies_make_of_a_failure_reaches_the_client_before_the_end(order):
+    async def fail(session):
+        agent.say(session, "last words")
+        agent.hang_up()
+        await trio.sleep_forever()
+
+    agent = FakeAgent(turns=[[fail]])
+    proxies = [Slow() if letter == "S" else Tells() for letter in order]
+    async with open_chain(*proxies, agent) as client:
+        await client.initialize()
+        await client.prompt(await client.new_session("/"), "hello")
+        await client.attached.ended.wait()
+        (told,) = [each for each in client.transcript.updates() if "message" in each]
+    assert "hung up" in told["message"]
 
 
 async def test_the_client_reads_its_answers_although_the_process_stood_still(mock_clock):

@@ -166,11 +166,23 @@ async def test_an_agent_for_which_it_was_inserted_goes_on_in_its_version(run, ve
     assert client.transcript.text().endswith("resumed" if version == 1 else "loaded")
 
 
-async def test_an_agent_that_is_not_restarted_ends_the_turn(run):
-    """In version 2 the end of the connection may come first."""
-    async with run(1, on_failure="end_chain") as client:
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("between", BETWEEN, ids=["alone", "plugins", "processes"])
+async def test_an_agent_that_is_not_restarted_ends_the_turn(run, version, between):
+    """Before the connection ends, which in version 2 no request of the client holds open."""
+    async with run(version, **between, on_failure="end_chain") as client:
         session = await new_session(client)
-        error = await failed_turn(client, session, "die 3")
+        with trio.fail_after(60):
+            error = await failed_turn(client, session, "die 3")
+    assert "component 'misbehave' exited with status 3" in error["message"]
+
+
+async def test_its_own_process_tells_the_end_of_the_turn_before_it_ends(run):
+    adapter = {"use": "v1_v2", "isolate": True, "with": {"agent_version": 1}}
+    async with run(2, before=[adapter], by_name=False, on_failure="end_chain") as client:
+        session = await new_session(client)
+        with trio.fail_after(60):
+            error = await failed_turn(client, session, "die 3")
     assert "component 'misbehave' exited with status 3" in error["message"]
 
 

@@ -6,10 +6,14 @@ until the client's next prompt, and sends them at the beginning of its turn, in 
 belongs to no turn (commands, modes, options, title, usage, notices) passes at once, and so does the
 history that a session is loaded with.
 
+What is kept of a session that ends is dropped, with a line in the log; so is that of a session that
+is loaded, whose history has it. A restart of the agent changes nothing.
+
 For protocol version 1; version 2 has no turns in this sense.
 
 Options:
-    max_bytes  with more than this of a session, all that is kept is sent at once; default 1 MB
+    max_bytes  with more than this of all sessions, what is kept of the session with the most of it
+               is sent at once; default 1 MB
 """
 
 from __future__ import annotations
@@ -25,8 +29,11 @@ from conductor.proxy import (
     SESSION_STATE_UPDATES,
     Forward,
     Proxy,
+    Session,
     SessionSetup,
+    get_logger,
     on,
+    on_session_end,
     on_session_setup,
     per_session,
 )
@@ -36,6 +43,8 @@ __all__ = ["TurnUpdates"]
 _DEFAULT_BYTES: Final = 1_000_000
 _FREE: Final = SESSION_STATE_UPDATES | {"notice"}
 """Kinds of updates that belong to no turn."""
+
+log: Final = get_logger(component="turn_updates")
 
 
 class _Kind(msgspec.Struct):
@@ -51,8 +60,10 @@ class _Params(msgspec.Struct):
 class _Kept:
     """The state of one session of the user, with those of its subagents."""
 
-    open_requests: int = 0
-    """Prompts, and requests that load the session, that are not answered."""
+    running_turns: int = 0
+    """Prompts that are not answered."""
+    loads: int = 0
+    """Requests that load or resume the session and are not answered."""
     updates: deque[bytes] = attrs.field(factory=deque)
     size: int = 0
 
@@ -73,36 +84,53 @@ class TurnUpdates(Proxy):
         params = msgspec.json.decode(raw, type=_Params)
         session = self.session_by_id(params.sessionId).user_session
         kept = self.kept[session.id]
-        is_free = params.update.sessionUpdate in _FREE
-        if is_free or (kept.open_requests and not kept.updates):
+        is_free = params.update.sessionUpdate in _FREE or kept.loads
+        if is_free or (kept.running_turns and not kept.updates):
             await forward()
             return
         kept.updates.append(raw)
         kept.size += len(raw)
-        if kept.size > self.max_bytes:
-            await self._send(kept)
+        await self._bound()
 
     @on("session/prompt")
     async def prompt(self, raw: bytes, forward: Forward) -> Any:
         id = msgspec.json.decode(raw, type=_Params).sessionId
         kept = self.kept[self.session_by_id(id).user_session.id]
-        kept.open_requests += 1
+        kept.running_turns += 1
         try:
             await self._send(kept)
             return await forward()
         finally:
-            kept.open_requests -= 1
+            kept.running_turns -= 1
 
     @on_session_setup
     async def set_up(self, setup: SessionSetup, forward: Forward) -> Any:
         if setup.session_id is None or setup.opened_by not in ("load", "resume"):
             return await forward()
         kept = self.kept[setup.session_id]
-        kept.open_requests += 1
+        kept.loads += 1
         try:
-            return await forward()
+            answered = await forward()
         finally:
-            kept.open_requests -= 1
+            kept.loads -= 1
+        if setup.opened_by == "load":
+            self._drop(setup.session_id, kept, "the history has them")
+        return answered
+
+    @on_session_end
+    async def ended(self, session: Session) -> None:
+        if session.id in self.kept:
+            self._drop(session.id, self.kept[session.id], "the session has ended")
+
+    # ----------------------------------------------------------------------------------------------
+
+    async def _bound(self) -> None:
+        """Send what is kept of the sessions with the most until the rest fits `max_bytes`."""
+        while sum(kept.size for kept in self.kept.values()) > self.max_bytes:
+            id = max(self.kept, key=lambda id: self.kept[id].size)
+            size = self.kept[id].size
+            log.warning("updates sent between turns: too many", session=id, bytes=size)
+            await self._send(self.kept[id])
 
     async def _send(self, kept: _Kept) -> None:
         """Send all, also what is appended meanwhile."""
@@ -110,3 +138,10 @@ class TurnUpdates(Proxy):
             raw = kept.updates.popleft()
             kept.size -= len(raw)
             await self.client.notify("session/update", raw)
+
+    def _drop(self, session_id: str, kept: _Kept, reason: str) -> None:
+        if kept.updates:
+            dropped = len(kept.updates)
+            log.warning("updates dropped", session=session_id, updates=dropped, reason=reason)
+        kept.updates.clear()
+        kept.size = 0

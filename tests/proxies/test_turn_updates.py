@@ -1,10 +1,16 @@
 from __future__ import annotations
 
+import json
+
+import attrs
 import pytest
 
+from conductor import log
 from conductor.errors import RequestError
 from conductor.testing import FakeAgent
+from conductor.transport.io_loop import HIGH_WATERMARK, ReadGate
 from proxies.turn_updates import TurnUpdates
+from tests.support.plugin_harness import Host, hop
 
 COMMANDS = {"sessionUpdate": "available_commands_update", "availableCommands": []}
 USAGE = {"sessionUpdate": "usage_update", "used": 1, "size": 2}
@@ -14,6 +20,11 @@ NOTICE = {"sessionUpdate": "notice", "severity": "info", "title": "Hi"}
 def chunk(text, **more):
     content = {"type": "text", "text": text}
     return {"sessionUpdate": "agent_message_chunk", "content": content, **more}
+
+
+def logged(capsys, event):
+    lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    return [line for line in lines if line["event"] == event]
 
 
 async def open_session(client):
@@ -125,3 +136,104 @@ async def test_what_is_kept_is_bounded(chain):
         await passed(client, agent, session)
         shown = client.transcript.text()
     assert shown == "".join(f"{number}" * 50 for number in range(4))  # two at a time
+
+
+async def test_what_is_kept_is_bounded_over_all_sessions(chain, capsys):
+    log.configure("warning", as_json=True)
+    agent = FakeAgent()
+    agent.handlers["session/new"] = lambda params: {"sessionId": params["cwd"][1:]}
+    async with chain(TurnUpdates(max_bytes=1000), agent) as client:
+        await client.initialize()
+        sessions = [await client.new_session(f"/{number}") for number in range(10)]
+        agent.update("0", chunk("a"))
+        agent.update("0", chunk("b"))
+        for session in sessions[1:]:
+            agent.update(session, chunk("c"))
+        await passed(client, agent, "0")
+        shown = client.transcript.of("session/update")
+        told = logged(capsys, "updates sent between turns: too many")
+    assert [each.params["update"] for each in shown[:2]] == [chunk("a"), chunk("b")]
+    assert [line["session"] for line in told] == ["0"]
+
+
+async def test_updates_do_not_pass_those_that_are_being_sent():
+    @attrs.define(eq=False)
+    class SlowReader(Host):
+        backlog: int = HIGH_WATERMARK + 1
+
+        def read_gate(self, component):
+            return ReadGate(self.flusher, lambda: self.backlog)
+
+    def update(text):
+        return {"sessionId": "s", "update": chunk(text)}
+
+    first, second, third = updates = [update("1" * 100_000), update("2"), update("3")]
+    host = SlowReader()
+    async with hop(TurnUpdates(), host=host) as on_hop:
+        on_hop.agent.send("session/update", first)
+        on_hop.agent.send("session/update", second)
+        await on_hop.settle()
+        assert on_hop.client.heard == []
+        on_hop.client.ask("session/prompt", {"sessionId": "s", "prompt": []})
+        await on_hop.settle()
+        on_hop.agent.send("session/update", third)
+        await on_hop.settle()
+        assert on_hop.client.heard == [("notification", "session/update", first)]
+
+        host.backlog = 0
+        host.flusher.made_room()
+        await on_hop.settle()
+        assert [params for _, _, params in on_hop.client.heard] == updates
+
+
+@pytest.mark.parametrize("method", ["session/close", "session/delete"])
+async def test_what_is_kept_of_a_session_that_ends_is_dropped(chain, capsys, method):
+    log.configure("warning", as_json=True)
+    agent = FakeAgent(turns=[["again"]])
+    agent.handlers[method] = lambda params: {}
+    async with chain(TurnUpdates(), agent) as client:
+        session = await open_session(client)
+        agent.update(session, chunk("late"))
+        await passed(client, agent, session)
+        await client.request(method, {"sessionId": session})
+        await client.prompt(session, "go")
+        shown = client.transcript.text()
+    (line,) = logged(capsys, "updates dropped")
+    assert (shown, line["session"], line["updates"]) == ("again", session, 1)
+
+
+async def test_what_is_kept_at_the_end_of_the_chain_is_in_the_log(chain, capsys):
+    log.configure("warning", as_json=True)
+    agent = FakeAgent()
+    async with chain(TurnUpdates(), agent) as client:
+        session = await open_session(client)
+        agent.update(session, chunk("late"))
+        await passed(client, agent, session)
+    (line,) = logged(capsys, "updates dropped")
+    assert line["reason"] == "the session has ended"
+
+
+@pytest.mark.parametrize("succeeds", [True, False])
+async def test_the_history_of_a_session_replaces_what_is_kept_of_it(chain, succeeds):
+    agent = FakeAgent(turns=[["new"]])
+
+    def load(params):
+        agent.update(params["sessionId"], chunk("history "))
+        if not succeeds:
+            raise RequestError(-32603, "no")
+        return {}
+
+    agent.handlers["session/load"] = load
+    async with chain(TurnUpdates(), agent) as client:
+        session = await open_session(client)
+        agent.update(session, chunk("late "))
+        await passed(client, agent, session)
+        params = {"sessionId": session, "cwd": "/work", "mcpServers": []}
+        if succeeds:
+            await client.request("session/load", params)
+        else:
+            with pytest.raises(RequestError):
+                await client.request("session/load", params)
+        assert client.transcript.text() == "history "
+        await client.prompt(session, "go")
+    assert client.transcript.text() == ("history new" if succeeds else "history late new")

@@ -36,6 +36,7 @@ from conductor.proxy.peers import ClientPeer, DeferredAnswer, NotificationTap
 from conductor.proxy.second_agent import AgentConnection, AgentSource
 from conductor.proxy.session_state import forget_all_sessions
 from conductor.proxy.session_tracking import end_sessions
+from conductor.proxy.update_kinds import UpdateFilter
 from conductor.routing.component import Component, ComponentHost
 from conductor.routing.failure_errors import FailureErrors
 from conductor.routing.port import Port
@@ -157,6 +158,10 @@ class PluginComponent(Component):
         if self.role == "agent":
             return None
         return self._scheduler.agent_port if self._traced_ports is None else self._traced_ports[1]
+
+    def filter_updates(self, accepts: UpdateFilter) -> None:
+        """Give the plugin the updates that `accepts` returns true for, in the place of kinds."""
+        self._scheduler.agent_port.filter_updates(accepts)
 
     def trace(self, tracer: Tracer) -> None:
         tracer.handled = handled_message

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterable
 from typing import Final, Literal, Protocol
 
+import attrs
+
 from conductor.acp import session_id_of
 from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.jsonrpc.messages import INVALID_REQUEST, METHOD_NOT_FOUND, Payload, encode_error
@@ -16,6 +18,7 @@ from conductor.jsonrpc.notification_batch import SESSION_UPDATE, NotificationBat
 from conductor.plugins.lane import Lane, LaneItem, LaneNotification, LaneRequest, LaneResponse
 from conductor.proxy.handlers import ALL_METHODS, Handler
 from conductor.proxy.peers import NotificationTap
+from conductor.proxy.update_kinds import UpdateFilter
 from conductor.routing.port import Port
 from conductor.routing.traced_port import Tracer
 
@@ -100,6 +103,10 @@ class PluginPort(Port):
         self.observer: Handler | None = own.pop(ALL_METHODS, None)
         self.handlers: dict[str, Handler] = own
         self._update_intercepted()
+
+    def filter_updates(self, accepts: UpdateFilter) -> None:
+        """Give the handler of updates those that `accepts` returns true for, and no others."""
+        self.handlers[SESSION_UPDATE] = attrs.evolve(self.handlers[SESSION_UPDATE], accepts=accepts)
 
     def break_cycles(self) -> None:
         """Break reference cycles, after `close` and the end of the chain."""

@@ -33,7 +33,8 @@ from conductor.server.cluster.registration import with_registrar
 from conductor.server.exception_location import exception_location
 from conductor.server.fair_share import CURRENT_ACCOUNT, AccountRef, FairShare
 from conductor.server.limits import ServerLimits, ServerTimeouts
-from conductor.server.session_access import SessionAccess, restrict_sessions
+from conductor.server.session_access import restrict_sessions
+from conductor.server.session_principals import SessionAccess
 from conductor.transport.base import Transport
 from conductor.transport.memory import memory_pair
 

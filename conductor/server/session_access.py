@@ -14,8 +14,9 @@ Extensions of a message, as in `_meta`, may name further sessions (`nested_sessi
 to be the principal's, too.
 
 The session of a subagent, which the agent announces, belongs to the principal of the agent's
-client, and so does one that a question of the agent names. It counts for the quota, and is
-forgotten when its parent is deleted: agents delete both.
+client, and so does one that only a question or an update of the agent names
+(`unannounced_sessions`). It counts for the quota. One that was announced is forgotten when its
+parent is deleted: agents delete both.
 
 Many agents keep a session in a file of its name. So ids that differ only in capitals or composition
 count as one, and an id that is a path (`./1`, `a/../1`) is refused unless the agent assigned it.
@@ -27,12 +28,9 @@ if the directory does not answer, requests that need it are refused.
 
 from __future__ import annotations
 
-import hashlib
 import re
-import unicodedata
-from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -49,19 +47,21 @@ from conductor.acp import (
     unambiguous_session_id,
 )
 from conductor.error_codes import RESOURCE_NOT_FOUND
-from conductor.jsonrpc.messages import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, Payload
+from conductor.jsonrpc.messages import INTERNAL_ERROR, INVALID_PARAMS, Payload
 from conductor.log import get_logger
 from conductor.plugins.plugin_component import PluginComponent
 from conductor.proxy import Forward, Proxy, RequestError, on
 from conductor.proxy.handlers import of_kinds
 from conductor.routing.component import Component
-from conductor.server.cluster.claims import Record, Verdict
+from conductor.server.cluster.claims import Verdict
 from conductor.server.cluster.directory import RedisUnreachable, SessionDirectory
+from conductor.server.session_principals import SessionAccess, session_digest
+from conductor.server.unannounced_sessions import UnannouncedSessions
 
 if TYPE_CHECKING:
     from conductor.chain.chain import Chain
 
-__all__ = ["SessionAccess", "restrict_sessions", "session_in_params"]
+__all__ = ["restrict_sessions", "session_in_params"]
 
 log: Final = get_logger(component="server")
 
@@ -77,75 +77,6 @@ _PATH: Final = re.compile(r"(?:^|[/\\])[. ]*(?:$|[/\\])|[\x00-\x1f]")
 """A component of a path that leads elsewhere, or a character that ends a name in some languages."""
 
 
-@attrs.define(eq=False)
-class SessionAccess:
-    """The principals of each session. A record takes about 0.2 kB, however long the id is."""
-
-    most_each: int = 10_000
-    """Sessions of one principal."""
-    _principals: dict[bytes, tuple[str, ...]] = attrs.field(factory=dict, init=False)
-    """By the digest of the session's id."""
-    _counts: Counter[str] = attrs.field(factory=Counter, init=False)
-    """Number of sessions by principal, those being set up included."""
-
-    def allow(self, session: str, principal: str) -> bool:
-        """Whether the session belongs to this principal, or to none."""
-        principals = self._principals.get(_digest(session))
-        return principals is None or principal in principals
-
-    def has(self, session: str, principal: str) -> bool:
-        """Whether the session is recorded for this principal."""
-        return principal in self._principals.get(_digest(session), ())
-
-    def records(self) -> list[Record]:
-        return [(key, each) for key, names in self._principals.items() for each in names]
-
-    def claim(self, session: str, principal: str) -> bool:
-        """Record the session for this principal; true if it was not recorded. Raises `RequestError`
-        at the quota."""
-        key = _digest(session)
-        principals = self._principals.get(key, ())
-        if principal in principals:
-            return False
-        self._check_quota(principal)
-        self._principals[key] = (*principals, principal)
-        self._counts[principal] += 1
-        return True
-
-    def release(self, session: str, principal: str) -> None:
-        """Remove the record of the session for this principal."""
-        key = _digest(session)
-        principals = self._principals.get(key, ())
-        if principal not in principals:
-            return
-        if left := tuple(each for each in principals if each != principal):
-            self._principals[key] = left
-        else:
-            del self._principals[key]
-        self._subtract(principal)
-
-    @contextmanager
-    def reserve(self, principal: str) -> Iterator[None]:
-        """Reserve a place in the principal's quota. Raises `RequestError` if there is none."""
-        self._check_quota(principal)
-        self._counts[principal] += 1
-        try:
-            yield
-        finally:
-            self._subtract(principal)
-
-    def _check_quota(self, principal: str) -> None:
-        if self._counts[principal] >= self.most_each:
-            data = {"limit": self.most_each, "option": "--max-sessions-each"}
-            text = "Too many sessions of one client; delete some (session/delete)"
-            raise RequestError(INVALID_REQUEST, text, data)
-
-    def _subtract(self, principal: str) -> None:
-        self._counts[principal] -= 1
-        if not self._counts[principal]:
-            del self._counts[principal]
-
-
 def restrict_sessions(
     chain: Chain, owners: SessionAccess, principal: str, directory: SessionDirectory | None = None
 ) -> None:
@@ -154,7 +85,9 @@ def restrict_sessions(
     make, access_check = chain.make, _SessionGuard(owners, principal, directory)
 
     def make_with_guard() -> Sequence[Component]:
-        first = PluginComponent("sessions", _SessionGuard(owners, principal, directory), "proxy")
+        guard = _SessionGuard(owners, principal, directory)
+        first = PluginComponent("sessions", guard, "proxy")
+        first.filter_updates(guard.unannounced.concerns)
         return [first, *make()]
 
     chain.make = make_with_guard
@@ -170,6 +103,11 @@ class _SessionGuard(Proxy):
     directory: SessionDirectory | None = None
     _children: dict[str, set[str]] = attrs.field(factory=dict, init=False)
     """Sessions of subagents by the session that started them."""
+    unannounced: UnannouncedSessions = attrs.field(init=False)
+
+    @unannounced.default
+    def _make_unannounced(self) -> UnannouncedSessions:
+        return UnannouncedSessions(self.owners, self.principal)
 
     def check(self, method: str, params: Payload | None) -> None:
         """Raise `RequestError` for a message with the session id of another principal."""
@@ -198,7 +136,7 @@ class _SessionGuard(Proxy):
             await self._look_up(source)
         if self.directory is not None and not self.directory.can_record:
             raise _cannot_record()
-        with self.owners.reserve(self.principal):
+        with self.owners.reserve(self.principal), self.unannounced.wait_for_id():
             result: bytes = await forward()
         try:
             session = unambiguous_session_id(result)
@@ -246,6 +184,7 @@ class _SessionGuard(Proxy):
         if session is not None:
             for each in (session, *self._descendants(session)):
                 self.owners.release(each, self.principal)
+                self.unannounced.deleted(each)
                 await self._delete_own_keys(each)
         return result
 
@@ -263,19 +202,21 @@ class _SessionGuard(Proxy):
 
     # -- sessions of subagents ---------------------------------------------------------------------
 
-    @of_kinds("subagent_update")
+    @of_kinds("subagent_update")  # and more: `restrict_sessions`
     @on("session/update")
     async def announce(self, params: bytes, forward: Forward) -> None:
         """Record the session of a subagent before the client learns of it; at the quota, neither
         happens."""
-        if (announced := announced_subagent(params)) is not None:
-            parent, child = announced
+        announced = announced_subagent(params)
+        child = announced[1] if announced is not None else self.unannounced.named(params)
+        if child is not None:
             try:
                 await self._claim_child(child)
             except RequestError as exc:
-                log.warning("session of a subagent refused", session=child, reason=exc.message)
+                self.unannounced.log_refusal(child, exc.message)
                 return
-            self._children.setdefault(parent, set()).add(child)
+        if announced is not None:
+            self._children.setdefault(announced[0], set()).add(announced[1])
         await forward()
 
     @on("session/request_permission")
@@ -306,7 +247,7 @@ class _SessionGuard(Proxy):
         directory = self.directory
         if directory is None or self.owners.has(session, self.principal):
             return False
-        record = (_digest(session), self.principal)
+        record = (session_digest(session), self.principal)
         try:
             verdict = await directory.ask(partial(directory.claims.claim, record=record))
         except RedisUnreachable:
@@ -339,7 +280,7 @@ class _SessionGuard(Proxy):
         )
 
     async def _verdicts(self, directory: SessionDirectory, sessions: list[str]) -> list[Verdict]:
-        records = [(_digest(each), self.principal) for each in sessions]
+        records = [(session_digest(each), self.principal) for each in sessions]
         return await directory.ask(partial(directory.claims.look_up, records=records))
 
     async def _publish(self, session: str) -> None:
@@ -348,7 +289,7 @@ class _SessionGuard(Proxy):
         claim is then written when Redis is back."""
         if (directory := self.directory) is None:
             return
-        records = [(_digest(session), self.principal)]
+        records = [(session_digest(session), self.principal)]
         try:
             await directory.ask(partial(directory.claims.write, records=records))
         except RedisUnreachable:
@@ -359,7 +300,7 @@ class _SessionGuard(Proxy):
         """Withdraw the claim; if Redis is unavailable, it stays until it expires."""
         if (directory := self.directory) is None:
             return
-        record = (_digest(session), self.principal)
+        record = (session_digest(session), self.principal)
         with suppress(RedisUnreachable):
             await directory.ask(partial(directory.claims.withdraw, record=record))
 
@@ -410,14 +351,3 @@ def _not_found(session: str) -> RequestError:
 def _is_path(session: str) -> bool:
     """Whether the id, as the name of a file, is another file's name, too."""
     return _PATH.search(session) is not None
-
-
-def _digest(session: str) -> bytes:
-    encoded = _folded(session).encode("utf-8", "surrogatepass")
-    return hashlib.blake2b(encoded, digest_size=16).digest()
-
-
-def _folded(session: str) -> str:
-    if session.isascii():
-        return session.lower()
-    return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", session).casefold())

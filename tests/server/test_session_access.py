@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-import tracemalloc
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -22,9 +21,7 @@ from support.server_clients import (
     websocket,
 )
 
-from conductor.errors import RequestError
 from conductor.server.access import AccessPolicy, read_tokens
-from conductor.server.session_access import SessionAccess
 
 COMPONENTS = Path(__file__).parents[1] / "support" / "components"
 AGENT = COMPONENTS / "durable_agent.py:KeepingAgent"
@@ -41,11 +38,17 @@ def agent() -> str:
 
 
 @pytest.fixture
-async def connect(tmp_path: Path, agent: str) -> AsyncIterator[Any]:
+def options() -> str:
+    """Options of the agent, behind the others."""
+    return ""
+
+
+@pytest.fixture
+async def connect(tmp_path: Path, agent: str, options: str) -> AsyncIterator[Any]:
     """Connects a principal to a server whose agents keep their sessions in one place."""
     kept = tmp_path / "kept"
     kept.mkdir()
-    entry = f"{{use: {agent}, with: {{directory: {kept}, node: a}}}}"
+    entry = f"{{use: {agent}, with: {{directory: {kept}, node: a{options}}}}}"
     chain, limits = f"version: 1\nagent: {entry}\n", {"sessions_each": 5}
     async with serving(tmp_path, chain=chain, access=ACCESS, limits=limits) as server:
 
@@ -235,58 +238,6 @@ async def test_meta_gives_an_agent_on_the_python_sdk_no_session_of_another_princ
     assert prompted[3] == "/bob"
 
 
-def test_a_session_id_in_other_capitals_or_another_composition_is_the_same():
-    """Agents that store sessions in files read it on file systems that ignore the difference."""
-    owners = SessionAccess()
-    owners.claim("1a-\xc9", "ann")
-
-    assert not owners.allow("1A-E\u0301", "bob")
-    assert owners.allow("1A-e\u0301", "ann")
-
-
-def test_one_session_id_may_have_several_principals():
-    owners = SessionAccess()
-    for principal in ("ann", "bob"):
-        owners.claim("1", principal)
-    assert [owners.allow("1", who) for who in ("ann", "bob", "eve")] == [True, True, False]
-
-    owners.release("1", "bob")
-    owners.release("1", "eve")
-    assert [owners.allow("1", who) for who in ("ann", "bob")] == [True, False]
-
-    owners.release("1", "ann")
-    assert owners.allow("1", "eve")
-
-
-def test_a_principal_at_its_quota_gets_no_more_sessions_and_displaces_none():
-    owners = SessionAccess(most_each=2)
-    for session in ("1", "2"):
-        assert owners.claim(session, "ann")
-    assert not owners.claim("1", "ann")
-    with pytest.raises(RequestError, match="Too many sessions"):
-        owners.claim("3", "ann")
-    with pytest.raises(RequestError, match="Too many sessions"), owners.reserve("ann"):
-        raise AssertionError
-    assert [owners.allow(session, "eve") for session in ("1", "2")] == [False, False]
-    assert owners.claim("3", "bob")
-
-    owners.release("1", "ann")
-    with owners.reserve("ann"), pytest.raises(RequestError):
-        owners.claim("4", "ann")
-    assert owners.claim("4", "ann")
-
-
-def test_a_long_session_id_takes_no_more_room_than_a_short_one():
-    owners = SessionAccess()
-    tracemalloc.start()
-    for number in range(100):
-        owners.claim("x" * 100_000 + str(number), "ann")
-    size, _ = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-
-    assert size < 100_000
-
-
 async def test_a_client_at_its_quota_is_refused_before_the_agent_is_asked(connect, tmp_path):
     async with connect(ANN) as ann, connect(BOB) as bob:
         kept = [(await ask(ann, new_session(id)))["result"]["sessionId"] for id in range(1, 6)]
@@ -368,3 +319,38 @@ async def test_a_subagent_beyond_the_quota_is_refused_what_it_asks_for(connect):
         answer = await ask(ann, prompt(2, session, "go"))
 
     assert "Too many sessions" in answer["error"]["message"]
+
+
+SILENT = pytest.mark.parametrize("options", [", announces: false"], ids=["silent"])
+
+
+@SILENT
+@DELEGATING
+@pytest.mark.parametrize("method", ["load", "resume", "prompt", "delete"])
+async def test_a_session_that_only_updates_name_belongs_to_the_principal_of_its_agent(
+    connect, method
+):
+    async with connect(ANN) as ann, connect(BOB) as bob:
+        _, child = await delegate(ann)
+        refused = await ask(bob, naming(f"session/{method}", child))
+        listed = await ask(bob, request(3, "session/list"))
+        own = await ask(ann, naming("session/load", child))
+
+    assert refused["error"]["code"] == -32002
+    assert listed["result"] == {"sessions": []}
+    assert "result" in own
+
+
+@SILENT
+@DELEGATING
+async def test_updates_of_unannounced_sessions_beyond_the_quota_are_dropped(connect):
+    async with connect(ANN) as ann:
+        for id in range(10, 14):
+            await ask(ann, new_session(id))
+        session = (await ask(ann, new_session(1)))["result"]["sessionId"]
+        await ann.send_message(json.dumps(prompt(2, session, "go")))
+        updates = []
+        while (got := json.loads(await ann.get_message())).get("id") != 2:
+            updates.append(got["params"]["sessionId"])
+
+    assert updates == [session]

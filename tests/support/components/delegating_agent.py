@@ -26,12 +26,19 @@ _OPTIONS = [
 class DelegatingAgent(KeepingAgent):
     tells_state: bool = True
     """Whether it reports when the subagent is at work, and when it is idle."""
+    announces: bool = True
+    """Whether it says of a subagent that it is one, and asks in its session; else there are only
+    updates of the session."""
 
     @on("session/prompt")
     async def prompt(self, params: dict[str, Any]) -> dict[str, Any]:
         session = params["sessionId"]
         child = f"{session}.child"
         self._file(child).touch()
+        if not self.announces:
+            await self._say(child, "read")
+            await self._say(session, "done")
+            return {"stopReason": "end_turn"}
         announced = {"sessionUpdate": "subagent_update", "sessionId": child, "title": "Reader"}
         await self._tell(session, {**announced, **self.state("running")})
         call = {"toolCallId": "1", "title": "Read notes", "kind": "read"}

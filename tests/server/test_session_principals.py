@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+import tracemalloc
+
+import pytest
+
+from conductor.errors import RequestError
+from conductor.server.session_principals import SessionAccess
+
+
+def test_a_session_id_in_other_capitals_or_another_composition_is_the_same():
+    """Agents that store sessions in files read it on file systems that ignore the difference."""
+    owners = SessionAccess()
+    owners.claim("1a-\xc9", "ann")
+
+    assert not owners.allow("1A-E\u0301", "bob")
+    assert owners.allow("1A-e\u0301", "ann")
+
+
+def test_one_session_id_may_have_several_principals():
+    owners = SessionAccess()
+    for principal in ("ann", "bob"):
+        owners.claim("1", principal)
+    assert [owners.allow("1", who) for who in ("ann", "bob", "eve")] == [True, True, False]
+
+    owners.release("1", "bob")
+    owners.release("1", "eve")
+    assert [owners.allow("1", who) for who in ("ann", "bob")] == [True, False]
+
+    owners.release("1", "ann")
+    assert owners.allow("1", "eve")
+
+
+def test_a_principal_at_its_quota_gets_no_more_sessions_and_displaces_none():
+    owners = SessionAccess(most_each=2)
+    for session in ("1", "2"):
+        assert owners.claim(session, "ann")
+    assert not owners.claim("1", "ann")
+    with pytest.raises(RequestError, match="Too many sessions"):
+        owners.claim("3", "ann")
+    with pytest.raises(RequestError, match="Too many sessions"), owners.reserve("ann"):
+        raise AssertionError
+    assert [owners.allow(session, "eve") for session in ("1", "2")] == [False, False]
+    assert owners.claim("3", "bob")
+
+    owners.release("1", "ann")
+    with owners.reserve("ann"), pytest.raises(RequestError):
+        owners.claim("4", "ann")
+    assert owners.claim("4", "ann")
+
+
+def test_a_long_session_id_takes_no_more_room_than_a_short_one():
+    owners = SessionAccess()
+    tracemalloc.start()
+    for number in range(100):
+        owners.claim("x" * 100_000 + str(number), "ann")
+    size, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+
+    assert size < 100_000

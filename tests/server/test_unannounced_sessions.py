@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+import json
+
+from conductor.server.session_principals import SessionAccess
+from conductor.server.unannounced_sessions import UnannouncedSessions
+
+
+def update(session, kind="agent_message_chunk"):
+    return json.dumps({"sessionId": session, "update": {"sessionUpdate": kind}}).encode()
+
+
+def test_the_first_update_of_a_session_names_it_and_later_ones_are_not_looked_at():
+    owners = SessionAccess()
+    sessions = UnannouncedSessions(owners, "ann")
+
+    assert sessions.named(update("child")) == "child"
+    owners.claim("child", "ann")
+    assert sessions.concerns(update("child"))
+    assert sessions.named(update("child")) is None
+    assert not sessions.concerns(update("child"))
+    assert sessions.concerns(update("child", "subagent_update"))
+
+
+def test_an_update_records_nothing_of_a_session_of_another_principal():
+    owners = SessionAccess()
+    owners.claim("child", "bob")
+
+    assert UnannouncedSessions(owners, "ann").named(update("child")) is None
+
+
+def test_while_a_session_is_set_up_its_id_is_not_taken_for_that_of_a_subagent():
+    sessions = UnannouncedSessions(SessionAccess(), "ann")
+
+    with sessions.wait_for_id():
+        assert sessions.named(update("new")) is None
+    assert sessions.named(update("new")) == "new"
+
+
+def test_late_updates_of_a_deleted_session_do_not_record_it_again():
+    owners = SessionAccess()
+    sessions = UnannouncedSessions(owners, "ann")
+    owners.claim("gone", "ann")
+    sessions.named(update("gone"))
+    owners.release("gone", "ann")
+    sessions.deleted("gone")
+
+    assert sessions.concerns(update("gone"))
+    assert sessions.named(update("gone")) is None
+
+
+def test_few_ids_are_kept_and_no_long_ones():
+    owners = SessionAccess()
+    sessions = UnannouncedSessions(owners, "ann")
+    for id in [*map(str, range(250)), "x" * 1000]:
+        owners.claim(id, "ann")
+        sessions.named(update(id))
+
+    assert len(sessions._known) <= 100
+    assert sessions.concerns(update("x" * 1000))
+
+
+def test_what_names_no_session_is_passed():
+    assert UnannouncedSessions(SessionAccess(), "ann").named(b"[]") is None

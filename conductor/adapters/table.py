@@ -53,6 +53,11 @@ class Adapter(msgspec.Struct, frozen=True, kw_only=True):
     restarts_agent: bool = False
     """Whether the agent must get another `initialize` than the client's, in a new process."""
 
+    @property
+    def condition(self) -> str:
+        """When it is inserted with `auto`, in words."""
+        return f"client: {self.client}; agent: {self.agent}"
+
 
 class NeededAdapter(msgspec.Struct, frozen=True):
     """A proxy to insert, with its options."""

@@ -105,13 +105,27 @@ def _lines(chain: ChainFile, unmet: Mapping[str, str]) -> Iterator[str]:
         yield "  no agent: a chain of proxies"
     yield f"  mcp_bridge: {chain.mcp_bridge}"
     yield f"  max_message_bytes: {chain.limits.max_message_bytes}"
-    from conductor.chainfile.model import ComponentSpec
-
-    for name, setting in chain.adapt.items():
-        options = _flow_style(ComponentSpec(name=name), (), setting.options)
-        yield f"  adapt: {name}: {setting.mode}{f' {options}' if setting.options else ''}"
+    yield from _adapters(chain)
     if chain.prewarm:
         yield "  prewarm: yes"
+
+
+def _adapters(chain: ChainFile) -> Iterator[str]:
+    """The settings of adapters, with the conditions of those that are inserted if needed."""
+    from conductor.adapters.table import ADAPTERS
+    from conductor.chainfile.model import ComponentSpec
+
+    if chain.agent is None:
+        return
+    for row in ADAPTERS:
+        if (setting := chain.adapt.get(row.name)) is None:
+            continue
+        text = f"  adapt: {row.name}: {setting.mode}"
+        if setting.options:
+            text += f" {_flow_style(ComponentSpec(name=row.name), (), setting.options)}"
+        yield text + (f" ({row.condition})" if setting.mode == "auto" else "")
+    if others := [row.name for row in ADAPTERS if row.is_default and row.name not in chain.adapt]:
+        yield f"  adapt, without a setting: {', '.join(others)}: auto"
 
 
 def _settings(component: ComponentSpec) -> Iterator[tuple[str, str]]:

@@ -44,7 +44,7 @@ class UnannouncedSessions:
     """Some ids that need no record."""
     _deleted: deque[bytes] = attrs.field(factory=lambda: deque(maxlen=_MAX_DELETED), init=False)
     _without_id: int = attrs.field(default=0, init=False)
-    """Set-ups of sessions under way whose ids are not known yet."""
+    """Number of set-ups under way that get an id with their response."""
     _has_warned: bool = attrs.field(default=False, init=False)
 
     def concerns(self, params: Payload | None) -> bool:

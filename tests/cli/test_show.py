@@ -25,6 +25,7 @@ def test_the_smallest_chain(run):
         f"    at: {HELLO}:10:3",
         "  mcp_bridge: auto",
         "  max_message_bytes: 268435456",
+        "  adapt, without a setting: subagents, cursor_questions, v1_v2: auto",
     ]
 
 
@@ -141,3 +142,22 @@ def test_the_directory_of_named_chains_is_named(run, tmp_path):
     for words in (["show", "nosuch"], ["check", "nosuch"], ["prompt", "nosuch", "hi"]):
         assert f"in {chains} either; the names there: review" in said(*words)
     assert str(chains) not in said("show", "nosuch.yaml")
+
+
+def test_adapters_with_the_condition_of_those_that_are_inserted_if_needed(run, tmp_path):
+    path = tmp_path / "chain.yaml"
+    path.write_text(
+        "version: 1\nagent: {use: test-agent}\nadapt:\n  v1_v2: never\n  journal: always\n"
+        "  turn_updates: {mode: auto, with: {max_bytes: 7}}\n"
+    )
+
+    result = run("show", str(path))
+
+    lines = result.stdout.splitlines()
+    assert [line for line in lines if line.startswith("  adapt")] == [
+        "  adapt: turn_updates: auto {max_bytes: 7} (client: version 1, known to mis-handle "
+        "updates between turns (agent-shell); agent: sends updates between turns)",
+        "  adapt: journal: always",
+        "  adapt: v1_v2: never",
+        "  adapt, without a setting: subagents, cursor_questions: auto",
+    ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, NoReturn
 
@@ -11,6 +11,7 @@ import attrs
 import msgspec
 import trio
 
+from conductor.adapters.table import ADAPTERS
 from conductor.background_tasks import background_tasks
 from conductor.chain.adapter_insertion import adapter_name
 from conductor.chain.chain import Chain
@@ -139,7 +140,17 @@ def _report(file: ChainFile, chain: Chain, answer: Mapping[str, Any], clocks: St
     lines.append(f"  MCP over ACP: {_mcp_over_acp(answer, agent_answer)}")
     if adapters := [name for name in components if name.startswith(adapter_name(""))]:
         lines.append(f"  inserted: {', '.join(adapters)}")
+    lines += [f"  inserted if needed: {text}" for text in _not_inserted(file, adapters)]
     return "\n".join(lines) + "\n"
+
+
+def _not_inserted(file: ChainFile, inserted: Sequence[str]) -> Iterator[str]:
+    """The adapters of the chain file that this client and agent do not need."""
+    for row in ADAPTERS:
+        setting = file.adapt.get(row.name)
+        if setting is None or setting.mode != "auto" or adapter_name(row.name) in inserted:
+            continue
+        yield f"{adapter_name(row.name)} ({row.condition})"
 
 
 def _dialect(initialization: Initialization | None) -> str:

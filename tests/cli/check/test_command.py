@@ -109,7 +109,7 @@ def test_start_names_inserted_adapters_and_what_is_left_out(run, chain_file):
         f"  - {{name: first, {command}, when: {{env: NOT_SET_ANYWHERE}}}}\n"
         f"  - {{name: second, {command}}}\n"
         "agent: {use: test-agent}\n"
-        "adapt: {notices: always}\n"
+        "adapt: {notices: always, turn_updates: auto, journal: never, local_files: auto}\n"
     )
 
     result = run("check", "--start", path)
@@ -117,7 +117,11 @@ def test_start_names_inserted_adapters_and_what_is_left_out(run, chain_file):
     assert (result.returncode, result.stderr) == (0, "")
     lines = [re.split(r"\s{2,}", line.strip())[:3] for line in result.stdout.splitlines()]
     assert lines[2:4] == [["first", "run", "left out"], ["second", "run", "proxy/*"]]
-    assert lines[-1] == ["inserted: adapter:notices"]
+    assert lines[-3] == ["inserted: adapter:notices"]
+    assert lines[-2][0].startswith(
+        "inserted if needed: adapter:local_files (client: version 1 with"
+    )
+    assert lines[-1][0].startswith("inserted if needed: adapter:turn_updates (client: version 1, k")
 
 
 def test_a_chain_of_proxies_is_tried_with_the_test_agent(run, chain_file):

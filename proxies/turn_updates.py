@@ -6,8 +6,8 @@ until the client's next prompt, and sends them at the beginning of its turn, in 
 belongs to no turn (commands, modes, options, title, usage, notices) passes at once, and so does the
 history that a session is loaded with.
 
-What is kept of a session that ends is dropped, with a line in the log; so is that of a session that
-is loaded, whose history has it. A restart of the agent changes nothing.
+What is kept of a session that ends is dropped, with a line in the log; so is what is kept of a
+session that is loaded: its history has it. A restart of the agent changes nothing.
 
 For protocol version 1; version 2 has no turns in this sense.
 

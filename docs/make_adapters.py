@@ -23,6 +23,8 @@ def _rows() -> Iterator[str]:
     yield "|---|---|---|---|---|---|"
     for row in ADAPTERS:
         side = "the first proxy" if row.side == "client" else "the agent"
+        if row.is_behind_v1_v2:
+            side += "; version 2: behind `v1_v2`"
         default = "if needed" if row.is_default else "off"
         cells = (f"`{row.name}`", row.client, row.agent, side, default, row.effect)
         yield f"| {' | '.join(cells)} |"

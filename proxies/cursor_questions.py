@@ -8,6 +8,8 @@ passes them to the client first. If it does not know them, questions become a fo
 permission request, todos become a plan.
 
 The requests name no session: it is that of the tool call, else the session in which a turn runs.
+
+For protocol version 1; with a client of version 2 it stands behind `v1_v2`.
 """
 
 from __future__ import annotations

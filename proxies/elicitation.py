@@ -7,7 +7,7 @@ prompt answers. For that prompt, the client must see the end of its turn: it get
 `end_turn` with the text, while the agent's turn goes on, and the prompt with the answer gets the
 response of the agent. What a client can show itself, a form or a page, passes unchanged.
 
-For protocol version 1.
+For protocol version 1; with a client of version 2 and an agent of version 1, behind `v1_v2`.
 """
 
 from __future__ import annotations

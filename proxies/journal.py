@@ -6,6 +6,9 @@ that is loaded is shown again from its file; the agent gets a new session, and a
 the first prompt. A notice says so: the agent has not loaded it. What the agent can do, it does; if
 it answers `session/load` with an error, the file is used.
 
+For agents of version 1: in version 2 every agent lists, resumes and replays sessions. A client of
+version 2 has it behind `v1_v2`.
+
 Options:
     directory   where the files are; default: `journal` in the state directory of the user. Each
                 agent has a directory in it

@@ -5,7 +5,8 @@ announces it; some agents have no other access. This proxy announces what the cl
 and serves it on this machine: in the directories of the user's session, `cwd` and
 `additionalDirectories`, and nowhere else. What the client has, it keeps, method by method.
 
-For protocol version 1; version 2 has no files of the client.
+For agents of version 1; version 2 has no files of the client. With a client of version 2 it stands
+behind `v1_v2`.
 
 Options:
     read   whether files can be read; default true

@@ -6,7 +6,8 @@ with the rights and the environment of the conductor: they are not limited to th
 session, in which they start. A command ends with its terminal, its session and the chain, with all
 that it has started. Where the agent puts a terminal into a tool call, the client gets a text.
 
-For protocol version 1; version 2 has no terminals of the client.
+For agents of version 1; version 2 has no terminals of the client. With a client of version 2 it
+stands behind `v1_v2`.
 
 Options:
     ask            whether the user is asked before each command; default false: the agent asks, or

@@ -3,7 +3,8 @@
 A row on the side of the client is decided by the client's `initialize` alone: its proxy stands
 nearest the client, sees the agent's answer pass, and can announce more than the client has. A row
 on the side of the agent is decided by the agent's answer: its proxy stands right before the agent.
-docs/adapters.md shows this table.
+For a client of version 2, rows of both sides may stand behind `v1_v2`, once the agent's answer has
+shown that it is needed. docs/adapters.md shows this table.
 """
 
 from __future__ import annotations
@@ -22,6 +23,9 @@ __all__ = ["ADAPTERS", "Adapter", "NeededAdapter", "adapters_for_agent", "adapte
 
 _SESSION: Final = {1: ("sessionCapabilities",), 2: ("session",)}
 """Where an agent announces capabilities of sessions, by version."""
+
+_UNKNOWN_AGENT: Final = Announced(version=1, capabilities={})
+"""An agent that has refused `initialize` in version 2: the proxies see what it announces."""
 
 
 def _no_options(client: Announced, agent: Announced | None) -> dict[str, Any]:
@@ -52,6 +56,9 @@ class Adapter(msgspec.Struct, frozen=True, kw_only=True):
     """Another adapter that it is inserted with, and not without."""
     restarts_agent: bool = False
     """Whether the agent must get another `initialize` than the client's, in a new process."""
+    is_behind_v1_v2: bool = False
+    """Whether it serves a client of version 2 with an agent of version 1, too: it stands between
+    `v1_v2` and the agent then, and sees a client of version 1."""
 
     @property
     def condition(self) -> str:
@@ -159,30 +166,33 @@ ADAPTERS: Final = (
         name="elicitation",
         side="client",
         is_default=False,
-        client="version 1 without `elicitation.form` or `elicitation.url`",
+        client="without `elicitation.form` or `elicitation.url`",
         agent="asks the user with forms or pages",
         effect="announces both; a choice or a page is a permission request, any other form a text "
         "that the next prompt answers",
         is_needed=_lacks_elicitation,
+        is_behind_v1_v2=True,
     ),
     Adapter(
         name="local_files",
         side="client",
         is_default=False,
-        client="version 1 without `fs.readTextFile` or `fs.writeTextFile`",
+        client="without `fs.readTextFile` or `fs.writeTextFile`, as in version 2",
         agent="reads and writes files through the client",
         effect="announces both; serves files of this machine, in the session's directories",
         is_needed=_lacks_files,
+        is_behind_v1_v2=True,
     ),
     Adapter(
         name="local_terminals",
         side="client",
         is_default=False,
-        client="version 1 without `terminal`",
+        client="without `terminal`, as in version 2",
         agent="runs commands in terminals of the client",
         effect="announces terminals; runs commands on this machine; a tool call shows their output "
         "as text",
         is_needed=lambda client, _: client.version == 1 and not client.has("terminal"),
+        is_behind_v1_v2=True,
     ),
     Adapter(
         name="notices",
@@ -237,20 +247,22 @@ ADAPTERS: Final = (
         name="cursor_questions",
         side="agent",
         is_default=True,
-        client="version 1, does not know the requests of Cursor's agent",
+        client="does not know the requests of Cursor's agent",
         agent="Cursor's: asks with `cursor/ask_question` and `cursor/create_plan`",
         effect="what the client answers with error -32601 is a form or a permission request",
         is_needed=_asks_as_cursor,
+        is_behind_v1_v2=True,
     ),
     Adapter(
         name="journal",
         side="agent",
         is_default=False,
-        client="version 1",
+        client="version 1 or 2",
         agent="version 1 without `session/load` or `session/list`",
         effect="keeps sessions in files; lists, loads, resumes, forks and deletes them. The agent "
         "gets a transcript; a message says so",
         is_needed=_lacks_sessions,
+        is_behind_v1_v2=True,
     ),
     Adapter(
         name="system_prompt",
@@ -310,7 +322,7 @@ def adapters_for_client(
     client: Announced, settings: Mapping[str, Adaptation]
 ) -> list[NeededAdapter]:
     """The proxies to insert before the first component."""
-    rows = (row for row in ADAPTERS if row.side == "client")
+    rows = (row for row in ADAPTERS if row.side == "client" and not _is_behind(row, client))
     return _needed(rows, client, None, settings)
 
 
@@ -318,8 +330,17 @@ def adapters_for_agent(
     client: Announced, agent: Announced | None, settings: Mapping[str, Adaptation]
 ) -> list[NeededAdapter]:
     """The proxies to insert before the agent; `None`: it has refused `initialize` as invalid."""
-    rows = (row for row in ADAPTERS if row.side == "agent")
-    return _needed(rows, client, agent, settings)
+    rows = (row for row in ADAPTERS if row.side == "agent" and not _is_behind(row, client))
+    found = _needed(rows, client, agent, settings)
+    if client.version == 2 and "v1_v2" in _names(found):
+        behind = (row for row in ADAPTERS if _is_behind(row, client))
+        converted = msgspec.structs.replace(client, version=1)
+        found += _needed(behind, converted, agent or _UNKNOWN_AGENT, settings)
+    return found
+
+
+def _is_behind(row: Adapter, client: Announced) -> bool:
+    return row.is_behind_v1_v2 and client.version == 2
 
 
 def _needed(
@@ -335,5 +356,9 @@ def _needed(
         if mode == "always" or (mode == "auto" and row.is_needed(client, agent)):
             written = setting.options if setting is not None else {}
             found.append(NeededAdapter(row, {**row.options(client, agent), **written}))
-    names = {None, *(each.adapter.name for each in found)}
+    names = {None, *_names(found)}
     return [each for each in found if each.adapter.only_with in names]
+
+
+def _names(needed: Iterable[NeededAdapter]) -> list[str]:
+    return [each.adapter.name for each in needed]

@@ -42,6 +42,7 @@ def test_the_agent_of_cursor_is_known_by_its_name_or_its_login(agent, expected):
     told = announced_by_agent(json.dumps({"protocolVersion": 1, **agent}).encode())
 
     assert names(adapters_for_agent(V1, told, {})) == expected
+    assert names(adapters_for_agent(V2, told, {})) == ["v1_v2", *expected]
     assert adapters_for_agent(V2, told, {"v1_v2": Adaptation("never")}) == []
 
 
@@ -94,6 +95,29 @@ def test_an_adapter_of_the_client_is_for_version_1_without_the_capability(name, 
 
     assert needed(lacking) == [name]
     assert needed(having) == needed({}, version=2) == []
+
+
+@pytest.mark.parametrize("mode", ["auto", "always"])
+@pytest.mark.parametrize("agent", [V1, None])
+def test_what_a_client_of_version_2_lacks_for_an_agent_of_version_1_stands_behind_the_conversion(
+    agent, mode
+):
+    asked = ("elicitation", "local_files", "local_terminals", "journal")
+    settings = {name: Adaptation(mode) for name in (*asked, "known_kinds", "queue")}
+    knows = Announced(version=2, capabilities={"elicitation": {"form": {}, "url": {}}})
+
+    found = names(adapters_for_agent(V2, agent, settings))
+    assert found[found.index("v1_v2") :] == ["v1_v2", *asked]
+    assert adapters_for_agent(V2, V2, {name: Adaptation(mode) for name in asked}) == []
+    assert not {*names(adapters_for_client(V2, settings))} & {*asked}
+    if mode == "auto":
+        assert "elicitation" not in names(adapters_for_agent(knows, agent, settings))
+
+
+def test_behind_the_conversion_only_what_is_asked_for_or_default():
+    assert names(adapters_for_agent(V2, V1, {})) == ["v1_v2"]
+    asked = {"local_files": Adaptation("auto"), "v1_v2": Adaptation("never")}
+    assert adapters_for_agent(V2, V1, asked) == []
 
 
 PROMPT = {"image": True, "audio": True, "embeddedContext": True}

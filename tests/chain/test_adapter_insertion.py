@@ -192,3 +192,38 @@ async def test_an_adapter_by_its_name_may_ask_the_agent_again(tmp_path, refusal)
 
     starts = len((tmp_path / "starts").read_text().split())
     assert starts == (3 if refusal is ANSWERED else 2)
+
+
+V1_AGENT = """\
+import json, sys
+
+for line in sys.stdin:
+    asked = json.loads(line)
+    result = {"protocolVersion": 1, "agentCapabilities": {}}
+    if asked["method"] != "initialize":
+        result = {"sessionId": "s", "_meta": {"client": capabilities}}
+    else:
+        capabilities = asked["params"].get("clientCapabilities")
+    print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], "result": result}), flush=True)
+"""
+
+
+async def test_a_client_of_version_2_has_files_terminals_and_a_journal_for_an_old_agent(tmp_path):
+    (tmp_path / "agent.py").write_text(V1_AGENT)
+    agent = {"run": [sys.executable, "agent.py"], "cwd": "."}
+    adapt = dict.fromkeys(("local_files", "local_terminals"), "auto")
+    kept = {"mode": "auto", "with": {"directory": str(tmp_path / "kept")}}
+    file = tmp_path / "chain.yaml"
+    chain = {"version": 1, "agent": agent, "adapt": {**adapt, "journal": kept}}
+    file.write_text(json.dumps(chain))
+    async with attach_file(FakeClient, load(str(file))) as attached:
+        result = await attached.client.initialize(version=2)
+        session = await attached.client.request("session/new", {"cwd": "/"})
+        listed = await attached.client.request("session/list", {})
+        names = [each.name for each in attached.chain.components]
+
+    assert names[:-1] == [f"adapter:{name}" for name in ("v1_v2", *adapt, "journal")]
+    seen = session["_meta"]["client"]
+    assert (seen["fs"], seen["terminal"]) == ({"readTextFile": True, "writeTextFile": True}, True)
+    assert {"delete", "fork"} <= result["capabilities"]["session"].keys()
+    assert listed == {"sessions": []}

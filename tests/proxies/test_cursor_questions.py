@@ -6,6 +6,7 @@ from conductor.errors import RequestError
 from conductor.testing import FakeAgent
 from proxies.cursor_questions import CursorQuestions
 from proxies.elicitation import Elicitation
+from proxies.v1_v2 import V1V2
 
 MODE = {
     "id": "mode",
@@ -240,3 +241,14 @@ async def test_a_client_that_cannot_ask_is_an_error_that_names_the_proxy(chain):
     assert (
         "-32603 cursor_questions: the client did not ask the user: no window" in transcript.text()
     )
+
+
+async def test_a_client_of_version_2_is_asked_in_its_form(chain):
+    async with chain(V1V2(1), CursorQuestions(), question(MODE)) as client:
+        await client.initialize(version=2)
+        await client.prompt_turn(await client.new_session("/work"), "go")
+
+    (asked,) = client.transcript.of("session/request_permission", "request")
+    assert asked.params["subject"]["toolCall"]["toolCallId"]
+    assert [each["name"] for each in asked.params["options"]][:2] == ["Agent", "Plan"]
+    assert "agent" in client.transcript.text()

@@ -11,6 +11,7 @@ from conductor.client.embedding import attach_file
 from conductor.errors import RequestError
 from conductor.testing import FakeAgent, FakeClient
 from proxies.elicitation import Elicitation
+from proxies.v1_v2 import V1V2
 
 CHOICE = {"properties": {"x": {"type": "string", "enum": ["left", "right"]}}, "required": ["x"]}
 NAME = {"properties": {"name": {"type": "string", "minLength": 2}}, "required": ["name"]}
@@ -332,3 +333,16 @@ async def test_a_question_of_an_agent_that_has_died_takes_no_prompt(tmp_path):
 
     assert asked == 2
     assert result["_meta"]["content"] == {"name": "rocket"}
+
+
+@pytest.mark.parametrize("asked", [form(CHOICE), PAGE, form(NAME)], ids=["choice", "page", "text"])
+async def test_a_client_of_version_2_without_forms_is_asked_by_an_agent_of_version_1(chain, asked):
+    async with chain(V1V2(1), Elicitation(), asking(asked)) as client:
+        await client.initialize(version=2)
+        session = await client.new_session("/work")
+        end = await client.prompt_turn(session, "go")
+        if "Question 0?" in client.transcript.text():
+            end = await client.prompt_turn(session, "Ada")
+
+    assert end["stopReason"] == "end_turn"
+    assert "'action': 'accept'" in client.transcript.text()

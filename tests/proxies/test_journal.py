@@ -11,6 +11,7 @@ from conductor.proxy import RequestError
 from conductor.testing import FakeAgent
 from proxies._journal_session import OPENING
 from proxies.journal import Journal
+from proxies.v1_v2 import V1V2
 
 FRAGILE = """
 from contextlib import asynccontextmanager
@@ -389,3 +390,63 @@ async def test_a_fork_goes_on_after_a_restart_of_the_proxy(chain, tmp_path):
     prompts = agent.transcript.of("session/prompt", "request")
     assert [each.params["sessionId"] for each in prompts] == ["session-1", "session-2", "session-1"]
     assert [each[-1] for each in given(agent)] == ["before", "in the fork", "after"]
+
+
+async def test_behind_v1_v2_a_client_of_version_2_resumes_and_lists_the_sessions(chain, journal):
+    agent = FakeAgent(turns=[["Hel", "lo", CALL], ["done"]])
+    async with chain(V1V2(1), journal(), agent, strict=True) as client:
+        answer = await client.initialize(version=2)
+        assert {"fork", "delete"} <= {*answer["capabilities"]["session"]}
+        session = (await client.request("session/new", {"cwd": "/work"}))["sessionId"]
+        for number in (1, 2):
+            end = await client.prompt_turn(session, f"question {number}")
+            assert end["stopReason"] == "end_turn"
+        live = client.transcript.text()
+
+    agent = FakeAgent(turns=[["one"]])
+    setup = {"sessionId": session, "cwd": "/work"}
+    async with chain(V1V2(1), journal(), agent, strict=True) as client:
+        await client.initialize(version=2)
+        listed = await client.request("session/list", {})
+        replayed = {**setup, "replayFrom": {"type": "start"}}
+        told = []
+        await client.request(
+            "session/resume", replayed, answered=lambda _: told.extend(updates(client, session))
+        )
+        await client.transcript.wait("session/update notice")
+        end = await client.prompt_turn(session, "go on")
+
+    (info,) = listed["sessions"]
+    assert (info["sessionId"], info["title"]) == (session, "question 1")
+    *shown, state = told  # all of it before the answer
+    assert (state["sessionUpdate"], state["state"]) == ("state_update", "idle")
+    assert texts(shown) == ["question 1", "Hello", "question 2", "done"]
+    assert live == "Hellodone"
+    ids = [each["messageId"] for each in shown if "messageId" in each]
+    assert len({*ids}) == len(ids) == 4
+    assert [each["toolCallId"] for each in shown if "toolCallId" in each] == ["1"]
+    (notice,) = [each for each in updates(client, session) if each["sessionUpdate"] == "notice"]
+    assert notice["title"] == "The agent has not loaded this session"
+    assert end["stopReason"] == "end_turn"
+    assert given(agent)[0][0].startswith(OPENING)
+
+
+async def test_behind_v1_v2_a_session_is_resumed_without_a_replay_forked_and_deleted(
+    chain, journal, tmp_path
+):
+    session = await talk(chain, journal(), ["Hello"])
+    setup = {"sessionId": session, "cwd": "/work"}
+    async with chain(V1V2(1), journal(), FakeAgent(), strict=True) as client:
+        await client.initialize(version=2)
+        await client.request("session/resume", setup)
+        await client.transcript.wait("session/update notice")
+        kinds = [each["sessionUpdate"] for each in updates(client, session)]
+        assert kinds == ["state_update", "notice"]
+        fork = (await client.request("session/fork", setup))["sessionId"]
+        assert fork != session
+        for id in (session, fork):
+            await client.request("session/delete", {"sessionId": id})
+        with pytest.raises(RequestError, match="journal: there is no such session") as caught:
+            await client.request("session/resume", setup)
+        assert caught.value.data == {"sessionId": session}
+    assert files(tmp_path) == []

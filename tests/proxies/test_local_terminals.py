@@ -12,6 +12,7 @@ from conductor.testing import FakeAgent
 from proxies._permission_rules import Rule
 from proxies.local_terminals import LocalTerminals
 from proxies.permissions import Permissions
+from proxies.v1_v2 import V1V2
 
 PATIENCE = 30
 NAMES = ("output", "wait_for_exit", "kill", "release")
@@ -297,3 +298,23 @@ async def test_a_tool_call_shows_the_terminal_as_text(chain, project):
         assert (each[1]["type"], each[1]["_meta"]) == ("content", {"a": 1})
     for each in shown[1:]:
         assert each[1]["content"]["text"] == f"```console\n{command}\nhello\n[exit code 1]\n```"
+
+
+async def test_an_agent_of_version_1_gets_terminals_with_a_client_of_version_2(chain, project):
+    agent = FakeAgent()
+    async with chain(V1V2(agent_version=1), LocalTerminals(), agent) as client:
+        await client.initialize(version=2)
+        session = await client.new_session(str(project))
+        assert announced(agent)["terminal"] is True
+        terminal = await create(agent, session, "cat a.txt")
+        content = [{"type": "terminal", "terminalId": terminal}]
+        call = {"toolCallId": "1", "title": "x", "content": content}
+        agent.update(session, {"sessionUpdate": "tool_call", **call})
+        await ask(agent, "wait_for_exit", session, terminal)
+        agent.update(session, {"sessionUpdate": "tool_call_update", **call})
+        await client.transcript.wait(lambda heard: "[exit code 0]" in str(heard.params))
+
+    shown = client.transcript.updates()
+    assert {each["sessionUpdate"] for each in shown} == {"tool_call_update"}
+    text = "```console\n$ cat a.txt\none\n[exit code 0]\n```"
+    assert shown[-1]["content"] == [{"type": "content", "content": {"type": "text", "text": text}}]

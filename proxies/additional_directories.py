@@ -35,8 +35,8 @@ from conductor.proxy import (
     per_session,
     text,
 )
-from proxies._agent_capabilities import SESSION, has_capability, with_capability
-from proxies._echoed_prompts import has_user_text, is_command
+from proxies.shared.agent_capabilities import SESSION, has_capability, with_capability
+from proxies.shared.echoed_prompts import has_user_text, is_command
 
 __all__ = ["AdditionalDirectories"]
 

@@ -32,7 +32,7 @@ from conductor.proxy import (
     per_session,
 )
 from conductor.proxy.tool_names import tool_table
-from proxies._permission_call import Call
+from proxies.shared.tool_calls.call import Call
 
 __all__ = ["HideTools"]
 

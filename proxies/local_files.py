@@ -24,8 +24,8 @@ import attrs
 import trio
 
 from conductor.proxy import Forward, Proxy, RequestError, Session, get_logger, on, on_session
-from proxies._ask_first import ask_first
-from proxies._session_files import (
+from proxies.shared.ask_first import ask_first
+from proxies.shared.session_files import (
     INVALID_PARAMS,
     read_text,
     resolved_inside,

@@ -36,7 +36,7 @@ from conductor.proxy import (
     get_logger,
     on_session_setup,
 )
-from proxies._path_globs import matches
+from proxies.shared.paths.globs import matches
 
 __all__ = ["McpServers", "Server"]
 

@@ -13,7 +13,7 @@ from typing import Any
 import attrs
 
 from conductor.proxy import Forward, Proxy, Session, on, on_update
-from proxies._notice_text import notice_text
+from proxies.shared.notice_text import notice_text
 
 __all__ = ["NoticesAsText"]
 

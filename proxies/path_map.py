@@ -18,7 +18,7 @@ from typing import Any
 import attrs
 
 from conductor.proxy import Forward, Proxy, on
-from proxies._path_members import PARAMS, RESULTS, UPDATES, PathMapping
+from proxies.shared.paths.members import PARAMS, RESULTS, UPDATES, PathMapping
 
 __all__ = ["PathMap"]
 

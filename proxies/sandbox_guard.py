@@ -16,7 +16,7 @@ from typing import Any
 import attrs
 
 from conductor.proxy import Forward, Proxy, RequestError, on
-from proxies._path_members import below
+from proxies.shared.paths.members import below
 
 __all__ = ["SandboxGuard"]
 

@@ -36,8 +36,8 @@ from conductor.proxy import (
     per_session,
     text,
 )
-from proxies._agent_capabilities import SESSION, with_capability
-from proxies._echoed_prompts import has_user_text
+from proxies.shared.agent_capabilities import SESSION, with_capability
+from proxies.shared.echoed_prompts import has_user_text
 
 __all__ = ["SystemPrompt"]
 

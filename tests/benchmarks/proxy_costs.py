@@ -23,10 +23,10 @@ from conductor.plugins.plugin_component import PluginComponent
 from conductor.proxy import Proxy, on_update
 from conductor.routing.port import Port, connect_ports
 from conductor.transport.io_loop import Flusher
-from proxies._permission_rules import Rule
 from proxies.context import PromptContext
 from proxies.hooks import Hook, Hooks
 from proxies.permissions import Permissions
+from proxies.permissions.rules import Rule
 from proxies.redact import Redact
 from proxies.usage import Usage
 

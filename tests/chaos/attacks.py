@@ -4,9 +4,10 @@ A server must survive them without growing and without hurting other tenants. An
 `AssertionError` if it succeeds; to be refused or cut off is in order. `@attack(…)` has the numbers
 of the findings that it repeats, of the list of attacks of November 2026. The others cannot come
 from a client (`NOT_FROM_A_CLIENT`). Smaller here than in their own tests: the thousand processes of
-a tree (9), the calls that rules must not cover (14: over 700 in `tests/proxies/bypasses.yaml`, here
-those of the chain's rules, some at a time). Of 18, only what an agent leaves behind: the conductor
-itself is killed in `tests/processes/test_stop_signals.py`.
+a tree (9), the calls that rules must not cover (14: over 700 in
+`tests/proxies/permissions/bypasses.yaml`, here those of the chain's rules, some at a time). Of 18,
+only what an agent leaves behind: the conductor itself is killed in
+`tests/processes/test_stop_signals.py`.
 """
 
 from __future__ import annotations

@@ -12,8 +12,8 @@ from chaos.tenants import open_http
 from support.bypasses import cases_of, filled, make_places
 
 from conductor.proxy.tool_names import tool_table
-from proxies._permission_call import Call
-from proxies._permission_rules import Rule, decide
+from proxies.permissions.rules import Rule, decide
+from proxies.shared.tool_calls.call import Call
 
 
 async def test_nothing_grows_with_clients_that_come_and_go():

@@ -23,7 +23,7 @@ def walk():
 
 def without_times(text):
     """The words of each line, without durations and line numbers."""
-    lines = re.sub(r"\S*proxies/permissions\.py:\d+", "permissions.py", text).splitlines()
+    lines = re.sub(r"\S*proxies/permissions/proxy\.py:\d+", "permissions.py", text).splitlines()
     return [DURATION.sub(" N", line).split() for line in lines]
 
 

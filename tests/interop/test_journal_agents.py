@@ -22,8 +22,8 @@ from support.record_agents import PROGRAMS
 from conductor.chainfile.model import ComponentSpec
 from conductor.proxy import Proxy, RequestError, on
 from conductor.testing import FakeClient, open_chain
-from proxies._journal_session import OPENING
 from proxies.journal import Journal
+from proxies.journal.session import OPENING
 
 TOLD, ASKED = "The word is tangerine.", "Which word was it?"
 

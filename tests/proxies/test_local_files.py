@@ -4,9 +4,9 @@ import pytest
 
 from conductor.errors import RequestError
 from conductor.testing import FakeAgent
-from proxies._permission_rules import Rule
 from proxies.local_files import LocalFiles
 from proxies.permissions import Permissions
+from proxies.permissions.rules import Rule
 from proxies.v1_v2 import V1V2
 
 READ, WRITE = "fs/read_text_file", "fs/write_text_file"

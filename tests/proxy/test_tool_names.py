@@ -11,9 +11,9 @@ import yaml
 from conductor.proxy import Proxy, on_permission
 from conductor.proxy.tool_names import Evidence, identify, tool_table
 from conductor.testing import FakeAgent
-from proxies._permission_call import Call
-from proxies._permission_rules import Rule
 from proxies.permissions import Permissions
+from proxies.permissions.rules import Rule
+from proxies.shared.tool_calls.call import Call
 
 AGENTS = yaml.safe_load(Path(__file__).with_name("agents_tool_calls.yaml").read_text())
 

@@ -1,5 +1,5 @@
 """The corpus of calls that the rules of `permissions` are tried against
-(`tests/proxies/bypasses.yaml`), and the files that it is about."""
+(`tests/proxies/permissions/bypasses.yaml`), and the files that it is about."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import yaml
 
 __all__ = ["GROUPS", "cases_of", "filled", "make_places"]
 
-_FILE = Path(__file__).parents[1] / "proxies" / "bypasses.yaml"
+_FILE = Path(__file__).parents[1] / "proxies" / "permissions" / "bypasses.yaml"
 GROUPS: Final[list[dict[str, Any]]] = yaml.load(
     _FILE.read_bytes(), getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 )

@@ -1,0 +1,314 @@
+"""`budget`: limits turns, tokens and cost per session and per day.
+
+The user is warned once per limit. At the limit, prompts are refused without reaching the agent, and
+a running turn is cancelled. A turn is counted before its prompt is forwarded, and refunded if the
+agent responds with an error. Tokens and cost are counted when the agent reports them, so concurrent
+turns may together exceed a limit by what they use; an agent that reports nothing is limited by
+turns only. Tokens and cost that subagents report for sessions of their own are those of the user's
+session.
+
+Options:
+    session, day  limits, each with `turns`, `tokens` and `cost`; an absent one is unlimited
+    currency      of `cost`; default USD. Costs in other currencies do not count.
+    warn_at       the fraction of a limit at which the user is warned; default 0.8
+    tokens_are    whether the reported tokens are those of the `turn` (default) or of the `session`
+    file          keeps the day's sums for all chains that name it; without it, they end with the
+                  chain. If it cannot be read or written, prompts are refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import attrs
+import trio
+from attrs.validators import and_, ge, gt, le, optional
+
+from conductor.proxy import (
+    Counting,
+    Forward,
+    Prompt,
+    Proxy,
+    Session,
+    TurnEnd,
+    UsageDelta,
+    UsageMeter,
+    details_are_withheld,
+    get_logger,
+    on_prompt,
+    on_session_end,
+    on_turn_end,
+    on_update,
+    per_session,
+)
+from proxies.budget.ledger import Ledger, LedgerError
+
+__all__ = ["Budget", "BudgetLimits"]
+
+
+_ALL: Final = ("turns", "tokens", "cost")
+_IN_A_TURN: Final = ("tokens", "cost")
+"""Quantities that can reach their limit during a turn."""
+_MAX_CLOSED: Final = 10_000
+_MAX_TRIES: Final = 20
+_RETRY_INTERVAL: Final = 0.1
+"""Seconds; a file that is locked for longer than all tries is treated as unusable."""
+
+log = get_logger(component="budget")
+
+
+@attrs.frozen
+class BudgetLimits:
+    """Limits on one session, or on one day."""
+
+    turns: int | None = attrs.field(default=None, validator=optional(ge(0)))
+    tokens: int | None = attrs.field(default=None, validator=optional(ge(0)))
+    cost: float | None = attrs.field(default=None, validator=optional(ge(0)))
+
+    def reached(
+        self, sums: Mapping[str, float], part: float = 1.0, names: Sequence[str] = _ALL
+    ) -> str | None:
+        """Return the first limit that is used up to this fraction, as `3 of 5 turns`, or `None`."""
+        for name in names:
+            limit = getattr(self, name)
+            if limit is not None and sums.get(name, 0) >= part * limit:
+                return f"{_shown(sums.get(name, 0))} of {_shown(limit)} {name}"
+        return None
+
+
+@attrs.define
+class _State:
+    meter: UsageMeter
+    subagents: dict[str, UsageMeter] = attrs.field(factory=dict)
+    """By their sessions."""
+    cancelled: set[str] = attrs.field(factory=set)
+    """The session and those of its subagents, if cancelled since the last prompt."""
+    sums: dict[str, float] = attrs.field(factory=dict)
+    warned: set[str] = attrs.field(factory=set)
+    running: bool = False
+    reserved: int = 0
+    """Turns in `sums` that have not ended."""
+
+    def meter_of(self, session: Session) -> UsageMeter:
+        if session.parent is None:
+            return self.meter
+        return self.subagents.setdefault(session.id, UsageMeter(self.meter.counting))
+
+    def add(self, amounts: Mapping[str, float]) -> None:
+        for name, amount in amounts.items():
+            self.sums[name] = self.sums.get(name, 0) + amount
+
+
+@attrs.define
+class Budget(Proxy):
+    """Limit turns, tokens and cost per session and per day."""
+
+    session: BudgetLimits = attrs.field(factory=BudgetLimits)
+    day: BudgetLimits = attrs.field(factory=BudgetLimits)
+    currency: str = "USD"
+    warn_at: float = attrs.field(default=0.8, validator=and_(gt(0), le(1)))
+    tokens_are: Counting = "turn"
+    file: Path | None = None
+    _ledger: Ledger = attrs.field(init=False)
+    _closed: dict[str, _State] = attrs.field(factory=dict, init=False)
+    """Closed sessions; one that is reopened keeps its sums."""
+    _is_writing: bool = attrs.field(default=False, init=False)
+    """Whether a task retries writing the ledger."""
+
+    def __attrs_post_init__(self) -> None:
+        if BudgetLimits() == self.session == self.day:
+            raise ValueError("there are no limits: give `session` or `day`")
+        self._ledger = Ledger(self.file)
+
+    @per_session
+    def states(self) -> _State:
+        return _State(UsageMeter(self.tokens_are))
+
+    @asynccontextmanager
+    async def lifespan(self) -> AsyncIterator[None]:
+        """Write unwritten amounts before the chain ends, also if the file is locked now."""
+        yield
+        await self._write()
+
+    @on_session_end
+    async def session_ended(self, session: Session) -> None:
+        self._closed[session.id] = self._state(session)
+        if len(self._closed) > _MAX_CLOSED:
+            del self._closed[next(iter(self._closed))]
+
+    @on_prompt
+    async def prompt(self, session: Session, prompt: Prompt, forward: Forward) -> Any:
+        state, today = self._state(session), self._ledger.today()
+        refused = await self._reserve(state)
+        if refused is not None:
+            return await prompt.answer(f"Refused: {refused}.", stop_reason="refusal")
+        state.running, is_counted = True, False
+        state.cancelled.clear()
+        try:
+            result = await forward()
+            is_counted = not prompt.answered_by_proxy
+            return result
+        finally:
+            if not is_counted:
+                self._refund(state, today)
+            state.running = state.reserved > 0
+
+    @on_turn_end
+    async def turn_ended(self, session: Session, end: TurnEnd) -> None:
+        if end.error is None:
+            state = self._state(session)
+            spent = state.meter_of(session).turn(end.usage)
+            if session.parent is not None:
+                await self._count(session, attrs.evolve(spent, turns=0))
+                return
+            if state.reserved:  # counted before it began; a turn without a prompt is counted now
+                spent = attrs.evolve(spent, turns=0)
+                state.reserved = state.reserved - 1 if session.protocol_version == 1 else 0
+            state.running = session.protocol_version == 1 and state.reserved > 0
+            await self._count(session, spent)
+
+    @on_update("usage_update")
+    async def usage(self, session: Session, update: dict[str, Any], forward: Forward) -> None:
+        await forward()
+        spent = self._state(session).meter_of(session).update(update)
+        if spent != UsageDelta():
+            await self._count(session, spent)
+
+    # ----------------------------------------------------------------------------------------------
+
+    async def _reserve(self, state: _State) -> str | None:
+        """Reserve a turn of the session and of the day; returns the reason if a limit is
+        reached."""
+        over = self.session.reached(state.sums)
+        if over is not None:
+            return f"the budget is used up ({over} in this session)"
+        state.add({"turns": 1})  # before the first await
+        refused = await self._reserve_day() if self.day != BudgetLimits() else None
+        if refused is not None:
+            state.add({"turns": -1})
+        else:
+            state.reserved += 1
+        return refused
+
+    async def _reserve_day(self) -> str | None:
+        for _ in range(_MAX_TRIES):
+            try:
+                over = self._ledger.reserve({"turns": 1}, self.day.reached)
+            except BlockingIOError:
+                await trio.sleep(_RETRY_INTERVAL)
+            except LedgerError as exc:
+                return self._unknown(exc.reason)
+            else:
+                return None if over is None else f"the budget is used up ({over} today)"
+        return self._unknown("is locked by another program")
+
+    def _unknown(self, reason: str) -> str:
+        log.warning("budget not known", file=str(self.file), reason=reason)
+        file = "its file" if details_are_withheld() else self.file
+        return f"the budget of the day is not known: {file} {reason}"
+
+    def _refund(self, state: _State, day: str) -> None:
+        if state.reserved:
+            state.reserved -= 1
+            state.add({"turns": -1})
+            if self.day != BudgetLimits():
+                self._keep(lambda: self._ledger.refund({"turns": 1}, day))
+
+    def _state(self, session: Session) -> _State:
+        """The state of the user's session."""
+        session = session.user_session
+        if session.id not in self.states and session.opened_by in ("load", "resume"):
+            if session.id in self._closed:
+                self.states[session.id] = self._closed.pop(session.id)
+            else:
+                self.states[session.id].meter.restored = True
+        return self.states[session.id]
+
+    async def _count(self, session: Session, spent: UsageDelta) -> None:
+        """Add what a session has spent; cancel its turn at a limit, warn before."""
+        state = self._state(session)
+        self._spend(state, spent)
+        user = session.user_session
+        running = {user.id} if state.running else set[str]()
+        if session.parent is not None and session.is_running:
+            running.add(session.id)
+        running -= state.cancelled
+        over = self._reached(state, 1.0, _IN_A_TURN) if running else None
+        if over is None:
+            await self._warn(user, state)
+            return
+        state.running = False
+        state.warned.add(_limit(over))
+        state.cancelled |= running
+        for id in sorted(running):
+            await self.agent.cancel(id)
+        await user.notice("Cancelled: the budget is used up", over, severity="warning")
+
+    def _spend(self, state: _State, spent: UsageDelta) -> None:
+        amounts: dict[str, float] = {
+            "turns": spent.turns,
+            "tokens": spent.tokens,
+            "cost": spent.cost.get(self.currency, 0.0),
+        }
+        amounts = {name: amount for name, amount in amounts.items() if amount}
+        state.add(amounts)
+        if amounts and self.day != BudgetLimits():
+            self._keep(lambda: self._ledger.add(amounts))
+
+    def _keep(self, change: Callable[[], None]) -> None:
+        """Change the ledger; a locked file is retried. Amounts that cannot be written are written
+        at the next prompt, which is refused if that fails."""
+        try:
+            change()
+        except BlockingIOError:
+            if not self._is_writing:
+                self._is_writing = True
+                self.start_soon(self._write)
+        except LedgerError as exc:
+            log.warning("budget not written", reason=str(exc))
+
+    async def _write(self) -> None:
+        """Write the unwritten amounts once the file is not locked."""
+        try:
+            for _ in range(_MAX_TRIES):
+                if self._ledger.is_written:
+                    return
+                try:
+                    self._ledger.add({})
+                except BlockingIOError:
+                    await trio.sleep(_RETRY_INTERVAL)
+                except LedgerError as exc:
+                    log.warning("budget not written", reason=str(exc))
+                    return
+            reason = f"{self.file} is locked by another program"
+            log.warning("budget not written", reason=reason)
+        finally:
+            self._is_writing = False
+
+    def _reached(self, state: _State, part: float, names: Sequence[str]) -> str | None:
+        of_session = self.session.reached(state.sums, part, names)
+        if of_session is not None:
+            return f"{of_session} in this session"
+        if self.day == BudgetLimits():
+            return None
+        of_day = self.day.reached(self._ledger.sums(), part, names)
+        return None if of_day is None else f"{of_day} today"
+
+    async def _warn(self, session: Session, state: _State) -> None:
+        """Warn the user, once per limit."""
+        near = self._reached(state, self.warn_at, _IN_A_TURN if state.running else _ALL)
+        if near is not None and _limit(near) not in state.warned:
+            state.warned.add(_limit(near))
+            await session.notice("Little of the budget is left", f"{near} are used")
+
+
+def _limit(reached: str) -> str:
+    """Return the limit in a text like `3 of 5 turns today`."""
+    return reached.partition(" of ")[2]
+
+
+def _shown(amount: float) -> str:
+    return f"{amount:,.4f}".rstrip("0").rstrip(".")

@@ -1,0 +1,221 @@
+"""`checkpoint`: snapshots of the project's files before the agent changes them, and `/rewind`.
+
+A snapshot is taken before the first tool call of a turn that may change files: of any kind but
+read, search, think, fetch and switch_mode. `/rewind` lists the snapshots; `/rewind 3` restores the
+files of number 3 and deletes those created since, after a snapshot of the present state. Git is
+needed, as a program; the project need not be a repository, and if it is one, it is not touched.
+
+Options:
+    command         the slash command; default `rewind`
+    before          the first changing `tool` of a turn (default), or every `turn`: an agent that
+                    neither asks for permission nor uses the client's files may run a tool while
+                    the snapshot is taken
+    keep            number of snapshots per directory; default 50
+    max_file_bytes  larger files are left out; default 10,000,000
+    timeout         time for a snapshot; without it in time the turn goes on; default 1m
+    directory       where the snapshots are; default `~/.local/state/acp-conductor/checkpoints`
+                    (`XDG_STATE_HOME`)
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import textwrap
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import attrs
+import trio
+from attrs.validators import ge, gt, matches_re
+
+from conductor.proxy import (
+    AgentToolCall,
+    Forward,
+    PermissionQuestion,
+    Prompt,
+    Proxy,
+    Session,
+    TurnEnd,
+    details_are_withheld,
+    get_logger,
+    on,
+    on_permission,
+    on_prompt,
+    on_tool_start,
+    on_turn_end,
+    per_session,
+    slash,
+)
+from proxies.checkpoint.shadow_git import CheckpointError, ShadowGit, Snapshot
+
+__all__ = ["Checkpoint"]
+
+log = get_logger(component="checkpoint")
+
+_HARMLESS: Final = frozenset({"read", "search", "think", "fetch", "switch_mode"})
+
+
+@attrs.define
+class _Turn:
+    words: str = ""
+    """First words of the prompt."""
+    done: bool = False
+    """Whether this turn has its checkpoint, or has failed to take one."""
+
+
+@attrs.define
+class Checkpoint(Proxy):
+    """Take snapshots of the project's files, and restore them with `/rewind`."""
+
+    command: str = attrs.field(default="rewind", validator=matches_re(r"[\w:-]+"))
+    before: Literal["tool", "turn"] = "tool"
+    keep: int = attrs.field(default=50, validator=ge(2))
+    max_file_bytes: int = attrs.field(default=10_000_000, validator=gt(0))
+    timeout: timedelta = attrs.field(default=timedelta(minutes=1), validator=gt(timedelta()))
+    directory: Path | None = None
+    _lock: trio.Lock = attrs.field(factory=trio.Lock, init=False)
+
+    turns = per_session(_Turn)
+
+    @asynccontextmanager
+    async def lifespan(self) -> AsyncIterator[None]:
+        if shutil.which("git") is None:
+            raise FileNotFoundError("checkpoint needs git: install it, or remove the proxy")
+        yield
+
+    @on_prompt
+    async def prompt(self, session: Session, prompt: Prompt, forward: Forward) -> Any:
+        if not session.is_running:
+            turn = self.turns[session.id]
+            turn.words, turn.done = _first_words(prompt.text), False
+            if self.before == "turn":
+                await self._take(session)
+        return await forward()
+
+    @on_turn_end
+    async def turn_ended(self, session: Session, end: TurnEnd) -> None:
+        self.turns[session.id].done = False
+
+    @on_tool_start
+    async def tool_started(self, session: Session, call: AgentToolCall) -> None:
+        await self._before_tool(session, call)
+
+    @on_permission
+    async def permission(
+        self, session: Session, asked: PermissionQuestion, forward: Forward
+    ) -> Any:
+        if asked.tool_call is not None:
+            await self._before_tool(session, asked.tool_call)
+        return await forward()
+
+    @on("fs/write_text_file", "terminal/create")
+    async def changed_by_client(self, params: dict[str, Any], forward: Forward) -> Any:
+        await self._take(self.session_by_id(params["sessionId"]))
+        return await forward()
+
+    @slash(lambda self: self.command, "List the checkpoints of the files, or restore one: [NUMBER]")
+    async def rewind(self, session: Session, arguments: str) -> str:
+        if arguments and re.fullmatch("[0-9]{1,9}", arguments) is None:
+            return f"Write /{self.command} or /{self.command} NUMBER."
+        if arguments and session.is_running:
+            return "A turn is running: cancel it, or wait for its end."
+        try:
+            git = self._git(session)
+            async with self._lock:
+                return await (self._restore(git, int(arguments)) if arguments else self._list(git))
+        except (CheckpointError, OSError) as exc:
+            return f"Not possible: {_reason(exc)}"
+
+    # ----------------------------------------------------------------------------------------------
+
+    async def _before_tool(self, session: Session, call: AgentToolCall) -> None:
+        if call.kind not in _HARMLESS:
+            await self._take(session)
+
+    async def _take(self, session: Session) -> None:
+        """Take the checkpoint of the turn, unless it has one."""
+        async with self._lock:
+            turn = self.turns[session.user_session.id]
+            if turn.done:
+                return
+            turn.done = True
+            try:
+                with trio.fail_after(self.timeout.total_seconds()):
+                    taken = await self._git(session).take(turn.words)
+            except (CheckpointError, OSError, trio.TooSlowError) as exc:
+                await session.notice("No checkpoint was taken", _reason(exc), severity="warning")
+                return
+        if taken.left_out:
+            title = f"Checkpoint {taken.checkpoint.number} is not complete"
+            await session.notice(title, _left_out(taken))
+
+    async def _list(self, git: ShadowGit) -> str:
+        lines = [f"{c.number}. {_time(c.seconds)} {c.words}" for c in await git.checkpoints()]
+        return "\n".join(lines) or "There are no checkpoints of this directory."
+
+    async def _restore(self, git: ShadowGit, number: int) -> str:
+        done = await git.restore(number)
+        undo = done.undo.checkpoint.number
+        files = "file" if done.written == 1 else "files"
+        text = (
+            f"Restored checkpoint {number}: {done.written} {files} written, "
+            f"{done.deleted} deleted. /{self.command} {undo} undoes it. "
+            "The agent does not know of it."
+        )
+        return f"{text}\n{_left_out(done.undo)}" if done.undo.left_out else text
+
+    def _git(self, session: Session) -> ShadowGit:
+        """The repository for the session's directory. Raises `CheckpointError`."""
+        told = session.user_session.cwd
+        if not os.path.isabs(told) or not os.path.isdir(told):
+            raise CheckpointError(f"the session has no directory ({told or 'none'}).")
+        root = Path(told).resolve()
+        if root in (Path("/"), Path.home().resolve()):
+            raise CheckpointError(f"{root} is too large for checkpoints.")
+        name = hashlib.sha256(os.fsencode(root)).hexdigest()[:16]
+        directory = (self.directory or _state_directory()).resolve() / name
+        if directory.is_relative_to(root):
+            raise CheckpointError(f"the checkpoints would be inside of {root}", str(directory))
+        return ShadowGit(root, directory, self.max_file_bytes, self.keep)
+
+
+def _state_directory() -> Path:
+    state = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
+    return Path(state).expanduser() / "acp-conductor" / "checkpoints"
+
+
+def _reason(exc: CheckpointError | OSError | trio.TooSlowError) -> str:
+    """Text for the user; for a remote one without other files of this machine."""
+    match exc:
+        case trio.TooSlowError():
+            return "it took too long"
+        case _ if not details_are_withheld():
+            return str(exc)
+        case CheckpointError():
+            reason = exc.reason
+        case _:
+            reason = exc.strerror or type(exc).__name__
+    log.warning("checkpoint not possible", reason=str(exc))
+    return reason
+
+
+def _first_words(text: str) -> str:
+    line = text[:200].replace("\0", " ")
+    return textwrap.shorten(line, 60, placeholder=" …") or "(no text)"
+
+
+def _time(seconds: int) -> str:
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds))
+
+
+def _left_out(taken: Snapshot) -> str:
+    named = ", ".join(taken.left_out[:5])
+    more = f" and {len(taken.left_out) - 5} more" if len(taken.left_out) > 5 else ""
+    return f"Left out (too large, unreadable, or a repository of its own): {named}{more}"

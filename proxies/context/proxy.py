@@ -1,0 +1,267 @@
+"""`context`: adds texts, files and command output before the user's prompt.
+
+Not all agents read AGENTS.md, and none knows the current `git status`. This adds a text, files of
+the session's directory, and the output of a command; `/context` shows them to the user. The added
+parts are removed from prompts that the agent replays or echoes.
+
+Options:
+    text       a text
+    files      paths and globs, relative to the session's directory (`**` crosses directories).
+               `check`, `/context` and (once) the log report those that match no file
+    command    an argv, run in the session's directory without a shell; its output is added
+    timeout    of the command; default 3s
+    every      0 (default): on a session's first prompt only; 1: on every prompt; N: every Nth
+    max_bytes  of all parts together; default 65536; a note says where a part was cut off
+
+Without `text`, `files` and `command`, it adds AGENTS.md.
+
+The prompts of a loaded session are counted in its replay; a session that is resumed without a
+replay, or forked, is past its first prompt. The prompt, and later messages of the client, wait for
+the command.
+"""
+
+from __future__ import annotations
+
+import glob
+import json
+import os
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any, Final
+
+import attrs
+import trio
+from attrs.validators import ge, gt
+
+from conductor.proxy import (
+    SESSION_STATE_UPDATES,
+    Forward,
+    Prompt,
+    Proxy,
+    Session,
+    SessionSetup,
+    get_logger,
+    on,
+    on_prompt,
+    on_session,
+    on_session_setup,
+    on_update,
+    per_session,
+    program_warning,
+    run_command,
+    slash,
+    text,
+    text_filter,
+)
+from proxies.context.parts import UserText, part, without_parts
+
+__all__ = ["PromptContext"]
+
+_USER: Final = ("user_message", "user_message_chunk")
+
+log = get_logger(component="context")
+
+
+@attrs.define
+class _Replay:
+    """Counts the prompts in a session's history."""
+
+    prompts: int = 0
+    in_prompt: bool = False
+
+    def see(self, kind: str) -> None:
+        if kind in SESSION_STATE_UPDATES:
+            return
+        if kind in _USER and not self.in_prompt:
+            self.prompts += 1
+        self.in_prompt = kind in _USER
+        self.prompts = max(self.prompts, 1)  # an agent may replay only its own messages
+
+
+@attrs.define
+class _State:
+    prompts: int = 0
+    """Prompts that the session has had."""
+    shown: str = ""
+    """The parts that were added last."""
+    replay: _Replay | None = None
+    """Set while the session is loaded."""
+
+
+@attrs.define
+class PromptContext(Proxy):
+    """Put texts, files and the output of a command before prompts."""
+
+    text: str = ""
+    files: list[str] = attrs.field(factory=list)
+    command: list[str] = attrs.field(factory=list)
+    timeout: timedelta = attrs.field(default=timedelta(seconds=3), validator=gt(timedelta()))
+    every: int = attrs.field(default=0, validator=ge(0))
+    max_bytes: int = attrs.field(default=65536, validator=gt(0))
+    _replays: int = attrs.field(default=0, init=False)
+    """Number of sessions that are being loaded."""
+    _logged_missing: set[str] = attrs.field(factory=set, init=False)
+    """Missing files that were logged."""
+
+    states = per_session(_State)
+
+    def __attrs_post_init__(self) -> None:
+        if not (self.text or self.files or self.command):
+            self.files = ["AGENTS.md"]
+
+    def option_warnings(self) -> Sequence[tuple[str, str]]:
+        where = os.getcwd()
+        why = program_warning(self.command)
+        commands = [] if why is None else [("command", why)]
+        return commands + [
+            ("files", f"`{name}` matches no file in {where}; a session looks in its own directory")
+            for name in _missing(self.files, where)
+        ]
+
+    async def on_restart(self, sessions: Sequence[str]) -> None:
+        for id in sessions:
+            self.states[id].prompts = 1
+
+    @on_session_setup
+    async def reopen(self, setup: SessionSetup, forward: Forward) -> Any:
+        """Count the prompts of a session that is loaded or resumed."""
+        id = setup.session_id
+        if id is None or setup.opened_by == "fork":
+            return await forward()
+        replays = setup.opened_by == "load" or setup.params.get("replayFrom") is not None
+        known, state = id in self.states, self.states[id]
+        state.replay = replay = _Replay()
+        self._replays += 1
+        try:
+            result = await forward()
+        finally:
+            state.replay = None
+            self._replays -= 1
+        # Without a replay, the number of prompts is unknown, and most likely not zero.
+        state.prompts = max(state.prompts, replay.prompts if replays or known else 1)
+        return result
+
+    @on_session
+    async def opened(self, session: Session) -> None:
+        state = self.states[session.id]
+        if session.forked_from is not None:
+            origin = self.states.get(session.forked_from)
+            state.prompts = origin.prompts if origin is not None else 1
+
+    @on("session/update")
+    async def count(self, raw: bytes, forward: Forward) -> None:
+        """Count the prompts of a replay."""
+        if self._replays:
+            params = json.loads(raw)
+            replay = self.states[params["sessionId"]].replay
+            if replay is not None:
+                replay.see(params["update"].get("sessionUpdate"))
+        await forward()
+
+    @text_filter("user")
+    def user_text(self, session: Session) -> UserText:
+        return UserText(4 * self.max_bytes)
+
+    @on_update("user_message")
+    async def user_message(
+        self, session: Session, update: dict[str, Any], forward: Forward
+    ) -> None:
+        if isinstance(update.get("content"), list):
+            update["content"] = [
+                left for each in update["content"] if (left := _without_parts(each))
+            ]
+        await forward()
+
+    @on_prompt
+    async def add_context(self, session: Session, prompt: Prompt, forward: Forward) -> Any:
+        state = self.states[session.id]
+        number, state.prompts = state.prompts, state.prompts + 1
+        if number % self.every if self.every else number:
+            return await forward()
+        state.shown = await self.collect(session.cwd)
+        if not state.shown:
+            return await forward()
+        prompt.blocks.insert(0, text(state.shown))
+        return await forward()
+
+    @slash("context", "Show what was added to your prompts")
+    async def report(self, session: Session, arguments: str) -> str:
+        lines = [self.states[session.id].shown or "Nothing was added to your prompts yet."]
+        for name in await self._missing(session.cwd):
+            lines.append(f"No file matches `{name}` in {session.cwd or '?'}.")
+        return "\n".join(lines)
+
+    # ----------------------------------------------------------------------------------------------
+
+    async def collect(self, cwd: str) -> str:
+        """Return all parts, each with its source, within `max_bytes`."""
+        parts = [("text", self.text.encode())] if self.text else []
+        if self.files:
+            parts += await trio.to_thread.run_sync(_read, self.files, cwd, self.max_bytes)
+            await self._log_missing(cwd)
+        if self.command:
+            # Without the arguments, which may hold secrets: the user sees the added parts.
+            parts.append((self.command[0], await self._output(cwd)))
+        room, shown = self.max_bytes, []
+        for source, content in parts:
+            if content.strip():
+                shown.append(part(source, content, room))
+                room = max(0, room - len(content))
+        return "\n".join(shown)
+
+    async def _missing(self, cwd: str) -> list[str]:
+        if not self.files:
+            return []
+        return await trio.to_thread.run_sync(_missing, self.files, cwd)
+
+    async def _log_missing(self, cwd: str) -> None:
+        for name in await self._missing(cwd):
+            if name not in self._logged_missing:
+                self._logged_missing.add(name)
+                log.warning("context file not found", file=name, directory=cwd)
+
+    async def _output(self, cwd: str) -> bytes:
+        done = await run_command(
+            self.command,
+            seconds=self.timeout.total_seconds(),
+            cwd=cwd or None,
+            limit=self.max_bytes + 1,
+        )
+        if done.problem:
+            return f"({done.problem})".encode()
+        return done.stdout if done.status == 0 else f"(exit status {done.status})".encode()
+
+
+def _has_text(content: Any) -> bool:
+    return isinstance(content, dict) and isinstance(content.get("text"), str)
+
+
+def _without_parts(block: Any) -> Any:
+    """Return a user content block without added parts; `None` if nothing is left."""
+    if not _has_text(block) or (text := without_parts(block["text"])) in (None, block["text"]):
+        return block
+    return {**block, "text": text} if text else None
+
+
+def _missing(patterns: list[str], cwd: str) -> list[str]:
+    """Return the patterns that match no file."""
+    return [pattern for pattern in patterns if not _matching(pattern, cwd)]
+
+
+def _matching(pattern: str, cwd: str) -> list[str]:
+    if not cwd:
+        return []
+    names = sorted(glob.glob(pattern, root_dir=cwd, recursive=True))
+    return [name for name in names if os.path.isfile(os.path.join(cwd, name))]
+
+
+def _read(patterns: list[str], cwd: str, limit: int) -> list[tuple[str, bytes]]:
+    """Read the files that the patterns match, each once, in the patterns' order."""
+    found = []
+    for name in dict.fromkeys(name for pattern in patterns for name in _matching(pattern, cwd)):
+        try:
+            with open(os.path.join(cwd, name), "rb") as file:
+                found.append((name, file.read(limit + 1)))
+        except OSError as exc:
+            found.append((name, f"(cannot be read: {exc.strerror})".encode()))
+    return found

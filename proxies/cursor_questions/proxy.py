@@ -1,0 +1,180 @@
+"""`cursor_questions`: asks the questions of Cursor's agent in a client that does not know them.
+
+Cursor's agent asks the user with requests of its own, `cursor/ask_question` and
+`cursor/create_plan`, and waits for the answer; `cursor/update_todos` may be a request, too. A
+client that does not know them answers "method not found", and the agent cannot go on. This proxy
+passes them to the client first. If it does not know them, questions become a form
+(`elicitation/create`) if it has forms, else permission requests; a plan becomes a text and a
+permission request, todos become a plan.
+
+The requests name no session: it is that of the tool call, else the session in which a turn runs.
+
+For protocol version 1; with a client of version 2 it stands behind `v1_v2`.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import attrs
+import msgspec
+
+from conductor.proxy import (
+    AgentToolCall,
+    Forward,
+    Proxy,
+    RequestError,
+    Session,
+    on,
+    on_tool_end,
+    on_tool_start,
+)
+from proxies.cursor_questions.forms import (
+    CANCELLED,
+    CursorQuestion,
+    form,
+    form_answer,
+    plan_text,
+    questions,
+    todo_entries,
+)
+
+__all__ = ["CursorQuestions"]
+
+_METHOD_NOT_FOUND: Final = -32601
+_INVALID_PARAMS: Final = -32602
+_ids: Iterator[int] = itertools.count(1)
+
+
+class _SessionId(msgspec.Struct):
+    sessionId: str
+
+
+@attrs.define
+class CursorQuestions(Proxy):
+    """Ask the questions of Cursor's agent in a client that does not know them."""
+
+    versions = (1,)
+
+    _running: list[str] = attrs.field(factory=list, init=False)
+    """The sessions in which a turn runs, the newest last."""
+    _calls: dict[str, str] = attrs.field(factory=dict, init=False)
+    """The session of each tool call that has not ended."""
+
+    @on("cursor/ask_question", source="agent")
+    async def ask(self, params: dict[str, Any], forward: Forward) -> Any:
+        try:
+            return await forward()
+        except RequestError as exc:
+            if exc.code != _METHOD_NOT_FOUND:
+                raise
+        session, title = self._session(params), str(params.get("title") or "")
+        asked = questions(params)
+        if (self.client_capabilities.get("elicitation") or {}).get("form") is not None:
+            request = form(asked, title)
+            result = await self._request("elicitation/create", session, request)
+            return form_answer(asked, result)
+        return await self._ask_one_by_one(session, asked, title)
+
+    @on("cursor/create_plan", source="agent")
+    async def approve(self, params: dict[str, Any], forward: Forward) -> Any:
+        try:
+            return await forward()
+        except RequestError as exc:
+            if exc.code != _METHOD_NOT_FOUND:
+                raise
+        session = self._session(params)
+        await session.say(f"\n\n{plan_text(params)}\n\n")
+        await self._show_todos(session, params)
+        title = f"Carry out the plan: {params.get('name') or params.get('overview') or 'Plan'}"
+        options = (("accepted", "Accept", "allow_once"), ("rejected", "Reject", "reject_once"))
+        chosen = await self._choose(session, title, "switch_mode", options)
+        return {"outcome": {"outcome": chosen or "cancelled"}}
+
+    @on("cursor/update_todos", source="agent")
+    async def update_todos(self, params: dict[str, Any], forward: Forward) -> Any:
+        if not self.answering:
+            await forward()
+            return None
+        try:
+            return await forward()
+        except RequestError as exc:
+            if exc.code != _METHOD_NOT_FOUND:
+                raise
+        await self._show_todos(self._session(params), params)
+        return {}
+
+    @on("session/prompt")
+    async def prompt(self, params: bytes, forward: Forward) -> Any:
+        id = msgspec.json.decode(params, type=_SessionId).sessionId
+        self._running.append(id)
+        try:
+            return await forward()
+        finally:
+            self._running.remove(id)
+
+    @on_tool_start
+    async def tool_started(self, session: Session, call: AgentToolCall) -> None:
+        self._calls[call.id] = session.id
+
+    @on_tool_end
+    async def tool_ended(self, session: Session, call: AgentToolCall) -> None:
+        self._calls.pop(call.id, None)
+
+    # ----------------------------------------------------------------------------------------------
+
+    async def _ask_one_by_one(
+        self, session: Session, asked: Sequence[CursorQuestion], title: str
+    ) -> dict[str, Any]:
+        """Ask each question as a permission request; of several values one can be chosen."""
+        answers = []
+        for each in asked:
+            if not each.options:
+                reason = f"the client cannot ask for a text: {each.prompt}"
+                return {"outcome": {"outcome": "skipped", "reason": reason}}
+            text = f"{title}: {each.prompt}" if title else each.prompt
+            offered = [(str(at), label, "allow_once") for at, (_, label) in enumerate(each.options)]
+            offered.append(("skip", "Skip", "reject_once"))
+            chosen = await self._choose(session, text, "other", offered)
+            if chosen is None:
+                return CANCELLED
+            if chosen == "skip":
+                return {"outcome": {"outcome": "skipped", "reason": "the user has skipped it"}}
+            ids = [each.options[int(chosen)][0]]
+            answers.append({"questionId": each.id, "selectedOptionIds": ids})
+        return {"outcome": {"outcome": "answered", "answers": answers}}
+
+    async def _choose(
+        self, session: Session, title: str, kind: str, options: Sequence[tuple[str, str, str]]
+    ) -> str | None:
+        """Ask for permission; returns the id of the chosen option, or `None` if it is cancelled."""
+        call = {"toolCallId": f"conductor-cursor-{next(_ids)}", "title": title, "kind": kind}
+        offered = [{"optionId": id, "name": name, "kind": kind} for id, name, kind in options]
+        params = {"toolCall": call, "options": offered}
+        result = await self._request("session/request_permission", session, params)
+        outcome = result.get("outcome") if isinstance(result, dict) else None
+        chosen = outcome.get("optionId") if isinstance(outcome, dict) else None
+        return chosen if chosen in [id for id, _, _ in options] else None
+
+    async def _request(self, method: str, session: Session, params: Mapping[str, Any]) -> Any:
+        try:
+            return await self.client.request(method, {"sessionId": session.id, **params})
+        except RequestError as exc:
+            text = f"cursor_questions: the client did not ask the user: {exc}"
+            raise RequestError(exc.code, text) from None
+
+    async def _show_todos(self, session: Session, params: Mapping[str, Any]) -> None:
+        entries = todo_entries(params)
+        if entries:
+            await self.client.update(session.id, {"sessionUpdate": "plan", "entries": entries})
+
+    def _session(self, params: Mapping[str, Any]) -> Session:
+        """The session of a request."""
+        named = params.get("sessionId") or self._calls.get(str(params.get("toolCallId")))
+        id = named or (self._running[-1] if self._running else None)
+        if not isinstance(id, str):
+            text = "cursor_questions: the request belongs to no session in which a turn runs"
+            raise RequestError(_INVALID_PARAMS, text)
+        return self.session_by_id(id)

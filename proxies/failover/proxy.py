@@ -1,0 +1,256 @@
+"""`failover`: sends a prompt that the agent cannot answer now to another agent.
+
+If the agent answers a prompt with an error that says rate limit, overload or login required, before
+any output of the turn, the next agent of the list gets the prompt. A text tells the user which
+agent answers, and why.
+
+Options:
+    agents      the other agents, in order; each has `run` (an argv) or `chain` (a chain file), and
+                optionally `name` and, with `run`, `env`
+    cooldown    time for which an agent that failed is not asked; default 10m. If all agents are
+                cooling down, all are asked
+    transcript  maximum characters of the conversation that are put before the prompt of an agent
+                that has not seen it; default 40000
+    at_once     other agents that run at the same time; default 4. Further prompts wait
+
+Another agent runs for one turn, in the directory and with the MCP servers of the session; its
+permission requests and file requests go to the client. The first agent gets the turns that it has
+missed before its next prompt. An error in the text of an answer is not recognized, nor is one after
+the first output. In protocol version 2 the answer of another agent is shown as a whole, at its end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, TypeAlias, get_args
+
+import attrs
+import trio
+from attrs.validators import ge, gt, min_len
+
+from conductor.proxy import (
+    ChainFileError,
+    ComponentError,
+    ConnectionClosed,
+    Forward,
+    Prompt,
+    Proxy,
+    RemoteProtocolError,
+    RequestError,
+    Session,
+    chunk_text,
+    details_are_withheld,
+    get_logger,
+    on_prompt,
+    on_update,
+    per_session,
+    program_warning,
+)
+from proxies.failover.agent_failures import failure_reason
+from proxies.shared.transcript import BoundedTranscript
+
+__all__ = ["Failover", "OtherAgent"]
+
+_OUTPUT = (
+    *("agent_message_chunk", "agent_thought_chunk", "agent_message", "plan"),
+    *("tool_call", "tool_call_update"),
+)
+_NotRunning: TypeAlias = ChainFileError | ComponentError | ConnectionClosed | RemoteProtocolError
+_NOT_RUNNING = get_args(_NotRunning)
+_INTERNAL_ERROR = -32603
+
+log = get_logger(component="failover")
+
+
+@attrs.define
+class OtherAgent:
+    """An entry of `agents`."""
+
+    run: list[str] | None = None
+    chain: Path | None = None
+    name: str = ""
+    env: dict[str, str] = attrs.field(factory=dict)
+
+    def __attrs_post_init__(self) -> None:
+        if (self.run is None) == (self.chain is None) or self.run == []:
+            raise ValueError("give either `run` (an argv) or `chain` (a chain file)")
+        if self.chain is not None and self.env:
+            raise ValueError("`env` is for `run`; a chain file has `env:` for each component")
+        self.name = self.name or (self.chain.stem if self.chain else Path(self.run[0]).name)  # type: ignore[index]
+
+    def problem(self) -> str | None:
+        """Why it cannot start, as far as `check` can see."""
+        if self.chain is not None:
+            return None if self.chain.is_file() else f"there is no file {self.chain}"
+        return program_warning(self.run or (), self.env)
+
+
+@attrs.define
+class _Conversation:
+    seen: BoundedTranscript
+    """The whole conversation."""
+    missed: BoundedTranscript
+    """The turns that the first agent has not seen."""
+    unanswered: str = ""
+    """The text of the running prompt, until there is output."""
+    has_output: bool = False
+    is_running: bool = False
+
+    def add_output(self, update: dict[str, Any], transcripts: list[BoundedTranscript]) -> None:
+        """Record output of the running turn, after the prompt that it answers."""
+        self.has_output = True
+        for transcript in transcripts:
+            transcript.add("user", self.unanswered)
+            if update.get("sessionUpdate") == "agent_message_chunk":
+                transcript.add("agent", chunk_text(update) or "")
+        self.unanswered = ""
+
+
+@attrs.define
+class Failover(Proxy):
+    """Send prompts to another agent while the first one is limited, overloaded or logged out."""
+
+    agents: list[OtherAgent] = attrs.field(validator=min_len(1))
+    cooldown: timedelta = attrs.field(default=timedelta(minutes=10), validator=ge(timedelta()))
+    transcript: int = attrs.field(default=40_000, validator=gt(0))
+    at_once: int = attrs.field(default=4, validator=ge(1))
+    _cool_until: dict[int, float] = attrs.field(factory=dict, init=False)
+    """By position in the list of all agents: 0 is the agent of the chain."""
+    _slots: trio.Semaphore = attrs.field(init=False)
+
+    @per_session
+    def conversations(self) -> _Conversation:
+        return _Conversation(BoundedTranscript(self.transcript), BoundedTranscript(self.transcript))
+
+    @_slots.default
+    def _free_slots(self) -> trio.Semaphore:
+        return trio.Semaphore(self.at_once)
+
+    def option_warnings(self) -> Sequence[tuple[str, str]]:
+        return [
+            ("agents", f"{each.name}: {why}") for each in self.agents if (why := each.problem())
+        ]
+
+    @on_prompt
+    async def prompt(self, session: Session, prompt: Prompt, forward: Forward) -> Any:
+        conversation = self.conversations[session.id]
+        conversation.unanswered, conversation.has_output = prompt.text, False
+        failures: list[str] = []
+        if not session.is_running:
+            session.cancelled = False  # of an earlier turn, which may have been another agent's
+        for position in list(self._candidates()):
+            if failures and session.cancelled:
+                return await prompt.answer("", stop_reason="cancelled")
+            try:
+                if position == 0:
+                    return await self._ask_first(conversation, prompt, forward)
+                await prompt.wait(self._slots.acquire)
+                try:
+                    return await self._ask_other(position, session, conversation, prompt, failures)
+                finally:
+                    self._slots.release()
+            except (RequestError, *_NOT_RUNNING) as exc:
+                reason = failure_reason(exc) if isinstance(exc, RequestError) else "does not run"
+                if reason is None or conversation.has_output:
+                    raise
+                self._cool_until[position] = trio.current_time() + self.cooldown.total_seconds()
+                name = self._name(position, session)
+                log.warning("agent cannot answer", agent=name, why=reason, error=str(exc))
+                failures.append(f"{name}: {reason} ({_first_line(exc)})")
+        raise RequestError(_INTERNAL_ERROR, f"No agent can answer. {'; '.join(failures)}")
+
+    @on_update(*_OUTPUT, "user_message_chunk")
+    async def update(self, session: Session, update: dict[str, Any], forward: Forward) -> None:
+        conversation = self.conversations[session.id]
+        if update["sessionUpdate"] != "user_message_chunk":
+            conversation.add_output(update, [conversation.seen])
+        elif not conversation.is_running:  # a replay; in a turn it repeats the prompt
+            conversation.seen.add("user", chunk_text(update) or "")
+        await forward()
+
+    # ----------------------------------------------------------------------------------------------
+
+    def _candidates(self) -> Iterator[int]:
+        """Positions of the agents to ask: those that are not cooling down, or else all."""
+        now, every = trio.current_time(), range(len(self.agents) + 1)
+        ready = [each for each in every if self._cool_until.get(each, now) <= now]
+        return iter(ready or every)
+
+    def _name(self, position: int, session: Session) -> str:
+        if position:
+            return self.agents[position - 1].name
+        info = session.agent_info
+        return str(info.get("title") or info.get("name") or "the agent")
+
+    async def _ask_first(
+        self, conversation: _Conversation, prompt: Prompt, forward: Forward
+    ) -> Any:
+        given = list(prompt.blocks)
+        prompt.blocks[:0] = _blocks(conversation.missed)
+        conversation.is_running = True
+        try:
+            result = await forward()
+        finally:
+            conversation.is_running = False
+            prompt.blocks[:] = given
+        conversation.seen.add("user", conversation.unanswered)
+        conversation.unanswered = ""
+        conversation.missed.clear()
+        return result
+
+    async def _ask_other(
+        self,
+        position: int,
+        session: Session,
+        conversation: _Conversation,
+        prompt: Prompt,
+        failures: list[str],
+    ) -> Any:
+        agent = self.agents[position - 1]
+        why = "; ".join(failures) or f"{self._name(0, session)} is not asked again yet"
+        title = f"{agent.name} answers instead"
+        streams = session.protocol_version == 1
+        transcripts = [conversation.seen, conversation.missed]
+
+        async def show(update: dict[str, Any]) -> None:
+            if update.get("sessionUpdate") not in _OUTPUT:
+                return  # state of its session, which the client does not know
+            if streams and not conversation.has_output:
+                await session.notice(title, why, severity="warning")
+            conversation.add_output(update, transcripts)
+            if streams:
+                await self.client.update(session.id, update)
+
+        source = agent.run or agent.chain
+        assert source is not None
+        async with self.open_agent(source, like=session, name=agent.name, env=agent.env) as other:
+            blocks = [*_blocks(conversation.seen), *prompt.blocks]
+            turn = await other.prompt(blocks, show)
+        if not streams or not conversation.has_output:
+            await session.notice(title, why, severity="warning")
+        conversation.add_output({}, transcripts)  # for a turn without output
+        if streams:
+            usage = {"usage": turn.result["usage"]} if "usage" in turn.result else {}
+            return {"stopReason": turn.stop_reason, **usage}
+        return await prompt.answer(turn.text, stop_reason=turn.stop_reason, counts=True)
+
+
+def _blocks(transcript: BoundedTranscript) -> list[dict[str, Any]]:
+    """The content block with a transcript; none if it is empty."""
+    if not (said := str(transcript)):
+        return []
+    opening = "Another agent was asked before you. This is the conversation so far:"
+    return [{"type": "text", "text": f"{opening}\n\n<transcript>\n{said}\n</transcript>"}]
+
+
+def _first_line(exc: RequestError | _NotRunning) -> str:
+    """Text for the user; for a remote one without commands and files of this machine."""
+    if isinstance(exc, RequestError):
+        message = exc.message
+    elif details_are_withheld():
+        message, _ = exc.public_details()
+    else:
+        message = str(exc)
+    return next(iter(message.splitlines()), "")[:200]

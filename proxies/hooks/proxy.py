@@ -1,0 +1,260 @@
+"""`hooks`: runs a command, or calls a URL, when something happens in a session.
+
+A command gets the event as JSON on its stdin, a URL as the body of a POST: `event`, `session_id`,
+`cwd`, and members that depend on the event. As with Claude Code's hooks, exit status 0 (or an HTTP
+status of 2xx) means success, 2 (or 403) blocks, with stderr (the body) as the reason, and any other
+status is only logged. The effect of blocking:
+
+    turn_end    the agent is prompted with the reason, at most `max_continues` times
+    permission  the tool call is rejected without asking the user; the reason is shown
+    elicitation the question is declined without asking the user; the reason is shown
+    tool_start  the turn is cancelled and the reason shown; the tool may have run already
+    tool_end, error  the reason is shown
+
+A hook of `permission` or `elicitation` without an answer (not started, timed out, killed by a
+signal, URL not reachable) blocks too.
+
+Options:
+    hooks          each with `events`, `run` (an argv, no shell) or `url` with `headers`, `timeout`
+                   (default 30s), and `kinds` of tool calls (default all; a call with a command
+                   is an `execute` too, one with a diff an `edit`)
+    max_continues  default 3
+
+The hooks of an event run one after the other. A permission request, an elicitation, and a turn's
+end in protocol version 1, wait for them; those of other events run concurrently, at most 8 hooks at
+once. While 200 events wait for their hooks, the agent's next updates wait.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any, Literal, TypeAlias
+
+import attrs
+import trio
+from attrs.validators import ge, gt, min_len
+
+from conductor.proxy import (
+    AgentToolCall,
+    Forward,
+    PermissionQuestion,
+    Prompt,
+    Proxy,
+    Question,
+    RequestError,
+    Session,
+    TurnEnd,
+    get_logger,
+    on_permission,
+    on_prompt,
+    on_question,
+    on_tool_end,
+    on_tool_start,
+    on_turn_end,
+    per_session,
+    program_warning,
+    run_command,
+    text,
+)
+from proxies.hooks.http_post import post
+from proxies.shared.tool_calls.call import evident_kinds
+
+__all__ = ["Hook", "Hooks"]
+
+Event: TypeAlias = Literal[
+    "turn_end", "permission", "elicitation", "tool_start", "tool_end", "error"
+]
+
+_QUESTIONS = frozenset({"permission", "elicitation"})
+"""Events that block if a hook gives no answer."""
+_ROUTING = frozenset({"sessionId", "_meta"})
+"""Params of an elicitation that a hook does not get."""
+_BLOCKS = {"run": 2, "url": 403}
+_MAX_HOOKS = 8
+_MAX_EVENTS = 200
+"""Maximum events with hooks that run or wait to run."""
+
+log = get_logger(component="hooks")
+
+
+@attrs.frozen
+class Hook:
+    """One hook: a command or a URL, for some events."""
+
+    events: list[Event] = attrs.field(validator=min_len(1))
+    run: list[str] = attrs.field(factory=list)
+    url: str | None = attrs.field(default=None, repr=False)
+    headers: dict[str, str] = attrs.field(factory=dict, repr=False)
+    timeout: timedelta = attrs.field(default=timedelta(seconds=30), validator=gt(timedelta()))
+    kinds: list[str] = attrs.field(factory=list)
+
+    def __attrs_post_init__(self) -> None:
+        if bool(self.run) == (self.url is not None):
+            raise ValueError("a hook has `run` or `url`")
+        if self.url is not None and not self.url.startswith(("http://", "https://")):
+            raise ValueError("`url` begins with http:// or https://")
+
+    async def fire(self, event: dict[str, Any]) -> str | None:
+        """Run the hook; return the reason if it blocks."""
+        data, seconds = json.dumps(event).encode(), self.timeout.total_seconds()
+        status: int | None
+        if self.url is not None:
+            posted = await post(self.url, data, self.headers, seconds=seconds)
+            status, reason, problem = posted.status, posted.body, posted.problem
+            fine = status is not None and 200 <= status < 300
+        else:
+            cwd = event["cwd"] or None
+            done = await run_command(self.run, seconds=seconds, stdin=data, cwd=cwd, limit=65536)
+            reason, problem = done.stderr.decode(errors="replace"), done.problem
+            status, fine = done.status, done.status == 0
+        if status == _BLOCKS["run" if self.url is None else "url"]:
+            return reason.strip() or "blocked by a hook"
+        if not fine:
+            log.warning("hook failed", hook_event=event["event"], status=status, problem=problem)
+        if event["event"] in _QUESTIONS and (status is None or status < 0):
+            return f"a hook gave no answer ({problem or f'ended by signal {-(status or 0)}'})"
+        return None
+
+
+@attrs.define
+class Hooks(Proxy):
+    """Run commands and call URLs on events."""
+
+    hooks: list[Hook]
+    max_continues: int = attrs.field(default=3, validator=ge(0))
+    _hook_slots: trio.CapacityLimiter = attrs.field(init=False)
+    _event_slots: trio.Semaphore = attrs.field(init=False)
+
+    continues = per_session(int)
+    """Number of times that hooks have continued the turn of the last prompt."""
+
+    def __attrs_post_init__(self) -> None:
+        self._hook_slots = trio.CapacityLimiter(_MAX_HOOKS)
+        self._event_slots = trio.Semaphore(_MAX_EVENTS)
+
+    def option_warnings(self) -> Sequence[tuple[str, str]]:
+        return [("hooks", why) for hook in self.hooks if (why := program_warning(hook.run))]
+
+    @on_prompt
+    async def prompt(self, session: Session, prompt: Prompt, forward: Forward) -> Any:
+        self.continues[session.id] = 0
+        try:
+            result = await forward()
+            while session.protocol_version == 1 and not prompt.answered_by_proxy:
+                self.release_lane()  # other sessions do not wait for these hooks
+                reason = await self._turn_ended(session, result.get("stopReason"))
+                if session.cancelled:
+                    return {**result, "stopReason": "cancelled"}
+                if reason is None:
+                    return result
+                prompt.blocks = [text(reason)]
+                result = await forward()
+            return result
+        except RequestError as exc:
+            error = {"code": exc.code, "message": exc.message}
+            await self._start_hooks(session, "error", error=error)
+            raise
+
+    @on_turn_end
+    async def turn_ended(self, session: Session, end: TurnEnd) -> None:
+        """In version 2, in which a turn ends after its prompt was answered."""
+        if session.protocol_version > 1 and session.parent is None:
+            await self._start("turn_end", self._continue_turn, session, end.stop_reason)
+
+    @on_tool_start
+    async def tool_started(self, session: Session, call: AgentToolCall) -> None:
+        await self._start_hooks(session, "tool_start", tool_call=dict(call.members))
+
+    @on_tool_end
+    async def tool_ended(self, session: Session, call: AgentToolCall) -> None:
+        await self._start_hooks(session, "tool_end", tool_call=dict(call.members))
+
+    @on_permission
+    async def permission(
+        self, session: Session, asked: PermissionQuestion, forward: Forward
+    ) -> Any:
+        self.release_lane()
+        call = asked.tool_call.members if asked.tool_call is not None else {}
+        reason = await self._fire(session, "permission", tool_call=call)
+        if reason is None:
+            return await forward()
+        await session.notice("Denied by a hook", reason, severity="warning")
+        return asked.deny()
+
+    @on_question
+    async def elicitation(
+        self, session: Session | None, question: Question, forward: Forward
+    ) -> Any:
+        """Fire the hooks of a question, which may belong to a request outside a session."""
+        self.release_lane()
+        about = {name: each for name, each in question.params.items() if name not in _ROUTING}
+        reason = await self._fire(session or Session(), "elicitation", elicitation=about)
+        if reason is None:
+            return await forward()
+        if session is not None:
+            await session.say(f"Declined by a hook: {reason}\n")
+        return question.decline()
+
+    # ----------------------------------------------------------------------------------------------
+
+    async def _start_hooks(self, session: Session, event: Event, **about: Any) -> None:
+        await self._start(event, self._fire_and_show, session, event, about)
+
+    async def _start(self, event: Event, function: Any, *args: Any) -> None:
+        """Run `function`, which fires the hooks of an event, in a task; wait while too many events
+        wait. Does nothing if no hook handles the event."""
+
+        async def run_and_release() -> None:
+            try:
+                await function(*args)
+            finally:
+                self._event_slots.release()
+
+        if any(event in hook.events for hook in self.hooks):
+            await self._event_slots.acquire()
+            self.start_soon(run_and_release)
+
+    async def _turn_ended(self, session: Session, stop_reason: str | None) -> str | None:
+        """Fire the hooks of `turn_end`; return the prompt with which the agent continues."""
+        reason = await self._fire(session, "turn_end", stop_reason=stop_reason)
+        if reason is None or stop_reason == "cancelled" or session.cancelled:
+            return None
+        if self.continues[session.id] >= self.max_continues:
+            log.warning("turn_end hook ignored: max_continues reached", session=session.id)
+            return None
+        self.continues[session.id] += 1
+        return reason
+
+    async def _continue_turn(self, session: Session, stop_reason: str | None) -> None:
+        """Fire the hooks of a turn's end in version 2; a prompt starts the next turn."""
+        reason = await self._turn_ended(session, stop_reason)
+        if reason is not None:
+            params = {"sessionId": session.id, "prompt": [text(reason)]}
+            # In a task: the response may come after updates that wait for this function.
+            self.start_soon(self.agent.request, "session/prompt", params)
+
+    async def _fire_and_show(self, session: Session, event: Event, about: dict[str, Any]) -> None:
+        async with self._hook_slots:
+            reason = await self._fire(session, event, **about)
+        if reason is None:
+            return
+        await session.notice("A hook says", reason)
+        if event == "tool_start":
+            for id in dict.fromkeys((session.id, session.user_session.id)):
+                await self.agent.cancel(id)
+
+    async def _fire(self, session: Session, event: Event, **about: Any) -> str | None:
+        """Fire the hooks of an event, until one blocks; return its reason."""
+        kinds = evident_kinds(about.get("tool_call", {}))
+        payload = {"event": event, "session_id": session.id, "cwd": session.cwd, **about}
+        if session.parent is not None:
+            payload["user_session_id"] = session.user_session.id
+        for hook in self.hooks:
+            fits = not hook.kinds or "tool_call" not in about or not kinds.isdisjoint(hook.kinds)
+            if event in hook.events and fits:
+                reason = await hook.fire(payload)
+                if reason is not None:
+                    return reason
+        return None

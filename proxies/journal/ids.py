@@ -1,0 +1,67 @@
+"""Two ids of a session: that of the client, and that of the agent's session for it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+
+from conductor.proxy import Forward, Proxy, on
+from proxies.journal.session import JournalSession
+
+__all__ = ["SessionIds"]
+
+
+@attrs.define
+class SessionIds(Proxy):
+    """Give each side the id that it knows; for messages that need nothing else."""
+
+    _open: dict[str, JournalSession] = attrs.field(factory=dict, init=False)
+    _by_agent: dict[str, JournalSession] = attrs.field(factory=dict, init=False)
+    """By the id of the agent's session."""
+
+    @on("session/cancel")
+    @on("session/set_config_option")
+    @on("session/status")
+    @on("session/set_title")
+    @on("session/archive")
+    @on("session/unarchive")
+    async def to_agent(self, params: dict[str, Any], forward: Forward) -> Any:
+        session = self._with_agent_id(params)
+        result = await forward()
+        if session is not None and isinstance(result, dict) and "configOptions" in result:
+            session.opened["configOptions"] = result["configOptions"]
+        return result
+
+    @on("session/set_mode")
+    async def set_mode(self, params: dict[str, Any], forward: Forward) -> Any:
+        session = self._with_agent_id(params)
+        result = await forward()
+        if session is not None and isinstance(session.opened.get("modes"), dict):
+            session.opened["modes"]["currentModeId"] = params.get("modeId")
+        return result
+
+    @on("session/request_permission")
+    @on("elicitation/create")
+    @on("fs/read_text_file")
+    @on("fs/write_text_file")
+    @on("terminal/create")
+    @on("terminal/output")
+    @on("terminal/release")
+    @on("terminal/wait_for_exit")
+    @on("terminal/kill")
+    async def to_client(self, params: dict[str, Any], forward: Forward) -> Any:
+        if session := self._by_agent.get(str(params.get("sessionId"))):
+            params["sessionId"] = session.id
+        return await forward()
+
+    def _forget(self, id: str) -> None:
+        if session := self._open.pop(id, None):
+            self._by_agent.pop(session.agent_id, None)
+
+    def _with_agent_id(self, params: dict[str, Any]) -> JournalSession | None:
+        """The session of a message of the client, which gets the agent's id of it."""
+        session = self._open.get(str(params.get("sessionId")))
+        if session is not None:
+            params["sessionId"] = session.agent_id
+        return session

@@ -1,0 +1,380 @@
+"""`journal`: keeps sessions, for an agent that cannot list or load them.
+
+Each session is a file: its prompts, the agent's texts, tool calls and plans. The proxy announces
+and answers what the agent lacks of `session/list`, `load`, `resume`, `fork` and `delete`. A session
+that is loaded is shown again from its file; the agent gets a new session, and a transcript before
+the first prompt. A notice says so: the agent has not loaded it. What the agent can do, it does; if
+it answers `session/load` with an error, the file is used.
+
+For agents of version 1: in version 2 every agent lists, resumes and replays sessions. A client of
+version 2 has it behind `v1_v2`.
+
+Options:
+    directory   where the files are; default: `journal` in the state directory of the user. Each
+                agent has a directory in it
+    max_bytes   of one file; beyond it, the oldest turns are left out; default 4 MiB. An update of
+                more than a sixteenth of it is shortened
+    sessions    files of one agent; for a further one, the oldest is removed; default 200
+    transcript  characters of the newest messages that the agent gets; default 40000
+    mask        whether secrets are masked by their form, as `redact` does; default true
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import attrs
+import trio
+from attrs.validators import ge
+
+from conductor.proxy import Forward, RequestError, get_logger, on, text
+from proxies.journal.files import JournalFiles, KeptSession, default_directory, masker
+from proxies.journal.ids import SessionIds
+from proxies.journal.session import JournalSession, has_transcript, replayed, transcript_of
+from proxies.shared.echoed_prompts import is_command
+
+__all__ = ["Journal"]
+
+log = get_logger(component="journal")
+
+_NOT_FOUND = -32002
+_FAILED = -32603
+_PASSED_ERRORS = (-32000, -32800)
+"""Login required, cancelled: errors of the agent's own `session/load` that stay."""
+
+
+@attrs.define
+class Journal(SessionIds):
+    """Keep sessions for an agent that cannot list or load them."""
+
+    versions = (1,)  # every agent of version 2 has sessions
+
+    directory: Path | None = None
+    max_bytes: int = attrs.field(default=4 << 20, validator=ge(65536))
+    sessions: int = attrs.field(default=200, validator=ge(1))
+    transcript: int = attrs.field(default=40_000, validator=ge(0))
+    mask: bool = True
+
+    _files: JournalFiles | None = attrs.field(default=None, init=False)
+    """`None`: the agent lists and loads sessions itself."""
+    _agent_has: frozenset[str] = attrs.field(default=frozenset(), init=False)
+    """Methods on sessions that the agent announces."""
+    _silent: set[str] = attrs.field(factory=set, init=False)
+    """Sessions of the agent with a replay that the client has not asked for."""
+    _restarted: set[str] = attrs.field(factory=set, init=False)
+    """Open sessions of a restarted proxy with a set-up that is still to be repeated."""
+
+    @asynccontextmanager
+    async def lifespan(self) -> AsyncIterator[None]:
+        try:
+            yield
+        finally:
+            for session in list(self._open.values()):
+                self._close(session)
+
+    async def on_restart(self, sessions: Sequence[str]) -> None:
+        self._restarted = set(sessions)
+        for id in sessions if self._files is not None else ():
+            if (kept := await self._read(id)) is not None:
+                session = self._add(id, kept.agent_session or id, {}, kept)
+                if not kept.is_prompted and session.agent_id != id:
+                    session.transcript = transcript_of(kept, self.transcript)
+
+    @on("initialize")
+    async def announce(self, params: dict[str, Any], forward: Forward) -> Any:
+        result = await forward()
+        capabilities = dict(result.get("agentCapabilities") or {})
+        session = dict(capabilities.get("sessionCapabilities") or {})
+        has = {f"session/{name}" for name, value in session.items() if value is not None}
+        if capabilities.get("loadSession"):
+            has.add("session/load")
+        self._agent_has = frozenset(has)
+        if {"session/load", "session/list"} <= has:
+            return result
+        name = str((result.get("agentInfo") or {}).get("name") or "agent")
+        directory = (self.directory or default_directory()) / quote(name[:80], safe=" @")
+        mask = masker() if self.mask else str
+        self._files = JournalFiles(directory, self.max_bytes, self.sessions, mask)
+        # From a list of the agent's own, only the agent could delete.
+        added = ("list", "resume", "fork") + (("delete",) if "session/list" not in has else ())
+        for name in added:
+            session[name] = {} if session.get(name) is None else session[name]
+        capabilities |= {"loadSession": True, "sessionCapabilities": session}
+        return {**result, "agentCapabilities": capabilities}
+
+    @on("session/new")
+    async def new(self, params: dict[str, Any], forward: Forward) -> Any:
+        result = await forward()
+        return result if self._files is None else self._opened_new(params, result)
+
+    @on("session/load")
+    async def load(self, params: dict[str, Any], forward: Forward) -> Any:
+        return await self._reopen("session/load", params, forward)
+
+    @on("session/resume")
+    async def resume(self, params: dict[str, Any], forward: Forward) -> Any:
+        return await self._reopen("session/resume", params, forward)
+
+    @on("session/fork")
+    async def fork(self, params: dict[str, Any], forward: Forward) -> Any:
+        files, id = self._files, params.get("sessionId")
+        if files is None or not isinstance(id, str):
+            return await forward()
+        if session := self._open.get(id):
+            session.flush()
+        kept, is_own = await self._read(id), "session/fork" not in self._agent_has
+        if is_own and self._restarted and (answer := await self._repeated(forward)) is not None:
+            return answer
+        if not is_own:
+            params["sessionId"] = self._agent_id(id, kept)
+            result = await forward()
+        elif kept is None:
+            raise _unknown(id)
+        else:
+            result = await self._new_agent_session(params)
+        answer = self._opened_new(params, result, kept)
+        if is_own:
+            fork = self._open[answer["sessionId"]]
+            fork.transcript = transcript_of(kept, self.transcript) if kept else ""
+            self.after_answer(self._tell, fork, "The agent has not forked this session")
+        return answer
+
+    @on("session/list")
+    async def list_sessions(self, params: dict[str, Any], forward: Forward) -> Any:
+        if self._files is None:
+            return await forward()
+        result: dict[str, Any] = {"sessions": []}
+        if "session/list" in self._agent_has:
+            result = await forward()
+            if result.get("nextCursor"):
+                return result
+        for session in self._open.values():
+            session.flush()
+        known = {each.get("sessionId") for each in result.get("sessions") or ()}
+        known |= {open.id for open in self._open.values() if open.agent_id in known}
+        kept = await trio.to_thread.run_sync(self._files.sessions)
+        cwd = params.get("cwd")
+        own = [each.info() for each in kept if each.id not in known and cwd in (None, each.cwd)]
+        return {**result, "sessions": [*(result.get("sessions") or ()), *own]}
+
+    @on("session/delete")
+    async def delete_session(self, params: dict[str, Any], forward: Forward) -> Any:
+        files, id = self._files, params.get("sessionId")
+        if files is None or not isinstance(id, str):
+            return await forward()
+        session = self._open.get(id)
+        kept = await self._read(id)
+        if session is not None and session.running:
+            await self.agent.notify("session/cancel", {"sessionId": session.agent_id})
+        result: Any = {}
+        if "session/delete" in self._agent_has:
+            params["sessionId"] = self._agent_id(id, kept)
+            try:
+                result = await forward()
+            except RequestError:
+                if kept is None:
+                    raise
+        elif kept is None and session is None:
+            raise _unknown(id)
+        self._forget(id)
+        files.delete(id)
+        return result
+
+    @on("session/close")
+    async def close(self, params: dict[str, Any], forward: Forward) -> Any:
+        id = params.get("sessionId")
+        session = self._with_agent_id(params)
+        result = await forward()
+        if session is not None:
+            self._close(session)
+            self._forget(str(id))
+        return result
+
+    @on("session/prompt")
+    async def prompt(self, params: dict[str, Any], forward: Forward) -> Any:
+        session, blocks = self._with_agent_id(params), params.get("prompt")
+        if session is None or not isinstance(blocks, list):
+            return await forward()
+        is_first = session.add_prompt(blocks)
+        given = "" if is_command(blocks) else session.transcript
+        if given:
+            params["prompt"] = [text(given), *blocks]
+        session.running += 1
+        try:
+            result = await forward()
+        finally:
+            session.running -= 1
+            session.flush()
+        if given:
+            session.transcript = ""
+        if is_first and session.title:
+            info = {"sessionUpdate": "session_info_update", "title": session.title}
+            await self.client.update(session.id, info)
+        return result
+
+    @on("session/update")
+    async def update(self, params: dict[str, Any], forward: Forward) -> None:
+        agent_id, update = params.get("sessionId"), params.get("update")
+        if agent_id in self._silent:
+            return
+        session = self._by_agent.get(str(agent_id))
+        if session is not None and isinstance(update, dict):
+            if not (session.running and update.get("sessionUpdate") == "user_message_chunk"):
+                session.add_update(update)
+            elif has_transcript(update):
+                return  # the agent repeats what the user has not written
+            params["sessionId"] = session.id
+        await forward()
+
+    # ----------------------------------------------------------------------------------------------
+
+    async def _reopen(self, method: str, params: dict[str, Any], forward: Forward) -> Any:
+        id = params.get("sessionId")
+        if self._files is None or not isinstance(id, str):
+            return await forward()
+        if id in self._restarted and (result := await self._repeated(forward, id)) is not None:
+            return result
+        session, kept = self._open.get(id), await self._read(id)
+        if session is not None and "session/load" not in self._agent_has:
+            session.flush()  # the agent has it: it needs to be shown only
+            await self._replay(method, id, await self._read(id))
+            return session.opened
+        if {method, "session/load"} & self._agent_has:
+            try:
+                return await self._reopened_by_agent(method, params, kept, forward)
+            except RequestError as exc:
+                if kept is None or exc.code in _PASSED_ERRORS:
+                    raise
+                log.warning("the agent cannot reopen the session", session=id, error=str(exc))
+        if kept is None:
+            raise _unknown(id)
+        result = await self._new_agent_session(params)
+        session = self._add(id, result["sessionId"], result, kept)
+        session.transcript = transcript_of(kept, self.transcript)
+        await self._replay(method, id, kept)
+        self.after_answer(self._tell, session, "The agent has not loaded this session")
+        return session.opened
+
+    async def _repeated(self, forward: Forward, id: str | None = None) -> Any:
+        """The answer to a set-up that is repeated after a restart of this proxy; `None` if it is
+        not, but a request of the client: those that repeat never reach the agent."""
+        try:
+            result = await forward()
+        except RequestError:
+            return None
+        id = id or (result.get("sessionId") if isinstance(result, dict) else None)
+        self._restarted.discard(str(id))
+        return result if id in self._open else None
+
+    async def _reopened_by_agent(
+        self, method: str, params: dict[str, Any], kept: KeptSession | None, forward: Forward
+    ) -> Any:
+        """Let the agent load or resume the session; `resume` as a load that is not shown."""
+        id: str = params["sessionId"]
+        agent_id = params["sessionId"] = self._agent_id(id, kept)
+        session = self._add(id, agent_id, {}, kept)
+        session.is_replayed = kept is not None
+        try:
+            if method in self._agent_has:
+                result = await forward()
+            else:
+                self._silent.add(agent_id)
+                result = await self.agent.request("session/load", params)
+        except BaseException:
+            self._forget(id)
+            raise
+        finally:
+            session.is_replayed = False
+            self._silent.discard(agent_id)
+        session.opened = dict(result or {})
+        return result
+
+    async def _new_agent_session(self, params: dict[str, Any]) -> dict[str, Any]:
+        """Open a session of the agent like the one that the params name."""
+        like = {name: value for name, value in params.items() if name != "sessionId"}
+        result = await self.agent.request("session/new", {"mcpServers": [], **like})
+        if not isinstance(result, dict) or not isinstance(result.get("sessionId"), str):
+            raise RequestError(_FAILED, "journal: the agent has opened no session")
+        return result
+
+    async def _replay(self, method: str, id: str, kept: KeptSession | None) -> None:
+        for update in replayed(kept) if method == "session/load" and kept else ():
+            await self.client.update(id, update)
+
+    async def _tell(self, session: JournalSession, what: str) -> None:
+        """Tell the user that the agent knows the session from a transcript only."""
+        knows = "nothing of it" if not session.transcript else "a transcript of its newest messages"
+        why = (
+            f"It was kept by acp-conductor. The agent continues in a new session, and gets {knows}."
+        )
+        offered = (self.client_capabilities.get("session") or {}).get("notices")
+        update: dict[str, Any] = {"sessionUpdate": "notice", "severity": "info", "title": what}
+        if offered is None:
+            content = text(f"\n[{what}. {why}]\n")
+            update = {"sessionUpdate": "agent_message_chunk", "content": content}
+        else:
+            update["description"] = why
+        await self.client.update(session.id, update)
+
+    def _opened_new(
+        self, params: dict[str, Any], result: Any, like: KeptSession | None = None
+    ) -> dict[str, Any]:
+        """Start the file of a session that the agent has opened; returns the answer."""
+        agent_id, files = result["sessionId"], self._files
+        assert files is not None
+        if known := self._by_agent.get(agent_id):
+            self._restarted.discard(known.id)
+            return {**result, "sessionId": known.id}  # repeated after a restart of this proxy
+        id, cwd = agent_id, str(params.get("cwd") or "")
+        directories = params.get("additionalDirectories") or []
+        try:
+            while id in self._open or not files.create(id, cwd, directories):
+                id = f"{agent_id}-{uuid.uuid4().hex[:8]}"  # the agent has counted from one again
+        except OSError as exc:
+            log.warning("the journal cannot be written", session=id, error=str(exc))
+        session = self._add(id, agent_id, result, like)
+        for record in like.records if like else ():
+            session.write(record)
+        if like and like.title:
+            session.write({"title": like.title})
+        return {**result, "sessionId": id}
+
+    def _add(
+        self, id: str, agent_id: str, result: dict[str, Any], kept: KeptSession | None
+    ) -> JournalSession:
+        assert self._files is not None
+        opened = {name: value for name, value in result.items() if name != "sessionId"}
+        title = kept.title if kept else None
+        session = JournalSession(id, agent_id, self._files, opened, title)
+        self._forget(id)
+        self._open[id] = self._by_agent[agent_id] = session
+        session.write({"agent_session": agent_id})
+        return session
+
+    def _close(self, session: JournalSession) -> None:
+        session.flush()
+        try:
+            session.files.delete_if_empty(session.id)
+        except OSError as exc:
+            log.warning("the journal cannot be read", session=session.id, error=str(exc))
+
+    def _agent_id(self, id: str, kept: KeptSession | None) -> str:
+        session = self._open.get(id)
+        return session.agent_id if session else (kept and kept.agent_session) or id
+
+    async def _read(self, id: str) -> KeptSession | None:
+        assert self._files is not None
+        try:
+            return await trio.to_thread.run_sync(self._files.read, id)
+        except OSError as exc:
+            log.warning("the journal cannot be read", session=id, error=str(exc))
+            return None
+
+
+def _unknown(id: str) -> RequestError:
+    return RequestError(_NOT_FOUND, "journal: there is no such session", {"sessionId": id})

@@ -1,0 +1,116 @@
+"""A command that runs for an agent: its output, its end, and what a terminal can be asked."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import signal
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import attrs
+import trio
+
+from conductor.proxy import RunningCommand, open_command
+from proxies.local_terminals.output_tail import OutputTail
+from proxies.shared.console_text import console_text, exit_text
+
+__all__ = ["LocalTerminal", "argv_of", "shown_command"]
+
+_GRACE: Final = 1.0
+"""Seconds between SIGTERM and SIGKILL."""
+_MAX_SHOWN: Final = 16 * 1024
+"""Bytes of the output that the user sees."""
+_MAX_COMMAND: Final = 1000
+
+
+@attrs.define(eq=False)
+class LocalTerminal:
+    """A terminal of `terminal/create`."""
+
+    session: str
+    """The id of the session that may use it."""
+    command: str
+    """As it is shown."""
+    output: OutputTail
+    problem: str | None = None
+    """Why it did not start."""
+    status: int | None = None
+    """The exit status, negative for a signal."""
+    started: trio.Event = attrs.field(factory=trio.Event, init=False)
+    ended: trio.Event = attrs.field(factory=trio.Event, init=False)
+    _scope: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
+    _running: RunningCommand | None = attrs.field(default=None, init=False)
+
+    async def run(self, argv: Sequence[str], cwd: str, env: Mapping[str, str]) -> None:
+        """Run the command until it ends. `started` is set at once, `ended` at the end."""
+        running: RunningCommand | None = None
+        try:
+            with self._scope:
+                async with open_command(argv, cwd=cwd, env=env) as running:
+                    self._running = running
+                    self.started.set()
+                    async with trio.open_nursery() as nursery:
+                        nursery.start_soon(self._read, running)
+                        await running.wait()
+        except OSError as exc:
+            self.problem = str(exc)
+        finally:
+            self.status = -signal.SIGKILL if running is None else running.status
+            self.started.set()
+            self.ended.set()
+
+    async def terminate(self) -> None:
+        """End the command: SIGTERM, and SIGKILL a second later. Returns when it has ended."""
+        if self._running is not None:
+            self._running.send_signal(signal.SIGTERM)
+            with trio.move_on_after(_GRACE):
+                await self.ended.wait()
+            self._running.send_signal(signal.SIGKILL)
+        await self.ended.wait()
+
+    def abandon(self) -> None:
+        """Kill the command; `ended` is set when that has happened."""
+        self._scope.cancel()
+
+    def exit_status(self) -> dict[str, Any]:
+        """How the ended command ended, as in the protocol."""
+        assert self.status is not None
+        if self.status >= 0:
+            return {"exitCode": self.status, "signal": None}
+        return {"exitCode": None, "signal": _signal_name(-self.status)}
+
+    def text(self) -> str:
+        """What the terminal shows, as Markdown."""
+        is_ended = self.ended.is_set()
+        output = self.output.text(is_ended=is_ended, limit=_MAX_SHOWN)
+        is_cut = self.output.is_cut or self.output.size > _MAX_SHOWN
+        ending = ""
+        if is_ended:
+            status = self.exit_status()
+            ending = exit_text(status["exitCode"], status["signal"])
+        return console_text(self.command, output, ending, is_cut=is_cut)
+
+    async def _read(self, running: RunningCommand) -> None:
+        while data := await running.read():
+            self.output.add(data)
+
+
+def argv_of(command: str, args: Sequence[str]) -> list[str]:
+    """What is executed: the program with its arguments, or, without any, a line for the shell, as
+    agents send it."""
+    if args:
+        return [command, *args]
+    return [shutil.which("bash") or "/bin/sh", "-c", command]
+
+
+def shown_command(command: str, args: Sequence[str]) -> str:
+    text = shlex.join([command, *args]) if args else command
+    return text if len(text) <= _MAX_COMMAND else f"{text[:_MAX_COMMAND]}…"
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

@@ -1,0 +1,8 @@
+"""`redact`: hides secrets. `text_positions` tells which strings of a message are text.
+
+The secrets are found by `proxies.shared.secrets`.
+"""
+
+from proxies.redact.proxy import Redact
+
+__all__ = ["Redact"]

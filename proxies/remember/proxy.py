@@ -1,0 +1,150 @@
+"""`remember`: gives new sessions the mode, the model and the options that the user last selected.
+
+What the client sets in a session, and the agent accepts, is remembered by agent. A new session gets
+it before the client sees the session: the response to `session/new` has the values, so that the
+client shows them. A session that is loaded or resumed gets what was set in it. Only values that the
+agent still offers are set. What the agent changes itself, as when it leaves its plan mode, is not
+remembered, nor what is set in a subagent's session. A mode in which the agent asks no questions is
+remembered like any other: name it in `never`.
+
+Options:
+    scope      project (default): by the directory of the session; user: the same for all
+    never      values that are not remembered and not set, such as a mode without questions
+    timeout    time for all settings of a session; what is not set by then keeps the value that the
+               agent has given it; default 10s
+    directory  where the files are, readable by their owner only; default: `remember` in the
+               user's state directory (`~/.local/state/acp-conductor` on Linux)
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+import attrs
+import trio
+from attrs.validators import gt
+
+from conductor.proxy import (
+    Forward,
+    Proxy,
+    RequestError,
+    SessionSetup,
+    get_logger,
+    on,
+    on_session_setup,
+)
+from proxies.remember.chosen_settings import (
+    Setting,
+    is_current,
+    is_offered,
+    request_for,
+    setting_of,
+    with_setting,
+)
+from proxies.remember.settings_file import SettingsFile
+
+__all__ = ["Remember"]
+
+log = get_logger(component="remember")
+
+
+@attrs.define
+class Remember(Proxy):
+    """Give new sessions the mode, the model and the options that were last selected."""
+
+    scope: Literal["project", "user"] = "project"
+    never: list[str] = attrs.field(factory=list)
+    timeout: timedelta = attrs.field(default=timedelta(seconds=10), validator=gt(timedelta()))
+    directory: Path | None = None
+
+    @on_session_setup
+    async def set_up(self, setup: SessionSetup, forward: Forward) -> Any:
+        result = await forward()
+        if setup.opened_by == "fork" or not isinstance(result, dict):
+            return result  # a fork has the settings of its session
+        session = result.get("sessionId", setup.session_id)
+        if not isinstance(session, str):
+            return result
+        file = self._file(setup.cwd)
+        read = file.latest if setup.opened_by == "new" else partial(file.of_session, session)
+        try:
+            settings = await trio.to_thread.run_sync(read)
+        except (OSError, ValueError) as exc:
+            log.warning("remembered settings not read", error=str(exc))
+            return result
+        return await self._with_settings(session, settings, result)
+
+    @on("session/set_mode", source="client")
+    async def mode_set(self, params: dict[str, Any], forward: Forward) -> Any:
+        return await self._remembered("session/set_mode", params, forward)
+
+    @on("session/set_model", source="client")
+    async def model_set(self, params: dict[str, Any], forward: Forward) -> Any:
+        return await self._remembered("session/set_model", params, forward)
+
+    @on("session/set_config_option", source="client")
+    async def option_set(self, params: dict[str, Any], forward: Forward) -> Any:
+        return await self._remembered("session/set_config_option", params, forward)
+
+    # ----------------------------------------------------------------------------------------------
+
+    async def _with_settings(
+        self, session: str, settings: list[Setting], result: dict[str, Any]
+    ) -> dict[str, Any]:
+        """Set what the agent offers; returns the result of the set-up with the values."""
+        with trio.move_on_after(self.timeout.total_seconds()) as scope:
+            for setting in settings:
+                if setting[2] in self.never or is_current(setting, result):
+                    continue
+                if not is_offered(setting, result):
+                    log.info("remembered setting not offered", session=session, setting=setting)
+                    continue
+                method, params = request_for(setting, session, self.protocol_version)
+                try:
+                    answer = await self.agent.request(method, params)
+                except RequestError as exc:
+                    log.warning(
+                        "remembered setting refused",
+                        session=session,
+                        setting=setting,
+                        error=str(exc),
+                    )
+                else:
+                    result = with_setting(result, setting, answer or {})
+        if scope.cancelled_caught:
+            log.warning("remembered settings not set in time (timeout)", session=session)
+        return result
+
+    async def _remembered(self, method: str, params: dict[str, Any], forward: Forward) -> Any:
+        """Forward a request that sets something; remember it if the agent has accepted it."""
+        result = await forward()
+        setting, id = setting_of(method, params), params.get("sessionId")
+        if setting is None or not isinstance(id, str) or setting[2] in self.never:
+            return result
+        session = self.session_by_id(id)
+        if session.parent is None:
+            try:
+                await trio.to_thread.run_sync(self._file(session.cwd).add, id, setting)
+            except OSError as exc:
+                log.warning("setting not remembered", error=str(exc))
+        return result
+
+    def _file(self, cwd: str) -> SettingsFile:
+        """The file of this agent, in the scope of a session with this directory."""
+        names = [str(self.agent_info.get("name") or "")]
+        if self.scope == "project":
+            names.append(os.path.normpath(cwd))
+        key = hashlib.sha256(json.dumps(names).encode()).hexdigest()[:32]
+        return SettingsFile((self.directory or _state_directory()) / f"{key}.json")
+
+
+def _state_directory() -> Path:
+    from platformdirs import user_state_path
+
+    return user_state_path("acp-conductor", appauthor=False) / "remember"

@@ -1,0 +1,118 @@
+"""File with remembered settings of one agent, shared by the chains of a user.
+
+It has the settings of the sessions that were last changed, and under `latest` those for new ones.
+Only its owner can read it. It is replaced at once, under a lock, so that two chains lose nothing.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import stat
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from proxies.remember.chosen_settings import Setting
+
+__all__ = ["SettingsFile"]
+
+_MAX_SESSIONS = 200
+_MAX_SETTINGS = 100
+_MAX_VALUE = 1000
+"""Characters of an id or a value; longer ones are not remembered."""
+_MAX_BYTES = 16 * 1024 * 1024
+
+
+@attrs.frozen
+class SettingsFile:
+    """The file at `path`; each call reads it anew."""
+
+    path: Path
+
+    def latest(self) -> list[Setting]:
+        """The settings for a new session, in the order in which they were set.
+
+        Raises `OSError`, and `ValueError` if it is not such a file.
+        """
+        return _settings(self._read().get("latest"))
+
+    def of_session(self, session: str) -> list[Setting]:
+        """Those of one session. Raises as `latest`."""
+        return _settings(_object(self._read().get("sessions")).get(session))
+
+    def add(self, session: str, setting: Setting) -> None:
+        """Remember a setting, as the last one. A damaged file is replaced. Raises `OSError`."""
+        _, id, value = setting
+        if max(len(session), len(id), 0 if isinstance(value, bool) else len(value)) > _MAX_VALUE:
+            return
+        self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        lock = os.open(
+            self.path.with_suffix(".lock"),
+            os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK,
+            0o600,
+        )
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            try:
+                before = self._read()
+            except ValueError:
+                before = {}
+            sessions = _object(before.get("sessions"))
+            own = _with(_settings(sessions.pop(session, None)), setting)
+            sessions[session] = own
+            for oldest in list(sessions)[:-_MAX_SESSIONS]:
+                del sessions[oldest]
+            latest = _with(_settings(before.get("latest")), setting)
+            self._write({"latest": latest, "sessions": sessions})
+        finally:
+            os.close(lock)
+
+    def _read(self) -> dict[str, Any]:
+        try:
+            descriptor = os.open(
+                self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+            )
+        except FileNotFoundError:
+            return {}
+        with open(descriptor, "rb") as file:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise ValueError(f"{self.path} is not a regular file")
+            data = file.read(_MAX_BYTES + 1)
+        if len(data) > _MAX_BYTES:
+            raise ValueError(f"{self.path} is larger than {_MAX_BYTES} bytes")
+        try:
+            return _object(json.loads(data))
+        except (ValueError, RecursionError) as exc:
+            raise ValueError(f"{self.path} is not valid JSON: {exc}") from None
+
+    def _write(self, content: dict[str, Any]) -> None:
+        descriptor, name = tempfile.mkstemp(dir=self.path.parent)  # mode 0600
+        try:
+            with open(descriptor, "w") as file:
+                json.dump(content, file)
+            os.replace(name, self.path)
+        except BaseException:
+            os.unlink(name)
+            raise
+
+
+def _with(settings: list[Setting], setting: Setting) -> list[Setting]:
+    kept = [each for each in settings if each[:2] != setting[:2]]
+    return [*kept, setting][-_MAX_SETTINGS:]
+
+
+def _settings(value: Any) -> list[Setting]:
+    found: list[Setting] = []
+    for each in value if isinstance(value, list) else ():
+        match each:
+            case ["mode" | "model" | "option" as kind, str(id), str(set_to) | bool(set_to)]:
+                found.append((kind, id, set_to))
+    return found
+
+
+def _object(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}

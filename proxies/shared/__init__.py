@@ -1,0 +1,7 @@
+"""What several ready-made proxies need; none of it is a proxy, and it imports none.
+
+`tool_calls` says what a tool call is about; `paths` what a path means, and where messages have one;
+`secrets` finds secrets in text; `regex` matches the patterns of chain files in linear time;
+`session_files` and `ask_first` do on this machine what an agent asks of its client; `transcript`
+tells an agent of a session that it has not seen.
+"""

@@ -1,0 +1,224 @@
+"""Text files inside the directories of a session, read and written as a client would. Blocking.
+
+A path is resolved as the operating system resolves it, and must then lie in one of the directories.
+It is opened from there part by part without following links, so that a link that is put in its
+place meanwhile leads nowhere. Only regular files are opened, never devices, pipes or files of
+`/proc`. A file is replaced at once, with its permissions, or stays as it was. All errors are
+`RequestError`.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import stat
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import BinaryIO, Final
+
+from conductor.proxy import RequestError, Session
+from proxies.shared.paths.members import below
+from proxies.shared.paths.readings import real_path
+
+__all__ = [
+    "INVALID_PARAMS",
+    "MAX_TEXT",
+    "read_text",
+    "resolved_inside",
+    "session_directories",
+    "write_text",
+]
+
+INVALID_PARAMS: Final = -32602
+_INTERNAL_ERROR: Final = -32603
+_NOT_FOUND: Final = -32002
+
+MAX_TEXT: Final = 8 * 1024 * 1024
+"""Bytes that one request reads."""
+_MAX_SCANNED: Final = 1024 * 1024 * 1024
+"""Bytes that are read to find a line."""
+_CHUNK: Final = 1024 * 1024
+_NOT_ON_DISK: Final = ("/proc", "/sys", "/dev")
+_DIRECTORY: Final = (
+    os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC | getattr(os, "O_PATH", os.O_RDONLY)
+)
+_FILE: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+_NEW_FILE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+def read_text(
+    path: str, directories: Sequence[str], *, line: int | None = None, limit: int | None = None
+) -> str:
+    """The lines of a file from `line` on, which counts from 1, and at most `limit` of them. A line
+    keeps its end. There is no text after the last line."""
+    with _errors(path), _parent(path, directories, create=False) as (directory, name):
+        if (found := _regular(path, name, directory)) is None:
+            raise FileNotFoundError
+        with open(os.open(name, _FILE, dir_fd=directory), "rb", buffering=0) as file:
+            if not os.path.samestat(found, os.fstat(file.fileno())):
+                raise RequestError(_INTERNAL_ERROR, f"`{path}` has just been replaced")
+            data = _lines(path, file, max(line or 1, 1) - 1, limit)
+    try:
+        return data.decode()
+    except UnicodeDecodeError as exc:
+        where = "" if line is not None and line > 1 else f" at byte {exc.start}"
+        raise RequestError(INVALID_PARAMS, f"`{path}` is not text in UTF-8{where}") from None
+
+
+def write_text(path: str, directories: Sequence[str], content: str) -> None:
+    """Write a whole file; create it, with its directories, if it does not exist."""
+    try:
+        data = content.encode()
+    except UnicodeEncodeError:
+        raise RequestError(INVALID_PARAMS, f"The text for `{path}` is not Unicode") from None
+    with _errors(path), _parent(path, directories, create=True) as (directory, name):
+        old = _regular(path, name, directory)
+        if old is not None and not os.access(name, os.W_OK, dir_fd=directory):
+            raise PermissionError(0, "Permission denied")
+        temporary = f".acp-conductor-{secrets.token_hex(8)}"
+        mode = 0o666 if old is None else 0o600
+        try:
+            with open(os.open(temporary, _NEW_FILE, mode, dir_fd=directory), "wb") as file:
+                file.write(data)
+                file.flush()
+                if old is not None:
+                    _take_over(file.fileno(), old)
+                os.fsync(file.fileno())
+            os.rename(temporary, name, src_dir_fd=directory, dst_dir_fd=directory)
+        except BaseException:
+            with suppress(FileNotFoundError):
+                os.unlink(temporary, dir_fd=directory)
+            raise
+
+
+def session_directories(session: Session) -> list[str]:
+    """The directories of the user's session, as the client has set it up: what an agent tells of a
+    subagent's does not count."""
+    user = session.user_session
+    if user.opened_by is None:
+        return []
+    return [each for each in (user.cwd, *user.additional_directories) if each]
+
+
+def resolved_inside(path: str, directories: Sequence[str]) -> tuple[str, str]:
+    """The directory, without links, that a path lies in, and the path, without links. Raises
+    `RequestError`, also if the path cannot be followed or lies elsewhere."""
+    with _errors(path):
+        return _resolved_inside(path, directories)
+
+
+def _resolved_inside(path: str, directories: Sequence[str]) -> tuple[str, str]:
+    if not path.startswith("/"):
+        raise RequestError(INVALID_PARAMS, f"`{path}` is not an absolute path")
+    parts = path.split("/")
+    if ".." in parts[:-1]:
+        # As text, `missing/..` and `file/..` would be resolved.
+        os.stat("/".join(parts[: len(parts) - 1 - parts[:-1][::-1].index("..")]))
+    real = os.path.realpath(path)
+    if not any(below(real, each) for each in _NOT_ON_DISK):
+        for each in directories:
+            root = real_path(each)
+            if root is not None and below(real, root):
+                return root, real
+    raise RequestError(
+        INVALID_PARAMS, f"`{path}` is not in the directories of the session: {_listed(directories)}"
+    )
+
+
+def _listed(directories: Sequence[str]) -> str:
+    return ", ".join(directories) or "it has none"
+
+
+@contextmanager
+def _errors(path: str) -> Iterator[None]:
+    """Raise errors of the operating system as errors of the request."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise RequestError(_NOT_FOUND, f"`{path}` does not exist", {"path": path}) from None
+    except OSError as exc:
+        reason = exc.strerror or str(exc)
+        raise RequestError(_INTERNAL_ERROR, f"`{path}` cannot be used: {reason}") from None
+    except ValueError:  # NUL, or a lone surrogate
+        raise RequestError(INVALID_PARAMS, f"`{path!r}` is not a path") from None
+
+
+@contextmanager
+def _parent(path: str, directories: Sequence[str], *, create: bool) -> Iterator[tuple[int, str]]:
+    """Open the directory of a path inside of `directories`; yields it and the name in it."""
+    root, real = _resolved_inside(path, directories)
+    *parts, name = real[len(root.rstrip("/")) :].strip("/").split("/")
+    if not name or path.endswith(("/", "/.", "/..")):
+        raise RequestError(INVALID_PARAMS, f"`{path}` is a directory")
+    directory = os.open(root, _DIRECTORY)
+    try:
+        for part in parts:
+            try:
+                inner = os.open(part, _DIRECTORY, dir_fd=directory)
+            except FileNotFoundError:
+                if not create:
+                    raise
+                with suppress(FileExistsError):
+                    os.mkdir(part, dir_fd=directory)
+                inner = os.open(part, _DIRECTORY, dir_fd=directory)
+            os.close(directory)
+            directory = inner
+        yield directory, name
+    finally:
+        os.close(directory)
+
+
+def _regular(path: str, name: str, directory: int) -> os.stat_result | None:
+    """What the operating system says of a file, without opening it; `None` if there is none."""
+    try:
+        found = os.stat(name, dir_fd=directory, follow_symlinks=False)
+    except FileNotFoundError:
+        return None
+    if not stat.S_ISREG(found.st_mode):
+        kind = "a directory" if stat.S_ISDIR(found.st_mode) else "not a regular file"
+        raise RequestError(INVALID_PARAMS, f"`{path}` is {kind}")
+    return found
+
+
+def _take_over(file: int, old: os.stat_result) -> None:
+    """Give a new file the owner and the permissions of the old one."""
+    mode = stat.S_IMODE(old.st_mode)
+    new = os.fstat(file)
+    if (new.st_uid, new.st_gid) != (old.st_uid, old.st_gid):
+        try:
+            os.fchown(file, old.st_uid, old.st_gid)
+        except PermissionError:
+            mode &= ~0o070  # they were for another group
+    os.fchmod(file, mode)
+
+
+def _lines(path: str, file: BinaryIO, skipped: int, limit: int | None) -> bytes:
+    found, scanned = b"", 0
+    while skipped:
+        found = file.read(_CHUNK)
+        scanned += len(found)
+        if not found:
+            return b""
+        if scanned > _MAX_SCANNED:
+            raise RequestError(INVALID_PARAMS, f"The line is not in the first GiB of `{path}`")
+        if (ends := found.count(b"\n")) < skipped:
+            skipped -= ends
+        else:
+            found, skipped = found[_line_end(found, skipped) :], 0
+    data = bytearray(found)
+    while limit is None or data.count(b"\n") < limit:
+        if len(data) > MAX_TEXT:
+            text = f"`{path}` has more than {MAX_TEXT // _CHUNK} MiB to read"
+            raise RequestError(INVALID_PARAMS, f"{text}: ask for fewer lines, with `limit`")
+        if not (more := file.read(_CHUNK)):
+            return bytes(data)
+        data += more
+    return bytes(data[: _line_end(data, limit)])
+
+
+def _line_end(data: bytes | bytearray, count: int) -> int:
+    """The position after so many lines."""
+    end = 0
+    for _ in range(count):
+        end = data.index(b"\n", end) + 1
+    return end

@@ -1,0 +1,5 @@
+"""What a tool call is about, as rules read it.
+
+`call` has its kinds, tool and subject; it puts together what `commands` and `paths` find in the
+`texts` of the call. `patch_files` has the files that a patch names.
+"""

@@ -1,0 +1,218 @@
+"""Texts in a tool call that are paths, or may be: by the names of their members, and by their form.
+
+In: a tool call, of either protocol version. Out: texts; what they mean is decided in
+`_path_readings`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from proxies.shared.paths.readings import home_expanded, leads_out
+from proxies.shared.tool_calls.patch_files import apply_patch_files, diff_files
+
+__all__ = ["base_texts", "key_words", "parsed_json", "path_texts", "strings"]
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+_PATH_WORDS: Final = _words(
+    "path paths file files filename filenames filepath filepaths dir dirs directory directories"
+    " folder folders uri uris url urls location locations target targets source src dest dst"
+    " destination destinations from to root roots cwd workdir workspace notebook output outfile"
+    " link symlink"
+)
+"""A member with one of these words in its name is a path."""
+_BASES: Final = _words("cwd workdir workingdirectory workingdir directory dirpath")
+"""Members that relative paths may be relative to."""
+_PROSE: Final = _words(
+    "prompt description instruction instructions reason justification explanation title message"
+    " thought summary"
+)
+"""Members that are prose, even if they look like paths."""
+_CONTENTS: Final = _words(
+    "content contents newstring oldstring newtext oldtext newstr oldstr text filetext"
+    " inserttext newsource codeedit unifieddiff body code edits changes"
+)
+"""Members that are contents of a file, in calls that change files."""
+_PATTERNS: Final = _words(
+    "pattern patterns glob globs include includes exclude excludes query regex filter"
+)
+"""Members that are search patterns; a path only if they begin like one, or contain `..`."""
+_COMMANDS: Final = _words(
+    "command commands cmd cmds cmdline commandline script scripts argv args arguments exec"
+)
+"""Members that are checked as commands."""
+_SELECTIONS: Final = _words("glob globs include includes filter filters")
+"""Members that select files: a rule that denies one of these denies the call."""
+_BY_NAME: Final = _words("files changes paths filechanges")
+"""Members with objects in which member names may be file names."""
+_PATCH_WORDS: Final = _words("patch patchtext diff unifieddiff input changes edits codeedit")
+"""Members that are patches, or may be."""
+_MAX_JSON: Final = 1024 * 1024
+"""Maximum characters of JSON in a text."""
+_STRUCTURED: Final = _words("edits changes")
+"""Members of `_CONTENTS` that are not text: as a text, they are JSON."""
+_TEXTS: Final = _CONTENTS - _STRUCTURED
+
+
+def strings(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
+    """Yield (member name, text) for every string in a JSON value, at any depth.
+
+    A member name that looks like a path is yielded too, as a member `path`.
+    """
+    waiting = [(key, value)]
+    while waiting:
+        key, value = waiting.pop()
+        if isinstance(value, str):
+            yield key, value
+            if (parsed := _json(key, value)) is not None:
+                waiting.append((key, parsed))
+        elif isinstance(value, list):
+            waiting += [(key, each) for each in reversed(value)]
+        elif isinstance(value, dict):
+            for name, each in reversed(value.items()):
+                waiting.append((name, each))
+                if _looks_like_path(name):
+                    yield "path", name
+
+
+def key_words(key: str) -> list[str]:
+    """Return the words of a member's name, the same for `oldFilePath` and `old_file_path`."""
+    return re.sub(r"([a-z0-9])([A-Z])", r"\1_\2", key).lower().replace("-", "_").split("_")
+
+
+def path_texts(call: Mapping[str, Any]) -> tuple[list[str], list[str], list[str]]:
+    """Return the texts that are paths, those that may be, and those that may be a file name."""
+    found: list[str] = []
+    for part in [*_list(call.get("locations")), *_list(call.get("content"))]:
+        if isinstance(part, dict):
+            # A version 2 diff has several files.
+            for change in [part, *_list(part.get("changes"))]:
+                if isinstance(change, dict):
+                    found += [change[key] for key in ("path", "oldPath") if key in change]
+    found = [each for each in found if isinstance(each, str) and each]
+    possible: list[str] = []
+    named: list[str] = []
+    changes_files = call.get("kind") in ("edit", "other", None)
+    given = call.get("rawInput")
+    runs = isinstance(given, dict) and any(given.get(key) for key in ("command", "cmd"))
+    for key, name in _member_names(given):
+        if "".join(key_words(key)) in _BY_NAME and not _is_known(name):
+            found.append(name)
+        elif "." in name:
+            possible.append(name)
+    for key, text in strings(given):
+        name = "".join(key_words(key))
+        if "*** " in text:
+            found += apply_patch_files(text)
+        is_patch = name in _PATCH_WORDS or not {"patch", "diff"}.isdisjoint(key_words(key))
+        if is_patch:
+            found += diff_files(text)
+        if name in _STRUCTURED and text.lstrip()[:1] in ("{", "[") and _json(key, text) is None:
+            possible.append(text)  # tools may repair it
+        if (
+            not text
+            or (name in _PROSE and not _is_one_path(text))
+            or (is_patch and name != "input" and "\n" in text)
+        ):
+            continue
+        if name in _COMMANDS and runs:
+            continue
+        if name in _CONTENTS and changes_files:
+            continue
+        if name in _PATTERNS:
+            if leads_out(text, is_list=name in _SELECTIONS):
+                possible.append(text)
+            if name in _SELECTIONS:
+                named += [text, *(each.removeprefix("**/") for each in re.split("[,;]", text))]
+        elif not _PATH_WORDS.isdisjoint([name, *key_words(key)]) or (
+            call.get("kind") == "move" and name.endswith("name")
+        ):
+            found.append(text)
+        elif _looks_like_path(text):
+            possible.append(text)
+        else:
+            named.append(text)
+    return found, possible, named
+
+
+def base_texts(given: Any) -> Iterator[str]:
+    """Yield the members of a raw input that relative paths may be relative to."""
+    for key, text in given.items() if isinstance(given, dict) else ():
+        if isinstance(text, str) and "".join(key_words(key)) in _BASES:
+            yield home_expanded(text)
+
+
+def _json(key: str, text: str) -> Any:
+    """Parse a text that some agents send as JSON; `None` if it is none, is prose or a file."""
+    text = text.strip(" \t\r\n\ufeff")
+    if text[:1] not in ("{", "["):
+        return None
+    if "".join(key_words(key)) in _TEXTS | _PROSE:
+        return None
+    if len(text) > _MAX_JSON:
+        return {"path": "\0"}
+    try:
+        return parsed_json(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+def parsed_json(text: str) -> Any:
+    """Parse JSON. The values of a member that occurs several times become a list of lists, as
+    parsers differ in which one they read: no command, and paths that are all checked."""
+    return json.loads(text, object_pairs_hook=_object)
+
+
+def _object(members: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(members)
+    if len(found) < len(members):
+        for name in found:
+            values = [[value] for each, value in members if each == name]
+            found[name] = values if len(values) > 1 else values[0][0]
+    return found
+
+
+def _member_names(value: Any) -> Iterator[tuple[str, str]]:
+    """Yield (name of the enclosing member, member name) for all members."""
+    waiting = [("", value)]
+    while waiting:
+        key, value = waiting.pop()
+        if isinstance(value, list):
+            waiting += [("", each) for each in value]
+        elif isinstance(value, dict):
+            for name, each in value.items():
+                if isinstance(each, dict) or "".join(key_words(name)) not in _TEXTS:
+                    waiting.append((name, each))
+                if not _looks_like_path(name):
+                    yield key, name
+        elif isinstance(value, str) and (parsed := _json(key, value)) is not None:
+            waiting.append((key, parsed))
+
+
+def _is_known(name: str) -> bool:
+    """Whether a member name has a known meaning."""
+    plain = "".join(key_words(name))
+    return plain in {"type", "kind", "status"} or any(
+        plain in names for names in (_PATH_WORDS, _CONTENTS, _PATTERNS, _PROSE)
+    )
+
+
+def _looks_like_path(text: str) -> bool:
+    begins = text.startswith(("~", "$", "file:")) or text in (".", "..")
+    return begins or "/" in text or "\\" in text or "%2" in text
+
+
+def _is_one_path(text: str) -> bool:
+    """Whether a text that should be prose is a path."""
+    return len(text.split()) == 1 and (_looks_like_path(text) or "." in text.rstrip("."))
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []

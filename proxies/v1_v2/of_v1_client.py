@@ -1,0 +1,128 @@
+"""What `v1_v2` does for a client of version 1 with an agent of version 2."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import attrs
+
+from conductor.proxy import Forward, RequestError
+from proxies.v1_v2.content import convert_blocks
+from proxies.v1_v2.kept_content import KeptContent
+from proxies.v1_v2.members import Json
+from proxies.v1_v2.sessions import convert_commands, convert_setup_params, set_option_params
+from proxies.v1_v2.side import Side
+from proxies.v1_v2.to_v1 import SessionToV1, V1Features
+from proxies.v1_v2.turns import OpenPrompt, OpenPrompts
+
+__all__ = ["OfV1Client"]
+
+_HANDLED: Final = "acp-conductor/handled"
+"""Member of `_meta` of the answers to slash commands of proxies (docs/proxies.md)."""
+_USER_KINDS: Final = ("user_message", "user_message_chunk")
+
+
+@attrs.define
+class _Session:
+    shown: SessionToV1
+    turns: OpenPrompts = attrs.field(factory=OpenPrompts, init=False)
+
+
+@attrs.define
+class OfV1Client(Side[_Session]):
+    """Converts between a client of version 1 and an agent of version 2."""
+
+    features: V1Features = attrs.field(init=False)
+    kept: KeptContent = attrs.field(factory=KeptContent, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.features = V1Features.announced(self.params)
+
+    def new_session(self) -> _Session:
+        return _Session(SessionToV1(self.features, self.kept))
+
+    async def log_in(self, params: Json) -> Json:
+        return await self._ask("auth/login", params)
+
+    async def log_out(self, params: Json) -> Json:
+        return await self._ask("auth/logout", params)
+
+    async def set_up(self, method: str, params: Json) -> Json:
+        converted = convert_setup_params(params, 2)
+        if method == "session/load":
+            method = "session/resume"
+            converted["replayFrom"] = {"type": "start"}
+        result = await self._ask(method, converted)
+        id = str(result.get("sessionId", params.get("sessionId")))
+        commands = result.get("availableCommands")
+        if commands is not None:
+            self.proxy.after_answer(self._announce, id, convert_commands(commands, 1))
+        return self._session(id).shown.setup_result(result)
+
+    async def set_mode(self, params: Json) -> Json:
+        id = str(params.get("sessionId"))
+        shown = self._session(id).shown
+        if shown.mode is None:
+            raise RequestError(-32602, "v1_v2: the agent has no option that is a mode")
+        option = {"configId": shown.mode["configId"], "type": "id", "value": params.get("modeId")}
+        result = await self._ask("session/set_config_option", {"sessionId": id, **option})
+        options = shown.options(result.get("configOptions"))
+        await self._tell(id, {"sessionUpdate": "config_option_update", "configOptions": options})
+        return {}
+
+    async def set_option(self, params: Json) -> Json:
+        result = await self._ask("session/set_config_option", set_option_params(params, 2))
+        id = str(params.get("sessionId"))
+        shown = self._session(id).shown
+        before = shown.mode
+        options = shown.options(result.get("configOptions"))
+        if shown.mode is not None and before is not None and shown.mode != before:
+            mode = shown.mode.get("currentValue")
+            await self._tell(id, {"sessionUpdate": "current_mode_update", "currentModeId": mode})
+        return {**result, "configOptions": options}
+
+    async def prompt(self, params: Json) -> None:
+        """Answered by the state that ends the turn (`update`)."""
+        id = str(params.get("sessionId"))
+        turns = self._session(id).turns
+
+        def cancelled() -> None:
+            self.proxy.agent.send("session/cancel", {"sessionId": id})
+
+        turn = OpenPrompt(self.proxy.defer(cancelled))
+        turns.begin(turn)
+        blocks = convert_blocks(params.get("prompt"), 2)
+        try:
+            accepted = await self._ask("session/prompt", {**params, "prompt": blocks})
+        except RequestError:
+            if turn in turns.waiting:
+                turns.waiting.remove(turn)
+            raise
+        turns.accepted(turn, accepted.get("messageId"))
+        meta = accepted.get("_meta")
+        if isinstance(meta, dict) and meta.get(_HANDLED) is True:
+            turns.end(turn, {"stopReason": "end_turn", "_meta": meta})
+
+    async def update(self, params: Json, forward: Forward) -> None:
+        update = params.get("update")
+        if not isinstance(update, dict):
+            await forward()
+            return
+        session = self._session(str(params.get("sessionId")))
+        kind = update.get("sessionUpdate")
+        if kind in _USER_KINDS and session.turns.is_echo(update):
+            return
+        for converted in session.shown.convert(update):
+            await forward({**params, "update": converted})
+        if kind == "state_update":
+            session.turns.state(update)
+
+    async def permission(self, params: Json, forward: Forward) -> Any:
+        shown = self._session(str(params.get("sessionId"))).shown
+        return await forward(shown.tool_calls.permission(params))
+
+    # ----------------------------------------------------------------------------------------------
+
+    async def _announce(self, id: str, commands: list[Json]) -> None:
+        update = {"sessionUpdate": "available_commands_update", "availableCommands": commands}
+        await self._tell(id, update)

@@ -1,0 +1,160 @@
+"""What `v1_v2` does for a client of version 2 with an agent of version 1."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+
+from conductor.proxy import Forward, RequestError
+from proxies.v1_v2.content import convert_blocks
+from proxies.v1_v2.members import Json
+from proxies.v1_v2.sessions import convert_setup_params, set_option_params
+from proxies.v1_v2.side import Side
+from proxies.v1_v2.to_v2 import SessionToV2
+from proxies.v1_v2.tool_calls import permission_result_to_v1
+from proxies.v1_v2.turns import turn_error
+
+__all__ = ["OfV2Client"]
+
+
+@attrs.frozen
+class _V1Agent:
+    """What the agent announces that every agent of version 2 has."""
+
+    lists: bool
+    closes: bool
+    resumes: bool
+    loads: bool
+    logs_out: bool
+
+    @classmethod
+    def announced(cls, result: Json) -> _V1Agent:
+        capabilities = result.get("agentCapabilities")
+
+        def has(*path: str) -> bool:
+            value = capabilities
+            for name in path:
+                value = value.get(name) if isinstance(value, dict) else None
+            return value is True or isinstance(value, dict)
+
+        return cls(
+            lists=has("sessionCapabilities", "list"),
+            closes=has("sessionCapabilities", "close"),
+            resumes=has("sessionCapabilities", "resume"),
+            loads=has("loadSession"),
+            logs_out=has("auth", "logout"),
+        )
+
+
+@attrs.define
+class _Session:
+    told: SessionToV2 = attrs.field(factory=SessionToV2, init=False)
+    running: int = attrs.field(default=0, init=False)
+    """Prompts that the agent has not answered."""
+
+
+@attrs.define
+class OfV2Client(Side[_Session]):
+    """Converts between a client of version 2 and an agent of version 1."""
+
+    agent: _V1Agent = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.agent = _V1Agent.announced(self.result)
+
+    def new_session(self) -> _Session:
+        return _Session()
+
+    async def log_in(self, params: Json) -> Json:
+        return await self._ask("authenticate", params)
+
+    async def log_out(self, params: Json) -> Json:
+        if not self.agent.logs_out:
+            raise RequestError(-32601, "v1_v2: this agent of version 1 cannot log out")
+        return await self._ask("logout", params)
+
+    async def set_up(self, method: str, params: Json) -> Json:
+        converted = convert_setup_params(params, 1)
+        if method == "session/resume":
+            result = await self._resume(converted, params.get("replayFrom"))
+        else:
+            result = await self._ask(method, converted)
+        id = str(result.get("sessionId", params.get("sessionId")))
+        session = self._session(id)
+        if method == "session/resume":  # the state has to come before the answer
+            state = "running" if session.running else "idle"
+            await self._tell(id, {"sessionUpdate": "state_update", "state": state})
+        return session.told.setup_result(result)
+
+    async def _resume(self, params: Json, replay: Any) -> Json:
+        """Open an earlier session, with its history or without."""
+        id = str(params.get("sessionId"))
+        if isinstance(replay, dict):
+            if replay.get("type") != "start":
+                raise RequestError(-32602, "v1_v2: replayFrom: an agent of version 1 has `start`")
+            if self.agent.loads:
+                return await self._ask("session/load", params)
+            if self.agent.resumes:
+                self.proxy.after_answer(self._no_history, id)
+                return await self._ask("session/resume", params)
+        elif self.agent.resumes:
+            return await self._ask("session/resume", params)
+        elif self.agent.loads:
+            async with self.proxy.muted(id):
+                return await self._ask("session/load", params)
+        raise RequestError(-32601, "v1_v2: this agent of version 1 cannot open earlier sessions")
+
+    async def set_option(self, params: Json) -> Json:
+        told = self._session(str(params.get("sessionId"))).told
+        option = told.modes_option
+        if option is not None and params.get("configId") == option["configId"]:
+            mode = params.get("value")
+            await self._ask(
+                "session/set_mode", {"sessionId": params.get("sessionId"), "modeId": mode}
+            )
+            return {"configOptions": told.mode_set(mode)}
+        result = await self._ask("session/set_config_option", set_option_params(params, 1))
+        return {**result, "configOptions": told.options_of(result.get("configOptions"))}
+
+    async def prompt(self, params: Json) -> None:
+        """Answered at once; a state says how the turn ended."""
+        id = str(params.get("sessionId"))
+        session = self._session(id)
+        message_id = session.told.turn_started()
+        answer = self.proxy.defer(lambda: None)
+        answer({"messageId": message_id}, None)
+        session.running += 1
+        await self._tell(id, {"sessionUpdate": "state_update", "state": "running"})
+        blocks = params.get("prompt")
+        message = {"sessionUpdate": "user_message", "messageId": message_id, "content": blocks}
+        await self._tell(id, message)
+        try:
+            converted = {**params, "prompt": convert_blocks(blocks, 1)}
+            end = await self._ask("session/prompt", converted)
+        except RequestError as exc:
+            end = turn_error(exc.code, exc.message, exc.data)
+        finally:
+            session.running -= 1
+        if not session.running:
+            session.told.turn_ended()
+            await self._tell(id, {"sessionUpdate": "state_update", "state": "idle", **end})
+
+    async def update(self, params: Json, forward: Forward) -> None:
+        update = params.get("update")
+        if not isinstance(update, dict):
+            await forward()
+            return
+        told = self._session(str(params.get("sessionId"))).told
+        for converted in told.convert(update):
+            await forward({**params, "update": converted})
+
+    async def permission(self, params: Json, forward: Forward) -> Any:
+        told = self._session(str(params.get("sessionId"))).told
+        return permission_result_to_v1(await forward(told.permission(params)))
+
+    # ----------------------------------------------------------------------------------------------
+
+    async def _no_history(self, id: str) -> None:
+        title = "The agent goes on with this session, but cannot show its history"
+        await self._tell(id, {"sessionUpdate": "notice", "severity": "info", "title": title})

@@ -1,0 +1,193 @@
+"""`v1_v2`: a client of protocol version 1 with an agent of version 2, or the other way round.
+
+What stands before it in the chain sees the version of the client, what stands behind it that of the
+agent. docs/adapters-v1-v2.md says what is converted, and what one version cannot show.
+
+Options:
+    agent_version  the version that the agent speaks, 1 or 2. By default the agent gets the client's
+                   `initialize` first, and one of the other version if it refuses that, or, in a
+                   new process, if it answers with the other version. Needed if a proxy stands
+                   behind this one
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, Literal
+
+import attrs
+
+from conductor.proxy import Forward, Proxy, RequestError, on, per_session
+from proxies.v1_v2.handshake import initialize_params, initialize_result
+from proxies.v1_v2.of_v1_client import OfV1Client
+from proxies.v1_v2.of_v2_client import OfV2Client
+
+__all__ = ["V1V2"]
+
+_REFUSALS: Final = (-32600, -32602, -32022)
+"""Codes with which an agent refuses an `initialize` of a version that it does not know; the last is
+the one of version 2 for that."""
+_SETUPS: Final = ("session/new", "session/fork", "session/load", "session/resume")
+
+
+@attrs.define
+class V1V2(Proxy):
+    """Let client and agent speak different versions of the protocol."""
+
+    required = True
+
+    agent_version: Literal[1, 2] | None = None
+    _sides: OfV1Client | OfV2Client | None = attrs.field(default=None, init=False)
+    """`None` while both speak the same version."""
+
+    @per_session
+    def sessions(self) -> Any:
+        return None if self._sides is None else self._sides.new_session()
+
+    @on("initialize")
+    async def initialize(self, params: dict[str, Any], forward: Forward) -> Any:
+        version = params.get("protocolVersion")
+        client = 2 if isinstance(version, int) and version >= 2 else 1
+        if self.agent_version is not None:
+            if self.agent_version == client:
+                return await forward()
+            return await self._initialize_other(params, 3 - client, forward)
+        try:
+            result = await forward()
+        except RequestError as exc:
+            if exc.code not in _REFUSALS:
+                raise
+            return await self._initialize_again(params, 3 - client, forward)
+        if result.get("protocolVersion", 1) != 3 - client:
+            return result
+        return await self._initialize_again(params, 3 - client, forward)
+
+    async def _initialize_again(
+        self, params: dict[str, Any], agent: int, forward: Forward
+    ) -> dict[str, Any]:
+        try:
+            return await self._initialize_other(params, agent, forward)
+        except RequestError as exc:
+            text = f"v1_v2: no second `initialize` here, write `agent_version: {agent}`: {exc}"
+            raise RequestError(exc.code, text, exc.data) from None
+
+    async def _initialize_other(
+        self, params: dict[str, Any], agent: int, forward: Forward
+    ) -> dict[str, Any]:
+        result = await forward(initialize_params(params, agent))
+        answered = result.get("protocolVersion", 1)
+        if answered != agent:
+            raise RequestError(-32602, f"v1_v2: the agent speaks version {answered}, not {agent}")
+        kind = OfV1Client if agent == 2 else OfV2Client
+        self._sides = kind(self, self.sessions, params, result)
+        return initialize_result(result, 3 - agent)
+
+    @on("authenticate", "auth/login")
+    async def log_in(self, params: dict[str, Any], forward: Forward) -> Any:
+        if self._sides is None:
+            return await forward()
+        return await self._sides.log_in(params)
+
+    @on("logout", "auth/logout")
+    async def log_out(self, params: dict[str, Any], forward: Forward) -> Any:
+        if self._sides is None:
+            return await forward()
+        return await self._sides.log_out(params)
+
+    @on("session/new")
+    async def new_session(self, params: dict[str, Any], forward: Forward) -> Any:
+        return await self._set_up("session/new", params, forward)
+
+    @on("session/fork")
+    async def fork_session(self, params: dict[str, Any], forward: Forward) -> Any:
+        return await self._set_up("session/fork", params, forward)
+
+    @on("session/load")
+    async def load_session(self, params: dict[str, Any], forward: Forward) -> Any:
+        return await self._set_up("session/load", params, forward)
+
+    @on("session/resume")
+    async def resume_session(self, params: dict[str, Any], forward: Forward) -> Any:
+        return await self._set_up("session/resume", params, forward)
+
+    async def _set_up(self, method: str, params: dict[str, Any], forward: Forward) -> Any:
+        if self._sides is None:
+            return await forward()
+        return await self._sides.set_up(method, params)
+
+    @on("session/list")
+    async def list_sessions(self, params: dict[str, Any], forward: Forward) -> Any:
+        if isinstance(self._sides, OfV2Client) and not self._sides.agent.lists:
+            return {"sessions": []}
+        return await forward()
+
+    @on("session/close")
+    async def close_session(self, params: dict[str, Any], forward: Forward) -> Any:
+        if isinstance(self._sides, OfV2Client) and not self._sides.agent.closes:
+            await self.agent.notify("session/cancel", {"sessionId": params.get("sessionId")})
+            return {}
+        return await forward()
+
+    @on("session/set_mode")
+    async def set_mode(self, params: dict[str, Any], forward: Forward) -> Any:
+        if isinstance(self._sides, OfV1Client):
+            return await self._sides.set_mode(params)
+        return await forward()
+
+    @on("session/set_config_option")
+    async def set_option(self, params: dict[str, Any], forward: Forward) -> Any:
+        if self._sides is None:
+            return await forward()
+        return await self._sides.set_option(params)
+
+    @on("session/prompt")
+    async def prompt(self, params: dict[str, Any], forward: Forward) -> Any:
+        if self._sides is None:
+            return await forward()
+        return await self._sides.prompt(params)
+
+    @on("session/update")
+    async def update(self, params: dict[str, Any], forward: Forward) -> None:
+        if self._sides is None:
+            await forward()
+        else:
+            await self._sides.update(params, forward)
+
+    @on("session/request_permission")
+    async def permission(self, params: dict[str, Any], forward: Forward) -> Any:
+        if self._sides is None:
+            return await forward()
+        return await self._sides.permission(params, forward)
+
+    @on("elicitation/create")
+    async def elicitation(self, params: dict[str, Any], forward: Forward) -> Any:
+        schema = params.get("requestedSchema")
+        if isinstance(self._sides, OfV2Client) and isinstance(schema, dict):
+            schema = {"type": "object", "properties": {}, **schema}
+            return await forward({**params, "requestedSchema": schema})
+        return await forward()
+
+    @on("tool_call/cancel", "terminal/cancel")
+    async def cancel_one(self, params: dict[str, Any], forward: Forward) -> Any:
+        if isinstance(self._sides, OfV2Client):
+            text = "v1_v2: an agent of version 1 cannot cancel a single tool call or terminal"
+            raise RequestError(-32601, text)
+        return await forward()
+
+    @on("fs/read_text_file", "fs/write_text_file")
+    async def file(self, params: dict[str, Any], forward: Forward) -> Any:
+        return await self._of_the_client(forward, "files")
+
+    @on(
+        "terminal/create",
+        "terminal/output",
+        "terminal/wait_for_exit",
+        "terminal/kill",
+        "terminal/release",
+    )
+    async def terminal(self, params: dict[str, Any], forward: Forward) -> Any:
+        return await self._of_the_client(forward, "terminals")
+
+    async def _of_the_client(self, forward: Forward, what: str) -> Any:
+        if isinstance(self._sides, OfV2Client):
+            raise RequestError(-32601, f"v1_v2: a client of version 2 has no {what} for the agent")
+        return await forward()

@@ -1,0 +1,37 @@
+"""What both conversions of `v1_v2` have in common: their proxy, their sessions, the handshake."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Generic, TypeVar
+
+import attrs
+
+from conductor.proxy import Proxy
+from proxies.v1_v2.members import Json
+
+__all__ = ["Side"]
+
+SessionT = TypeVar("SessionT")
+
+
+@attrs.define
+class Side(Generic[SessionT]):
+    """Sends converted messages to the two neighbours of the proxy."""
+
+    proxy: Proxy
+    sessions: Mapping[str, SessionT]
+    params: Json
+    """Of the client's `initialize`."""
+    result: Json
+    """Of the agent's `initialize`."""
+
+    def _session(self, id: str) -> SessionT:
+        return self.sessions[id]
+
+    async def _ask(self, method: str, params: Json) -> Json:
+        result = await self.proxy.agent.request(method, params)
+        return result if isinstance(result, dict) else {}
+
+    async def _tell(self, id: str, update: Json) -> None:
+        await self.proxy.client.notify("session/update", {"sessionId": id, "update": update})

@@ -1,0 +1,124 @@
+"""One session of an agent of version 1, for a client of version 2. Pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+
+from proxies.v1_v2.members import Json, key_of, without
+from proxies.v1_v2.messages import MessagesToV2
+from proxies.v1_v2.plans import plan_to_v2
+from proxies.v1_v2.sessions import (
+    convert_commands,
+    convert_options,
+    mode_option,
+    option_of_modes,
+    with_value,
+)
+from proxies.v1_v2.tool_calls import permission_to_v2, tool_call_to_v2
+
+__all__ = ["SessionToV2"]
+
+_CHUNKS = ("user_message_chunk", "agent_message_chunk", "agent_thought_chunk")
+_MAX_TITLES = 1000
+"""Titles of tool calls of a session that are remembered for permission requests."""
+_MAX_TITLE = 1000
+"""Characters of a title that are remembered."""
+
+
+@attrs.define
+class SessionToV2:
+    """Converts the updates, results and permission requests of one session."""
+
+    messages: MessagesToV2 = attrs.field(factory=MessagesToV2, init=False)
+    options: list[Json] = attrs.field(factory=list, init=False)
+    """All options, of version 2."""
+    modes_option: Json | None = attrs.field(default=None, init=False)
+    """The option made of the agent's modes; it is one of `options`."""
+    _echoes: bool = attrs.field(default=False, init=False)
+    """Whether what the agent says of the user is the prompt, which the client knows."""
+    _titles: dict[str, str] = attrs.field(factory=dict, init=False)
+
+    def convert(self, update: Json) -> list[Json]:
+        """The updates of version 2 for one of version 1."""
+        kind = update.get("sessionUpdate")
+        if kind == "user_message_chunk" and self._echoes:
+            return []
+        if kind in _CHUNKS:
+            self._echoes = False
+            return [self.messages.chunk(update)]
+        match kind:
+            case "tool_call" | "tool_call_update":
+                self.messages.interrupt()
+                self._remember(update)
+                return [tool_call_to_v2(update)]
+            case "plan":
+                self.messages.interrupt()
+                return [plan_to_v2(update)]
+            case "available_commands_update":
+                commands = convert_commands(update.get("availableCommands"), 2)
+                return [{**update, "availableCommands": commands}]
+            case "config_option_update":
+                return [{**update, "configOptions": self.options_of(update.get("configOptions"))}]
+            case "current_mode_update":
+                return self._mode(update)
+        return [update]
+
+    def turn_started(self) -> str:
+        """Begin the turn of a prompt; returns the id of the user's message."""
+        self._echoes = True
+        return self.messages.new_id()
+
+    def turn_ended(self) -> None:
+        self._echoes = False
+        self.messages.interrupt()
+
+    def setup_result(self, result: Json) -> Json:
+        """The result of a set-up of the session."""
+        changed = without(result, "modes")
+        converted = convert_options(result.get("configOptions"), 2)
+        self.modes_option = option_of_modes(result.get("modes"), converted)
+        options = self.options_of(result.get("configOptions"))
+        if options or "configOptions" in result:
+            changed["configOptions"] = options
+        return changed
+
+    def options_of(self, options: Any) -> list[Json]:
+        """All options of version 2, from those of version 1."""
+        converted = convert_options(options, 2)
+        if self.modes_option is not None and mode_option(converted) is None:
+            converted.append(self.modes_option)
+        self.options = converted
+        return converted
+
+    def mode_set(self, mode: Any) -> list[Json]:
+        """All options after the agent has changed its mode."""
+        if self.modes_option is not None:
+            self.modes_option = {**self.modes_option, "currentValue": mode}
+        option = mode_option(self.options)
+        if option is not None:
+            self.options = with_value(self.options, str(option.get("configId")), mode)
+        return self.options
+
+    def permission(self, params: Json) -> Json:
+        """The params of `session/request_permission`."""
+        call = params.get("toolCall")
+        title = None
+        if isinstance(call, dict):
+            title = self._titles.get(key_of(str(call.get("toolCallId"))))
+            self._remember(call)
+        return permission_to_v2(params, title)
+
+    def _mode(self, update: Json) -> list[Json]:
+        if not self.mode_set(update.get("currentModeId")):
+            return []
+        base = without(update, "currentModeId", "sessionUpdate")
+        return [{**base, "sessionUpdate": "config_option_update", "configOptions": self.options}]
+
+    def _remember(self, call: Json) -> None:
+        id, title = key_of(str(call.get("toolCallId"))), call.get("title")
+        if isinstance(title, str):
+            if id not in self._titles and len(self._titles) >= _MAX_TITLES:
+                del self._titles[next(iter(self._titles))]
+            self._titles[id] = title[:_MAX_TITLE]

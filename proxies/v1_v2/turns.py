@@ -1,0 +1,106 @@
+"""OpenPrompts of an agent of version 2, for a client of version 1. Pure.
+
+The agent answers a prompt when it has accepted it, and reports the end of the turn by a state; the
+client waits for the end in the answer. An agent may report states before it answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import attrs
+
+from proxies.v1_v2.members import Json, key_of
+
+__all__ = ["OpenPrompt", "OpenPrompts", "turn_error"]
+
+_STOP_REASONS: Final = frozenset(
+    {"end_turn", "max_tokens", "max_turn_requests", "refusal", "cancelled"}
+)
+_MAX_ECHOES: Final = 100
+"""Ids of prompts of a session that are remembered; the oldest are forgotten."""
+
+
+@attrs.define(eq=False)
+class OpenPrompt:
+    """A prompt of the client. `answer` takes its result, or an error object."""
+
+    answer: Callable[[Json | None, Json | None], None]
+    is_accepted: bool = False
+    is_running: bool = False
+    """Whether the agent has reported since the prompt that it works."""
+    message_id: str | None = None
+    """The id of the prompt as a message of the agent, once it is known."""
+
+
+@attrs.define
+class OpenPrompts:
+    """The prompts of one session that are not answered."""
+
+    waiting: list[OpenPrompt] = attrs.field(factory=list, init=False)
+    _echoes: dict[str, None] = attrs.field(factory=dict, init=False)
+
+    def begin(self, turn: OpenPrompt) -> None:
+        self.waiting.append(turn)
+
+    def accepted(self, turn: OpenPrompt, message_id: Any) -> None:
+        """The agent has answered the prompt."""
+        turn.is_accepted = True
+        if isinstance(message_id, str):
+            self._is_echo_of(turn, message_id)
+
+    def end(self, turn: OpenPrompt, result: Json | None, error: Json | None = None) -> None:
+        """Answer a prompt, if it is not answered yet."""
+        if turn in self.waiting:
+            self.waiting.remove(turn)
+            turn.answer(result, error)
+
+    def state(self, update: Json) -> None:
+        """Take a `state_update`."""
+        match update.get("state"):
+            case "running" | "requires_action":
+                for turn in self.waiting:
+                    turn.is_running = True
+            case "idle":
+                for turn in [each for each in self.waiting if each.is_accepted or each.is_running]:
+                    self.end(turn, *_outcome(update))
+
+    def is_echo(self, update: Json) -> bool:
+        """Whether an update of a user's message is a prompt of the client, which shows it already:
+        in version 1 agents do not repeat it."""
+        id = update.get("messageId")
+        if not isinstance(id, str):
+            return False
+        if key_of(id) in self._echoes:
+            return True
+        for turn in self.waiting:
+            if turn.message_id is None:
+                self._is_echo_of(turn, id)
+                return True
+        return False
+
+    def _is_echo_of(self, turn: OpenPrompt, id: str) -> None:
+        turn.message_id = id
+        self._echoes[key_of(id)] = None
+        if len(self._echoes) > _MAX_ECHOES:
+            del self._echoes[next(iter(self._echoes))]
+
+
+def _outcome(update: Json) -> tuple[Json | None, Json | None]:
+    """The answer to a prompt by the state that ended its turn: a result, or an error."""
+    reason = update.get("stopReason")
+    if reason == "error":
+        error = update.get("error")
+        unknown = {"code": -32603, "message": "v1_v2: the agent ended the turn with an error"}
+        return None, error if isinstance(error, dict) else unknown
+    kept: Json = {name: update[name] for name in ("usage", "_meta") if name in update}
+    return {"stopReason": reason if reason in _STOP_REASONS else "end_turn", **kept}, None
+
+
+def turn_error(code: int, message: str, data: Any) -> Json:
+    """The members of the state of version 2 for a prompt that an agent of version 1 refused."""
+    if code == -32800:
+        return {"stopReason": "cancelled"}
+    error = {"code": code, "message": message, **({} if data is None else {"data": data})}
+    return {"stopReason": "error", "error": error}

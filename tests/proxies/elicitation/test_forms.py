@@ -1,0 +1,150 @@
+from __future__ import annotations
+
+import pytest
+
+from proxies.elicitation.forms import answer, choices, shown, why_not_asked
+
+PORT = {"type": "integer", "minimum": 1024, "maximum": 65535}
+COLOURS = {"type": "array", "minItems": 1, "maxItems": 2, "items": {"enum": ["Red", "Green"]}}
+PLANS = [{"const": "a", "title": "Plan A"}, {"const": "b", "title": "Plan B"}]
+
+
+def form(required=(), **fields):
+    schema = {"type": "object", "properties": fields, "required": list(required)}
+    return {"mode": "form", "message": "How?", "requestedSchema": schema}
+
+
+def results(params):
+    return {each.name: each.result for each in choices(params)}
+
+
+def accepted(**content):
+    return {"action": "accept", "content": content}
+
+
+DECLINED = {"action": "decline"}
+
+
+@pytest.mark.parametrize(
+    ("params", "expected"),
+    [
+        (form(x={"type": "boolean"}), {"Yes": accepted(x=True), "No": accepted(x=False)}),
+        (form(x={"type": "string", "enum": ["1", "2"]}), {n: accepted(x=n) for n in "12"}),
+        (
+            form(x={"type": "string", "oneOf": PLANS}),
+            {"Plan A": accepted(x="a"), "Plan B": accepted(x="b")},
+        ),
+        (form(), {"Accept": accepted()}),
+        ({"mode": "url", "url": "https://a.example"}, {"Opened": {"action": "accept"}}),
+    ],
+)
+def test_a_single_choice_has_an_option_for_each_value_and_one_to_decline(params, expected):
+    assert results(params) == {**expected, "Decline": DECLINED}
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        form(x={"type": "string"}),
+        form(x=PORT),
+        form(x=COLOURS),
+        form(x={"type": "boolean"}, y={"type": "boolean"}),
+        form(x={"type": "string", "enum": [str(number) for number in range(10)]}),
+    ],
+)
+def test_any_other_form_is_no_choice(params):
+    assert choices(params) is None
+
+
+@pytest.mark.parametrize(
+    ("field", "text", "value"),
+    [
+        ({"type": "string"}, " a: b\nc ", "a: b\nc"),
+        ({"type": "string", "oneOf": PLANS}, "plan b", "b"),
+        ({"type": "string", "enum": ["a", "A"]}, "A", "A"),
+        ({"type": "boolean"}, "Yes", True),
+        ({"type": "boolean"}, "off", False),
+        (PORT, "8080", 8080),
+        ({"type": "number"}, "1.5", 1.5),
+        (COLOURS, "green, Red, green", ["Green", "Red"]),
+    ],
+)
+def test_one_field_is_the_whole_answer(field, text, value):
+    assert answer(form(x=field), text) == accepted(x=value)
+
+
+@pytest.mark.parametrize(
+    ("field", "text", "problem"),
+    [
+        ({"type": "boolean"}, "maybe", "write yes or no"),
+        (PORT, "80", "at least 1024"),
+        (PORT, "99999", "at most 65535"),
+        (PORT, "8.5", "a whole number"),
+        ({"type": "number"}, "nan", "write a number"),
+        ({"type": "string", "enum": ["a"]}, "b", "'b' is none of: a"),
+        ({"type": "string", "minLength": 3}, "ab", "at least 3"),
+        (COLOURS, "", "at least 1"),
+        (COLOURS, "Blue", "none of: Red, Green"),
+    ],
+)
+def test_an_answer_that_does_not_fit_says_why(field, text, problem):
+    with pytest.raises(ValueError, match=problem):
+        answer(form(x=field), text)
+
+
+SEVERAL = form(
+    ["name"],
+    name={"type": "string", "title": "Project Name"},
+    port={**PORT, "default": 3000},
+    logs={"type": "boolean"},
+)
+
+
+def test_several_fields_are_lines_by_name_or_title():
+    assert answer(SEVERAL, "project name: x\n\n- Logs: no") == accepted(
+        name="x", port=3000, logs=False
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [("port: 4000", "`name` is missing"), ("hello", "no field in the line 'hello'")],
+)
+def test_lines_that_do_not_fit_say_why(text, problem):
+    with pytest.raises(ValueError, match=problem):
+        answer(SEVERAL, text)
+
+
+def test_the_word_decline_declines():
+    assert answer(SEVERAL, " Decline ") == DECLINED
+
+
+def test_the_text_says_what_to_write():
+    assert shown(SEVERAL) == (
+        "How?\n\n"
+        "- `name`: Project Name\n"
+        "- `port`: a number; without a line: 3000\n"
+        "- `logs`: yes or no; optional\n\n"
+        "Your next message is the answer, one line for each field, as `name: value`. "
+        "Write `decline` to give none."
+    )
+    assert "- `x`: any of, with commas: Red, Green\n" in shown(form(["x"], x=COLOURS))
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        {"mode": "_other"},
+        {"mode": "url"},
+        form(x={"type": "_colour"}),
+        form(x={"type": []}),
+        {"mode": "form", "requestedSchema": {"properties": {"x": 1}}},
+    ],
+)
+def test_what_is_no_form_of_the_protocol_is_not_asked(params):
+    assert why_not_asked(params) is not None
+
+
+@pytest.mark.parametrize("params", [SEVERAL, form(), {}, {"requestedSchema": {"properties": []}}])
+def test_all_other_forms_are_asked(params):
+    assert why_not_asked(params) is None

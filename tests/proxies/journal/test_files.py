@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from proxies.journal.files import JournalFiles
+
+
+@pytest.fixture
+def files(tmp_path):
+    return JournalFiles(tmp_path, 8192, 3, str)
+
+
+def update(text):
+    chunk = {"sessionUpdate": "agent_message_chunk", "content": {"type": "text", "text": text}}
+    return {"update": chunk}
+
+
+def prompt(text):
+    return {"prompt": [{"type": "text", "text": text}]}
+
+
+def test_the_oldest_turns_of_a_large_file_are_left_out(files, tmp_path):
+    files.create("s", "/work", [])
+    files.append("s", {"title": "First"})
+    for number in range(100):
+        files.append("s", prompt(f"prompt {number}"))
+        files.append("s", update("x" * 100))
+        assert sum(path.stat().st_size for path in tmp_path.iterdir()) <= 8192
+
+    kept = files.read("s")
+    assert kept.is_cut
+    assert kept.title == "First"
+    assert "prompt" in kept.records[0]
+    assert kept.records[-2] == prompt("prompt 99")
+    assert len(kept.records) > 20
+
+
+def test_of_a_turn_that_is_too_large_the_newest_updates_are_kept(files):
+    files.create("s", "/work", [])
+    files.append("s", prompt("prompt"))
+    for number in range(100):
+        files.append("s", update(f"{number} " + "x" * 100))
+
+    kept = files.read("s")
+    assert kept.is_cut
+    assert kept.records[-1]["update"]["content"]["text"].startswith("99 ")
+    assert len(kept.records) > 20
+
+
+def test_an_update_that_is_too_large_keeps_what_it_is(files):
+    call = {"sessionUpdate": "tool_call", "toolCallId": "1", "rawOutput": "x" * 9000}
+    files.create("s", "/work", [])
+    files.append("s", {"update": call})
+    files.append("s", update("x" * 9000))
+    files.append("s", prompt("x" * 9000))
+
+    first, second, third = files.read("s").records
+    assert first == {"update": {"sessionUpdate": "tool_call", "toolCallId": "1"}}
+    assert "bytes are not in the journal" in second["update"]["content"]["text"]
+    assert "bytes are not in the journal" in third["prompt"][0]["text"]
+
+
+def test_of_too_many_sessions_the_oldest_are_removed(files, tmp_path):
+    for number in range(5):
+        files.create(str(number), "/work", [])
+        files.append(str(number), {"title": f"Session {number}"})
+        files.append(str(number), prompt("a"))
+        os.utime(files._path(str(number)), (number, number))
+
+    assert [each.id for each in files.sessions()] == ["4", "3", "2"]
+
+
+def test_a_line_that_a_crash_has_cut_and_files_of_others_are_left_out(files, tmp_path):
+    files.create("s", "/work", ["/more"])
+    files.append("s", {"title": "A"})
+    files.append("s", prompt("a"))
+    with files._path("s").open("ab") as file:
+        file.write(b'{"update": {"sess')
+    (tmp_path / "other.jsonl").write_bytes(b"\xff\x00")
+
+    (kept,) = files.sessions()
+    assert kept.additional_directories == ["/more"]
+    assert files.read("s").records == [prompt("a")]
+
+
+def test_an_id_is_never_a_path_and_is_taken_once(files, tmp_path):
+    assert files.create("../../x", "/work", [])
+    assert not files.create("../../x", "/work", [])
+    assert files.create("\ud800", "/work", [])
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_a_new_title_counts(files):
+    files.create("s", "/work", [])
+    files.append("s", {"title": "A"})
+    files.append("s", {"title": "B"})
+
+    assert files.read("s").title == "B"
+    assert files.delete("s")
+    assert not files.delete("s")
+    assert files.read("s") is None

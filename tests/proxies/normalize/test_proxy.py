@@ -1,0 +1,284 @@
+from __future__ import annotations
+
+import pytest
+import trio
+
+from conductor.proxy import RequestError
+from conductor.testing import FakeAgent
+from proxies.normalize import Normalize
+from proxies.normalize.quirks import QUIRKS, QuirkEntry, load, quirks_of
+
+NEW = {"cwd": "/work", "mcpServers": []}
+ENDED = {"stopReason": "end_turn"}
+
+
+def usage(used):
+    return {"sessionUpdate": "usage_update", "used": used, "size": 9}
+
+
+def named(name, **more):
+    answer = {"protocolVersion": 1, "agentInfo": {"name": name, "version": "1"}, **more}
+    return {"initialize": lambda params: answer}
+
+
+async def think(session):
+    await trio.sleep(10)
+
+
+# -- early_updates ---------------------------------------------------------------------------------
+
+
+async def test_updates_of_a_session_wait_until_the_client_knows_it(chain):
+    def open_session(params):
+        agent.update("s1", usage(1))
+        agent.update("s1", usage(2))
+        nursery.start_soon(later)
+        return {"sessionId": "s1"}
+
+    async def later():
+        agent.update("s1", usage(3))
+
+    agent = FakeAgent(handlers={"session/new": open_session})
+    async with chain(Normalize(), agent) as client, trio.open_nursery() as nursery:
+        await client.initialize()
+        await client.new_session("/work")
+        await client.transcript.wait("session/update usage_update", count=3)
+
+        assert [update["used"] for update in client.transcript.updates()] == [1, 2, 3]
+        client.transcript.check_order("answer to session/new", "session/update usage_update")
+        agent.update("s1", usage(4))
+        await client.transcript.wait("session/update usage_update", count=4)
+
+
+async def test_updates_of_sessions_that_the_client_knows_do_not_wait(chain):
+    async def open_second(params):
+        agent.update("s1", usage(1))
+        await trio.sleep(10)
+        return {"sessionId": "s2"}
+
+    answers = [lambda params: {"sessionId": "s1"}, open_second]
+    agent = FakeAgent(handlers={"session/new": lambda params: answers.pop(0)(params)})
+    async with chain(Normalize(), agent) as client, trio.open_nursery() as nursery:
+        await client.initialize()
+        await client.new_session("/work")
+        nursery.start_soon(client.new_session, "/work")
+        await client.transcript.wait("session/update usage_update")
+
+        assert client.transcript.labels.count("answer to session/new") == 1
+        nursery.cancel_scope.cancel()
+
+
+async def test_the_history_of_a_loaded_session_does_not_wait(chain):
+    def load_session(params):
+        agent.update("s1", usage(1))
+        return {}
+
+    agent = FakeAgent(handlers={"session/load": load_session})
+    async with chain(Normalize(), agent) as client:
+        await client.initialize()
+        await client.request("session/load", {**NEW, "sessionId": "s1"})
+
+        client.transcript.check_order("session/update usage_update", "answer to session/load")
+
+
+async def test_queued_updates_are_sent_when_the_session_fails_to_open(chain):
+    def refuse(params):
+        agent.update("other", usage(1))
+        raise RequestError(-32603, "no")
+
+    agent = FakeAgent(handlers={"session/new": refuse})
+    async with chain(Normalize(), agent) as client:
+        await client.initialize()
+        with pytest.raises(RequestError):
+            await client.new_session("/work")
+        await client.transcript.wait("session/update usage_update")
+
+
+# -- protocol versions -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("written", "read"), [("1", 1), ("1.0", 1), (1, 1), ("x", "x")])
+async def test_an_agents_version_becomes_a_number(chain, written, read):
+    agent = FakeAgent(handlers={"initialize": lambda params: {"protocolVersion": written}})
+    async with chain(Normalize(), agent) as client:
+        assert (await client.initialize())["protocolVersion"] == read
+
+
+async def test_a_clients_version_becomes_a_number(chain):
+    agent = FakeAgent()
+    async with chain(Normalize(), agent) as client:
+        await client.request("initialize", {"protocolVersion": "1", "clientCapabilities": {}})
+
+    assert agent.transcript.of("initialize", "request")[0].params["protocolVersion"] == 1
+
+
+async def test_an_agent_that_accepts_every_version_speaks_version_1(chain):
+    agent = FakeAgent(handlers=named("fast-agent-acp", protocolVersion=2))
+    async with chain(Normalize(), agent) as client:
+        assert (await client.initialize(version=2))["protocolVersion"] == 1
+
+
+# -- tool calls ------------------------------------------------------------------------------------
+
+
+def asking(agent, call):
+    async def ask(session):
+        params = {"sessionId": session, "toolCall": call, "options": [{"optionId": "a"}]}
+        await agent.endpoint.request("session/request_permission", params)
+
+    return ask
+
+
+async def test_tool_calls_without_an_id_get_one(chain):
+    call = {"sessionUpdate": "tool_call", "title": "x"}
+    update = {"sessionUpdate": "tool_call_update", "status": "completed"}
+    agent = FakeAgent()
+    agent.turns.append(
+        [call, update, asking(agent, {}), {**call, "toolCallId": "own"}, call, update]
+    )
+    async with chain(Normalize(), agent) as client:
+        await client.initialize()
+        await client.prompt(await client.new_session("/work"), "hi")
+
+        one, two = "conductor-call-1", "conductor-call-2"
+        ids = [each["toolCallId"] for each in client.transcript.updates()]
+        assert ids == [one, one, "own", two, two]
+        asked = client.transcript.of("session/request_permission", "request")[0]
+        assert asked.params["toolCall"] == {"toolCallId": one}
+
+
+async def test_a_tool_call_that_was_not_announced_is_announced(chain):
+    known = {"sessionUpdate": "tool_call", "toolCallId": "c1", "title": "x"}
+    agent = FakeAgent(handlers=named("gemini-cli"))
+    new = {"toolCallId": "c2", "title": "y", "kind": "edit"}
+    agent.turns.append([known, *(asking(agent, call) for call in (known, new, new))])
+    async with chain(Normalize(), agent) as client:
+        await client.initialize()
+        await client.prompt(await client.new_session("/work"), "hi")
+
+        told = {**new, "sessionUpdate": "tool_call", "status": "pending"}
+        assert client.transcript.updates() == [known, told]
+        client.transcript.check_order(
+            "session/request_permission?", "session/update tool_call", "session/request_permission?"
+        )
+
+
+async def test_well_formed_messages_are_forwarded_byte_for_byte(chain):
+    update = '{"sessionUpdate":"tool_call","toolCallId":"c","rawInput":1e400}'
+    raw = f'{{"sessionId":"s", "update":{update}}}'
+
+    async def speak(session):
+        line = f'{{"jsonrpc":"2.0","method":"session/update","params":{raw}}}'
+        agent.endpoint.send_line(line.encode())
+
+    agent = FakeAgent(turns=[[speak]])
+    async with chain(Normalize(), agent) as client:
+        await client.initialize()
+        await client.prompt(await client.new_session("/work"), "hi")
+
+        assert client.transcript.of("session/update")[0].raw == raw.encode()
+
+
+# -- one_turn_at_a_time ----------------------------------------------------------------------------
+
+
+async def two_prompts(client, sessions):
+    """Send prompts at once; return the responses and their times."""
+    answers, start = [], trio.current_time()
+
+    async def prompt(session):
+        answer = await client.prompt(session, "hi")
+        answers.append((round(trio.current_time() - start), answer["stopReason"]))
+
+    async with trio.open_nursery() as nursery:
+        for session in sessions:
+            nursery.start_soon(prompt, session)
+            await trio.testing.wait_all_tasks_blocked()
+    return answers
+
+
+async def test_a_second_prompt_waits_for_the_end_of_the_first(chain, virtual_clock):
+    agent = FakeAgent(turns=[[think]] * 4, handlers=named("codex-acp"))
+    async with chain(Normalize(), agent) as client:
+        await client.initialize()
+        one, two = [await client.new_session("/work") for _ in range(2)]
+        in_one = await two_prompts(client, [one, one])
+        in_both = await two_prompts(client, [one, two])
+
+    assert in_one == [(10, "end_turn"), (20, "end_turn")]
+    assert in_both == [(10, "end_turn"), (10, "end_turn")]
+
+
+async def test_a_prompt_that_waits_can_be_cancelled(chain, virtual_clock):
+    agent = FakeAgent(turns=[[think], [think]], handlers=named("codex-acp"))
+    async with chain(Normalize(), agent) as client, trio.open_nursery() as nursery:
+        await client.initialize()
+        session = await client.new_session("/work")
+        nursery.start_soon(client.prompt, session, "hi")
+        await trio.testing.wait_all_tasks_blocked()
+        answers = []
+
+        async def second():
+            answers.append(await client.prompt(session, "hi"))
+
+        nursery.start_soon(second)
+        await trio.testing.wait_all_tasks_blocked()
+        client.cancel(session)
+        await trio.testing.wait_all_tasks_blocked()
+        assert answers == [{"stopReason": "cancelled"}]
+        assert len(agent.transcript.of("session/cancel")) == 1
+
+    assert len(agent.transcript.of("session/prompt", "request")) == 1
+
+
+async def test_an_agent_without_the_quirk_gets_both(chain, virtual_clock):
+    agent = FakeAgent(turns=[[think]] * 2, handlers=named("claude"))
+    async with chain(Normalize(), agent) as client:
+        await client.initialize()
+        session = await client.new_session("/work")
+        assert await two_prompts(client, [session] * 2) == [(10, "end_turn")] * 2
+
+
+async def test_repairs_can_be_added_and_skipped(chain, virtual_clock):
+    for proxy, ends in [
+        (Normalize(add=["one_turn_at_a_time"]), [10, 20]),
+        (Normalize(add=["one_turn_at_a_time"], skip=["one_turn_at_a_time"]), [10, 10]),
+    ]:
+        async with chain(proxy, FakeAgent(turns=[[think]] * 2)) as client:
+            await client.initialize()
+            session = await client.new_session("/work")
+            assert [when for when, _ in await two_prompts(client, [session] * 2)] == ends
+
+
+# -- the table -------------------------------------------------------------------------------------
+
+
+def test_every_entry_names_existing_quirks():
+    table = load()
+
+    assert set(table) == {"agents", "clients"}
+    named = {quirk for entries in table.values() for entry in entries for quirk in entry.quirks}
+    assert named == QUIRKS
+
+
+@pytest.mark.parametrize(
+    ("entry", "version", "applies"),
+    [
+        ({}, "9", True),
+        ({"since": "1.2"}, "1.2.0", True),
+        ({"since": "1.10"}, "1.9", False),
+        ({"until": "2.0"}, "1.99.9", True),
+        ({"until": "2.0"}, "2.0", False),
+        ({"until": "2.0"}, "", True),
+        ({"name": "other*"}, "1", False),
+    ],
+)
+def test_names_and_versions_are_looked_up(entry, version, applies):
+    entries = [QuirkEntry(**{"name": "*codex*", "quirks": ["q"], **entry})]
+
+    found = quirks_of(entries, {"name": "OpenAI/Codex-ACP", "version": version})
+    assert found == ({"q"} if applies else set())
+
+
+def test_an_agent_without_a_name_gets_the_default_quirks():
+    assert quirks_of([QuirkEntry("*", ["a"]), QuirkEntry("*x*", ["b"])], None) == {"a"}

@@ -1,0 +1,115 @@
+"""The corpus of `bypasses.yaml`: no rule allows what it does not cover or misses what it denies."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from support.bypasses import GROUPS, filled, make_places
+
+from conductor.proxy.tool_names import tool_table
+from proxies.permissions.rules import Rule, decide
+from proxies.shared.tool_calls.call import Call
+
+
+def cases(expected):
+    for group in GROUPS:
+        for members in group.get(expected, ()):
+            text = json.dumps(members, ensure_ascii=True, default=str)
+            yield pytest.param(group, members, id=f"{group['what']}: {text}"[:150])
+
+
+@pytest.fixture
+def places(tmp_path, monkeypatch):
+    """The directories of the head of `bypasses.yaml`."""
+    places = make_places(tmp_path)
+    monkeypatch.setenv("HOME", str(places["home"]))
+    monkeypatch.delenv("UNKNOWN", raising=False)
+    return places
+
+
+def action(group, members, places, *later):
+    """What is decided about the call: the rule's action, or None if it is not about it. `later` are
+    further rules, behind that of the group."""
+    agent = group.get("agent", "claude-agent-acp")
+    call = Call.of(
+        filled({**group["call"], **members}, places),
+        cwd=str(places["cwd"]),
+        session="s",
+        agent=agent,
+        table=tool_table(agent),
+        declared=["docs"],
+    )
+    decision = decide([Rule(**group["rule"]), *later], "ask", call)
+    return decision.action if decision.rule else None
+
+
+@pytest.mark.parametrize(("group", "members"), [*cases("about")])
+def test_a_rule_decides_the_calls_that_it_covers(group, members, places):
+    assert action(group, members, places) == group["rule"]["action"]
+
+
+@pytest.mark.parametrize(("group", "members"), [*cases("asks")])
+def test_a_rule_that_denies_asks_about_a_command_that_hides_what_it_is_about(
+    group, members, places
+):
+    assert action(group, members, places) == "ask"
+    assert action(group, members, places, Rule("allow_once", kind=["execute"])) == "ask"
+
+
+@pytest.mark.parametrize(("group", "members"), [*cases("not_about")])
+def test_a_rule_does_not_decide_other_calls(group, members, places):
+    assert action(group, members, places) is None
+
+
+def test_the_corpus_is_large_and_has_all_kinds():
+    attacks = [
+        ({**group["call"], **members}.get("kind"), group.get("agent"))
+        for group in GROUPS
+        for members in group[
+            "not_about" if group["rule"]["action"].startswith("allow") else "about"
+        ]
+    ]
+
+    assert len(attacks) >= 150
+    assert {kind for kind, _ in attacks} >= {"read", "edit", "search", "execute", "fetch", "other"}
+    assert len({agent for _, agent in attacks}) >= 6
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"path": "/a" * 500_000},
+        {"path": "../" * 300_000},
+        {"path": "*" * 300_000 + ".."},
+        {"path": "," * 300_000},
+        {"paths": [f"p{n}" for n in range(100_000)]},
+        {"command": " ".join(f"{n}/x" for n in range(100_000))},
+        {"command": "x" + "{a,b,{" * 1000},
+        {"command": " ".join(["{%s}" % ("," * 500)] * 200)},
+        {"command": "git " + "'\"" * 100_000},
+        {"options": '{"file_path": ".env", "x": "' + "x" * 2_000_000 + '"}'},
+        {"options": "[" * 2_000_000},
+        {"path": "src", "pattern": "{a,b}" * 200_000},
+    ],
+    ids=lambda given: f"{next(iter(given))} {str(next(iter(given.values())))[:12]}",
+)
+def test_a_huge_input_takes_no_long_time_and_is_not_allowed(given):
+    """Without bounds the first takes a minute: every `/` is a look at the file system."""
+    call = Call.of({"kind": "read", "rawInput": given}, cwd="/work", session="s", agent="a")
+    rules = [
+        Rule("allow_once", kind=["read"], path=["/**"]),
+        Rule("allow_once", argv=["git"], options=["*"]),
+        Rule("deny", path=["**/.env"]),
+    ]
+
+    assert decide(rules, "ask", call).action in ("ask", "deny")
+
+
+def test_a_path_with_half_a_surrogate_pair_is_not_allowed():
+    given = {"path": "~\ud800/x", "cwd": "~\ud800", "command": "cat ~\ud800"}
+    rules = [Rule("allow_once", kind=["read"], path=["/**"]), Rule("allow_once", argv=["cat"])]
+
+    for kind in ("read", "execute"):
+        call = Call.of({"kind": kind, "rawInput": given}, cwd="/work", session="s", agent="a")
+        assert decide(rules, "ask", call).action == "ask"

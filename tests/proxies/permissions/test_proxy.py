@@ -1,0 +1,481 @@
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from datetime import timedelta
+
+import pytest
+import trio
+
+from conductor import log
+from conductor.proxy import RequestError
+from conductor.proxy.slash_commands import HANDLED_KEY
+from conductor.testing import FakeAgent
+from proxies.permissions import Permissions
+from proxies.permissions.rules import Rule
+
+OPTIONS = [
+    {"optionId": "always", "name": "Always", "kind": "allow_always"},
+    {"optionId": "once", "name": "Once", "kind": "allow_once"},
+    {"optionId": "no", "name": "No", "kind": "reject_once"},
+]
+READ = {
+    "sessionUpdate": "tool_call",
+    "toolCallId": "c1",
+    "title": "Read notes",
+    "kind": "read",
+    "locations": [{"path": "/work/notes.txt"}],
+}
+
+
+def asking(agent, tool_call, answers, **members):
+    """A step of a turn: ask, and keep the outcome."""
+
+    async def ask(session):
+        params = {"sessionId": session, "options": OPTIONS, "toolCall": tool_call, **members}
+        answers.append(await agent.endpoint.request("session/request_permission", params))
+
+    return ask
+
+
+def selected(id):
+    return {"outcome": {"outcome": "selected", "optionId": id}}
+
+
+async def decide(chain, proxy, *steps, handlers=None, version=1, tool_call=None, members=None):
+    """The response to the agent, and the requests to the client."""
+    answers = []
+    agent = FakeAgent()
+    tool_call = tool_call or {"toolCallId": "c1"}
+    agent.turns.append([*steps, asking(agent, tool_call, answers, **(members or {}))])
+    async with chain(proxy, agent) as client:
+        client.handlers.update(handlers or {})
+        await client.initialize(version=version)
+        session = await client.new_session("/work")
+        await client.prompt_turn(session, "go")
+        asked = client.transcript.of("session/request_permission", "request")
+        await client.prompt(session, "/permissions")
+        return answers[0], len(asked), client.transcript.text()
+
+
+async def test_a_bare_request_matches_by_the_tool_call_that_was_announced(chain):
+    proxy = Permissions([Rule("allow_once", kind=["read"], path=["notes.txt"])])
+
+    answer, asked, _ = await decide(chain, proxy, READ)
+
+    assert (answer, asked) == (selected("once"), 0)
+
+
+async def test_a_tool_call_is_merged_from_updates_and_the_permission_request(chain):
+    update = {"sessionUpdate": "tool_call_update", "toolCallId": "c1", "kind": "edit"}
+    proxy = Permissions([Rule("deny", kind=["edit"], title="other")])
+
+    answer, _, _ = await decide(
+        chain, proxy, READ, update, tool_call={"toolCallId": "c1", "title": "other"}
+    )
+
+    assert answer == selected("no")
+
+
+async def test_tool_calls_of_other_sessions_and_finished_ones_are_not_known(chain):
+    done = {"sessionUpdate": "tool_call_update", "toolCallId": "c1", "status": "completed"}
+    proxy = Permissions([Rule("deny", kind=["read"])])
+
+    answer, asked, _ = await decide(chain, proxy, READ, done)
+
+    assert (answer, asked) == (selected("always"), 1)
+
+
+async def test_requests_that_no_rule_decides_follow_the_default(chain):
+    rules = [Rule("deny", kind=["delete"])]
+
+    assert (await decide(chain, Permissions(rules), READ))[:2] == (selected("always"), 1)
+    assert (await decide(chain, Permissions(rules, default="deny"), READ))[0] == selected("no")
+
+
+async def test_a_dry_run_asks_the_user_and_reports_the_decision(chain):
+    proxy = Permissions([Rule("deny", name="no reading")], dry_run=True)
+
+    answer, asked, told = await decide(chain, proxy, READ)
+
+    assert (answer, asked) == (selected("always"), 1)
+    assert told == "- Read notes: no reading → deny (dry run), always"
+
+
+async def test_the_user_is_told_which_rule_decided(chain):
+    _, _, told = await decide(chain, Permissions([Rule("ask", kind=["x"]), Rule("deny")]), READ)
+
+    assert told == "- Read notes: rule 2 → deny, no"
+
+
+async def test_a_request_not_answered_in_time_is_denied_and_cancelled(chain, virtual_clock):
+    async def never(params):
+        withdrawn.append(params["toolCall"])
+        try:
+            await trio.sleep_forever()
+        finally:
+            withdrawn.append("withdrawn")
+
+    withdrawn = []
+    proxy = Permissions([], timeout=timedelta(minutes=2))
+
+    before = trio.current_time()
+    answer, _, _ = await decide(chain, proxy, READ, handlers={"session/request_permission": never})
+
+    assert answer == selected("no")
+    assert withdrawn == [{"toolCallId": "c1"}, "withdrawn"]
+    assert trio.current_time() - before == pytest.approx(120)
+
+
+async def test_an_answer_in_time_is_the_decision(chain, virtual_clock):
+    async def later(params):
+        await trio.sleep(60)
+        return selected("once")
+
+    proxy = Permissions([], timeout=timedelta(minutes=2))
+
+    answer, _, _ = await decide(chain, proxy, READ, handlers={"session/request_permission": later})
+
+    assert answer == selected("once")
+
+
+async def test_an_audit_file_that_cannot_be_written_is_found_at_the_start(chain, tmp_path):
+    file = tmp_path / "none" / "audit.jsonl"
+
+    async with chain(Permissions([Rule("deny")], audit=file), FakeAgent()) as client:
+        with pytest.raises(RequestError, match=r"audit file .*none/audit.jsonl cannot be written"):
+            await client.initialize()
+
+
+async def test_a_decision_that_cannot_be_recorded_is_denied_with_the_reason(chain, tmp_path):
+    file = tmp_path / "there" / "audit.jsonl"
+    file.parent.mkdir()
+    refused = []
+
+    async def ask(session):
+        file.unlink()
+        file.mkdir()
+        params = {"sessionId": session, "options": OPTIONS, "toolCall": {"toolCallId": "c1"}}
+        with pytest.raises(RequestError) as error:
+            await agent.endpoint.request("session/request_permission", params)
+        refused.append(error.value.message)
+
+    agent = FakeAgent(turns=[[ask]])
+    async with chain(Permissions([Rule("allow_once")], audit=file), agent) as client:
+        await client.initialize()
+        await client.prompt(await client.new_session("/work"), "go")
+
+    (message,) = refused
+    assert message == f"permissions: the audit file {file} cannot be written: Is a directory"
+
+
+async def test_every_decision_is_a_line_in_the_audit_file(chain, tmp_path):
+    file = tmp_path / "audit.jsonl"
+    await decide(chain, Permissions([Rule("deny")], audit=file), READ)
+    await decide(chain, Permissions([Rule("allow_once", path=["src"])], audit=file), READ)
+
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    assert [line.pop("time") > 0 for line in lines] == [True, True]
+    common = {"session": "session-1", "tool_call": "c1", "kind": "read", "dry_run": False}
+    common |= {"about": "tool", "title": "Read notes", "tool": None, "command": None}
+    common |= {"paths": ["/work/notes.txt"]}
+    assert lines == [
+        {**common, "rule": "rule 1", "action": "deny", "outcome": "no", "not_decided_by": []},
+        {
+            **common,
+            "rule": "default",
+            "action": "ask",
+            "outcome": "always",
+            "not_decided_by": ["rule 1: the path `/work/notes.txt` is not covered"],
+        },
+    ]
+    assert file.stat().st_mode & 0o777 == 0o600
+
+
+async def test_version_2_asks_about_a_subject_or_about_nothing_in_particular(chain):
+    call = {**READ, "sessionUpdate": "tool_call_update"}
+    subject = {"type": "tool_call", "toolCall": {"toolCallId": "c1"}}
+    members = {"title": "May I?", "subject": subject, "toolCall": None}
+    rules = [Rule("allow_once", kind=["read"]), Rule("deny", title="May I")]
+
+    told = await decide(chain, Permissions(rules), call, version=2, members=members)
+    bare = await decide(chain, Permissions(rules), version=2, members={**members, "subject": None})
+
+    assert (told[0], bare[0]) == (selected("once"), selected("no"))
+
+
+async def test_an_agent_is_known_by_its_name(chain):
+    agent = {"protocolVersion": 1, "agentInfo": {"name": "codex-acp", "version": "1"}}
+    answers = []
+    fake = FakeAgent(handlers={"initialize": lambda params: agent})
+    fake.turns.append([asking(fake, {"toolCallId": "c"}, answers)])
+    async with chain(Permissions([Rule("deny", agent=["codex*"])]), fake) as client:
+        await client.initialize()
+        await client.prompt(await client.new_session("/work"), "go")
+
+    assert answers == [selected("no")]
+
+
+async def test_version_2_has_its_own_way_to_advertise_and_to_answer(chain):
+    async with chain(Permissions([]), FakeAgent()) as client:
+        await client.initialize(version=2)
+        opened = await client.request("session/new", {"cwd": "/work"})
+        assert [each["name"] for each in opened["availableCommands"]] == ["permissions"]
+        answer = await client.prompt(opened["sessionId"], "/permissions")
+
+        updates = client.transcript.updates()
+        assert answer == {"messageId": updates[0]["messageId"], "_meta": {HANDLED_KEY: True}}
+        assert updates[2]["content"][0]["text"] == "No permission was asked for yet."
+
+
+async def test_version_1_advertises_in_updates_only(chain):
+    commands = {"sessionUpdate": "available_commands_update", "availableCommands": []}
+    async with chain(Permissions([]), FakeAgent(turns=[[commands]])) as client:
+        await client.initialize()
+        opened = await client.request("session/new", {"cwd": "/work", "mcpServers": []})
+        assert opened == {"sessionId": "session-1"}
+        await client.prompt("session-1", "hi")
+
+        # After the session was opened, as an agent may have no commands, and with the agent's.
+        for update in client.transcript.updates():
+            assert [each["name"] for each in update["availableCommands"]] == ["permissions"]
+        assert len(client.transcript.updates()) == 2
+
+
+async def test_every_decision_is_logged_without_its_title(chain, capsys):
+    log.configure("info", as_json=True, lifecycle=False)
+    await decide(chain, Permissions([Rule("deny")]), READ)
+
+    (line,) = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    assert line["event"] == "permission decided"
+    assert (line["rule"], line["action"], line["outcome"]) == ("rule 1", "deny", "no")
+    assert "Read notes" not in str(line)
+
+
+async def test_an_id_that_is_used_again_is_another_tool_call(chain):
+    first = {**READ, "_meta": {"claudeCode": {"toolName": "mcp__docs__search"}}}
+    again = {"sessionUpdate": "tool_call", "toolCallId": "c1", "title": "x", "kind": "other"}
+    about = {"protocolVersion": 1, "agentInfo": {"name": "claude-agent-acp", "version": "1"}}
+    fake, answers = FakeAgent(handlers={"initialize": lambda params: about}), []
+    fake.turns.append([first, again, asking(fake, {"toolCallId": "c1"}, answers)])
+    rule = Rule("allow_once", mcp_tool=["docs/*"])
+    async with chain(Permissions([rule], default="deny"), fake) as client:
+        await client.initialize()
+        await client.prompt(await client.new_session("/work"), "go")
+
+    assert answers == [selected("no")]
+
+
+async def test_a_title_cannot_look_like_another_decision(chain):
+    title = "x\n- y: rule 1 → allow_once, once"
+    _, _, told = await decide(chain, Permissions([Rule("deny")]), {**READ, "title": title})
+
+    assert told == "- x - y: rule 1 → allow_once, once: rule 1 → deny, no"
+
+
+async def test_the_user_is_told_why_a_rule_did_not_decide(chain):
+    rule = Rule("allow_once", name="sources", kind=["read"], path=["src/**"])
+    _, _, told = await decide(chain, Permissions([rule], default="deny"), READ)
+
+    assert told == (
+        "- Read notes: default → deny, no\n  - sources: the path `/work/notes.txt` is not covered"
+    )
+
+
+@pytest.mark.parametrize(
+    ("method", "fails", "allowed"),
+    [
+        ("session/load", True, "/work"),
+        ("session/resume", True, "/work"),
+        ("session/fork", False, "/work"),
+        ("session/load", False, "/other"),
+    ],
+)
+async def test_only_a_request_that_opened_the_session_sets_its_directory(
+    chain, method, fails, allowed
+):
+    """A fork has its own directory; the session that it was made of keeps its."""
+    answers = []
+    agent = FakeAgent()
+
+    def reopen(params):
+        if fails:
+            raise RequestError(-32002, "no such session")
+        return {"sessionId": "forked"} if method == "session/fork" else {}
+
+    agent.handlers[method] = reopen
+    call = {"toolCallId": "c1", "kind": "read", "rawInput": {"path": "a.txt"}}
+    agent.turns.append([asking(agent, call, answers)])
+    proxy = Permissions([Rule("allow_once", kind=["read"], path=[f"{allowed}/**"])])
+    async with chain(proxy, agent) as client:
+        await client.initialize()
+        session = await client.new_session("/work")
+        params = {"sessionId": session, "cwd": "/other", "mcpServers": []}
+        with suppress(RequestError):
+            await client.request(method, params)
+        await client.prompt_turn(session, "go")
+        asked = client.transcript.of("session/request_permission", "request")
+
+    assert (answers, asked) == ([selected("once")], [])
+
+
+async def test_a_failed_load_of_an_unknown_session_leaves_nothing(chain):
+    def refuse(params):
+        raise RequestError(-32002, "no such session")
+
+    proxy = Permissions([])
+    async with chain(proxy, FakeAgent(handlers={"session/load": refuse})) as client:
+        await client.initialize()
+        params = {"sessionId": "x", "cwd": "/", "mcpServers": []}
+        with pytest.raises(RequestError):
+            await client.request("session/load", params)
+        assert dict(proxy.decisions) == {}
+        assert dict(proxy._acp_session_objects) == {}
+
+
+async def test_a_session_may_ask_for_permission_before_its_load_is_answered(chain):
+    answers = []
+    agent = FakeAgent()
+    call = {"toolCallId": "c1", "kind": "read", "rawInput": {"path": "a.txt"}}
+
+    async def load(params):
+        await asking(agent, call, answers)("old")
+        return {}
+
+    agent.handlers["session/load"] = load
+    proxy = Permissions([Rule("allow_once", kind=["read"], path=["/work/**"])])
+    async with chain(proxy, agent) as client:
+        await client.initialize()
+        params = {"sessionId": "old", "cwd": "/work", "mcpServers": []}
+        await client.request("session/load", params)
+
+    assert answers == [selected("once")]
+
+
+async def test_a_tool_call_that_is_announced_with_json_escapes_is_known(chain):
+    answers = []
+    agent = FakeAgent()
+
+    async def announce(session):
+        told = json.dumps({"sessionId": session, "update": READ})
+        agent.endpoint.notify(
+            "session/update", told.replace('"tool_call"', '"tool\\u005fc\\u0061ll"').encode()
+        )
+
+    agent.turns.append([announce, asking(agent, {"toolCallId": "c1"}, answers)])
+    async with chain(Permissions([Rule("deny", path=["notes.txt"])]), agent) as client:
+        await client.initialize()
+        await client.prompt(await client.new_session("/work"), "go")
+
+    assert answers == [selected("no")]
+
+
+async def asked_in(chain, proxy, child, told, *, version=1, cwd=None):
+    """The answer to a request of a subagent; `cwd` is its directory, if the agent tells one."""
+    answers = []
+    agent = FakeAgent()
+
+    async def work(session):
+        if child is not None:
+            update = {"sessionUpdate": "subagent_update", "sessionId": child}
+            agent.update(session, update if cwd is None else {**update, "cwd": cwd})
+        params = {"sessionId": child or "unknown", "options": OPTIONS, **told}
+        answers.append(await agent.endpoint.request("session/request_permission", params))
+
+    agent.turns = [[work]]
+    async with chain(proxy, agent) as client:
+        await client.initialize(version=version)
+        await client.prompt(await client.new_session("/work"), "go")
+    return answers[0]
+
+
+def reads(path):
+    return {"toolCall": {"toolCallId": "1", "kind": "read", "rawInput": {"path": path}}}
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("child", ["child", None])
+async def test_paths_of_the_session_count_for_its_subagents(chain, child, version):
+    """Also for a session that the agent has not announced."""
+    rules = [Rule("deny", path=["secrets/**"]), Rule("allow_once", kind=["read"], path=["/work"])]
+
+    async def answer(path, version=version, cwd=None):
+        return await asked_in(
+            chain, Permissions(rules), child, reads(path), version=version, cwd=cwd
+        )
+
+    assert await answer("/work/secrets/key") == selected("no")
+    assert await answer("secrets/key") == selected("no")
+    assert await answer("/work/notes") == selected("once")
+
+
+async def test_a_subagent_may_work_in_another_directory(chain):
+    rules = [Rule("deny", path=["secrets/**"]), Rule("allow_once", kind=["read"], path=["**"])]
+
+    async def answer(path, cwd):
+        return await asked_in(chain, Permissions(rules), "child", reads(path), cwd=cwd)
+
+    assert await answer("key", "/work/secrets") == selected("no")
+    assert await answer("secrets/key", "/elsewhere") == selected("no")
+    assert await answer("key", "/elsewhere") == selected("always")  # of the user
+    assert await answer("key", "/work/part") == selected("once")
+
+
+async def test_a_rule_for_a_session_is_for_its_subagents(chain):
+    rules = [Rule("deny", session=["session-*"])]
+    assert await asked_in(chain, Permissions(rules), "child", reads("a")) == selected("no")
+
+
+@pytest.mark.parametrize(
+    ("command", "cwd", "answer"),
+    [
+        ("rm -r x", "/work", "no"),
+        ("git status", "/work", "once"),
+        ("git status", "/", "always"),
+        ("git status; ls", "/work", "always"),
+    ],
+)
+async def test_version_2_asks_about_a_command_by_itself(chain, command, cwd, answer):
+    rules = [Rule("deny", command="^rm "), Rule("allow_once", argv=["git status"])]
+    subject = {"type": "command", "command": command, "cwd": cwd}
+    members = {"title": "May I?", "subject": subject, "toolCall": None}
+
+    told, _, shown = await decide(chain, Permissions(rules), version=2, members=members)
+
+    assert told == selected(answer)
+    assert "- May I?" in shown
+
+
+async def test_a_command_is_merged_with_the_tool_call_that_it_belongs_to(chain):
+    given = {"command": "git status", "env": {"GIT_PAGER": "sh"}}
+    call = {"sessionUpdate": "tool_call_update", "toolCallId": "c1", "rawInput": given}
+    subject = {"type": "command", "command": "git status", "cwd": "/work", "toolCallId": "c1"}
+    members = {"title": "May I?", "subject": subject, "toolCall": None}
+    rules = [Rule("allow_once", argv=["git status"])]
+
+    told, _, _ = await decide(chain, Permissions(rules), call, version=2, members=members)
+
+    assert told == selected("always")
+
+
+async def test_no_command_is_allowed_where_the_directory_is_not_known(chain):
+    told = {"toolCall": {"toolCallId": "1", "kind": "execute", "rawInput": {"command": "ls"}}}
+    proxy = Permissions([Rule("allow_once", argv=["ls"])])
+    assert await asked_in(chain, proxy, None, told) == selected("always")
+    assert await asked_in(chain, proxy, "child", told) == selected("once")
+
+
+async def test_the_user_sees_what_was_decided_about_a_subagent(chain):
+    agent = FakeAgent()
+
+    async def work(session):
+        agent.update(session, {"sessionUpdate": "subagent_update", "sessionId": "child"})
+        await agent.ask("child", {"toolCallId": "1", "title": "Read it"})
+
+    agent.turns = [[work]]
+    async with chain(Permissions([Rule("deny")]), agent) as client:
+        await client.initialize()
+        session = await client.new_session("/work")
+        await client.prompt(session, "go")
+        await client.prompt(session, "/permissions")
+        assert client.transcript.text(session).startswith("- Read it: rule 1 → deny, ")

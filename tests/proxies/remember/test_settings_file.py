@@ -1,0 +1,77 @@
+import json
+import os
+import stat
+
+import pytest
+
+from proxies.remember.settings_file import SettingsFile
+
+MODE = ("mode", "", "code")
+
+
+@pytest.fixture
+def file(tmp_path):
+    return SettingsFile(tmp_path / "made" / "a.json")
+
+
+def test_a_missing_file_is_empty(file):
+    assert (file.latest(), file.of_session("s")) == ([], [])
+
+
+def test_the_last_value_of_each_setting_is_kept_by_session_and_for_new_ones(file):
+    for session, setting in [("1", MODE), ("2", ("option", "a", True)), ("2", ("mode", "", "x"))]:
+        file.add(session, setting)
+
+    assert file.latest() == [("option", "a", True), ("mode", "", "x")]
+    assert file.of_session("1") == [MODE]
+
+
+def test_only_its_owner_can_read_it(file):
+    file.add("s", MODE)
+
+    modes = [stat.S_IMODE(os.stat(each).st_mode) for each in (file.path.parent, file.path)]
+    assert [oct(each) for each in modes] == ["0o700", "0o600"]
+    assert sorted(os.listdir(file.path.parent)) == ["a.json", "a.lock"]
+
+
+def test_its_size_is_bounded(file):
+    file.add("s", ("option", "a", "x" * 1001))
+    assert not file.path.exists()
+    for number in range(202):
+        file.add(f"s{number}", ("option", str(number), True))
+
+    content = json.loads(file.path.read_text())
+    assert (len(content["latest"]), len(content["sessions"])) == (100, 200)
+    assert file.of_session("s1") == []
+    assert file.of_session("s201") == [("option", "201", True)]
+
+
+@pytest.mark.parametrize("content", ["{", "[" * 100_000, "\0"])
+def test_a_damaged_file_is_an_error_and_is_replaced_by_the_next_setting(file, content):
+    file.path.parent.mkdir()
+    file.path.write_text(content)
+    with pytest.raises(ValueError, match="is not valid JSON"):
+        file.latest()
+
+    file.add("s", MODE)
+
+    assert file.latest() == [MODE]
+
+
+@pytest.mark.parametrize("content", ["[]", '{"latest": 5, "sessions": []}', '{"latest": [[1]]}'])
+def test_other_json_is_empty(file, content):
+    file.path.parent.mkdir()
+    file.path.write_text(content)
+
+    assert (file.latest(), file.of_session("s")) == ([], [])
+
+
+def test_a_named_pipe_or_a_link_is_not_read(file, tmp_path):
+    file.path.parent.mkdir()
+    os.mkfifo(file.path)
+    with pytest.raises(ValueError, match="not a regular file"):
+        file.latest()
+    file.path.unlink()
+    file.path.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(OSError, match="symbolic links"):
+        file.latest()

@@ -21,7 +21,13 @@ from conductor.proxy.annotations import (
 )
 from conductor.proxy.conversion import message_reader
 from conductor.proxy.event_layers import EventLayers, event_layers
-from conductor.proxy.middleware import accepts_any, compose, handler_layer, location_of
+from conductor.proxy.middleware import (
+    accepts_any,
+    author_location,
+    compose,
+    handler_layer,
+    location_of,
+)
 from conductor.proxy.return_annotations import check_return
 from conductor.proxy.session_state import per_session
 from conductor.proxy.session_tracking import add_session_attributes
@@ -221,7 +227,7 @@ def _combine(
                 bytes,
                 takes_forward=True,
                 accepts=accepts_any(layers) if method == SESSION_UPDATE else None,
-                author_location=next((each.location for each in layers if each.location), None),
+                author_location=author_location(layers),
             )
     return combined
 

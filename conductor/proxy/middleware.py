@@ -97,6 +97,8 @@ class Layer:
     """Called with the plugin, the params and the next layer."""
     location: str = ""
     """`file:line` of the author's function."""
+    observer: str = attrs.field(default="", kw_only=True)
+    """`file:line` of the author's first function that it calls beside the message."""
     kinds: frozenset[str] | None = None
     """The kinds of updates that it handles; `None`: all messages."""
     accepts: UpdateFilter | None = attrs.field(init=False)
@@ -124,6 +126,12 @@ def compose(layers: Sequence[Layer]) -> Callable[[Any, bytes, Callable[..., Any]
 
 async def _call(layer: Layer, plugin: Any, call_next: Next, body: Body) -> Body:
     return await layer.handle(plugin, body, call_next)
+
+
+def author_location(layers: Sequence[Layer]) -> str | None:
+    """`file:line` of the author's function that gets the message, else of one that observes it."""
+    places = [each.location for each in layers] + [each.observer for each in layers]
+    return next(filter(None, places), None)
 
 
 def accepts_any(layers: Sequence[Layer]) -> UpdateFilter | None:

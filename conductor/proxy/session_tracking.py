@@ -9,7 +9,7 @@ response first.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -60,8 +60,10 @@ class Observers:
 
 def layers_before(observers: Observers) -> Mapping[str, Sequence[Layer]]:
     """Return the layers that come before the author's, by method."""
+    answer_command = partial(_answer_command, observers.commands)
+    place = _place(function for _, function in observers.commands)
     layers = {
-        "session/prompt": [Layer(partial(_answer_command, observers.commands))],
+        "session/prompt": [Layer(answer_command, observer=place)],
         "session/update": [_tracking_layer(observers.by_event)],
     }
     if observers.by_event["on_mcp"]:
@@ -74,16 +76,27 @@ def layers_after(observers: Observers) -> Mapping[str, Sequence[Layer]]:
     by_event = observers.by_event
     layers = {
         "initialize": [Layer(partial(_initialize, observers.commands))],
-        "session/prompt": [Layer(partial(_run_turn, by_event["on_turn_end"]))],
-        "session/cancel": [Layer(partial(_cancel, by_event["on_cancel"]))],
+        "session/prompt": [_observing(_run_turn, by_event["on_turn_end"])],
+        "session/cancel": [_observing(_cancel, by_event["on_cancel"])],
         "session/set_mode": [Layer(_set_mode)],
         "session/set_config_option": [Layer(_set_config_option)],
     }
     for method in SESSION_SETUP_METHODS:
-        layers[method] = [Layer(partial(_set_up, method, by_event["on_session"]))]
+        functions = by_event["on_session"]
+        layers[method] = [Layer(partial(_set_up, method, functions), observer=_place(functions))]
     for method in SESSION_END_METHODS:
-        layers[method] = [Layer(partial(_end, by_event["on_session_end"]))]
+        layers[method] = [_observing(_end, by_event["on_session_end"])]
     return layers
+
+
+def _observing(handle: Callable[..., Awaitable[Body]], functions: Sequence[_Function]) -> Layer:
+    """The layer of `handle`, which gets the observers as its first argument."""
+    return Layer(partial(handle, functions), observer=_place(functions))
+
+
+def _place(functions: Iterable[_Function]) -> str:
+    """`file:line` of the first function, or nothing."""
+    return next(map(location_of, functions), "")
 
 
 def add_session_attributes(cls: type, observers: Observers) -> None:
@@ -317,4 +330,6 @@ def _tracking_layer(by_event: Mapping[str, Sequence[_Function]]) -> Layer:
             session.update(update)
         return await call_next(body)
 
-    return Layer(handle, "", _TOOL_KINDS | _STATE_KINDS)
+    events = ("on_tool_start", "on_tool_end", "on_turn_end")
+    place = _place(function for event in events for function in by_event[event])
+    return Layer(handle, kinds=_TOOL_KINDS | _STATE_KINDS, observer=place)

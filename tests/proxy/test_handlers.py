@@ -9,7 +9,22 @@ import attrs
 import pytest
 
 from conductor.chainfile import ComponentSpec, structure_options
-from conductor.proxy import Agent, DeclarationError, Forward, Proxy, RawMessage, on, per_session
+from conductor.proxy import (
+    Agent,
+    DeclarationError,
+    Forward,
+    Proxy,
+    RawMessage,
+    on,
+    on_prompt,
+    on_session,
+    on_tool_end,
+    on_turn_end,
+    per_session,
+    slash,
+)
+from conductor.proxy.handlers import collect_handlers
+from conductor.proxy.middleware import location_of
 from conductor.schema import v1, v2
 
 if typing.TYPE_CHECKING:
@@ -463,3 +478,34 @@ def test_required_is_no_option():
             required: bool = True
 
     assert "Wrong.required is not an option: write `required = True`" in str(caught.value)
+
+
+def test_the_place_of_a_handler_is_that_of_the_authors_function_also_of_one_that_observes():
+    class P(Proxy):
+        @slash("say", "Say something")
+        async def say(self, session, arguments): ...
+
+        @on_prompt
+        async def ask(self, session, prompt, forward): ...
+
+        @on_session
+        async def opened(self, session): ...
+
+        @on_tool_end
+        async def ended(self, session, call): ...
+
+    places = {each.method: each.location for each in collect_handlers(P)}
+    assert places["session/prompt"] == location_of(P.ask)
+    assert places["session/new"] == places["session/load"] == location_of(P.opened)
+    assert places["session/update"] == location_of(P.ended)
+
+    class Q(Proxy):
+        @slash("say", "Say something")
+        async def say(self, session, arguments): ...
+
+        @on_turn_end
+        async def ended(self, session, end): ...
+
+    places = {each.method: each.location for each in collect_handlers(Q)}
+    assert places["session/prompt"] == location_of(Q.say)
+    assert places["session/update"] == location_of(Q.ended)

@@ -26,9 +26,12 @@ __all__ = ["MAX_SIZE", "TraceFile"]
 MAX_SIZE: Final = 256 * 1024 * 1024
 """Bytes of a trace file before another is begun."""
 _NEWLINE: Final = ord("\n")
-_START: Final = re.compile(rb'\{"type": ?"(?:trace|request|notification|response)"')
-"""With this a trace file begins, also one of the Rust conductor."""
-_START_SIZE: Final = 30
+_START: Final = re.compile(
+    rb'\{"type": ?"(?:trace|request|notification|response|handler|log|stderr|lost)", ?"ts":'
+)
+"""With this a trace file begins, also one of the Rust conductor, of a chain that did not start
+(`log`), and a part of one (`trace export`)."""
+_START_SIZE: Final = 40
 _KEPT: Final = 2
 """Number of older files."""
 

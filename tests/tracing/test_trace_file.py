@@ -14,7 +14,7 @@ from conductor.jsonrpc.notification_batch import NotificationBatch
 from conductor.routing.port import UnconnectedPort
 from conductor.tracing import trace_file, trace_writer
 from conductor.tracing.reader import Trace
-from conductor.tracing.records import LossRecord, TraceHeader
+from conductor.tracing.records import LogRecord, LossRecord, TraceHeader
 from conductor.tracing.trace_file import TraceFile
 
 
@@ -298,6 +298,20 @@ def test_half_surrogate_pairs_and_large_numbers_can_be_read_again(path):
 def test_a_file_that_cannot_be_created_is_an_error(tmp_path):
     with pytest.raises(FileNotFoundError):
         TraceFile(tmp_path / "missing" / "trace.jsonl")
+
+
+def test_the_trace_of_a_chain_that_did_not_start_is_renamed(path):
+    first = TraceFile(path)
+    first.recorder("review").logged("error", "chain failed to start", {})
+    first.close()
+
+    second = TraceFile(path)
+    begin(second).notify("x", b"{}")
+    second.close()
+
+    (failed,) = Trace.load(f"{path}.1").records
+    assert isinstance(failed, LogRecord) and failed.event == "chain failed to start"
+    assert [message.method for message in Trace.load(path).messages] == ["x"]
 
 
 def test_a_file_that_is_no_trace_is_not_renamed(path):

@@ -259,6 +259,26 @@ async def test_hostile_payloads_are_shown_and_never_run(tmp_path, page, way):
     assert HOSTILE[1] in text
 
 
+async def test_long_words_do_not_leave_the_panel(tmp_path, page):
+    word = "word" * 200
+    script = TraceScript("client", word, "agent")
+    params = {"sessionId": word, "prompt": [{"type": "text", "text": word}], word: word}
+    script.request(f"client>{word}", "session/prompt", params)
+    changed = {**params, "prompt": []}
+    second = script.request(f"{word}>agent", "session/prompt", changed, cause=1)
+    script.request("agent>" + word, f"_{word}", {}, cause=second)
+    await page.go(export(script, tmp_path))
+    await page.wait_for(f"{SHOWN}.length > 2")
+    widths = "(({scrollWidth, clientWidth}) => scrollWidth - clientWidth)"
+    for n in (2, 3):
+        await open_row(page, n)
+        for tab in ("message", "changes", "way"):
+            await page.click(f"#tab-{tab}")
+            await page.wait_for("document.querySelector('#panel-body').children.length")
+            for part in ("#panel", "#panel-body", ".facts"):
+                assert await page.evaluate(f"{widths}(document.querySelector('{part}'))") <= 0
+
+
 async def test_the_exported_page_shows_what_the_served_one_does(turn, tmp_path, page):
     await page.go(export(turn, tmp_path))
     await page.wait_for(f"{SHOWN}.length === {len(turn.records) - 1}")

@@ -4,9 +4,19 @@ from __future__ import annotations
 
 import os
 import sys
+import unicodedata
 from typing import Final, Literal, TypeAlias
 
-__all__ = ["Style", "is_coloured", "printable", "printable_lines", "shown_path", "styled"]
+__all__ = [
+    "Style",
+    "cell_width",
+    "cut_to_width",
+    "is_coloured",
+    "printable",
+    "printable_lines",
+    "shown_path",
+    "styled",
+]
 
 Style: TypeAlias = Literal[
     "message", "function", "note", "-", "+", "error", "warning", "response", "text"
@@ -39,6 +49,31 @@ def printable(text: str) -> str:
 def printable_lines(text: str) -> str:
     """Text of several lines, each without unprintable characters."""
     return "\n".join(map(printable, text.split("\n")))
+
+
+def cell_width(text: str) -> int:
+    """Columns of a terminal that a text takes: wide characters take two, combining ones none."""
+    if text.isascii():
+        return len(text)
+    return sum(map(_cells, text))
+
+
+def cut_to_width(text: str, width: int) -> str:
+    """The text if it fits in `width` columns, else its beginning and `…`."""
+    if len(text) <= width and cell_width(text) <= width:
+        return text
+    cells = 1
+    for at, char in enumerate(text):
+        cells += _cells(char)
+        if cells > width:
+            return text[:at] + "…"
+    return text
+
+
+def _cells(char: str) -> int:
+    if unicodedata.east_asian_width(char) in "WF":
+        return 2
+    return 0 if unicodedata.category(char) in ("Mn", "Me") else 1
 
 
 def styled(text: str, style: Style) -> str:

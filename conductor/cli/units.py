@@ -21,7 +21,9 @@ def shown_duration(seconds: float) -> str:
         return f"{seconds * 1000:.3g} ms"
     if seconds < 99.5:
         return f"{seconds:.3g} s"
-    return f"{seconds / 60:.1f} min"
+    if seconds < 5970:
+        return f"{seconds / 60:.1f} min"
+    return f"{seconds / 3600:.1f} h"
 
 
 def shown_size(size: float) -> str:

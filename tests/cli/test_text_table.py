@@ -7,3 +7,20 @@ def test_columns_are_aligned_and_a_row_may_end_early():
         "a long name      7",
         "b             1000   5 B",
     ]
+
+
+def test_wide_characters_take_two_columns():
+    assert list(table(("name", "count"), [("日本", "7"), ("b", "10")])) == [
+        "name  count",
+        "日本      7",
+        "b        10",
+    ]
+
+
+def test_names_of_a_table_that_is_too_wide_are_cut_in_the_middle():
+    rows = [("permissions /src/proxies/permissions.py:75", "7"), ("b", "10")]
+    assert list(table(("handler", "count"), rows, width=30)) == [
+        "handler                  count",
+        "permiss…rmissions.py:75      7",
+        "b                           10",
+    ]

@@ -33,7 +33,14 @@ def test_a_mistake_is_answered_with_an_example(type, text):
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
-    [(0.0, "0 ms"), (0.000116, "0.116 ms"), (0.09, "90 ms"), (1.25, "1.25 s"), (150, "2.5 min")],
+    [
+        (0.0, "0 ms"),
+        (0.000116, "0.116 ms"),
+        (0.09, "90 ms"),
+        (1.25, "1.25 s"),
+        (150, "2.5 min"),
+        (25_014, "6.9 h"),
+    ],
 )
 def test_durations_have_three_digits(seconds, text):
     assert shown_duration(seconds) == text

@@ -259,6 +259,17 @@ async def test_hostile_payloads_are_shown_and_never_run(tmp_path, page, way):
     assert HOSTILE[1] in text
 
 
+async def test_an_error_that_a_process_passes_on_is_one_error(tmp_path, page):
+    script = TraceScript()
+    first = script.request("client>notes", "session/prompt", {"sessionId": "s", "prompt": []})
+    second = script.request("notes>agent", "session/prompt", {"sessionId": "s", "prompt": []})
+    failed = {"code": -32603, "message": "failed"}
+    for number in (second, first):  # without links: these are inferred
+        script.answer(number, failed, is_error=True)
+    await page.go(export(script, tmp_path))
+    await page.wait_for("document.querySelector('#summary').textContent.endsWith('1 error')")
+
+
 async def test_long_words_do_not_leave_the_panel(tmp_path, page):
     word = "word" * 200
     script = TraceScript("client", word, "agent")

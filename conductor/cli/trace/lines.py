@@ -14,7 +14,14 @@ from typing import Any, Final
 
 import attrs
 
-from conductor.cli.terminal_text import Style, printable, shown_path, styled
+from conductor.cli.terminal_text import (
+    Style,
+    cell_width,
+    cut_to_width,
+    printable,
+    shown_path,
+    styled,
+)
 from conductor.cli.units import shown_duration, shown_size
 from conductor.tracing.direction import direction
 from conductor.tracing.json_diff import short_json
@@ -141,7 +148,7 @@ class TraceLines:
     def _styled(self, text: str, style: Style, columns: str = "") -> str:
         columns, text = printable(columns), printable(text)
         if self.width is not None:
-            text = _cut(text, max(self.width - len(columns), 10))
+            text = cut_to_width(text, max(self.width - cell_width(columns), 10))
         return columns + (styled(text, style) if self.coloured else text)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -41,36 +42,45 @@ def command(file: str, top: int) -> None:
     from conductor.tracing.statistics import statistics
 
     coloured = is_coloured()
-    for text, is_heading in statistics_lines(statistics(load(file).records), top):
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    for text, is_heading in statistics_lines(statistics(load(file).records), top, width):
         shown = printable(text)
         sys.stdout.write((styled(shown, "message") if coloured and is_heading else shown) + "\n")
 
 
-def statistics_lines(numbers: TraceStatistics, top: int) -> Iterator[tuple[str, bool]]:
-    """The lines of the report, each with whether it is the head of a table."""
+def statistics_lines(
+    numbers: TraceStatistics, top: int, width: int | None = None
+) -> Iterator[tuple[str, bool]]:
+    """The lines of the report, each with whether it is the head of a table.
+
+    `width` cuts names in tables for a terminal.
+    """
     from conductor.cli.units import shown_duration, shown_size
 
     total = f"{numbers.messages} messages in {shown_duration(numbers.seconds)}"
     hops = f"on all hops {numbers.records}, {shown_size(numbers.size)}"
-    yield f"{total}, {numbers.errors} errors; {hops}", False
+    errors = "1 error" if numbers.errors == 1 else f"{numbers.errors} errors"
+    yield f"{total}, {errors}; {hops}", False
     if numbers.lost:
         yield f"{numbers.lost} records are missing: they came too fast to be written", False
-    yield from _durations("hop", numbers.hops, top)
-    yield from _durations("component, time to pass on", numbers.components, top)
-    yield from _durations("method", numbers.methods, top)
-    yield from _durations("handler", numbers.handlers, top)
-    yield from _turns(numbers.turns, top)
-    yield from _usage(numbers.origins)
+    yield from _durations("hop", numbers.hops, top, width)
+    yield from _durations("time in component", numbers.components, top, width)
+    yield from _durations("method", numbers.methods, top, width)
+    yield from _durations("handler", numbers.handlers, top, width)
+    yield from _turns(numbers.turns, top, width)
+    yield from _usage(numbers.origins, width)
 
 
-def _durations(name: str, rows: Sequence[StatisticsRow], top: int) -> Iterator[tuple[str, bool]]:
+def _durations(
+    name: str, rows: Sequence[StatisticsRow], top: int, width: int | None
+) -> Iterator[tuple[str, bool]]:
     from conductor.cli.terminal_text import shown_path
     from conductor.cli.units import shown_duration, shown_size
 
     head = (name, "messages", "bytes", "p50", "p95", "p99", "longest")
     lines = []
     for row in rows[:top]:
-        shown = row.name
+        shown = row.name.removeprefix("session/update ")
         if name == "handler":
             component, _, place = row.name.partition(" ")
             shown = f"{component} {shown_path(place)}"
@@ -79,10 +89,12 @@ def _durations(name: str, rows: Sequence[StatisticsRow], top: int) -> Iterator[t
             times = (known.p50, known.p95, known.p99, known.longest)
             line += map(shown_duration, times)
         lines.append(line)
-    yield from _table(head, lines, len(rows) - top)
+    yield from _table(head, lines, len(rows) - top, width)
 
 
-def _turns(turns: Sequence[TurnStatistics], top: int) -> Iterator[tuple[str, bool]]:
+def _turns(
+    turns: Sequence[TurnStatistics], top: int, width: int | None
+) -> Iterator[tuple[str, bool]]:
     from conductor.cli.units import shown_duration
     from conductor.tracing.message_text import message_text
 
@@ -91,9 +103,9 @@ def _turns(turns: Sequence[TurnStatistics], top: int) -> Iterator[tuple[str, boo
     for turn in turns[:top]:
         prompt = message_text("request", "session/prompt", turn.request.params)[:_PROMPT]
         took = shown_duration(turn.response.elapsed)
-        name = f"#{turn.request.n} {turn.request.session}  {prompt}"
+        name = f"#{turn.request.n} {turn.request.session or ''}  {prompt}"
         lines.append([name, took, str(turn.updates), str(turn.tool_calls), _end(turn)])
-    yield from _table(head, lines, len(turns) - top)
+    yield from _table(head, lines, len(turns) - top, width)
 
 
 def _end(turn: TurnStatistics) -> str:
@@ -105,7 +117,7 @@ def _end(turn: TurnStatistics) -> str:
     return ""
 
 
-def _usage(origins: Sequence[Message]) -> Iterator[tuple[str, bool]]:
+def _usage(origins: Sequence[Message], width: int | None) -> Iterator[tuple[str, bool]]:
     """Tokens and cost by session, from usage updates and the answers to prompts."""
     from conductor.proxy.usage_meter import UsageMeter
     from conductor.tracing.records import NotificationRecord, ResponseRecord
@@ -119,7 +131,8 @@ def _usage(origins: Sequence[Message]) -> Iterator[tuple[str, bool]]:
             case ResponseRecord(method="session/prompt", payload={"usage": dict(usage)}):
                 meters[each.session or ""].turn(usage)
     head = ("session", "turns", "tokens", "in", "out", "context", "cost")
-    yield from _table(head, [_usage_row(name, meter) for name, meter in meters.items()], 0)
+    rows = [_usage_row(name, meter) for name, meter in meters.items()]
+    yield from _table(head, rows, 0, width)
 
 
 def _usage_row(session: str, meter: Any) -> list[str]:
@@ -136,14 +149,14 @@ def _count(count: int | None) -> str:
 
 
 def _table(
-    head: Sequence[str], rows: Sequence[Sequence[str]], more: int
+    head: Sequence[str], rows: Sequence[Sequence[str]], more: int, width: int | None
 ) -> Iterator[tuple[str, bool]]:
     from conductor.cli.text_table import table
 
     if not rows:
         return
     yield "", False
-    for number, line in enumerate(table(head, rows)):
+    for number, line in enumerate(table(head, rows, width=width)):
         yield line, number == 0
     if more > 0:
         yield f"and {more} more (--top)", False

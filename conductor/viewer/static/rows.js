@@ -24,7 +24,7 @@ export class Trace {
   lanes = [];
   usage = {};
   messages = 0;
-  errors = 0;
+  #errors = [];
   #laneOf = new Map();
   #byNumber = new Map();
   #responses = new Map();
@@ -44,7 +44,7 @@ export class Trace {
 
   #addRow(row) {
     this.rows.push(row);
-    if (row.isError && !this.#byNumber.get(row.cause)?.isError) this.errors += 1;
+    if (row.isError) this.#errors.push(row);
     if (!row.isMessage) {
       if (row.ref) push(this.#attached, row.ref, row);
       return;
@@ -63,6 +63,11 @@ export class Trace {
       const row = this.#byNumber.get(n);
       if (row) row.isChanged = isChanged;
     }
+  }
+
+  /** The number of errors; one that passes several hops is one. */
+  get errors() {
+    return this.#errors.filter((row) => !this.cause(row)?.isError).length;
   }
 
   string(number) {

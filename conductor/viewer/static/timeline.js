@@ -131,9 +131,7 @@ export class Timeline {
   }
 
   #ticks(width) {
-    const raw = this.#seconds / Math.max(width / 110, 1);
-    const power = 10 ** Math.floor(Math.log10(raw));
-    const step = [1, 2, 5, 10].map((each) => each * power).find((each) => each >= raw);
+    const step = roundStep(this.#seconds / Math.max(width / 110, 1));
     const ticks = [];
     for (let time = 0; time < this.#seconds * (1 - 40 / Math.max(width, 80)); time += step) {
       const tick = element("span", {}, time === 0 ? "0 s" : duration(time));
@@ -142,4 +140,12 @@ export class Timeline {
     }
     return ticks;
   }
+}
+
+/** The next round number of seconds: 1, 2 or 5 of a power of ten, of minutes, of hours. */
+function roundStep(seconds) {
+  const steps = [60, 120, 300, 600, 1200, 1800, 3600, 7200, 18000, 36000];
+  if (seconds > 50 && seconds <= steps.at(-1)) return steps.find((each) => each >= seconds);
+  const power = 10 ** Math.floor(Math.log10(seconds));
+  return [1, 2, 5, 10].map((each) => each * power).find((each) => each >= seconds);
 }

@@ -12,6 +12,7 @@ from support.editor import ROOT
 from support.trace_records import TraceScript
 
 from cli.conftest import COMMAND, PATIENCE
+from conductor.cli.terminal_text import cell_width
 from conductor.cli.trace.command import command
 from conductor.cli.trace.lines import TraceLines
 
@@ -94,6 +95,14 @@ def test_lines_are_cut_for_a_terminal():
     lines = TraceLines(width=80)
 
     assert [len(lines.format(each)) for each in script.records[1:]] == [80]
+
+
+def test_wide_characters_count_twice_where_a_line_is_cut():
+    script = TraceScript()
+    script.update("agent>notes", "日本語" * 40)
+    lines = TraceLines(width=80)
+
+    assert [cell_width(lines.format(each)) for each in script.records[1:]] == [80]
 
 
 def test_times_since_the_start_and_patterns_choose_messages(tmp_path):

@@ -9,6 +9,9 @@ from support.editor import ROOT
 from support.trace_records import TraceScript
 
 from conductor.cli.trace.command import command
+from conductor.cli.trace.stats import statistics_lines
+from conductor.tracing.reader import Trace
+from conductor.tracing.statistics import statistics
 
 
 def stats(path, *options):
@@ -72,6 +75,21 @@ def test_a_real_trace_has_all_tables(run):
 
     text = run("trace", "stats", "t.jsonl").stdout
 
-    heads = re.findall(r"^(hop|component|method|handler|slowest turns)\b", text, re.MULTILINE)
-    assert heads == ["hop", "component", "method", "handler", "slowest turns"]
+    heads = re.findall(
+        r"^(hop|time in component|method|handler|slowest turns)\b", text, re.MULTILINE
+    )
+    assert heads == ["hop", "time in component", "method", "handler", "slowest turns"]
     assert "client, usage" in text
+
+
+def test_tables_fit_a_terminal_and_one_error_is_an_error(tmp_path):
+    script = prompt_turns(1)
+    script.answer(1, {"code": -32603, "message": "failed"}, is_error=True)
+    script.handler("agent", 1, handler="/a/long/path/" + "of/packages/" * 9 + "notes.py:7")
+    numbers = statistics(Trace.load(script.write(tmp_path / "t.jsonl")).records)
+
+    total, *tables = [text for text, _ in statistics_lines(numbers, 10, 80)]
+
+    assert ", 1 error; " in total
+    assert max(map(len, tables)) <= 80
+    assert any(line.startswith("agent /") and "/notes.py:7 " in line for line in tables)

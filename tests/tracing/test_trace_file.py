@@ -310,7 +310,8 @@ def test_the_trace_of_a_chain_that_did_not_start_is_renamed(path):
     second.close()
 
     (failed,) = Trace.load(f"{path}.1").records
-    assert isinstance(failed, LogRecord) and failed.event == "chain failed to start"
+    assert isinstance(failed, LogRecord)
+    assert failed.event == "chain failed to start"
     assert [message.method for message in Trace.load(path).messages] == ["x"]
 
 

@@ -1,10 +1,14 @@
-"""Insertion of adapters before the agent, when its answer to `initialize` shows what it lacks.
+"""Insertion of adapters: the client's when a chain is built, the agent's when it has answered.
 
-Only the agent's answer tells which adapters are needed, so a chain without any costs one look at
-that answer. The inserted proxies handle `initialize` themselves, as any proxy does: the client's
-request goes to the first of them, and reaches the agent a second time. An agent of another protocol
-version gets that request in a new process, any other is not asked again: its answer is known. An
-adapter that the chain has by its name and that needs a new process gets one in the same way.
+The client's `initialize` is known when its chain is built. For the agent, only its answer tells
+which adapters are needed, so a chain without any costs one look at that answer. The inserted
+proxies handle `initialize` themselves, as any proxy does: the client's request goes to the first of
+them, and reaches the agent a second time. An agent of another protocol version gets that request in
+a new process, any other is not asked again: its answer is known. An adapter that the chain has by
+its name and that needs a new process gets one in the same way.
+
+An agent in the conductor's process is asked once. It gets those adapters for agents of its client's
+version that the chain file asks for; each finds out by itself what there is to do.
 """
 
 from __future__ import annotations
@@ -15,8 +19,15 @@ from typing import Any, Final
 import attrs
 
 from conductor.adapters.negotiated import Announced, announced_by_agent, announced_by_client
-from conductor.adapters.table import Adapter, NeededAdapter, adapters_for_agent
-from conductor.chainfile.model import Adaptation
+from conductor.adapters.table import (
+    ADAPTERS,
+    Adapter,
+    NeededAdapter,
+    adapters_for_agent,
+    adapters_for_client,
+)
+from conductor.chain.client_params import client_params
+from conductor.chainfile.model import Adaptation, ComponentSpec
 from conductor.error_codes import INVALID_PARAMS, INVALID_REQUEST, PROTOCOL_VERSION
 from conductor.errors import StartError, describe
 from conductor.jsonrpc.in_flight import InFlightRequest
@@ -26,7 +37,7 @@ from conductor.routing.component import Component
 from conductor.supervision.initialization import Initialization
 from conductor.supervision.supervisor import SupervisedComponent
 
-__all__ = ["AdapterInsertion", "adapter_name"]
+__all__ = ["AdapterInsertion", "adapter_name", "insert_adapters"]
 
 _REFUSALS: Final = (INVALID_REQUEST, INVALID_PARAMS, PROTOCOL_VERSION)
 """Codes with which agents refuse an `initialize` of a version that they do not know."""
@@ -37,6 +48,44 @@ log: Final = get_logger(component="conductor")
 def adapter_name(name: str) -> str:
     """The name of an inserted adapter as a component."""
     return f"adapter:{name}"
+
+
+def insert_adapters(
+    components: list[Component],
+    specs: Sequence[ComponentSpec],
+    adapt: Mapping[str, Adaptation],
+    make: Callable[[str, Mapping[str, Any]], Component],
+) -> None:
+    """Place the client's adapters before the components, and prepare the insertion of others. A
+    proxy that the chain has by its name is not inserted again."""
+    by_name = {spec.use: Adaptation("never") for spec in specs if spec.use is not None}
+    settings = {**adapt, **by_name}
+    agent, client = components[-1], announced_by_client(client_params.get())
+    if isinstance(agent, SupervisedComponent):
+        neighbour = _row_of(specs[-2]) if len(specs) > 1 else None
+        agent.initialization.interceptor = AdapterInsertion(agent, settings, make, neighbour)
+    else:
+        unknown = Announced(version=client.version, capabilities={})
+        components[-1:-1] = _made(adapters_for_agent(client, unknown, settings), agent, make)
+    components[:0] = _made(adapters_for_client(client, settings), components[0], make)
+
+
+def _made(
+    needed: Sequence[NeededAdapter],
+    successor: Component,
+    make: Callable[[str, Mapping[str, Any]], Component],
+) -> list[Component]:
+    """The proxies to insert before a component."""
+    for each in needed:
+        log.lifecycle("adapter inserted", adapter=each.adapter.name, before=successor.name)
+    return [make(each.adapter.name, each.options) for each in needed]
+
+
+def _row_of(spec: ComponentSpec) -> Adapter | None:
+    """The row of an adapter that the chain has by its name, without the options of the row."""
+    if spec.options:
+        return None
+    return next((row for row in ADAPTERS if row.name == spec.use), None)
 
 
 @attrs.define(eq=False, repr=False)

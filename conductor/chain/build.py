@@ -10,9 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 import msgspec
 
-from conductor.adapters.negotiated import announced_by_client
-from conductor.adapters.table import ADAPTERS, Adapter, adapters_for_client
-from conductor.chain.adapter_insertion import AdapterInsertion, adapter_name
+from conductor.chain.adapter_insertion import adapter_name, insert_adapters
 from conductor.chain.bridge_insertion import BridgeInsertion, InsertableBridge
 from conductor.chain.client_params import client_params
 from conductor.chain.component_secrets import component_secrets
@@ -84,7 +82,7 @@ def build_components(
         for each in components:
             _let_open(each, specs[-1])
         if adapt is not None:
-            _adapt(components, specs, adapt)
+            insert_adapters(components, specs, adapt, partial(_adapter, adapt, specs[-1]))
     if errors:
         raise _merged_error(errors)
     if mode == "agent" and len(specs) > 1 and isinstance(components[-1], SupervisedComponent):
@@ -93,33 +91,6 @@ def build_components(
     for each in processes:
         each.repeats_payloads = len(processes) > 1
     return components
-
-
-def _adapt(
-    components: list[Component],
-    specs: Sequence[ComponentSpec],
-    adapt: Mapping[str, Adaptation],
-) -> None:
-    """Place the client's adapters before the components, and prepare the insertion of others. A
-    proxy that the chain has by its name is not inserted again."""
-    by_name = {spec.use: Adaptation("never") for spec in specs if spec.use is not None}
-    settings = {**adapt, **by_name}
-    make = partial(_adapter, adapt, specs[-1])
-    agent = components[-1]
-    if isinstance(agent, SupervisedComponent):
-        neighbour = _row_of(specs[-2]) if len(specs) > 1 else None
-        agent.initialization.interceptor = AdapterInsertion(agent, settings, make, neighbour)
-    client = announced_by_client(client_params.get())
-    components[:0] = [
-        make(each.adapter.name, each.options) for each in adapters_for_client(client, settings)
-    ]
-
-
-def _row_of(spec: ComponentSpec) -> Adapter | None:
-    """The row of an adapter that the chain has by its name, without the options of the row."""
-    if spec.options:
-        return None
-    return next((row for row in ADAPTERS if row.name == spec.use), None)
 
 
 def _adapter(

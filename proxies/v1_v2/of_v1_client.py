@@ -102,6 +102,8 @@ class OfV1Client(Side[_Session]):
         meta = accepted.get("_meta")
         if isinstance(meta, dict) and meta.get(_HANDLED) is True:
             turns.end(turn, {"stopReason": "end_turn", "_meta": meta})
+        elif isinstance(accepted.get("stopReason"), str):  # answered as in version 1
+            turns.end(turn, accepted)
 
     async def update(self, params: Json, forward: Forward) -> None:
         update = params.get("update")

@@ -7,7 +7,7 @@ from typing import Generic, TypeVar
 
 import attrs
 
-from conductor.proxy import Proxy
+from conductor.proxy import Proxy, RequestError
 from proxies.v1_v2.members import Json
 
 __all__ = ["Side"]
@@ -31,7 +31,10 @@ class Side(Generic[SessionT]):
 
     async def _ask(self, method: str, params: Json) -> Json:
         result = await self.proxy.agent.request(method, params)
-        return result if isinstance(result, dict) else {}
+        if result is not None and not isinstance(result, dict):
+            text = f"v1_v2: the agent's answer to {method} is not an object"
+            raise RequestError(-32603, text, {"answer": type(result).__name__})
+        return result or {}
 
     async def _tell(self, id: str, update: Json) -> None:
         await self.proxy.client.notify("session/update", {"sessionId": id, "update": update})

@@ -57,6 +57,28 @@ async def test_without_it_an_agent_of_the_other_version_is_an_error(chain, versi
             await client.initialize(version=version)
 
 
+async def test_an_agent_that_answers_prompts_as_in_version_1_ends_the_turn_with_it(chain):
+    agent = agent_of(2)
+    agent.handlers["session/prompt"] = lambda params: {"stopReason": "refusal"}
+    async with chain(V1V2(2), agent) as client:
+        await client.initialize()
+        session = await client.new_session("/work")
+        assert await client.prompt(session, "hi") == {"stopReason": "refusal"}
+
+
+@pytest.mark.parametrize("answer", [[], "yes", 1])
+@pytest.mark.parametrize("method", ["session/new", "session/prompt"])
+async def test_an_answer_that_is_no_object_is_an_error_that_names_the_adapter(
+    chain, method, answer
+):
+    agent = agent_of(2)
+    agent.handlers[method] = lambda params: answer
+    async with chain(V1V2(2), agent) as client:
+        await client.initialize()
+        with pytest.raises(RequestError, match="v1_v2: the agent's answer"):
+            await client.request(method, {"sessionId": "s", "cwd": "/work", "prompt": []})
+
+
 @pytest.mark.parametrize("named", [True, False])
 async def test_a_client_of_version_1_gets_the_end_of_the_turn_as_the_answer(chain, named):
     agent = agent_of(2, turns=[["Hello", ", you"]])

@@ -1,0 +1,281 @@
+"""What holds for each row of the table of adapters."""
+
+from __future__ import annotations
+
+import ast
+import json
+import sys
+from functools import partial
+from pathlib import Path
+
+import pytest
+import trio
+
+from conductor.adapters.negotiated import announced_by_agent, announced_by_client
+from conductor.adapters.table import ADAPTERS, adapters_for_agent, adapters_for_client
+from conductor.chain.adapter_insertion import adapter_name
+from conductor.chainfile import load
+from conductor.chainfile.model import Adaptation, ComponentSpec
+from conductor.client.embedding import attach_file
+from conductor.errors import RemoteProtocolError, RequestError
+from conductor.testing import FakeAgent, FakeClient, open_chain
+
+TREE = Path(__file__).parents[2]
+ROWS = {row.name: row for row in ADAPTERS}
+EACH = pytest.mark.parametrize("name", ROWS)
+
+PLAIN = {"protocolVersion": 1}
+"""Client and agent of version 1 that announce nothing, which most adapters are for."""
+PEERS = {
+    "plan_approval": ({**PLAIN, "clientInfo": {"name": "acpx"}}, PLAIN),
+    "turn_updates": ({**PLAIN, "clientInfo": {"name": "agent-shell"}}, PLAIN),
+    "cursor_questions": (PLAIN, {**PLAIN, "agentInfo": {"name": "Cursor"}}),
+    "subagents": (PLAIN, {"protocolVersion": 2}),
+    "v1_v2": (PLAIN, {"protocolVersion": 2}),
+}
+"""Of the others, a client and an agent that need it."""
+ABLE_CLIENT = {
+    "protocolVersion": 1,
+    "clientCapabilities": {
+        "fs": {"readTextFile": True, "writeTextFile": True},
+        "terminal": True,
+        "elicitation": {"form": {}, "url": {}},
+        "session": {"notices": {}, "configOptions": {"boolean": {}}},
+        "subagents": {},
+    },
+}
+SESSION = {"list": {}, "systemPrompt": {}, "additionalDirectories": {}}
+ABLE_AGENT = {
+    "protocolVersion": 1,
+    "agentCapabilities": {
+        "loadSession": True,
+        "promptCapabilities": {"image": True, "audio": True, "embeddedContext": True},
+        "sessionCapabilities": SESSION,
+        "_meta": {"vendor": {"promptQueueing": True}},
+    },
+}
+UNDECIDABLE = {"known_kinds", "session_processes"}
+"""No capability tells that they are not needed."""
+
+
+def needed(name, client, agent, setting):
+    """The adapters that a client and an agent get by the setting of one."""
+    told = announced_by_client(json.dumps(client).encode())
+    answered = announced_by_agent(json.dumps(agent).encode())
+    settings = {"subagents": Adaptation("never"), "cursor_questions": Adaptation("never")}
+    settings = {"v1_v2": Adaptation("always" if name == "subagents" else "never")} | settings
+    settings[name] = setting
+    found = [*adapters_for_client(told, settings), *adapters_for_agent(told, answered, settings)]
+    return {each.adapter.name: dict(each.options) for each in found if each.adapter.name == name}
+
+
+@EACH
+def test_it_is_off_forced_or_inserted_if_needed(name):
+    client, agent = PEERS.get(name, (PLAIN, PLAIN))
+
+    assert needed(name, client, agent, Adaptation("never")) == {}
+    assert list(needed(name, client, agent, Adaptation("auto"))) == [name]
+    assert list(needed(name, client, agent, Adaptation("always"))) == [name]
+    assert needed(name, client, agent, Adaptation("always", {"x": 1}))[name]["x"] == 1
+    if name not in UNDECIDABLE:
+        assert needed(name, ABLE_CLIENT, ABLE_AGENT, Adaptation("auto")) == {}
+        assert list(needed(name, ABLE_CLIENT, ABLE_AGENT, Adaptation("always"))) == [name]
+
+
+@EACH
+def test_it_has_a_test_that_shows_the_failure_without_it(name):
+    (path,) = (
+        path
+        for path in (TREE / "tests/proxies").rglob("test_*.py")
+        if path.stem == f"test_{name}" or path.parts[-2:] == (name, "test_proxy.py")
+    )
+    functions = [
+        each.name for each in ast.walk(ast.parse(path.read_text())) if hasattr(each, "name")
+    ]
+
+    assert [each for each in functions if each and each.startswith(("test_without_",))]
+
+
+def chain_file(tmp_path, adapt, agent="{use: test-agent}"):
+    path = tmp_path / "chain.yaml"
+    path.write_text(f"version: 1\nagent: {agent}\nadapt: {json.dumps(adapt)}\n")
+    return load(str(path))
+
+
+async def inserted(file, initialize):
+    """The adapters in a chain."""
+    async with attach_file(FakeClient, file) as attached:
+        await attached.client.request("initialize", initialize)
+        names = [each.name for each in attached.chain.components]
+    return [each.removeprefix("adapter:") for each in names if each.startswith("adapter:")]
+
+
+@pytest.mark.parametrize(("mode", "expected"), [("never", []), ("always", list(ROWS))])
+async def test_a_chain_with_an_agent_in_python_has_what_its_file_says(tmp_path, mode, expected):
+    assert await inserted(chain_file(tmp_path, dict.fromkeys(ROWS, mode)), PLAIN) == [
+        row.name
+        for side in ("client", "agent")
+        for row in ADAPTERS
+        if row.side == side
+        if row.name in expected
+    ]
+
+
+@pytest.mark.parametrize("fits", [True, False])
+async def test_a_chain_in_which_both_fit_has_no_adapter(tmp_path, fits):
+    answer = ABLE_AGENT if fits else PLAIN
+    line = json.dumps({"jsonrpc": "2.0", "id": "ID", "result": answer})
+    (tmp_path / "agent.py").write_text(
+        "import json, sys\n"
+        "for line in sys.stdin:\n"
+        f"    print({line!r}.replace('\"ID\"', str(json.loads(line)['id'])), flush=True)\n"
+    )
+    agent = f"{{run: [{sys.executable}, -S, agent.py], cwd: .}}"
+    adapt = dict.fromkeys(ROWS.keys() - UNDECIDABLE, "auto")
+
+    found = await inserted(chain_file(tmp_path, adapt, agent), ABLE_CLIENT if fits else PLAIN)
+
+    assert set(found) == (set() if fits else adapt.keys() - PEERS.keys())
+
+
+# -- peers that answer with something else than the protocol says ----------------------------------
+
+GARBAGE = [
+    None,
+    [],
+    "x",
+    7,
+    {},
+    {"sessionId": 7, "stopReason": 7, "outcome": 7, "configOptions": 7},
+]
+PARAMS = {
+    "sessionId": "session-1",
+    "cwd": "/",
+    "mcpServers": [],
+    "additionalDirectories": ["/lib"],
+    "prompt": [
+        {"type": "text", "text": "hi"},
+        {"type": "audio", "data": "", "mimeType": "audio/wav"},
+    ],
+    "systemPrompt": {"mode": "append", "content": []},
+    "configId": "c",
+    "value": "on",
+    "modeId": "m",
+}
+TO_AGENT = (
+    *("session/new", "session/load", "session/resume", "session/fork", "session/list"),
+    *("session/prompt", "session/set_mode", "session/set_config_option", "session/close"),
+)
+ASKED = {
+    "sessionId": "session-1",
+    "toolCall": {"toolCallId": "1", "title": "Plan", "kind": "switch_mode"},
+    "options": [{"optionId": "a", "name": "A", "kind": "allow_once"}],
+    "mode": "form",
+    "message": "Which?",
+    "requestedSchema": {
+        "type": "object",
+        "properties": {"a": {"type": "string", "enum": ["x", "y"]}},
+        "required": ["a"],
+    },
+    "questions": [{"id": "q", "prompt": "p", "options": [{"id": "1", "label": "a"}]}],
+    "toolCallId": "1",
+    "plan": "p",
+    "path": "/work/a.txt",
+    "content": "",
+    "command": "true",
+    "terminalId": "t",
+}
+TO_CLIENT = (
+    *("session/request_permission", "elicitation/create", "cursor/ask_question"),
+    *("cursor/create_plan", "fs/read_text_file", "terminal/create", "terminal/output"),
+)
+
+
+@pytest.fixture
+def adapter(name, tmp_path):
+    """The adapter, as it is inserted, with files of its own."""
+    options = {"system_prompt": {"of_client": True}, "v1_v2": {"agent_version": 2}}.get(name, {})
+    if name in ("journal", "prompt_content"):
+        options = {"directory": str(tmp_path / "files")}
+    return ComponentSpec(name=adapter_name(name), use=name, options=options)
+
+
+async def answered(request, *args):
+    """The result or the error of a request; fails if there is none."""
+    with trio.fail_after(5):
+        try:
+            return await request(*args)
+        except RequestError as exc:
+            return exc
+
+
+async def never(params):
+    await trio.sleep_forever()
+
+
+def check(name, answer, got):
+    """An error is the peer's, or names the adapter."""
+    if isinstance(got, RequestError) and got.code != -32601:
+        assert name in f"{got} {got.data}", f"{answer!r} became {got} {got.data}"
+
+
+@EACH
+async def test_answers_of_an_agent_that_are_nonsense_are_errors_or_passed(name, adapter):
+    agent = FakeAgent()
+    async with open_chain(adapter, agent) as client:
+        await client.initialize(capabilities={})
+        for method in TO_AGENT:
+            for answer in GARBAGE:
+                agent.handlers[method] = lambda params, answer=answer: answer
+                if (name, method) == ("v1_v2", "session/prompt") and isinstance(
+                    answer, dict | None
+                ):
+                    continue  # in version 2 a state tells the end of the turn
+                check(name, answer, await answered(client.request, method, PARAMS))
+            del agent.handlers[method]
+            check(name, -32601, await answered(client.request, method, PARAMS))
+
+
+@EACH
+async def test_answers_of_a_client_that_are_nonsense_are_errors_or_passed(name, adapter):
+    agent = FakeAgent()
+    async with open_chain(adapter, agent) as client:
+        client.handlers.clear()
+        able = {"elicitation": {"form": {}}, "terminal": True} if name == "cursor_questions" else {}
+        await client.initialize(capabilities=able)
+        await client.new_session("/work")
+        for method in TO_CLIENT:
+            for answer in GARBAGE:
+                for each in TO_CLIENT:
+                    client.handlers[each] = lambda params, answer=answer: answer
+                check(name, answer, await answered(agent.endpoint.request, method, ASKED))
+            client.handlers.clear()
+            check(name, -32601, await answered(agent.endpoint.request, method, ASKED))
+
+
+@EACH
+async def test_a_prompt_that_the_agent_never_answers_ends_when_it_is_cancelled(
+    adapter, virtual_clock
+):
+    agent = FakeAgent()
+    async with open_chain(adapter, agent) as client:
+        await client.initialize(capabilities={})
+        session = await client.new_session("/work")
+        agent.handlers["session/prompt"] = never
+        with trio.fail_after(60):
+            with trio.move_on_after(1):
+                await client.prompt(session, "hi")
+            agent.handlers["session/prompt"] = lambda params: {"stopReason": "end_turn"}
+            assert (await client.prompt(session, "again"))["stopReason"] == "end_turn"
+
+
+@EACH
+async def test_an_agent_that_does_not_initialize_is_an_error(name, adapter):
+    for answer in (None, [], "x", {"agentCapabilities": 7, "protocolVersion": "x"}):
+        agent = FakeAgent(handlers={"initialize": lambda params, answer=answer: answer})
+        async with open_chain(adapter, agent) as client:
+            try:
+                got = await answered(partial(client.initialize, capabilities={}))
+            except RemoteProtocolError as exc:  # the client of the test
+                got = exc
+            check(name, answer, got)

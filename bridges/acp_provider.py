@@ -32,6 +32,7 @@ from bridges.mcp_protocol import CANCELLED
 from conductor.bridge_api import (
     INTERNAL_ERROR,
     METHOD_NOT_FOUND,
+    REQUEST_CANCELLED,
     InFlightRequest,
     Payload,
     ResponseCallback,
@@ -271,7 +272,7 @@ class _StatelessRequest:
     def _send(self) -> None:
         server, routes = self._server, self._routes
         if self._cancelled or self._mcp_connection.closed:
-            self._answered(None, encode_error(-32800, "Request cancelled"))
+            self._answered(None, encode_error(REQUEST_CANCELLED, "Request cancelled"))
             return
         request_id = routes.new_request_id()
         key = server.id, request_id
@@ -307,7 +308,7 @@ class _StatelessRequest:
         elif self in self._server.waiting:
             del self._server.waiting[self]
             self._waiting.bytes -= self._size
-            self._answered(None, encode_error(-32800, "Request cancelled"))
+            self._answered(None, encode_error(REQUEST_CANCELLED, "Request cancelled"))
             self._mcp_connection.made_room()
 
 

@@ -155,7 +155,7 @@ class McpHttpServer:
             return
         message = decode(body)
         if not isinstance(message, Message):
-            code, id = -32600, None
+            code, id = INVALID_REQUEST, None
             if isinstance(message, Malformed):
                 code, id = message.code, None if message.id is UNSET else message.id
             await _respond_json(send, 400, error_pieces(id, encode_error(code, "Invalid request")))

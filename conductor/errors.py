@@ -16,6 +16,8 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
+from conductor.error_codes import REQUEST_CANCELLED
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
@@ -243,7 +245,7 @@ class RequestCancelled(RequestError):
     """The request was cancelled by its sender (code -32800)."""
 
     def __init__(self, message: str = "Request cancelled", data: Any = None) -> None:
-        super().__init__(-32800, message, data)
+        super().__init__(REQUEST_CANCELLED, message, data)
 
 
 def describe(exc: BaseException) -> str:

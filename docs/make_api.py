@@ -48,6 +48,7 @@ _PACKAGES = {
     "conductor": "Chains in programs: [embedding.md](embedding.md).",
     "conductor.proxy": "",
     "conductor.proxy.tool_names": "The tool of a permission request, for proxies with rules.",
+    "conductor.error_codes": "Codes of `RequestError(code, message)`, raised and answered.",
     "conductor.testing": "",
 }
 """The public modules, with a sentence for those that need one."""

@@ -21,6 +21,7 @@ from typing import Any, Final, Literal
 
 import attrs
 
+from conductor.error_codes import INVALID_PARAMS
 from conductor.proxy import (
     Forward,
     Prompt,
@@ -41,7 +42,6 @@ from proxies.shared.echoed_prompts import has_user_text, is_command
 __all__ = ["AdditionalDirectories"]
 
 _MEMBER: Final = "additionalDirectories"
-_INVALID_PARAMS: Final = -32602
 _TAG: Final = "additional_directories"
 _NOTE: Final = """\
 <{tag}>
@@ -116,4 +116,4 @@ def _without_note(text: str) -> str:
 
 
 def _error(problem: str) -> RequestError:
-    return RequestError(_INVALID_PARAMS, f"additional_directories: {problem}")
+    return RequestError(INVALID_PARAMS, f"additional_directories: {problem}")

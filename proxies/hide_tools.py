@@ -19,6 +19,7 @@ from typing import Any, Literal
 
 import attrs
 
+from conductor.error_codes import INVALID_PARAMS
 from conductor.proxy import (
     AgentToolCall,
     Forward,
@@ -35,8 +36,6 @@ from conductor.proxy.tool_names import tool_table
 from proxies.shared.tool_calls.call import Call
 
 __all__ = ["HideTools"]
-
-_INVALID_PARAMS = -32602
 
 
 @attrs.define
@@ -69,7 +68,7 @@ class HideTools(Proxy):
     @on_mcp("tools/call")
     async def call_tool(self, server: str, params: dict[str, Any], forward: Forward) -> Any:
         if self.hide_from == "agent" and self._hides(server, name := str(params.get("name"))):
-            raise RequestError(_INVALID_PARAMS, f"Unknown tool: {name}")
+            raise RequestError(INVALID_PARAMS, f"Unknown tool: {name}")
         return await forward()
 
     # -- from the client ---------------------------------------------------------------------------

@@ -23,10 +23,10 @@ from typing import Any, Final
 import attrs
 import trio
 
+from conductor.error_codes import INVALID_PARAMS
 from conductor.proxy import Forward, Proxy, RequestError, Session, get_logger, on, on_session
 from proxies.shared.ask_first import ask_first
 from proxies.shared.session_files import (
-    INVALID_PARAMS,
     read_text,
     resolved_inside,
     session_directories,

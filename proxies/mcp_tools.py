@@ -15,15 +15,14 @@ from __future__ import annotations
 
 import fnmatch
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 
 import attrs
 
+from conductor.error_codes import INVALID_PARAMS
 from conductor.proxy import Forward, Proxy, RequestError, on_mcp
 
 __all__ = ["McpTools"]
-
-_INVALID_PARAMS: Final = -32602
 
 
 @attrs.define
@@ -55,7 +54,7 @@ class McpTools(Proxy):
         if self._applies_to(server):
             name = self._server_name(str(params.get("name")))
             if name is None:
-                raise RequestError(_INVALID_PARAMS, f"Unknown tool: {params.get('name')}")
+                raise RequestError(INVALID_PARAMS, f"Unknown tool: {params.get('name')}")
             params["name"] = name
         return await forward()
 

@@ -15,13 +15,11 @@ from typing import Any
 
 import attrs
 
+from conductor.error_codes import INVALID_PARAMS, METHOD_NOT_FOUND
 from conductor.proxy import Forward, Proxy, RequestError, on
 from proxies.shared.paths.members import below
 
 __all__ = ["SandboxGuard"]
-
-_INVALID_PARAMS = -32602
-_METHOD_NOT_FOUND = -32601
 
 
 @attrs.define
@@ -51,7 +49,7 @@ class SandboxGuard(Proxy):
     async def set_up(self, params: dict[str, Any], forward: Forward) -> Any:
         for path in (params.get("cwd"), *(params.get("additionalDirectories") or ())):
             if isinstance(path, str) and not any(below(path, each) for each in self.directories):
-                raise RequestError(_INVALID_PARAMS, self._refusal(path))
+                raise RequestError(INVALID_PARAMS, self._refusal(path))
         return await forward()
 
     def _refusal(self, path: str) -> str:
@@ -68,6 +66,6 @@ class SandboxGuard(Proxy):
     @on("terminal/wait_for_exit")
     async def refuse(self, params: dict[str, Any], forward: Forward) -> Any:
         raise RequestError(
-            _METHOD_NOT_FOUND,
+            METHOD_NOT_FOUND,
             "The agent runs in a sandbox, and may not use files and terminals of the client",
         )

@@ -21,6 +21,7 @@ from typing import Any, Final, Literal
 import attrs
 import trio
 
+from conductor.error_codes import INVALID_PARAMS
 from conductor.proxy import (
     Forward,
     Prompt,
@@ -42,7 +43,6 @@ from proxies.shared.echoed_prompts import has_user_text
 __all__ = ["SystemPrompt"]
 
 _MEMBER: Final = "systemPrompt"
-_INVALID_PARAMS: Final = -32602
 
 log = get_logger(component="system_prompt")
 
@@ -146,5 +146,5 @@ def _texts(given: Any) -> list[str]:
     texts = [each.get("text") if isinstance(each, dict) else None for each in content or ()]
     if not all(isinstance(each, str) for each in texts):
         problem = "the agent takes no system prompt, and only a text can come before prompts"
-        raise RequestError(_INVALID_PARAMS, f"system_prompt: {problem}")
+        raise RequestError(INVALID_PARAMS, f"system_prompt: {problem}")
     return [each for each in texts if isinstance(each, str)]

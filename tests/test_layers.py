@@ -132,6 +132,7 @@ PURE = [
 PUBLIC = {
     "conductor",
     "conductor.bridge_api",
+    "conductor.error_codes",
     "conductor.errors",
     "conductor.log",
     "conductor.proxy",

@@ -17,6 +17,7 @@ from typing import Any, Final, TypeAlias
 import attrs
 import trio
 
+from conductor.error_codes import INTERNAL_ERROR
 from conductor.proxy import RequestError
 from conductor.testing.command_arguments import (
     UsageError,
@@ -266,7 +267,7 @@ async def _stop(turn: CommandTurn, reason: str) -> None:
 @_command("fail CODE [MESSAGE]", "answer the prompt with an error")
 async def _fail(turn: CommandTurn, arguments: str) -> None:
     first, _, message = arguments.partition(" ")
-    (code,) = integers(first, -32603)
+    (code,) = integers(first, INTERNAL_ERROR)
     raise RequestError(code, message or "failed, as the prompt said")
 
 

@@ -16,6 +16,7 @@ from datetime import timedelta
 import attrs
 import trio
 
+from conductor.error_codes import INTERNAL_ERROR, INVALID_PARAMS
 from conductor.proxy import Context, Proxy, RequestError, per_session, slash, tool
 
 
@@ -43,7 +44,7 @@ class Tools(Proxy):
         """
         session = context.session
         if name not in self.commands:
-            raise RequestError(-32602, f"There is no command {name}: call list_commands")
+            raise RequestError(INVALID_PARAMS, f"There is no command {name}: call list_commands")
         if name not in self.approved[session.id]:
             asked = shlex.join(self.commands[name])
             if not await session.ask(asked, "For the rest of the session.", kind="execute"):
@@ -60,7 +61,7 @@ class Tools(Proxy):
             self.runs[session.id].append(f"{name}: exit status {done.returncode}")
             return done.stdout.decode(errors="replace")[-20_000:]
         self.runs[session.id].append(f"{name}: took too long")
-        raise RequestError(-32603, f"{name} took longer than {self.timeout}")
+        raise RequestError(INTERNAL_ERROR, f"{name} took longer than {self.timeout}")
 
     @slash("commands", "Show the commands that the agent has run")
     async def show(self, session, arguments):

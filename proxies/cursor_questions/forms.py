@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import attrs
 
+from conductor.error_codes import INVALID_PARAMS
 from conductor.proxy import RequestError
 
 __all__ = [
@@ -22,7 +23,6 @@ __all__ = [
     "todo_entries",
 ]
 
-_INVALID_PARAMS: Final = -32602
 CANCELLED: Final[dict[str, Any]] = {"outcome": {"outcome": "cancelled"}}
 _STATUS: Final = {"in_progress": "in_progress", "completed": "completed", "cancelled": "completed"}
 
@@ -52,7 +52,7 @@ def questions(params: Mapping[str, Any]) -> list[CursorQuestion]:
         ]
     except (KeyError, TypeError, AttributeError):
         text = "cursor_questions: the questions are not as Cursor documents them"
-        raise RequestError(_INVALID_PARAMS, text) from None
+        raise RequestError(INVALID_PARAMS, text) from None
 
 
 def form(asked: Sequence[CursorQuestion], title: str) -> dict[str, Any]:

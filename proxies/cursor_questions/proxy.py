@@ -16,11 +16,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 import attrs
 import msgspec
 
+from conductor.error_codes import INVALID_PARAMS, METHOD_NOT_FOUND
 from conductor.proxy import (
     AgentToolCall,
     Forward,
@@ -43,8 +44,6 @@ from proxies.cursor_questions.forms import (
 
 __all__ = ["CursorQuestions"]
 
-_METHOD_NOT_FOUND: Final = -32601
-_INVALID_PARAMS: Final = -32602
 _ids: Iterator[int] = itertools.count(1)
 
 
@@ -68,7 +67,7 @@ class CursorQuestions(Proxy):
         try:
             return await forward()
         except RequestError as exc:
-            if exc.code != _METHOD_NOT_FOUND:
+            if exc.code != METHOD_NOT_FOUND:
                 raise
         session, title = self._session(params), str(params.get("title") or "")
         asked = questions(params)
@@ -83,7 +82,7 @@ class CursorQuestions(Proxy):
         try:
             return await forward()
         except RequestError as exc:
-            if exc.code != _METHOD_NOT_FOUND:
+            if exc.code != METHOD_NOT_FOUND:
                 raise
         session = self._session(params)
         await session.say(f"\n\n{plan_text(params)}\n\n")
@@ -101,7 +100,7 @@ class CursorQuestions(Proxy):
         try:
             return await forward()
         except RequestError as exc:
-            if exc.code != _METHOD_NOT_FOUND:
+            if exc.code != METHOD_NOT_FOUND:
                 raise
         await self._show_todos(self._session(params), params)
         return {}
@@ -176,5 +175,5 @@ class CursorQuestions(Proxy):
         id = named or (self._running[-1] if self._running else None)
         if not isinstance(id, str):
             text = "cursor_questions: the request belongs to no session in which a turn runs"
-            raise RequestError(_INVALID_PARAMS, text)
+            raise RequestError(INVALID_PARAMS, text)
         return self.session_by_id(id)

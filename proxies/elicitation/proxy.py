@@ -21,6 +21,7 @@ import attrs
 import msgspec
 import trio
 
+from conductor.error_codes import INVALID_PARAMS
 from conductor.proxy import (
     Forward,
     Proxy,
@@ -36,7 +37,6 @@ from proxies.elicitation.forms import Choice, answer, choices, shown, why_not_as
 
 __all__ = ["Elicitation"]
 
-_INVALID_PARAMS: Final = -32602
 _MAX_WAITING: Final = 20
 """Questions of one session that wait for an answer in text."""
 _END_TURN: Final = b'{"stopReason":"end_turn"}'
@@ -113,7 +113,7 @@ class Elicitation(Proxy):
             problem = why_not_asked(params)
         if session is None or problem is not None:
             text = "elicitation: the client has no forms, and this cannot be asked otherwise"
-            raise RequestError(_INVALID_PARAMS, f"{text}: {problem}")
+            raise RequestError(INVALID_PARAMS, f"{text}: {problem}")
         offered = choices(params)
         if offered is not None:
             return await self._ask_permission(session, params, offered)
@@ -183,9 +183,7 @@ class Elicitation(Proxy):
     async def _ask_in_text(self, session: Session, params: Mapping[str, Any]) -> dict[str, Any]:
         dialog = self.dialogs[session.id]
         if len(dialog.asked) >= _MAX_WAITING:
-            raise RequestError(
-                _INVALID_PARAMS, "elicitation: too many questions wait for an answer"
-            )
+            raise RequestError(INVALID_PARAMS, "elicitation: too many questions wait for an answer")
         asked = _Asked(params)
         dialog.asked.append(asked)
         try:

@@ -10,6 +10,7 @@ import json
 import re
 from typing import Final
 
+from conductor.error_codes import AUTHENTICATION_REQUIRED
 from conductor.proxy import RequestError
 
 __all__ = ["failure_reason"]
@@ -38,7 +39,6 @@ _SIGNS: Final = (
 )
 """Reasons, each with the texts of real agents that indicate it, in lower case."""
 _PATTERNS: Final = tuple((reason, re.compile(pattern)) for reason, pattern in _SIGNS)
-_AUTHENTICATION_REQUIRED: Final = -32000
 _MAX_CHARS: Final = 20_000
 """Longer texts are cut: an error may hold a whole response."""
 
@@ -50,4 +50,4 @@ def failure_reason(error: RequestError) -> str | None:
     for reason, pattern in _PATTERNS:
         if pattern.search(text):
             return reason
-    return "login required" if error.code == _AUTHENTICATION_REQUIRED else None
+    return "login required" if error.code == AUTHENTICATION_REQUIRED else None

@@ -30,6 +30,7 @@ import attrs
 import trio
 from attrs.validators import ge, gt, min_len
 
+from conductor.error_codes import INTERNAL_ERROR
 from conductor.proxy import (
     ChainFileError,
     ComponentError,
@@ -59,7 +60,6 @@ _OUTPUT = (
 )
 _NotRunning: TypeAlias = ChainFileError | ComponentError | ConnectionClosed | RemoteProtocolError
 _NOT_RUNNING = get_args(_NotRunning)
-_INTERNAL_ERROR = -32603
 
 log = get_logger(component="failover")
 
@@ -159,7 +159,7 @@ class Failover(Proxy):
                 name = self._name(position, session)
                 log.warning("agent cannot answer", agent=name, why=reason, error=str(exc))
                 failures.append(f"{name}: {reason} ({_first_line(exc)})")
-        raise RequestError(_INTERNAL_ERROR, f"No agent can answer. {'; '.join(failures)}")
+        raise RequestError(INTERNAL_ERROR, f"No agent can answer. {'; '.join(failures)}")
 
     @on_update(*_OUTPUT, "user_message_chunk")
     async def update(self, session: Session, update: dict[str, Any], forward: Forward) -> None:

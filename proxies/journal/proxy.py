@@ -32,6 +32,12 @@ import attrs
 import trio
 from attrs.validators import ge
 
+from conductor.error_codes import (
+    AUTHENTICATION_REQUIRED,
+    INTERNAL_ERROR,
+    REQUEST_CANCELLED,
+    RESOURCE_NOT_FOUND,
+)
 from conductor.proxy import Forward, RequestError, get_logger, on, text
 from proxies.journal.files import JournalFiles, KeptSession, default_directory, masker
 from proxies.journal.ids import SessionIds
@@ -42,9 +48,7 @@ __all__ = ["Journal"]
 
 log = get_logger(component="journal")
 
-_NOT_FOUND = -32002
-_FAILED = -32603
-_PASSED_ERRORS = (-32000, -32800)
+_PASSED_ERRORS = (AUTHENTICATION_REQUIRED, REQUEST_CANCELLED)
 """Login required, cancelled: errors of the agent's own `session/load` that stay."""
 
 
@@ -299,7 +303,7 @@ class Journal(SessionIds):
         like = {name: value for name, value in params.items() if name != "sessionId"}
         result = await self.agent.request("session/new", {"mcpServers": [], **like})
         if not isinstance(result, dict) or not isinstance(result.get("sessionId"), str):
-            raise RequestError(_FAILED, "journal: the agent has opened no session")
+            raise RequestError(INTERNAL_ERROR, "journal: the agent has opened no session")
         return result
 
     async def _replay(self, method: str, id: str, kept: KeptSession | None) -> None:
@@ -377,4 +381,4 @@ class Journal(SessionIds):
 
 
 def _unknown(id: str) -> RequestError:
-    return RequestError(_NOT_FOUND, "journal: there is no such session", {"sessionId": id})
+    return RequestError(RESOURCE_NOT_FOUND, "journal: there is no such session", {"sessionId": id})

@@ -27,6 +27,7 @@ import attrs
 import trio
 from attrs.validators import gt
 
+from conductor.error_codes import INTERNAL_ERROR, INVALID_PARAMS, RESOURCE_NOT_FOUND
 from conductor.proxy import (
     Forward,
     Proxy,
@@ -41,13 +42,11 @@ from proxies.local_terminals.content import TerminalContent
 from proxies.local_terminals.output_tail import OutputTail
 from proxies.local_terminals.terminal import LocalTerminal, argv_of, shown_command
 from proxies.shared.ask_first import ask_first
-from proxies.shared.session_files import INVALID_PARAMS, resolved_inside, session_directories
+from proxies.shared.session_files import resolved_inside, session_directories
 
 __all__ = ["LocalTerminals"]
 
 _NAME: Final = "local_terminals"
-_INTERNAL_ERROR: Final = -32603
-_NOT_FOUND: Final = -32002
 _MAX_OUTPUT: Final = 1024 * 1024
 """Bytes of output that are kept, also if the agent asks for more."""
 _ids: Iterator[int] = itertools.count(1)
@@ -91,14 +90,14 @@ class LocalTerminals(Proxy):
             await ask_first(self, _NAME, session, call, f"the user refuses to run `{shown}`")
         if len(self._terminals) >= self.max_terminals:
             text = f"{_NAME}: {self.max_terminals} terminals are open; release one first"
-            raise RequestError(_INTERNAL_ERROR, text)
+            raise RequestError(INTERNAL_ERROR, text)
         id = f"conductor-terminal-{next(_ids)}"
         terminal = self._terminals[id] = LocalTerminal(session.id, shown, OutputTail(limit))
         self.start_soon(self._run, id, terminal, argv_of(command, args), cwd, env)
         await terminal.started.wait()
         if terminal.problem is not None:
             self._terminals.pop(id, None)
-            raise RequestError(_INTERNAL_ERROR, f"{_NAME}: `{shown}`: {terminal.problem}")
+            raise RequestError(INTERNAL_ERROR, f"{_NAME}: `{shown}`: {terminal.problem}")
         log.info("command started", session=session.id, terminal=id, cwd=cwd)
         return {"terminalId": id}
 
@@ -178,7 +177,7 @@ class LocalTerminals(Proxy):
         id = _text(params, "terminalId")
         terminal = self._terminals.get(id)
         if terminal is None or terminal.session != params.get("sessionId"):
-            raise RequestError(_NOT_FOUND, f"{_NAME}: the session has no terminal `{id}`")
+            raise RequestError(RESOURCE_NOT_FOUND, f"{_NAME}: the session has no terminal `{id}`")
         return id, terminal
 
 

@@ -31,6 +31,7 @@ import attrs
 import trio
 from attrs.validators import gt, optional
 
+from conductor.error_codes import INTERNAL_ERROR
 from conductor.proxy import (
     Forward,
     PermissionQuestion,
@@ -137,7 +138,7 @@ class Permissions(Proxy):
                 file.write(line)
         except OSError as exc:
             reason = f"permissions: the audit file {self.audit} cannot be written: {exc.strerror}"
-            raise RequestError(-32603, reason) from exc
+            raise RequestError(INTERNAL_ERROR, reason) from exc
 
 
 def _one_line(text: str) -> str:

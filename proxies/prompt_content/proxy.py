@@ -27,6 +27,7 @@ import attrs
 import trio
 from attrs.validators import ge
 
+from conductor.error_codes import INTERNAL_ERROR, INVALID_PARAMS
 from conductor.proxy import (
     Forward,
     Prompt,
@@ -49,8 +50,6 @@ __all__ = ["PromptContent"]
 
 log = get_logger(component="prompt_content")
 
-_INVALID_PARAMS: Final = -32602
-_FAILED: Final = -32603
 _REMEMBERED: Final = 200
 """Blocks of a session that are shown in their own form when they are echoed."""
 
@@ -141,7 +140,7 @@ class PromptContent(Proxy):
         except OSError as exc:
             log.warning("no file can be written", reason=str(exc))
             reason = exc.strerror if details_are_withheld() else exc
-            raise _error(block, f"no file can be written: {reason}", _FAILED) from None
+            raise _error(block, f"no file can be written: {reason}", INTERNAL_ERROR) from None
         return as_link(block, media, file)
 
 
@@ -154,7 +153,7 @@ def _original(given: OrderedDict[str, Given], block: Any) -> Any:
         return block  # the file was removed
 
 
-def _error(block: dict[str, Any], problem: str, code: int = _INVALID_PARAMS) -> RequestError:
+def _error(block: dict[str, Any], problem: str, code: int = INVALID_PARAMS) -> RequestError:
     what = f"content of the type {block.get('type')} cannot be given to the agent"
     return RequestError(code, f"prompt_content: {what}: {problem}")
 

@@ -12,6 +12,7 @@ from typing import Any, Final
 import attrs
 import trio
 
+from conductor.error_codes import INTERNAL_ERROR
 from conductor.proxy import (
     ChainFileError,
     ComponentError,
@@ -28,7 +29,6 @@ __all__ = ["ProcessEnded", "SessionProcess"]
 
 log = get_logger(component="session_processes")
 
-_FAILED: Final = -32603
 _NOT_STARTED: Final = (ChainFileError, ComponentError, ConnectionClosed, RemoteProtocolError)
 
 
@@ -36,7 +36,7 @@ class ProcessEnded(RequestError):
     """The process has ended before its session."""
 
     def __init__(self) -> None:
-        super().__init__(_FAILED, "session_processes: the agent of this session has ended")
+        super().__init__(INTERNAL_ERROR, "session_processes: the agent of this session has ended")
 
 
 @attrs.define(eq=False)
@@ -68,7 +68,7 @@ class SessionProcess:
         except _NOT_STARTED as exc:
             log.warning("agent of a session not started", error=str(exc))
             problem = "the agent did not start" if details_are_withheld() else str(exc)
-            self._failure = RequestError(_FAILED, f"session_processes: {problem}")
+            self._failure = RequestError(INTERNAL_ERROR, f"session_processes: {problem}")
         finally:
             self._agent = None
             self._started.set()

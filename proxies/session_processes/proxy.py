@@ -17,11 +17,12 @@ It runs in the conductor's process, without `isolate` and `on_failure: restart`.
 from __future__ import annotations
 
 import uuid
-from typing import Any, Final
+from typing import Any
 
 import attrs
 from attrs.validators import ge
 
+from conductor.error_codes import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST
 from conductor.proxy import (
     Forward,
     Proxy,
@@ -34,10 +35,6 @@ from proxies.session_processes.process import ProcessEnded, SessionProcess
 from proxies.shared.agent_capabilities import SESSION, has_capability, with_capability
 
 __all__ = ["SessionProcesses"]
-
-_INVALID_REQUEST: Final = -32600
-_INVALID_PARAMS: Final = -32602
-_FAILED: Final = -32603
 
 
 def relayed(method: str) -> Any:
@@ -119,7 +116,7 @@ class SessionProcesses(Proxy):
         if self._can_close:
             result = await self._relayed("session/close", params, forward)
         elif id not in self._of and id not in self._first:
-            raise RequestError(_INVALID_PARAMS, "session_processes: there is no such session")
+            raise RequestError(INVALID_PARAMS, "session_processes: there is no such session")
         else:
             result = {}
             await self._cancel(id, params)
@@ -142,7 +139,9 @@ class SessionProcesses(Proxy):
             self._is_opening = False
         id = result.get("sessionId", reopened) if isinstance(result, dict) else reopened
         if id in self._of:
-            raise RequestError(_FAILED, "session_processes: the agent gave an id that is in use")
+            raise RequestError(
+                INTERNAL_ERROR, "session_processes: the agent gave an id that is in use"
+            )
         if isinstance(id, str):
             self._first.add(id)
         return result
@@ -161,7 +160,7 @@ class SessionProcesses(Proxy):
             result = await process.request(method, params)
             id = result.get("sessionId", reopened) if isinstance(result, dict) else reopened
             if not isinstance(id, str):
-                raise RequestError(_FAILED, "session_processes: the agent opened no session")
+                raise RequestError(INTERNAL_ERROR, "session_processes: the agent opened no session")
             process.opened(id)
             return result if id == process.client_id else {**result, "sessionId": process.client_id}
         except BaseException:
@@ -188,7 +187,7 @@ class SessionProcesses(Proxy):
             stopping = [each for each in self._running if each.is_ending]
             if not stopping:
                 many = f"{self.processes} processes run beside the first; close a session"
-                raise RequestError(_INVALID_REQUEST, f"session_processes: {many}")
+                raise RequestError(INVALID_REQUEST, f"session_processes: {many}")
             await stopping[0].stopped.wait()
 
     async def _relayed(self, method: str, params: dict[str, Any], forward: Forward) -> Any:

@@ -10,11 +10,11 @@ import itertools
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from conductor.error_codes import INVALID_REQUEST
 from conductor.proxy import Proxy, RequestError, Session
 
 __all__ = ["ask_first"]
 
-_INVALID_REQUEST: Final = -32600
 _ids: Iterator[int] = itertools.count(1)
 _OPTIONS: Final = (
     {"optionId": "allow", "name": "Allow", "kind": "allow_once"},
@@ -37,4 +37,4 @@ async def ask_first(
         raise RequestError(exc.code, f"{name}: the client did not ask the user: {exc}") from None
     outcome = result.get("outcome") if isinstance(result, dict) else None
     if not isinstance(outcome, dict) or outcome.get("optionId") != "allow":
-        raise RequestError(_INVALID_REQUEST, f"{name}: {refusal}")
+        raise RequestError(INVALID_REQUEST, f"{name}: {refusal}")

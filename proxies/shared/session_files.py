@@ -16,12 +16,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import BinaryIO, Final
 
+from conductor.error_codes import INTERNAL_ERROR, INVALID_PARAMS, RESOURCE_NOT_FOUND
 from conductor.proxy import RequestError, Session
 from proxies.shared.paths.members import below
 from proxies.shared.paths.readings import real_path
 
 __all__ = [
-    "INVALID_PARAMS",
     "MAX_TEXT",
     "read_text",
     "resolved_inside",
@@ -29,9 +29,6 @@ __all__ = [
     "write_text",
 ]
 
-INVALID_PARAMS: Final = -32602
-_INTERNAL_ERROR: Final = -32603
-_NOT_FOUND: Final = -32002
 
 MAX_TEXT: Final = 8 * 1024 * 1024
 """Bytes that one request reads."""
@@ -56,7 +53,7 @@ def read_text(
             raise FileNotFoundError
         with open(os.open(name, _FILE, dir_fd=directory), "rb", buffering=0) as file:
             if not os.path.samestat(found, os.fstat(file.fileno())):
-                raise RequestError(_INTERNAL_ERROR, f"`{path}` has just been replaced")
+                raise RequestError(INTERNAL_ERROR, f"`{path}` has just been replaced")
             data = _lines(path, file, max(line or 1, 1) - 1, limit)
     try:
         return data.decode()
@@ -135,10 +132,10 @@ def _errors(path: str) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError:
-        raise RequestError(_NOT_FOUND, f"`{path}` does not exist", {"path": path}) from None
+        raise RequestError(RESOURCE_NOT_FOUND, f"`{path}` does not exist", {"path": path}) from None
     except OSError as exc:
         reason = exc.strerror or str(exc)
-        raise RequestError(_INTERNAL_ERROR, f"`{path}` cannot be used: {reason}") from None
+        raise RequestError(INTERNAL_ERROR, f"`{path}` cannot be used: {reason}") from None
     except ValueError:  # NUL, or a lone surrogate
         raise RequestError(INVALID_PARAMS, f"`{path!r}` is not a path") from None
 

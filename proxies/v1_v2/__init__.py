@@ -7,6 +7,20 @@ terminals, tool calls. `members` copies members of messages; `known_values` has 
 version 1 knows. All but `proxy`, `side` and `of_…` are pure.
 """
 
-from proxies.v1_v2.proxy import V1V2
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from proxies.v1_v2.proxy import V1V2
 
 __all__ = ["V1V2"]
+
+
+def __getattr__(name: str) -> Any:
+    """Import the proxy at its first use: `known_kinds` needs other modules of this package only."""
+    if name != "V1V2":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from proxies.v1_v2.proxy import V1V2
+
+    return V1V2

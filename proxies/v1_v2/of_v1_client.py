@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import attrs
 
+from conductor.error_codes import INVALID_PARAMS
 from conductor.proxy import Forward, RequestError
 from proxies.v1_v2.content import convert_blocks
 from proxies.v1_v2.kept_content import KeptContent
@@ -63,7 +64,7 @@ class OfV1Client(Side[_Session]):
         id = str(params.get("sessionId"))
         shown = self._session(id).shown
         if shown.mode is None:
-            raise RequestError(-32602, "v1_v2: the agent has no option that is a mode")
+            raise RequestError(INVALID_PARAMS, "v1_v2: the agent has no option that is a mode")
         option = {"configId": shown.mode["configId"], "type": "id", "value": params.get("modeId")}
         result = await self._ask("session/set_config_option", {"sessionId": id, **option})
         options = shown.options(result.get("configOptions"))

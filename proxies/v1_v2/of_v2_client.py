@@ -6,6 +6,7 @@ from typing import Any
 
 import attrs
 
+from conductor.error_codes import INVALID_PARAMS, METHOD_NOT_FOUND
 from conductor.proxy import Forward, RequestError
 from proxies.v1_v2.content import convert_blocks
 from proxies.v1_v2.members import Json
@@ -71,7 +72,7 @@ class OfV2Client(Side[_Session]):
 
     async def log_out(self, params: Json) -> Json:
         if not self.agent.logs_out:
-            raise RequestError(-32601, "v1_v2: this agent of version 1 cannot log out")
+            raise RequestError(METHOD_NOT_FOUND, "v1_v2: this agent of version 1 cannot log out")
         return await self._ask("logout", params)
 
     async def set_up(self, method: str, params: Json) -> Json:
@@ -92,7 +93,9 @@ class OfV2Client(Side[_Session]):
         id = str(params.get("sessionId"))
         if isinstance(replay, dict):
             if replay.get("type") != "start":
-                raise RequestError(-32602, "v1_v2: replayFrom: an agent of version 1 has `start`")
+                raise RequestError(
+                    INVALID_PARAMS, "v1_v2: replayFrom: an agent of version 1 has `start`"
+                )
             if self.agent.loads:
                 return await self._ask("session/load", params)
             if self.agent.resumes:
@@ -103,7 +106,9 @@ class OfV2Client(Side[_Session]):
         elif self.agent.loads:
             async with self.proxy.muted(id):
                 return await self._ask("session/load", params)
-        raise RequestError(-32601, "v1_v2: this agent of version 1 cannot open earlier sessions")
+        raise RequestError(
+            METHOD_NOT_FOUND, "v1_v2: this agent of version 1 cannot open earlier sessions"
+        )
 
     async def set_option(self, params: Json) -> Json:
         told = self._session(str(params.get("sessionId"))).told

@@ -16,6 +16,12 @@ from typing import Any, Final, Literal
 
 import attrs
 
+from conductor.error_codes import (
+    INVALID_PARAMS,
+    INVALID_REQUEST,
+    METHOD_NOT_FOUND,
+    PROTOCOL_VERSION,
+)
 from conductor.proxy import Forward, Proxy, RequestError, on, per_session
 from proxies.v1_v2.handshake import initialize_params, initialize_result
 from proxies.v1_v2.of_v1_client import OfV1Client
@@ -23,7 +29,7 @@ from proxies.v1_v2.of_v2_client import OfV2Client
 
 __all__ = ["V1V2"]
 
-_REFUSALS: Final = (-32600, -32602, -32022)
+_REFUSALS: Final = (INVALID_REQUEST, INVALID_PARAMS, PROTOCOL_VERSION)
 """Codes with which an agent refuses an `initialize` of a version that it does not know; the last is
 the one of version 2 for that."""
 _SETUPS: Final = ("session/new", "session/fork", "session/load", "session/resume")
@@ -76,7 +82,9 @@ class V1V2(Proxy):
         result = await forward(initialize_params(params, agent))
         answered = result.get("protocolVersion", 1)
         if answered != agent:
-            raise RequestError(-32602, f"v1_v2: the agent speaks version {answered}, not {agent}")
+            raise RequestError(
+                INVALID_PARAMS, f"v1_v2: the agent speaks version {answered}, not {agent}"
+            )
         kind = OfV1Client if agent == 2 else OfV2Client
         self._sides = kind(self, self.sessions, params, result)
         return initialize_result(result, 3 - agent)
@@ -170,7 +178,7 @@ class V1V2(Proxy):
     async def cancel_one(self, params: dict[str, Any], forward: Forward) -> Any:
         if isinstance(self._sides, OfV2Client):
             text = "v1_v2: an agent of version 1 cannot cancel a single tool call or terminal"
-            raise RequestError(-32601, text)
+            raise RequestError(METHOD_NOT_FOUND, text)
         return await forward()
 
     @on("fs/read_text_file", "fs/write_text_file")
@@ -189,5 +197,7 @@ class V1V2(Proxy):
 
     async def _of_the_client(self, forward: Forward, what: str) -> Any:
         if isinstance(self._sides, OfV2Client):
-            raise RequestError(-32601, f"v1_v2: a client of version 2 has no {what} for the agent")
+            raise RequestError(
+                METHOD_NOT_FOUND, f"v1_v2: a client of version 2 has no {what} for the agent"
+            )
         return await forward()

@@ -7,6 +7,7 @@ from typing import Generic, TypeVar
 
 import attrs
 
+from conductor.error_codes import INTERNAL_ERROR
 from conductor.proxy import Proxy, RequestError
 from proxies.v1_v2.members import Json
 
@@ -33,7 +34,7 @@ class Side(Generic[SessionT]):
         result = await self.proxy.agent.request(method, params)
         if result is not None and not isinstance(result, dict):
             text = f"v1_v2: the agent's answer to {method} is not an object"
-            raise RequestError(-32603, text, {"answer": type(result).__name__})
+            raise RequestError(INTERNAL_ERROR, text, {"answer": type(result).__name__})
         return result or {}
 
     async def _tell(self, id: str, update: Json) -> None:

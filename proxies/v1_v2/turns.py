@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import attrs
 
+from conductor.error_codes import INTERNAL_ERROR, REQUEST_CANCELLED
 from proxies.v1_v2.members import Json, key_of
 
 __all__ = ["OpenPrompt", "OpenPrompts", "turn_error"]
@@ -92,7 +93,10 @@ def _outcome(update: Json) -> tuple[Json | None, Json | None]:
     reason = update.get("stopReason")
     if reason == "error":
         error = update.get("error")
-        unknown = {"code": -32603, "message": "v1_v2: the agent ended the turn with an error"}
+        unknown = {
+            "code": INTERNAL_ERROR,
+            "message": "v1_v2: the agent ended the turn with an error",
+        }
         return None, error if isinstance(error, dict) else unknown
     kept: Json = {name: update[name] for name in ("usage", "_meta") if name in update}
     return {"stopReason": reason if reason in _STOP_REASONS else "end_turn", **kept}, None
@@ -100,7 +104,7 @@ def _outcome(update: Json) -> tuple[Json | None, Json | None]:
 
 def turn_error(code: int, message: str, data: Any) -> Json:
     """The members of the state of version 2 for a prompt that an agent of version 1 refused."""
-    if code == -32800:
+    if code == REQUEST_CANCELLED:
         return {"stopReason": "cancelled"}
     error = {"code": code, "message": message, **({} if data is None else {"data": data})}
     return {"stopReason": "error", "error": error}

@@ -21,7 +21,14 @@ def test_the_page_is_current():
 
 
 @pytest.mark.parametrize(
-    "package", ["conductor", "conductor.proxy", "conductor.proxy.tool_names", "conductor.testing"]
+    "package",
+    [
+        "conductor",
+        "conductor.error_codes",
+        "conductor.proxy",
+        "conductor.proxy.tool_names",
+        "conductor.testing",
+    ],
 )
 def test_every_public_name_has_a_signature_and_a_text(package):
     names = set(importlib.import_module(package).__all__)

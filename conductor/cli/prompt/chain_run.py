@@ -36,6 +36,7 @@ from conductor.cli.prompt.files import ClientFiles
 from conductor.client.acp_client import Client
 from conductor.client.embedding import attach_file
 from conductor.control.process import open_control
+from conductor.error_codes import INTERNAL_ERROR
 from conductor.errors import ConnectionClosed, RemoteProtocolError, RequestError
 from conductor.tracing.recorder import TraceRecorder
 from conductor.tracing.trace_writer import TraceWriter
@@ -168,12 +169,12 @@ class ChainRun:
                 for line in next_steps(self.methods, file):
                     print(f"  {one_line(line)}", file=sys.stderr, flush=True)
         except RemoteProtocolError as exc:
-            self.show_failure(RequestError(-32603, str(exc)))
+            self.show_failure(RequestError(INTERNAL_ERROR, str(exc)))
         except AttachmentError as exc:
             self.display.note(f"error: {exc}")
         except ConnectionClosed:
             if not self.signals:
-                self.show_failure(RequestError(-32603, "the chain ended without an answer"))
+                self.show_failure(RequestError(INTERNAL_ERROR, "the chain ended without an answer"))
         return failure
 
     async def _open(self) -> None:

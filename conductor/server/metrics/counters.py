@@ -15,6 +15,7 @@ import attrs
 import msgspec
 from msgspec import Raw
 
+from conductor import error_codes
 from conductor.acp import MCP_METHODS, PROMPT
 from conductor.jsonrpc.notification_batch import NotificationBatch
 from conductor.schema.methods import V1, V2
@@ -30,7 +31,8 @@ _METHODS: Final = frozenset(V1) | frozenset(V2) | MCP_METHODS
 _STOP_REASONS: Final = frozenset(
     ("end_turn", "max_tokens", "max_turn_requests", "refusal", "cancelled")
 )
-_CODES: Final = frozenset((-32700, -32600, -32601, -32602, -32603, -32800, -32000, -32001, -32002))
+_MCP_TIMEOUT: Final = -32001
+_CODES: Final = {getattr(error_codes, name) for name in error_codes.__all__} | {_MCP_TIMEOUT}
 _MAX_COMPONENTS: Final = 100
 _MAX_KEYS: Final = 1000
 """Of a chain: a client may invent methods."""

@@ -1,0 +1,44 @@
+"""The codes of errors are written once, in `conductor.error_codes`."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from conductor import error_codes
+
+ROOT = Path(__file__).parent.parent
+CODES = {getattr(error_codes, name) for name in error_codes.__all__}
+
+
+def numbers(source: str) -> list[int]:
+    """The codes that stand as numbers in Python source."""
+    return [
+        -node.operand.value
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.UnaryOp)
+        and isinstance(node.op, ast.USub)
+        and isinstance(node.operand, ast.Constant)
+        and -node.operand.value in CODES
+    ]
+
+
+@pytest.mark.parametrize("directory", ["conductor", "proxies", "bridges", "docs/examples"])
+def test_a_code_is_a_name_elsewhere(directory):
+    found = {
+        f"{path.relative_to(ROOT)}: {number}"
+        for path in (ROOT / directory).rglob("*.py")
+        if path != Path(error_codes.__file__)
+        for number in numbers(path.read_text())
+    }
+
+    assert found == set()
+
+
+def test_the_check_finds_a_number():
+    assert numbers("x: Final = -32602\nif code != -32800 or code == 32000 - 5: pass") == [
+        -32602,
+        -32800,
+    ]

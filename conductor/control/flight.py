@@ -20,9 +20,11 @@ import attrs
 from conductor.control.directory import private_directory
 from conductor.control.running_chains import flights
 from conductor.log import get_logger
+from conductor.routing.traced_port import Mark, Passage
 from conductor.tracing.encoder import Encoder
 from conductor.tracing.masking import current_masker
-from conductor.tracing.recorder import Entry, StartEntry, TraceRecorder
+from conductor.tracing.notification_lines import links
+from conductor.tracing.recorder import FLIGHT_ENTRIES, Entry, StartEntry, TraceRecorder
 
 if TYPE_CHECKING:
     from conductor.control.running_chains import Flight
@@ -33,8 +35,10 @@ KEPT_FILES: Final = 20
 _NAME: Final = re.compile(r"[^\w.-]+")
 _lock: Final = threading.Lock()
 _numbers = 0
-"""Last record number over all files: a message that is written again keeps the number by which
-other records name it as their cause."""
+"""Last record number over all files: a message that is written again keeps its number, by which
+other records name it as their cause, and which the user has seen."""
+_marks: Final[dict[tuple[float, int], Mark]] = {}
+"""Marks of messages without one (between two processes), by time and identity of their entries."""
 
 log: Final = get_logger(component="trace")
 
@@ -100,9 +104,27 @@ def _encoded(entries: Iterable[Entry], encoder: Encoder, seen: set[TraceRecorder
     global _numbers
     numbers = encoder.messages.numbers
     numbers.last = max(numbers.last, _numbers)
-    lines = encoder.encode(_with_headers(entries, seen)).masked(current_masker())
+    marked = map(_marked, _with_headers(entries, seen))
+    lines = encoder.encode(marked).masked(current_masker())
     _numbers = numbers.last
+    if len(_marks) > 2 * FLIGHT_ENTRIES:
+        _forget_marks()
     return lines
+
+
+def _marked(entry: Entry) -> Entry:
+    """The entry with a mark, which keeps its number."""
+    if not isinstance(entry, tuple) or links(entry)[0] is not None:
+        return entry
+    mark = _marks.setdefault((entry[0], id(entry)), Mark(entry[0]))
+    return Passage(*entry)._replace(mark=mark)
+
+
+def _forget_marks() -> None:
+    """Remove the marks of entries that are no longer kept."""
+    entries = (each for flight in flights() for each in flight.copy() if isinstance(each, tuple))
+    for key in _marks.keys() - {(each[0], id(each)) for each in entries}:
+        del _marks[key]
 
 
 def _with_headers(entries: Iterable[Entry], seen: set[TraceRecorder]) -> Iterator[Entry]:

@@ -250,7 +250,7 @@ def _title(message: Message) -> tuple[Hashable, ...]:
     match message:
         case ResponseRecord():
             return "response", message.method, message.is_error
-        case NotificationRecord(params={"update": {"sessionUpdate": str(kind)}}):
+        case NotificationRecord(update_kind=str(kind)):
             return "notification", message.method, kind
     return type(message).__name__, message.method, None
 

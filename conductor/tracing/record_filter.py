@@ -121,7 +121,7 @@ class RecordFilter:
             return False
         if not self.methods:
             return True
-        kind = _update_kind(message)
+        kind = message.update_kind if isinstance(message, NotificationRecord) else None
         return any(
             fnmatchcase(message.method, each) or (kind is not None and fnmatchcase(kind, each))
             for each in self.methods
@@ -153,16 +153,6 @@ class RecordFilter:
 
 def _is_named(pattern: str, name: str, label: str) -> bool:
     return fnmatchcase(name, pattern) or fnmatchcase(label, pattern)
-
-
-def _update_kind(message: _Message) -> str | None:
-    """The kind of a session update: `agent_message_chunk`, `tool_call`, …"""
-    if message.method != "session/update" or not isinstance(message, NotificationRecord):
-        return None
-    match message.params:
-        case {"update": {"sessionUpdate": str(kind)}}:
-            return kind
-    return None
 
 
 def _is_problem(record: Record) -> bool:

@@ -15,6 +15,7 @@ Times: `ts` is in seconds since the header, monotonic; `time` in seconds since 1
 
 from __future__ import annotations
 
+import re
 from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
@@ -34,6 +35,7 @@ __all__ = [
     "TraceHeader",
 ]
 
+_KIND: Final = r'"sessionUpdate": ?"([a-z_]+)"'
 FORMAT_VERSION: Final = 1
 
 
@@ -117,6 +119,17 @@ class NotificationRecord(MessageRecord, kw_only=True, omit_defaults=True, tag="n
     request: int = 0
     """Of `$/cancel_request`: `n` of the record of the request that it cancels on this hop."""
     mcp_server: str | None = None
+
+    @property
+    def update_kind(self) -> str | None:
+        """The kind of a session update (`tool_call`, …), also if only its `head` is there."""
+        if self.method != "session/update":
+            return None
+        match self.params:
+            case {"update": {"sessionUpdate": str(kind)}}:
+                return kind
+        found = re.search(_KIND, self.head) if self.head else None
+        return None if found is None else found[1]
 
 
 class ResponseRecord(MessageRecord, kw_only=True, omit_defaults=True, tag="response"):

@@ -195,12 +195,8 @@ def _between(
 
 def _method(message: Message) -> str:
     """The method, and the kind of a session update."""
-    match message:
-        case NotificationRecord(
-            method="session/update", params={"update": {"sessionUpdate": str(kind)}}
-        ):
-            return f"session/update {kind}"
-    return message.method
+    kind = message.update_kind if isinstance(message, NotificationRecord) else None
+    return message.method if kind is None else f"{message.method} {kind}"
 
 
 def _elapsed(messages: Iterable[Message]) -> list[float]:

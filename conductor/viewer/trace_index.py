@@ -205,6 +205,8 @@ class TraceIndex:
                 if method == "session/update" and row.text:
                     method, _, row.text = row.text.partition(" ")
                     row.extra = self._update(message)
+                else:
+                    method = message.update_kind or method
         if message.head is not None and not row.text:
             row.text = message.head
         row.text = row.text[:_TEXT]

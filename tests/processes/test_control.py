@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -341,6 +342,8 @@ def test_trace_show_shows_and_follows_a_running_conductor(run_chain):
     shown = command("trace", "show", editor.pid, "--hop", "0").stdout
     assert "session/new" in shown
     assert "session/prompt" not in shown
+    number = re.findall(r" (\d+)  client → .* session/new", shown)[0]
+    assert command("trace", "why", editor.pid, number).stdout.startswith("session/new  ")
 
     following = subprocess.Popen(
         [*CONDUCTOR, "trace", "show", str(editor.pid), "--follow"], stdout=subprocess.PIPE
@@ -363,7 +366,8 @@ def test_with_a_trace_file_dump_and_show_use_it(start, chain_file, tmp_path, fli
     assert status(editor)["trace"] == str(file)
 
     assert command("trace", "dump", editor.pid).stdout == f"{file}\n"
-    assert "session/new" in command("trace", "show", editor.pid).stdout
+    for subcommand in ("show", "stats"):
+        assert "session/new" in command("trace", subcommand, editor.pid).stdout
     assert not flights.exists()
     editor.leave()
 

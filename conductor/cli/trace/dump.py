@@ -20,9 +20,6 @@ def command(pid: int) -> None:
     Examples:
       acp-conductor trace show "$(acp-conductor trace dump 4711)"
     """
-    from conductor.control.client import NoConductor, ask
+    from conductor.cli.trace.running import dumped_file
 
-    try:
-        click.echo(ask(pid, "dump")["file"])
-    except NoConductor as exc:
-        raise click.UsageError(str(exc)) from None
+    click.echo(dumped_file(pid))

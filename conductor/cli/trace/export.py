@@ -41,7 +41,7 @@ def _format_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @click.command("export")
-@click.argument("file", type=click.Path(dir_okay=False))
+@click.argument("file", type=click.Path(dir_okay=False), metavar="FILE|PID")
 @_format_options
 @click.option(
     "--output",

@@ -177,6 +177,8 @@ def message_title(message: RequestRecord | NotificationRecord | ResponseRecord) 
             text = message_text("notification", message.method, message.params)
             if title == "session/update" and text:
                 title, _, text = text.partition(" ")
+            elif message.update_kind is not None:
+                title = message.update_kind
     if not text and message.head:
         text = message.head
     if isinstance(message, ResponseRecord) and message.cancelled:

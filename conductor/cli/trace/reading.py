@@ -1,4 +1,7 @@
-"""Trace files, read for commands: a file that cannot be read is a usage error (exit code 2)."""
+"""Trace files, read for commands: a file that cannot be read is a usage error (exit code 2).
+
+In place of a file, commands take the process id of a running conductor.
+"""
 
 from __future__ import annotations
 
@@ -68,6 +71,11 @@ def load(path: str) -> Trace:
 
 
 def _lines(path: str) -> Iterator[bytes]:
+    from conductor.cli.trace.running import is_running, lines_of_running
+
+    if is_running(path):
+        yield from lines_of_running(int(path))
+        return
     with open(path, "rb") as file:
         yield from file
 

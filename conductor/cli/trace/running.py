@@ -12,7 +12,13 @@ import click
 if TYPE_CHECKING:
     from conductor.tracing.records import Record
 
-__all__ = ["file_of", "is_running", "records_of_running"]
+__all__ = [
+    "dumped_file",
+    "file_of",
+    "followed_records_of_running",
+    "is_running",
+    "lines_of_running",
+]
 
 
 def is_running(name: str) -> bool:
@@ -29,17 +35,43 @@ def file_of(pid: int) -> str | None:
     return where.get("file")
 
 
-def records_of_running(pid: int, wait: Callable[[], None] | None = None) -> Iterator[Record]:
-    """The records of the flight recorder; with `wait`, also those to come, until it ends: it is
+def lines_of_running(pid: int) -> Iterator[bytes]:
+    """The lines of a conductor's trace file, or else of its flight recorder.
+
+    Raises `click.UsageError`, and `OSError` if the file cannot be read.
+    """
+    lines = _lines(pid, "records")
+    where: dict[str, str | None] = json.loads(next(lines, b"{}"))
+    if (file := where.get("file")) is None:
+        yield from lines
+        return
+    with open(file, "rb") as written:
+        yield from written
+
+
+def followed_records_of_running(pid: int, wait: Callable[[], None]) -> Iterator[Record]:
+    """The records of the flight recorder and those to come, until the conductor ends; `wait` is
     called before each. Raises `click.UsageError`."""
     from conductor.tracing.reader import read_records
 
-    lines = _lines(pid, "records" if wait is None else "follow")
+    lines = _lines(pid, "follow")
     next(lines, None)  # the one that says where the records are
     for record in read_records(lines, f"conductor {pid}"):
         yield record
-        if wait is not None:
-            wait()
+        wait()
+
+
+def dumped_file(pid: int) -> str:
+    """The trace file of a conductor, or one to which its flight recorder is written now.
+
+    Raises `click.UsageError`.
+    """
+    from conductor.control.client import NoConductor, ask
+
+    try:
+        return str(ask(pid, "dump")["file"])
+    except NoConductor as exc:
+        raise click.UsageError(str(exc)) from None
 
 
 def _lines(pid: int, command: str) -> Iterator[bytes]:

@@ -52,19 +52,23 @@ def command(file: str, follow: bool, **criteria: Any) -> None:
     from conductor.cli.terminal_text import is_coloured
     from conductor.cli.trace.lines import TraceLines
     from conductor.cli.trace.reading import followed_records, records_of
-    from conductor.cli.trace.running import file_of, is_running, records_of_running
+    from conductor.cli.trace.running import (
+        file_of,
+        followed_records_of_running,
+        is_running,
+    )
 
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     output = _Output(TraceLines(is_coloured(), width), criteria)
-    if is_running(file) and (written := file_of(int(file))) is not None:
-        file = written
     if not follow:
-        output.show(records_of_running(int(file)) if is_running(file) else records_of(file))
+        output.show(records_of(file))
         output.flush()
         return
+    if is_running(file) and (written := file_of(int(file))) is not None:
+        file = written
     try:
         if is_running(file):
-            output.show(records_of_running(int(file), output.flush))
+            output.show(followed_records_of_running(int(file), output.flush))
             return
         output.show(followed_records(file, output.wait))
     except KeyboardInterrupt:

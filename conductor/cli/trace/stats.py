@@ -21,7 +21,7 @@ _PROMPT: Final = 60
 
 
 @click.command("stats")
-@click.argument("file", type=click.Path(dir_okay=False))
+@click.argument("file", type=click.Path(dir_okay=False), metavar="FILE|PID")
 @click.option(
     "--top", type=click.IntRange(min=1), default=10, show_default=True, help="Rows of a table."
 )

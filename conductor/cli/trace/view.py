@@ -10,7 +10,7 @@ __all__ = ["command"]
 
 
 @click.command("view")
-@click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
+@click.argument("file", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE|PID")
 @click.option("--port", type=click.IntRange(0, 65535), default=0, help="The default is a free one.")
 @click.option(
     "--browser/--no-browser", default=True, help="Whether to open a browser; the default is yes."
@@ -21,7 +21,8 @@ def command(file: Path, port: int, browser: bool, live: bool, remove: bool) -> N
     """Show a trace in a browser: a sequence diagram with what each component changed.
 
     Serves the page on 127.0.0.1 until Ctrl-C. The URL has a token, without which nothing of the
-    trace is served. What is added to the file is shown at once.
+    trace is served. What is added to the file is shown at once. With the process id of a running
+    conductor: its trace file, or what its flight recorder has now.
 
     \b
     Examples:
@@ -29,8 +30,11 @@ def command(file: Path, port: int, browser: bool, live: bool, remove: bool) -> N
       acp-conductor trace view t.jsonl --no-browser --port 8800
     """
     from conductor.cli.trace.reading import check_is_trace
+    from conductor.cli.trace.running import dumped_file, is_running
     from conductor.viewer.run import view
 
+    if is_running(str(file)):
+        file = Path(dumped_file(int(str(file))))
     try:
         if not live:
             check_is_trace(str(file))

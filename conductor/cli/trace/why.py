@@ -26,7 +26,7 @@ _ENDS: Final = ("Client", "Agent")
 
 
 @click.command("why")
-@click.argument("file", type=click.Path(dir_okay=False))
+@click.argument("file", type=click.Path(dir_okay=False), metavar="FILE|PID")
 @click.argument("number", metavar="N")
 def command(file: str, number: str) -> None:
     """Show the way of message N through every hop: changes, handlers, durations, its answer.

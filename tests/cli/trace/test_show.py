@@ -15,6 +15,7 @@ from cli.conftest import COMMAND, PATIENCE
 from conductor.cli.terminal_text import cell_width
 from conductor.cli.trace.command import command
 from conductor.cli.trace.lines import TraceLines
+from conductor.tracing.record_filter import RecordFilter
 
 PROMPT = {"sessionId": "s", "prompt": [{"type": "text", "text": "hi"}]}
 
@@ -95,6 +96,16 @@ def test_lines_are_cut_for_a_terminal():
     lines = TraceLines(width=80)
 
     assert [len(lines.format(each)) for each in script.records[1:]] == [80]
+
+
+def test_a_cut_update_has_its_kind():
+    script = TraceScript()
+    head = '{"sessionId":"s","update":{"sessionUpdate":"tool_call","title":"Rea'
+    script.notify("agent>notes", "session/update", head=head)
+    lines = TraceLines(width=160)
+
+    assert f"  tool_call  {head}" in lines.format(script.records[1])
+    assert RecordFilter(methods=("tool_*",)).accepts(script.records[1])
 
 
 def test_wide_characters_count_twice_where_a_line_is_cut():

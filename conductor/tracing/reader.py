@@ -25,6 +25,9 @@ __all__ = ["Trace", "TraceFileError", "read_records"]
 _MANY_DIGITS: Final = 4000
 """Python refuses to convert more than 4,300."""
 
+_GZIP: Final = b"\x1f\x8b"
+"""The beginning of a file that gzip has made."""
+
 _decode = msgspec.json.Decoder(Record).decode
 
 
@@ -41,6 +44,8 @@ def read_records(lines: Iterable[bytes], path: str = "<trace>") -> Iterator[Reco
     """
     requests: dict[tuple[str, object], RequestRecord] = {}
     for number, line in enumerate(lines, 1):
+        if number == 1 and line.startswith(_GZIP):
+            raise TraceFileError(f"{path}: is compressed: unpack it first (gunzip)")
         if not line.endswith(b"\n"):
             if number == 1 and not line.startswith(b"{"):
                 raise TraceFileError(f"{path}:1: not a record of a trace: expected {{")

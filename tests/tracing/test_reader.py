@@ -1,3 +1,4 @@
+import gzip
 import json
 
 import pytest
@@ -33,6 +34,11 @@ def test_what_the_conductor_wrote_stays():
 
 def test_a_line_that_is_being_written_is_left_out():
     assert len(list(read_records([*lines(REQUEST), b'{"type":"req']))) == 1
+
+
+def test_a_compressed_trace_is_refused_with_what_to_do():
+    with pytest.raises(TraceFileError, match="t.jsonl.gz: is compressed: unpack it first"):
+        list(read_records([gzip.compress(b"{}\n")], "t.jsonl.gz"))
 
 
 @pytest.mark.parametrize("line", [b"no\n", b"[1]\n", b'{"type":"other","ts":1}\n', b"{}\n"])

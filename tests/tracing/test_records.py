@@ -24,9 +24,7 @@ def test_the_keys_of_the_rust_conductor_are_always_there():
 
 def test_the_kind_of_an_update_is_known_also_of_one_that_is_cut():
     common = {"ts": 1.5, "protocol": "acp", "from_": "Agent", "to": "Client", "params": None}
-    head = (
-        '{"sessionId":"\\"sessionUpdate\\":\\"plan\\"","update":{"sessionUpdate":"tool_call","t'
-    )
+    head = '{"sessionId":"\\"sessionUpdate\\":\\"plan\\"","update":{"sessionUpdate":"tool_call","t'
 
     cut = NotificationRecord(**common, method="session/update", head=head)
     other = NotificationRecord(**common, method="_mine", head=head)

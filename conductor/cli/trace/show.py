@@ -61,8 +61,10 @@ def command(file: str, follow: bool, **criteria: Any) -> None:
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     output = _Output(TraceLines(is_coloured(), width), criteria)
     if not follow:
-        output.show(records_of(file))
-        output.flush()
+        try:
+            output.show(records_of(file))
+        finally:  # what comes before a line that is not a record
+            output.flush()
         return
     if is_running(file) and (written := file_of(int(file))) is not None:
         file = written

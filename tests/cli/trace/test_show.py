@@ -138,6 +138,19 @@ def test_a_file_that_is_no_trace_is_a_usage_error_with_its_line(run, tmp_path):
     assert "missing.jsonl: No such file or directory" in missing.stderr
 
 
+def test_what_comes_before_a_broken_line_is_shown(tmp_path):
+    script = TraceScript()
+    script.update("agent>notes", "first")
+    path = script.write(tmp_path / "t.jsonl")
+    path.write_bytes(path.read_bytes() + b"no\n")
+
+    result = CliRunner().invoke(command, ["show", str(path)])
+
+    assert result.exit_code == 2
+    assert 'agent_message_chunk  "first"' in result.stdout
+    assert "t.jsonl:3: not a record of a trace" in result.stderr
+
+
 def test_a_real_trace_is_shown_in_colours_on_a_terminal_and_plain_in_a_pipe(
     run, terminal, tmp_path
 ):

@@ -37,7 +37,7 @@ def test_a_line_that_is_being_written_is_left_out():
 
 
 def test_a_compressed_trace_is_refused_with_what_to_do():
-    with pytest.raises(TraceFileError, match="t.jsonl.gz: is compressed: unpack it first"):
+    with pytest.raises(TraceFileError, match=r"t\.jsonl\.gz: is compressed: unpack it first"):
         list(read_records([gzip.compress(b"{}\n")], "t.jsonl.gz"))
 
 

@@ -143,13 +143,14 @@ def command(file: str, **options: Any) -> None:
 
     from conductor.cli.file_chooser import forget_plugin_files, is_pipe
     from conductor.cli.load import check_options, load_chain, read_chain
+    from conductor.projects.reloadable_chain import ReloadableChain
     from conductor.server.current_chain import CurrentChain
     from conductor.server.run import serve
 
     chain = read_chain(file)
     check_options(chain)
     load = None if is_pipe(file) else partial(load_chain, file)
-    current = CurrentChain(chain, load, forget_plugin_files)
+    current = CurrentChain(ReloadableChain(chain, load, forget_plugin_files))
     serve(current, _settings(chain.limits.max_message_bytes, **options), open_trace())
 
 

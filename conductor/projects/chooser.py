@@ -12,14 +12,15 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from conductor.errors import ChainFileError
-from conductor.projects.places import Stamp, find_project_file, stamp, user_chain_file
+from conductor.projects.places import Stamp, find_project_file, user_chain_file
+from conductor.projects.reloadable_chain import ReloadableChain
 
 if TYPE_CHECKING:
     from conductor.chainfile.model import ChainFile
     from conductor.jsonrpc.messages import Payload
     from conductor.projects.planner import Notice, Plan, Planner
 
-__all__ = ["ChainChooser", "OtherFiles", "chain_stamp"]
+__all__ = ["ChainChooser", "OtherFiles"]
 
 
 class OtherFiles(NamedTuple):
@@ -35,9 +36,9 @@ _ALL = OtherFiles()
 class ChainChooser:
     """Chooses the chains of one client.
 
-    `command` is the chain that the client has started, or why there is none; `load` reads its files
-    again, `None` for a chain that is in no file. `cwd` is the directory that the client has started
-    the conductor in: that of the first chain. `forget_plugins` drops imported Python files.
+    `command` is the chain that the client has started, or why there is none; `load` and
+    `forget_plugins` are those of `ReloadableChain`. `cwd` is the directory that the client has
+    started the conductor in: that of the first chain.
     """
 
     def __init__(
@@ -49,12 +50,9 @@ class ChainChooser:
         others: OtherFiles = _ALL,
         forget_plugins: Callable[[], None] = lambda: None,
     ) -> None:
-        self._command = command
-        self._load = load
+        self._command = ReloadableChain(command, load, forget_plugins)
         self._cwd = self._first_cwd = cwd
         self._others = others
-        self._forget_plugins = forget_plugins
-        self._stamp: Stamp = self._stamp_of(command)
         self._initialize: bytes | None = None
         self._first: ChainFile | None = None
         """The command's chain at the last start of the first chain."""
@@ -92,27 +90,24 @@ class ChainChooser:
 
     def first(self) -> ChainFile:
         """The first chain. Later calls read the files again. Raises `ChainFileError`."""
-        if self._tried and self._load is not None:
-            self._forget_plugins()
-            try:
-                self._command = self._load()
-            except ChainFileError as exc:
-                self._command = exc
-            self._stamp = self._stamp_of(self._command)
+        mistakes = self._command.reload() if self._tried else None
+        if mistakes is not None:
+            self._command.chain = mistakes
         self._tried = True
         return self._first_chain()
 
     def _first_chain(self) -> ChainFile:
-        if isinstance(self._command, ChainFileError):
-            raise self._command
-        self._first, self._first_stamp = self._command, self._stamp
+        command = self._command.chain
+        if isinstance(command, ChainFileError):
+            raise command
+        self._first, self._first_stamp = command, self._command.stamp
         cwd = self._first_cwd
         user, project = self._files_for(cwd)
-        self._is_plain = user is None and project is None and not _has_conditions(self._command)
+        self._is_plain = user is None and project is None and not _has_conditions(command)
         if self._is_plain:
             self._first_plan = None
-            return self._command
-        self._first_plan = self._plan(self._command, cwd, user, project)
+            return command
+        self._first_plan = self._plan(command, cwd, user, project)
         return self._first_plan.chain
 
     def choose(self, setup: Payload | None) -> Plan | None:
@@ -120,14 +115,16 @@ class ChainChooser:
         notices. Raises `ChainFileError` if the project's file has mistakes."""
         cwd = self._directory(setup)
         user, project = self._files_for(cwd)
-        is_changed = stamp(name for name, *_ in self._stamp) != self._stamp
+        is_changed = self._command.is_changed
         assert self._first is not None
-        is_plain = self._is_plain and self._command is self._first
+        is_plain = self._is_plain and self._command.chain is self._first
         if user is None and project is None and is_plain and not is_changed:
             return None
-        notices = self._reload() if is_changed else []
-        assert not isinstance(self._command, ChainFileError)
-        return self._plan(self._command, cwd, user, project, notices)
+        mistakes = self._command.reload() if is_changed else None
+        command = self._command.chain
+        assert not isinstance(command, ChainFileError)
+        told = self._known_planner().notices_of_mistakes(command.path, mistakes) if mistakes else []
+        return self._plan(command, cwd, user, project, told)
 
     def is_first(self, plan: Plan) -> bool:
         """Whether a plan is that of the first chain."""
@@ -140,20 +137,6 @@ class ChainChooser:
             first = self._plan(self._first, self._first_cwd, None, None)
             first = self._first_plan = msgspec.structs.replace(first, plugins=plugins)
         return plan.is_same(first)
-
-    def _reload(self) -> list[Notice]:
-        """Read the command's files again; with mistakes, the chain from before is kept."""
-        self._forget_plugins()
-        before = self._command
-        if self._load is not None:
-            try:
-                self._command = self._load()
-            except ChainFileError as exc:
-                self._stamp = stamp(name for name, *_ in self._stamp)
-                assert not isinstance(before, ChainFileError)
-                return self._known_planner().notices_of_mistakes(before.path, exc)
-        self._stamp = self._stamp_of(self._command)
-        return []
 
     def _plan(
         self,
@@ -196,23 +179,6 @@ class ChainChooser:
             return msgspec.json.decode(found or b"null", type=str)
         except (msgspec.MsgspecError, ValueError):
             return self._cwd
-
-    def _stamp_of(self, command: ChainFile | ChainFileError) -> Stamp:
-        """The stamp of the files of a chain, if they can be read again."""
-        if self._load is None or isinstance(command, ChainFileError):
-            return ()
-        return chain_stamp(command)
-
-
-def chain_stamp(chain: ChainFile) -> Stamp:
-    """The stamp of a chain's file, of those that it nests, and of its plugins' Python files."""
-    found = {chain.path}
-    for spec in chain.flat():
-        if spec.location is not None:
-            found.add(spec.location.path)
-        if spec.use is not None and ".py:" in spec.use:
-            found.add(spec.use.rpartition(":")[0])
-    return stamp(sorted(found))
 
 
 def _has_conditions(chain: ChainFile) -> bool:

@@ -1,8 +1,7 @@
-"""The chain file of a server, read again for new clients after it has changed.
+"""The chain for the next client of a server: its file is read again after it has changed.
 
-In: the file as it was read at the start. Out: the chain for the next client. Clients that are
-connected keep theirs. A file that has mistakes changes nothing: new clients get the chain from
-before, and the log says so, once for each change.
+Clients that are connected keep their chain. A file that has mistakes changes nothing: new clients
+get the chain from before, and the log says so, once for each change.
 """
 
 from __future__ import annotations
@@ -15,8 +14,7 @@ import attrs
 from conductor.chainfile.model import ChainFile
 from conductor.errors import ChainFileError
 from conductor.log import get_logger
-from conductor.projects.chooser import chain_stamp
-from conductor.projects.places import Stamp, stamp
+from conductor.projects.reloadable_chain import ReloadableChain
 
 __all__ = ["CurrentChain"]
 
@@ -27,29 +25,19 @@ log: Final = get_logger(component="server")
 class CurrentChain:
     """Called for the chain of a new client. It costs a few `stat` calls."""
 
-    _chain: ChainFile
-    _load: Callable[[], ChainFile] | None = None
-    """Reads the file again; `None` if that is not possible, as for a pipe."""
-    _forget_plugins: Callable[[], None] = lambda: None
-    """Drops imported Python files of plugins, so that they are imported again."""
-    _stamp: Stamp = attrs.field(
-        default=attrs.Factory(lambda self: chain_stamp(self._chain), takes_self=True), init=False
-    )
+    _files: ReloadableChain
+    on_change: Callable[[ChainFile], None] = lambda chain: None
+    """Called with the chain of a changed file."""
 
     def __call__(self) -> ChainFile:
-        if self._load is None:
-            return self._chain
-        found = stamp(name for name, *_ in self._stamp)
-        if found == self._stamp:
-            return self._chain
-        self._forget_plugins()
-        try:
-            self._chain = self._load()
-        except ChainFileError as exc:
-            self._stamp = found
-            problem = str(exc.diagnostics[0])
+        is_changed = self._files.is_changed
+        mistakes = self._files.reload() if is_changed else None
+        chain = self._files.chain
+        assert not isinstance(chain, ChainFileError)
+        if mistakes is not None:
+            problem = str(mistakes.diagnostics[0])
             log.error("changed chain file not used: it has mistakes", problem=problem)
-            return self._chain
-        self._stamp = chain_stamp(self._chain)
-        log.info("changed chain file read", file=self._chain.path)
-        return self._chain
+        elif is_changed:
+            log.info("changed chain file read", file=chain.path)
+            self.on_change(chain)
+        return chain

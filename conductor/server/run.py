@@ -38,12 +38,13 @@ from conductor.server.clients import ClientRegistry
 from conductor.server.cluster.directory import SessionDirectory
 from conductor.server.cluster.eviction import RedisEvicts
 from conductor.server.cluster.forward import NodeForwarder
+from conductor.server.current_chain import CurrentChain
 from conductor.server.drain import drain, kill
 from conductor.server.limits import ServerLimits, ServerTimeouts
 from conductor.server.listen.address import TcpAddress, UnixAddress, bind_tcp, listener_url
 from conductor.server.listen.tcp import TcpAcceptor
 from conductor.server.listen.unix import listen_unix, serve_unix
-from conductor.server.spares import keep_spares
+from conductor.server.spares import spare_processes
 from conductor.tracing.recorder import FLIGHT_ENTRIES, Entry, TraceRecorder
 from conductor.transport.base import Transport
 from conductor.transport.orphan_guard import start_orphan_guard
@@ -131,11 +132,9 @@ def chain_factory(
 
 
 def serve(
-    current: Callable[[], ChainFile], settings: ServerSettings, trace: TraceWriter | None = None
+    current: CurrentChain, settings: ServerSettings, trace: TraceWriter | None = None
 ) -> NoReturn:
     """Serve until a signal, then exit the process with 128 + n after signal n.
-
-    `current` returns the chain for the next client (`current_chain`).
 
     Exits with 3 if it cannot listen, or must not use the session directory.
     """
@@ -173,7 +172,7 @@ def serve(
 
 
 async def _serve(
-    current: Callable[[], ChainFile],
+    current: CurrentChain,
     settings: ServerSettings,
     signals: list[int],
     trace: TraceWriter | None,
@@ -187,10 +186,10 @@ async def _serve(
         counters = _counters(settings)
         async with (
             open_server(chain_factory(current, trace, counters, plugins), settings) as server,
+            spare_processes(current),
             background_tasks() as nursery,
         ):
             nursery.start_soon(reap_orphans)
-            nursery.start_soon(keep_spares, current)
             if counters is not None:
                 await _serve_metrics(settings, server.clients, counters, nursery)
             for address in server.addresses:

@@ -8,6 +8,7 @@ from support.server_clients import ask, initialize, new_session, serving, websoc
 
 from conductor.chainfile import load
 from conductor.log import configure
+from conductor.projects.reloadable_chain import ReloadableChain
 from conductor.server.current_chain import CurrentChain
 
 CHAIN = "version: 1\nname: NAME\nagent: {use: test-agent}\n"
@@ -27,7 +28,7 @@ def test_a_changed_file_is_read_once(tmp_path):
         reads.append(path.read_text())
         return load(path)
 
-    current = CurrentChain(load(path), read)
+    current = CurrentChain(ReloadableChain(load(path), read))
     first = current()
     assert (current(), reads) == (first, [])
 
@@ -40,7 +41,7 @@ def test_a_changed_file_is_read_once(tmp_path):
 def test_a_file_with_mistakes_changes_nothing_and_is_logged_once(tmp_path, capfd):
     path = tmp_path / "chain.yaml"
     path.write_text(CHAIN)
-    current = CurrentChain(load(path), partial(load, path))
+    current = CurrentChain(ReloadableChain(load(path), partial(load, path)))
     first = current()
     configure("error")
 
@@ -54,13 +55,17 @@ def test_a_file_with_mistakes_changes_nothing_and_is_logged_once(tmp_path, capfd
     assert current().name == "corrected"
 
 
-def test_what_cannot_be_read_again_stays_as_it_is(tmp_path):
-    path = tmp_path / "chain.yaml"
+def test_a_changed_chain_is_told_and_mistakes_are_not(tmp_path):
+    path, told = tmp_path / "chain.yaml", []
     path.write_text(CHAIN)
-    current = CurrentChain(load(path))
-    path.unlink()
+    current = CurrentChain(ReloadableChain(load(path), partial(load, path)))
+    current.on_change = told.append
 
-    assert current().name == "NAME"
+    replace(path, "version: 1\n")
+    current()
+    replace(path, CHAIN.replace("NAME", "corrected"))
+    assert told == []
+    assert [current(), current()] == told * 2
 
 
 async def test_new_clients_get_the_changed_chain_and_others_keep_theirs(tmp_path):

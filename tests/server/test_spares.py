@@ -16,8 +16,9 @@ from support.remote_agents import program
 
 from conductor.chainfile import load
 from conductor.log import configure
+from conductor.projects.reloadable_chain import ReloadableChain
 from conductor.server.current_chain import CurrentChain
-from conductor.server.spares import keep_spares
+from conductor.server.spares import spare_processes
 from conductor.transport.child_process import start_child
 from conductor.transport.spawn import spare_programs
 
@@ -27,20 +28,14 @@ INITIALIZE = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {"pro
 
 
 @pytest.fixture
-async def kept(tmp_path, nursery):
-    """Keep a process of `cat`; the scope ends it."""
+async def kept(tmp_path):
+    """The chain of a server that keeps a process of `cat`."""
     path = tmp_path / "chain.yaml"
     path.write_text(CAT)
-    scope = trio.CancelScope()
-
-    async def keep() -> None:
-        with scope:
-            await keep_spares(CurrentChain(load(path), partial(load, path)))
-
-    nursery.start_soon(keep)
-    await trio.testing.wait_all_tasks_blocked()
-    yield scope
-    scope.cancel()
+    current = CurrentChain(ReloadableChain(load(path), partial(load, path)))
+    async with spare_processes(current):
+        await trio.testing.wait_all_tasks_blocked()
+        yield current
 
 
 def waiting() -> psutil.Process | None:
@@ -112,24 +107,69 @@ def replace(path: Path, text: str) -> None:
     path.with_suffix(".new").rename(path)
 
 
-async def test_the_process_ends_with_the_server(kept, autojump_clock):
-    process = waiting()
+async def test_the_process_ends_with_the_server(tmp_path, autojump_clock):
+    (tmp_path / "chain.yaml").write_text(CAT)
+    current = CurrentChain(ReloadableChain(load(tmp_path / "chain.yaml")))
+    async with spare_processes(current):
+        await trio.testing.wait_all_tasks_blocked()
+        process = waiting()
+
     assert process is not None
-
-    kept.cancel()
-    await trio.testing.wait_all_tasks_blocked()
-
     assert not process.is_running()
     assert spare_programs == []
 
 
+async def test_without_prewarm_no_task_runs_until_a_client_finds_the_file_changed(
+    tmp_path, autojump_clock
+):
+    path = tmp_path / "chain.yaml"
+    path.write_text(CAT.replace("prewarm: true", ""))
+    current = CurrentChain(ReloadableChain(load(path), partial(load, path)))
+    before = tasks()
+    async with spare_processes(current):
+        await trio.testing.wait_all_tasks_blocked()
+        assert tasks() == before
+
+        replace(path, CAT)
+        await trio.sleep(60)
+        assert spare_programs == []
+        current()
+        await trio.testing.wait_all_tasks_blocked()
+        assert waiting() is not None
+        assert tasks() == before + 1
+
+        replace(path, CAT.replace("prewarm: true", ""))
+        await trio.sleep(2.1)
+        assert (spare_programs, tasks()) == ([], before)
+        replace(path, CAT)
+        current()
+        await trio.testing.wait_all_tasks_blocked()
+        assert waiting() is not None
+
+
+async def test_a_change_after_the_end_starts_nothing(tmp_path):
+    path = tmp_path / "chain.yaml"
+    path.write_text(CAT.replace("prewarm: true", ""))
+    current = CurrentChain(ReloadableChain(load(path), partial(load, path)))
+    async with spare_processes(current):
+        pass
+
+    replace(path, CAT)
+    assert current().prewarm
+    assert spare_programs == []
+
+
+def tasks() -> int:
+    return trio.lowlevel.current_statistics().tasks_living
+
+
 async def test_a_program_that_does_not_start_is_tried_once(tmp_path, autojump_clock, capfd):
     (tmp_path / "chain.yaml").write_text(CAT.replace("cat", "/no/such/program"))
-    chain = load(tmp_path / "chain.yaml")
+    current = CurrentChain(ReloadableChain(load(tmp_path / "chain.yaml")))
 
     configure("warning")
-    with trio.move_on_after(60):
-        await keep_spares(lambda: chain)
+    async with spare_processes(current):
+        await trio.sleep(60)
 
     assert capfd.readouterr().err.count("spare program did not start") == 1
 

@@ -18,6 +18,7 @@ import trio_websocket
 from conductor.background_tasks import background_tasks
 from conductor.chainfile import load
 from conductor.cli.file_chooser import forget_plugin_files
+from conductor.projects.reloadable_chain import ReloadableChain
 from conductor.server.access import AccessPolicy
 from conductor.server.current_chain import CurrentChain
 from conductor.server.limits import ServerLimits, ServerTimeouts
@@ -41,7 +42,9 @@ async def serving(directory: Path, /, **settings: Any) -> AsyncIterator[RunningS
     access = settings.pop("access", AccessPolicy())
     made = ServerSettings(listen, access, limits=limits, timeouts=timeouts, **settings)
     with trio.fail_after(3 * PATIENCE):
-        current = CurrentChain(load(path), partial(load, path), forget_plugin_files)
+        current = CurrentChain(
+            ReloadableChain(load(path), partial(load, path), forget_plugin_files)
+        )
         async with open_server(chain_factory(current), made) as server:
             yield server
 

@@ -1,0 +1,74 @@
+"""A chain, and its files, which are read again after they have changed.
+
+Its files are that of the chain, those that it nests, and the Python files of its plugins. To look
+for a change costs a `stat` call for each. A file that has mistakes changes nothing: the chain from
+before stays, until the files change once more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from conductor.errors import ChainFileError
+from conductor.projects.places import Stamp, stamp
+
+if TYPE_CHECKING:
+    from conductor.chainfile.model import ChainFile
+
+__all__ = ["ReloadableChain"]
+
+
+class ReloadableChain:
+    """A chain as last read; `chain` is why there is none if its file had mistakes from the start.
+
+    `load` reads the files again; `None` for a chain that is in no file, or in a pipe: it never
+    changes. `forget_plugins` drops imported Python files, so that they are imported again.
+    """
+
+    def __init__(
+        self,
+        chain: ChainFile | ChainFileError,
+        load: Callable[[], ChainFile] | None = None,
+        forget_plugins: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.chain = chain
+        self.stamp: Stamp = _stamp_of(chain) if load is not None else ()
+        """Of the files that the chain was read from, or that were found to have mistakes."""
+        self._load = load
+        self._forget_plugins = forget_plugins
+
+    @property
+    def is_changed(self) -> bool:
+        """Whether a file differs from what was read."""
+        return self._found() != self.stamp
+
+    def reload(self) -> ChainFileError | None:
+        """Read the files again; their mistakes, if there are some: the chain stays as it was."""
+        if self._load is None:
+            return None
+        found = self._found()  # first: what changes while they are read is found at the next look
+        self._forget_plugins()
+        try:
+            self.chain = self._load()
+        except ChainFileError as exc:
+            self.stamp = found
+            return exc
+        known = {each[0]: each for each in found}
+        self.stamp = tuple(known.get(each[0], each) for each in _stamp_of(self.chain))
+        return None
+
+    def _found(self) -> Stamp:
+        return stamp(name for name, *_ in self.stamp)
+
+
+def _stamp_of(chain: ChainFile | ChainFileError) -> Stamp:
+    if isinstance(chain, ChainFileError):
+        return ()
+    found = {chain.path}
+    for spec in chain.flat():
+        if spec.location is not None:
+            found.add(spec.location.path)
+        if spec.use is not None and ".py:" in spec.use:
+            found.add(spec.use.rpartition(":")[0])
+    return stamp(sorted(found))

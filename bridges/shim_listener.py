@@ -42,14 +42,15 @@ log = get_logger(component="mcp-bridge")
 T = TypeVar("T")
 
 
-@attrs.define(eq=False)
 class SocketTransport(WaitingTransport):
     """A connected stream socket as a `conductor.transport.base.Transport`."""
 
-    _socket: socket.socket
-    _first: bytes = b""
-    """Bytes that were received after the token."""
-    _writing: bool = True
+    def __init__(self, connected: socket.socket, first: bytes = b"") -> None:
+        super().__init__()
+        self._socket = connected
+        self._first = first
+        """Bytes that were received after the token."""
+        self._writing = True
 
     async def receive(self) -> bytes:
         if self._first:

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-import attrs
+import msgspec
 
 from conductor.adapters.negotiated import Announced, announced_by_agent, announced_by_client
 from conductor.adapters.table import (
@@ -88,8 +88,7 @@ def _row_of(spec: ComponentSpec) -> Adapter | None:
     return next((row for row in ADAPTERS if row.name == spec.use), None)
 
 
-@attrs.define(eq=False, repr=False)
-class AdapterInsertion:
+class AdapterInsertion(msgspec.Struct, eq=False):
     """`Initialization.interceptor` of the agent. `make` returns a proxy by its name and options,
     not started."""
 
@@ -99,7 +98,7 @@ class AdapterInsertion:
     neighbour: Adapter | None = None
     """The row of the proxy before the agent, if the chain has it by its name and it asks the agent
     again by itself."""
-    _is_decided: bool = attrs.field(default=False, init=False)
+    _is_decided: bool = False
 
     def take_over(
         self,

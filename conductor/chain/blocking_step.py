@@ -17,7 +17,6 @@ from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 
-import attrs
 import msgspec
 
 from conductor.chain.blocking_log import is_waiting
@@ -50,17 +49,14 @@ class BlockingStep(msgspec.Struct, eq=False):
         self._step = step
 
 
-@attrs.define(eq=False, repr=False)
 class RunningClock:
     """Time in which a thread runs or sleeps: wall time, but for that without a processor.
 
     `thread` is its id in the kernel.
     """
 
-    _thread: int
-    _last: tuple[float, float, float] = attrs.field(init=False)
-
-    def __attrs_post_init__(self) -> None:
+    def __init__(self, thread: int) -> None:
+        self._thread = thread
         self._last = self._now()
 
     def spent(self, longest: float) -> float:

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Final, Literal
 
-import attrs
 import trio
 
 from conductor.control.running_chains import raw_streams
@@ -38,34 +37,37 @@ _CLIENT_GONE: Final = encode_error(INTERNAL_ERROR, "The client is gone")
 log: Final = get_logger(component="conductor")
 
 
-@attrs.define(eq=False, repr=False)
 class ClientEnd:
     """The client of one chain, over the transport that it uses now."""
 
-    transport: Transport
-    role: Literal["client", "parent"]
-    flusher: Flusher
-    limits: Limits
-    link: Link = attrs.field(init=False)
-    port: Port = attrs.field(init=False)
-    """The client's port, traced if there is a recorder."""
-    connection: Connection = attrs.field(init=False)
-    notices: Notices = attrs.field(factory=Notices, init=False)
-    """Notices in the form that the client supports."""
-    elsewhere: Collection[str] = attrs.field(default=(), init=False)
-    """Sessions in further chains of this client (`session_chains`)."""
-    unanswered: UnansweredRequests | None = attrs.field(default=None, init=False)
-    """Requests to the client and prompts of the client, if it may be detached and return."""
-    _recorder: TraceRecorder | None = attrs.field(default=None, init=False)
-    _traced_notice_port: Port | None = attrs.field(default=None, init=False)
-    _detached: DetachedClient | None = attrs.field(default=None, init=False)
-    _reattached: trio.Event = attrs.field(factory=trio.Event, init=False)
-    _writing: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
+    connection: Connection
 
-    def __attrs_post_init__(self) -> None:
-        self.link = Link("client", self.role, _report)
-        self.link.session_log.limits = self.limits
-        self.port = self.link.plain
+    def __init__(
+        self,
+        transport: Transport,
+        role: Literal["client", "parent"],
+        flusher: Flusher,
+        limits: Limits,
+    ) -> None:
+        self.transport = transport
+        self.role = role
+        self.flusher = flusher
+        self.limits = limits
+        self.link = Link("client", role, _report)
+        self.link.session_log.limits = limits
+        self.port: Port = self.link.plain
+        """The client's port, traced if there is a recorder."""
+        self.notices = Notices()
+        """Notices in the form that the client supports."""
+        self.elsewhere: Collection[str] = ()
+        """Sessions in further chains of this client (`session_chains`)."""
+        self.unanswered: UnansweredRequests | None = None
+        """Requests to the client and prompts of the client, if it may be detached and return."""
+        self._recorder: TraceRecorder | None = None
+        self._traced_notice_port: Port | None = None
+        self._detached: DetachedClient | None = None
+        self._reattached = trio.Event()
+        self._writing = trio.CancelScope()
         self._connect()
 
     def trace(self, recorder: TraceRecorder) -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, Literal
 
-import attrs
 import trio
 
 from conductor.chain.back_pressure import BackPressure
@@ -32,7 +31,6 @@ __all__ = ["ChainComponents"]
 log: Final = get_logger(component="conductor")
 
 
-@attrs.define(eq=False, repr=False)
 class ChainComponents(ComponentHost):
     """The components of one chain, the one nearest the client first in `running`.
 
@@ -40,23 +38,35 @@ class ChainComponents(ComponentHost):
     the component was inserted: then it is removed again.
     """
 
-    running: list[Component]
-    """Those of the last start and the inserted ones; other parts of the chain share this list."""
-    client: ClientEnd
-    back_pressure: BackPressure
-    on_failed: Callable[[Component, ComponentError], None]
-    recorder: TraceRecorder | None
-    flusher: Flusher
-    limits: Limits
-    wait_for_share: Callable[[], Awaitable[None]] | None = None
-    cancelled_turns: CancelledTurns | None = None
-    nursery: trio.Nursery = attrs.field(init=False)
+    nursery: trio.Nursery
     """Runs the components."""
-    plugin_nursery: trio.Nursery | None = None
-    """Runs the plugins, if not `None`; else `nursery` does."""
-    tasks: dict[Component, trio.lowlevel.Task] = attrs.field(factory=dict, init=False)
-    """The components that have not ended, also those of failed starts, and their tasks."""
-    _inserted: set[Component] = attrs.field(factory=set, init=False)
+
+    def __init__(
+        self,
+        running: list[Component],
+        client: ClientEnd,
+        back_pressure: BackPressure,
+        on_failed: Callable[[Component, ComponentError], None],
+        recorder: TraceRecorder | None,
+        flusher: Flusher,
+        limits: Limits,
+    ) -> None:
+        self.running = running
+        """Those of the last start and the inserted ones; other parts of the chain share this
+        list."""
+        self.client = client
+        self.back_pressure = back_pressure
+        self.on_failed = on_failed
+        self.recorder = recorder
+        self.flusher = flusher
+        self.limits = limits
+        self.wait_for_share: Callable[[], Awaitable[None]] | None = None
+        self.cancelled_turns: CancelledTurns | None = None
+        self.plugin_nursery: trio.Nursery | None = None
+        """Runs the plugins, if not `None`; else `nursery` does."""
+        self.tasks: dict[Component, trio.lowlevel.Task] = {}
+        """The components that have not ended, also those of failed starts, and their tasks."""
+        self._inserted: set[Component] = set()
 
     # -- starting ----------------------------------------------------------------------------------
 

@@ -113,7 +113,7 @@ class SessionChains(FurtherChains):
             self.read_gate(),
             self.gate.version,
             self._on_ended,
-            None if self.recorder is None else attrs.evolve(self.recorder, chain=plan.chain.name),
+            None if self.recorder is None else self.recorder.for_chain(plan.chain.name),
             self.plugin_nursery,
         )
         self.running.append(chain)

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Final, Protocol
 
-import attrs
 from msgspec import UNSET
 
 from conductor.errors import ConnectionClosed
@@ -75,47 +74,50 @@ class FlushScheduler(Protocol):
     def schedule_flush(self, connection: Connection) -> None: ...
 
 
-@attrs.define(eq=False, repr=False)
 class Connection:
     """The state of one peer.
 
     `reports_malformed`: answer invalid lines with errors (clients); components get none.
     """
 
-    transport: Transport
-    receiver: Receiver
-    flusher: FlushScheduler
-    reports_malformed: bool = False
-    limits: Limits = attrs.field(factory=Limits)
-    repeats_payloads: bool = False
-    """Whether large payloads are read from this peer and from others too."""
-
-    write_buffer: WriteBuffer = attrs.field(factory=WriteBuffer, init=False)
-    sent: dict[Id, InFlightRequest] = attrs.field(factory=dict, init=False)
-    """Requests that the peer has not answered yet, by the conductor's ids."""
-    received: dict[Id, InFlightRequest] = attrs.field(factory=dict, init=False)
-    """Unanswered requests of the peer, by its ids; of equal ids the newest."""
-    duplicate_id_requests: dict[InFlightRequest, None] = attrs.field(factory=dict, init=False)
-    """Older unanswered requests of the peer with an id that it used again."""
-    needs_flush: bool = attrs.field(default=False, init=False)
-    closed: bool = attrs.field(default=False, init=False)
-    """Nothing can be written any more."""
-    closing: bool = attrs.field(default=False, init=False)
-    """Writing ends when the write buffer is empty."""
-    on_blocked: Callable[[], object] = attrs.field(default=_ignore_blocked, init=False)
-    """Called when the peer did not accept everything, or closed its reading side."""
-    skipped_lines: int = attrs.field(default=0, init=False)
-    """Number of lines that were not messages."""
-    _splitter: BlockSplitter = attrs.field(init=False)
-    _unrouted: Iterator[NotificationBatch | bytes | OverlongLine] | None = attrs.field(
-        default=None, init=False
-    )
-    _batch: Iterator[None] | None = attrs.field(default=None, init=False)
-    """Routes one member per step of the batch read last, before `_unrouted`."""
-    _last_id: int = attrs.field(default=0, init=False)
-
-    def __attrs_post_init__(self) -> None:
+    def __init__(
+        self,
+        transport: Transport,
+        receiver: Receiver,
+        flusher: FlushScheduler,
+        *,
+        reports_malformed: bool = False,
+        limits: Limits | None = None,
+        repeats_payloads: bool = False,
+    ) -> None:
+        self.transport = transport
+        self.receiver = receiver
+        self.flusher = flusher
+        self.reports_malformed = reports_malformed
+        self.limits = limits or Limits()
+        self.repeats_payloads = repeats_payloads
+        """Whether large payloads are read from this peer and from others too."""
+        self.write_buffer = WriteBuffer()
+        self.sent: dict[Id, InFlightRequest] = {}
+        """Requests that the peer has not answered yet, by the conductor's ids."""
+        self.received: dict[Id, InFlightRequest] = {}
+        """Unanswered requests of the peer, by its ids; of equal ids the newest."""
+        self.duplicate_id_requests: dict[InFlightRequest, None] = {}
+        """Older unanswered requests of the peer with an id that it used again."""
+        self.needs_flush = False
+        self.closed = False
+        """Nothing can be written any more."""
+        self.closing = False
+        """Writing ends when the write buffer is empty."""
+        self.on_blocked: Callable[[], object] = _ignore_blocked
+        """Called when the peer did not accept everything, or closed its reading side."""
+        self.skipped_lines = 0
+        """Number of lines that were not messages."""
         self._splitter = BlockSplitter(self.limits.max_message_bytes)
+        self._unrouted: Iterator[NotificationBatch | bytes | OverlongLine] | None = None
+        self._batch: Iterator[None] | None = None
+        """Routes one member per step of the batch read last, before `_unrouted`."""
+        self._last_id = 0
 
     def break_cycles(self) -> None:
         """Break reference cycles and drop what is neither routed nor written, after the end."""

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from io import BytesIO
 from typing import Final, final
 
-import attrs
 import msgspec
 
 __all__ = ["BlockSplitter", "LineSplitter", "OverlongLine"]
@@ -127,15 +126,11 @@ def _ends(pieces: Sequence[bytes | bytearray]) -> tuple[bytes, bytes]:
     return bytes(head), bytes(tail)
 
 
-@attrs.define(eq=False, repr=False)
 class LineSplitter:
     """Splits a byte stream at newlines. `limit` is the longest line, in bytes."""
 
-    limit: int
-    _blocks: BlockSplitter = attrs.field(init=False)
-
-    def __attrs_post_init__(self) -> None:
-        self._blocks = BlockSplitter(self.limit)
+    def __init__(self, limit: int) -> None:
+        self._blocks = BlockSplitter(limit)
 
     def feed(self, chunk: bytes) -> list[bytes | OverlongLine]:
         """The lines that this chunk completes, in order, without their newlines."""

@@ -12,7 +12,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from time import monotonic
 from typing import Any, ClassVar, Final, Literal
 
-import attrs
 import trio
 
 from conductor.jsonrpc.in_flight import InFlightRequest
@@ -105,26 +104,27 @@ class _ArrivalPort(TracedPort):
         return self.side, number
 
 
-@attrs.define(eq=False, repr=False)
 class ReportingRecorder(TraceRecorder):
     """Keeps nothing of what passes; `send_reports` sends what handlers did."""
 
     port_types: ClassVar[tuple[type[TracedPort], type[TracedPort]]] = (_ArrivalPort, _ArrivalPort)
-    outer: TraceRecorder | None = None
-    """That of the conductor, if the plugin runs in its process."""
-    reports_all: bool = True
-    """Whether handlers of notifications are reported: 6 µs each, which a flight recorder is not
-    worth."""
-    numbers: dict[Literal["client", "agent"], int] = attrs.field(init=False)
-    """Notifications that have come from each side."""
-    _handled: list[HandlerReport] = attrs.field(factory=list, init=False)
-    _logged: list[LogReport] = attrs.field(factory=list, init=False)
-    _has_reports: trio.Event = attrs.field(factory=trio.Event, init=False)
-    _edges: dict[Literal["client", "agent"], str] = attrs.field(factory=dict, init=False)
 
-    def __attrs_post_init__(self) -> None:
-        self.add: Callable[[Entry], None] = _ignore
-        self.keeps_payloads: bool = False
+    def __init__(
+        self, chain: str, *, outer: TraceRecorder | None = None, reports_all: bool = True
+    ) -> None:
+        super().__init__(chain)
+        self.add = _ignore
+        self.outer = outer
+        """That of the conductor, if the plugin runs in its process."""
+        self.reports_all = reports_all
+        """Whether handlers of notifications are reported: 6 µs each, which a flight recorder is not
+        worth."""
+        self.numbers: dict[Literal["client", "agent"], int]
+        """Notifications that have come from each side."""
+        self._handled: list[HandlerReport] = []
+        self._logged: list[LogReport] = []
+        self._has_reports = trio.Event()
+        self._edges: dict[Literal["client", "agent"], str] = {}
 
     def attach(self, components: Sequence[Component]) -> None:
         super().attach(components)

@@ -21,7 +21,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal, TypeAlias
 
-import attrs
 import msgspec
 
 from conductor.jsonrpc.messages import INVALID_REQUEST, METHOD_NOT_FOUND
@@ -89,8 +88,7 @@ class FailStart(msgspec.Struct, frozen=True):
     reason: str
 
 
-@attrs.define(eq=False, repr=False)
-class Handshake:
+class Handshake(msgspec.Struct, eq=False):
     """The attempts to initialize one component.
 
     An "agent" has one name and no dialect. If the chain file sets the `dialect`, no other one is
@@ -99,9 +97,9 @@ class Handshake:
 
     role: Literal["proxy", "agent"]
     dialect: Dialect | None = None
-    _untried: list[Dialect] = attrs.field(init=False)
+    _untried: list[Dialect] = []
 
-    def __attrs_post_init__(self) -> None:
+    def __post_init__(self) -> None:
         dialects: Sequence[Dialect] = DIALECTS if self.dialect is None else (self.dialect,)
         self._untried = list(dialects if self.role == "proxy" else ())
         self.dialect = self._untried.pop(0) if self._untried else None

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from typing import Final
 
-import attrs
 import msgspec
 
 from conductor.acp import (
@@ -42,10 +41,10 @@ from conductor.routing.control import (
     control_notifications,
     control_request,
 )
-from conductor.routing.envelope import INIT_METHODS
+from conductor.routing.envelope import DIALECTS, INIT_METHODS, Dialect
 from conductor.routing.failure_errors import FailureErrors
 from conductor.routing.link_port import LinkPort
-from conductor.routing.link_state import CLIENT_ROLES, LinkState
+from conductor.routing.link_state import CLIENT_ROLES, LinkState, Report, Role
 from conductor.routing.message_queue import MessageQueue, QueuedMessage
 from conductor.routing.proxy_meta import (
     METHODS_WITH_PROXY_META,
@@ -59,16 +58,15 @@ __all__ = ["Link"]
 _PROOFS_OF_HEALTH: Final = frozenset({"session/prompt", "initialize", *INIT_METHODS})
 
 
-@attrs.define(eq=False, repr=False)
 class Link(LinkState):
     """The connection of one component, client or parent conductor, with its ports."""
 
-    plain: LinkPort = attrs.field(init=False)
-    enveloped: LinkPort | None = attrs.field(init=False)
-
-    def __attrs_post_init__(self) -> None:
+    def __init__(
+        self, name: str, role: Role, report: Report, dialect: Dialect = DIALECTS[0]
+    ) -> None:
+        super().__init__(name, role, report, dialect)
         self.plain = LinkPort(self, enveloped=False)
-        has_successor = self.role in ("proxy", "parent")
+        has_successor = role in ("proxy", "parent")
         self.enveloped = LinkPort(self, enveloped=True) if has_successor else None
 
     def start_queueing(self) -> None:

@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, Literal
 
-import attrs
-
 from conductor.jsonrpc.connection import Connection
 from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.jsonrpc.messages import INTERNAL_ERROR, Payload, encode_error
@@ -21,19 +19,21 @@ from conductor.routing.session_log import SessionLog
 from conductor.routing.session_settings import SettingsLog
 from conductor.routing.traced_port import TracedOwnRequests
 
-__all__ = ["CLIENT_ROLES", "LinkState"]
+__all__ = ["CLIENT_ROLES", "LinkState", "Report", "Role"]
 
 CLIENT_ROLES: Final = frozenset({"client", "parent"})
 """Roles of peers that send requests to the chain."""
 _NOT_RUNNING: Final = FailureErrors.plain(
     encode_error(INTERNAL_ERROR, "The component is not running")
 )
+Role = Literal["client", "proxy", "agent", "parent"]
 Report = Callable[[str, str, dict[str, object]], None]
 """Called with a log event, its details, and what names the message (`message_names`) when a peer
 violates the protocol."""
+_RequestHandler = Callable[[InFlightRequest, str, Payload | None], bool]
+"""Returns whether it has handled a request."""
 
 
-@attrs.define(eq=False, repr=False)
 class LinkState:
     """The connection of one component, client or parent conductor, with what is known of it.
 
@@ -41,55 +41,58 @@ class LinkState:
     in proxy mode) have a successor; a "client" and an "agent" have none.
     """
 
-    name: str
-    role: Literal["client", "proxy", "agent", "parent"]
-    report: Report
-    dialect: Dialect = DIALECTS[0]
-    initializer: InitializationHandler | None = None
-    connection: Connection | None = None
-    disconnect_error: FailureErrors = _NOT_RUNNING
-    eof_error: bytes | None = None
-    """Wire error for requests to a peer that closed its output; `None` while it is open."""
-    initialized: bool = False
-    """Whether `initialize` of a client or parent has been answered."""
-    session_log: SessionLog = attrs.field(factory=SessionLog)
-    settings_log: SettingsLog | None = None
-    """Of an agent that can be restarted; also one of `observers_to`."""
-    queue: MessageQueue | None = None
-    """Messages that wait while the component restarts; `None` while it runs."""
-    recorded_results: dict[str, bytes] = attrs.field(factory=dict)
-    """Raw results, by method, for requests to the successor during a replay."""
-    observers_to: tuple[LinkObserver, ...] = ()
-    """See the requests that the peer is sent."""
-    observers_from: tuple[LinkObserver, ...] = ()
-    """See the requests that the peer sends."""
-    on_success: Callable[[], None] | None = None
-    """Called when the component answers an initialization or a prompt with a result."""
-    interceptor: Callable[[InFlightRequest, str, Payload | None], bool] | None = None
-    """Called first with each request of `LOGGED_METHODS`; returns whether it has handled it."""
-    choose_chain: Callable[[InFlightRequest, str, Payload | None], bool] | None = None
-    """Called last with each request of a client; returns whether it has handled it."""
-    access_check: Callable[[str, Payload | None], None] | None = None
-    """Called with each request and notification of the peer before any other processing; raises
-    `RequestError` to refuse it."""
-    on_plugin_info: Callable[[Payload | None], None] | None = None
-    """Called with the params of a `PLUGIN_INFO` notification."""
-    has_lost_login: bool = False
-    """Whether the sessions were lost because the restarted agent requires a login again."""
-    login_is_stale: bool = False
-    """Whether the client has logged in at the process before this one, and not at this one: it may
-    require a login again."""
-    lost_sessions: set[str] = attrs.field(factory=set)
-    """Sessions that a restarted agent has lost; each is removed when its next request was
-    refused."""
-    suppressed_session: str | None = None
-    """The session of which notifications are dropped, because the client has seen them before
-    (replay)."""
-    traced_own_requests: TracedOwnRequests | None = None
-    """Shows the requests of the conductor itself to the component, in a traced chain."""
-    strips_proxy_meta: bool = False
-    """Whether `_meta` members of proxies are removed from the peer's messages (`proxy_meta`); set
-    for an agent behind proxies."""
+    def __init__(
+        self, name: str, role: Role, report: Report, dialect: Dialect = DIALECTS[0]
+    ) -> None:
+        self.name = name
+        self.role = role
+        self.report = report
+        self.dialect = dialect
+        self.initializer: InitializationHandler | None = None
+        self.connection: Connection | None = None
+        self.disconnect_error = _NOT_RUNNING
+        self.eof_error: bytes | None = None
+        """Wire error for requests to a peer that closed its output; `None` while it is open."""
+        self.initialized = False
+        """Whether `initialize` of a client or parent has been answered."""
+        self.session_log = SessionLog()
+        self.settings_log: SettingsLog | None = None
+        """Of an agent that can be restarted; also one of `observers_to`."""
+        self.queue: MessageQueue | None = None
+        """Messages that wait while the component restarts; `None` while it runs."""
+        self.recorded_results: dict[str, bytes] = {}
+        """Raw results, by method, for requests to the successor during a replay."""
+        self.observers_to: tuple[LinkObserver, ...] = ()
+        """See the requests that the peer is sent."""
+        self.observers_from: tuple[LinkObserver, ...] = ()
+        """See the requests that the peer sends."""
+        self.on_success: Callable[[], None] | None = None
+        """Called when the component answers an initialization or a prompt with a result."""
+        self.interceptor: _RequestHandler | None = None
+        """Called first with each request of `LOGGED_METHODS`."""
+        self.choose_chain: _RequestHandler | None = None
+        """Called last with each request of a client."""
+        self.access_check: Callable[[str, Payload | None], None] | None = None
+        """Called with each request and notification of the peer before any other processing; raises
+        `RequestError` to refuse it."""
+        self.on_plugin_info: Callable[[Payload | None], None] | None = None
+        """Called with the params of a `PLUGIN_INFO` notification."""
+        self.has_lost_login = False
+        """Whether the sessions were lost because the restarted agent requires a login again."""
+        self.login_is_stale = False
+        """Whether the client has logged in at the process before this one, and not at this one: it
+        may require a login again."""
+        self.lost_sessions: set[str] = set()
+        """Sessions that a restarted agent has lost; each is removed when its next request was
+        refused."""
+        self.suppressed_session: str | None = None
+        """The session of which notifications are dropped, because the client has seen them before
+        (replay)."""
+        self.traced_own_requests: TracedOwnRequests | None = None
+        """Shows the requests of the conductor itself to the component, in a traced chain."""
+        self.strips_proxy_meta = False
+        """Whether `_meta` members of proxies are removed from the peer's messages (`proxy_meta`);
+        set for an agent behind proxies."""
 
     def record_settings(self) -> None:
         """Record mode, model and options of the agent's sessions for its restart."""

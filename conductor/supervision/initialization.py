@@ -7,9 +7,9 @@ requests and runs the clock. The clock stops while a proxy waits for its success
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import inf
 from typing import Any, Protocol
 
-import attrs
 import msgspec
 import trio
 
@@ -54,7 +54,6 @@ class AnswerInterceptor(Protocol):
         another component ask."""
 
 
-@attrs.define(eq=False, repr=False)
 class Initialization:
     """The initialization of the component behind a link, in one or several processes.
 
@@ -63,39 +62,45 @@ class Initialization:
     component has answered with a result, before its predecessor gets it.
     """
 
-    link: Link
-    handshake: Handshake
-    timeout: float
-    on_failed: Callable[[str], None]
-    restart_process: Callable[[], None]
-    patch_result: Callable[[bytes], bytes] | None = None
-    """Changes the raw JSON of the result before the predecessor gets it."""
-    interceptor: AnswerInterceptor | None = None
-    on_initialized: Callable[[], None] = lambda: None
-    on_slow: Callable[[], None] = lambda: None
-    """Called once when the component has not answered for `SLOW` seconds."""
-    done: bool = attrs.field(default=False, init=False)
-    deadline: float = attrs.field(default=float("inf"), init=False)
-    changed: trio.Event = attrs.field(factory=trio.Event, init=False)
-    result: dict[str, Any] | None = attrs.field(default=None, init=False)
-    """The decoded result; `{}` if it is not an object, None before it arrives."""
-    refused: bool = attrs.field(default=False, init=False)
-    """Whether the component answered with an error, which was forwarded unchanged."""
-    reply: Callable[[InFlightRequest, Payload | None, Payload | None], None] = attrs.field(
-        init=False
-    )
-    """Takes the response; the default sends it to the predecessor, a replay sets its own."""
-    _originator: InFlightRequest | None = attrs.field(default=None, init=False)
-    _params: bytes = attrs.field(default=b"{}", init=False)
-    _attempt: InFlightRequest | None = attrs.field(default=None, init=False)
-    _successor_request: InFlightRequest | None = attrs.field(default=None, init=False)
-    _awaiting_process: bool = attrs.field(default=False, init=False)
-    _known_result: bytes | None = attrs.field(default=None, init=False)
-    _port: _AttemptPort = attrs.field(init=False)
-
-    def __attrs_post_init__(self) -> None:
-        self._port = _AttemptPort(self)
+    def __init__(
+        self,
+        link: Link,
+        handshake: Handshake,
+        timeout: float,
+        on_failed: Callable[[str], None],
+        restart_process: Callable[[], None],
+        patch_result: Callable[[bytes], bytes] | None = None,
+        on_initialized: Callable[[], None] = lambda: None,
+        on_slow: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.link = link
+        self.handshake = handshake
+        self.timeout = timeout
+        self.on_failed = on_failed
+        self.restart_process = restart_process
+        self.patch_result = patch_result
+        """Changes the raw JSON of the result before the predecessor gets it."""
+        self.interceptor: AnswerInterceptor | None = None
+        self.on_initialized = on_initialized
+        self.on_slow = on_slow
+        """Called once when the component has not answered for `SLOW` seconds."""
+        self.done = False
+        self.deadline = inf
+        self.changed = trio.Event()
+        self.result: dict[str, Any] | None = None
+        """The decoded result; `{}` if it is not an object, None before it arrives."""
+        self.refused = False
+        """Whether the component answered with an error, which was forwarded unchanged."""
+        self.reply: Callable[[InFlightRequest, Payload | None, Payload | None], None]
         self.reply = self._reply_to_predecessor
+        """Takes the response; the default sends it to the predecessor, a replay sets its own."""
+        self._originator: InFlightRequest | None = None
+        self._params = b"{}"
+        self._attempt: InFlightRequest | None = None
+        self._successor_request: InFlightRequest | None = None
+        self._awaiting_process = False
+        self._known_result: bytes | None = None
+        self._port = _AttemptPort(self)
 
     def break_cycles(self) -> None:
         """Break reference cycles, after the end of the chain."""

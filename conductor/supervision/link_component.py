@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import attrs
 import trio
 
 from conductor.routing.component import Component
@@ -14,18 +13,18 @@ from conductor.supervision.handler_reports import HandlerReports
 __all__ = ["LinkComponent"]
 
 
-@attrs.define(eq=False, repr=False)
 class LinkComponent(Component):
     """A component with one or two ports on a link. Subclasses set `link` and the events."""
 
-    link: Link = attrs.field(init=False)
+    link: Link
     """The conductor's end."""
-    handler_reports: HandlerReports | None = attrs.field(default=None, init=False)
-    """Of a plugin behind the link."""
-    _drained: trio.Event = attrs.field(factory=trio.Event, init=False)
-    _ended: trio.Event = attrs.field(factory=trio.Event, init=False)
 
-    _traced_ports: tuple[Port, Port | None] | None = attrs.field(default=None, init=False)
+    def __init__(self) -> None:
+        self.handler_reports: HandlerReports | None = None
+        """Of a plugin behind the link."""
+        self._drained = trio.Event()
+        self._ended = trio.Event()
+        self._traced_ports: tuple[Port, Port | None] | None = None
 
     @property
     def client_port(self) -> Port:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-import attrs
 import msgspec
 import trio
 
@@ -59,16 +58,12 @@ class _OpenSetups(msgspec.Struct, eq=False):
         self.requests = {call: (deadline, raw) for call, (_, raw) in self.requests.items()}
 
 
-@attrs.define(eq=False, repr=False)
 class SlowSetupMonitor(LinkObserver):
     """Monitor of one component; `on_slow` is called once with each slow set-up."""
 
-    on_slow: Callable[[SlowSetup], None]
-    _setups: _OpenSetups = attrs.field(factory=_OpenSetups, init=False)
-    _timer: DeadlineTimer[SlowSetup] = attrs.field(init=False)
-
-    def __attrs_post_init__(self) -> None:
-        self._timer = DeadlineTimer(self._setups, self.on_slow)
+    def __init__(self, on_slow: Callable[[SlowSetup], None]) -> None:
+        self._setups = _OpenSetups()
+        self._timer = DeadlineTimer(self._setups, on_slow)
 
     def observe(self, link: Link) -> None:
         """Observe the requests of both directions."""

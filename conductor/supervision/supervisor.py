@@ -16,13 +16,12 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Literal
 
-import attrs
 import trio
 
 from conductor.chainfile.model import ComponentSpec
 from conductor.errors import ComponentExited, StartError
 from conductor.jsonrpc.connection import Connection
-from conductor.log import Logger, get_logger
+from conductor.log import get_logger
 from conductor.routing.component import ComponentHost
 from conductor.routing.failure_errors import FailureErrors
 from conductor.routing.handshake import Handshake
@@ -43,7 +42,6 @@ from conductor.transport.spawn import SpawnError
 __all__ = ["SupervisedComponent"]
 
 
-@attrs.define(eq=False, repr=False)
 class SupervisedComponent(LinkComponent):
     """A proxy or agent behind a link, kept running as its chain file entry says.
 
@@ -51,35 +49,37 @@ class SupervisedComponent(LinkComponent):
     JSON of the component's `initialize` result before the predecessor gets it.
     """
 
-    spec: ComponentSpec
-    role: Literal["proxy", "agent"]
-    launch: Launcher
-    patch_result: Callable[[bytes], bytes] | None = None
-    initialization: Initialization = attrs.field(init=False)
-    restart_policy: RestartPolicy = attrs.field(init=False)
-    _turns: TurnEnforcement = attrs.field(init=False)
-    _slow_setups: SlowSetupMonitor = attrs.field(init=False)
-    _log: Logger = attrs.field(init=False)
-    host: ComponentHost = attrs.field(init=False)
-    repeats_payloads: bool = attrs.field(default=False, init=False)
-    """See `Connection`; set for several processes in one chain."""
-    restarts: int = attrs.field(default=0, init=False)
-    """Number of restarts that have succeeded."""
-    _current_run: ComponentRun | None = attrs.field(default=None, init=False)
-    """The present one, or the last; None if the last start failed."""
-    _spawned: float = attrs.field(default=0.0, init=False)
-    """When the present process was started, or the connection begun."""
-    _lifecycle: Lifecycle = attrs.field(factory=Lifecycle, init=False)
-    _report_rate: TokenBucket = attrs.field(factory=TokenBucket, init=False)
-    _stop: trio.Event = attrs.field(factory=trio.Event, init=False)
+    host: ComponentHost
 
-    def __attrs_post_init__(self) -> None:
-        self._log = get_logger(component=self.spec.name)
-        self.link: Link = Link(self.spec.name, self.role, self._report)
-        self.restart_policy = RestartPolicy.of(self.spec, self.role)
-        self.initialization = self._new_initialization(self.spec.dialect)
+    def __init__(
+        self,
+        spec: ComponentSpec,
+        role: Literal["proxy", "agent"],
+        launch: Launcher,
+        patch_result: Callable[[bytes], bytes] | None = None,
+    ) -> None:
+        super().__init__()
+        self.spec = spec
+        self.role = role
+        self.launch = launch
+        self.patch_result = patch_result
+        self.repeats_payloads = False
+        """See `Connection`; set for several processes in one chain."""
+        self.restarts = 0
+        """Number of restarts that have succeeded."""
+        self._current_run: ComponentRun | None = None
+        """The present one, or the last; None if the last start failed."""
+        self._spawned = 0.0
+        """When the present process was started, or the connection begun."""
+        self._lifecycle = Lifecycle()
+        self._report_rate = TokenBucket()
+        self._stop = trio.Event()
+        self._log = get_logger(component=spec.name)
+        self.link: Link = Link(spec.name, role, self._report)
+        self.restart_policy = RestartPolicy.of(spec, role)
+        self.initialization = self._new_initialization(spec.dialect)
         self._turns = TurnEnforcement(
-            self, self.spec, self.link, self._log, self._speaks_version_2, self._kill
+            self, spec, self.link, self._log, self._speaks_version_2, self._kill
         )
         if self.role == "agent":
             self.link.record_settings()

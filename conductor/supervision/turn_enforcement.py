@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-import attrs
 import msgspec
 
 from conductor.acp import PROMPT, SESSION_CANCEL
@@ -34,7 +33,6 @@ if TYPE_CHECKING:
 __all__ = ["TurnEnforcement"]
 
 
-@attrs.define(eq=False, repr=False)
 class TurnEnforcement:
     """Timeouts of the turns and requests of one component behind a link.
 
@@ -43,29 +41,35 @@ class TurnEnforcement:
     "was silent for 5 s".
     """
 
-    component: Component
-    spec: ComponentSpec
-    link: Link
-    log: Logger
-    speaks_version_2: Callable[[], bool]
-    kill: Callable[[str], None]
-    host: ComponentHost = attrs.field(init=False)
-    cancel_monitor: CancelMonitor = attrs.field(init=False)
-    stall_monitor: StallMonitor | None = attrs.field(default=None, init=False)
+    host: ComponentHost
 
-    def __attrs_post_init__(self) -> None:
-        spec = self.spec
+    def __init__(
+        self,
+        component: Component,
+        spec: ComponentSpec,
+        link: Link,
+        log: Logger,
+        speaks_version_2: Callable[[], bool],
+        kill: Callable[[str], None],
+    ) -> None:
+        self.component = component
+        self.spec = spec
+        self.link = link
+        self.log = log
+        self.speaks_version_2 = speaks_version_2
+        self.kill = kill
+        self.stall_monitor: StallMonitor | None = None
         if spec.request_timeout or spec.stall_timeout is not None:
             from conductor.supervision.stall_detector import StallDetector
             from conductor.supervision.stall_monitor import StallMonitor
 
             detector = StallDetector(spec.request_timeout, spec.stall_timeout, spec.on_stall)
             self.stall_monitor = StallMonitor(detector, self._on_overdue)
-            self.stall_monitor.observe(self.link)
+            self.stall_monitor.observe(link)
         self.cancel_monitor = CancelMonitor(
-            spec.cancel_timeout, self.speaks_version_2, self._on_cancel_overdue
+            spec.cancel_timeout, speaks_version_2, self._on_cancel_overdue
         )
-        self.link.observers_to += (self.cancel_monitor,)
+        link.observers_to += (self.cancel_monitor,)
 
     def break_cycles(self) -> None:
         """Break reference cycles, after the end of the chain."""

@@ -7,6 +7,8 @@ with spans of its own. Where a proxy drops `_meta`, the turn's last context is u
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Callable
 from typing import ClassVar, Final
 
 import attrs
@@ -23,7 +25,7 @@ from conductor.telemetry.trace_context import (
     new_trace_id,
     with_context,
 )
-from conductor.tracing.recorder import TraceRecorder
+from conductor.tracing.recorder import Entry, TraceRecorder
 
 __all__ = ["CHAIN_ENDED", "PropagatingRecorder"]
 
@@ -72,7 +74,6 @@ def _answered(port: TracedPort, call: InFlightRequest) -> None:
     port.tracer.answered(call)
 
 
-@attrs.define(eq=False, repr=False)
 class PropagatingRecorder(TraceRecorder):
     """A recorder with ports that propagate the trace context; `sampler` decides per request."""
 
@@ -80,9 +81,22 @@ class PropagatingRecorder(TraceRecorder):
         _PropagatingPort,
         _PropagatingCausingPort,
     )
-    sampler: Sampler = attrs.field(default=lambda parent, trace_id: True, kw_only=True)
-    _turns: dict[str, _Turn] = attrs.field(factory=dict, init=False)
-    """By session."""
+
+    def __init__(
+        self,
+        chain: str,
+        sink: Callable[[Entry], None] | None = None,
+        flight: deque[Entry] | None = None,
+        *,
+        sampler: Sampler = lambda parent, trace_id: True,
+    ) -> None:
+        super().__init__(chain, sink, flight)
+        self.sampler = sampler
+        self._turns: dict[str, _Turn] = {}
+        """By session."""
+
+    def for_chain(self, chain: str) -> PropagatingRecorder:
+        return PropagatingRecorder(chain, self.sink, self.flight, sampler=self.sampler)
 
     def end(self) -> None:
         self.logged("info", CHAIN_ENDED, {})

@@ -51,6 +51,9 @@ class MemoryPairComponent(LinkComponent):
     _stopping: bool = attrs.field(default=False, init=False)
     _failed: bool = attrs.field(default=False, init=False)
 
+    def __attrs_pre_init__(self) -> None:
+        super().__init__()
+
     # -- for subclasses ----------------------------------------------------------------------------
 
     @abstractmethod
@@ -74,9 +77,8 @@ class MemoryPairComponent(LinkComponent):
         self._host = host
         self._restart_pending = self._stopping = self._failed = False
         self._drained, self._ended = trio.Event(), trio.Event()
-        self.link: Link = Link(
-            self.name, self.role, self._report, strips_proxy_meta=self.role == "agent"
-        )
+        self.link: Link = Link(self.name, self.role, self._report)
+        self.link.strips_proxy_meta = self.role == "agent"
         self.link.initializer = self.initialization = Initialization(
             self.link,
             Handshake(self.role, self.dialect),

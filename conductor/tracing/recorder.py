@@ -14,7 +14,6 @@ from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from typing import Any, ClassVar, Final, Literal, TypeAlias
 
-import attrs
 import msgspec
 
 from conductor.log import bind_context, listen
@@ -115,7 +114,6 @@ Entry: TypeAlias = (
 """A tuple has the members of a `Passage`."""
 
 
-@attrs.define(eq=False, repr=False)
 class TraceRecorder(Tracer):
     """Records one chain; `sink` takes its entries, or without one `flight`, the flight recorder.
 
@@ -124,28 +122,35 @@ class TraceRecorder(Tracer):
 
     port_types: ClassVar[tuple[type[TracedPort], type[TracedPort]]] = (TracedPort, CausingPort)
     """Those of a chain without plugins, and with them."""
-    chain: str
-    sink: Callable[[Entry], None] | None = None
-    flight: deque[Entry] = attrs.field(factory=lambda: deque(maxlen=FLIGHT_ENTRIES))
-    components: list[TraceComponent] = attrs.field(factory=list, init=False)
-    """Those of the last start, beginning with the client."""
-    add: Callable[[Entry], None] = attrs.field(init=False)
-    keeps_payloads: bool = attrs.field(init=False)
-    current: Mark | None = attrs.field(default=None, init=False)
-    handled: Callable[[], Mark | None] = attrs.field(default=lambda: None, init=False)
-    started: float = attrs.field(factory=time.monotonic, init=False)
-    started_at: float = attrs.field(factory=time.time, init=False)
-    """The same moment in seconds since 1970, with whole milliseconds (see `record_times`)."""
-    _ports: list[TracedPort] = attrs.field(factory=list, init=False)
-    _has_plugins: bool = attrs.field(default=False, init=False)
 
-    def __attrs_post_init__(self) -> None:
+    def __init__(
+        self,
+        chain: str,
+        sink: Callable[[Entry], None] | None = None,
+        flight: deque[Entry] | None = None,
+    ) -> None:
         global _keeps_all
-        _keeps_all |= self.sink is not None
-        below = self.started_at % 0.001
-        self.started, self.started_at = self.started - below, round(self.started_at - below, 3)
-        self.add = self.flight.append if self.sink is None else self.sink
-        self.keeps_payloads = self.sink is not None
+        self.chain = chain
+        self.sink = sink
+        self.flight = deque(maxlen=FLIGHT_ENTRIES) if flight is None else flight
+        self.components: list[TraceComponent] = []
+        """Those of the last start, beginning with the client."""
+        self.add: Callable[[Entry], None] = self.flight.append if sink is None else sink
+        self.keeps_payloads = sink is not None
+        self.current: Mark | None = None
+        self.handled: Callable[[], Mark | None] = lambda: None
+        now, now_monotonic = time.time(), time.monotonic()
+        below = now % 0.001
+        self.started = now_monotonic - below
+        self.started_at = round(now - below, 3)
+        """The same moment in seconds since 1970, with whole milliseconds (see `record_times`)."""
+        self._ports: list[TracedPort] = []
+        self._has_plugins = False
+        _keeps_all |= self.keeps_payloads
+
+    def for_chain(self, chain: str) -> TraceRecorder:
+        """A recorder for another chain of the same client, with the same `sink` and `flight`."""
+        return TraceRecorder(chain, self.sink, self.flight)
 
     def attach(self, components: Sequence[Component]) -> None:
         """Trace the ports of components that are about to be connected."""

@@ -13,7 +13,6 @@ import termios
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
-import attrs
 import trio
 
 from conductor.transport.base import CHUNK_SIZE
@@ -24,20 +23,19 @@ from conductor.transport.spawn import spawn_process
 __all__ = ["ChildProcess", "start_child"]
 
 
-@attrs.define(eq=False, repr=False, kw_only=True)
-class ChildProcess(ProcessGroup):
+class ChildProcess(ProcessGroup, eq=False, kw_only=True):
     """A child process. `transport` reads its stdout and writes its stdin."""
 
     transport: FdTransport
-    _stderr_fd: int
+    stderr_fd: int
 
     async def read_stderr(self) -> bytes:
         """The next bytes of its stderr; `b""` at the end."""
         try:
             while True:
-                await trio.lowlevel.wait_readable(self._stderr_fd)
+                await trio.lowlevel.wait_readable(self.stderr_fd)
                 with suppress(BlockingIOError):
-                    return os.read(self._stderr_fd, CHUNK_SIZE)
+                    return os.read(self.stderr_fd, CHUNK_SIZE)
         except (OSError, trio.ClosedResourceError):
             return b""
 
@@ -45,7 +43,7 @@ class ChildProcess(ProcessGroup):
         """Number of unread bytes in the stderr pipe."""
         waiting = bytearray(4)
         try:
-            fcntl.ioctl(self._stderr_fd, termios.FIONREAD, waiting)
+            fcntl.ioctl(self.stderr_fd, termios.FIONREAD, waiting)
         except (OSError, ValueError):  # closed
             return 0
         return int.from_bytes(waiting, sys.byteorder)
@@ -63,10 +61,10 @@ class ChildProcess(ProcessGroup):
     def close(self) -> None:
         """Close its pipes."""
         self.transport.close()
-        if self._stderr_fd >= 0:
-            trio.lowlevel.notify_closing(self._stderr_fd)
-            os.close(self._stderr_fd)
-            self._stderr_fd = -1
+        if self.stderr_fd >= 0:
+            trio.lowlevel.notify_closing(self.stderr_fd)
+            os.close(self.stderr_fd)
+            self.stderr_fd = -1
 
 
 def start_child(

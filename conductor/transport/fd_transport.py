@@ -12,10 +12,9 @@ import os
 import select
 import stat
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 
-import attrs
 import trio
 
 from conductor.errors import ConnectionClosed
@@ -37,22 +36,19 @@ of reads of 64 KiB)."""
 bytes(4 * 1024 * 1024)
 
 
-@attrs.define(eq=False, repr=False)
 class FdTransport(WaitingTransport):
     """Reads one descriptor, writes another; owns both, and closes them."""
 
-    _read_fd: int
-    _write_fd: int
-    _prefetched: list[bytes] = attrs.field(factory=list)
-    """Chunks read before the transport was created."""
-    _wait_to_read: bool = attrs.field(init=False)
-    _wait_to_write: bool = attrs.field(init=False)
-
-    def __attrs_post_init__(self) -> None:
-        _enlarge_pipe(self._read_fd)
-        _enlarge_pipe(self._write_fd)
-        self._wait_to_read = _is_pollable(self._read_fd)
-        self._wait_to_write = _is_pollable(self._write_fd)
+    def __init__(self, read_fd: int, write_fd: int, prefetched: Iterable[bytes] = ()) -> None:
+        super().__init__()
+        _enlarge_pipe(read_fd)
+        _enlarge_pipe(write_fd)
+        self._read_fd = read_fd
+        self._write_fd = write_fd
+        self._prefetched = list(prefetched)
+        """Chunks read before the transport was created."""
+        self._wait_to_read = _is_pollable(read_fd)
+        self._wait_to_write = _is_pollable(write_fd)
 
     @property
     def read_fd(self) -> int:

@@ -13,7 +13,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-import attrs
 import msgspec
 import trio
 
@@ -28,15 +27,15 @@ HIGH_WATERMARK: Final = 3 * 512 * 1024
 """Bytes buffered for one peer above which its sources are not read."""
 
 
-@attrs.define(eq=False, repr=False)
 class Flusher:
     """Flushes connections once per routed chunk, and after writes outside of an I/O loop."""
 
-    _unflushed: list[Connection] = attrs.field(factory=list, init=False)
-    _routing: bool = attrs.field(default=False, init=False)
-    _work: trio.Event = attrs.field(factory=trio.Event, init=False)
-    _room: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot, init=False)
-    _flushed: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot, init=False)
+    def __init__(self) -> None:
+        self._unflushed: list[Connection] = []
+        self._routing = False
+        self._work = trio.Event()
+        self._room = trio.lowlevel.ParkingLot()
+        self._flushed = trio.lowlevel.ParkingLot()
 
     def schedule_flush(self, connection: Connection) -> None:
         self._unflushed.append(connection)

@@ -26,12 +26,13 @@ class _Pipe:
     writers: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot)
 
 
-@attrs.define(eq=False)
 class MemoryTransport(WaitingTransport):
     """One end of a `memory_pair`."""
 
-    _incoming: _Pipe
-    _outgoing: _Pipe
+    def __init__(self, incoming: _Pipe, outgoing: _Pipe) -> None:
+        super().__init__()
+        self._incoming = incoming
+        self._outgoing = outgoing
 
     async def receive(self) -> bytes:
         pipe = self._incoming

@@ -9,7 +9,6 @@ import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
-import attrs
 import trio
 
 from conductor.transport.base import CHUNK_SIZE
@@ -19,38 +18,37 @@ from conductor.transport.spawn import spawn_with_output
 __all__ = ["OutputProcess", "start_output_process"]
 
 
-@attrs.define(eq=False, repr=False, kw_only=True)
-class OutputProcess(ProcessGroup):
+class OutputProcess(ProcessGroup, eq=False, kw_only=True):
     """A started program; `close` it when it has ended."""
 
-    _output_fd: int
+    output_fd: int
 
     async def read(self) -> bytes:
         """The next bytes of its output; `b""` when all processes have closed it, or when it has
         been waited for and all is read."""
         await trio.lowlevel.checkpoint()
-        while self._output_fd >= 0:
+        while self.output_fd >= 0:
             with suppress(BlockingIOError):
-                return os.read(self._output_fd, CHUNK_SIZE)
+                return os.read(self.output_fd, CHUNK_SIZE)
             if self.returncode is not None:
                 break
             with suppress(trio.ClosedResourceError):  # it has exited
-                await trio.lowlevel.wait_readable(self._output_fd)
+                await trio.lowlevel.wait_readable(self.output_fd)
         return b""
 
     async def wait(self) -> str:
         """Wait until it exits, kill its remaining descendants, and return its status as text."""
         status = await super().wait()
-        if self._output_fd >= 0:
-            trio.lowlevel.notify_closing(self._output_fd)
+        if self.output_fd >= 0:
+            trio.lowlevel.notify_closing(self.output_fd)
         return status
 
     def close(self) -> None:
         """Close its output."""
-        if self._output_fd >= 0:
-            trio.lowlevel.notify_closing(self._output_fd)
-            os.close(self._output_fd)
-            self._output_fd = -1
+        if self.output_fd >= 0:
+            trio.lowlevel.notify_closing(self.output_fd)
+            os.close(self.output_fd)
+            self.output_fd = -1
 
 
 def start_output_process(

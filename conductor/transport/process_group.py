@@ -13,7 +13,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Final
 
-import attrs
+import msgspec
 import trio
 
 from conductor.transport.process_tree import (
@@ -34,13 +34,12 @@ _WAIT_LIMITER: Final = trio.CapacityLimiter(math.inf)
 """Without `pidfd`, each running child takes one thread."""
 
 
-@attrs.define(eq=False, repr=False, kw_only=True)
-class ProcessGroup:
+class ProcessGroup(msgspec.Struct, eq=False, kw_only=True):
     """A child with its process group."""
 
     pid: int
-    _mark: str
-    _sandboxed: bool = False
+    mark: str
+    sandboxed: bool = False
     _returncode: int | None = None
 
     async def wait(self) -> str:
@@ -51,7 +50,7 @@ class ProcessGroup:
         child_reaped(self.pid)
         code = _reap(self.pid) if code is None else code
         # `bwrap` reports a program that a signal has ended as a shell does.
-        is_signal = self._sandboxed and _SHELL_SIGNALS < code <= _SHELL_SIGNALS + signal.NSIG
+        is_signal = self.sandboxed and _SHELL_SIGNALS < code <= _SHELL_SIGNALS + signal.NSIG
         self._returncode = _SHELL_SIGNALS - code if is_signal else code
         await self._end_leftovers()
         return describe_status(self._returncode)
@@ -60,7 +59,7 @@ class ProcessGroup:
         """Kill descendants outside the group: the subreaper adopts each when its parent ends."""
         with trio.CancelScope(shield=True):  # a tenth of a second at most
             for check in range(_LEFTOVER_CHECKS):
-                left = kill_marked(self._mark, patient=check < _PATIENT_CHECKS)
+                left = kill_marked(self.mark, patient=check < _PATIENT_CHECKS)
                 if not left and not _group_exists(self.pid):
                     return
                 await trio.sleep(_LEFTOVER_INTERVAL)
@@ -73,7 +72,7 @@ class ProcessGroup:
         After SIGKILL to the group inside, it ends and reports that.
         """
         if self._returncode is None:
-            group = sandboxed_group(self.pid) if self._sandboxed else None
+            group = sandboxed_group(self.pid) if self.sandboxed else None
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.pid if group is None else group, number)
 

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import attrs
 import trio
 
 __all__ = ["WaitingTransport"]
 
 
-@attrs.define(eq=False, repr=False)
 class WaitingTransport:
     """Base class of transports; subclasses add `receive`, `wait_writable` and the rest."""
 
-    _writing_paused: bool = attrs.field(default=False, init=False)
-    _writing_resumed: trio.lowlevel.ParkingLot = attrs.field(
-        factory=trio.lowlevel.ParkingLot, init=False
-    )
+    def __init__(self) -> None:
+        self._writing_paused = False
+        self._writing_resumed = trio.lowlevel.ParkingLot()
 
     async def receive(self) -> bytes:
         raise NotImplementedError

@@ -9,10 +9,10 @@ Behind the server's end is an echo instead of a chain, with all that carries lin
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from http.cookiejar import CookieJar
 
-import attrs
 import trio
 
 from conductor.chain.chain import Chain
@@ -22,18 +22,21 @@ from conductor.network.address import RemoteAddress
 from conductor.network.line_channel import LineChannel
 from conductor.network.websocket import WebSocketClosed
 from conductor.remote.websocket_connection import open_websocket
+from conductor.routing.component import Component
 from conductor.server.access import AccessPolicy
 from conductor.server.limits import ServerLimits
 from conductor.server.listen.address import TcpAddress
 from conductor.server.run import ServerSettings, open_server
+from conductor.transport.base import Transport
 
 LIMIT = 64 * 1024 * 1024
 PATIENCE = 30.0
 
 
-@attrs.define(eq=False)
 class Echo(Chain):
-    _scope: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
+    def __init__(self, transport: Transport, make: Callable[[], Sequence[Component]]) -> None:
+        super().__init__(transport, make)
+        self._scope = trio.CancelScope()
 
     async def run(self) -> Ending:
         lines = LineChannel(self.transport)

@@ -122,13 +122,10 @@ def _names() -> re.Pattern[bytes]:
 _NESTED_NAMES: Final = (b'sessionid"', b'session_id"', b'session-id"')
 """Ends of members that name a session, in lower case."""
 _OPENING_NAMES: Final = (b'"resume"', b'"continue"')
-_member_value: Final = re.compile(
-    rb'[ \t\r\n]*:[ \t\r\n]*("(?:[^"\\]++|\\.)*+"|[^ \t\r\n,}\]]*)', re.DOTALL
-)
+# Patterns are compiled when they are used first.
+_member_value: Final = rb'(?s)[ \t\r\n]*:[ \t\r\n]*("(?:[^"\\]++|\\.)*+"|[^ \t\r\n,}\]]*)'
 """Behind a member's name: its value, if that is a scalar."""
-
-
-_escaped_letter: Final = re.compile(rb"\\u(?:00([4-7][0-9a-fA-F]|2[dD])|017[fF])")
+_escaped_letter: Final = rb"\\u(?:00([4-7][0-9a-fA-F]|2[dD])|017[fF])"
 
 
 def session_id_of(payload: Payload | None) -> str | None:
@@ -202,7 +199,7 @@ def nested_session_ids(payload: Payload | None, session: str | None, *, opens: b
     if not text.isascii():
         text = text.replace(b"\xc5\xbf", b"s")  # U+017F: its capital is S
     if b"\\" in text and b"\\u" in text:
-        text = _escaped_letter.sub(_letter, text)
+        text = re.sub(_escaped_letter, _letter, text)
     lower = text.lower()
     names = _NESTED_NAMES + _OPENING_NAMES if opens else _NESTED_NAMES
     counts = {name: lower.count(name) for name in names}
@@ -215,7 +212,7 @@ def nested_session_ids(payload: Payload | None, session: str | None, *, opens: b
         end = 0
         for _ in range(counts[name]):
             end = lower.index(name, end) + len(name)
-            if (match := _member_value.match(text, end)) is None:
+            if (match := re.compile(_member_value).match(text, end)) is None:
                 continue
             value = match[1]
             if name == b'"continue"' and value != b"false":

@@ -90,12 +90,10 @@ class _SessionSetup(msgspec.Struct, gc=False):
     mcpServers: list[_Server] | None = None
 
 
-_decode: Final = msgspec.json.Decoder(_SessionSetup).decode
-
-
 def _declares_bridged(params: Payload | None) -> bool:
     try:
-        servers = _decode(params if params is not None else b"{}").mcpServers or []
+        setup = msgspec.json.decode(b"{}" if params is None else params, type=_SessionSetup)
+        servers = setup.mcpServers or []
     except DECODE_ERRORS:
         return b'"acp"' in bytes(params or b"")
     return any(server.type in _BRIDGED_TYPES for server in servers)

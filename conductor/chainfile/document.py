@@ -37,9 +37,10 @@ _TOO_MANY = f"a chain file has at most {MAX_VALUES} values, those that aliases r
 _NULL_SCALARS = ("", "~", "null", "Null", "NULL")
 """Unquoted scalars that are read as None."""
 _PLAIN_TAGS = {f"tag:yaml.org,2002:{kind}" for kind in ("str", "seq", "map")}
-_PROPERTIES = re.compile(r"(?:[&!][^\s,\[\]{}]*\s+)+")
-_BLOCK_SCALAR = re.compile(r"[|>][^\s]*")
-_FORBIDDEN_CHARACTERS = re.compile("[\0\ud800-\udfff]")
+# Patterns are compiled when they are used first.
+_PROPERTIES = r"(?:[&!][^\s,\[\]{}]*\s+)+"
+_BLOCK_SCALAR = r"[|>][^\s]*"
+_HALF_CHARACTERS = "[\ud800-\udfff]"
 
 
 class Document(msgspec.Struct, frozen=True, eq=False):
@@ -185,7 +186,7 @@ class _NodeReader(msgspec.Struct, eq=False):
             elif key == "<<" and key_node.style is None:
                 help = "write the keys out; an alias may stand for a whole value"
                 self.report(path, "merge keys are not supported", location=location, help=help)
-            elif _FORBIDDEN_CHARACTERS.search(key):
+            elif _is_forbidden(key):
                 self.report(path, "a key with a NUL or half a character", location=location)
             elif key in first:
                 note = (first[key], "first given here")
@@ -199,7 +200,7 @@ class _NodeReader(msgspec.Struct, eq=False):
         text: str = node.value
         if node.style is None and text in _NULL_SCALARS:
             return None
-        if _FORBIDDEN_CHARACTERS.search(text):
+        if _is_forbidden(text):
             self.report(path, "a NUL or half a character cannot be passed to a program")
             return ""
         expanded = expand(text, self.environ)
@@ -231,14 +232,21 @@ class _NodeReader(msgspec.Struct, eq=False):
         self.document.unusable.add(path)
 
 
+def _is_forbidden(text: str) -> bool:
+    """Whether a text has a NUL or half a surrogate pair."""
+    return "\0" in text or (not text.isascii() and bool(re.search(_HALF_CHARACTERS, text)))
+
+
 def _span(node: Node, source: SourceText) -> tuple[int, int]:
     """Start and end of a value, without its anchor and without comments after its first line."""
     start, end = node.start_mark.index, node.end_mark.index
-    if properties := _PROPERTIES.match(source.text, start, end):
-        start = properties.end()
+    if source.text.startswith(("&", "!"), start):
+        properties = re.compile(_PROPERTIES).match(source.text, start, end)
+        start = start if properties is None else properties.end()
     if isinstance(node, ScalarNode):
-        if node.style in ("|", ">") and (block := _BLOCK_SCALAR.match(source.text, start)):
-            return start, max(end, block.end())
+        if node.style in ("|", ">"):
+            block = re.compile(_BLOCK_SCALAR).match(source.text, start)
+            return start, end if block is None else max(end, block.end())
         return start, end
     limit = source.end_of_line(start)
     if end <= limit:

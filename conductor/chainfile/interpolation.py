@@ -13,8 +13,9 @@ import msgspec
 
 __all__ = ["BadReference", "ExpandedString", "expand", "find_references"]
 
-_REFERENCE = re.compile(r"\$\$|\$\{([^}]*)(\}?)")
-_BODY = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?::-(.*))?", re.DOTALL)
+# Patterns are compiled when they are used first.
+_REFERENCE = r"\$\$|\$\{([^}]*)(\}?)"
+_BODY = r"(?s)([A-Za-z_][A-Za-z0-9_]*)(?::-(.*))?"
 
 
 class BadReference(msgspec.Struct, frozen=True):
@@ -37,19 +38,21 @@ class ExpandedString(msgspec.Struct, frozen=True):
 
 def expand(text: str, environ: Mapping[str, str]) -> ExpandedString:
     """Expand the references of a string; a bad one becomes the empty string and goes to `bad`."""
+    if "$" not in text:
+        return ExpandedString(text, (), (), False, ())
     parts: list[str] = []
     values: list[str] = []
     names: list[str] = []
     bad: list[BadReference] = []
     end = 0
-    found = list(_REFERENCE.finditer(text))
+    found = list(re.finditer(_REFERENCE, text))
     for number, reference in enumerate(found):
         parts.append(text[end : reference.start()])
         end = reference.end()
         if reference[0] == "$$":
             parts.append("$")
             continue
-        body = _BODY.fullmatch(reference[1])
+        body = re.fullmatch(_BODY, reference[1])
         if not reference[2] or not body or "${" in reference[1]:
             bad.append(_malformed(number, reference))
             continue
@@ -71,7 +74,7 @@ def expand(text: str, environ: Mapping[str, str]) -> ExpandedString:
 
 def find_references(raw: str) -> list[tuple[int, int]]:
     """Start and end of every reference in source text, in order."""
-    return [found.span() for found in _REFERENCE.finditer(raw)]
+    return [found.span() for found in re.finditer(_REFERENCE, raw)]
 
 
 def _malformed(number: int, reference: re.Match[str]) -> BadReference:

@@ -9,7 +9,7 @@ from typing import Final
 
 __all__ = ["command_name"]
 
-_LAUNCHER: Final = re.compile(r"(python|pypy|node|bun|deno|ruby|npx|uvx|uv|npm)[0-9.]*")
+_LAUNCHER: Final = r"(python|pypy|node|bun|deno|ruby|npx|uvx|uv|npm)[0-9.]*"
 _VERBS: Final = frozenset({"run", "exec", "x"})
 
 
@@ -17,7 +17,7 @@ def command_name(argv: Sequence[str]) -> str:
     """The program's file name or, for an interpreter or launcher, that of the script or package:
     `claude-agent-acp`; `python proxy.py` gives `proxy`, `npx -y @org/agent@1.2` gives `agent`."""
     program = PurePath(argv[0].rstrip("/")).name
-    if not _LAUNCHER.fullmatch(program):
+    if not re.fullmatch(_LAUNCHER, program):
         return program
     words = iter(argv[1:])
     for word in words:

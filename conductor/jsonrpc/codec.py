@@ -70,7 +70,7 @@ class Batch(msgspec.Struct, frozen=True):
 
     def answers(self, most: int) -> Iterator[Message]:
         """The responses among the members; decodes at most `most` members."""
-        may_be = (raw for raw in map(bytes, self.raw) if _MAY_BE_RESPONSE.search(raw))
+        may_be = (raw for raw in map(bytes, self.raw) if re.search(_MAY_BE_RESPONSE, raw))
         for raw in islice(may_be, most):
             member = _member(raw)
             if type(member) is Message and member.method is UNSET:
@@ -90,7 +90,7 @@ _MEMBERS_PER_STEP: Final = 25_000
 """Members of such a batch that one decoder call cuts out."""
 MAX_BATCH_MEMBERS: Final = 100_000
 """Upper bound of `max_batch`."""
-_MAY_BE_RESPONSE: Final = re.compile(rb'"result"|"error"|\\u')
+_MAY_BE_RESPONSE: Final = rb'"result"|"error"|\\u'
 decode_envelope: Final[Callable[[bytes], Message]] = msgspec.json.Decoder(Message).decode
 """A line as a `Message`, not yet `validate`ed; raises one of `DECODE_ERRORS` for anything else."""
 
@@ -112,11 +112,11 @@ DECODE_ERRORS: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError
 """Errors of a msgspec decoder for invalid input. `RecursionError` depends on the depth of the call
 stack: the same text may be decodable from fewer calls down."""
 
+# Patterns are compiled when they are used first.
 _decode_members = msgspec.json.Decoder(list[Raw]).decode
-_decode_error = msgspec.json.Decoder(ErrorObject).decode
 _containers = frozenset(b"{[")
-_whitespace = re.compile(rb"[ \t\r\n]*")
-_ansi = re.compile(rb"^(?:\xef\xbb\xbf|\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\))+")
+_whitespace = rb"[ \t\r\n]*"
+_ansi = rb"^(?:\xef\xbb\xbf|\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\))+"
 AMBIGUOUS_SURROGATES: Final = "lone surrogates, and escapes of too many other Unicode blocks"
 
 
@@ -143,7 +143,7 @@ def detached_copy(value: Raw, size: int) -> Raw:
 
 def strip_ansi(line: bytes) -> bytes:
     """The line without the terminal escapes (or byte order mark) that some programs print first."""
-    return _ansi.sub(b"", line)
+    return re.sub(_ansi, b"", line)
 
 
 def decode_message(line: bytes) -> Message | None:
@@ -172,7 +172,7 @@ def validate(message: Message, line: bytes | Raw) -> Message | Malformed:
         if message.result is not UNSET:
             return _invalid(message, line, "a response has either a result or an error")
         try:
-            _decode_error(message.error)
+            msgspec.json.decode(message.error, type=ErrorObject)
         except DECODE_ERRORS:
             return _invalid(message, line, "an error needs an integer code and a string message")
     elif message.result is UNSET:
@@ -249,7 +249,7 @@ def _skip_items(array: bytes, items: Sequence[Raw]) -> bytes:
 
 
 def _skip_whitespace(text: bytes, index: int) -> int:
-    match = _whitespace.match(text, index)
+    match = re.compile(_whitespace).match(text, index)
     assert match is not None
     return match.end()
 
@@ -291,12 +291,9 @@ class _FloatId(msgspec.Struct, gc=False):
     error: Raw | UnsetType = UNSET
 
 
-_decode_float_id = msgspec.json.Decoder(_FloatId).decode
-
-
 def _with_float_id(line: bytes) -> Message | None:
     try:
-        found = _decode_float_id(line)
+        found = msgspec.json.decode(line, type=_FloatId)
     except DECODE_ERRORS:
         return None
     id = _integral(found.id)

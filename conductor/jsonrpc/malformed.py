@@ -68,14 +68,13 @@ class _LooseEnvelope(msgspec.Struct, gc=False):
     error: Raw | UnsetType = UNSET
 
 
-_decode_loose = msgspec.json.Decoder(_LooseEnvelope).decode
 _decode_id = msgspec.json.Decoder(int | str | None).decode
 
 
 def loose_fields(line: bytes) -> tuple[Id | UnsetType, bool]:
     """The id of a line that is JSON, and whether it is a response."""
     try:
-        loose = _decode_loose(line)
+        loose = msgspec.json.decode(line, type=_LooseEnvelope)
     except (msgspec.MsgspecError, RecursionError):
         return visible_fields(line)
     answers = loose.method is UNSET and (loose.result is not UNSET or loose.error is not UNSET)
@@ -98,7 +97,8 @@ def id_at_end(line: bytes) -> Id | UnsetType:
     return UNSET if match is None else _scalar(match[1])
 
 
-_scalar_member = re.compile(
+# Patterns are compiled when they are used first.
+_scalar_member = (
     rb'[\s{,]*"(jsonrpc|id|method)"\s*:\s*("(?:[^"\\]|\\.)*"|-?\d+(?![\d.eE])|null)(?=\s*[,}])'
 )
 _result_first = (
@@ -113,7 +113,8 @@ def _simple_members(head: bytes) -> list[tuple[str, Id]]:
     """The scalar members that an object starts with, before its first large one."""
     found: list[tuple[str, Id]] = []
     index = 0
-    while match := _scalar_member.match(head, index):
+    member = re.compile(_scalar_member)
+    while match := member.match(head, index):
         value = _scalar(match[2])
         if value is UNSET:
             break

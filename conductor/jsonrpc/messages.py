@@ -93,7 +93,6 @@ class ErrorObject(msgspec.Struct, gc=False, omit_defaults=True):
 
 
 _encoder = msgspec.json.Encoder()
-_error_decoder = msgspec.json.Decoder(ErrorObject)
 _methods: dict[str, bytes] = {}
 
 
@@ -205,7 +204,7 @@ def error_to_exception(error: Payload) -> RequestError:
 
 def _error_members(error: Payload) -> tuple[int, str, Any]:
     try:
-        decoded = _error_decoder.decode(error)
+        decoded = msgspec.json.decode(error, type=ErrorObject)
         data = None if decoded.data is UNSET else msgspec.json.decode(decoded.data)
         return decoded.code, decoded.message, data
     except msgspec.MsgspecError:

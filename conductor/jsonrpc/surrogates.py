@@ -22,7 +22,7 @@ _CANDIDATE_BLOCKS: Final = "eabcf"
 """First hexadecimal digits: private-use characters first, which few texts escape. Letters only, so
 that the case of the digit can be restored; none is the digit of an ASCII character."""
 
-has_surrogate: Final = re.compile(rb"\\u[dD][89a-fA-F]").search
+_surrogate: Final = rb"\\u[dD][89a-fA-F]"
 _lone_surrogate: Final = "[\ud800-\udfff]"
 
 
@@ -56,6 +56,11 @@ class SubstitutedText(msgspec.Struct, frozen=True):
         """Like `string`; `None` if it has a lone surrogate, which UTF-8 cannot encode."""
         found = self.string(value)
         return None if re.search(_lone_surrogate, found) else found
+
+
+def has_surrogate(text: Payload) -> bool:
+    """Whether a JSON text has escaped surrogates."""
+    return re.search(_surrogate, text) is not None
 
 
 def substitute_surrogates(text: bytes) -> SubstitutedText | None:

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
+
+import msgspec
 
 from conductor.errors import ChainFileError
 from conductor.projects.places import Stamp, find_project_file, user_chain_file
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["ChainChooser", "OtherFiles"]
 
 
-class OtherFiles(NamedTuple):
+class OtherFiles(msgspec.Struct, frozen=True, eq=False):
     """Which files are used besides that of the command."""
 
     user: bool = True
@@ -73,8 +75,6 @@ class ChainChooser:
             return None
         if not _has_conditions(chain):
             return chain
-        import msgspec
-
         certain = [
             spec
             for spec in chain.proxies
@@ -131,8 +131,6 @@ class ChainChooser:
         assert self._first is not None
         first = self._first_plan
         if first is None:
-            import msgspec
-
             plugins = tuple(each for each in self._first_stamp if each[0].endswith(".py"))
             first = self._plan(self._first, self._first_cwd, None, None)
             first = self._first_plan = msgspec.structs.replace(first, plugins=plugins)
@@ -172,8 +170,6 @@ class ChainChooser:
 
     def _directory(self, setup: Payload | None) -> str:
         """The session's directory; without one, that of the first chain."""
-        import msgspec
-
         try:
             found = msgspec.json.decode(setup or b"{}", type=dict[str, msgspec.Raw]).get("cwd")
             return msgspec.json.decode(found or b"null", type=str)

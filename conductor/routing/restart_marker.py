@@ -52,7 +52,7 @@ def restarted_sessions(params: Payload | None) -> list[str] | None:
     try:
         meta = members_or_empty(members_or_empty(raw).get("_meta", b"{}"))
         marker = meta.get(RESTART_MARKER)
-        return None if marker is None else _decode(marker).sessions
+        return None if marker is None else msgspec.json.decode(marker, type=_Marker).sessions
     except (ValueError, *DECODE_ERRORS):
         return None
 
@@ -62,4 +62,3 @@ class _Marker(msgspec.Struct):
 
 
 _MARKER_BYTES: Final = RESTART_MARKER.encode()
-_decode: Final = msgspec.json.Decoder(_Marker).decode

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from time import monotonic
-from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias
+from typing import Any, Final, Literal, Protocol, TypeAlias
 
+import msgspec
 from msgspec import Raw
 
 from conductor.jsonrpc.in_flight import InFlightRequest
@@ -74,7 +75,7 @@ Head: TypeAlias = tuple[bytes, int, int]
 KeptPayload: TypeAlias = bytes | Raw | Head | NotificationBatch | None
 
 
-class Passage(NamedTuple):
+class Passage(msgspec.Struct, frozen=True, eq=False):
     """A message that passed a hop."""
 
     time: float

@@ -113,12 +113,10 @@ class _Setup(msgspec.Struct):
     mcpServers: list[_Server] | None = None
 
 
-_decode: Final = msgspec.json.Decoder(_Setup).decode
-
-
 def _slow_setup(method: str, params: bytes) -> SlowSetup:
     try:
-        servers = [server.name for server in _decode(params).mcpServers or ()]
+        setup = msgspec.json.decode(params, type=_Setup)
+        servers = [server.name for server in setup.mcpServers or ()]
     except DECODE_ERRORS:
         servers = []
     return SlowSetup(method, session_id_of(params), servers)

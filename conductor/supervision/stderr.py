@@ -21,7 +21,7 @@ _LINE_LIMIT: Final = 4096
 _LOG_RATE: Final = 64 * 1024
 _MAX_LINES_PER_CHUNK: Final = 500
 """Maximum number of lines of one chunk that are logged."""
-_ANSI: Final = re.compile(rb"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\r")
+_ANSI: Final = rb"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\r"
 
 
 class StderrTail(msgspec.Struct, eq=False):
@@ -85,7 +85,7 @@ class StderrTail(msgspec.Struct, eq=False):
 
 
 def _readable(line: bytes) -> str:
-    text = _ANSI.sub(b"", line).decode(errors="backslashreplace").expandtabs(4)
+    text = re.sub(_ANSI, b"", line).decode(errors="backslashreplace").expandtabs(4)
     if not text.isprintable():  # what is left of nested or unknown escapes
         text = "".join(char if char.isprintable() else " " for char in text)
     text = text.rstrip()

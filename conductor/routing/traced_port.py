@@ -10,9 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from time import monotonic
-from typing import Any, Final, Literal, Protocol, TypeAlias
+from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias
 
-import msgspec
 from msgspec import Raw
 
 from conductor.jsonrpc.in_flight import InFlightRequest
@@ -75,7 +74,7 @@ Head: TypeAlias = tuple[bytes, int, int]
 KeptPayload: TypeAlias = bytes | Raw | Head | NotificationBatch | None
 
 
-class Passage(msgspec.Struct, frozen=True, eq=False):
+class Passage(NamedTuple):
     """A message that passed a hop."""
 
     time: float

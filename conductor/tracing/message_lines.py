@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 import attrs
-from msgspec import Raw, structs
+from msgspec import Raw
 
 from conductor.acp import SESSION_SETUP_METHODS
 from conductor.jsonrpc.messages import CANCEL, encode_id
@@ -75,8 +75,7 @@ class MessageLines:
             passage = Passage(*entry)
             for index, params in enumerate(map(bytes, payload.params)):
                 mark = None if passage.mark is None else passage.mark.part(index)
-                part = structs.replace(passage, payload=params, mark=mark)
-                block.add(self._other_notification(part))
+                block.add(self._other_notification(passage._replace(payload=params, mark=mark)))
 
     def _other_notification(self, passage: Passage) -> bytes:
         data, size, count, is_whole = kept(passage.payload)

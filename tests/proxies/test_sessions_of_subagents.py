@@ -1,4 +1,5 @@
-"""The example chains with an agent that gives work to a subagent, in a session of its own."""
+"""The example chains with an agent that gives work to a subagent, in a session of its own; and that
+ready-made proxies do with it what they do with the session of the user."""
 
 from __future__ import annotations
 
@@ -6,8 +7,15 @@ from pathlib import Path
 
 import pytest
 import yaml
+from support.subagents import idle, running
 
-from conductor.testing import open_chain
+from conductor.testing import FakeAgent, open_chain
+from proxies.budget import Budget, BudgetLimits
+from proxies.hide_tools import HideTools
+from proxies.permissions import Permissions
+from proxies.permissions.rules import Rule
+from proxies.redact import Redact
+from proxies.usage import Usage
 
 TREE = Path(__file__).parents[2]
 CHAINS = {path.stem: path for path in (TREE / "chains").glob("*.yaml")}
@@ -54,3 +62,68 @@ async def test_what_a_subagent_does_and_asks_passes_each_ready_made_proxy(client
         assert (asked.params["sessionId"], asked.params["toolCall"]["toolCallId"]) == (child, "1")
         assert client.transcript.updates(child) == [{"sessionUpdate": "tool_call", **CALL}, SAID]
         assert client.transcript.text(session) == "yes"
+
+
+SECRET = "ghp_" + "a1B2" * 9
+COST = {"amount": 3, "currency": "USD"}
+
+
+def text(said):
+    content = {"type": "text", "text": said}
+    return {"sessionUpdate": "agent_message_chunk", "content": content}
+
+
+def is_denied(client, answers):
+    return answers["asked"] == "reject" and not client.transcript.of("session/request_permission")
+
+
+def is_masked(client, answers):
+    return SECRET not in str(client.transcript.updates("child")) and "key" in str(
+        client.transcript.updates("child")
+    )
+
+
+def is_hidden(client, answers):
+    kinds = [each["sessionUpdate"] for each in client.transcript.updates("child")]
+    return "tool_call" not in kinds and "agent_message_chunk" in kinds
+
+
+PROXIES = {
+    "permissions": (lambda: Permissions([Rule("deny", kind=["edit"])]), is_denied),
+    "redact": (Redact, is_masked),
+    "hide_tools": (lambda: HideTools(kinds=["search"], hide_from="client"), is_hidden),
+    "budget": (
+        lambda: Budget(BudgetLimits(cost=2)),
+        lambda client, answers: answers["second"]["stopReason"] == "refusal",
+    ),
+    "usage": (
+        Usage,
+        lambda client, answers: "3.0000 USD" in client.transcript.text("session-1"),
+    ),
+}
+
+
+@pytest.mark.parametrize("is_there", [True, False], ids=["with", "without"])
+@pytest.mark.parametrize("name", PROXIES)
+async def test_a_proxy_does_with_a_subagent_what_it_does_with_its_user(name, is_there):
+    """Without the proxy the same work shows nothing of it."""
+    make, has_effect = PROXIES[name]
+    answers = {}
+
+    async def work(session):
+        search = {"toolCallId": "0", "title": "Find", "kind": "search", "status": "completed"}
+        agent.update("child", {"sessionUpdate": "tool_call", **search})
+        agent.update("child", text(f"The key is {SECRET}."))
+        cost = {"sessionUpdate": "usage_update", "used": 1, "size": 2, "cost": COST}
+        agent.update("child", cost)
+        edit = {"toolCallId": "1", "title": "Edit notes", "kind": "edit"}
+        answers["asked"] = await agent.ask("child", edit)
+
+    agent = FakeAgent(turns=[[running(), work, idle()]])
+    async with open_chain(*([make()] if is_there else []), agent) as client:
+        await client.initialize(capabilities={"subagents": {}})
+        session = await client.new_session("/work")
+        await client.prompt(session, "go")
+        answers["second"] = await client.prompt(session, "/usage" if name == "usage" else "more")
+
+        assert has_effect(client, answers) is is_there

@@ -1,13 +1,17 @@
 from __future__ import annotations
 
 import json
+import sys
 
 import attrs
 import pytest
+import trio
 
 from conductor import log
+from conductor.chainfile import load
+from conductor.client.embedding import attach_file
 from conductor.errors import RequestError
-from conductor.testing import FakeAgent
+from conductor.testing import FakeAgent, FakeClient
 from conductor.transport.io_loop import HIGH_WATERMARK, ReadGate
 from proxies.turn_updates import TurnUpdates
 from tests.support.plugin_harness import Host, hop
@@ -237,3 +241,50 @@ async def test_the_history_of_a_session_replaces_what_is_kept_of_it(chain, succe
         assert client.transcript.text() == "history "
         await client.prompt(session, "go")
     assert client.transcript.text() == ("history new" if succeeds else "history late new")
+
+
+AGENT = """
+import json, sys
+
+def tell(text):
+    content = {"type": "text", "text": text}
+    update = {"sessionUpdate": "agent_message_chunk", "content": content}
+    send(method="session/update", params={"sessionId": "s", "update": update})
+
+def send(**members):
+    print(json.dumps({"jsonrpc": "2.0", **members}), flush=True)
+
+results = {
+    "initialize": {"protocolVersion": 1, "agentCapabilities": {"loadSession": True}},
+    "session/new": {"sessionId": "s"},
+    "session/prompt": {"stopReason": "end_turn"},
+}
+for line in sys.stdin:
+    asked = json.loads(line)
+    if asked["method"] == "_test/die":
+        tell("late ")
+        sys.exit(1)
+    if asked["method"] in ("session/load", "session/prompt"):
+        tell("history " if asked["method"] == "session/load" else "new")
+    send(id=asked["id"], result=results.get(asked["method"], {}))
+"""
+
+
+async def test_what_is_kept_outlasts_a_restart_of_the_agent(tmp_path):
+    (tmp_path / "agent.py").write_text(AGENT)
+    agent = {"run": [sys.executable, "-S", "agent.py"], "cwd": "."}
+    file = tmp_path / "chain.yaml"
+    adapt = {"turn_updates": "always"}
+    file.write_text(json.dumps({"version": 1, "agent": agent, "adapt": adapt}))
+    with trio.fail_after(30):
+        async with attach_file(FakeClient, load(str(file))) as attached:
+            client = attached.client
+            session = await open_session(client)
+            with pytest.raises(RequestError, match="exited"):
+                await client.request("_test/die", {})
+            between = client.transcript.text()
+            await client.prompt(session, "go")
+    assert (between, client.transcript.text()) == (
+        "",
+        "late [acp-conductor] agent failed, was restarted\nnew",
+    )

@@ -32,8 +32,7 @@ from conductor.telemetry.trace_context import (
     Sampler,
     TraceContext,
     context_of,
-    new_span_id,
-    new_trace_id,
+    derived_id,
 )
 from conductor.telemetry.turn import Turn
 from conductor.tracing.direction import direction
@@ -66,7 +65,11 @@ class _Open:
 
 @attrs.define(eq=False)
 class SpanBuilder:
-    """Takes the records of a trace in order; returns spans when they have ended."""
+    """Takes the records of a trace in order; returns spans when they have ended.
+
+    Spans have ids that the conductor wrote into their requests, or ids derived from their records:
+    the same each time that a trace is exported, and those that a running chain has sent.
+    """
 
     captures_content: bool = False
     """Whether spans have prompts, answers, and arguments and results of tools."""
@@ -80,6 +83,8 @@ class SpanBuilder:
     """By chain and component."""
     _models: dict[tuple[str, str], str] = attrs.field(factory=dict, init=False)
     """By chain and session."""
+    _runs: dict[str, tuple[float, int]] = attrs.field(factory=dict, init=False)
+    """Beginning and process id of each chain: with number and time of a record they are unique."""
     _agents: dict[str, Attributes] = attrs.field(factory=dict, init=False)
     """Attributes of each chain's agent, from its `initialize` result."""
     _answered: dict[int, Span] = attrs.field(factory=dict, init=False)
@@ -118,13 +123,14 @@ class SpanBuilder:
             if chain in (None, key[0]):
                 del self._restarts[key]
                 yield _unanswered(span, time)
-        for table in (self._models, self._agents):
+        for table in (self._models, self._agents, self._runs):
             for name in [n for n in table if chain in (None, n if isinstance(n, str) else n[0])]:
                 del table[name]  # type: ignore[arg-type]
 
     # -- records -----------------------------------------------------------------------------------
 
     def _header(self, record: TraceHeader) -> None:
+        self._runs[record.chain] = record.time, record.pid
         agents = [each.name for each in record.components if each.label == "Agent"]
         name = agents[-1] if agents else record.chain
         known: Attributes = {"gen_ai.agent.name": name, "gen_ai.provider.name": name}
@@ -235,7 +241,7 @@ class SpanBuilder:
     def _restart(self, record: LogRecord) -> Span:
         turns = [turn for (chain, _), turn in self._turns.items() if chain == record.chain]
         span = Span(f"restart {record.component}", "", "", None, record.time)
-        self._below(span, turns[0].root if turns else None)
+        self._below(span, turns[0].root if turns else None, record, record.component)
         span.attributes = {
             "acp_conductor.chain": record.chain,
             "acp_conductor.component": record.component or "",
@@ -255,21 +261,24 @@ class SpanBuilder:
             return
         before = self._before(record)
         if before is None and context is not None:
-            self._start(span, context)
+            self._start(span, context, record, record.n)
         else:
-            self._below(span, before or self._sent_within(record, params))
+            self._below(span, before or self._sent_within(record, params), record, record.n)
 
-    def _below(self, span: Span, parent: Span | None) -> None:
+    def _below(self, span: Span, parent: Span | None, record: Record, name: object) -> None:
+        """A span below another; `name` is unique among the records of its time."""
         if parent is None:
-            self._start(span, None)
+            self._start(span, None, record, name)
             return
-        span.trace_id, span.span_id = parent.trace_id, new_span_id()
+        span.trace_id = parent.trace_id
+        span.span_id = derived_id(8, parent.trace_id, parent.span_id, record.time, name)
         span.parent_id, span.sampled = parent.span_id, parent.sampled
 
-    def _start(self, span: Span, parent: TraceContext | None) -> None:
+    def _start(self, span: Span, parent: TraceContext | None, record: Record, name: object) -> None:
         """A span at the root, or below one of another program."""
-        span.trace_id = new_trace_id() if parent is None else parent.trace_id
-        span.span_id = new_span_id()
+        of_run = record.chain, self._runs.get(record.chain), record.time, name
+        span.trace_id = derived_id(16, *of_run) if parent is None else parent.trace_id
+        span.span_id = derived_id(8, *of_run)
         span.parent_id = None if parent is None else parent.span_id
         span.has_remote_parent = parent is not None
         span.sampled = self.sampler(parent, span.trace_id)

@@ -8,6 +8,8 @@ for the position of a vendor. So a recorded message tells which span it is, and 
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
 import secrets
 from collections.abc import Callable
@@ -18,7 +20,14 @@ import msgspec
 
 from conductor.jsonrpc.json_object import object_members, with_member
 
-__all__ = ["TraceContext", "context_of", "new_span_id", "new_trace_id", "with_context"]
+__all__ = [
+    "TraceContext",
+    "context_of",
+    "derived_id",
+    "new_span_id",
+    "new_trace_id",
+    "with_context",
+]
 
 VENDOR: Final = "acp-conductor"
 NO_PARENT: Final = "0" * 16
@@ -61,6 +70,12 @@ def new_trace_id() -> str:
 
 def new_span_id() -> str:
     return secrets.token_hex(8)
+
+
+def derived_id(size: int, *parts: object) -> str:
+    """An id of `size` bytes that is the same each time that it is made of these parts."""
+    text = json.dumps(parts)
+    return hashlib.blake2b(text.encode(), digest_size=size).hexdigest()
 
 
 def context_of(meta: Any) -> TraceContext | None:

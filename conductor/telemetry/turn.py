@@ -14,7 +14,7 @@ from conductor.telemetry.attributes import (
     usage_attributes,
 )
 from conductor.telemetry.span import Span
-from conductor.telemetry.trace_context import new_span_id
+from conductor.telemetry.trace_context import derived_id
 from conductor.tracing.records import NotificationRecord, RequestRecord
 
 __all__ = ["Turn"]
@@ -106,7 +106,8 @@ class Turn:
             attributes = tool_attributes(update)
             name = f"execute_tool {attributes['gen_ai.tool.name']}"
             parent = self.inner
-            span = Span(name, parent.trace_id, new_span_id(), parent.span_id, record.time)
+            span_id = derived_id(8, parent.trace_id, parent.span_id, record.n)
+            span = Span(name, parent.trace_id, span_id, parent.span_id, record.time)
             span.sampled, span.attributes = parent.sampled, attributes
             span.attributes["acp_conductor.record"] = record.n
             if record.session is not None:

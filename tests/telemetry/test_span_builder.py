@@ -375,3 +375,17 @@ def test_unsampled_requests_have_unsampled_spans():
     spans = spans_of(script, sampler=lambda parent, trace_id: False)
 
     assert [each.sampled for each in spans.values()] == [False] * 3
+
+
+def test_spans_have_the_same_ids_each_time_that_a_trace_is_read():
+    script = TraceScript()
+    script.answer(script.request("client>notes", "initialize"), {})
+    requests = prompt(script)
+    tool(script, "tool_call", title="Read")
+    script.log("error", "component failed", component="agent", fields={"error": "exited"})
+    end_turn(script, requests)
+
+    first, second = ({name: each.span_id for name, each in spans_of(script).items()} for _ in "ab")
+
+    assert first == second
+    assert len(set(first.values())) == len(first) == 5

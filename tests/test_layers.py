@@ -57,7 +57,7 @@ EXCEPTIONS = {
     # The Transport protocol: a connection is given one, and needs nothing else of that room.
     ("conductor.jsonrpc.connection", "conductor.transport.base"),
     # `run()` is how the program of a stand-alone proxy starts: it needs the whole runtime.
-    ("conductor.proxy", "conductor.proxy.standalone"),
+    ("conductor.proxy", "conductor.standalone"),
 }
 """Imports of a later layer, as importer and imported."""
 
@@ -212,8 +212,6 @@ def _absolute(path: Path, node: ast.ImportFrom) -> str:
 
 def part_of(module: str) -> str:
     """The part of `conductor` that a module belongs to; "" for the package itself."""
-    if module == "conductor.proxy.standalone":
-        return "standalone"  # a program: it starts everything, and only `run` imports it
     return module.split(".")[1] if "." in module else ""
 
 

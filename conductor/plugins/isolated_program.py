@@ -22,5 +22,5 @@ def isolated_program(spec: ComponentSpec) -> ComponentSpec:
     if not spec.inherit_env:
         env.setdefault("PATH", os.environ.get("PATH", os.defpath))
     # -P: modules are not imported from the working directory, which may be a user's project.
-    run = (sys.executable, "-P", "-m", "conductor.proxy.standalone", spec.use)
+    run = (sys.executable, "-P", "-m", "conductor.standalone", spec.use)
     return msgspec.structs.replace(spec, run=run, env=env)

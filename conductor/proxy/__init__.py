@@ -19,7 +19,7 @@ Main types: `Proxy` and `Agent` (base classes), `on` and `tool` (mark handlers a
 as `resource` and `prompt` do),
 `AgentPeer` and `ClientPeer` (send messages), `per_session` (state per session), `RawMessage` (what
 an observer of all messages gets). This package may import `schema`, `jsonrpc` and `routing`, and
-neither `plugins` nor `chain`; `standalone.py`, a program, is the exception.
+neither `plugins` nor `chain`; `run()` does, by starting the program `conductor.standalone`.
 
 Lanes: the order in which handlers run
 --------------------------------------
@@ -191,6 +191,6 @@ def run(plugin: type[Plugin], /) -> None:
 
     if is_importing_plugin():
         return
-    from conductor.proxy.standalone import run_plugin
+    from conductor.standalone import run_plugin
 
     run_plugin(plugin)

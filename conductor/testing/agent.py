@@ -287,7 +287,7 @@ async def _crash() -> None:
 def _alone() -> bool:
     """Whether the agent has a process of its own, apart from the conductor's."""
     spec = getattr(sys.modules.get("__main__"), "__spec__", None)
-    return getattr(spec, "name", "") in ("conductor.testing.agent", "conductor.proxy.standalone")
+    return getattr(spec, "name", "") in ("conductor.testing.agent", "conductor.standalone")
 
 
 if __name__ == "__main__":

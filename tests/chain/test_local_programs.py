@@ -32,7 +32,7 @@ def test_programs_of_this_machine_are_listed_in_order_and_others_left_out(tmp_pa
 
     found = list(local_programs(load(tmp_path / "chain.yaml")))
 
-    isolated = (sys.executable, "-P", "-m", "conductor.proxy.standalone", "usage")
+    isolated = (sys.executable, "-P", "-m", "conductor.standalone", "usage")
     assert [argv for argv, _, _ in found] == [("first", "a"), isolated, ("last",)]
     assert found[0][1] == {"LEVEL": "debug"}
     assert found[1][2] == str(tmp_path / "inner")

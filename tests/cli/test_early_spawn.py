@@ -64,7 +64,7 @@ def test_run_spawns_before_initialize_with_prewarm_and_isolated_plugins_too(tmp_
     )
 
     assert spawned_before_trio("run", str(file), message="") == [
-        [sys.executable, "-P", "-m", "conductor.proxy.standalone", "usage", None],
+        [sys.executable, "-P", "-m", "conductor.standalone", "usage", None],
         ["sleep", "1", None],
     ]
 

@@ -33,7 +33,7 @@ class Reports(Proxy):
 report("module")
 """
 CHECKER = "conductor.cli.plugin_checks"
-ISOLATED = "conductor.proxy.standalone"
+ISOLATED = "conductor.standalone"
 
 
 @pytest.fixture

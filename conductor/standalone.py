@@ -169,6 +169,6 @@ def _read_bootstrap_line() -> bytes:
 
 if __name__ == "__main__":
     # Imported again under its real name: here this module is `__main__`.
-    from conductor.proxy.standalone import run_isolated as run_imported
+    from conductor.standalone import run_isolated as run_imported
 
     run_imported()

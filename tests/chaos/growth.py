@@ -98,7 +98,7 @@ class Crowd:
         except* (*GONE, Refused, trio.TooSlowError) as group:
             error = _first(group)
             at = time.strftime("%H:%M:%S")
-            self.failed[f"{name}, {at}: {type(error).__name__}: {error}"[:400]] += 1
+            self.failed[f"{name}, {at}: {type(error).__name__}: {error}"[:700]] += 1
         finally:
             slots.release()
 

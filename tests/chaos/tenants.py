@@ -117,8 +117,12 @@ async def open_session(socket: Any, **more: Any) -> str:
 async def new_session(socket: Any, number: int, **more: Any) -> str:
     new = {"cwd": "/", "mcpServers": [], **more}
     answer = await ask(socket, request(number, "session/new", **new))
+    return _session_of(answer)
+
+
+def _session_of(answer: Any, where: str = "") -> str:
     if "error" in answer:
-        raise Refused(f"session/new: {answer['error']['message']}")
+        raise Refused(f"session/new: {json.dumps(answer['error'])[:300]}{where}")
     session: str = answer["result"]["sessionId"]
     return session
 
@@ -193,11 +197,12 @@ async def _http(tenant: Tenant, *, sessions: int, end: str) -> None:
         for number in range(1, sessions + 1):
             new = request(number, "session/new", cwd="/", mcpServers=[])
             _check(await client.post(tenant.url, json=new, headers=headers), "POST", headers)
-            session = await told.answer(number)
-            named = {**headers, "acp-session-id": session["result"]["sessionId"]}
+            connection = headers["acp-connection-id"]
+            session = _session_of(await told.answer(number), f", connection {connection}")
+            named = {**headers, "acp-session-id": session}
             said = _Stream(tenant, named)
             nursery.start_soon(said.read)
-            text = prompt(number + 100, session["result"]["sessionId"], "echo hello")
+            text = prompt(number + 100, session, "echo hello")
             _check(await client.post(tenant.url, json=text, headers=named), "POST", headers)
             await said.answer(number + 100)
         if end == "delete":

@@ -98,7 +98,10 @@ class Crowd:
         except* (*GONE, Refused, trio.TooSlowError) as group:
             error = _first(group)
             at = time.strftime("%H:%M:%S")
-            self.failed[f"{name}, {at}: {type(error).__name__}: {error}"[:700]] += 1
+            text = f"{name}, {at}: {type(error).__name__}: {error}"[:700]
+            self.failed[text] += 1
+            if not self.tenant.victim:  # hostile clients are to be refused
+                print(text, file=sys.stderr, flush=True)
         finally:
             slots.release()
 

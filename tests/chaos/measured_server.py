@@ -66,7 +66,8 @@ agent:
   # Leaves grandchildren without a parent at each start: the server must reap one and end the other.
   run: [sh, -c, '(sleep 0.05 &); (setsid sleep 3600 &); exec "$0" "$@"', {python}, -S, {agent}]
 """
-PLUGIN = "agent:\n  use: test-agent\n"
+# Counted as in the program: with unique ids, ordinary clients would reach the quota of attack 2.
+PLUGIN = "agent:\n  use: test-agent\n  with: {session_ids: counted}\n"
 CHAIN, PLUGIN_CHAIN = USAGE + PROGRAM, USAGE + PLUGIN
 CHAINS = {"program": USAGE + RULES + PROGRAM, "plugin": USAGE + RULES + PLUGIN}
 """Chains to attack, by what the agent is."""

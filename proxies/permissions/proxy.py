@@ -6,7 +6,7 @@ remembered from the updates that announced them. `/permissions` shows which rule
 Options:
     rules     each with an `action` (allow_once, allow_always, deny, ask) and conditions, which must
               all match: `kind`, `about`, `title`, `command`, `argv` with `options`, `path`,
-              `mcp_tool`, `session`, `agent`; see `Rule`
+              `mcp_tool`, `session`, `agent`; see `Rule`. Without rules, `default` decides
     default   the action when no rule matches; default ask. An allowing default allows only what a
               rule without conditions would
     timeout   deny a request that is not answered in time, e.g. 2m; without it, wait
@@ -21,7 +21,7 @@ import json
 import os
 import time
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -59,13 +59,18 @@ log = get_logger(component="permissions")
 class Permissions(Proxy):
     """Answer permission requests by rules."""
 
-    rules: list[Rule]
+    rules: list[Rule] = attrs.field(factory=list)
     default: Action = "ask"
     timeout: timedelta | None = attrs.field(default=None, validator=optional(gt(timedelta())))
     dry_run: bool = False
     audit: Path | None = None
 
     decisions = per_session(lambda: deque[str](maxlen=_MAX_SHOWN))
+
+    def option_warnings(self) -> Sequence[tuple[str, str]]:
+        if self.rules or self.default != "ask" or self.timeout or self.audit:
+            return ()
+        return [("rules", "without rules nothing is decided: the user is asked everything")]
 
     @asynccontextmanager
     async def lifespan(self) -> AsyncIterator[None]:

@@ -93,6 +93,16 @@ async def test_requests_that_no_rule_decides_follow_the_default(chain):
     assert (await decide(chain, Permissions(rules, default="deny"), READ))[0] == selected("no")
 
 
+async def test_without_rules_the_user_is_asked_everything_and_sees_the_answers(chain):
+    assert await decide(chain, Permissions(), READ) == (
+        selected("always"),
+        1,
+        "- Read notes: default → ask, always",
+    )
+    assert [option for option, _ in Permissions().option_warnings()] == ["rules"]
+    assert not Permissions(default="deny").option_warnings()
+
+
 async def test_a_dry_run_asks_the_user_and_reports_the_decision(chain):
     proxy = Permissions([Rule("deny", name="no reading")], dry_run=True)
 

@@ -73,7 +73,9 @@ def _line(locked: LockedComponent) -> str:
         change = "" if before is None else ", unchanged"
         version = pin.version
     elif before.version == pin.version:
-        version, change = pin.version, ", its packages changed"
+        binary = pin.kind == "binary"
+        version = pin.version
+        change = ", another archive of the same version" if binary else ", its packages changed"
     else:
         version, change = f"{before.version} → {pin.version}", ""
     return f"{os.path.relpath(locked.lock)}: {locked.name} {version} ({pin_summary(pin)}{change})"

@@ -19,7 +19,7 @@ from conductor.registry.entries import BinaryTarget, Entry
 from conductor.registry.pins import BinaryPin, LockedTarget, digest_of
 from conductor.registry.store import InstalledPackage, store_directory
 
-__all__ = ["install_binary", "pin_binary", "with_checksum"]
+__all__ = ["discard_download", "install_binary", "pin_binary", "with_checksum"]
 
 
 def pin_binary(entry: Entry, platform: str) -> BinaryPin:
@@ -33,6 +33,7 @@ def with_checksum(name: str, pin: BinaryPin, platform: str) -> BinaryPin:
     target = pin.target(name, platform)
     if target.sha256 is not None:
         return pin
+    discard_download(pin, platform)
     locked = msgspec.structs.replace(target, sha256=_download(target.archive).sha256)
     return msgspec.structs.replace(pin, targets={**pin.targets, platform: locked})
 
@@ -62,6 +63,13 @@ def install_binary(name: str, pin: BinaryPin, platform: str, directory: Path) ->
     return InstalledPackage(program_in(directory, target.cmd))
 
 
+def discard_download(pin: BinaryPin, platform: str) -> None:
+    """Remove the archive that `pin_binary` has downloaded and nothing has installed."""
+    target = pin.targets.get(platform)
+    if target is not None:
+        _download_path(target.archive).unlink(missing_ok=True)
+
+
 class _Download(msgspec.Struct):
     path: Path
     sha256: str
@@ -70,7 +78,7 @@ class _Download(msgspec.Struct):
 def _download(url: str) -> _Download:
     """Download to the store, or reuse the file: that of `pin_binary` serves `install_binary`."""
     check_url(url)
-    path = store_directory("staging") / f"{digest_of(url)[:32]}.download"
+    path = _download_path(url)
     if path.exists():
         with open(path, "rb") as file:
             return _Download(path, hashlib.file_digest(file, "sha256").hexdigest())
@@ -79,6 +87,10 @@ def _download(url: str) -> _Download:
         checksum = fetch_file(url, draft)
         draft.rename(path)
     return _Download(path, checksum)
+
+
+def _download_path(url: str) -> Path:
+    return store_directory("staging") / f"{digest_of(url)[:32]}.download"
 
 
 def _locked(target: BinaryTarget) -> LockedTarget:

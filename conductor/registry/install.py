@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from conductor.errors import RegistryError
-from conductor.registry.binary import install_binary, pin_binary
+from conductor.registry.binary import discard_download, install_binary, pin_binary
 from conductor.registry.entries import Entry, Kind, Registry
 from conductor.registry.npm import install_npm, pin_npm, script_packages
 from conductor.registry.pins import BinaryPin, NpxPin, Pin, sealed
@@ -68,6 +68,8 @@ def ensure_installed(name: str, pin: Pin) -> tuple[Path, InstalledPackage]:
     """
     found = find_installed(name, pin)
     if found is not None:
+        if isinstance(pin, BinaryPin):
+            discard_download(pin, current_platform())
         return found
     _check_digest(name, pin)
     begin = time.monotonic()

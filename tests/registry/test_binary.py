@@ -63,6 +63,14 @@ def test_a_refused_download_is_not_taken_the_next_time(server, tmp_path):
     assert install_binary("echo", pin, PLATFORM, tmp_path).program == "echo"
 
 
+def test_pinning_downloads_anew_what_an_interrupted_run_has_left(server):
+    entry = entry_of(server.put("/a.tgz", b"old"))
+    pin_binary(entry, PLATFORM)
+    server.put("/a.tgz", b"new")
+
+    assert pin_binary(entry, PLATFORM).targets[PLATFORM].sha256 == checksum(b"new")
+
+
 def test_a_lock_file_of_another_platform_needs_the_checksum_of_this_one(server, tmp_path):
     data = tar_of({"echo": AGENT})
     entry = entry_of(server.put("/a.tgz", data))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from conductor.chainfile import load
+from conductor.cli.lock import lock_and_report
 from conductor.errors import RegistryError
 from conductor.registry.lock_components import lock_components, refresh_sources
 from conductor.registry.lock_file import read_lock, write_lock
@@ -41,6 +42,24 @@ def test_a_name_is_pinned_once_and_renewed_by_update(release, chain):
     assert lock(path) == {"echo": ("1.0.0", "1.0.0")}
     assert lock(path, {"echo"}) == {"echo": ("1.0.0", "1.1.0")}
     assert read_lock(str(path.with_suffix(".lock"))).pins["echo"].version == "1.1.0"
+
+
+def test_an_archive_that_was_replaced_is_pinned_by_update_alone(
+    release, chain, server, store, capsys
+):
+    release("1.0.0")
+    path = chain()
+    lock(path)
+    lock(path, {"echo"})
+    assert list((store / "staging").iterdir()) == []
+
+    server.put("/echo-1.0.0.tgz", tar_of({"echo": AGENT, "version": "other"}))
+    lock_and_report(load(path).flat())
+    lock_and_report(load(path).flat(), {"echo"})
+
+    kept, changed = capsys.readouterr().out.splitlines()
+    assert kept.endswith("unchanged)")
+    assert changed.endswith("another archive of the same version)")
 
 
 def test_names_that_are_no_longer_used_leave_the_lock_file(release, chain):

@@ -104,6 +104,55 @@ def test_an_agent_of_version_2_is_the_same_after_the_way_back(result: Any) -> No
     ]
 
 
+@few
+@given(of(1, "InitializeRequest"))
+def test_a_client_of_version_1_is_the_same_after_the_way_back(params: Any) -> None:
+    back = handshake.initialize_params(handshake.initialize_params(params, 2), 1)
+    assert _others(back) == _others(params)
+    if params.get("clientInfo"):
+        assert back["clientInfo"] == params["clientInfo"]
+    kept = _truths(params.get("clientCapabilities") or {})
+    after = _truths(back["clientCapabilities"])
+    for name in kept.keys() - {"fs", "terminal", "session", "subagents", "plan", "auth"}:
+        assert after[name] == kept[name]
+    login = (kept.get("auth") or {}).get("terminal") or False
+    assert bool((after.get("auth") or {}).get("terminal")) is bool(login)
+
+
+@few
+@given(of(1, "InitializeResponse"))
+def test_an_agent_of_version_1_is_the_same_after_the_way_back(result: Any) -> None:
+    back = handshake.initialize_result(handshake.initialize_result(result, 2), 1)
+    assert _others(back) == _others(result)
+    if result.get("agentInfo"):
+        assert back["agentInfo"] == result["agentInfo"]
+    assert (back.get("authMethods") or []) == [
+        {name: each for name, each in method.items() if (name, each) != ("type", "agent")}
+        for method in result.get("authMethods") or []
+        if method.get("type", "agent") in ("agent", "terminal")
+    ]
+    before, after = result.get("agentCapabilities") or {}, back["agentCapabilities"]
+    for holder, names in (
+        ("promptCapabilities", ("image", "audio", "embeddedContext")),
+        ("mcpCapabilities", ("http", "acp")),
+    ):
+        for name in names:
+            told = (before.get(holder) or {}).get(name)
+            assert bool(after[holder].get(name)) is bool(told or told == {})
+    sessions = _truths(before.get("sessionCapabilities") or {})
+    baseline = {"list", "resume", "close"}
+    assert baseline <= after["sessionCapabilities"].keys()
+    for name in sessions.keys() - baseline:
+        assert _truths(after["sessionCapabilities"][name]) == sessions[name]
+
+
+def _others(message: Any) -> Any:
+    """The members of an `initialize` that are not converted."""
+    converted = {"protocolVersion", "authMethods"}
+    converted |= {side + part for side in ("client", "agent") for part in ("Info", "Capabilities")}
+    return {name: each for name, each in message.items() if name not in converted}
+
+
 def _truths(value: Any) -> Any:
     """Without what is null, at any depth."""
     if not isinstance(value, dict):

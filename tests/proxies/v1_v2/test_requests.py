@@ -16,7 +16,7 @@ from conductor.schema import METHODS_BY_VERSION
 from conductor.testing import FakeAgent
 from proxies.v1_v2 import V1V2
 
-PAGE = (Path(__file__).parents[2] / "docs" / "adapters-v1-v2.md").read_text()
+PAGE = (Path(__file__).parents[3] / "docs" / "adapters-v1-v2.md").read_text()
 OTHER_PAYLOAD = b'{"sessionId":"s","x":{"n":1.50,"huge":1e400,"u":"\\ud800"},"_meta":{"a":null}}'
 ODD_ERRORS = [(-32000, "log in", {"why": [1.5]}), (7, "", None), (-32002, "none", "é"), (0, "x", 0)]
 TEXT = [{"type": "text", "text": "hi"}]

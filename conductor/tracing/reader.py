@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
@@ -25,6 +26,8 @@ __all__ = ["Trace", "TraceFileError", "read_records"]
 _MANY_DIGITS: Final = 4000
 """Python refuses to convert more than 4,300."""
 
+_LAST: Final = 1_000_000
+"""The place of an agent in the file of another conductor."""
 _GZIP: Final = b"\x1f\x8b"
 """The beginning of a file that gzip has made."""
 
@@ -81,6 +84,7 @@ def _complete(
     """Add what the files of other conductors have not."""
     record.n = number
     record.sender, record.receiver = record.from_, record.to
+    record.hop = min(_place(record.from_), _place(record.to))
     match record:
         case RequestRecord():
             requests[record.to, record.id] = record
@@ -89,6 +93,14 @@ def _complete(
             if asked is not None:
                 record.request, record.method = asked.n, asked.method
                 record.elapsed = record.ts - asked.ts
+
+
+def _place(name: str) -> int:
+    """The number of the hop behind a component: 0 for `Client`, 1 for `Proxy(0)`."""
+    if name == "Client":
+        return 0
+    found = re.fullmatch(r"Proxy\((\d{1,6})\)", name)
+    return _LAST if found is None else int(found[1]) + 1
 
 
 @attrs.frozen

@@ -26,6 +26,15 @@ def test_records_of_another_conductor_are_completed():
     assert response.elapsed == 0.25
 
 
+def test_hops_of_another_conductor_are_counted_from_the_client():
+    ends = [("Client", "Proxy(0)"), ("Proxy(1)", "Proxy(0)"), ("Proxy(1)", "Agent")]
+    ends += [("Agent", "Client")]
+
+    records = read_records(lines(*(REQUEST | {"from": a, "to": b} for a, b in ends)))
+
+    assert [each.hop for each in records] == [0, 1, 2, 0]
+
+
 def test_what_the_conductor_wrote_stays():
     (request,) = read_records(lines(REQUEST | {"n": 7, "sender": "client", "receiver": "notes"}))
 

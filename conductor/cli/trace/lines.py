@@ -70,6 +70,8 @@ class TraceLines:
         if self._started is None:
             self._started = record.time - record.ts
             self._chains = "/" in record.chain
+            if record.time == 0:  # of the Rust conductor, which has no header
+                self._hop_width = len("Proxy(0) → Proxy(1)")
         match record:
             case TraceHeader():
                 return self._header(record)

@@ -114,8 +114,8 @@ def _hop(ways: MessageWays, message: Message) -> Iterator[tuple[str, Style]]:
     elapsed = getattr(message, "elapsed", 0.0)
     took = f"  {shown_duration(elapsed)} after the request" if elapsed else ""
     masked = "  (secrets masked)" if message.masked else ""
-    place = f"{hop_name(message)}  {shown_size(message.size)}"
-    yield f"  #{message.n}  {message.ts:.3f}  {place}{took}{masked}", "response"
+    size = f"  {shown_size(message.size)}" if message.size else ""
+    yield f"  #{message.n}  {message.ts:.3f}  {hop_name(message)}{size}{took}{masked}", "response"
 
 
 def _at_receiver(ways: MessageWays, message: Message) -> Iterator[tuple[str, Style]]:

@@ -170,7 +170,8 @@ def default_directory() -> Path:
 
 def masker() -> Callable[[str], str]:
     """Replaces secrets that are known by their form."""
-    from proxies.shared.secrets.finder import PATTERNS, SecretFinder  # lazy: RE2
+    from proxies.shared.secrets.finder import SecretFinder  # lazy: RE2
+    from proxies.shared.secrets.patterns import PATTERNS
 
     return SecretFinder(PATTERNS, {}).redact
 

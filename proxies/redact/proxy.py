@@ -47,13 +47,9 @@ from conductor.proxy import (
     with_chunk_text,
 )
 from proxies.redact.text_positions import ANSWER, REQUEST, TextCleaner
-from proxies.shared.secrets.finder import (
-    PATTERNS,
-    HeldTail,
-    SecretFinder,
-    check_patterns,
-    environment_values,
-)
+from proxies.shared.secrets.finder import SecretFinder
+from proxies.shared.secrets.held_tail import HeldTail
+from proxies.shared.secrets.patterns import PATTERNS, check_patterns, environment_values
 
 __all__ = ["Redact"]
 

@@ -1,3 +1,5 @@
-"""Secrets in text, whole or in chunks: `finder` finds them, `private_keys` those of several lines.
+"""Secrets in text: `patterns` says what is one, `finder` finds and replaces them.
+
+`held_tail` does so in text that arrives in chunks. `private_keys` finds keys of several lines;
 `regex_prefixes` makes patterns for the beginnings of secrets.
 """

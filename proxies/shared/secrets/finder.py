@@ -1,8 +1,7 @@
-"""Find secrets in text, whole or arriving in chunks, in linear time.
+"""Find secrets in text, in linear time, and replace them by placeholders.
 
 RE2 matches the patterns. This module adds whether the end of an incomplete text may be the
-beginning of a secret (`_regex_prefixes`), and where a private key ends (`_private_keys`). Only such
-an end is held back, at most `hold` characters.
+beginning of a secret (`regex_prefixes`), and where a private key ends (`private_keys`).
 
 A secret has the same placeholder at every occurrence, so that it can be restored in files that the
 agent writes.
@@ -10,48 +9,17 @@ agent writes.
 
 from __future__ import annotations
 
-import fnmatch
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import attrs
 import re2
 
-from proxies.shared.regex import compile_pattern
-from proxies.shared.secrets.private_keys import BODY, HEADER, body_end, cut_line, end_of, key_end
+from proxies.shared.secrets.private_keys import BODY, HEADER, body_end, cut_line, key_end
 from proxies.shared.secrets.regex_prefixes import SECRET, read
 
-__all__ = ["PATTERNS", "HeldTail", "SecretFinder", "check_patterns", "environment_values"]
-
-# Start of a word, without lookbehind, which RE2 lacks. `\b` does not match after an underscore, nor
-# after escapes of JSON, URLs and MIME and terminal colours (escaped or not), which end in a letter
-# or digit.
-_START: Final = (
-    r"(?:\b|_|\\[nrtbf]|\\u[0-9a-fA-F]{4}|\\x[0-9a-fA-F]{2}|[%=][0-9a-fA-F]{2}"
-    r"|\[[0-9;]*[A-Za-z])"
-)
-
-PATTERNS: Final[Mapping[str, str]] = {
-    "private-key": HEADER,
-    "key-body": BODY,
-    "anthropic-key": _START + r"(?P<secret>sk-ant-[A-Za-z0-9_\-]{20,})",
-    "openai-key": _START + r"(?P<secret>sk-(?:proj-|svcacct-)?[A-Za-z0-9_\-]{20,})",
-    "github-token": _START + r"(?P<secret>gh[pousr]_[A-Za-z0-9]{36,}|github_pat_[A-Za-z0-9_]{50,})",
-    "gitlab-token": _START + r"(?P<secret>glpat-[A-Za-z0-9_\-]{20,})",
-    "slack-token": _START + r"(?P<secret>(?:xox[a-z]|xapp)-[A-Za-z0-9\-]{10,})",
-    "aws-key-id": _START + r"(?P<secret>(?:AKIA|ASIA)[A-Z0-9]{16})(?:[^A-Za-z0-9]|\z)",
-    "google-key": _START + r"(?P<secret>AIza[A-Za-z0-9_\-]{35})",
-    "google-oauth": _START + r"(?P<secret>(?:ya29\.|GOCSPX-)[A-Za-z0-9_\-]{20,})",
-    "stripe-key": _START + r"(?P<secret>(?:[rs]k_(?:live|test)|whsec)_[A-Za-z0-9]{20,})",
-    "huggingface-token": _START + r"(?P<secret>hf_[A-Za-z0-9]{30,})",
-    "npm-token": _START + r"(?P<secret>npm_[A-Za-z0-9]{36,})",
-    "pypi-token": _START + r"(?P<secret>pypi-[A-Za-z0-9_\-]{50,})",
-    "jwt": _START
-    + r"(?P<secret>eyJ[A-Za-z0-9_\-]{10,}\.eyJ[A-Za-z0-9_\-]{10,}\.[A-Za-z0-9_\-]{10,})",
-    "url-password": r"""://[^\s:/@]*:[^\s/"'<>]{3,}@""",
-}
-"""Default patterns. The secret is the group `secret`, or else the whole match."""
+__all__ = ["SecretFinder"]
 
 _MAX_REMEMBERED = 10_000
 _MAX_REMEMBERED_CHARACTERS = 16 << 20
@@ -60,17 +28,6 @@ _MAX_MEMORY: Final = 64 << 20
 """Bytes for the program and the automaton of all patterns together."""
 _NEVER_MATCHES: Final = r"[^\x00-\x{10ffff}]"
 """A pattern that matches nothing."""
-
-
-def environment_values(
-    globs: Sequence[str], environ: Mapping[str, str], shortest: int
-) -> dict[str, str]:
-    """Return the values of variables with matching names, by name, without short values."""
-    return {
-        name: value
-        for name, value in environ.items()
-        if len(value) >= shortest and any(fnmatch.fnmatchcase(name, glob) for glob in globs)
-    }
 
 
 @attrs.frozen
@@ -178,9 +135,19 @@ class SecretFinder:
         lengths = [each.shortest for each in sources.values()]
         self._shortest = min(lengths + [len(value) for _, value in values], default=0)
 
-    def redact(self, text: str) -> str:
-        """Return the text with its secrets replaced by placeholders."""
-        return self._redact(text, 0)
+    def redact(self, text: str, start: int = 0) -> str:
+        """Return the text from `start` on, its secrets replaced by placeholders."""
+        if len(text) < self._shortest:
+            return text[start:]
+        data, shown = _bytes(text), []
+        at = start and len(_bytes(text[:start]))
+        for found in self._secrets(data, at):
+            shown += [
+                _text(data[at : found.start]),
+                self._placeholder_of(_text(data[found.start : found.end]), found.name),
+            ]
+            at = found.end
+        return "".join([*shown, _text(data[at:])]) if shown else text[start:]
 
     def redact_output(self, text: str) -> str:
         """Like `redact`, for a text that may begin in the middle of a key line."""
@@ -224,19 +191,6 @@ class SecretFinder:
             at = self._possible_start(data, at) if begun < at else begun
         end = max(start, at)
         return "".join([*shown, _text(data[start:end])]), len(_text(data[:end]))
-
-    def _redact(self, text: str, start: int) -> str:
-        if len(text) < self._shortest:
-            return text[start:]
-        data, shown = _bytes(text), []
-        at = start and len(_bytes(text[:start]))
-        for found in self._secrets(data, at):
-            shown += [
-                _text(data[at : found.start]),
-                self._placeholder_of(_text(data[found.start : found.end]), found.name),
-            ]
-            at = found.end
-        return "".join([*shown, _text(data[at:])]) if shown else text[start:]
 
     def _secrets(self, data: bytes, start: int) -> Iterator[_SecretSpan]:
         """Yield the secrets from left to right; at one position, that of the first kind."""
@@ -326,62 +280,3 @@ def _compiled(source: str) -> Any:
 
 def _ungrouped(source: str) -> str:
     return source.replace(f"(?P<{SECRET}>", "(?:")
-
-
-@attrs.define(eq=False)
-class HeldTail:
-    """The held-back end of one text that arrives in chunks."""
-
-    secrets: SecretFinder
-    hold: int
-    _text: str = attrs.field(default="", repr=False, init=False)
-    """The last character that was shown, which decides whether a word begins after it, then the
-    held-back text."""
-    _start: int = attrs.field(default=0, init=False)
-    _find_end: Callable[[str], str | None] | None = attrs.field(default=None, init=False)
-    """Set in a secret that is too long to hold back: returns the text after its end, if any."""
-
-    @property
-    def held(self) -> int:
-        return len(self._text) - self._start
-
-    def feed(self, text: str) -> str:
-        """Return the text that can be shown after the chunk `text`."""
-        if self._find_end is not None:
-            behind = self._find_end(text)
-            if behind is None:
-                return ""
-            text, self._find_end = behind, None
-        whole = self._text + text
-        shown, end = self.secrets.split(whole, self._start)
-        if len(whole) - end > self.hold:
-            more, end = self.secrets.split(whole, end, wait=False)
-            shown += more
-        if len(whole) - end > self.hold:
-            self._find_end = end_of(whole[end:]) or _after_word
-            shown, end = shown + "[redacted:too-long]", len(whole)
-        self._start = min(end, 1)
-        self._text = whole[end - self._start :]
-        return shown
-
-    def end(self) -> str:
-        """Return the held-back text at the end of the text, redacted."""
-        shown = self.secrets._redact(self._text, self._start)
-        self._text, self._start, self._find_end = "", 0, None
-        return shown
-
-
-def _after_word(text: str) -> str | None:
-    """Return the text from its first white space on; `None` if it has none."""
-    return next((text[at:] for at, each in enumerate(text) if each.isspace()), None)
-
-
-def check_patterns(patterns: Mapping[str, str]) -> None:
-    """Raise `ValueError` for an invalid pattern, or one that matches the empty text."""
-    for name, pattern in patterns.items():
-        try:
-            compiled = compile_pattern(pattern)
-        except ValueError as exc:
-            raise ValueError(f"`{name}` is {exc}") from None
-        if compiled.fullmatch(""):
-            raise ValueError(f"`{name}` matches everywhere: it matches the empty text")

@@ -5,13 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxies.shared.secrets import finder
-from proxies.shared.secrets.finder import (
-    PATTERNS,
-    HeldTail,
-    SecretFinder,
-    check_patterns,
-    environment_values,
-)
+from proxies.shared.secrets.finder import SecretFinder
+from proxies.shared.secrets.held_tail import HeldTail
+from proxies.shared.secrets.patterns import PATTERNS, check_patterns, environment_values
 
 # Put together here, so that no scanner takes them for real.
 EXAMPLES = {

@@ -8,7 +8,9 @@ import random
 
 import pytest
 
-from proxies.shared.secrets.finder import PATTERNS, HeldTail, SecretFinder
+from proxies.shared.secrets.finder import SecretFinder
+from proxies.shared.secrets.held_tail import HeldTail
+from proxies.shared.secrets.patterns import PATTERNS
 
 
 def key(name="RSA PRIVATE KEY", size=1190, width=64, seed=1):

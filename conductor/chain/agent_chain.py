@@ -20,7 +20,7 @@ from conductor.chainfile.naming import command_name
 from conductor.errors import LocalProtocolError, StartError
 from conductor.peer import JsonRpcPeer
 from conductor.plugins.handler_call import current_handler_call
-from conductor.proxy.second_agent import AgentSource
+from conductor.proxy.second_agent_host import AgentSource
 from conductor.routing.component import Component
 from conductor.transport.memory import memory_pair
 

@@ -33,7 +33,7 @@ from conductor.plugins.scheduler import LaneScheduler
 from conductor.proxy.agent_peer import AgentPeer
 from conductor.proxy.base import Plugin
 from conductor.proxy.peers import ClientPeer, DeferredAnswer, NotificationTap
-from conductor.proxy.second_agent import AgentConnection, AgentSource
+from conductor.proxy.second_agent_host import AgentConnection, AgentSource
 from conductor.proxy.session_state import forget_all_sessions
 from conductor.proxy.session_tracking import end_sessions
 from conductor.proxy.update_kinds import UpdateFilter

@@ -21,14 +21,8 @@ from conductor.proxy.forward import Forward
 from conductor.proxy.handlers import Handler
 from conductor.proxy.peers import ClientPeer, DeferredAnswer, NotificationTap
 from conductor.proxy.prompt_turn import is_turn_output
-from conductor.proxy.second_agent import (
-    AgentSource,
-    RequestHandler,
-    SecondAgent,
-    SecondAgentHost,
-    open_relayed_agent,
-    open_second_agent,
-)
+from conductor.proxy.second_agent import SecondAgent, open_relayed_agent, open_second_agent
+from conductor.proxy.second_agent_host import AgentSource, RequestHandler, SecondAgentHost
 from conductor.proxy.sessions import Session, session_of
 from conductor.proxy.version_fit import VersionFit, handlers_of
 from conductor.schema import METHODS_BY_VERSION

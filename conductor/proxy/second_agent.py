@@ -3,20 +3,19 @@
     async with self.open_agent(["other-agent", "--acp"], like=session) as agent:
         turn = await agent.prompt("Is this plan sound? " + plan)
 
-`SecondAgent` speaks ACP over an `AgentConnection`; starting and stopping the chain is the task of
-the runtime (`Runtime.open_agent_chain`). Requests of the agent are answered by the handlers of the
-plugin, or forwarded to the client for the session `like`.
+Starting and stopping the chain is the task of the runtime (`SecondAgentHost.open_agent_chain`).
+Requests of the agent are answered by the handlers of the plugin, or forwarded to the client for the
+session `like`.
 """
 
 from __future__ import annotations
 
 import inspect
 import os
-from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from functools import partial
-from typing import Any, Final, Literal, Protocol, TypeAlias
+from typing import Any, Final
 
 import attrs
 import trio
@@ -34,31 +33,24 @@ from conductor.errors import (
     describe,
 )
 from conductor.log import get_logger
-from conductor.proxy.agent_relay import AgentRelay, RelayHost, Translation
+from conductor.proxy.agent_relay import AgentRelay, Translation
 from conductor.proxy.chain_info import ChainInfo
-from conductor.proxy.conversion import encode
-from conductor.proxy.peers import NotificationTap
-from conductor.proxy.prompt_turn import PromptTurn, TurnCollector
+from conductor.proxy.prompt_turn import PromptTurn
+from conductor.proxy.second_agent_host import (
+    AgentConnection,
+    AgentSource,
+    RequestHandler,
+    SecondAgentHost,
+)
+from conductor.proxy.second_agent_turn import SecondAgentTurn, UpdateCallback
 from conductor.proxy.sessions import Session
 
 __all__ = [
-    "AgentConnection",
-    "AgentSource",
-    "RequestHandler",
     "SecondAgent",
-    "SecondAgentHost",
-    "UpdateCallback",
     "open_relayed_agent",
     "open_second_agent",
     "start_error",
 ]
-
-AgentSource: TypeAlias = str | os.PathLike[str] | Sequence[str]
-"""The path of a chain file, or the argv of a program."""
-UpdateCallback: TypeAlias = Callable[[dict[str, Any]], Awaitable[None] | None]
-"""Called with each update of a turn, the `update` member of `session/update`."""
-RequestHandler: TypeAlias = Callable[[dict[str, Any]], Any]
-"""Takes the params of a request; returns the result, or a coroutine of it."""
 
 _PERMISSION: Final = "session/request_permission"
 _FORWARDED: Final = (
@@ -75,65 +67,6 @@ _CANCELLED: Final = {"outcome": {"outcome": "cancelled"}}
 log: Final = get_logger()
 
 
-class AgentConnection(Protocol):
-    """The client's end of a JSON-RPC connection to a running chain."""
-
-    handlers: dict[str, RequestHandler]
-    fallback: Any
-    """`FallbackHandlers` of messages without a handler."""
-    unread: Callable[[], int]
-    """Returns the bytes that were received and not yet handled; too many pause the reading."""
-
-    async def request(
-        self, method: str, params: Any = None, *, answered: Callable[[Any], None] | None = None
-    ) -> Any: ...
-
-    def notify(self, method: str, params: Any = None) -> None: ...
-
-    def made_room(self) -> None:
-        """Signal that `unread()` has decreased."""
-
-
-class SecondAgentHost(RelayHost, Protocol):
-    """Interface of the runtime for second agents."""
-
-    def release_lane(self) -> None: ...
-
-    def tap(
-        self, source: Literal["client", "agent"], method: str, tap: NotificationTap
-    ) -> Callable[[], None]: ...
-
-    def open_agent_chain(
-        self, source: AgentSource | None, *, name: str | None, env: Mapping[str, str]
-    ) -> AbstractAsyncContextManager[tuple[str, AgentConnection]]:
-        """Run a chain for the duration of the block; yields the agent's name and a connection.
-
-        Without a source, the chain is another process of the agent of this one.
-        """
-
-    def handler_failed(self, exc: BaseException, **fields: str) -> None:
-        """Log an exception of a handler that the lanes do not call. `fields` name the handler."""
-
-
-@attrs.define(eq=False)
-class _Turn:
-    """A running turn: its updates in order, and then its end."""
-
-    collector: TurnCollector
-    updates: deque[tuple[dict[str, Any], int]] = attrs.field(factory=deque)
-    """With their sizes in bytes."""
-    size: int = 0
-    result: dict[str, Any] | None = None
-    error: Exception | None = None
-    changed: trio.Event = attrs.field(factory=trio.Event)
-
-    @property
-    def has_ended(self) -> bool:
-        if self.result is None:
-            return self.error is not None
-        return "stopReason" in self.result or self.collector.idle.is_set()
-
-
 @attrs.define(eq=False, repr=False)
 class SecondAgent:
     """An agent that a plugin has opened, with one session. See `Plugin.open_agent`."""
@@ -147,7 +80,7 @@ class SecondAgent:
     capabilities: Mapping[str, Any] = attrs.field(factory=dict, init=False)
     _connection: AgentConnection
     _host: SecondAgentHost
-    _turn: _Turn | None = attrs.field(default=None, init=False)
+    _turn: SecondAgentTurn | None = attrs.field(default=None, init=False)
     _relay: AgentRelay | None = attrs.field(default=None, init=False)
 
     def __repr__(self) -> str:
@@ -170,30 +103,27 @@ class SecondAgent:
                 "open another agent"
             )
         self._host.release_lane()
-        turn = self._turn = _Turn(TurnCollector(self.session_id))
+        turn = self._turn = SecondAgentTurn(self.name, self.session_id, self._connection)
         blocks = [{"type": "text", "text": prompt}] if isinstance(prompt, str) else list(prompt)
         failure: BaseException | None = None
         try:
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._run_turn, turn, blocks)
+                nursery.start_soon(turn.prompt, blocks)
                 try:
-                    await self._deliver(turn, on_update)
+                    await turn.deliver(on_update)
                 except Exception as exc:  # of the callback: raised below, in no exception group
                     failure = exc
                     await self.cancel()
-                    await self._deliver(turn, None)
+                    await turn.deliver(None)
                 nursery.cancel_scope.cancel()
         finally:
             self._turn = None
             self._connection.made_room()
             if not turn.has_ended:
                 self._connection.notify("session/cancel", {"sessionId": self.session_id})
-        failure = failure or turn.error
         if failure is not None:
             raise failure
-        assert turn.result is not None
-        stop_reason = turn.result.get("stopReason") or turn.collector.stop_reason
-        return PromptTurn(stop_reason, turn.collector.text, turn.result)
+        return turn.outcome
 
     async def request(self, method: str, params: Any = None) -> Any:
         """Send a request and return its result, as plain JSON. A handler releases its lane.
@@ -212,8 +142,6 @@ class SecondAgent:
     async def cancel(self) -> None:
         """Cancel the running turn: `prompt` then returns with the stop reason `cancelled`."""
         await self.notify("session/cancel", {"sessionId": self.session_id})
-
-    # ---- set-up ----------------------------------------------------------------------------------
 
     async def _initialize(
         self,
@@ -271,53 +199,12 @@ class SecondAgent:
             )
         return reachable
 
-    # ---- turns -----------------------------------------------------------------------------------
-
-    async def _run_turn(self, turn: _Turn, blocks: Sequence[Any]) -> None:
-        try:
-            result = await self._connection.request(
-                "session/prompt", {"sessionId": self.session_id, "prompt": blocks}
-            )
-            if not isinstance(result, dict):
-                raise RemoteProtocolError(
-                    self.name, "its result of session/prompt is not an object"
-                )
-            turn.result = result
-        except (RequestError, ConnectionClosed, RemoteProtocolError) as exc:
-            turn.error = exc
-        turn.changed.set()
-
-    async def _deliver(self, turn: _Turn, on_update: UpdateCallback | None) -> None:
-        """Call `on_update` with the updates of the turn, until it has ended."""
-        while True:
-            while turn.updates:
-                update, size = turn.updates.popleft()
-                turn.size -= size
-                self._connection.made_room()
-                if on_update is not None:
-                    waiting = on_update(update)
-                    if inspect.isawaitable(waiting):
-                        await waiting
-            if turn.has_ended:
-                return
-            turn.changed = trio.Event()
-            await turn.changed.wait()
-
     def _unread(self) -> int:
-        return 0 if self._turn is None else self._turn.size
+        return 0 if self._turn is None else self._turn.unread
 
     def _on_update(self, params: Any) -> None:
-        turn = self._turn
-        if turn is None or params.get("sessionId") != self.session_id:
-            return
-        raw = encode(params)
-        turn.collector.take(raw)
-        update = params.get("update")
-        if isinstance(update, dict):
-            size = len(raw or b"")
-            turn.updates.append((update, size))
-            turn.size += size
-            turn.changed.set()
+        if self._turn is not None and params.get("sessionId") == self.session_id:
+            self._turn.take(params)
 
 
 @asynccontextmanager

@@ -270,7 +270,7 @@ async def test_an_agent_that_outruns_the_callback_is_not_read(chain, chain_file)
                     seen += 1
                     if seen in (1, 100):
                         await wait_all_tasks_blocked()
-                        self.largest = max(self.largest, agent._turn.size)
+                        self.largest = max(self.largest, agent._turn.unread)
 
                 turn = await agent.prompt("stream 1200 10000", slow)
             return await prompt.answer(f"{len(turn.text)}")

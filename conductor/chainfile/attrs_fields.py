@@ -22,7 +22,7 @@ from conductor.chainfile.type_dispatch import Converter, Hook
 from conductor.chainfile.value_errors import INVALID, InvalidValue, ValueIssue, collect, expected
 from conductor.errors import describe, line_in
 
-__all__ = ["attrs_hook", "field_key", "field_types", "read_keys"]
+__all__ = ["attrs_hook", "field_key", "field_types", "read_keys", "resolved_annotation"]
 
 _MAX_LISTED = 8
 _FACTORY: Any = attrs.Factory  # a class, which the stubs call a function
@@ -151,19 +151,25 @@ def _validate(field: Any, value: Any, probe: Any) -> None:
 
 def _type_of(cls: Any, field: Any) -> Any:
     """The type of a field, resolved alone: other annotations may only exist for type checkers."""
-    if field.type is None:
-        return Any
-    owners = (base for base in cls.__mro__ if field.name in inspect.get_annotations(base))
+    return Any if field.type is None else resolved_annotation(cls, field.name, field.type)
+
+
+def resolved_annotation(cls: Any, name: str, annotation: Any = None) -> Any:
+    """The type that the annotation of a field stands for, by default the one in the class or its
+    bases. Raises `TypeError` if it cannot be resolved."""
+    owners = (base for base in cls.__mro__ if name in inspect.get_annotations(base))
     owner = next(owners, cls)
     module = sys.modules.get(owner.__module__)
-    holder = SimpleNamespace(__annotations__={field.name: field.type})
+    if annotation is None:
+        annotation = inspect.get_annotations(owner)[name]
+    holder = SimpleNamespace(__annotations__={name: annotation})
     try:
         resolved = typing.get_type_hints(
             holder, globalns=vars(module) if module else {}, include_extras=True
         )
     except NameError as error:
         raise TypeError(
-            f"{cls.__name__}.{field.name}: the annotation {field.type!r} cannot be resolved"
+            f"{cls.__name__}.{name}: the annotation {annotation!r} cannot be resolved"
             f" ({error}); import its types at run time"
         ) from error
-    return resolved[field.name]
+    return resolved[name]

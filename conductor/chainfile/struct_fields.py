@@ -14,7 +14,7 @@ from typing import Any, TypeGuard, get_origin
 
 import msgspec
 
-from conductor.chainfile.attrs_fields import read_keys
+from conductor.chainfile.attrs_fields import read_keys, resolved_annotation
 from conductor.chainfile.type_dispatch import Converter, Hook
 from conductor.chainfile.value_errors import INVALID, InvalidValue, ValueIssue, collect
 
@@ -29,13 +29,17 @@ def struct_hook(
     cls: type[msgspec.Struct], converter: Converter, hints: Mapping[str, str] = {}
 ) -> Hook:
     """A hook for `cls`. `hints` maps unknown keys that users are likely to write to their help."""
-    fields = {field.encode_name: field for field in msgspec.structs.fields(cls)}
-    types = {key: field.type for key, field in fields.items()}
+    fields = dict(zip(cls.__struct_encode_fields__, cls.__struct_fields__, strict=True))
+    types: dict[str, Any] = dict.fromkeys(fields)
+    """Those of keys that have been given: resolving all takes a millisecond of a start."""
 
     def hook(data: Any) -> Any:
+        for key in data if isinstance(data, Mapping) else ():
+            if key in types and types[key] is None:
+                types[key] = resolved_annotation(cls, fields[key])
         found: list[ValueIssue] = []
         given = read_keys(data, types, converter, "key", hints, found)
-        instance = cls(**{fields[key].name: value for key, value in given.items()})
+        instance = cls(**{fields[key]: value for key, value in given.items()})
         for key, value in given.items():
             if value is not INVALID:
                 for validate in _validators(types[key]):

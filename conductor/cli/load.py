@@ -8,7 +8,6 @@ from collections.abc import Iterable
 from typing import Literal, TypeAlias
 
 from conductor.chainfile import ChainFile, Diagnostic, SourceLocation, load
-from conductor.cli.terminal_text import printable_lines
 from conductor.errors import ChainFileError
 from conductor.projects.places import unknown_name_help
 from conductor.redaction import redact, register_environment
@@ -90,6 +89,8 @@ def report(error: ChainFileError) -> None:
 
 def print_diagnostics(diagnostics: Iterable[Diagnostic]) -> None:
     """Print diagnostics to stderr with secrets masked."""
+    from conductor.cli.terminal_text import printable_lines
+
     register_environment(os.environ)
     for problem in diagnostics:
         print(printable_lines(redact(str(problem))), end="\n\n", file=sys.stderr)

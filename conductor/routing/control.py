@@ -191,7 +191,7 @@ def _cancel(link: ControlContext, params: Payload | None) -> None:
     if link.connection is None or params is None:
         return
     try:
-        id = _decode_cancel(params).requestId
+        id = msgspec.json.decode(params, type=_Cancel).requestId
     except DECODE_ERRORS:
         link.report("notification dropped", f"{CANCEL}: no valid requestId", {"method": CANCEL})
         return
@@ -204,9 +204,6 @@ def _cancel(link: ControlContext, params: Payload | None) -> None:
 
 class _Cancel(msgspec.Struct):
     requestId: int | str | None
-
-
-_decode_cancel: Final = msgspec.json.Decoder(_Cancel).decode
 
 
 def _invalid_request(problem: str) -> RequestError:

@@ -73,7 +73,7 @@ class CancelMonitor(LinkObserver):
         if method != SESSION_UPDATE or params is None or _STATE not in bytes(params):
             return
         try:
-            decoded = _decode(params)
+            decoded = msgspec.json.decode(params, type=_UpdateParams)
         except DECODE_ERRORS:
             return
         update = decoded.update
@@ -93,6 +93,3 @@ class _StateUpdate(msgspec.Struct, gc=False):
 class _UpdateParams(msgspec.Struct, gc=False):
     sessionId: str
     update: _StateUpdate
-
-
-_decode: Final = msgspec.json.Decoder(_UpdateParams).decode

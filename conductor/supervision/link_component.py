@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import trio
 
 from conductor.routing.component import Component
 from conductor.routing.link import Link
 from conductor.routing.port import Port
 from conductor.routing.traced_port import Tracer
-from conductor.supervision.handler_reports import HandlerReports
+
+if TYPE_CHECKING:
+    from conductor.supervision.handler_reports import HandlerReports
 
 __all__ = ["LinkComponent"]
 

@@ -8,7 +8,6 @@ quoted only here, and only as *written*: the value of a variable never appears i
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Callable, Mapping
 from functools import reduce
 from typing import Any
@@ -109,6 +108,8 @@ def _error_text(error: Exception) -> str:
 
 def as_list(written: str) -> str:
     """Help text for a string in place of a list."""
+    import shlex
+
     try:
         words = shlex.split(written)
     except ValueError:

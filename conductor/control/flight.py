@@ -20,10 +20,11 @@ import attrs
 from conductor.control.directory import private_directory
 from conductor.control.running_chains import flights
 from conductor.log import get_logger
-from conductor.routing.traced_port import Mark, Passage
+from conductor.routing.traced_port import Mark
 from conductor.tracing.encoder import Encoder
 from conductor.tracing.masking import current_masker
 from conductor.tracing.notification_lines import links
+from conductor.tracing.passage import Passage
 from conductor.tracing.recorder import FLIGHT_ENTRIES, Entry, StartEntry, TraceRecorder
 
 if TYPE_CHECKING:

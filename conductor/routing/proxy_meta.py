@@ -45,9 +45,6 @@ class _Object(msgspec.Struct, gc=False):
     commands: Raw = msgspec.field(default=Raw(), name="availableCommands")
 
 
-_decode_object: Final = msgspec.json.Decoder(_Object).decode
-
-
 def may_have_proxy_meta(data: Payload) -> bool:
     """Whether this JSON may contain a reserved member; false positives are possible."""
     return _WORD.search(data) is not None or _ESCAPED_LETTER.search(data) is not None
@@ -72,7 +69,7 @@ def _large_may_have_proxy_meta(data: Payload) -> bool:
     if not any(search(data) for search in _searches()):
         return False
     try:
-        found: _Object | UnsetType = _decode_object(data)
+        found: _Object | UnsetType = msgspec.json.decode(data, type=_Object)
     except DECODE_ERRORS:
         return True
     while found is not UNSET:

@@ -33,9 +33,9 @@ from conductor.tracing.records import (
     LossRecord,
     Record,
     StderrRecord,
-    TraceComponent,
     TraceHeader,
 )
+from conductor.tracing.trace_component import TraceComponent
 
 __all__ = ["Encoder", "Payloads"]
 

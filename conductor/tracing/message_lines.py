@@ -13,12 +13,12 @@ from msgspec import Raw
 from conductor.acp import SESSION_SETUP_METHODS
 from conductor.jsonrpc.messages import CANCEL, encode_id
 from conductor.jsonrpc.notification_batch import NotificationBatch
-from conductor.routing.traced_port import Passage
 from conductor.tracing.common_members import BEGINNING, CommonMembers, recorder_of
 from conductor.tracing.line_block import LineBlock
 from conductor.tracing.masking import current_masker
 from conductor.tracing.notification_lines import NotificationLines, cause_member, links
 from conductor.tracing.open_requests import OpenRequest, OpenRequests
+from conductor.tracing.passage import Passage
 from conductor.tracing.payload_text import Payloads, kept, mcp_message, payload_text, session_of
 from conductor.tracing.record_numbers import RecordNumbers
 

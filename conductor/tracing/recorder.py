@@ -28,7 +28,7 @@ from conductor.routing.traced_port import (
     TracedPort,
     Tracer,
 )
-from conductor.tracing.records import TraceComponent
+from conductor.tracing.trace_component import TraceComponent
 
 __all__ = [
     "FLIGHT_ENTRIES",
@@ -111,7 +111,7 @@ class LossEntry(msgspec.Struct, frozen=True, eq=False):
 Entry: TypeAlias = (
     "tuple[Any, ...] | HandlerEntry | LogEntry | StderrEntry | StartEntry | LossEntry"
 )
-"""A tuple has the members of a `Passage`."""
+"""A tuple has the members of a `passage.Passage`."""
 
 
 class TraceRecorder(Tracer):

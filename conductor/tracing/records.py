@@ -20,6 +20,8 @@ from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
+from conductor.tracing.trace_component import TraceComponent
+
 __all__ = [
     "FORMAT_VERSION",
     "HandlerRecord",
@@ -31,25 +33,11 @@ __all__ = [
     "RequestRecord",
     "ResponseRecord",
     "StderrRecord",
-    "TraceComponent",
     "TraceHeader",
 ]
 
 _KIND: Final = r'"sessionUpdate": ?"([a-z_]+)"'
 FORMAT_VERSION: Final = 1
-
-
-class TraceComponent(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One component of a traced chain."""
-
-    name: str
-    label: str
-    """Its name in `from` and `to`: `Client`, `Proxy(0)`, `Proxy(1)`, …, `Agent`."""
-    kind: Literal["client", "parent", "plugin", "process", "remote", "bridge"]
-    """"parent" is a conductor that this chain is a proxy of; "process" also a plugin behind a link
-    (`isolate`, `on_failure: restart`): its messages have no `cause`."""
-    location: str | None = None
-    """Place in the chain file, as `path:line:column`."""
 
 
 class _Base(msgspec.Struct, kw_only=True, omit_defaults=True, tag_field="type"):

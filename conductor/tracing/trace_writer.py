@@ -22,7 +22,8 @@ from conductor.log import Logger, get_logger
 from conductor.tracing.encoder import Encoder, Payloads
 from conductor.tracing.masking import current_masker
 from conductor.tracing.recorder import Entry, LossEntry, StartEntry, TraceRecorder
-from conductor.tracing.records import LossRecord, TraceComponent
+from conductor.tracing.records import LossRecord
+from conductor.tracing.trace_component import TraceComponent
 from conductor.transport.thread_signals import block_signals
 
 __all__ = ["TraceWriter", "log"]

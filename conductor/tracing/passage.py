@@ -1,0 +1,30 @@
+"""A recorded message. Recorders keep tuples of its members; their readers make it of these."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from conductor.jsonrpc.messages import Id
+from conductor.routing.traced_port import KeptPayload, Mark, MessageKind, TracedPort
+
+__all__ = ["Passage"]
+
+
+class Passage(NamedTuple):
+    """A message that passed a hop."""
+
+    time: float
+    """In seconds of the monotonic clock."""
+    port: TracedPort
+    kind: MessageKind
+    method: str
+    """Of a response, the method of the request."""
+    payload: KeptPayload
+    call: int = 0
+    """Identifies a request, its response and its cancellation (a notification that stands for the
+    one on each hop that the request has passed); hops may have the same."""
+    detail: Id | bool = None
+    """Of a request, the sender's id; of a response, whether the request was cancelled; of a
+    cancellation, whether the sender of the request cancelled it, and not the conductor."""
+    mark: Mark | None = None
+    cause: Mark | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import attrs
@@ -96,43 +97,64 @@ def _type(version: int, python: str) -> Any:
     return getattr(MODULES[version], python)
 
 
+def _for_each(strategy: st.SearchStrategy[Any], check: Callable[[Any], None]) -> None:
+    @few
+    @given(strategy)  # of a short function: hypothesis tokenizes its source in each test
+    def run(instance: Any) -> None:
+        check(instance)
+
+    run()
+
+
 @pytest.mark.parametrize(("state", "version", "name", "python"), CASES, ids=IDS)
-def test_valid_instance_is_written_back_as_it_was(
+def test_valid_instance_is_written_back_made_again_and_changed_by_one_member_only(
     state: str, version: int, name: str, python: str
 ) -> None:
-    @few
-    @given(valid(state, version, name))
     def check(instance: Any) -> None:
         instance = _tagged(instance, version, python)
+        _is_written_back_as_it_was(instance, _type(version, python))
+        _is_valid_when_made_in_python(instance, (state, version, name, python))
+        if python in WIRES[version].OBJECTS:
+            _setting_one_field_changes_that_member_only(instance, version, python)
+
+    _for_each(valid(state, version, name), check)
+
+
+def _is_written_back_as_it_was(instance: Any, python_type: Any) -> None:
+    typed = structure(_text(instance).encode(), python_type)
+    assert _written(typed) == _text(instance)
+    assert structure(unstructure(typed), python_type) == typed
+
+
+def _is_valid_when_made_in_python(instance: Any, case: tuple[str, int, str, str]) -> None:
+    state, version, name, python = case
+    made = _fresh(structure(_text(instance).encode(), _type(version, python)))
+    written = _in_its_place(json.loads(dumps(made)), type(made).__name__, instance, version)
+    errors = list(validator(state, version, name).iter_errors(written))
+    assert not errors, dumps(made)
+
+
+def _setting_one_field_changes_that_member_only(instance: Any, version: int, python: str) -> None:
+    for attribute, wire, spec, flags, default in WIRES[version].OBJECTS[python][2]:
         typed = structure(_text(instance).encode(), _type(version, python))
-        assert _written(typed) == _text(instance)
-        assert structure(unstructure(typed), _type(version, python)) == typed
-
-    check()
-
-
-@pytest.mark.parametrize(("state", "version", "name", "python"), CASES, ids=IDS)
-def test_object_made_in_python_is_valid_by_the_official_schema(
-    state: str, version: int, name: str, python: str
-) -> None:
-    @few
-    @given(valid(state, version, name))
-    def check(instance: Any) -> None:
-        instance = _tagged(instance, version, python)
-        made = _fresh(structure(_text(instance).encode(), _type(version, python)))
-        written = _in_its_place(json.loads(dumps(made)), type(made).__name__, instance, version)
-        errors = list(validator(state, version, name).iter_errors(written))
-        assert not errors, dumps(made)
-
-    check()
+        if spec == "str":
+            setattr(typed, attribute, "edited")
+            assert _written(typed) == _text({**instance, wire: "edited"})
+        if "r" not in flags and "n" in flags:
+            null = structure(_text(instance).encode(), _type(version, python))
+            setattr(null, attribute, None)
+            expected = dict(instance)
+            if default == "ABSENT":
+                expected[wire] = None
+            elif expected.get(wire) is not None:
+                del expected[wire]
+            assert _written(null) == _text(expected)
 
 
 @pytest.mark.parametrize(("state", "version", "name", "python"), CASES, ids=IDS)
 def test_damaged_instance_is_refused_with_its_path_or_written_back_as_it_was(
     state: str, version: int, name: str, python: str
 ) -> None:
-    @few
-    @given(damaged(state, version, name))
     def check(instance: Any) -> None:
         instance = _tagged(instance, version, python)
         try:
@@ -145,7 +167,7 @@ def test_damaged_instance_is_refused_with_its_path_or_written_back_as_it_was(
         assert not validator(state, version, name).is_valid(instance), refused
         _follow(instance, refused.path)
 
-    check()
+    _for_each(damaged(state, version, name), check)
 
 
 def _follow(instance: Any, path: list[str | int]) -> None:
@@ -156,39 +178,6 @@ def _follow(instance: Any, path: list[str | int]) -> None:
         assert path[-1] < len(instance)
     elif path:
         assert isinstance(instance, dict)
-
-
-EDITED = [case for case in CASES if case[3] in WIRES[case[1]].OBJECTS]
-
-
-@pytest.mark.parametrize(
-    ("state", "version", "name", "python"), EDITED, ids=[f"v{c[1]}-{c[3]}" for c in EDITED]
-)
-def test_setting_one_field_changes_that_member_only(
-    state: str, version: int, name: str, python: str
-) -> None:
-    rows = WIRES[version].OBJECTS[python][2]
-
-    @few
-    @given(valid(state, version, name))
-    def check(instance: Any) -> None:
-        instance = _tagged(instance, version, python)
-        for attribute, wire, spec, flags, default in rows:
-            typed = structure(_text(instance).encode(), _type(version, python))
-            if spec == "str":
-                setattr(typed, attribute, "edited")
-                assert _written(typed) == _text({**instance, wire: "edited"})
-            if "r" not in flags and "n" in flags:
-                null = structure(_text(instance).encode(), _type(version, python))
-                setattr(null, attribute, None)
-                expected = dict(instance)
-                if default == "ABSENT":
-                    expected[wire] = None
-                elif expected.get(wire) is not None:
-                    del expected[wire]
-                assert _written(null) == _text(expected)
-
-    check()
 
 
 @few

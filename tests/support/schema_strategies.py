@@ -46,7 +46,7 @@ def validator(state: str, version: int, name: str) -> Validator:
 @functools.cache
 def valid(state: str, version: int, name: str) -> st.SearchStrategy[Any]:
     """Valid instances of one definition, with unknown members here and there."""
-    made = _Strategies(definitions(state, version)).of({"$ref": f"#/$defs/{name}"})
+    made = _strategies(state, version).of({"$ref": f"#/$defs/{name}"})
     return made.filter(validator(state, version, name).is_valid)
 
 
@@ -72,28 +72,24 @@ def valid_variant(
         if any(member.get("const") == kind for member in each.get("properties", {}).values())
     )
     others = {key: schema[key] for key in ("properties", "required") if key in schema}
-    made = _Strategies(definitions("newest", version), closed=closed)
+    made = _strategies("newest", version, closed=closed)
     whole = st.tuples(made.of({"type": "object", **others}), made.of(branch)).map(_merged)
     return whole.filter(validator("newest", version, name).is_valid)
 
 
-def damaged(state: str, version: int, name: str) -> st.SearchStrategy[Any]:
+@st.composite
+def damaged(draw: st.DrawFn, state: str, version: int, name: str) -> Any:
     """An instance with one node replaced by any JSON or taken out."""
-
-    @st.composite
-    def build(draw: st.DrawFn) -> Any:
-        value = json.loads(json.dumps(draw(valid(state, version, name))))
-        places = list(_places(value))
-        if not places:
-            return draw(json_values)
-        holder, key = draw(st.sampled_from(places))
-        if isinstance(holder, dict) and draw(st.booleans()):
-            del holder[key]
-        else:
-            holder[key] = draw(json_values)
-        return value
-
-    return build()
+    value = json.loads(json.dumps(draw(valid(state, version, name))))
+    places = list(_places(value))
+    if not places:
+        return draw(json_values)
+    holder, key = draw(st.sampled_from(places))
+    if isinstance(holder, dict) and draw(st.booleans()):
+        del holder[key]
+    else:
+        holder[key] = draw(json_values)
+    return value
 
 
 def _places(value: Any) -> Any:
@@ -171,6 +167,12 @@ class _Strategies:
         if choices:
             parts.append(st.one_of([self.of(choice) for choice in choices]))
         return st.tuples(*parts).map(_merged)
+
+
+@functools.cache
+def _strategies(state: str, version: int, *, closed: bool = False) -> _Strategies:
+    """Those of one schema share what its definitions refer to."""
+    return _Strategies(definitions(state, version), closed=closed)
 
 
 def _merged(parts: tuple[dict[str, Any], ...]) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+from support.forked_command import CommandServer
 
 from conductor import log
 
@@ -92,6 +93,14 @@ def own_directories(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         for name in ("XDG_RUNTIME_DIR", "XDG_STATE_HOME", "XDG_CONFIG_HOME"):
             patch.setenv(name, str(tmp_path_factory.mktemp("xdg")))
         yield
+
+
+@pytest.fixture(scope="session")
+def command_server() -> Iterator[CommandServer]:
+    """Commands with the imports of one process; who uses it calls `start` before a test."""
+    server = CommandServer()
+    yield server
+    server.close()
 
 
 def pytest_collection_finish() -> None:

@@ -25,21 +25,26 @@ PASS_PROXY = Path(__file__).parents[1] / "support" / "components" / "pass_proxy.
 
 
 @pytest.fixture
-def run(tmp_path):
-    """Run `acp-conductor`; returns the result of `subprocess.run`."""
+def run(request, command_server, tmp_path):
+    """Run `acp-conductor`; returns the result of `subprocess.run`.
+
+    Fast tests share the time of the imports (`CommandServer`), except those of commands that start
+    components before they import.
+    """
+    is_slow = request.node.get_closest_marker("slow") is not None
 
     def run(*arguments, input="", env=None, cwd=tmp_path):
-        return subprocess.run(
-            [*COMMAND, *map(str, arguments)],
-            input=input,
-            capture_output=True,
-            text=True,
-            cwd=cwd,
-            env={**os.environ, **(env or {})},
-            timeout=PATIENCE,
-        )
+        is_early = arguments[0] in ("agent", "proxy", "run", "wrap")
+        is_python_set = any(name.startswith("PYTHON") for name in env or ())
+        run = _start if is_slow or is_early or is_python_set else command_server.run
+        env = {**os.environ, **(env or {})}
+        return run([*map(str, arguments)], input=input, cwd=cwd, env=env, timeout=PATIENCE)
 
     return run
+
+
+def _start(arguments, **options):
+    return subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, **options)
 
 
 @pytest.fixture
@@ -113,8 +118,9 @@ def terminal(tmp_path):
 
 
 @pytest.fixture(autouse=True)
-def _nothing_is_left_behind():
+def _nothing_is_left_behind(command_server):
     """Processes that lose their parent become children of this one, where Linux lets us ask."""
+    command_server.start()
     libc = ctypes.CDLL(None) if sys.platform == "linux" else None
     if libc:
         libc.prctl(PR_SET_CHILD_SUBREAPER, 1)

@@ -1,0 +1,168 @@
+"""`acp-conductor` in processes that are forked from one which has imported its modules.
+
+A command takes 0.3 s of CPU to start, most of it for imports. Each of these processes has its own
+arguments, directory, environment, stdin, stdout and stderr, and the server never runs a command
+itself: what a command imports, changes or leaves behind is its own.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import json
+import os
+import runpy
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+import traceback
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+MODULES = (
+    *("bridges.bridge", "conductor.chain.launchers", "conductor.chain.stdio_server"),
+    *("conductor.chainfile.options", "conductor.cli.attached_chain", "conductor.cli.command_group"),
+    *("conductor.cli.load", "conductor.client.embedding", "conductor.plugins.plugin_component"),
+    *("conductor.testing.agent", "platformdirs", "rich.console", "structlog", "yaml"),
+)
+_MAX_REQUEST = 1 << 17
+_PIPE = 1 << 16
+
+
+class CommandServer:
+    """The process with the modules, started by `start`; it runs one command at a time."""
+
+    def __init__(self) -> None:
+        self._socket: socket.socket | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start the process, unless it runs: a command in the tests' process kills its children."""
+        if self._process is not None:
+            if self._process.poll() is None:
+                return
+            self.close()
+        self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, __file__, str(theirs.fileno())],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+            )
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    def close(self) -> None:
+        if self._socket is not None and self._process is not None:
+            self._socket.close()
+            self._process.wait()
+
+    def run(
+        self,
+        arguments: Sequence[str],
+        *,
+        input: str,
+        cwd: Path,
+        env: Mapping[str, str],
+        timeout: float,
+    ) -> subprocess.CompletedProcess[str]:
+        """As `subprocess.run` of `python -m conductor`, with text and captured output."""
+        assert self._socket is not None
+        data = input.encode()
+        assert len(data) <= _PIPE, "the command may not read all of it"
+        stdin, stdout, stderr = os.pipe(), os.pipe(), os.pipe()
+        request = json.dumps([arguments, str(cwd), dict(env)]).encode()
+        socket.send_fds(self._socket, [request], [stdin[0], stdout[1], stderr[1]])
+        for descriptor in (stdin[0], stdout[1], stderr[1]):
+            os.close(descriptor)
+        pid = int(self._socket.recv(16))
+        with suppress(BrokenPipeError):
+            os.write(stdin[1], data)
+        os.close(stdin[1])
+        try:
+            output = _read([stdout[0], stderr[0]], time.monotonic() + timeout)
+        except TimeoutError:
+            os.kill(pid, signal.SIGKILL)
+            raise subprocess.TimeoutExpired(list(arguments), timeout) from None
+        finally:
+            status = int(self._socket.recv(16))
+        texts = (each.decode().replace("\r\n", "\n") for each in output)
+        return subprocess.CompletedProcess(list(arguments), status, *texts)
+
+
+def _read(descriptors: list[int], deadline: float) -> list[bytes]:
+    """All that is written, and close the descriptors."""
+    read = dict.fromkeys(descriptors, b"")
+    unfinished = list(descriptors)
+    try:
+        while unfinished:
+            ready = select.select(unfinished, [], [], max(0, deadline - time.monotonic()))[0]
+            if not ready:
+                raise TimeoutError
+            for descriptor in ready:
+                chunk = os.read(descriptor, _PIPE)
+                read[descriptor] += chunk
+                if not chunk:
+                    unfinished.remove(descriptor)
+    finally:
+        for descriptor in descriptors:
+            os.close(descriptor)
+    return list(read.values())
+
+
+def _serve(connection: socket.socket) -> None:
+    while True:
+        request, descriptors, _, _ = socket.recv_fds(connection, _MAX_REQUEST, 3)
+        if not request:
+            return
+        pid = os.fork()
+        if pid == 0:
+            connection.close()
+            for target, descriptor in enumerate(descriptors):
+                os.dup2(descriptor, target)
+                os.close(descriptor)
+            _run_command(*json.loads(request))
+        for descriptor in descriptors:
+            os.close(descriptor)
+        connection.send(str(pid).encode())
+        status = os.waitpid(pid, 0)[1]
+        connection.send(str(os.waitstatus_to_exitcode(status)).encode())
+
+
+def _run_command(arguments: list[str], cwd: str, env: dict[str, str]) -> None:
+    """As `python -m conductor`; without taking the modules down, which touches all memory."""
+    os.chdir(cwd)
+    os.environ.clear()
+    os.environ.update(env)
+    sys.path[0] = cwd
+    sys.argv = ["conductor", *arguments]
+    code: object = 0
+    try:
+        runpy.run_module("conductor", run_name="__main__", alter_sys=True)
+    except SystemExit as exit:
+        code = exit.code or 0
+    except BaseException:
+        traceback.print_exc()
+        code = 1
+    if not isinstance(code, int):
+        print(code, file=sys.stderr)
+        code = 1
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    os._exit(code)
+
+
+if __name__ == "__main__":
+    for module in MODULES:
+        importlib.import_module(module)
+    gc.collect()
+    gc.freeze()
+    _serve(socket.socket(fileno=int(sys.argv[1])))

@@ -13,6 +13,7 @@ import pytest
 import trio
 from support.bridge_harness import situation
 from support.mcp_http_client import ACCEPT, HELLO, HTTP, message, web_client
+from support.no_authorities import NO_AUTHORITIES
 
 from bridges import http_listener
 from conductor.proxy import RequestError
@@ -140,7 +141,11 @@ async def test_a_client_that_has_shown_its_token_stays_connected(http2, mock_clo
         listener = on.bridge._rewriter.http._listener
         headers = {one["name"]: one["value"] for one in entry["headers"]} | ACCEPT
         async with httpx2.AsyncClient(
-            headers=headers, trust_env=False, http1=not http2, http2=http2
+            headers=headers,
+            trust_env=False,
+            verify=NO_AUTHORITIES,
+            http1=not http2,
+            http2=http2,
         ) as web:
             hello = await web.post(entry["url"], json=message("initialize", HELLO))
             used = {"Mcp-Session-Id": hello.headers["mcp-session-id"]}

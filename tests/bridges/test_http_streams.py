@@ -10,6 +10,7 @@ import pytest
 import trio
 from support.bridge_harness import situation
 from support.mcp_providers import Waiting
+from support.no_authorities import NO_AUTHORITIES
 
 from bridges import http_streams
 from bridges.http_streams import STANDING_STREAM, EventStream
@@ -126,7 +127,7 @@ async def test_the_call_of_a_reader_that_does_not_return_is_cancelled(calling):
     [name] = session.streams.keys() - {STANDING_STREAM, "1"}
     flood(on)
     await waiting.cancelled.wait()
-    async with httpx2.AsyncClient(headers=headers, trust_env=False) as web:
+    async with httpx2.AsyncClient(headers=headers, trust_env=False, verify=NO_AUTHORITIES) as web:
         resumed = await web.get(url, headers={"Last-Event-ID": f"{name}.0"})
 
     assert resumed.status_code == 404
@@ -148,7 +149,7 @@ async def hello(url, headers):
         "clientInfo": {"name": "test", "version": "1"},
     }
     message = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params}
-    async with httpx2.AsyncClient(headers=headers, trust_env=False) as web:
+    async with httpx2.AsyncClient(headers=headers, trust_env=False, verify=NO_AUTHORITIES) as web:
         answer = await web.post(url, json=message)
         web.headers["Mcp-Session-Id"] = answer.headers["mcp-session-id"]
         await web.post(url, json={"jsonrpc": "2.0", "method": "notifications/initialized"})

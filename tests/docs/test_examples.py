@@ -8,6 +8,7 @@ from typing import Any
 import httpx2
 import pytest
 from support.doc_snippets import ROOT
+from support.no_authorities import NO_AUTHORITIES
 
 from conductor.chainfile import ComponentSpec, load
 from conductor.testing import FakeAgent
@@ -133,7 +134,7 @@ async def test_web(acp_chain, version):
     address = ""
 
     async def look(session):
-        async with httpx2.AsyncClient() as http:
+        async with httpx2.AsyncClient(verify=NO_AUTHORITIES) as http:
             pages.append((await http.get(address)).text)
 
     agent = FakeAgent(
@@ -146,7 +147,7 @@ async def test_web(acp_chain, version):
         address = client.transcript.text()
         await client.prompt(session, "hello")
         await client.prompt(session, "again")
-        async with httpx2.AsyncClient() as http:
+        async with httpx2.AsyncClient(verify=NO_AUTHORITIES) as http:
             refused = await http.get(address[:-1])
             await client.request("session/close", {"sessionId": session})
             empty = await http.get(address)

@@ -11,6 +11,7 @@ import httpx2
 import pytest
 import trio
 from hypercorn.config import Config
+from support.no_authorities import NO_AUTHORITIES
 
 from conductor.network.hypercorn_connection import serve_http
 
@@ -73,7 +74,9 @@ async def test_a_frame_that_is_too_large_is_refused_before_it_is_received():
 async def test_a_request_may_take_longer_than_a_connection_may_be_idle(version):
     async with (
         server() as port,
-        httpx2.AsyncClient(http1=version == 1, http2=version == 2, timeout=PATIENCE) as client,
+        httpx2.AsyncClient(
+            http1=version == 1, http2=version == 2, timeout=PATIENCE, verify=NO_AUTHORITIES
+        ) as client,
     ):
         answers = [(await client.get(f"http://127.0.0.1:{port}/")).text for _ in range(2)]
 

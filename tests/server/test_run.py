@@ -21,6 +21,7 @@ import psutil
 import pytest
 import trio
 import trio_websocket
+from support.no_authorities import NO_AUTHORITIES
 from support.server_clients import CHAIN, PATIENCE, ask, initialize, new_session, prompt, texts
 
 pytestmark = pytest.mark.slow
@@ -85,7 +86,7 @@ def run(directory: Path, *options: str, env: dict[str, str]) -> subprocess.Popen
 @contextmanager
 def client(process: Process) -> Iterator[Any]:
     url = process.url.removesuffix("/acp")
-    with httpx2.Client(base_url=url, timeout=PATIENCE) as client:
+    with httpx2.Client(base_url=url, timeout=PATIENCE, verify=NO_AUTHORITIES) as client:
         yield client
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import httpx2
 
+from support.no_authorities import NO_AUTHORITIES
+
 HTTP = {"mcpCapabilities": {"http": True}}
 
 HELLO = {
@@ -17,7 +19,7 @@ ACCEPT = {"Accept": "application/json, text/event-stream"}
 
 def web_client(entry, **more):
     headers = {one["name"]: one["value"] for one in entry["headers"]}
-    return httpx2.AsyncClient(headers={**headers, **more}, trust_env=False)
+    return httpx2.AsyncClient(headers={**headers, **more}, trust_env=False, verify=NO_AUTHORITIES)
 
 
 def message(method, params, id=1):

@@ -24,6 +24,7 @@ from conductor.server.current_chain import CurrentChain
 from conductor.server.limits import ServerLimits, ServerTimeouts
 from conductor.server.listen.address import TcpAddress
 from conductor.server.run import RunningServer, ServerSettings, chain_factory, open_server
+from support.no_authorities import NO_AUTHORITIES
 
 PATIENCE = 30.0
 """Seconds; only a hang takes that long."""
@@ -55,6 +56,7 @@ async def http(
 ) -> AsyncIterator[httpx2.AsyncClient]:
     """An HTTP client that speaks one version of it, whose URLs are below the server's."""
     url = server.addresses[0].removesuffix("/acp")
+    options.setdefault("verify", NO_AUTHORITIES)
     async with httpx2.AsyncClient(
         base_url=url, http1=version == 1, http2=version == 2, timeout=PATIENCE, **options
     ) as client:

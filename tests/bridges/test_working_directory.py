@@ -25,7 +25,9 @@ agent: {{run: {AGENT}}}
 """
 
 
-@pytest.mark.parametrize("how", ["agent", "run", "relative"])
+@pytest.mark.parametrize(
+    "how", ["agent", *(pytest.param(how, marks=pytest.mark.slow) for how in ("run", "relative"))]
+)
 async def test_sessions_with_servers_go_on(how, tmp_path):
     place = tmp_path / "worktree"
     await trio.Path(place).mkdir()
@@ -63,6 +65,7 @@ async def test_sessions_with_servers_go_on(how, tmp_path):
     assert "".join(said).count("add") == 2
 
 
+@pytest.mark.slow
 async def test_a_chain_that_is_started_in_a_removed_directory(tmp_path):
     place = tmp_path / "worktree"
     await trio.Path(place).mkdir()

@@ -31,8 +31,7 @@ def test_every_open_request_is_answered_once_with_the_name_of_the_dead_component
     assert editor.wait() == 1
 
 
-@pytest.mark.fast
-@pytest.mark.parametrize("on_failure", ["restart", "bypass"])
+@pytest.mark.parametrize("on_failure", ["restart", pytest.param("bypass", marks=pytest.mark.fast)])
 def test_open_requests_are_answered_at_once_although_the_chain_goes_on(start_file, on_failure):
     """The chain does not end, and no other component answers."""
     failing = {"name": "failing", "run": proxy("a"), "on_failure": on_failure}
@@ -80,8 +79,7 @@ def test_an_incomplete_last_line_is_not_delivered(start_file):
     assert editor.wait() == 1
 
 
-@pytest.mark.fast
-@pytest.mark.parametrize("victim", [0, 1, 2])
+@pytest.mark.parametrize("victim", [0, pytest.param(1, marks=pytest.mark.fast), 2])
 def test_any_component_that_is_killed_is_named(start_file, victim):
     first, second = fatal(proxy("a"), name="first"), fatal(proxy("b"), name="second")
     editor = start_file(fatal(agent(), name="third"), first, second)

@@ -108,8 +108,11 @@ def counted(tmp_path):
     return component
 
 
-@pytest.mark.fast
-@how
+@pytest.mark.parametrize(
+    "keys",
+    [HOW["inside"], HOW["restarted"], pytest.param(HOW["isolated"], marks=pytest.mark.fast)],
+    ids=HOW,
+)
 def test_a_plugin_is_imported_and_made_once_where_it_lives(start_file, counted, keys):
     editor = start_file(agent(), counted(keys, secret="the-secret-option"))
     editor.open()

@@ -56,10 +56,13 @@ def test_the_last_lines_of_its_stderr_are_in_the_error(run_chain, once):
     assert editor.leave() == 0
 
 
-@pytest.mark.fast
 @pytest.mark.parametrize(
     ("ways", "how"),
-    [(["resume"], "resumed"), (["load"], "loaded"), (["resume", "load"], "resumed")],
+    [
+        (["resume"], "resumed"),
+        (["load"], "loaded"),
+        pytest.param(["resume", "load"], "resumed", marks=pytest.mark.fast),
+    ],
 )
 def test_a_session_is_resumed_and_its_history_is_not_sent_twice(run_chain, ways, how):
     flags = [word for way in ways for word in ("--back", way)]
@@ -154,8 +157,7 @@ def test_the_replayed_session_set_up_is_the_one_that_the_agent_received(run_chai
     assert editor.leave() == 0
 
 
-@pytest.mark.fast
-@pytest.mark.parametrize("way", ["resume", "load"])
+@pytest.mark.parametrize("way", ["resume", pytest.param("load", marks=pytest.mark.fast)])
 def test_mode_and_options_of_a_session_are_set_again(run_chain, way):
     editor = run_chain(agent("--back", way), proxy("p"))
     editor.open()

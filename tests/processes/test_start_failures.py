@@ -120,10 +120,13 @@ def test_a_proxy_that_never_answers_is_named(start_file):
     assert editor.leave() == 3
 
 
-@pytest.mark.fast
 @pytest.mark.parametrize(
     ("proxies", "last", "name"),
-    [([["cat"]], agent(), "cat"), ([], ["cat"], "cat"), ([agent()], agent(), "echo_agent")],
+    [
+        pytest.param([["cat"]], agent(), "cat", marks=pytest.mark.fast),
+        ([], ["cat"], "cat"),
+        ([agent()], agent(), "echo_agent"),
+    ],
 )
 def test_a_program_that_is_no_such_component_is_named_at_once(start_agent, proxies, last, name):
     editor = start_agent(*proxies, last)

@@ -24,8 +24,10 @@ from support.editor import (
 LONG = "1h"
 
 
-@pytest.mark.fast
-@pytest.mark.parametrize(("number", "code"), [(SIGTERM, 143), (SIGINT, 130), (SIGHUP, 129)])
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [pytest.param(SIGTERM, 143, marks=pytest.mark.fast), (SIGINT, 130), (SIGHUP, 129)],
+)
 def test_a_signal_ends_the_chain_in_order(start, number, code):
     editor = start("--log", "debug", "agent", *words(proxy("p"), agent()))
     editor.open()

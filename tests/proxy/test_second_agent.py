@@ -372,7 +372,14 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.parametrize("how", ["isolated", "restarted in this process", "stand-alone"])
+@pytest.mark.parametrize(
+    "how",
+    [
+        "isolated",
+        "restarted in this process",
+        pytest.param("stand-alone", marks=pytest.mark.slow),
+    ],
+)
 async def test_a_plugin_opens_an_agent_however_it_runs(chain, tmp_path, how):
     file = tmp_path / "second.py"
     file.write_text(PROGRAM.replace("PYTHON", repr(sys.executable)))
@@ -390,7 +397,7 @@ async def test_a_plugin_opens_an_agent_however_it_runs(chain, tmp_path, how):
     assert not is_running(int((tmp_path / "pid").read_text()))
 
 
-@pytest.mark.parametrize("isolate", ["false", "true"])
+@pytest.mark.parametrize("isolate", [pytest.param("false", marks=pytest.mark.slow), "true"])
 def test_the_stderr_of_a_second_agent_is_in_the_log_with_its_name(tmp_path, isolate):
     (tmp_path / "second.py").write_text(PROGRAM.replace("PYTHON", repr(sys.executable)))
     (tmp_path / "chain.yaml").write_text(

@@ -24,6 +24,9 @@ pytestmark = pytest.mark.slow
 COMPONENTS = Path(__file__).parents[1] / "support" / "components"
 CLI = (sys.executable, "-m", "conductor")
 SCHEMES = pytest.mark.parametrize("scheme", ["ws", "http"])
+HTTP_IS_FAST = pytest.mark.parametrize(
+    "scheme", ["ws", pytest.param("http", marks=pytest.mark.fast)]
+)
 
 
 def serve(directory: Path, chain: str, port: int = 0, *options: str, **more: object):
@@ -115,8 +118,7 @@ async def _kill(process: subprocess.Popen[str]) -> None:
     await trio.sleep_forever()
 
 
-@pytest.mark.fast
-@SCHEMES
+@HTTP_IS_FAST
 async def test_a_client_with_the_token_is_accepted(scheme, tmp_path):
     tokens = {**os.environ, "ACP_CONDUCTOR_TOKENS": "me:the-one-right-token"}
     with serve(tmp_path, "agent: {use: test-agent}\n", env=tokens) as (_, line):
@@ -132,8 +134,7 @@ async def test_a_client_with_the_token_is_accepted(scheme, tmp_path):
     assert "the-only-wrong-token" not in f"{caught.value.message} {caught.value.data}"
 
 
-@pytest.mark.fast
-@SCHEMES
+@HTTP_IS_FAST
 def test_connect_is_the_local_end_of_a_remote_agent(scheme, tmp_path):
     tokens = {**os.environ, "ACP_CONDUCTOR_TOKENS": "me:the-one-right-token"}
     (tmp_path / "token").write_text("the-one-right-token\n")

@@ -186,12 +186,14 @@ def test_a_socket_that_is_in_use_is_left_alone(serve, tmp_path):
 
 
 @pytest.mark.fast
-def test_a_port_in_use_is_reported(serve, tmp_path):
-    port = serve().url.rpartition(":")[2].removesuffix("/acp")
-    second = run(tmp_path, "--listen", f"127.0.0.1:{port}", env={})
-    error = second.communicate(timeout=PATIENCE)[1]
+def test_a_port_in_use_is_reported(tmp_path):
+    (tmp_path / "chain.yaml").write_text(CHAIN)
+    with stdlib_socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        process = run(tmp_path, "--listen", f"127.0.0.1:{port}", env={})
+        error = process.communicate(timeout=PATIENCE)[1]
 
-    assert second.returncode == 3
+    assert process.returncode == 3
     assert error.startswith(f"acp-conductor serve: 127.0.0.1:{port}: ")
     assert "in use" in error
 
@@ -293,7 +295,6 @@ def test_the_initial_environment_shows_no_secrets(serve):
     assert b"t0ken-of-ann" not in environ
 
 
-@pytest.mark.fast
 def test_a_token_file_may_hold_digests_alone(serve, tmp_path):
     token = "t0ken-of-ann-0123456789"
     file = tmp_path / "tokens"

@@ -188,7 +188,7 @@ def test_an_exception_of_a_signal_handler_ends_the_run(monkeypatch):
     assert "raised by a handler" in repr(caught.value.__cause__)
 
 
-@pytest.mark.parametrize("traffic", ["nothing", "loopback"])
+@pytest.mark.parametrize("traffic", [pytest.param("nothing", marks=pytest.mark.slow), "loopback"])
 def test_an_interrupt_from_the_keyboard_ends_the_run(backend, traffic):
     script = """
         import os, signal, sys, threading, trio

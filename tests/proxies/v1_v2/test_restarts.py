@@ -196,8 +196,14 @@ async def test_what_is_queued_for_the_new_process_is_not_ended_by_the_failure(ru
     assert client.transcript.text().endswith("resumed")
 
 
-@pytest.mark.parametrize("version", [1, 2])
-@pytest.mark.parametrize("named", [True, False])
+@pytest.mark.parametrize(
+    ("version", "named"),
+    [
+        (1, True),
+        (2, False),
+        *(pytest.param(*each, marks=pytest.mark.slow) for each in ((1, False), (2, True))),
+    ],
+)
 async def test_a_restarted_adapter_converts_as_before_and_replays_nothing(run, version, named):
     """In a process of its own, with a session that the client has loaded."""
     options = {"agent_version": 3 - version} if named else {}

@@ -12,6 +12,7 @@ until the chain is initialized, `components` starts, connects and replaces the c
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -373,7 +374,8 @@ class Chain:
         )
 
     def _patch_result(self, result: bytes) -> bytes:
-        result = for_client(result, self.terminal_login, self.components)
+        command = [sys.executable, *sys.orig_argv[1:]]
+        result = for_client(result, self.terminal_login, self.components, command)
         return with_mcp_over_acp(result) if self.bridged else result
 
     def _on_start_failed(self) -> None:

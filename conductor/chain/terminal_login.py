@@ -9,8 +9,8 @@ be reached this way is left out: a client on another machine would run something
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 import msgspec
 
@@ -21,15 +21,21 @@ from conductor.routing.component import Component
 
 __all__ = ["for_client", "variables"]
 
+_WHOLE_COMMAND: Final = b'"terminal-auth"'
 
-def for_client(result: bytes, login: TerminalLogin, components: Sequence[Component]) -> bytes:
-    """The raw result with the methods changed. Everything else keeps its bytes."""
-    if login == "kept" or b'"terminal"' not in result:
+
+def for_client(
+    result: bytes, login: TerminalLogin, components: Sequence[Component], command: Sequence[str]
+) -> bytes:
+    """The raw result with the methods changed; `command` is the command line of this program.
+    Everything else keeps its bytes."""
+    if login == "kept" or (b'"terminal"' not in result and _WHOLE_COMMAND not in result):
         return result
+    led = command if login == "led here" and _is_program(components) else None
     try:
         members = object_members(result)
         methods = list_items(members.get("authMethods", b"[]"))
-        changed = [_changed(each, login, components) for each in methods]
+        changed = [_changed(each, led) for each in methods]
     except ValueError:
         return result
     if changed == methods:
@@ -38,16 +44,18 @@ def for_client(result: bytes, login: TerminalLogin, components: Sequence[Compone
     return join_members(members)
 
 
-def _changed(method: bytes, login: TerminalLogin, components: Sequence[Component]) -> bytes:
-    """The method for the client, empty if it is left out. Raises `ValueError`."""
+def _changed(method: bytes, command: Sequence[str] | None) -> bytes:
+    """The method for the client, empty if it is left out; without a command none in a terminal can
+    be reached. Raises `ValueError`."""
     try:
         members = object_members(method)
     except ValueError:
         return method
-    if members.get("type") != b'"terminal"':
-        return method
-    if login == "withheld" or not _is_program(components):
+    is_terminal = members.get("type") == b'"terminal"'
+    if is_terminal and command is None:
         return b""
+    if not is_terminal and (command is not None or _WHOLE_COMMAND not in method):
+        return method
     try:
         args = msgspec.json.decode(members.get("args", b"[]"))
         env = msgspec.json.decode(members.get("env", b"{}"))
@@ -55,7 +63,23 @@ def _changed(method: bytes, login: TerminalLogin, components: Sequence[Component
         return method
     if not isinstance(args, list) or not all(isinstance(word, str) for word in args):
         return method  # invalid: the client refuses it
-    members["args"] = msgspec.json.encode(login_words(args, variables(env)))
+    words = login_words(args, variables(env))
+    if is_terminal:
+        members["args"] = msgspec.json.encode(words)
+    if _WHOLE_COMMAND in members.get("_meta", b""):
+        whole = None if command is None else ([*command, *words], variables(env))
+        members["_meta"] = _with_command(members["_meta"], whole)
+    return join_members(members)
+
+
+def _with_command(meta: bytes, whole: tuple[Sequence[str], Mapping[str, str]] | None) -> bytes:
+    """The raw `_meta` with these words and variables as its whole command, or without any."""
+    members = object_members(meta)
+    told = msgspec.json.decode(members.pop("terminal-auth", b"{}"))
+    if whole is not None and isinstance(told, dict):
+        (first, *rest), env = whole
+        changed = {**told, "command": first, "args": rest, **({"env": env} if env else {})}
+        members["terminal-auth"] = msgspec.json.encode(changed)
     return join_members(members)
 
 

@@ -28,11 +28,13 @@ def run_agent_alone(
     agent: ComponentSpec,
     args: Sequence[str],
     env: Mapping[str, str],
+    *,
+    command: Sequence[str] | None = None,
 ) -> NoReturn:
-    """Replace this process by the agent with more arguments and variables; exits with 3, with a
-    message, if it cannot be started."""
+    """Replace this process by the agent with more arguments and variables, or by `command` in its
+    place; exits with 3, with a message, if it cannot be started."""
     try:
-        argv, environ, cwd = _command(agent, args, env)
+        argv, environ, cwd = _command(agent, args, env, command)
     except (SpawnError, RegistryError) as exc:
         _fail(f"the login of {agent.name} cannot start: {exc}")
     from conductor.cli.unwrapped_agent import run_unwrapped
@@ -48,7 +50,10 @@ def run_agent_alone(
 
 
 def _command(
-    agent: ComponentSpec, args: Sequence[str], env: Mapping[str, str]
+    agent: ComponentSpec,
+    args: Sequence[str],
+    env: Mapping[str, str],
+    command: Sequence[str] | None,
 ) -> tuple[Sequence[str], Mapping[str, str], str | None]:
     """Argv, complete environment and working directory. Raises `SpawnError`, `RegistryError`."""
     if agent.registry is not None:
@@ -60,7 +65,8 @@ def _command(
         raise SpawnError(f"it {kind}: only a program that is started here has one")
     terminal = {name: os.environ[name] for name in _TERMINAL_VARIABLES if name in os.environ}
     base = {} if agent.inherit_env else terminal
-    spec = msgspec.structs.replace(agent, run=(*agent.run, *args), env={**base, **agent.env, **env})
+    run = (*(agent.run if command is None else command), *args)
+    spec = msgspec.structs.replace(agent, run=run, env={**base, **agent.env, **env})
     assert spec.run is not None
     if spec.ssh is not None:
         from conductor.remote.ssh import ssh_argv

@@ -27,7 +27,9 @@ from conductor.transport.process_tree import become_subreaper, kill_descendants
 __all__ = ["log_in"]
 
 _REFUSED, _USAGE, _NOT_STARTED = 1, 2, 3
-_CAPABILITIES: Final = {"auth": AUTH_CAPABILITY}
+_WHOLE_COMMAND: Final = "terminal-auth"
+"""Member of `_meta`, of clients and of methods, for logins with a command of their own."""
+_CAPABILITIES: Final = {"auth": AUTH_CAPABILITY, "_meta": {_WHOLE_COMMAND: True}}
 
 
 @attrs.define
@@ -67,7 +69,7 @@ class _Login:
             _say(f"error: the agent offers no method {self.wanted!r}; it offers: {one_line(names)}")
             return _USAGE
         method = methods[self.wanted]
-        if method.get("type") == "terminal":
+        if _is_in_terminal(method):
             self.terminal = method
             return 0
         if missing := self._missing_variables(method):
@@ -101,9 +103,26 @@ def log_in(file: ChainFile, wanted: str | None) -> NoReturn:
         kill_descendants()
     if login.terminal is None or login.signals:
         login.leave()
+    if login.terminal.get("type") != "terminal":
+        run_agent_alone(agent, (), {}, command=_whole_command(login.terminal))
     args = login.terminal.get("args")
     words = [word for word in args if isinstance(word, str)] if isinstance(args, list) else []
     run_agent_alone(agent, words, variables(login.terminal.get("env")))
+
+
+def _is_in_terminal(method: Mapping[str, Any]) -> bool:
+    return method.get("type") == "terminal" or _whole_command(method) is not None
+
+
+def _whole_command(method: Mapping[str, Any]) -> tuple[str, ...] | None:
+    """The command of a method of an agent that does not use the type `terminal`."""
+    meta = method.get("_meta")
+    told = meta.get(_WHOLE_COMMAND) if isinstance(meta, Mapping) else None
+    if not isinstance(told, Mapping) or not isinstance(told.get("command"), str):
+        return None
+    args = told.get("args")
+    words = [each for each in args if isinstance(each, str)] if isinstance(args, list) else []
+    return (told["command"], *words)
 
 
 def _list(methods: Mapping[str, Mapping[str, Any]]) -> None:
@@ -113,7 +132,7 @@ def _list(methods: Mapping[str, Mapping[str, Any]]) -> None:
         )
     for id, method in methods.items():
         name, about = method.get("name") or id, method.get("description")
-        where = ", in this terminal" if method.get("type") == "terminal" else ""
+        where = ", in this terminal" if _is_in_terminal(method) else ""
         print(one_line(f"{id}: {name}{where}{f' ({about})' if about else ''}"), flush=True)
 
 

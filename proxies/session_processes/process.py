@@ -93,6 +93,18 @@ class SessionProcess:
                 raise ProcessEnded from None
             raise
 
+    async def listed(self, params: dict[str, Any]) -> dict[str, Any] | None:
+        """The session as the agent lists it; `None` if it does not."""
+        try:
+            result = await self.request("session/list", params)
+        except RequestError:
+            return None
+        sessions = result.get("sessions") if isinstance(result, dict) else None
+        for each in sessions if isinstance(sessions, list) else ():
+            if isinstance(each, dict) and each.get("sessionId") == self.agent_id:
+                return {**each, "sessionId": self.client_id}
+        return None
+
     async def notify(self, method: str, params: dict[str, Any]) -> None:
         """Send a notification of the client."""
         if self._agent is not None:

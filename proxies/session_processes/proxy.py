@@ -10,7 +10,8 @@ Options:
                them is an error
 
 The processes start as the agent does, with the client's capabilities; a login is repeated in those
-that start after it. `session/list` and messages without a session are for the agent of the chain.
+that start after it. `session/list` is answered by the agent of the chain, with the sessions in
+other processes that it does not know. Other messages without a session are for that agent alone.
 It runs in the conductor's process, without `isolate` and `on_failure: restart`.
 """
 
@@ -128,6 +129,18 @@ class SessionProcesses(Proxy):
         result = await self._relayed("session/delete", params, forward)
         self._forget(str(params.get("sessionId")))
         return result
+
+    @on("session/list")
+    async def show(self, params: dict[str, Any], forward: Forward) -> Any:
+        result = await forward()
+        listed = result.get("sessions") if isinstance(result, dict) else None
+        if not isinstance(listed, list) or params.get("cursor") is not None:
+            return result
+        self.release_lane()
+        known = {str(each.get("sessionId")) for each in listed if isinstance(each, dict)}
+        running = [each for each in self._of.values() if each.client_id not in known]
+        others = [await process.listed(params) for process in running]
+        return {**result, "sessions": [*listed, *filter(None, others)]}
 
     # ----------------------------------------------------------------------------------------------
 

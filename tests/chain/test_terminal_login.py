@@ -18,6 +18,7 @@ RESULT = (
     b'{"protocolVersion":1,"x":1.50,"authMethods":[{"id":"b",  "name":"B"},{"id":"tui","name":"T",'
     b'"type":"terminal","args":["--setup","now"],"env":{"A":"b c"},"_meta":{"k":1.0}}]}'
 )
+COMMAND = ["python", "acp-conductor", "run", "review.yaml"]
 INVALID = [
     b'{"authMethods":[{"type":"terminal","args":[1]}]}',
     b'{"authMethods":[{"type":"terminal","args":{}}]}',
@@ -28,7 +29,7 @@ INVALID = [
 
 
 def test_the_args_lead_to_the_conductor_and_name_the_variables_without_their_values():
-    assert for_client(RESULT, "led here", AGENT) == RESULT.replace(
+    assert for_client(RESULT, "led here", AGENT, COMMAND) == RESULT.replace(
         b'["--setup","now"]', b'["--login","--env=A","--","--setup","now"]'
     )
 
@@ -36,7 +37,7 @@ def test_the_args_lead_to_the_conductor_and_name_the_variables_without_their_val
 def test_a_method_without_args_and_env_gets_args():
     result = b'{"authMethods":[{"id":"t","type":"terminal"}]}'
 
-    changed = json.loads(for_client(result, "led here", AGENT))
+    changed = json.loads(for_client(result, "led here", AGENT, COMMAND))
 
     assert changed["authMethods"] == [{"id": "t", "type": "terminal", "args": ["--login", "--"]}]
 
@@ -46,18 +47,18 @@ def test_a_method_without_args_and_env_gets_args():
     [("withheld", AGENT), ("led here", REMOTE), ("led here", PLUGIN), ("led here", [])],
 )
 def test_a_method_that_would_lead_elsewhere_is_left_out(login, components):
-    changed = json.loads(for_client(RESULT, login, components))
+    changed = json.loads(for_client(RESULT, login, components, COMMAND))
 
     assert changed["authMethods"] == [{"id": "b", "name": "B"}]
 
 
 @pytest.mark.parametrize("result", INVALID)
 def test_what_is_no_valid_method_keeps_its_bytes(result):
-    assert for_client(result, "led here", AGENT) == result
+    assert for_client(result, "led here", AGENT, COMMAND) == result
 
 
 def test_without_a_rule_the_bytes_stay():
-    assert for_client(RESULT, "kept", AGENT) is RESULT
+    assert for_client(RESULT, "kept", AGENT, COMMAND) is RESULT
 
 
 @pytest.mark.parametrize(
@@ -71,3 +72,30 @@ def test_without_a_rule_the_bytes_stay():
 )
 def test_variables_of_both_versions(env, found):
     assert variables(env) == found
+
+
+WHOLE = {"command": "node", "args": ["agent.js", "--setup"], "label": "Log in"}
+
+
+def method(**members):
+    return json.dumps({"authMethods": [{"id": "t", "_meta": {"terminal-auth": WHOLE}, **members}]})
+
+
+def test_a_whole_command_in_the_meta_leads_to_the_conductor_too():
+    """So that it has the environment of the agent in the chain."""
+    told = method(type="terminal", args=["--setup"], env={"A": "b"}).encode()
+
+    (changed,) = json.loads(for_client(told, "led here", AGENT, COMMAND))["authMethods"]
+
+    words = ["--login", "--env=A", "--", "--setup"]
+    assert changed["args"] == words
+    command = {"command": "python", "args": [*COMMAND[1:], *words], "env": {"A": "b"}}
+    assert changed["_meta"] == {"terminal-auth": {**WHOLE, **command}}
+
+
+def test_a_whole_command_of_another_program_stays_for_a_client_on_this_machine_alone():
+    told = method().encode()
+
+    assert for_client(told, "led here", AGENT, COMMAND) == told
+    (changed,) = json.loads(for_client(told, "withheld", AGENT, COMMAND))["authMethods"]
+    assert changed == {"id": "t", "_meta": {}}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 
 import pytest
 
@@ -69,3 +70,28 @@ def test_an_agent_that_does_not_start_is_an_error(run, chain_file):
     assert done.returncode == 3
     assert done.stderr.startswith("error: ")
     assert "exit" in done.stderr
+
+
+WHOLE_COMMAND_AGENT = """
+import json, sys
+
+for line in sys.stdin:
+    asked = json.loads(line)
+    if not asked["params"]["clientCapabilities"]["_meta"]["terminal-auth"]:
+        break
+    command = {"command": "sh", "args": ["-c", "echo alone $OWN"], "label": "Log in"}
+    method = {"id": "whole", "name": "Log in", "_meta": {"terminal-auth": command}}
+    result = {"protocolVersion": 1, "authMethods": [method]}
+    print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], "result": result}), flush=True)
+"""
+
+
+def test_a_method_with_a_whole_command_runs_it_with_the_environment_of_the_agent(run, chain_file):
+    """As that of opencode, which answers `authenticate` and does nothing."""
+    agent = {"run": [sys.executable, "-S", "-c", WHOLE_COMMAND_AGENT], "env": {"OWN": "own"}}
+    path = chain_file(f"agent: {json.dumps(agent)}\n")
+
+    listed, done = run("login", path), run("login", path, "whole")
+
+    assert listed.stdout == "whole: Log in, in this terminal\n"
+    assert (done.returncode, done.stdout, done.stderr) == (0, "alone own\n", "")

@@ -66,6 +66,12 @@ class OneSession(Agent):
         self._session = params["sessionId"]
         return {"_meta": {"number": self._number}}
 
+    @on("session/list")
+    async def list(self, params: dict):
+        if self._number == 3:
+            raise RequestError(-32603, "no disk")
+        return {"sessions": [{"sessionId": self._session, "title": str(self._number)}]}
+
     @on("session/close")
     async def close(self, params: dict):
         if not self.closes:
@@ -144,6 +150,19 @@ async def new(client):
 def said(client, session):
     updates = client.transcript.updates(session)
     return "".join(each["content"]["text"] for each in updates)
+
+
+async def test_sessions_of_all_processes_are_listed_on_the_first_page(opened):
+    """One that cannot list them, the third, is left out."""
+    async with opened() as client:
+        await client.initialize()
+        (first, _), (second, _), _ = [await new(client) for _ in range(3)]
+        listed = await client.request("session/list", {})
+        further = await client.request("session/list", {"cursor": "1"})
+
+    sessions = [{"sessionId": first, "title": "1"}, {"sessionId": second, "title": "2"}]
+    assert listed == {"sessions": sessions}
+    assert further == {"sessions": sessions[:1]}
 
 
 async def test_without_it_the_agent_refuses_the_second_session(opened):

@@ -277,6 +277,8 @@ async def test_as_an_adapter_before_programs_which_are_started_again(opened):
         await client.initialize()
         first, _ = await new(client)
         second, _ = await new(client)
+        # A process that exits loses what it has not written yet.
+        await client.transcript.wait(lambda heard: "ready" in str(heard.params), count=2)
         with pytest.raises(RequestError, match="exited with status 3"):
             await client.prompt(second, "end")
         for session in (second, first):

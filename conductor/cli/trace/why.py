@@ -92,6 +92,8 @@ def _one_way(ways: MessageWays, way: list[Message]) -> Iterator[tuple[str, Style
         if earlier.n != getattr(first, "request", None):
             what = f"#{earlier.n} {message_title(earlier)}"
             yield f"  sent by {first.sender} while it handled {what}", "note"
+    elif first.from_ not in _ENDS and first.sender != "conductor":
+        yield f"  made by {first.sender}: none of the messages that it got is its cause", "note"
     for message in way:
         yield from _hop(ways, message)
         yield from _at_receiver(ways, message)

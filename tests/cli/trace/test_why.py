@@ -151,3 +151,11 @@ def test_who_cancelled_a_request_is_said(tmp_path):
         "",
         "the request: acp-conductor trace why FILE 2",
     ]
+
+
+def test_a_message_that_a_component_made_without_a_cause_is_said_to_be_so(tmp_path):
+    script = TraceScript()
+    made = script.update("notes>client", "a note")
+    path = script.write(tmp_path / "t.jsonl")
+
+    assert why(path, made)[1] == ("  made by notes: none of the messages that it got is its cause")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import threading
 from typing import Final
 
@@ -58,11 +59,12 @@ class _GivenIds(IdGenerator):
 class SpanExport:
     """Gives finished spans to the SDK, which sends them in batches from a thread of its own.
 
-    `endpoint`: the URL for traces; by default that of the environment.
+    `endpoint`: the URL for traces, whose errors the caller reports; by default that of the
+    environment, with errors in the log.
     """
 
     def __init__(self, endpoint: str | None = None) -> None:
-        self.errors: _ErrorOnce = _ErrorOnce()
+        self.errors: _ErrorOnce = _ErrorOnce(logs=endpoint is None)
         logger = logging.getLogger("opentelemetry")
         logger.addHandler(self.errors)
         logger.propagate = False
@@ -115,20 +117,25 @@ class SpanExport:
 
 
 class _ErrorOnce(logging.Handler):
-    """Logs the first error of the SDK; it reports one for each batch."""
+    """Keeps and logs the first error of the SDK; it reports one for each batch."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, logs: bool) -> None:
         super().__init__(logging.WARNING)
         self.reported: str | None = None
+        self._logs = logs
 
     def emit(self, record: logging.LogRecord) -> None:
-        self.report(record.getMessage())
+        text = record.getMessage()
+        cause = re.search(_CAUSE, text)
+        self.report(text if cause is None else cause[1])
 
     def report(self, error: str) -> None:
-        """Log an error, if it is the first."""
+        """Keep an error, if it is the first."""
         if self.reported is not None:
             return
         self.reported = error
+        if not self._logs:
+            return
         log.warning(
             "spans cannot be exported",
             error=error,
@@ -136,6 +143,10 @@ class _ErrorOnce(logging.Handler):
             "http://localhost:4318), and does it take OTLP over HTTP? Further errors are not "
             "logged.",
         )
+
+
+_CAUSE: Final = r"""Caused by \w+\(["'](?:\w+\([^()]*\): )?(.+?)["']\)\)"""
+"""What failed, within the text of a failed connection; that has several classes around it."""
 
 
 def _exporter(endpoint: str | None) -> SpanExporter:

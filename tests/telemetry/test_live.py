@@ -236,6 +236,7 @@ def test_a_collector_that_cannot_be_reached_is_logged_once_and_ends_nothing(run)
     assert (result.returncode, result.stdout) == (0, "hello\n")
     assert result.stderr.count("spans cannot be exported") == 1
     assert "OTEL_EXPORTER_OTLP_ENDPOINT" in result.stderr
+    assert "error='Failed to establish a new connection: [Errno 111] " in result.stderr
 
 
 def test_secrets_are_masked_in_spans(run, receiver):

@@ -66,6 +66,8 @@ def command(file: str, format: str | None, output: str | None, **criteria: Any) 
     if format is None:
         flags = " or ".join(f"--{name}" for name in _FORMATS)
         raise click.UsageError(f"give a format: {flags}")
+    if format == "html" and output is None and _is_terminal():
+        raise click.UsageError("--html writes a page: name its file with -o.")
     from conductor.cli.trace.reading import lines_and_records
 
     module = importlib.import_module(f"conductor.cli.trace.export_{format}")
@@ -82,6 +84,10 @@ def command(file: str, format: str | None, output: str | None, **criteria: Any) 
         return
     with _replacing(output, file) as out:
         module.export(file, chosen, out)
+
+
+def _is_terminal() -> bool:
+    return sys.stdout.isatty()
 
 
 def _chosen(

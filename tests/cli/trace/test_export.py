@@ -114,6 +114,15 @@ def test_a_collector_that_refuses_the_spans_is_an_error(tmp_path):
     assert "400" in result.output
 
 
+def test_a_page_is_not_written_to_a_terminal(trace, monkeypatch):
+    monkeypatch.setattr("conductor.cli.trace.export._is_terminal", lambda: True)
+
+    result = export(trace, "--html")
+
+    assert result.exit_code == 2
+    assert "--html writes a page: name its file with -o" in result.output
+
+
 def test_only_spans_are_sent(trace):
     result = export(trace, "--jsonl", "-o", "http://127.0.0.1:9")
 

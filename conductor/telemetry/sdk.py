@@ -59,8 +59,8 @@ class _GivenIds(IdGenerator):
 class SpanExport:
     """Gives finished spans to the SDK, which sends them in batches from a thread of its own.
 
-    `endpoint`: the URL for traces, whose errors the caller reports; by default that of the
-    environment, with errors in the log.
+    `endpoint`: the URL for traces, by default that of the environment. Errors of a given one are
+    for the caller, the others are logged.
     """
 
     def __init__(self, endpoint: str | None = None) -> None:

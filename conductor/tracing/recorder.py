@@ -56,6 +56,7 @@ _FAILURES: Final = frozenset(
 )
 FLIGHT_ENTRIES: Final = 2048
 """Entries that the flight recorder keeps, each with two kilobytes at most."""
+_MAX_EARLY: Final = 1000
 
 
 class HandlerEntry(msgspec.Struct, frozen=True, eq=False):
@@ -145,6 +146,8 @@ class TraceRecorder(Tracer):
         self.started_at = round(now - below, 3)
         """The same moment in seconds since 1970, with whole milliseconds (see `record_times`)."""
         self._ports: list[TracedPort] = []
+        self._early: list[LogEntry] = []
+        """Log events of the time before the components are built: the header comes first."""
         self._has_plugins = False
         _keeps_all |= self.keeps_payloads
 
@@ -167,6 +170,12 @@ class TraceRecorder(Tracer):
             each.trace(self)
         if self.sink is not None:
             self.add(StartEntry(self, tuple(self.components)))
+            self._add_early()
+
+    def _add_early(self) -> None:
+        for entry in self._early:
+            self.add(entry)
+        self._early.clear()
 
     def trace(self, port: Port, component: str, side: Literal["client", "agent"]) -> TracedPort:
         made = self.port_types[self._has_plugins](port, self, component, side)
@@ -179,6 +188,7 @@ class TraceRecorder(Tracer):
 
     def end(self) -> None:
         """The chain has ended: let go of its components."""
+        self._add_early()
         for port in self._ports:
             port.detach()
         self._ports.clear()
@@ -251,7 +261,11 @@ class TraceRecorder(Tracer):
         if event == "stderr":
             self.add(StderrEntry(self, now, component, str(fields.get("line", ""))))
         else:
-            self.add(LogEntry(self, now, level, event, component, self.handled(), fields))
+            entry = LogEntry(self, now, level, event, component, self.handled(), fields)
+            if self.sink is None or self.components or len(self._early) == _MAX_EARLY:
+                self.add(entry)
+            else:
+                self._early.append(entry)
         if level == "error" and event in _FAILURES and _failure_listener is not None:
             _failure_listener()
 

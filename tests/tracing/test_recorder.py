@@ -24,7 +24,7 @@ from conductor.tracing.encoder import Encoder
 from conductor.tracing.links import find_causes
 from conductor.tracing.masking import current_masker
 from conductor.tracing.reader import read_records
-from conductor.tracing.recorder import TraceRecorder
+from conductor.tracing.recorder import LogEntry, StartEntry, TraceRecorder
 from conductor.tracing.records import (
     HandlerRecord,
     LogRecord,
@@ -169,6 +169,22 @@ async def test_log_events_name_the_message_that_is_handled(traced_chain):
     asked = next(each for each in traced.records(RequestRecord) if each.method == "session/prompt")
     (logged,) = (each for each in traced.records(LogRecord) if each.event == "rule applied")
     assert (logged.component, logged.message, logged.fields) == ("shout", asked.n, {"rule": "loud"})
+
+
+async def test_events_before_the_components_are_built_come_after_the_header(tmp_path):
+    file, entries = tmp_path / "chain.yaml", []
+    file.write_text(
+        "version: 1\nmcp_bridge: off\nagent: {use: test-agent}\nadapt: {notices: always}\n"
+    )
+    recorder = TraceRecorder("traced", entries.append)
+    async with attach_file(Client, load(str(file)), recorder=recorder) as attached:
+        await attached.client.initialize()
+
+    assert isinstance(entries[0], StartEntry)
+    (inserted,) = (
+        each for each in entries if isinstance(each, LogEntry) and each.event == "adapter inserted"
+    )
+    assert inserted.fields["adapter"] == "notices"
 
 
 async def test_programs_are_recorded_without_envelopes_with_stderr_and_lifecycle(

@@ -1,6 +1,6 @@
-"""Visibility of a session's MCP servers to other sessions, by agent. Pure.
+"""How an agent keeps the MCP servers of its sessions apart: a table, by name of the agent. Pure.
 
-Comments have the observed version of the agent.
+Found by trying the agents; the comments have the versions that were tried.
 """
 
 from __future__ import annotations

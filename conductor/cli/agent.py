@@ -1,4 +1,4 @@
-"""`acp-conductor agent PROXY… AGENT`"""
+"""`acp-conductor agent PROXY… AGENT`: serve a chain of these on stdin and stdout."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`acp-conductor registry list | show NAME | refresh | prune | export FILE`"""
+"""`acp-conductor registry list | show NAME | refresh | prune | export FILE`: agents by name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The chains that run in this process. Imported at the start: imports nothing itself."""
+"""The chains that run in this process, for `ps`, the flight recorder and `--debug-dir`.
+
+Every start imports it, so it imports nothing itself.
+"""
 
 from __future__ import annotations
 

@@ -90,9 +90,10 @@ class ChainChooser:
 
     def first(self) -> ChainFile:
         """The first chain. Later calls read the files again. Raises `ChainFileError`."""
-        mistakes = self._command.reload() if self._tried else None
-        if mistakes is not None:
-            self._command.chain = mistakes
+        if self._tried:
+            self._command.reload()
+        if self._command.mistakes is not None:
+            self._command.chain = self._command.mistakes
         self._tried = True
         return self._first_chain()
 
@@ -120,8 +121,9 @@ class ChainChooser:
         is_plain = self._is_plain and self._command.chain is self._first
         if user is None and project is None and is_plain and not is_changed:
             return None
-        mistakes = self._command.reload() if is_changed else None
-        command = self._command.chain
+        if is_changed:
+            self._command.reload()
+        command, mistakes = self._command.chain, self._command.mistakes
         assert not isinstance(command, ChainFileError)
         told = self._known_planner().notices_of_mistakes(command.path, mistakes) if mistakes else []
         return self._plan(command, cwd, user, project, told)

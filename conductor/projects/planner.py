@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -27,10 +28,11 @@ from conductor.projects.project_file import (
     read_project_file,
     read_user_file,
 )
+from conductor.projects.reloadable_chain import ReloadableChain, plugin_files
 from conductor.projects.trust_store import trusted_file
 from conductor.projects.when import Facts, agent_names, client_facts, unmet_conditions
 
-__all__ = ["Notice", "Plan", "Planner", "plugin_files"]
+__all__ = ["Notice", "Plan", "Planner"]
 
 log: Final = get_logger(component="conductor")
 
@@ -63,7 +65,7 @@ class Planner:
     def __init__(self, environ: Mapping[str, str]) -> None:
         self._environ = environ
         self._projects: dict[str, ProjectFile] = {}
-        self._user: tuple[Stamp, ChainFile] | None = None
+        self._user: ReloadableChain | None = None
         self._told: set[tuple[str, str]] = set()
 
     def plan(
@@ -102,18 +104,15 @@ class Planner:
         return known
 
     def _user_chain(self, path: str, notices: list[Notice] | None) -> ChainFile:
-        now = stamp([path])
-        if self._user is not None and self._user[0] == now:
-            return self._user[1]
-        try:
-            chain = read_user_file(path, self._environ)
-        except ChainFileError as exc:
-            if self._user is None:
-                raise
-            if notices is not None:
-                notices += self.notices_of_mistakes(path, exc)
-            return self._user[1]
-        self._user = (now, chain)
+        if self._user is None:
+            read = partial(read_user_file, path, self._environ)
+            self._user = ReloadableChain(read(), read)
+        elif self._user.is_changed:
+            self._user.reload()
+        chain, mistakes = self._user.chain, self._user.mistakes
+        assert not isinstance(chain, ChainFileError)
+        if mistakes is not None and notices is not None:
+            notices += self.notices_of_mistakes(path, mistakes)
         return chain
 
     def notices_of_mistakes(self, path: str, error: ChainFileError) -> list[Notice]:
@@ -148,12 +147,6 @@ class Planner:
             return known.chain
         found = self._projects[path] = read_project_file(path, self._environ, entry.files)
         return found.chain
-
-
-def plugin_files(chain: ChainFile) -> list[str]:
-    """The Python files of the plugins of a chain."""
-    uses = [spec.use for spec in chain.flat() if spec.use is not None and ".py:" in spec.use]
-    return sorted({use.rpartition(":")[0] for use in uses})
 
 
 def _identity(path: str) -> str:

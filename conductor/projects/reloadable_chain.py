@@ -16,7 +16,7 @@ from conductor.projects.places import Stamp, stamp
 if TYPE_CHECKING:
     from conductor.chainfile.model import ChainFile
 
-__all__ = ["ReloadableChain"]
+__all__ = ["ReloadableChain", "plugin_files"]
 
 
 class ReloadableChain:
@@ -35,6 +35,8 @@ class ReloadableChain:
         self.chain = chain
         self.stamp: Stamp = _stamp_of(chain) if load is not None else ()
         """Of the files that the chain was read from, or that were found to have mistakes."""
+        self.mistakes: ChainFileError | None = None
+        """Those that the files had when they were last read again."""
         self._load = load
         self._forget_plugins = forget_plugins
 
@@ -43,23 +45,29 @@ class ReloadableChain:
         """Whether a file differs from what was read."""
         return self._found() != self.stamp
 
-    def reload(self) -> ChainFileError | None:
-        """Read the files again; their mistakes, if there are some: the chain stays as it was."""
+    def reload(self) -> None:
+        """Read the files again. With mistakes, the chain stays as it was."""
         if self._load is None:
-            return None
+            return
         found = self._found()  # first: what changes while they are read is found at the next look
         self._forget_plugins()
         try:
             self.chain = self._load()
         except ChainFileError as exc:
-            self.stamp = found
-            return exc
+            self.stamp, self.mistakes = found, exc
+            return
+        self.mistakes = None
         known = {each[0]: each for each in found}
         self.stamp = tuple(known.get(each[0], each) for each in _stamp_of(self.chain))
-        return None
 
     def _found(self) -> Stamp:
         return stamp(name for name, *_ in self.stamp)
+
+
+def plugin_files(chain: ChainFile) -> list[str]:
+    """The Python files of the plugins of a chain."""
+    uses = [spec.use for spec in chain.flat() if spec.use is not None and ".py:" in spec.use]
+    return sorted({use.rpartition(":")[0] for use in uses})
 
 
 def _stamp_of(chain: ChainFile | ChainFileError) -> Stamp:
@@ -69,6 +77,4 @@ def _stamp_of(chain: ChainFile | ChainFileError) -> Stamp:
     for spec in chain.flat():
         if spec.location is not None:
             found.add(spec.location.path)
-        if spec.use is not None and ".py:" in spec.use:
-            found.add(spec.use.rpartition(":")[0])
-    return stamp(sorted(found))
+    return stamp(sorted({*found, *plugin_files(chain)}))

@@ -1,4 +1,4 @@
-"""Content blocks for messages."""
+"""`text()`: a text as a content block, for prompts and updates."""
 
 from __future__ import annotations
 

@@ -31,10 +31,11 @@ class CurrentChain:
 
     def __call__(self) -> ChainFile:
         is_changed = self._files.is_changed
-        mistakes = self._files.reload() if is_changed else None
-        chain = self._files.chain
+        if is_changed:
+            self._files.reload()
+        chain, mistakes = self._files.chain, self._files.mistakes
         assert not isinstance(chain, ChainFileError)
-        if mistakes is not None:
+        if is_changed and mistakes is not None:
             problem = str(mistakes.diagnostics[0])
             log.error("changed chain file not used: it has mistakes", problem=problem)
         elif is_changed:

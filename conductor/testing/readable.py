@@ -1,9 +1,9 @@
 """Failures of tests of proxies as pytest can show them: without exception groups and inner frames.
 
-pytest-trio runs each test in a nursery, so that all failures are exception groups, which pytest
-shows without the source, the values of an assertion last. `readable` takes out the one exception.
-If code of the author has raised it, or it is an error that tells its cause by itself, frames of
-the conductor and of trio are left out, too; `--full-trace` keeps them.
+pytest-trio runs each test in a nursery, so that every failure is an exception group. Of a group,
+pytest shows no source, and the compared values of an assertion last. `readable` returns the one
+exception of a group. Frames of the conductor and of trio are left out too, if the author's code has
+raised it, or its text tells the cause; `--full-trace` keeps them.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Locks on private directories: the kernel releases them when the process ends.
 
-A directory that a killed conductor has left has no lock; process ids are not compared.
+Process ids are not compared: a directory without a lock was left by a killed conductor.
 """
 
 from __future__ import annotations

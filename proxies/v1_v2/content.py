@@ -2,8 +2,8 @@
 
 Content blocks are the same, but version 2 is open for other types and roles: version 1 gets a text
 for a type, which keeps the block in `_meta` for the way back, and is not told of the role.
-The content of a tool call differs in diffs (`_v1_v2_diffs`) and terminals: those of version 2
-belong to the agent, and are texts in version 1 (`_v1_v2_terminals`).
+The content of a tool call differs in diffs (`diffs`) and terminals: those of version 2
+belong to the agent, and are texts in version 1 (`terminals`).
 """
 
 from __future__ import annotations

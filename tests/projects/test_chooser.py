@@ -168,6 +168,19 @@ def test_the_users_proxies_are_in_every_chain(command, home):
     assert chooser.choose(setup(home)).notices == ()
 
 
+def test_mistakes_found_at_a_restart_are_told_in_the_next_session(command, home):
+    path = home / "config" / "acp-conductor" / "chain.yaml"
+    path.parent.mkdir(parents=True)
+    path.write_text("version: 1\nproxies: [{use: usage}]\n")
+    _, chooser = command()
+    chooser.first()
+
+    path.write_text("version: 1\nproxies: [{use: usage}, {use: nonsense, with: 3}]\n")
+    assert names(chooser.first()) == ["usage", "my-agent"]
+    (notice,) = chooser.choose(setup(home)).notices
+    assert "has changed and has mistakes" in notice.title
+
+
 def test_both_can_be_turned_off(command, project, trust, home):
     file = project()
     trust(file)

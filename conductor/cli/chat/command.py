@@ -1,4 +1,4 @@
-"""`acp-conductor chat FILE`, `acp-conductor chat -- [PROXY]... AGENT`"""
+"""`acp-conductor chat FILE`, `acp-conductor chat -- [PROXY]... AGENT`: talk to an agent."""
 
 from __future__ import annotations
 

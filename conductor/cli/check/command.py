@@ -1,4 +1,4 @@
-"""`acp-conductor check FILE… [--start]`"""
+"""`acp-conductor check FILE… [--start]`: mistakes in chain files, and at their start."""
 
 from __future__ import annotations
 

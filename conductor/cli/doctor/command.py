@@ -1,4 +1,4 @@
-"""`acp-conductor doctor [FILE]`"""
+"""`acp-conductor doctor [FILE]`: what is wrong on this machine or with a chain, and what to do."""
 
 from __future__ import annotations
 

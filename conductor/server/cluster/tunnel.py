@@ -1,9 +1,10 @@
 """Bidirectional tunnel between a client and another node; closes when both directions reach EOF.
 
-Bytes if both are streams; messages if the client's WebSocket is hypercorn's (HTTP/2, or a reused
-HTTP/1.1 connection), where each hop has its own pings. A lost WebSocket, as opposed to a closed
-one, is cut on the other side too: the owner keeps the client for its return. (hypercorn reports a
-close by the client as a loss.)
+Where both ends are byte streams, bytes are copied. A WebSocket that hypercorn has parsed (over
+HTTP/2, or on a reused HTTP/1.1 connection) has no bytes: messages are copied, and each of the two
+hops has pings of its own. If one WebSocket is lost without a close frame, the other is cut without
+one: the owner of the client then keeps it for its return. hypercorn reports a close by the client
+as a loss.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Files that a tool call names, compared with globs and with the session's directory.
 
-`_tool_texts` finds the texts, `_path_readings` resolves them. Paths that cannot be resolved are
-listed separately: a rule about paths that denies matches them.
+`texts` finds the texts, `proxies.shared.paths.readings` resolves them. Paths that cannot be
+resolved are listed separately: a rule about paths that denies matches them.
 """
 
 from __future__ import annotations

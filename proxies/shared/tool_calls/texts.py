@@ -1,7 +1,7 @@
 """Texts in a tool call that are paths, or may be: by the names of their members, and by their form.
 
 In: a tool call, of either protocol version. Out: texts; what they mean is decided in
-`_path_readings`.
+`proxies.shared.paths.readings`.
 """
 
 from __future__ import annotations

@@ -51,6 +51,8 @@ class TurnCore:
     _text: list[str] = attrs.field(factory=list, init=False)
     _response: dict[str, Any] | None = attrs.field(default=None, init=False)
     _idle: Any = attrs.field(default=None, init=False)
+    """The state that ends the turn; not one that was on its way when the turn began."""
+    _is_running: bool = attrs.field(default=False, init=False)
     _changed: trio.Event = attrs.field(factory=trio.Event, init=False)
 
     async def updates(self) -> list[SessionUpdate]:
@@ -75,8 +77,11 @@ class TurnCore:
             if isinstance(update.content, types.TextContent):
                 self._text.append(update.content.text)
         elif getattr(update, "state", None) == "idle":
-            self._idle = update
-            self._end_if_complete()
+            if self._is_running or self._response is not None:
+                self._idle = update
+                self._end_if_complete()
+        elif getattr(update, "state", None) is not None:
+            self._is_running = True
         self._changed.set()
 
     def on_response(self, response: dict[str, Any]) -> None:

@@ -33,6 +33,7 @@ class AgentPeer(Peer):
             params = encode({"sessionId": session_id, "prompt": blocks})
             answer = decode_params(await self._request("session/prompt", params), dict)
             if "stopReason" not in answer:
+                collector.is_accepted = True
                 self._release()
                 await collector.idle.wait()
         finally:

@@ -39,14 +39,18 @@ class PromptTurn(msgspec.Struct, frozen=True):
 
 class TurnCollector:
     """Collects the agent's text in one session. `idle` is set by the update that ends a turn in
-    protocol version 2."""
+    protocol version 2: not by one that was on its way when the turn began, such as the first state
+    of a new session."""
 
-    __slots__ = ("_pieces", "idle", "session_id", "stop_reason")
+    __slots__ = ("_is_running", "_pieces", "idle", "is_accepted", "session_id", "stop_reason")
 
     def __init__(self, session_id: str) -> None:
         self.session_id: str = session_id
         self.stop_reason: str = "end_turn"
         self.idle: trio.Event = trio.Event()
+        self.is_accepted: bool = False
+        """Whether the prompt is answered."""
+        self._is_running: bool = False
         self._pieces: list[str] = []
 
     @property
@@ -61,7 +65,9 @@ class TurnCollector:
                 content = update.get("content")
                 if isinstance(content, dict) and isinstance(content.get("text"), str):
                     self._pieces.append(content["text"])
-            case "state_update" if update.get("state") == "idle":
+            case "state_update" if update.get("state") != "idle":
+                self._is_running = True
+            case "state_update" if self.is_accepted or self._is_running:
                 self.stop_reason = update.get("stopReason") or self.stop_reason
                 self.idle.set()
         return False

@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from itertools import takewhile
 from typing import Any, Final, Literal
 
 import attrs
@@ -78,15 +79,24 @@ class FakeClient(Client):
         version 2. Raises `RequestError` if the prompt is answered with one.
         """
 
-        def is_end(heard: Heard) -> bool:
-            if heard.label != "session/update state_update" or heard.session != session:
-                return False
-            return bool(heard.params["update"].get("state") == "idle")
+        def is_state(heard: Heard) -> bool:
+            return heard.label == "session/update state_update" and heard.session == session
 
-        ended = sum(1 for heard in self.transcript if is_end(heard))
+        def is_end(heard: Heard) -> bool:
+            return is_state(heard) and heard.params["update"].get("state") == "idle"
+
+        def is_early(heard: Heard) -> bool:
+            """Not yet of the turn, as the first state of a new session may be."""
+            is_answer = heard.label == "answer to session/prompt"
+            return not is_answer and (is_end(heard) or not is_state(heard))
+
+        before = len(self.transcript.labels)
         result = await self.prompt(session, prompt)
         if self.protocol_version == 1 or "stopReason" in result:  # as of a script with states
             return result
+        heard = list(self.transcript)
+        early = [*heard[:before], *takewhile(is_early, heard[before:])]
+        ended = sum(1 for each in early if is_end(each))
         end = await self.transcript.wait(is_end, count=ended + 1)
         update: dict[str, Any] = end.params["update"]
         return update

@@ -13,6 +13,7 @@ import anyio.lowlevel
 import pytest
 
 import conductor
+from conductor.client.turn_core import TurnCore
 from conductor.errors import (
     ChainFileError,
     ComponentError,
@@ -65,6 +66,23 @@ def test_a_turn_of_version_2_ends_with_its_state(run, chain):
     assert v2.AgentMessageChunk in updates
     assert updates[-1] is v2.IdleStateUpdate
     assert (result.stop_reason, result.text, stop_reason) == ("end_turn", "one", "refusal")
+
+
+@pytest.mark.parametrize("is_running", [True, False])
+def test_a_state_that_was_on_its_way_does_not_end_a_turn_of_version_2(is_running):
+    """As the first state of a new session may be."""
+    turn = TurnCore(v2)
+
+    def state(name, **members):
+        turn.on_update({"update": {"sessionUpdate": "state_update", "state": name, **members}})
+
+    state("idle")
+    if is_running:
+        state("running")
+    turn.on_response({"messageId": "p"})
+    assert not turn.ended.is_set()
+    state("idle", stopReason="refusal")
+    assert turn.result == conductor.TurnResult("refusal", "")
 
 
 @pytest.mark.parametrize("is_async", [True, False])

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 import trio
+import trio.testing
 
 from conductor.errors import ConnectionClosed, RequestError
-from conductor.proxy import Proxy, on, on_permission
+from conductor.proxy import Proxy, on, on_permission, slash
 from conductor.testing import FakeAgent, FakeProxy, Heard, Transcript, open_chain
 from conductor.testing.agent import TestAgent
 
@@ -293,6 +294,46 @@ async def test_an_update_with_a_stop_reason_is_an_update(acp_chain):
         assert await client.prompt(await client.new_session(), "hi") == {"stopReason": "refusal"}
 
     assert client.transcript.updates() == [idle]
+
+
+class Asks(Proxy):
+    """Prompts the agent itself, and says what it has answered."""
+
+    @slash("ask", "Asks")
+    async def ask(self, session, arguments):
+        return f"heard {(await self.agent.prompt_turn(session.id, 'go')).text}"
+
+
+@pytest.mark.parametrize("prompt", ["go", "/ask"])
+async def test_a_state_that_was_on_its_way_does_not_end_a_turn(acp_chain, prompt):
+    """As the first state of a new session may be."""
+
+    def state(name):
+        return {"sessionUpdate": "state_update", "state": name}
+
+    begin = trio.Event()
+
+    async def play(session):
+        await begin.wait()
+        agent.update(session, state("running"))
+        agent.say(session, "Hello")
+        agent.update(session, state("idle"))
+
+    def answer(params):
+        agent.update(params["sessionId"], state("idle"))
+        agent.endpoint.start_soon(play, params["sessionId"])
+        return {"messageId": "p"}
+
+    agent = FakeAgent({"session/prompt": answer})
+    async with acp_chain(Asks(), agent) as client:
+        await client.initialize(version=2)
+        session = await client.new_session()
+        async with trio.open_nursery() as tasks:
+            tasks.start_soon(client.prompt_turn, session, prompt)
+            await trio.testing.wait_all_tasks_blocked()
+            assert tasks.child_tasks
+            begin.set()
+        assert client.transcript.text().endswith("Hello")
 
 
 @pytest.mark.parametrize("version", [1, 2])

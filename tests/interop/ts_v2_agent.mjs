@@ -37,6 +37,7 @@ acp
   .onRequest(acp.methods.agent.initialize, initialize)
   .onRequest(acp.methods.agent.session.new, () => ({ sessionId: "ts-v2-session" }))
   .onRequest(acp.methods.agent.session.resume, resume)
+  .onRequest(acp.methods.agent.session.close, () => ({}))
   .onRequest(acp.methods.agent.session.prompt, prompt)
   .onRequest("_vendor/echo", (params) => params, ({ params }) => ({ echo: params }))
   .connect(stream(acp.ndJsonStream));

@@ -25,18 +25,17 @@ PASS_PROXY = Path(__file__).parents[1] / "support" / "components" / "pass_proxy.
 
 
 @pytest.fixture
-def run(request, command_server, tmp_path):
+def run(command_server, tmp_path):
     """Run `acp-conductor`; returns the result of `subprocess.run`.
 
-    Fast tests share the time of the imports (`CommandServer`), except those of commands that start
+    Tests share the time of the imports (`CommandServer`), except those of commands that start
     components before they import.
     """
-    is_slow = request.node.get_closest_marker("slow") is not None
 
     def run(*arguments, input="", env=None, cwd=tmp_path):
         is_early = arguments[0] in ("agent", "proxy", "run", "wrap")
         is_python_set = any(name.startswith("PYTHON") for name in env or ())
-        run = _start if is_slow or is_early or is_python_set else command_server.run
+        run = _start if is_early or is_python_set else command_server.run
         env = {**os.environ, **(env or {})}
         return run([*map(str, arguments)], input=input, cwd=cwd, env=env, timeout=PATIENCE)
 

@@ -50,6 +50,7 @@ def test_a_chain_is_locked_updated_and_answers_offline(run, chain_file, release,
     assert (answered.returncode, "hello" in answered.stdout) == (0, True), answered.stderr
 
 
+@pytest.mark.fast
 def test_a_chain_without_names_has_nothing_to_lock(run, chain_file, home):
     result = run("lock", chain_file("agent: {use: test-agent}\n"), env=home)
 

@@ -47,6 +47,7 @@ def test_a_file_is_shown_trusted_changed_and_forgotten(run, project):
     assert run("untrust", path).returncode == 1
 
 
+@pytest.mark.fast
 def test_without_a_terminal_nobody_can_say_yes(run, project):
     done = run("trust", cwd=project, input="y\n")
 
@@ -112,6 +113,7 @@ def test_a_file_in_the_home_directory_is_no_project(run, project, tmp_path):
         assert "acp-conductor/chain.yaml" in done.stderr
 
 
+@pytest.mark.fast
 def test_show_adds_the_project_and_says_what_is_not_used(run, project, chain_file):
     chain = chain_file("proxies: [{run: a, when: {env: NEVER}}]\nagent: {run: my-agent}\n")
 

@@ -112,7 +112,7 @@ def cpu_seconds_of_ended_children():
     return usage.ru_utime + usage.ru_stime
 
 
-@pytest.mark.parametrize("how", LOOP_GOES_ON)
+@pytest.mark.parametrize("how", [pytest.param("thread", marks=pytest.mark.fast), *LOOP_GOES_ON[1:]])
 def test_after_eof_the_prompt_is_answered_and_the_process_ends(busy, how):
     editor, prompt = busy(how)
     children = editor.components

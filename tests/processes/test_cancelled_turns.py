@@ -119,7 +119,7 @@ def test_a_cancellation_by_the_stall_detector_keeps_its_own_escalation(run_chain
     assert editor.leave() == 0
 
 
-@pytest.mark.parametrize("presents", [True, False])
+@pytest.mark.parametrize("presents", [pytest.param(True, marks=pytest.mark.fast), False])
 def test_the_user_is_told_before_the_answer(run_chain, presents):
     editor = run_chain(impatient("--hang-on", "session/cancel"))
     able = {"session": {"notices": {}}} if presents else {}

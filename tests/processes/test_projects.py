@@ -151,6 +151,7 @@ def test_an_editor_that_starts_it_in_the_project_needs_one_agent(
     assert sessions.editor.leave() == 0
 
 
+@pytest.mark.fast
 def test_an_untrusted_file_runs_nothing_until_it_is_trusted(
     run: Callable[..., Sessions], home: Path
 ) -> None:

@@ -139,6 +139,7 @@ def test_two_recordings_of_real_agents_meet(run):
     assert '+ agentInfo.name: "qwen-code"' in result.stdout
 
 
+@pytest.mark.fast
 def test_the_same_chain_makes_no_difference(run, trace):
     path = trace("say hello\nask Edit a file\nplan a; b")
 

@@ -61,8 +61,9 @@ class PluginProcess:
         process, self._process = self._process, None
         if process is None:
             return
+        if process.stdin is not None:
+            process.stdin.close()  # ends it, unless a plugin keeps it
         with suppress(subprocess.TimeoutExpired):
-            # Its stdout may be at EOF a moment before it exits.
             process.wait(0.2)
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)

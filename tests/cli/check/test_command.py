@@ -118,9 +118,7 @@ def test_start_names_inserted_adapters_and_what_is_left_out(run, chain_file):
     lines = [re.split(r"\s{2,}", line.strip())[:3] for line in result.stdout.splitlines()]
     assert lines[2:4] == [["first", "run", "left out"], ["second", "run", "proxy/*"]]
     assert lines[-3] == ["inserted: adapter:notices"]
-    assert lines[-2][0].startswith(
-        "inserted if needed: adapter:local_files (client: version 1 with"
-    )
+    assert lines[-2][0].startswith("inserted if needed: adapter:local_files (client: without `fs.")
     assert lines[-1][0].startswith("inserted if needed: adapter:turn_updates (client: version 1, k")
 
 

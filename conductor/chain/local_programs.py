@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from conductor.errors import RegistryError
-from conductor.plugins.isolated_program import isolated_program
 from conductor.transport.local_command import local_command
 from conductor.transport.spawn import SpawnError
 
@@ -33,6 +32,8 @@ def local_programs(chain: ChainFile) -> Iterator[LocalCommand]:
 
                 spec = resolved(spec)
             if spec.use is not None and spec.isolate:
+                from conductor.plugins.isolated_program import isolated_program
+
                 spec = isolated_program(spec)
             if spec.run is not None and spec.ssh is None:
                 yield local_command(spec, os.environ)

@@ -19,8 +19,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
-import attrs
-
 from conductor.control.directory import (
     is_same_user,
     private_runtime_directory,
@@ -48,16 +46,14 @@ _POLL: Final = 0.2
 Response: TypeAlias = Iterable[dict[str, Any] | bytes]
 
 
-@attrs.define(eq=False)
 class _PendingRequest:
     """A connection without a complete request."""
 
-    connection: socket.socket
-    deadline: float = attrs.field(factory=lambda: time.monotonic() + _REQUEST_TIMEOUT)
-    _data: bytes = b""
-
-    def __attrs_post_init__(self) -> None:
+    def __init__(self, connection: socket.socket) -> None:
+        self.connection = connection
         self.connection.setblocking(False)
+        self.deadline = time.monotonic() + _REQUEST_TIMEOUT
+        self._data = b""
 
     def read(self) -> bool:
         """Read available bytes; returns whether the request is complete, too long or cut off."""
@@ -78,24 +74,23 @@ class _PendingRequest:
             return None
 
 
-@attrs.define(eq=False)
 class ControlServer:
-    """`open`, then `serve` in a thread; `close` removes the socket, and the directory if empty."""
+    """`open`, then `serve` in a thread; `close` removes the socket, and the directory if empty.
 
-    command: str
-    trace: str | None
-    """The path of the trace file."""
-    path: Path = attrs.field(init=False)
-    _listener: socket.socket = attrs.field(factory=lambda: socket.socket(socket.AF_UNIX))
-    _is_open: bool = attrs.field(default=False, init=False)
-    _pending: dict[int, _PendingRequest] = attrs.field(factory=dict, init=False)
-    """By descriptor, the oldest first."""
-    _request_slots: threading.Semaphore = attrs.field(
-        factory=lambda: threading.Semaphore(_MAX_REQUESTS), init=False
-    )
-    _follower_slots: threading.Semaphore = attrs.field(
-        factory=lambda: threading.Semaphore(_MAX_FOLLOWERS), init=False
-    )
+    `trace` is the path of the trace file.
+    """
+
+    path: Path
+
+    def __init__(self, command: str, trace: str | None) -> None:
+        self.command = command
+        self.trace = trace
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._is_open = False
+        self._pending: dict[int, _PendingRequest] = {}
+        """By descriptor, the oldest first."""
+        self._request_slots = threading.Semaphore(_MAX_REQUESTS)
+        self._follower_slots = threading.Semaphore(_MAX_FOLLOWERS)
 
     def open(self) -> None:
         """Create the socket; it is listening when its name appears. Raises `OSError`."""

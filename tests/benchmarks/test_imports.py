@@ -47,6 +47,7 @@ TAKES_LONG_AND_IS_NOT_NEEDED = {
     "conductor.cli.command_group",
     "conductor.client",
     "conductor.plugins.loading",
+    "conductor.supervision.handler_reports",
     "conductor.supervision.stall_monitor",
     "conductor.proxy",
     "conductor.remote",
@@ -55,6 +56,7 @@ TAKES_LONG_AND_IS_NOT_NEEDED = {
     "conductor.schema.v2",
     "conductor.server",
     "conductor.testing",
+    "conductor.tracing.records",
     "importlib.metadata",
     "yaml",
 }
@@ -72,6 +74,15 @@ def write(name):
     import json
     with open(f"{folder}/{name}", "w") as file:
         json.dump(found, file)
+    with open(f"{folder}/{name}.attrs", "w") as file:
+        json.dump({m: c for m in found if (c := attrs_classes(sys.modules[m]))}, file)
+
+def attrs_classes(module):
+    return [
+        name for name, each in vars(module).items()
+        if isinstance(each, type) and each.__module__ == module.__name__
+        and "__attrs_attrs__" in vars(each)
+    ]
 
 def see(event, arguments):
     if event == "import":
@@ -186,6 +197,13 @@ def test_before_initialize_is_answered_no_other_slow_module_is_imported(imported
     modules = read(imported / "answered")
 
     check(modules, TAKES_LONG_AND_IS_NOT_NEEDED & modules.keys())
+
+
+def test_before_initialize_is_answered_no_attrs_class_of_ours_is_defined(imported):
+    """Each takes 0.4 ms; a plain class takes 0.01, a Struct 0.03."""
+    classes = json.loads((imported / "answered.attrs").read_text())
+
+    assert {name: classes[name] for name in ours(classes)} == {}
 
 
 def test_before_the_components_of_a_file_start_only_its_reader_is_imported(imported_for_a_file):

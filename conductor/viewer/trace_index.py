@@ -165,8 +165,10 @@ class TraceIndex:
             case LossRecord():
                 row.is_error = 1
                 row.text = f"{record.count} records are missing: they came too fast to be written"
-        if isinstance(record, HandlerRecord | LogRecord | StderrRecord) and record.component:
+        if isinstance(record, HandlerRecord | StderrRecord):
             row.sender = self._lane(record.component)
+        elif isinstance(record, LogRecord) and record.component:
+            row.sender = self._number(record.component)  # the conductor may have no messages
         return row
 
     def _header(self, row: Row, header: TraceHeader) -> None:

@@ -84,6 +84,20 @@ def test_an_inserted_component_has_its_lane_before_the_agent():
     assert index_of(script.records).lanes() == ["client", "notes", "mcp-bridge", "agent"]
 
 
+def test_the_conductor_has_a_lane_only_if_it_sends_messages():
+    script = TraceScript()
+    script.log("info", "chain initialized", component="conductor")
+    assert index_of(script.records).lanes() == ["client", "notes", "agent"]
+
+    script.records.append(
+        NotificationRecord(
+            ts=1.0, n=1, protocol="acp", method="_note", params=None, from_="Proxy(0)",
+            to="Client", sender="conductor", receiver="client",
+        )
+    )  # fmt: skip
+    assert index_of(script.records).lanes() == ["client", "conductor", "notes", "agent"]
+
+
 def test_the_file_of_another_conductor_has_lanes_and_links():
     ends = {"from_": "Client", "to": "Proxy(0)", "sender": "Client", "receiver": "Proxy(0)"}
     next_ends = {"from_": "Proxy(0)", "to": "Agent", "sender": "Proxy(0)", "receiver": "Agent"}

@@ -4,8 +4,8 @@
 export function duration(seconds) {
   if (seconds < 0.0995) return `${shortNumber(seconds * 1000)} ms`;
   if (seconds < 99.5) return `${shortNumber(seconds)} s`;
-  if (seconds < 5970) return `${(seconds / 60).toFixed(1)} min`;
-  return `${(seconds / 3600).toFixed(1)} h`;
+  if (seconds < 5970) return `${Number((seconds / 60).toFixed(1))} min`;
+  return `${Number((seconds / 3600).toFixed(1))} h`;
 }
 
 /** `71 B`, `2.2 kB`, `1.3 MB`. */

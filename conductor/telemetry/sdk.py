@@ -123,11 +123,17 @@ class _ErrorOnce(logging.Handler):
         super().__init__(logging.WARNING)
         self.reported: str | None = None
         self._logs = logs
+        self._tried = ""
+        """Why the last attempt failed, after which the SDK tries again."""
 
     def emit(self, record: logging.LogRecord) -> None:
         text = record.getMessage()
         cause = re.search(_CAUSE, text)
-        self.report(text if cause is None else cause[1])
+        text = text if cause is None else cause[1]
+        if self._logs or record.levelno >= logging.ERROR:
+            self.report(f"{text} ({self._tried})" if self._tried else text)
+        else:
+            self._tried = text
 
     def report(self, error: str) -> None:
         """Keep an error, if it is the first."""

@@ -114,6 +114,22 @@ def test_a_collector_that_refuses_the_spans_is_an_error(tmp_path):
     assert "400" in result.output
 
 
+@pytest.mark.slow  # the SDK waits a second before it tries again
+def test_spans_that_are_taken_at_the_second_attempt_are_no_error(tmp_path):
+    class Attempts(list):
+        def append(self, headers):
+            super().append(headers)
+            receiver.status = 503 if len(self) == 1 else 200
+
+    with otlp_receiver() as receiver:
+        receiver.headers = Attempts()
+        result = export(turn(tmp_path), "--otlp", "-o", receiver.url)
+
+    assert (result.exit_code, result.output) == (0, "")
+    assert len(receiver.headers) == 2
+    assert receiver.named("invoke_agent agent")
+
+
 def test_a_page_is_not_written_to_a_terminal(trace, monkeypatch):
     monkeypatch.setattr("conductor.cli.trace.export._is_terminal", lambda: True)
 

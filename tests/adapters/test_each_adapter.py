@@ -254,9 +254,7 @@ async def test_answers_of_a_client_that_are_nonsense_are_errors_or_passed(name, 
 
 
 @EACH
-async def test_a_prompt_that_the_agent_never_answers_ends_when_it_is_cancelled(
-    adapter, virtual_clock
-):
+async def test_what_the_agent_never_answers_ends_when_it_is_cancelled(adapter, virtual_clock):
     agent = FakeAgent()
     async with open_chain(adapter, agent) as client:
         await client.initialize(capabilities={})
@@ -265,6 +263,25 @@ async def test_a_prompt_that_the_agent_never_answers_ends_when_it_is_cancelled(
         with trio.fail_after(60):
             with trio.move_on_after(1):
                 await client.prompt(session, "hi")
+            for method in ("session/new", "session/load", "session/list", "session/set_mode"):
+                agent.handlers[method] = never
+                with trio.move_on_after(1):
+                    await answered(client.request, method, PARAMS)
+            agent.handlers["session/prompt"] = lambda params: {"stopReason": "end_turn"}
+            assert (await client.prompt(session, "again"))["stopReason"] == "end_turn"
+
+
+@EACH
+async def test_what_the_client_never_answers_ends_when_it_is_cancelled(adapter, virtual_clock):
+    agent = FakeAgent()
+    async with open_chain(adapter, agent) as client:
+        client.handlers |= dict.fromkeys(TO_CLIENT, never)
+        await client.initialize(capabilities={})
+        session = await client.new_session("/work")
+        with trio.fail_after(60):
+            for method in TO_CLIENT:
+                with trio.move_on_after(1):
+                    await answered(agent.endpoint.request, method, ASKED)
             agent.handlers["session/prompt"] = lambda params: {"stopReason": "end_turn"}
             assert (await client.prompt(session, "again"))["stopReason"] == "end_turn"
 

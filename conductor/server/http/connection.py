@@ -63,6 +63,7 @@ class ServerHttpConnection:
     def __attrs_post_init__(self) -> None:
         self.mailboxes = Mailboxes(self.limits.buffered_bytes, self.limits.streams, self._is_open)
         self.router.has_stream = self.mailboxes.sessions.__contains__
+        self.router.is_known = lambda each: self._is_known(each) or self.mailboxes.is_closed(each)
 
     async def run(self) -> None:
         """Route the messages of the chain to the mailboxes, until EOF."""
@@ -170,11 +171,14 @@ class ServerHttpConnection:
     def _is_open(self, session: str | None) -> bool:
         return session is not None and self.client.has_session(session)
 
+    def _is_known(self, session: str) -> bool:
+        return self.client.has_session(session) or session in self.mailboxes.sessions
+
     def _has(self, session: str) -> bool:
         return (
-            self.client.has_session(session)
-            or session in self.mailboxes.sessions
+            self._is_known(session)
             or session in self.router.parents
+            or session in self.router.unannounced
         )
 
     def _may_have(self, session: str) -> bool:

@@ -222,6 +222,10 @@ class Mailboxes:
         if session in self.sessions:
             self.drop_if_idle(self.sessions[session])
 
+    def is_closed(self, session: str) -> bool:
+        """Whether it is one of the sessions that were closed or deleted last."""
+        return session in self._closed
+
     def drop_if_idle(self, mailbox: Mailbox) -> None:
         session = mailbox.session
         if session is not None and self.sessions.get(session) is mailbox and mailbox.is_idle:

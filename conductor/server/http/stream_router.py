@@ -8,7 +8,8 @@ A client that sets up a session without the header and without a stream for it (
 `session/load`) gets all messages of the session on the connection's stream, which keeps the order.
 
 The session of a subagent, which the agent announces, has the stream of the session that started it,
-unless the client opens one for it.
+unless the client opens one for it. One that the agent never announces has the connection's stream:
+the client would open no other.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import attrs
 from msgspec import UNSET
 
 from conductor.acp import (
+    SESSION_CREATING_METHODS,
     SESSION_END_METHODS,
     SESSION_SETUP_METHODS,
     announced_subagent,
@@ -62,18 +64,28 @@ class StreamRouter:
 
     has_stream: Callable[[str], bool] = lambda _: False
     """Whether a session of a subagent has a stream of its own."""
+    is_known: Callable[[str], bool] = lambda _: True
+    """Whether a session is open, was closed, or has a stream."""
     streamless: set[str] = attrs.field(factory=set)
     """Sessions with messages on the connection's stream, until they are closed."""
     parents: dict[str, str] = attrs.field(factory=dict, init=False)
     """Of the session of each subagent, the one that started it."""
+    unannounced: dict[str, None] = attrs.field(factory=dict, init=False)
+    """Sessions of messages of the agent that were not known and that nothing was about to open."""
+    _creating: set[Id] = attrs.field(factory=set, init=False)
+    """Ids of requests in flight that open sessions with new ids."""
     _open: dict[Id, list[_SessionRequest]] = attrs.field(factory=dict)
     """Requests in flight about sessions, by id; ids may repeat."""
 
     def record_request(self, posted: PostedMessage, *, streaming: bool) -> None:
         """Record a message of the client. `streaming`: the session has an open stream."""
-        if posted.session is None or not posted.is_request:
+        if not posted.is_request:
             return
         assert posted.message is not None
+        if posted.method in SESSION_CREATING_METHODS:
+            self._creating.add(_key(posted.message))
+        if posted.session is None:
+            return
         assert posted.method is not None
         streamless = (
             posted.method in SESSION_SETUP_METHODS and not posted.by_header and not streaming
@@ -92,7 +104,9 @@ class StreamRouter:
         if message.method is not UNSET:
             params = message.params if message.params is not UNSET else None
             self._note_subagent(params)
-            return Route(message, self._stream(session_id_of(params)))
+            session = session_id_of(params)
+            self._note_unannounced(session)
+            return Route(message, self._stream(session))
         asked = self._answered(message)
         if asked is None:
             return Route(message)
@@ -117,13 +131,27 @@ class StreamRouter:
             if len(self.parents) > _MAX_SUBAGENTS:
                 del self.parents[next(iter(self.parents))]
 
+    def _note_unannounced(self, session: str | None) -> None:
+        if session is None or self.is_known(session) or session in self.parents:
+            return
+        asked = (each for requests in self._open.values() for each in requests)
+        if not self._creating and not any(
+            each.session == session and each.method in SESSION_SETUP_METHODS for each in asked
+        ):
+            self.unannounced[session] = None
+            if len(self.unannounced) > _MAX_SUBAGENTS:
+                del self.unannounced[next(iter(self.unannounced))]
+
     def _stream(self, session: str | None) -> str | None:
         while session in self.parents and not self.has_stream(session):
             session = self.parents[session]
+        if session in self.unannounced and not self.is_known(session):
+            return None
         return None if session in self.streamless else session
 
     def _answered(self, message: Message) -> _SessionRequest | None:
         """Remove and return the request of a response."""
+        self._creating.discard(_key(message))
         asked = self._open.get(_key(message))
         if not asked:
             return None

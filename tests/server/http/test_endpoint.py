@@ -361,3 +361,24 @@ async def test_what_a_subagent_asks_is_on_the_stream_of_its_parent(tmp_path, ver
 
     assert child == f"{session}.child"
     assert said["result"] == {"stopReason": "end_turn"}
+
+
+async def test_what_an_unannounced_subagent_says_is_on_the_stream_of_the_connection(
+    tmp_path, version
+):
+    agent = Path(__file__).parents[2] / "support/components/delegating_agent.py:DelegatingAgent"
+    options = f"{{directory: {tmp_path}, node: a, announces: false}}"
+    chain = f"version: 1\nagent: {{use: {agent}, with: {options}}}\n"
+    async with serving(tmp_path, chain=chain) as server, http(server, version) as client:
+        remote = await Remote.open(server, client, version)
+        session = await remote.new_session()
+        async with remote.stream() as connection, remote.stream(session) as messages:
+            await remote.post(prompt(2, session, "go"), session)
+            with trio.fail_after(20):
+                while (said := await anext(connection)).get("method") != "session/update":
+                    pass
+            while (own := await anext(messages)).get("method") != "session/update":
+                pass
+
+    assert said["params"]["sessionId"] == f"{session}.child"
+    assert own["params"]["sessionId"] == session

@@ -156,3 +156,25 @@ def test_the_session_of_a_subagent_follows_its_parent_to_the_connections_stream(
     route(router, **announced("s", "child"))
 
     assert route(router, method="session/update", params={"sessionId": "child"}) is None
+
+
+def test_a_session_that_is_never_announced_has_the_connections_stream_until_it_is_known():
+    known = {"s"}
+    router = StreamRouter(is_known=known.__contains__)
+    said = {"method": "session/update", "params": {"sessionId": "child"}}
+
+    assert route(router, method="x", params={"sessionId": "s"}) == "s"
+    assert route(router, **said) is None
+    known.add("child")
+    assert route(router, **said) == "child"
+
+
+@pytest.mark.parametrize("method", ["session/new", "session/load"])
+def test_a_session_that_is_being_set_up_is_not_taken_for_that_of_a_subagent(method):
+    router = StreamRouter(is_known=lambda _: False)
+    router.record_request(post(request(1, method, sessionId="new"), "new"), streaming=False)
+    said = {"method": "session/update", "params": {"sessionId": "new"}}
+
+    assert route(router, **said) == "new"
+    route(router, id=1, result={})
+    assert route(router, **said) is None

@@ -450,3 +450,18 @@ async def test_behind_v1_v2_a_session_is_resumed_without_a_replay_forked_and_del
             await client.request("session/resume", setup)
         assert caught.value.data == {"sessionId": session}
     assert files(tmp_path) == []
+
+
+async def test_before_v1_v2_an_agent_of_version_2_keeps_its_sessions_itself(
+    chain, journal, tmp_path
+):
+    agent = FakeAgent(turns=[["Hello"]], capabilities={"session": {}})
+    agent.handlers["session/list"] = lambda params: {"sessions": [{"sessionId": "s", "cwd": "/"}]}
+    async with chain(journal(), V1V2(2), agent) as client:
+        result = await client.initialize()
+        await client.prompt(await client.new_session("/work"), "hi")
+        listed = await client.request("session/list", {})
+
+    assert {"list", "resume"} <= result["agentCapabilities"]["sessionCapabilities"].keys()
+    assert listed == {"sessions": [{"sessionId": "s", "cwd": "/"}]}
+    assert files(tmp_path) == []

@@ -140,6 +140,24 @@ async def test_an_agent_that_dies_of_a_cancellation_ends_the_turn(run, version, 
 
 
 @pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("between", BETWEEN, ids=["alone", "plugins", "processes"])
+async def test_a_cancelled_turn_that_the_agent_does_not_end_is_ended(run, version, between):
+    deaf = ("--fault", "silent", "--at", "session/cancel")
+    async with run(version, *deaf, **between, cancel_timeout="200ms") as client:
+        session = await new_session(client)
+        ends = []
+
+        async def prompt():
+            ends.append(await client.prompt_turn(session, "wait"))
+
+        async with trio.open_nursery() as tasks:
+            tasks.start_soon(prompt)
+            await client.transcript.wait("session/update agent_message_chunk")
+            client.notify("session/cancel", {"sessionId": session})
+    assert [end["stopReason"] for end in ends] == ["cancelled"]
+
+
+@pytest.mark.parametrize("version", [1, 2])
 async def test_a_turn_of_the_new_process_can_be_cancelled(run, version):
     async with run(version, *WAYS[3 - version]) as client, trio.open_nursery() as tasks:
         session = await new_session(client)

@@ -313,6 +313,17 @@ def test_proxies_and_bridges_import_only_public_names(package):
     assert not wrong, "\n" + "\n".join(wrong)
 
 
+def test_what_proxies_share_imports_no_proxy():
+    wrong = [
+        f"{each.place}: imports {each.target}"
+        for path in modules("proxies/shared")
+        for each in imports(path)
+        if each.target.split(".")[0] == "proxies" and not each.target.startswith("proxies.shared")
+    ]
+
+    assert not wrong, "\n" + "\n".join(wrong)
+
+
 @pytest.mark.parametrize("module", PURE)
 def test_pure_modules_need_neither_trio_nor_structlog(module):
     seen: dict[str, str] = {}

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from typing import Any
 
 import attrs
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support.schema_strategies import damaged, definitions, valid, validator
+from support.schema_strategies import check_each, damaged, definitions, valid, validator
 
 from conductor.schema import _wire_v1, _wire_v2, v1, v2
 from conductor.schema._values import Items
@@ -97,15 +96,6 @@ def _type(version: int, python: str) -> Any:
     return getattr(MODULES[version], python)
 
 
-def _for_each(strategy: st.SearchStrategy[Any], check: Callable[[Any], None]) -> None:
-    @few
-    @given(strategy)  # of a short function: hypothesis tokenizes its source in each test
-    def run(instance: Any) -> None:
-        check(instance)
-
-    run()
-
-
 @pytest.mark.parametrize(("state", "version", "name", "python"), CASES, ids=IDS)
 def test_valid_instance_is_written_back_made_again_and_changed_by_one_member_only(
     state: str, version: int, name: str, python: str
@@ -117,7 +107,7 @@ def test_valid_instance_is_written_back_made_again_and_changed_by_one_member_onl
         if python in WIRES[version].OBJECTS:
             _setting_one_field_changes_that_member_only(instance, version, python)
 
-    _for_each(valid(state, version, name), check)
+    check_each(few, check, valid(state, version, name))
 
 
 def _is_written_back_as_it_was(instance: Any, python_type: Any) -> None:
@@ -167,7 +157,7 @@ def test_damaged_instance_is_refused_with_its_path_or_written_back_as_it_was(
         assert not validator(state, version, name).is_valid(instance), refused
         _follow(instance, refused.path)
 
-    _for_each(damaged(state, version, name), check)
+    check_each(few, check, damaged(state, version, name))
 
 
 def _follow(instance: Any, path: list[str | int]) -> None:

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import functools
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import jsonschema
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema.protocols import Validator
 
@@ -41,6 +43,19 @@ def definitions(state: str, version: int) -> dict[str, Any]:
 def validator(state: str, version: int, name: str) -> Validator:
     schema = {"$ref": f"#/$defs/{name}", "$defs": definitions(state, version)}
     return jsonschema.Draft202012Validator(schema)
+
+
+def check_each(
+    chosen: settings, check: Callable[..., None], *strategies: st.SearchStrategy[Any]
+) -> None:
+    """Call `check` with values of these strategies, one argument each."""
+
+    @chosen
+    @given(st.tuples(*strategies))  # of a short function: its source is tokenized in each test
+    def run(values: tuple[Any, ...]) -> None:
+        check(*values)
+
+    run()
 
 
 @functools.cache

@@ -83,7 +83,7 @@ def test_the_corpus_is_large_and_has_all_kinds():
         {"path": "../" * 300_000},
         {"path": "*" * 300_000 + ".."},
         {"path": "," * 300_000},
-        {"paths": [f"p{n}" for n in range(100_000)]},
+        {"paths": [f"p{n}" for n in range(20_000)]},
         {"command": " ".join(f"{n}/x" for n in range(100_000))},
         {"command": "x" + "{a,b,{" * 1000},
         {"command": " ".join(["{%s}" % ("," * 500)] * 200)},

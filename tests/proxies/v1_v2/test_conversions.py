@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, Phase, assume, given, settings
 from hypothesis import strategies as st
-from support.schema_strategies import valid, valid_variant, validator, variants
+from support.schema_strategies import check_each, valid, valid_variant, validator, variants
 
 from proxies.v1_v2 import handshake, sessions
 from proxies.v1_v2.content import convert_block
@@ -285,8 +285,6 @@ def test_updates_of_version_2_are_valid_in_version_1(updates: Any, everything: b
 
 @pytest.mark.parametrize("kind", variants(1, "SessionUpdate"))
 def test_each_update_of_version_1_survives_the_way_back(kind: str) -> None:
-    @fewer
-    @given(valid_variant(1, "SessionUpdate", kind))
     def check(update: Any) -> None:
         there, back = SessionToV2(), SessionToV1(EVERYTHING)
         converted = there.convert(update)
@@ -298,7 +296,7 @@ def test_each_update_of_version_1_survives_the_way_back(kind: str) -> None:
         if kind != "current_mode_update":  # nothing without options
             assert _plain(returned[0]) == _plain(update)
 
-    check()
+    check_each(fewer, check, valid_variant(1, "SessionUpdate", kind))
 
 
 CHANGED_OF_V2 = {
@@ -315,14 +313,12 @@ CHANGED_OF_V2 = {
 
 @pytest.mark.parametrize("kind", variants(2, "SessionUpdate"))
 def test_each_update_of_version_2_is_valid_in_version_1(kind: str) -> None:
-    @fewer
-    @given(valid_variant(2, "SessionUpdate", kind), st.booleans())
     def check(update: Any, everything: bool) -> None:
         session = SessionToV1(EVERYTHING if everything else V1Features())
         for each in session.convert(update):
             assert problems(1, "SessionUpdate", each) == [], each
 
-    check()
+    check_each(fewer, check, valid_variant(2, "SessionUpdate", kind), st.booleans())
 
 
 def _has_known_values(update: Any) -> bool:
@@ -339,8 +335,6 @@ def _has_known_values(update: Any) -> bool:
 
 @pytest.mark.parametrize("kind", sorted({*variants(2, "SessionUpdate")} - CHANGED_OF_V2))
 def test_each_update_of_version_2_with_known_values_survives_the_way_back(kind: str) -> None:
-    @fewer
-    @given(valid_variant(2, "SessionUpdate", kind, closed=True))
     def check(update: Any) -> None:
         assume(_has_known_values(update))
         there, back = SessionToV1(EVERYTHING), SessionToV2()
@@ -349,7 +343,7 @@ def test_each_update_of_version_2_with_known_values_survives_the_way_back(kind: 
             assert problems(2, "SessionUpdate", each) == [], each
         assert _plain(returned[0]) == _plain(update)
 
-    check()
+    check_each(fewer, check, valid_variant(2, "SessionUpdate", kind, closed=True))
 
 
 @few
@@ -372,8 +366,6 @@ CONTENT = [
 def test_each_type_of_content_is_valid_in_the_other_version(
     version: int, name: str, kind: str
 ) -> None:
-    @fewer
-    @given(valid_variant(version, name, kind, closed=name == "ContentBlock"))
     def check(value: Any) -> None:
         wrapped = {"type": "content", "content": value} if name == "ContentBlock" else value
         update = {"sessionUpdate": "tool_call_update", "toolCallId": "c", "content": [wrapped]}
@@ -383,7 +375,7 @@ def test_each_type_of_content_is_valid_in_the_other_version(
             if name == "ContentBlock":
                 assert each["content"] == [wrapped]
 
-    check()
+    check_each(fewer, check, valid_variant(version, name, kind, closed=name == "ContentBlock"))
 
 
 @few

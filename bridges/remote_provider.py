@@ -73,7 +73,7 @@ class RemoteProvider:
                 log.warning(
                     "MCP server connection lost",
                     server=self.declaration.get("name"),
-                    error=str(exc),
+                    error=str(_first(exc)),
                 )
         self._give_up()
 
@@ -209,3 +209,10 @@ def _version_in(result: bytes) -> str | None:
 
 def _ignore(result: bytes | None, error: bytes | None) -> None:
     pass
+
+
+def _first(exc: BaseException) -> BaseException:
+    """The first exception that is not a group."""
+    while isinstance(exc, BaseExceptionGroup):
+        exc = exc.exceptions[0]
+    return exc

@@ -9,12 +9,14 @@ Options:
         command   an argv; or `url`, with `type` http (default) or sse
         env       variables of a command, by name; `headers` of a url, by name
         remove    true: remove servers of this name instead
-        required  true: if the agent refuses a session for this server, the session fails
+        required  true: if the agent refuses a session for this server, or nothing connects to a
+                  server of its type, the session fails
         cwd       globs for the session's directory; `~` is expanded; without it, all
         agent     globs for the agent's name; without it, all
 
-A server of a type that the agent lacks (http, sse) is left out with a warning. If the agent refuses
-a session and names an added server in the error, the session is set up without it, with a notice.
+A server of a type that neither the agent nor the MCP bridge connects to (http, sse, with
+`mcp_bridge: off`) is left out with a notice. If the agent refuses a session and names an added
+server in the error, the session is set up without it, with a notice.
 """
 
 from __future__ import annotations
@@ -23,11 +25,11 @@ import fnmatch
 import os
 import re
 import shutil
-from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import attrs
 
+from conductor.error_codes import INVALID_PARAMS
 from conductor.proxy import (
     Forward,
     Proxy,
@@ -39,6 +41,8 @@ from conductor.proxy import (
 from proxies.shared.paths.globs import matches
 
 __all__ = ["McpServers", "Server"]
+
+_LACKS: Final = "neither the agent nor the MCP bridge connects to servers of the type {}"
 
 log = get_logger(component="mcp_servers")
 
@@ -92,20 +96,39 @@ class McpServers(Proxy):
 
     @on_session_setup
     async def amend(self, setup: SessionSetup, forward: Forward) -> Any:
-        for entry in self.servers:
-            if entry.applies_to(setup.cwd, str(self.agent_info.get("name", ""))):
+        agent = str(self.agent_info.get("name", ""))
+        entries = [each for each in self.servers if each.applies_to(setup.cwd, agent)]
+        lacking = [each for each in entries if not self._is_connected_to(each)]
+        for entry in lacking:
+            if entry.required:
+                why = f"MCP server {entry.name}: {_LACKS.format(entry.type)}"
+                raise RequestError(INVALID_PARAMS, why)
+        for entry in entries:
+            if entry not in lacking:
                 setup.mcp_servers = self._apply(setup.mcp_servers, entry)
+        result = await self._set_up(setup, forward)
+        for entry in lacking:
+            log.warning("MCP server left out: agent lacks the type", name=entry.name)
+            title = f"MCP server {entry.name} is left out: {_LACKS.format(entry.type)}"
+            self._tell(setup, result, title, "`mcp_bridge: auto` connects to it for the agent")
+        return result
+
+    async def _set_up(self, setup: SessionSetup, forward: Forward) -> Any:
+        """Forward; again without the servers that the agent refuses and that are not required."""
         try:
             return await forward()
         except RequestError as exc:
             refused = self._refused_names(setup, exc)
-            if not refused:
+            # The MCP bridge names a server so; it refuses with `mcp: required: true` alone.
+            by_bridge = isinstance(exc.data, dict) and "mcpServer" in exc.data
+            if by_bridge or not refused:
                 raise
             reason = exc.message
         log.warning("MCP servers left out: the agent refused the session", names=refused)
         setup.mcp_servers = [each for each in setup.mcp_servers if each["name"] not in refused]
         result = await forward()
-        self.after_answer(self._tell, result.get("sessionId") or setup.session_id, refused, reason)
+        title = f"The agent refused MCP server {', '.join(refused)}: the session goes on without"
+        self._tell(setup, result, title, reason)
         return result
 
     def _refused_names(self, setup: SessionSetup, refusal: RequestError) -> list[str]:
@@ -121,33 +144,35 @@ class McpServers(Proxy):
             and re.search(rf"(?<!\w){re.escape(entry.name)}(?!\w)", text)
         ]
 
-    async def _tell(self, session: str, names: Sequence[str], reason: str) -> None:
-        title = f"The agent refused MCP server {', '.join(names)}: the session goes on without"
-        await self.session_by_id(session).notice(title, reason, severity="warning")
+    def _tell(self, setup: SessionSetup, result: Any, title: str, reason: str) -> None:
+        """Show a notice in the session, after the response that opens it."""
+
+        async def tell(session: str) -> None:
+            await self.session_by_id(session).notice(title, reason, severity="warning")
+
+        self.after_answer(tell, result.get("sessionId") or setup.session_id)
 
     def _apply(self, servers: list[dict[str, Any]], entry: Server) -> list[dict[str, Any]]:
         if entry.remove:
             return [each for each in servers if not fnmatch.fnmatchcase(each["name"], entry.name)]
-        if entry.url is not None and not self._agent_connects_to(entry.type):
-            log.warning(
-                "MCP server left out: agent lacks the type",
-                name=entry.name,
-                type=entry.type,
-            )
-            return servers
         made = entry.declaration(self.protocol_version)
         if any(each["name"] == entry.name for each in servers):
             return [made if each["name"] == entry.name else each for each in servers]
         return [*servers, made]
 
-    def _agent_connects_to(self, type: str) -> bool:
-        """Whether the agent has the capability: true in version 1, `{}` in version 2."""
+    def _is_connected_to(self, entry: Server) -> bool:
+        """Whether the agent or the MCP bridge connects to a server of this type.
+
+        With the bridge, the agent has `acp`. A capability is true in version 1, `{}` in version 2.
+        """
+        if entry.url is None:
+            return True
         capabilities = self.agent_capabilities
         if self.protocol_version == 1:
             offered = capabilities.get("mcpCapabilities")
         else:
             offered = (capabilities.get("session") or {}).get("mcp")
-        return (offered or {}).get(type) not in (None, False)
+        return any((offered or {}).get(each) not in (None, False) for each in (entry.type, "acp"))
 
 
 def _pairs(values: dict[str, str]) -> list[dict[str, str]]:

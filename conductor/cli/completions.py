@@ -27,4 +27,6 @@ def command(shell: str) -> None:
 
     cls = get_completion_class(shell)
     assert cls is not None
-    print(cls(acp_conductor, {}, "acp-conductor", _VARIABLE).source())
+    script = cls(acp_conductor, {}, "acp-conductor", _VARIABLE).source()
+    # click's script for fish would end descriptions and names at their first comma.
+    print(script.replace('(string split "," ', '(string split -m 1 "," '))

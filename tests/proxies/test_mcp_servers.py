@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 
+import attrs
 import pytest
 import trio
 
@@ -17,8 +18,10 @@ def stdio(name, command="/bin/x"):
     return {"name": name, "command": command, "args": [], "env": []}
 
 
-async def servers_of(chain, *entries, cwd="/work", version=1, capabilities=HTTP, name="claude"):
-    """The MCP servers that the agent is told of when the client has one."""
+async def servers_of(
+    chain, *entries, cwd="/work", version=1, capabilities=HTTP, name="claude", texts=None
+):
+    """The MCP servers that the agent is told of when the client has one; `texts` gets notices."""
     answer = {"protocolVersion": version, "agentCapabilities": capabilities}
     answer |= {"agentInfo": {"name": name, "version": "1"}}
     if version == 2:
@@ -27,6 +30,11 @@ async def servers_of(chain, *entries, cwd="/work", version=1, capabilities=HTTP,
     async with chain(McpServers(list(entries)), agent, bridged=False) as client:
         await client.initialize(version=version)
         await client.new_session(cwd, [THEIRS])
+        if texts is not None:
+            with trio.fail_after(5):
+                while not client.transcript.text():
+                    await trio.lowlevel.checkpoint()
+            texts.append(client.transcript.text())
     return agent.transcript.of("session/new", "request")[0].params["mcpServers"]
 
 
@@ -93,6 +101,40 @@ async def test_a_url_is_given_to_an_agent_that_takes_it(chain):
             "headers": [{"name": "Authorization", "value": "Bearer 1"}],
         },
     ]
+
+
+async def test_a_server_that_nothing_connects_to_is_left_out_with_a_notice(chain):
+    texts = []
+    sse = Server("old", url="https://x.example/sse", type="sse")
+
+    assert await servers_of(chain, sse, texts=texts) == [THEIRS]
+    assert "MCP server old is left out: neither the agent nor the MCP bridge" in texts[0]
+    with pytest.raises(RequestError, match="MCP server old: neither the agent"):
+        await servers_of(chain, attrs.evolve(sse, required=True))
+
+
+@pytest.mark.parametrize(
+    ("version", "capabilities"),
+    [(1, {"mcpCapabilities": {"acp": True}}), (2, {"session": {"mcp": {"acp": {}}}})],
+)
+async def test_the_bridge_connects_to_servers_of_types_that_the_agent_lacks(
+    chain, version, capabilities
+):
+    sse = Server("old", url="https://x.example/sse", type="sse")
+    found = await servers_of(chain, sse, version=version, capabilities=capabilities)
+
+    assert [each["name"] for each in found] == ["files", "old"]
+
+
+async def test_the_bridge_refuses_sessions_only_if_the_chain_file_requires_servers(chain):
+    def refuse(params):
+        raise RequestError(-32603, "MCP server 'docs' did not start", {"mcpServer": "docs"})
+
+    agent = FakeAgent(handlers={"session/new": refuse})
+    async with chain(McpServers([Server("docs", ["/bin/x"])]), agent, bridged=False) as client:
+        await client.initialize()
+        with pytest.raises(RequestError, match="did not start"):
+            await client.new_session("/work")
 
 
 async def test_version_2_names_the_type_and_has_the_capabilities_elsewhere(chain):

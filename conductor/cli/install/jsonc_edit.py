@@ -63,13 +63,14 @@ def remove_value(text: str, path: Sequence[str]) -> str:
         return f"{text[: parent.start]}{{}}{text[parent.end :]}"
     start = member.start
     end = (member.node.end if member.comma is None else member.comma) + (member.comma is not None)
+    own_end = end
     start, end = _whole_lines(text, start, end)
     if index == len(parent.members) - 1 and member.comma is None and index > 0:
         comma = parent.members[index - 1].comma
         assert comma is not None
         between = text[comma + 1 : start]
         if between.isspace() and "\n" not in between:
-            between = ""
+            return text[:comma] + text[own_end:]
         return text[:comma] + between + text[end:]
     return text[:start] + text[end:]
 

@@ -1,4 +1,7 @@
-"""Prompts that an agent replays or echoes, without what a proxy has put before them. Pure."""
+"""Take out of replayed or echoed prompts what a proxy has put before the user's text. Pure.
+
+Agents send the user's messages back when a session is loaded, and some with every prompt.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values of enumerations and types of content that a client of version 1 knows, for others. Pure.
+"""Replace enumeration values and content types that a client of version 1 does not know. Pure.
 
 All functions change a decoded message in place: a value that the schema does not have becomes the
 nearest that it has. `_meta` of the object keeps the value, or the whole block, as `ORIGINAL`.

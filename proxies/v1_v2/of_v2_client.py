@@ -1,4 +1,9 @@
-"""What `v1_v2` does for a client of version 2 with an agent of version 1."""
+"""What `v1_v2` does for a client of version 2 with an agent of version 1.
+
+In: the client's requests, and the agent's updates and requests, in the version of their sender.
+Out: the same in the other version. A prompt is answered at once; the agent's answer, which ends
+the turn, becomes a state update.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""One session of an agent of version 1, for a client of version 2. Pure."""
+"""One session of an agent of version 1, for a client of version 2. Pure.
+
+`convert` returns the updates of version 2 for an update of version 1. Chunks get message ids, which
+version 1 may leave out; modes become an option.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""OpenPrompts of an agent of version 2, for a client of version 1. Pure.
+"""Prompts of a client of version 1, open until an agent of version 2 ends their turn. Pure.
 
 The agent answers a prompt when it has accepted it, and reports the end of the turn by a state; the
 client waits for the end in the answer. An agent may report states before it answers.

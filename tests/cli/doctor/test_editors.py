@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from conductor.cli.doctor.editors import EditorFile, editor_findings, gather_editors
+from conductor.cli.install.formats import Edit
+from conductor.cli.install.records import InstalledEntry, InstalledFile, Records
 
 
 @pytest.mark.parametrize(
@@ -35,6 +37,24 @@ def test_records_are_read_and_compared(run, chain_file, tmp_path, monkeypatch):
     assert gather_editors()[0].state == "changed"
     settings.unlink()
     assert gather_editors()[0].state == "missing"
+
+
+def test_a_chain_file_or_a_program_that_is_gone_is_an_error(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    program, chain = tmp_path / "acp-conductor", tmp_path / "review.yaml"
+    program.touch()
+    path = str(tmp_path / "settings.json")
+    whole = {"command": str(program), "args": ["run", str(chain)]}
+    for value in (whole, {"command": f"{program} run {chain}"}):
+        edit = Edit(("agent_servers", "review"), value)
+        entries = {"review": InstalledEntry("review", (edit,))}
+        file = InstalledFile("zed", path, path, None, "", entries=entries)
+        Records(tmp_path / "state" / "acp-conductor" / "editors", {path: file}).save()
+
+        assert gather_editors()[0].gone == (str(chain),)
+    [finding] = editor_findings([EditorFile("zed", path, ("review",), "changed", (str(chain),))])
+    assert finding.severity == "error"
+    assert f"starts what is not there: {chain}" in finding.message
 
 
 def test_broken_records_are_an_error():

@@ -94,6 +94,7 @@ def uninstall(
         del known.entries[name]
     if change == "deleted":
         remove_empty(known.directories)
+        records.pass_on_directories(known)
     if known.entries:
         if known.digest == file.digest:
             known.digest = read_config(Path(known.path)).digest or ""

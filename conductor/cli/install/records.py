@@ -116,6 +116,14 @@ class Records:
             if file.editor == editor and target in (None, Path(file.target)):
                 yield file
 
+    def pass_on_directories(self, deleted: InstalledFile) -> None:
+        """Record directories made for a deleted file with the other files in them."""
+        left = [each for each in deleted.directories if os.path.isdir(each)]
+        for other in self.files.values():
+            around = {str(each) for each in Path(other.target).parents} - {*other.directories}
+            if other is not deleted:
+                other.directories += tuple(each for each in left if each in around)
+
     def _write(self, path: Path, data: bytes) -> None:
         try:
             self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)

@@ -47,3 +47,15 @@ def test_a_directory_that_others_use_stays(call, home):
     call("uninstall", "zed")
 
     assert [path.name for path in (home / "made").iterdir()] == ["b.json"]
+
+
+def test_the_last_file_in_directories_that_install_has_made_removes_them(call, home):
+    (home / "there").mkdir()
+    for editor in ("zed", "jetbrains"):
+        file = f"there/made/{editor}.json"
+        call("install", editor, "--chain", "review.yaml", "--file", file, "--write")
+
+    call("uninstall", "zed")
+    call("uninstall", "jetbrains")
+
+    assert [path.name for path in (home / "there").iterdir()] == []

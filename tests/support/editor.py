@@ -21,6 +21,8 @@ from typing import Any
 
 import psutil
 
+from support.forked_command import SERVERS
+
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 COMPONENTS = HERE / "components"
@@ -51,12 +53,13 @@ def probe(*arguments: object) -> list[str]:
 
 
 def running_below(pid: int | None = None) -> list[psutil.Process]:
-    """Running descendants of a process (default: this one), without the guards of conductors."""
+    """Running descendants of a process (default: this one, without its server of commands), without
+    the guards of conductors."""
     try:
         processes = psutil.Process(pid).children(recursive=True)
     except psutil.NoSuchProcess:
         return []
-    running = [process for process in processes if is_running(process)]
+    running = [each for each in processes if is_running(each) and each.pid not in SERVERS]
     return running if pid is None else [each for each in running if not is_guard(each)]
 
 

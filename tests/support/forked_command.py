@@ -33,6 +33,10 @@ _MAX_REQUEST = 1 << 17
 _PIPE = 1 << 16
 
 
+SERVERS: set[int] = set()
+"""Process ids, for tests that expect no other process."""
+
+
 class CommandServer:
     """The process with the modules, started by `start`; it runs one command at a time."""
 
@@ -54,6 +58,7 @@ class CommandServer:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
             )
+        SERVERS.add(self._process.pid)
 
     @property
     def pid(self) -> int:
@@ -64,6 +69,7 @@ class CommandServer:
         if self._socket is not None and self._process is not None:
             self._socket.close()
             self._process.wait()
+            SERVERS.discard(self._process.pid)
 
     def run(
         self,

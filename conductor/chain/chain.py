@@ -86,7 +86,7 @@ class Chain:
     ) -> None:
         self.make = make
         self.mode = mode
-        self.limits = limits or Limits()
+        self.limits: Limits = limits or Limits()
         self.stop_timeout = stop_timeout
         self.bridged = bridged
         """Whether the `initialize` result announces MCP servers over ACP even if the agent does
@@ -114,10 +114,10 @@ class Chain:
         self.terminal_login = terminal_login
         self.client_label = client_label
         """The client's identity for `ps`, in a server: its principal or address."""
-        self.flusher = Flusher()
+        self.flusher: Flusher = Flusher()
         self.components: list[Component] = []
         """The one nearest the client first; empty before the start."""
-        self.initialized = trio.Event()
+        self.initialized: trio.Event = trio.Event()
         self._nursery: trio.Nursery
         self._ending: Ending | None = None
         self._end = trio.Event()
@@ -131,7 +131,7 @@ class Chain:
 
     def _connect_parts(self, transport: Transport) -> None:
         role: Literal["client", "parent"] = "client" if self.mode == "agent" else "parent"
-        self.client_end = ClientEnd(transport, role, self.flusher, self.limits)
+        self.client_end: ClientEnd = ClientEnd(transport, role, self.flusher, self.limits)
         self._startup_gate = StartupGate(
             self.client_end.port,
             start=self._start,

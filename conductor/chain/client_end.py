@@ -49,15 +49,15 @@ class ClientEnd:
         flusher: Flusher,
         limits: Limits,
     ) -> None:
-        self.transport = transport
+        self.transport: Transport = transport
         self.role = role
         self.flusher = flusher
         self.limits = limits
-        self.link = Link("client", role, _report)
+        self.link: Link = Link("client", role, _report)
         self.link.session_log.limits = limits
         self.port: Port = self.link.plain
         """The client's port, traced if there is a recorder."""
-        self.notices = Notices()
+        self.notices: Notices = Notices()
         """Notices in the form that the client supports."""
         self.elsewhere: Collection[str] = ()
         """Sessions in further chains of this client (`session_chains`)."""

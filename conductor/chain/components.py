@@ -56,7 +56,7 @@ class ChainComponents(ComponentHost):
         list."""
         self.client = client
         self.back_pressure = back_pressure
-        self.on_failed = on_failed
+        self.on_failed: Callable[[Component, ComponentError], None] = on_failed
         self.recorder = recorder
         self.flusher = flusher
         self.limits = limits

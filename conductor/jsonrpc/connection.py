@@ -94,24 +94,24 @@ class Connection:
         self.receiver = receiver
         self.flusher = flusher
         self.reports_malformed = reports_malformed
-        self.limits = limits or Limits()
+        self.limits: Limits = limits or Limits()
         self.repeats_payloads = repeats_payloads
         """Whether large payloads are read from this peer and from others too."""
-        self.write_buffer = WriteBuffer()
+        self.write_buffer: WriteBuffer = WriteBuffer()
         self.sent: dict[Id, InFlightRequest] = {}
         """Requests that the peer has not answered yet, by the conductor's ids."""
         self.received: dict[Id, InFlightRequest] = {}
         """Unanswered requests of the peer, by its ids; of equal ids the newest."""
         self.duplicate_id_requests: dict[InFlightRequest, None] = {}
         """Older unanswered requests of the peer with an id that it used again."""
-        self.needs_flush = False
-        self.closed = False
+        self.needs_flush: bool = False
+        self.closed: bool = False
         """Nothing can be written any more."""
-        self.closing = False
+        self.closing: bool = False
         """Writing ends when the write buffer is empty."""
         self.on_blocked: Callable[[], object] = _ignore_blocked
         """Called when the peer did not accept everything, or closed its reading side."""
-        self.skipped_lines = 0
+        self.skipped_lines: int = 0
         """Number of lines that were not messages."""
         self._splitter = BlockSplitter(self.limits.max_message_bytes)
         self._unrouted: Iterator[NotificationBatch | bytes | OverlongLine] | None = None

@@ -113,7 +113,7 @@ class ReportingRecorder(TraceRecorder):
         self, chain: str, *, outer: TraceRecorder | None = None, reports_all: bool = True
     ) -> None:
         super().__init__(chain)
-        self.add = _ignore
+        self.add: Callable[[Entry], None] = _ignore
         self.outer = outer
         """That of the conductor, if the plugin runs in its process."""
         self.reports_all = reports_all

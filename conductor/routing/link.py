@@ -65,9 +65,9 @@ class Link(LinkState):
         self, name: str, role: Role, report: Report, dialect: Dialect = DIALECTS[0]
     ) -> None:
         super().__init__(name, role, report, dialect)
-        self.plain = LinkPort(self, enveloped=False)
+        self.plain: LinkPort = LinkPort(self, enveloped=False)
         has_successor = role in ("proxy", "parent")
-        self.enveloped = LinkPort(self, enveloped=True) if has_successor else None
+        self.enveloped: LinkPort | None = LinkPort(self, enveloped=True) if has_successor else None
 
     def start_queueing(self) -> None:
         """Queue messages for the component until `release_queue` or `release_queue_past`."""

@@ -55,7 +55,7 @@ class LinkState:
         """Wire error for requests to a peer that closed its output; `None` while it is open."""
         self.initialized = False
         """Whether `initialize` of a client or parent has been answered."""
-        self.session_log = SessionLog()
+        self.session_log: SessionLog = SessionLog()
         self.settings_log: SettingsLog | None = None
         """Of an agent that can be restarted; also one of `observers_to`."""
         self.queue: MessageQueue | None = None

@@ -84,12 +84,12 @@ class Initialization:
         self.on_initialized = on_initialized
         self.on_slow = on_slow
         """Called once when the component has not answered for `SLOW` seconds."""
-        self.done = False
-        self.deadline = inf
-        self.changed = trio.Event()
+        self.done: bool = False
+        self.deadline: float = inf
+        self.changed: trio.Event = trio.Event()
         self.result: dict[str, Any] | None = None
         """The decoded result; `{}` if it is not an object, None before it arrives."""
-        self.refused = False
+        self.refused: bool = False
         """Whether the component answered with an error, which was forwarded unchanged."""
         self.reply: Callable[[InFlightRequest, Payload | None, Payload | None], None]
         self.reply = self._reply_to_predecessor

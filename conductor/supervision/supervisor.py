@@ -65,7 +65,7 @@ class SupervisedComponent(LinkComponent):
         self.patch_result = patch_result
         self.repeats_payloads = False
         """See `Connection`; set for several processes in one chain."""
-        self.restarts = 0
+        self.restarts: int = 0
         """Number of restarts that have succeeded."""
         self._current_run: ComponentRun | None = None
         """The present one, or the last; None if the last start failed."""
@@ -76,8 +76,8 @@ class SupervisedComponent(LinkComponent):
         self._stop = trio.Event()
         self._log = get_logger(component=spec.name)
         self.link: Link = Link(spec.name, role, self._report)
-        self.restart_policy = RestartPolicy.of(spec, role)
-        self.initialization = self._new_initialization(spec.dialect)
+        self.restart_policy: RestartPolicy = RestartPolicy.of(spec, role)
+        self.initialization: Initialization = self._new_initialization(spec.dialect)
         self._turns = TurnEnforcement(
             self, spec, self.link, self._log, self._speaks_version_2, self._kill
         )

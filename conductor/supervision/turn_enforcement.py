@@ -66,7 +66,7 @@ class TurnEnforcement:
             detector = StallDetector(spec.request_timeout, spec.stall_timeout, spec.on_stall)
             self.stall_monitor = StallMonitor(detector, self._on_overdue)
             self.stall_monitor.observe(link)
-        self.cancel_monitor = CancelMonitor(
+        self.cancel_monitor: CancelMonitor = CancelMonitor(
             spec.cancel_timeout, speaks_version_2, self._on_cancel_overdue
         )
         link.observers_to += (self.cancel_monitor,)

@@ -133,17 +133,17 @@ class TraceRecorder(Tracer):
         global _keeps_all
         self.chain = chain
         self.sink = sink
-        self.flight = deque(maxlen=FLIGHT_ENTRIES) if flight is None else flight
+        self.flight: deque[Entry] = deque(maxlen=FLIGHT_ENTRIES) if flight is None else flight
         self.components: list[TraceComponent] = []
         """Those of the last start, beginning with the client."""
         self.add: Callable[[Entry], None] = self.flight.append if sink is None else sink
-        self.keeps_payloads = sink is not None
+        self.keeps_payloads: bool = sink is not None
         self.current: Mark | None = None
         self.handled: Callable[[], Mark | None] = lambda: None
         now, now_monotonic = time.time(), time.monotonic()
         below = now % 0.001
-        self.started = now_monotonic - below
-        self.started_at = round(now - below, 3)
+        self.started: float = now_monotonic - below
+        self.started_at: float = round(now - below, 3)
         """The same moment in seconds since 1970, with whole milliseconds (see `record_times`)."""
         self._ports: list[TracedPort] = []
         self._early: list[LogEntry] = []

@@ -302,7 +302,9 @@ def test_a_file_that_cannot_be_created_is_an_error(tmp_path):
 
 def test_the_trace_of_a_chain_that_did_not_start_is_renamed(path):
     first = TraceFile(path)
-    first.recorder("review").logged("error", "chain failed to start", {})
+    recorder = first.recorder("review")
+    recorder.logged("error", "chain failed to start", {})
+    recorder.end()
     first.close()
 
     second = TraceFile(path)

@@ -11,7 +11,9 @@ import trio
 from conductor import log
 from conductor.background_tasks import background_tasks
 from conductor.chain.client_end import ClientEnd
-from conductor.errors import RequestError
+from conductor.chain.ending import Ending
+from conductor.chain.shutdown import Shutdown
+from conductor.errors import ComponentError, RequestError
 from conductor.proxy import Proxy, on
 from conductor.testing import FakeAgent, open_chain
 from conductor.transport.io_loop import Flusher
@@ -192,3 +194,85 @@ async def test_the_client_reads_its_answers_although_the_process_stood_still(moc
         end.connection.closed = True  # the client has read the rest
         end.flusher.made_room()
         await closed.wait()
+
+
+class Marks(Proxy):
+    """Waits for the answer to a prompt, and marks it."""
+
+    @on("session/prompt")
+    async def prompt(self, params: dict, forward):
+        return {**await forward(), "_meta": {"marked": True}}
+
+
+async def test_what_the_agent_answers_after_the_clients_eof_reaches_the_client(autojump_clock):
+    async def think(session):
+        await trio.sleep(STOP_TIMEOUT * 0.9)
+
+    async with prompted(Marks(), FakeAgent(turns=[[think]])) as chain:
+        assert await chain.seconds_to_end("EOF") == pytest.approx(STOP_TIMEOUT * 0.9, abs=0.2)
+
+        await trio.testing.wait_all_tasks_blocked()
+        assert chain.answer == {"stopReason": "end_turn", "_meta": {"marked": True}}
+
+
+class EndlessChains:
+    """Further chains that end only when they are killed."""
+
+    def __init__(self):
+        self.killed = trio.Event()
+        self.killed_at = None
+
+    def close_inputs(self, *, at_once):
+        self.at_once = at_once
+
+    def kill(self):
+        self.killed_at = trio.current_time()
+        self.killed.set()
+
+    async def wait_ended(self):
+        await self.killed.wait()
+
+
+class OpenRequests:
+    """The client's end of a chain: keeps the errors for its open requests."""
+
+    failure = None
+
+    def end_detached(self):
+        pass
+
+    def answer_open_requests(self, failure):
+        self.failure = failure
+
+    async def close(self, seconds):
+        pass
+
+
+def shutdown(client, further=None):
+    components = SimpleNamespace(running=[], tasks={})
+    return Shutdown(client, components, Flusher(), STOP_TIMEOUT, further)
+
+
+@pytest.mark.parametrize(("reason", "at_once"), [("stopped", True), ("never started", False)])
+async def test_further_chains_are_killed_by_the_time_of_the_first_reason_to_end(
+    autojump_clock, reason, at_once
+):
+    further = EndlessChains()
+    ended = shutdown(OpenRequests(), further)
+    begin = trio.current_time()
+    ended.begin()
+    await trio.sleep(2)
+    ended.begin()
+    await ended.run(Ending(reason), answers=True)
+
+    assert further.at_once is at_once
+    assert further.killed_at - begin == pytest.approx(2 * STOP_TIMEOUT)
+
+
+async def test_an_error_at_the_end_says_that_the_agent_has_to_be_started_again():
+    client = OpenRequests()
+    ended = shutdown(client)
+    ended.begin()
+    await ended.run(Ending("stopped", ComponentError("agent", "agent: crashed")), answers=True)
+
+    assert b"start the agent again" in client.failure.answer("session/prompt", delivered=True)

@@ -42,6 +42,18 @@ def test_a_changed_file_of_the_chain_or_a_plugin_is_noticed(files, path, name):
     assert (files.is_changed, files.mistakes) == (False, None)
 
 
+def test_a_changed_file_that_the_chain_nests_is_noticed(path):
+    nested = path.parent / "nested.yaml"
+    nested.write_text("version: 1\nproxies: [{use: ./a.py:A}]\n")
+    path.write_text("version: 1\nproxies: [{chain: ./nested.yaml}]\nagent: {use: test-agent}\n")
+    files = ReloadableChain(load(path), partial(load, path))
+
+    replace(nested, "version: 1\nproxies: [{use: ./a.py:B}]\n")
+    assert files.is_changed
+    files.reload()
+    assert next(spec.use for spec in files.chain.flat()).endswith(":B")
+
+
 def test_mistakes_keep_the_chain(files, path):
     before = files.chain
 

@@ -16,6 +16,9 @@ def test_a_session_id_in_other_capitals_or_another_composition_is_the_same():
     assert not owners.allow("1A-E\u0301", "bob")
     assert owners.allow("1A-e\u0301", "ann")
 
+    owners.claim("\N{MODIFIER LETTER CAPITAL A}", "ann")  # normalized, it is a capital
+    assert not owners.allow("a", "bob")
+
 
 def test_one_session_id_may_have_several_principals():
     owners = SessionAccess()
@@ -58,3 +61,14 @@ def test_a_long_session_id_takes_no_more_room_than_a_short_one():
     tracemalloc.stop()
 
     assert size < 100_000
+
+
+def test_a_principal_without_sessions_takes_no_room():
+    owners = SessionAccess()
+    owners.claim("1", "ann")
+    owners.release("1", "ann")
+    with owners.reserve("bob"):
+        pass
+
+    assert not owners._counts
+    assert owners.records() == []

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 
+from conductor import log
 from conductor.server.session_principals import SessionAccess
 from conductor.server.unannounced_sessions import UnannouncedSessions
 
@@ -62,3 +63,32 @@ def test_few_ids_are_kept_and_no_long_ones():
 
 def test_what_names_no_session_is_passed():
     assert UnannouncedSessions(SessionAccess(), "ann").named(b"[]") is None
+
+
+def test_while_one_of_two_sessions_is_still_set_up_no_id_is_taken_for_that_of_a_subagent():
+    sessions = UnannouncedSessions(SessionAccess(), "ann")
+
+    with sessions.wait_for_id():
+        with sessions.wait_for_id():
+            pass
+        assert sessions.named(update("new")) is None
+
+
+def test_of_many_deleted_sessions_the_oldest_is_forgotten():
+    sessions = UnannouncedSessions(SessionAccess(), "ann")
+    for id in range(1001):
+        sessions.deleted(str(id))
+
+    assert sessions.named(update("0")) == "0"
+    assert sessions.named(update("1")) is None
+
+
+def test_only_the_first_refused_session_is_logged(monkeypatch):
+    found = []
+    monkeypatch.setattr(log, "_level", log.LEVELS["warning"])
+    monkeypatch.setattr(log, "_emit", lambda _, event, fields: found.append(fields["session"]))
+    sessions = UnannouncedSessions(SessionAccess(), "ann")
+
+    sessions.log_refusal("first", "full")
+    sessions.log_refusal("second", "full")
+    assert found == ["first"]

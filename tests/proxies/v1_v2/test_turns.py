@@ -1,0 +1,57 @@
+"""Prompts of a client of version 1, which end by a state of version 2."""
+
+from __future__ import annotations
+
+import pytest
+
+from proxies.v1_v2.turns import OpenPrompt, OpenPrompts
+
+IDLE = {"state": "idle", "stopReason": "end_turn"}
+
+
+@pytest.fixture
+def answers():
+    return []
+
+
+@pytest.fixture
+def turn(answers):
+    return OpenPrompt(lambda *answer: answers.append(answer))
+
+
+@pytest.fixture
+def turns(turn):
+    turns = OpenPrompts()
+    turns.begin(turn)
+    return turns
+
+
+def test_an_idle_state_from_before_the_prompt_does_not_end_it(turns, turn, answers):
+    turns.state(IDLE)
+    assert (answers, turns.waiting) == ([], [turn])
+
+    turns.state({"state": "running"})
+    turns.state(IDLE)
+    assert (answers, turns.waiting) == ([({"stopReason": "end_turn"}, None)], [])
+
+
+def test_an_accepted_prompt_ends_without_a_running_state(turns, turn, answers):
+    turns.accepted(turn, None)
+    turns.state({**IDLE, "stopReason": "new", "usage": {"n": 1}, "state": "idle"})
+
+    assert answers == [({"stopReason": "end_turn", "usage": {"n": 1}}, None)]
+
+
+def test_a_turn_that_ends_with_an_error_is_answered_with_it(turns, turn, answers):
+    error = {"code": -1, "message": "no"}
+    turns.accepted(turn, None)
+    turns.state({"state": "idle", "stopReason": "error", "error": error})
+
+    assert answers == [(None, error)]
+
+
+def test_only_the_first_message_after_a_prompt_is_its_echo(turns):
+    assert turns.is_echo({"messageId": "1"})
+    assert turns.is_echo({"messageId": "1"})
+    assert not turns.is_echo({"messageId": "2"})
+    assert not turns.is_echo({})

@@ -49,6 +49,8 @@ class _Login:
                 self.code = await self._log_in(attached.client)
             except (RequestError, RemoteProtocolError) as exc:
                 _say(f"error: {one_line(str(exc))}")
+                for line in _details(exc):
+                    _say(f"  {one_line(line)}")
             except ConnectionClosed:
                 _say("error: the agent ended without an answer")
 
@@ -108,6 +110,13 @@ def log_in(file: ChainFile, wanted: str | None) -> NoReturn:
     args = login.terminal.get("args")
     words = [word for word in args if isinstance(word, str)] if isinstance(args, list) else []
     run_agent_alone(agent, words, variables(login.terminal.get("env")))
+
+
+def _details(exc: RequestError | RemoteProtocolError) -> list[str]:
+    """Lines of `data.details`, which is where agents say why an internal error happened."""
+    data = exc.data if isinstance(exc, RequestError) else None
+    details = data.get("details") if isinstance(data, Mapping) else data
+    return details.splitlines() if isinstance(details, str) else []
 
 
 def _is_in_terminal(method: Mapping[str, Any]) -> bool:

@@ -95,3 +95,28 @@ def test_a_method_with_a_whole_command_runs_it_with_the_environment_of_the_agent
 
     assert listed.stdout == "whole: Log in, in this terminal\n"
     assert (done.returncode, done.stdout, done.stderr) == (0, "alone own\n", "")
+
+
+REFUSING_AGENT = """
+import json, sys
+
+for line in sys.stdin:
+    asked = json.loads(line)
+    answer = {"result": {"protocolVersion": 1, "authMethods": [{"id": "key", "name": "A key"}]}}
+    if asked["method"] == "authenticate":
+        data = {"details": "no such key\\nsee \\x1b[1mthe site"}
+        answer = {"error": {"code": -32603, "message": "Internal error", "data": data}}
+    print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], **answer}), flush=True)
+"""
+
+
+def test_a_failed_login_says_what_the_agent_says(run, chain_file):
+    agent = {"run": [sys.executable, "-S", "-c", REFUSING_AGENT]}
+
+    done = run("login", chain_file(f"agent: {json.dumps(agent)}\n"), "key")
+
+    error, *details = done.stderr.splitlines()
+    assert (done.returncode, error) == (1, "error: Internal error (-32603)")
+    assert details[0] == "  no such key"
+    assert details[1].startswith("  see ")
+    assert "\x1b" not in details[1]

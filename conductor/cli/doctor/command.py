@@ -28,11 +28,12 @@ __all__ = ["command"]
 def command(ctx: click.Context, /, file: str | None, *, as_json: bool) -> None:
     """Find out what is wrong on this machine, or with a chain, and what to do about it.
 
-    Looks at Python, PATH, node, npx and uvx, at who can change files, at entries in editors, and at
-    chain files of the user and of the project of the working directory. With FILE also at the
-    versions of the lock file; it starts the chain as an editor does, opens a session in the working
-    directory, and starts the MCP servers of `mcp_servers`, one by one. No prompt is sent. Exit
-    codes: 0 nothing is wrong (there may be warnings), 1 something is, 2 mistakes in the chain file.
+    Looks at Python, PATH, node, npx and uvx, at who can change files, at directories for state, at
+    entries in editors, and at chain files of the user and of the project of the working directory.
+    With FILE also at the versions of the lock file; it starts the chain as an editor does, opens a
+    session in the working directory, and then starts the MCP servers of `mcp_servers`, together. No
+    prompt is sent. Exit codes: 0 nothing is wrong (there may be warnings), 1 something is, 2
+    mistakes in the chain file.
 
     \b
     Examples:
@@ -65,7 +66,7 @@ def command(ctx: click.Context, /, file: str | None, *, as_json: bool) -> None:
 
 def _machine_findings(chain: ChainFile | None) -> Iterator[Finding]:
     from conductor.chainfile.paths import working_directory
-    from conductor.cli.doctor import editors, files, machine, projects, versions
+    from conductor.cli.doctor import editors, files, machine, projects, state, versions
     from conductor.cli.doctor.mcp_servers import added_servers
 
     needed: set[str] = set()
@@ -78,6 +79,7 @@ def _machine_findings(chain: ChainFile | None) -> Iterator[Finding]:
         paths = files.chain_files(chain) | paths
     yield from machine.machine_findings(machine.gather_machine(os.environ), needed)
     yield from files.file_findings(files.gather_files(paths))
+    yield from state.state_findings(state.gather_state(state.state_uses()))
     yield from editors.editor_findings(editors.gather_editors())
     yield from projects.project_findings(working_directory())
     if chain is not None:
@@ -103,16 +105,27 @@ def _chain_findings(chain: ChainFile) -> list[Finding]:
 
     found: list[Finding] = []
     try:
+        _say_wait("for the chain to start and to open a session")
         start = trio.run(partial(starts.gather_start, chain, signals, leave))
         if signals:
             leave()
         found += starts.start_findings(start)
-        for server in mcp_servers.added_servers(chain):
-            result = trio.run(partial(mcp_servers.gather_server, server))
-            found += mcp_servers.server_findings(result)
-    except KeyboardInterrupt:
+        if servers := mcp_servers.added_servers(chain):
+            limit, names = chain.mcp.start_timeout, ", ".join(server.name for server in servers)
+            _say_wait(f"at most {limit:g} s for MCP servers: {names}")
+            for result in trio.run(partial(mcp_servers.gather_servers, servers, limit)):
+                found += mcp_servers.server_findings(result)
+    except* KeyboardInterrupt:  # in a group, from the servers
         signals.append(2)
         leave()
     finally:
         kill_descendants()
     return found
+
+
+def _say_wait(what: str) -> None:
+    """Tell a user at a terminal why there is no output yet."""
+    from conductor.cli.terminal_text import printable
+
+    if sys.stderr.isatty():
+        print(printable(f"waiting {what}"), file=sys.stderr, flush=True)

@@ -1,4 +1,4 @@
-"""Start the MCP servers that the `mcp_servers` proxies of a chain add, one by one."""
+"""Start the MCP servers that the `mcp_servers` proxies of a chain add, all at the same time."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 import shlex
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import attrs
@@ -16,9 +16,8 @@ import trio
 from conductor.chainfile.model import ChainFile
 from conductor.cli.doctor.finding import Finding
 
-__all__ = ["AddedServer", "ServerStart", "added_servers", "gather_server", "server_findings"]
+__all__ = ["AddedServer", "ServerStart", "added_servers", "gather_servers", "server_findings"]
 
-_TIMEOUT: Final = 30.0
 _SLOW: Final = 5.0
 
 
@@ -67,18 +66,30 @@ def _added(entry: Mapping[str, Any]) -> AddedServer:
     )
 
 
-async def gather_server(server: AddedServer) -> ServerStart:
-    """Connect to the server, list its tools, and end it."""
+async def gather_servers(servers: Sequence[AddedServer], limit: float) -> list[ServerStart]:
+    """Connect to the servers at the same time, list the tools of each, and end it."""
     await trio.to_thread.run_sync(importlib.import_module, "mcp")  # takes a second
+    results: dict[int, ServerStart] = {}
+
+    async def gather(index: int, server: AddedServer) -> None:
+        results[index] = await _gather_server(server, limit)
+
+    async with trio.open_nursery() as nursery:
+        for index, server in enumerate(servers):
+            nursery.start_soon(gather, index, server)
+    return [results[index] for index in range(len(servers))]
+
+
+async def _gather_server(server: AddedServer, limit: float) -> ServerStart:
     begin = trio.current_time()
     tools = None
     error: str | None = None
     with tempfile.TemporaryFile("w+") as stderr:
         try:
-            with trio.fail_after(_TIMEOUT):
+            with trio.fail_after(limit):
                 tools = await _count_tools(server, stderr)
         except trio.TooSlowError:
-            error = f"it did not answer within {_TIMEOUT:g} s"
+            error = f"it did not answer within {limit:g} s"
         except Exception as exc:  # of the SDK, of its transports and of the operating system
             error = _reason(exc)
         seconds = trio.current_time() - begin

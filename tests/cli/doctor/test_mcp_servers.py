@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import socket
+
 import pytest
+import trio
 
 from conductor.chainfile import load
 from conductor.cli.doctor.mcp_servers import (
     AddedServer,
     ServerStart,
     added_servers,
+    gather_servers,
     server_findings,
 )
 
@@ -49,3 +54,24 @@ def test_what_to_do(start, severity, help):
     [finding] = server_findings(start)
 
     assert (finding.severity, finding.help) == (severity, help)
+
+
+def test_a_server_that_hangs_has_the_limit_of_the_chain():
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        server = AddedServer("a", url=f"http://127.0.0.1:{silent.getsockname()[1]}/")
+
+        [start] = trio.run(gather_servers, [server], 0.1)
+
+    assert start.error == "it did not answer within 0.1 s"
+
+
+def test_servers_are_started_at_the_same_time(tmp_path):
+    """Each of the two waits until the other one opens the pipe, too."""
+    os.mkfifo(tmp_path / "pipe")
+    writer = AddedServer("writer", ("sh", "-c", f": > {tmp_path}/pipe"))
+    reader = AddedServer("reader", ("sh", "-c", f": < {tmp_path}/pipe"))
+
+    started = trio.run(gather_servers, [writer, reader], 5.0)
+
+    assert [start.server.name for start in started] == ["writer", "reader"]
+    assert [start.error for start in started] == ["Connection closed"] * 2

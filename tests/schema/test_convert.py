@@ -309,6 +309,21 @@ def test_untagged_variants_are_distinguished_by_their_members() -> None:
     )
 
 
+def test_variant_without_tag_may_have_a_member_of_its_name_and_the_value_of_another() -> None:
+    text = '{"type":"http","name":"m","command":"c","args":[],"env":[]}'
+    server = read(text, v1.McpServer)
+    assert type(server) is v1.McpServerStdio
+    assert dumps(server).decode() == text
+    with pytest.raises(SchemaError):
+        read('{"type":"http","name":"m"}', v1.McpServer)
+
+
+@pytest.mark.parametrize("tag", ["", ',"type":"image"'])
+def test_object_that_was_read_without_its_tag_is_written_with_it(tag: str) -> None:
+    block = read(f'{{"text":"hi"{tag}}}', v1.TextContent)
+    assert unstructure(block) == {"type": "text", "text": "hi"}
+
+
 def test_object_moved_to_another_message_keeps_its_unknown_members() -> None:
     block = read('{"type":"text","x":1e400,"text":"t"}', v1.ContentBlock)
     request = v1.PromptRequest(session_id="s", prompt=[block])

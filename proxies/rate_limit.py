@@ -17,6 +17,7 @@ prompt; `at_once` counts it until the session is idle.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any, Literal
 
@@ -57,7 +58,8 @@ class RateLimit(Proxy):
     when_full: Literal["wait", "refuse"] = "wait"
     longest: timedelta = attrs.field(default=timedelta(minutes=10), validator=ge(timedelta()))
     _starts: deque[float] = attrs.field(init=False)
-    """Start times of the last prompts; those of waiting prompts are in the future."""
+    """Start times of the last prompts."""
+    _waiting: int = attrs.field(default=0, init=False)
     _turns: trio.Semaphore | None = attrs.field(default=None, init=False)
     _queue: trio.StrictFIFOLock = attrs.field(factory=trio.StrictFIFOLock, init=False)
 
@@ -72,17 +74,17 @@ class RateLimit(Proxy):
 
     @on_prompt
     async def prompt(self, session: Session, prompt: Prompt, forward: Forward) -> Any:
-        start = self._next_start()
-        wait = start - trio.current_time()
-        can_start = wait <= 0 and not self._queue.locked() and self._try_acquire_turn()
+        wait = self._expected_start() - trio.current_time()
+        can_start = wait <= 0 and not self._waiting and self._try_acquire_turn()
         if not can_start and (self.when_full == "refuse" or wait > self.longest.total_seconds()):
             text = "Refused: there were too many prompts. Try again later."
             return await prompt.answer(text, stop_reason="refusal")
-        self._starts.append(max(start, trio.current_time()))
-        if not can_start:
+        if can_start:
+            self._starts.append(trio.current_time())
+        else:
             if wait >= 1:
                 await session.notice(f"Waiting for {wait:.0f} s", "there were too many prompts")
-            await prompt.wait(self._acquire_turn, start)
+            await prompt.wait(self._wait_for_start)
         turn, running = _Turn(), self.running[session.id]
         running.append(turn)
         try:
@@ -108,11 +110,18 @@ class RateLimit(Proxy):
 
     # ----------------------------------------------------------------------------------------------
 
-    def _next_start(self) -> float:
-        """Return the earliest start time of the next prompt under the rate limit."""
-        if self.prompts is None or len(self._starts) < self.prompts:
+    def _expected_start(self) -> float:
+        """When a prompt may start that arrives now, after those that wait; turns not counted."""
+        starts, now = list(self._starts), trio.current_time()
+        for _ in range(self._waiting + 1):
+            starts.append(max(now, self._earliest(starts)))
+        return starts[-1]
+
+    def _earliest(self, starts: Sequence[float]) -> float:
+        """The earliest time of the next start under the rate limit."""
+        if self.prompts is None or len(starts) < self.prompts:
             return trio.current_time()
-        return self._starts[0] + self.per.total_seconds()
+        return starts[-self.prompts] + self.per.total_seconds()
 
     def _try_acquire_turn(self) -> bool:
         if self._turns is None:
@@ -123,12 +132,22 @@ class RateLimit(Proxy):
             return False
         return True
 
-    async def _acquire_turn(self, start: float) -> None:
-        """Wait in the queue, until `start` and for a turn."""
-        async with self._queue:
-            await trio.sleep_until(start)
-            if self._turns is not None:
-                await self._turns.acquire()
+    async def _wait_for_start(self) -> None:
+        """Wait in the queue for a turn, and then until the rate limit allows a start."""
+        self._waiting += 1
+        try:
+            async with self._queue:
+                if self._turns is not None:
+                    await self._turns.acquire()
+                try:
+                    await trio.sleep_until(self._earliest(self._starts))
+                except trio.Cancelled:
+                    if self._turns is not None:
+                        self._turns.release()
+                    raise
+                self._starts.append(trio.current_time())
+        finally:
+            self._waiting -= 1
 
     def _release(self, running: list[_Turn], turns: list[_Turn]) -> None:
         for turn in turns:

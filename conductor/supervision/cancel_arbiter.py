@@ -1,4 +1,4 @@
-"""Decide which component blocks a cancelled turn or request, and which watcher ends it. Pure.
+"""Decide which component blocks a cancelled turn or request, and which watcher ends it.
 
 A cancelled turn may hang in the agent, in a proxy that does not forward the cancellation or the
 response, or in a plugin's handler. Watchers are the client's link, where requests enter the chain,
@@ -8,8 +8,9 @@ same time, in any order, and each asks the arbiter whether it has to act.
 
 The blocking component is the one nearest to the agent that was sent the cancellation and has not
 answered its prompt. Exactly one watcher ends the turn there, so that the proxies before it get a
-response as well: the component's own watcher, or for a plugin the last watcher before it. For half
-of `cancel_timeout` afterwards no other watcher acts: the proxies need time to forward the response.
+response as well: the component's own watcher, or for a plugin the last one before it that waits,
+too, or else the client's link. For half of `cancel_timeout` afterwards no other watcher acts on
+this turn, or on requests of this method: the proxies need time to forward the response.
 """
 
 from __future__ import annotations
@@ -38,8 +39,9 @@ class CancelArbiter:
 
     def __init__(self) -> None:
         self.timeout = CANCEL_TIMEOUT
-        self._recently_ended: dict[tuple[str, str], float] = {}
-        """Turns and requests just ended, and the time until which no other component is blamed."""
+        self._recently_ended: dict[tuple[str, str], tuple[float, Component | None]] = {}
+        """Turns and requests just ended: the time until which no other watcher acts, and the one
+        that has acted."""
 
     def find(
         self,
@@ -50,9 +52,9 @@ class CancelArbiter:
     ) -> tuple[Component | None, bool]:
         """See `find_blocking_component`; for the turn of a session, or a request by its method."""
         self._recently_ended = {
-            key: until for key, until in self._recently_ended.items() if until > now
+            key: ended for key, ended in self._recently_ended.items() if ended[0] > now
         }
-        if cancelled in self._recently_ended:
+        if self._recently_ended.get(cancelled, (now, watcher))[1] is not watcher:
             return None, False
         kind, name = cancelled
 
@@ -61,7 +63,7 @@ class CancelArbiter:
 
         blocking, acts = find_blocking_component(components, watcher, blocks)
         if acts:
-            self._recently_ended[cancelled] = now + self.timeout / 2
+            self._recently_ended[cancelled] = (now + self.timeout / 2, watcher)
         return blocking, acts
 
 

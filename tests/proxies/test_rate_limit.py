@@ -212,3 +212,32 @@ async def test_a_closed_session_releases_its_turn(chain, virtual_clock):
 def test_there_must_be_a_limit():
     with pytest.raises(ValueError, match="give `prompts` or `at_once`"):
         RateLimit()
+
+
+async def test_the_rate_counts_from_when_a_prompt_starts_after_a_wait_for_a_turn(
+    chain, virtual_clock
+):
+    async def think_long(session):
+        await trio.sleep(100)
+
+    agent = FakeAgent(turns=[[think_long], *([each] for each in "abcd")])
+    limit = RateLimit(prompts=2, per=timedelta(seconds=60), at_once=1)
+    async with chain(limit, agent) as client:
+        await client.initialize()
+        sessions = [await client.new_session("/work") for _ in range(5)]
+        answers = await prompt_all(client, sessions)
+
+    assert [when for when, _, _ in answers] == [100, 100, 100, 160, 160]
+
+
+async def test_a_prompt_that_was_cancelled_while_it_waited_keeps_no_place(chain, virtual_clock):
+    async with chain(RateLimit(prompts=1, per=timedelta(seconds=60)), FakeAgent()) as client:
+        await client.initialize()
+        session, other = [await client.new_session("/work") for _ in range(2)]
+        await client.prompt(session, "first")
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(client.prompt, other, "cancelled")
+            await trio.testing.wait_all_tasks_blocked()
+            client.cancel(other)
+
+        assert await prompt_all(client, [session]) == [(60, session, "end_turn")]

@@ -14,9 +14,10 @@ Extensions of a message, as in `_meta`, may name further sessions (`nested_sessi
 to be the principal's, too.
 
 The session of a subagent, which the agent announces, belongs to the principal of the agent's
-client, and so does one that only a question or an update of the agent names
-(`unannounced_sessions`). It counts for the quota. One that was announced is forgotten when its
-parent is deleted: agents delete both.
+client, and so does one that only a request or an update of the agent names
+(`unannounced_sessions`), unless another principal has it, at any node: the first keeps it. It
+counts for the quota. If the agent gives its id to a new session of another principal, it is theirs.
+One that was announced is forgotten when its parent is deleted: agents delete both.
 
 Many agents keep a session in a file of its name. So ids that differ only in capitals or composition
 count as one, and an id that is a path (`./1`, `a/../1`) is refused unless the agent assigned it.
@@ -29,7 +30,7 @@ if the directory does not answer, requests that need it are refused.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -101,8 +102,8 @@ class _SessionGuard(Proxy):
     owners: SessionAccess
     principal: str
     directory: SessionDirectory | None = None
-    _children: dict[str, set[str]] = attrs.field(factory=dict, init=False)
-    """Sessions of subagents by the session that started them."""
+    _parents: dict[bytes, bytes] = attrs.field(factory=dict, init=False)
+    """By the digest of a subagent's session, which is recorded: that of the session above it."""
     unannounced: UnannouncedSessions = attrs.field(init=False)
 
     @unannounced.default
@@ -144,7 +145,7 @@ class _SessionGuard(Proxy):
             text = f"The agent's response has an ambiguous session id: {exc}"
             raise RequestError(INTERNAL_ERROR, text) from None
         if session is not None:
-            self.owners.claim(session, self.principal)
+            self.owners.assign(session, self.principal)
             await self._publish(session)
         return result
 
@@ -170,7 +171,7 @@ class _SessionGuard(Proxy):
                     await self._delete_own_keys(session)
             raise
         # Of two concurrent requests, the first may have failed and released the session.
-        if self.owners.claim(session, self.principal):
+        if self.owners.assign(session, self.principal):
             await self._publish(session)
         return result
 
@@ -182,9 +183,10 @@ class _SessionGuard(Proxy):
             await self._look_up(session)
         result: bytes = await forward()
         if session is not None:
-            for each in (session, *self._descendants(session)):
+            for each in self._with_descendants(session):
+                self._parents.pop(each, None)
                 self.owners.release(each, self.principal)
-                self.unannounced.deleted(each)
+                self.unannounced.skip(each)
                 await self._delete_own_keys(each)
         return result
 
@@ -208,36 +210,53 @@ class _SessionGuard(Proxy):
         """Record the session of a subagent before the client learns of it; at the quota, neither
         happens."""
         announced = announced_subagent(params)
-        child = announced[1] if announced is not None else self.unannounced.named(params)
-        if child is not None:
+        named, child = self.unannounced.named(params), announced and announced[1]
+        for session in filter(None, dict.fromkeys((named, child))):
             try:
-                await self._claim_child(child)
+                await self._claim_child(session)
             except RequestError as exc:
-                self.unannounced.log_refusal(child, exc.message)
-                return
-        if announced is not None:
-            self._children.setdefault(announced[0], set()).add(announced[1])
+                self.unannounced.log_refusal(session, exc.message)
+                if session == child or not self.unannounced.is_waiting_for_id:
+                    return
+        if announced is not None and self.owners.has(announced[1], self.principal):
+            parent, child_key = map(session_digest, announced)
+            self._parents[child_key] = parent
         await forward()
 
     @on("session/request_permission")
     @on("elicitation/create")
+    @on("fs/read_text_file")
+    @on("fs/write_text_file")
+    @on("terminal/create")
     async def ask(self, params: bytes, forward: Forward) -> bytes:
         if (session := session_id_of(params)) is not None:
             await self._claim_child(session)
         return bytes(await forward())
 
     async def _claim_child(self, session: str) -> None:
-        """Raises `RequestError` at the quota. If Redis is unavailable, the claim is written when it
-        is back."""
-        if self.owners.claim(session, self.principal):
-            with suppress(RequestError):
-                await self._publish(session)
+        """Record a session that the agent names, unless another principal has it at any node, or
+        Redis does not tell. Raises `RequestError` at the quota."""
+        if not self.owners.claim_child(session, self.principal) or self.directory is None:
+            return
+        record = (session_digest(session), self.principal)
+        verdict: Verdict = "unknown"
+        with suppress(RedisUnreachable):
+            claim = partial(self.directory.claims.claim, record=record)
+            verdict = await self.directory.ask(claim)
+        if verdict not in _OPEN:
+            self.owners.release(session, self.principal)
+        if verdict == "theirs":
+            self.unannounced.skip(session)
 
-    def _descendants(self, session: str) -> Iterator[str]:
-        """All sessions of subagents below a session, which are forgotten."""
-        for child in self._children.pop(session, ()):
-            yield child
-            yield from self._descendants(child)
+    def _with_descendants(self, session: str) -> list[bytes]:
+        """The digest of a session, and those of all sessions of subagents below it."""
+        children: dict[bytes, list[bytes]] = {}
+        for child, parent in self._parents.items():
+            children.setdefault(parent, []).append(child)
+        found = [session_digest(session)]
+        for each in found:  # grows
+            found += children.pop(each, ())
+        return found
 
     # -- the directory of several nodes ------------------------------------------------------------
 
@@ -296,7 +315,7 @@ class _SessionGuard(Proxy):
             directory.claims.is_stale = True
             raise _cannot_record() from None
 
-    async def _delete_own_keys(self, session: str) -> None:
+    async def _delete_own_keys(self, session: str | bytes) -> None:
         """Withdraw the claim; if Redis is unavailable, it stays until it expires."""
         if (directory := self.directory) is None:
             return

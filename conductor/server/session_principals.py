@@ -25,6 +25,8 @@ class SessionAccess:
     """Sessions of one principal."""
     _principals: dict[bytes, tuple[str, ...]] = attrs.field(factory=dict, init=False)
     """By the digest of the session's id."""
+    _children: set[bytes] = attrs.field(factory=set, init=False)
+    """Digests of sessions that only an agent's messages named; each has one principal."""
     _counts: Counter[str] = attrs.field(factory=Counter, init=False)
     """Number of sessions by principal, those being set up included."""
 
@@ -52,8 +54,33 @@ class SessionAccess:
         self._counts[principal] += 1
         return True
 
-    def release(self, session: str, principal: str) -> None:
-        """Remove the record of the session for this principal."""
+    def claim_child(self, session: str, principal: str) -> bool:
+        """Record a session that only a message of this principal's agent names, unless any
+        principal has it; true if it was recorded. Raises `RequestError` at the quota."""
+        key = session_digest(session)
+        if key in self._principals:
+            return False
+        self._children.add(key)
+        try:
+            return self.claim(session, principal)
+        except RequestError:
+            self._children.discard(key)
+            raise
+
+    def assign(self, session: str, principal: str) -> bool:
+        """Record a session that the agent has created or loaded for this principal; true if it was
+        not recorded. The claim of another, whose agent has only named it, is withdrawn. Raises
+        `RequestError` at the quota."""
+        key = session_digest(session)
+        if key in self._children:
+            for other in self._principals.get(key, ()):
+                if other != principal:
+                    self.release(session, other)
+            self._children.discard(key)
+        return self.claim(session, principal)
+
+    def release(self, session: str | bytes, principal: str) -> None:
+        """Remove the record of the session (its id or digest) for this principal."""
         key = session_digest(session)
         principals = self._principals.get(key, ())
         if principal not in principals:
@@ -62,6 +89,7 @@ class SessionAccess:
             self._principals[key] = left
         else:
             del self._principals[key]
+            self._children.discard(key)
         self._subtract(principal)
 
     @contextmanager
@@ -86,8 +114,11 @@ class SessionAccess:
             del self._counts[principal]
 
 
-def session_digest(session: str) -> bytes:
-    """The key of a session's record; ids that differ only in capitals or composition have one."""
+def session_digest(session: str | bytes) -> bytes:
+    """The key of a session's record; ids that differ only in capitals or composition have one.
+    Bytes are such a key already."""
+    if isinstance(session, bytes):
+        return session
     encoded = _folded(session).encode("utf-8", "surrogatepass")
     return hashlib.blake2b(encoded, digest_size=16).digest()
 

@@ -354,3 +354,61 @@ async def test_updates_of_unannounced_sessions_beyond_the_quota_are_dropped(conn
             updates.append(got["params"]["sessionId"])
 
     assert updates == [session]
+
+
+async def let_name(
+    socket: trio_websocket.WebSocketConnection, session: str, how: str, other: str
+) -> None:
+    """Let the agent of this client name another session; what it asks for is refused."""
+    await socket.send_message(json.dumps(prompt(2, session, f"name {how} {other}")))
+    while (got := json.loads(await socket.get_message())).get("id") != 2 or "method" in got:
+        if "id" in got:
+            answer = {"jsonrpc": "2.0", "id": got["id"]}
+            refused = {"error": {"code": -32601, "message": "no"}}
+            asked = got["method"] == "session/request_permission"
+            outcome = {"result": {"outcome": {"outcome": "cancelled"}}}
+            await socket.send_message(json.dumps(answer | (outcome if asked else refused)))
+
+
+@pytest.mark.parametrize("how", ["update", "child", "ask", "read"])
+async def test_an_agent_that_names_a_session_of_another_principal_gets_it_for_none(connect, how):
+    async with connect(ANN) as ann, connect(BOB) as bob:
+        session = (await ask(ann, new_session(1)))["result"]["sessionId"]
+        own = (await ask(bob, new_session(1)))["result"]["sessionId"]
+        await let_name(bob, own, how, session)
+        refused = await ask(bob, naming("session/load", session))
+        found = await ask(ann, naming("session/load", session))
+
+    assert refused["error"]["code"] == -32002
+    assert "result" in found
+
+
+@pytest.mark.parametrize("how", ["update", "child", "ask", "read"])
+async def test_a_session_that_was_named_before_it_was_made_belongs_to_its_principal(connect, how):
+    async with connect(ANN) as ann, connect(BOB) as bob:
+        own = (await ask(bob, new_session(1)))["result"]["sessionId"]
+        await let_name(bob, own, how, "next")
+        held = await ask(ann, naming("session/load", "next"))
+        made = await ask(
+            ann, request(1, "session/new", cwd="/", mcpServers=[], _meta={"id": "next"})
+        )
+        refused = await ask(bob, naming("session/load", "next"))
+        found = await ask(ann, naming("session/load", "next"))
+
+    assert held["error"]["code"] == -32002
+    assert made["result"] == {"sessionId": "next"}
+    assert refused["error"]["code"] == -32002
+    assert "result" in found
+
+
+@DELEGATING
+async def test_many_levels_of_subagents_are_forgotten_with_their_parent(connect):
+    async with connect(ANN) as ann:
+        top = session = (await ask(ann, new_session(1)))["result"]["sessionId"]
+        for number in range(3):
+            await let_name(ann, session, "child", child := f"{top}.{number}")
+            session = child
+        await ask(ann, naming("session/delete", top))
+        made = [await ask(ann, new_session(number)) for number in range(5)]
+
+    assert all("result" in each for each in made)

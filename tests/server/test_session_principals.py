@@ -72,3 +72,42 @@ def test_a_principal_without_sessions_takes_no_room():
 
     assert not owners._counts
     assert owners.records() == []
+
+
+def test_a_session_that_an_agent_only_names_belongs_to_the_first():
+    owners = SessionAccess()
+
+    assert owners.claim_child("child", "ann")
+    assert not owners.claim_child("child", "bob")
+    assert owners.has("child", "ann")
+    assert not owners.allow("child", "bob")
+
+
+def test_a_named_session_that_an_agent_gives_to_another_principal_is_theirs():
+    owners = SessionAccess(most_each=1)
+    owners.claim_child("next", "bob")
+
+    assert owners.assign("next", "ann")
+    assert not owners.allow("next", "bob")
+    assert owners.claim_child("other", "bob"), "its place in the quota is free"
+
+
+def test_a_session_that_was_assigned_is_kept():
+    owners = SessionAccess()
+    owners.claim_child("1", "bob")
+    assert not owners.assign("1", "bob")
+
+    assert owners.assign("1", "ann")  # agents may number sessions
+    assert owners.has("1", "bob")
+    assert owners.has("1", "ann")
+
+
+def test_beyond_the_quota_a_named_session_is_not_recorded():
+    owners = SessionAccess(most_each=1)
+    owners.claim("1", "ann")
+
+    with pytest.raises(RequestError, match="Too many sessions"):
+        owners.claim_child("2", "ann")
+    owners.claim("2", "bob")
+    owners.assign("2", "cid")
+    assert owners.has("2", "bob")

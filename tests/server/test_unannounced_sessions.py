@@ -30,12 +30,14 @@ def test_an_update_records_nothing_of_a_session_of_another_principal():
     assert UnannouncedSessions(owners, "ann").named(update("child")) is None
 
 
-def test_while_a_session_is_set_up_its_id_is_not_taken_for_that_of_a_subagent():
+def test_while_a_session_is_set_up_updates_may_be_of_it():
     sessions = UnannouncedSessions(SessionAccess(), "ann")
 
     with sessions.wait_for_id():
-        assert sessions.named(update("new")) is None
-    assert sessions.named(update("new")) == "new"
+        with sessions.wait_for_id():
+            pass
+        assert sessions.is_waiting_for_id
+    assert not sessions.is_waiting_for_id
 
 
 def test_late_updates_of_a_deleted_session_do_not_record_it_again():
@@ -44,7 +46,7 @@ def test_late_updates_of_a_deleted_session_do_not_record_it_again():
     owners.claim("gone", "ann")
     sessions.named(update("gone"))
     owners.release("gone", "ann")
-    sessions.deleted("gone")
+    sessions.skip("gone")
 
     assert sessions.concerns(update("gone"))
     assert sessions.named(update("gone")) is None
@@ -65,19 +67,10 @@ def test_what_names_no_session_is_passed():
     assert UnannouncedSessions(SessionAccess(), "ann").named(b"[]") is None
 
 
-def test_while_one_of_two_sessions_is_still_set_up_no_id_is_taken_for_that_of_a_subagent():
-    sessions = UnannouncedSessions(SessionAccess(), "ann")
-
-    with sessions.wait_for_id():
-        with sessions.wait_for_id():
-            pass
-        assert sessions.named(update("new")) is None
-
-
 def test_of_many_deleted_sessions_the_oldest_is_forgotten():
     sessions = UnannouncedSessions(SessionAccess(), "ann")
     for id in range(1001):
-        sessions.deleted(str(id))
+        sessions.skip(str(id))
 
     assert sessions.named(update("0")) == "0"
     assert sessions.named(update("1")) is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -268,3 +269,19 @@ def _directory(server: RunningServer) -> SessionDirectory:
     directory = server.clients.directory
     assert directory is not None
     return directory
+
+
+@pytest.mark.parametrize("how", ["update", "child", "ask", "read"])
+async def test_a_session_that_an_agent_names_at_another_node_is_still_of_its_principal(nodes, how):
+    async with nodes.two() as (a, b), client(a, ANN) as ann, client(b, BOB) as bob:
+        session, own = await new(ann), await new(bob)
+        prompt = [{"type": "text", "text": f"name {how} {session}"}]
+        asked = request(3, "session/prompt", sessionId=own, prompt=prompt)
+        await bob.send_message(json.dumps(asked))
+        while (got := json.loads(await bob.get_message())).get("id") != 3 or "method" in got:
+            if "id" in got:
+                refused = {"jsonrpc": "2.0", "id": got["id"], "error": {"code": -1, "message": "x"}}
+                await bob.send_message(json.dumps(refused))
+
+        assert code(await name(bob, "session/load", session)) == NOT_FOUND
+        assert code(await name(ann, "session/load", session)) is None

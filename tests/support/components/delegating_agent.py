@@ -2,7 +2,8 @@
 
 It keeps sessions in files, those of its subagents beside the others. A prompt starts a subagent,
 which reads a file: a tool call, a permission request and a text of the session `SESSION.child`. The
-answer of the permission request is what the agent says in the end.
+answer of the permission request is what the agent says in the end. `name HOW SESSION` is as with
+KeepingAgent.
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ class DelegatingAgent(KeepingAgent):
 
     @on("session/prompt")
     async def prompt(self, params: dict[str, Any]) -> dict[str, Any]:
+        if params["prompt"][-1]["text"].startswith("name "):
+            return await super().prompt(params)
         session = params["sessionId"]
         child = f"{session}.child"
         self._file(child).touch()

@@ -69,7 +69,7 @@ class SessionAccess:
 
     def assign(self, session: str, principal: str) -> bool:
         """Record a session that the agent has created or loaded for this principal; true if it was
-        not recorded. The claim of another, whose agent has only named it, is withdrawn. Raises
+        not recorded. A claim of another, of which the agent has only named it, is withdrawn. Raises
         `RequestError` at the quota."""
         key = session_digest(session)
         if key in self._children:

@@ -33,7 +33,7 @@ def run(command_server, tmp_path):
     """
 
     def run(*arguments, input="", env=None, cwd=tmp_path):
-        is_early = arguments[0] in ("agent", "proxy", "run", "wrap")
+        is_early = not {"agent", "proxy", "run", "wrap"}.isdisjoint(arguments[:1])
         is_python_set = any(name.startswith("PYTHON") for name in env or ())
         run = _start if is_early or is_python_set else command_server.run
         env = {**os.environ, **(env or {})}

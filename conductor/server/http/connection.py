@@ -80,6 +80,7 @@ class ServerHttpConnection:
                     self.mailboxes.closed(route.closed)
             await self.mailboxes.wait_for_space()
         self.mailboxes.end()
+        self.router.is_known = lambda _: True  # it keeps the client in a reference cycle
         self._answered.set()
 
     async def initialize(self, posted: PostedMessage) -> bytes | None:

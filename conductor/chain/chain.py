@@ -153,6 +153,10 @@ class Chain:
             self.flusher,
             self.limits,
         )
+        if self.terminal_login == "withheld":
+            from conductor.chain.withheld_login import error_without_commands
+
+            self.client.patch_error = error_without_commands
         if self.chooser is not None:
             self.client.choose_chain = self._startup_gate.choose_chain = self._choose_chain
         self._shutdown = Shutdown(self.client_end, self._hosted, self.flusher, self.stop_timeout)

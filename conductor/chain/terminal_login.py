@@ -4,7 +4,8 @@ For such a method, the client runs its agent's command again in a terminal, with
 and `env` added. Its agent's command is this program's, so the `args` are rewritten: they say that
 the agent of the chain is to run alone, with the agent's `args` (`login_words`). The
 values of `env` stay where they are, and the rewritten `args` only name them. A method that cannot
-be reached this way is left out: a client on another machine would run something else. Pure.
+be reached this way is left out: a client on another machine would run something else
+(`withheld_login`). Pure.
 """
 
 from __future__ import annotations
@@ -29,32 +30,33 @@ def for_client(
 ) -> bytes:
     """The raw result with the methods changed; `command` is the command line of this program.
     Everything else keeps its bytes."""
-    if login == "kept" or (b'"terminal"' not in result and _WHOLE_COMMAND not in result):
+    if login == "kept":
         return result
-    led = command if login == "led here" and _is_program(components) else None
+    if login == "withheld" or not _is_program(components):
+        from conductor.chain.withheld_login import result_without_commands
+
+        return result_without_commands(result)
+    if b'"terminal"' not in result:
+        return result
     try:
         members = object_members(result)
         methods = list_items(members.get("authMethods", b"[]"))
-        changed = [_changed(each, led) for each in methods]
+        changed = [_changed(each, command) for each in methods]
     except ValueError:
         return result
     if changed == methods:
         return result
-    members["authMethods"] = b"[" + b",".join(each for each in changed if each) + b"]"
+    members["authMethods"] = b"[" + b",".join(changed) + b"]"
     return join_members(members)
 
 
-def _changed(method: bytes, command: Sequence[str] | None) -> bytes:
-    """The method for the client, empty if it is left out; without a command none in a terminal can
-    be reached. Raises `ValueError`."""
+def _changed(method: bytes, command: Sequence[str]) -> bytes:
+    """The method for a client on this machine. Raises `ValueError`."""
     try:
         members = object_members(method)
     except ValueError:
         return method
-    is_terminal = members.get("type") == b'"terminal"'
-    if is_terminal and command is None:
-        return b""
-    if not is_terminal and (command is not None or _WHOLE_COMMAND not in method):
+    if members.get("type") != b'"terminal"':
         return method
     try:
         args = msgspec.json.decode(members.get("args", b"[]"))
@@ -64,20 +66,18 @@ def _changed(method: bytes, command: Sequence[str] | None) -> bytes:
     if not isinstance(args, list) or not all(isinstance(word, str) for word in args):
         return method  # invalid: the client refuses it
     words = login_words(args, variables(env))
-    if is_terminal:
-        members["args"] = msgspec.json.encode(words)
+    members["args"] = msgspec.json.encode(words)
     if _WHOLE_COMMAND in members.get("_meta", b""):
-        whole = None if command is None else ([*command, *words], variables(env))
-        members["_meta"] = _with_command(members["_meta"], whole)
+        members["_meta"] = _with_command(members["_meta"], [*command, *words], variables(env))
     return join_members(members)
 
 
-def _with_command(meta: bytes, whole: tuple[Sequence[str], Mapping[str, str]] | None) -> bytes:
-    """The raw `_meta` with these words and variables as its whole command, or without any."""
+def _with_command(meta: bytes, whole: Sequence[str], env: Mapping[str, str]) -> bytes:
+    """The raw `_meta` with these words and variables as its whole command."""
     members = object_members(meta)
     told = msgspec.json.decode(members.pop("terminal-auth", b"{}"))
-    if whole is not None and isinstance(told, dict):
-        (first, *rest), env = whole
+    if isinstance(told, dict):
+        first, *rest = whole
         changed = {**told, "command": first, "args": rest, **({"env": env} if env else {})}
         members["terminal-auth"] = msgspec.json.encode(changed)
     return join_members(members)

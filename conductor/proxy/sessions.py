@@ -125,6 +125,12 @@ class Session:
         return [self, *self.ancestors][-1]
 
     @property
+    def is_placed(self) -> bool:
+        """Whether it is known whose session this is: it was opened, or it is of a subagent that was
+        announced in a session that was opened."""
+        return self.user_session.opened_by is not None
+
+    @property
     def mcp_server_names(self) -> list[str]:
         """The names of the MCP servers in the set-up request."""
         return [each["name"] for each in self.mcp_servers if isinstance(each.get("name"), str)]

@@ -153,6 +153,8 @@ class LinkPort(Port):
                 self.link.initializer.on_successor_response(call)
         for each in self.link.observers_from:
             each.on_response(call)
+        if error is not None and self.link.patch_error is not None:
+            error = self.link.patch_error(error)
         call.source.respond(call, result, error)
 
     def cancel(self, call: InFlightRequest) -> None:

@@ -75,6 +75,8 @@ class LinkState:
         self.access_check: Callable[[str, Payload | None], None] | None = None
         """Called with each request and notification of the peer before any other processing; raises
         `RequestError` to refuse it."""
+        self.patch_error: Callable[[Payload], bytes] | None = None
+        """Returns the error that a client gets in place of this one."""
         self.on_plugin_info: Callable[[Payload | None], None] | None = None
         """Called with the params of a `PLUGIN_INFO` notification."""
         self.has_lost_login = False

@@ -5,7 +5,8 @@ a running turn is cancelled. A turn is counted before its prompt is forwarded, a
 agent responds with an error. Tokens and cost are counted when the agent reports them, so concurrent
 turns may together exceed a limit by what they use; an agent that reports nothing is limited by
 turns only. Tokens and cost that subagents report for sessions of their own are those of the user's
-session.
+session. Sessions that nobody opened or announced share one budget of a session, and what they spend
+counts for every open session, too: it is not known which of them it belongs to.
 
 Options:
     session, day  limits, each with `turns`, `tokens` and `cost`; an absent one is unlimited
@@ -82,8 +83,6 @@ class BudgetLimits:
 @attrs.define
 class _State:
     meter: UsageMeter
-    subagents: dict[str, UsageMeter] = attrs.field(factory=dict)
-    """By their sessions."""
     cancelled: set[str] = attrs.field(factory=set)
     """The session and those of its subagents, if cancelled since the last prompt."""
     sums: dict[str, float] = attrs.field(factory=dict)
@@ -91,11 +90,6 @@ class _State:
     running: bool = False
     reserved: int = 0
     """Turns in `sums` that have not ended."""
-
-    def meter_of(self, session: Session) -> UsageMeter:
-        if session.parent is None:
-            return self.meter
-        return self.subagents.setdefault(session.id, UsageMeter(self.meter.counting))
 
     def add(self, amounts: Mapping[str, float]) -> None:
         for name, amount in amounts.items():
@@ -115,6 +109,8 @@ class Budget(Proxy):
     _ledger: Ledger = attrs.field(init=False)
     _closed: dict[str, _State] = attrs.field(factory=dict, init=False)
     """Closed sessions; one that is reopened keeps its sums."""
+    _unplaced: _State = attrs.field(init=False)
+    """Of all sessions of which it is not known whose they are."""
     _is_writing: bool = attrs.field(default=False, init=False)
     """Whether a task retries writing the ledger."""
 
@@ -122,10 +118,16 @@ class Budget(Proxy):
         if BudgetLimits() == self.session == self.day:
             raise ValueError("there are no limits: give `session` or `day`")
         self._ledger = Ledger(self.file)
+        self._unplaced = _State(UsageMeter(self.tokens_are))
 
     @per_session
     def states(self) -> _State:
         return _State(UsageMeter(self.tokens_are))
+
+    @per_session
+    def meters(self) -> UsageMeter:
+        """Of sessions other than the user's."""
+        return UsageMeter(self.tokens_are)
 
     @asynccontextmanager
     async def lifespan(self) -> AsyncIterator[None]:
@@ -135,14 +137,16 @@ class Budget(Proxy):
 
     @on_session_end
     async def session_ended(self, session: Session) -> None:
-        self._closed[session.id] = self._state(session)
+        if session.is_placed:
+            self._closed[session.id] = self._state(session.user_session)
         if len(self._closed) > _MAX_CLOSED:
             del self._closed[next(iter(self._closed))]
 
     @on_prompt
     async def prompt(self, session: Session, prompt: Prompt, forward: Forward) -> Any:
-        state, today = self._state(session), self._ledger.today()
-        refused = await self._reserve(state)
+        states, today = [each for _, each in self._payers(session)], self._ledger.today()
+        state = states[0]
+        refused = await self._reserve(states)
         if refused is not None:
             return await prompt.answer(f"Refused: {refused}.", stop_reason="refusal")
         state.running, is_counted = True, False
@@ -153,17 +157,19 @@ class Budget(Proxy):
             return result
         finally:
             if not is_counted:
-                self._refund(state, today)
+                self._refund(states, today)
             state.running = state.reserved > 0
 
     @on_turn_end
     async def turn_ended(self, session: Session, end: TurnEnd) -> None:
         if end.error is None:
-            state = self._state(session)
-            spent = state.meter_of(session).turn(end.usage)
-            if session.parent is not None:
+            user, state = self._payers(session)[0]
+            spent = self._meter(session).turn(end.usage)
+            if session is not user:
                 await self._count(session, attrs.evolve(spent, turns=0))
                 return
+            if not session.is_placed:
+                spent = attrs.evolve(spent, turns=0)
             if state.reserved:  # counted before it began; a turn without a prompt is counted now
                 spent = attrs.evolve(spent, turns=0)
                 state.reserved = state.reserved - 1 if session.protocol_version == 1 else 0
@@ -173,24 +179,25 @@ class Budget(Proxy):
     @on_update("usage_update")
     async def usage(self, session: Session, update: dict[str, Any], forward: Forward) -> None:
         await forward()
-        spent = self._state(session).meter_of(session).update(update)
+        spent = self._meter(session).update(update)
         if spent != UsageDelta():
             await self._count(session, spent)
 
     # ----------------------------------------------------------------------------------------------
 
-    async def _reserve(self, state: _State) -> str | None:
-        """Reserve a turn of the session and of the day; returns the reason if a limit is
-        reached."""
-        over = self.session.reached(state.sums)
-        if over is not None:
-            return f"the budget is used up ({over} in this session)"
-        state.add({"turns": 1})  # before the first await
+    async def _reserve(self, states: Sequence[_State]) -> str | None:
+        """Reserve a turn of a session and of the day; returns the reason if a limit is reached."""
+        for state in states:
+            if (over := self.session.reached(state.sums)) is not None:
+                return f"the budget is used up ({over} in this session)"
+        for state in states:
+            state.add({"turns": 1})  # before the first await
         refused = await self._reserve_day() if self.day != BudgetLimits() else None
-        if refused is not None:
+        if refused is None:
+            states[0].reserved += 1
+            return None
+        for state in states:
             state.add({"turns": -1})
-        else:
-            state.reserved += 1
         return refused
 
     async def _reserve_day(self) -> str | None:
@@ -210,16 +217,32 @@ class Budget(Proxy):
         file = "its file" if details_are_withheld() else self.file
         return f"the budget of the day is not known: {file} {reason}"
 
-    def _refund(self, state: _State, day: str) -> None:
-        if state.reserved:
-            state.reserved -= 1
-            state.add({"turns": -1})
+    def _refund(self, states: Sequence[_State], day: str) -> None:
+        if states[0].reserved:
+            states[0].reserved -= 1
+            for state in states:
+                state.add({"turns": -1})
             if self.day != BudgetLimits():
                 self._keep(lambda: self._ledger.refund({"turns": 1}, day))
 
+    def _payers(self, session: Session) -> list[tuple[Session, _State]]:
+        """The user's session that pays for a session. Where it is not known, all that may be it do;
+        the first is then the session itself, with what all such sessions share."""
+        if session.is_placed:
+            user = session.user_session
+            return [(user, self._state(user))]
+        if (closed := self._closed.get(session.id)) is not None:
+            return [(session, closed)]
+        opened = [each for each in map(self.session_by_id, list(self.states)) if each.opened_by]
+        return [(session, self._unplaced), *((each, self.states[each.id]) for each in opened)]
+
+    def _meter(self, session: Session) -> UsageMeter:
+        user, state = self._payers(session)[0]
+        is_users = session is user and state is not self._unplaced
+        return state.meter if is_users else self.meters[session.id]
+
     def _state(self, session: Session) -> _State:
-        """The state of the user's session."""
-        session = session.user_session
+        """The state of a user's session."""
         if session.id not in self.states and session.opened_by in ("load", "resume"):
             if session.id in self._closed:
                 self.states[session.id] = self._closed.pop(session.id)
@@ -229,11 +252,14 @@ class Budget(Proxy):
 
     async def _count(self, session: Session, spent: UsageDelta) -> None:
         """Add what a session has spent; cancel its turn at a limit, warn before."""
-        state = self._state(session)
-        self._spend(state, spent)
-        user = session.user_session
+        payers = self._payers(session)
+        self._spend([state for _, state in payers], spent)
+        for user, state in payers:
+            await self._check(session, user, state)
+
+    async def _check(self, session: Session, user: Session, state: _State) -> None:
         running = {user.id} if state.running else set[str]()
-        if session.parent is not None and session.is_running:
+        if session is not user and session.is_running:
             running.add(session.id)
         running -= state.cancelled
         over = self._reached(state, 1.0, _IN_A_TURN) if running else None
@@ -245,16 +271,18 @@ class Budget(Proxy):
         state.cancelled |= running
         for id in sorted(running):
             await self.agent.cancel(id)
-        await user.notice("Cancelled: the budget is used up", over, severity="warning")
+        if user.is_placed:
+            await user.notice("Cancelled: the budget is used up", over, severity="warning")
 
-    def _spend(self, state: _State, spent: UsageDelta) -> None:
+    def _spend(self, states: Sequence[_State], spent: UsageDelta) -> None:
         amounts: dict[str, float] = {
             "turns": spent.turns,
             "tokens": spent.tokens,
             "cost": spent.cost.get(self.currency, 0.0),
         }
         amounts = {name: amount for name, amount in amounts.items() if amount}
-        state.add(amounts)
+        for state in states:
+            state.add(amounts)
         if amounts and self.day != BudgetLimits():
             self._keep(lambda: self._ledger.add(amounts))
 
@@ -299,6 +327,8 @@ class Budget(Proxy):
 
     async def _warn(self, session: Session, state: _State) -> None:
         """Warn the user, once per limit."""
+        if not session.is_placed:
+            return
         near = self._reached(state, self.warn_at, _IN_A_TURN if state.running else _ALL)
         if near is not None and _limit(near) not in state.warned:
             state.warned.add(_limit(near))

@@ -89,6 +89,7 @@ class Permissions(Proxy):
             runs_in=[each.cwd for each in (session, *above) if each.cwd],
             session=session.id,
             above=[each.id for each in above],
+            is_placed=session.is_placed,
             agent=session.agent_name,
             table=tool_table(session.agent_name),
             evidence=asked.evidence,

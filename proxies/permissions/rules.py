@@ -89,6 +89,8 @@ class Rule:
     mcp_tool: list[str] = attrs.field(factory=list)
     """Globs for `server/tool`, or for the tool's name as the agent gives it."""
     session: list[str] = attrs.field(factory=list)
+    """Globs for the ids of a session and of those that it is a subagent of. In a session that the
+    agent has not announced, a rule that denies or asks matches, and one that allows does not."""
     agent: list[str] = attrs.field(factory=list)
     """Globs for the agent's name in its `initialize` result."""
 
@@ -119,7 +121,8 @@ class Rule:
     def _verdicts(self, call: Call) -> Iterator[Verdict]:
         """Yield a verdict per condition. Those without a reason come first: a rule for another
         session is not a near match."""
-        yield _verdict_of(not self.session or _any(self.session, [call.session, *call.above]))
+        if self.session:
+            yield self._session(call)
         yield _verdict_of(not self.agent or _any(self.agent, [call.agent]))
         yield self._kind(call)
         if self.title is not None:
@@ -135,6 +138,13 @@ class Rule:
             yield self._argv(call)
         if self.allows:
             yield self._covers_the_rest(call)
+
+    def _session(self, call: Call) -> Verdict:
+        """A session that nobody opened or announced may be of a subagent of any session."""
+        if not call.is_placed:
+            reason = "the agent has not told whose session it is"
+            return Verdict("no" if self.allows else "maybe", reason)
+        return _verdict_of(_any(self.session, [call.session, *call.above]))
 
     def _kind(self, call: Call) -> Verdict:
         if not self.kind or call.kind in self.kind:

@@ -98,4 +98,4 @@ def test_a_whole_command_of_another_program_stays_for_a_client_on_this_machine_a
 
     assert for_client(told, "led here", AGENT, COMMAND) == told
     (changed,) = json.loads(for_client(told, "withheld", AGENT, COMMAND))["authMethods"]
-    assert changed == {"id": "t", "_meta": {}}
+    assert changed == {"id": "t"}

@@ -43,6 +43,8 @@ class Call:
     above: tuple[str, ...]
     """The sessions that the session of a subagent belongs to."""
     agent: str
+    is_placed: bool = True
+    """Whether it is known whose session it is (`Session.is_placed`)."""
 
     @classmethod
     def of(
@@ -57,6 +59,7 @@ class Call:
         declared: Sequence[str] = (),
         runs_in: Sequence[str] = (),
         above: Sequence[str] = (),
+        is_placed: bool = True,
     ) -> Call:
         """Read a tool call. `declared` are the names of the session's MCP servers, `runs_in` the
         directories in which a subagent may work."""
@@ -81,6 +84,7 @@ class Call:
             session=session,
             above=tuple(above),
             agent=agent,
+            is_placed=is_placed,
         )
 
 

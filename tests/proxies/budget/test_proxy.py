@@ -455,3 +455,87 @@ async def test_a_subagent_that_runs_into_the_limit_is_cancelled_with_its_parent(
     cancelled = {each.params["sessionId"] for each in agent.transcript.of("session/cancel")}
     assert cancelled == {"child", session}
     assert version == 2 or titles.count("Cancelled") == 1
+
+
+@pytest.mark.parametrize("version", [1, 2])
+async def test_what_an_unannounced_session_spends_counts_for_all_open_sessions(chain, version):
+    agent = FakeAgent()
+
+    def spend(session):
+        agent.update("unknown", cost(0.4))
+        agent.update("unknown", cost(1.2))
+
+    agent.turns = [[], [spend]]
+    async with chain(Budget(BudgetLimits(cost=1)), agent) as client:
+        await client.initialize(version=version)
+        one, two = [await client.new_session("/work") for _ in range(2)]
+        for session in (one, two):
+            await client.prompt_turn(session, "hi")
+        for session in (one, two, "unknown", "another"):
+            await client.prompt_turn(session, "hi")
+            assert "(1.2 of 1 cost in this session)" in client.transcript.text(session)
+        three = await client.new_session("/work")
+        await client.prompt_turn(three, "hi")
+
+    prompts = agent.transcript.of("session/prompt", "request")
+    assert [each.params["sessionId"] for each in prompts] == [one, two, three]
+
+
+async def test_a_session_that_becomes_known_pays_only_what_it_spends_from_then_on(chain):
+    agent = FakeAgent()
+
+    def spend(session):
+        agent.update("child", cost(0.4))
+        agent.update(session, running())
+        agent.update("child", cost(0.9))
+
+    agent.turns = [[spend], [lambda session: agent.update("child", cost(1.0))]]
+    async with chain(Budget(BudgetLimits(cost=1), warn_at=1), agent) as client:
+        await client.initialize(capabilities={"subagents": {}})
+        session = await client.new_session("/work")
+        answers = [await client.prompt(session, "hi") for _ in range(3)]
+
+    assert answers == [ENDED, ENDED, REFUSED]
+
+
+async def test_prompts_to_sessions_that_nobody_opened_share_the_turns_of_the_open_ones(chain):
+    agent = FakeAgent()
+    async with chain(Budget(BudgetLimits(turns=3), warn_at=1), agent) as client:
+        await client.initialize()
+        session = await client.new_session("/work")
+        asked = [session, "a", "b", session, "c"]
+        answers = [await client.prompt(each, "hi") for each in asked]
+        other = await client.new_session("/work")
+        answers += [await client.prompt(each, "hi") for each in (other, "d", "e")]
+
+    assert answers == [ENDED, ENDED, ENDED, REFUSED, REFUSED, ENDED, REFUSED, REFUSED]
+
+
+async def test_a_turn_of_a_session_that_nobody_opened_is_given_back_everywhere(chain):
+    def fails(session):
+        raise RequestError(-32000, "no")
+
+    agent = FakeAgent(turns=[[], [fails], [], []])
+    async with chain(Budget(BudgetLimits(turns=3), warn_at=1), agent) as client:
+        await client.initialize()
+        session = await client.new_session("/work")
+        assert await client.prompt(session, "hi") == ENDED
+        with pytest.raises(RequestError):
+            await client.prompt("unknown", "hi")
+        answers = [await client.prompt(each, "hi") for each in ("unknown", session, session)]
+
+    assert answers == [ENDED, ENDED, REFUSED]
+
+
+async def test_late_costs_of_a_closed_session_are_its_own(chain):
+    agent = FakeAgent(handlers={"session/close": lambda params: {}})
+    agent.turns = [[], [], [lambda session: agent.update(one, cost(5))], []]
+    async with chain(Budget(BudgetLimits(cost=1)), agent) as client:
+        await client.initialize()
+        one, two = [await client.new_session("/work") for _ in range(2)]
+        for session in (one, two):
+            await client.prompt(session, "hi")
+        await client.request("session/close", {"sessionId": one})
+        answers = [await client.prompt(two, "hi") for _ in range(2)]
+
+    assert answers == [ENDED, ENDED]

@@ -489,3 +489,40 @@ async def test_the_user_sees_what_was_decided_about_a_subagent(chain):
         await client.prompt(session, "go")
         await client.prompt(session, "/permissions")
         assert client.transcript.text(session).startswith("- Read it: rule 1 → deny, ")
+
+
+@pytest.mark.parametrize("version", [1, 2])
+async def test_a_rule_for_a_session_that_denies_or_asks_is_for_unannounced_sessions_too(
+    chain, version
+):
+    """They may be of a subagent of that session."""
+
+    async def answer(*rules, child=None):
+        proxy = Permissions([*rules], default="allow_once")
+        return await asked_in(chain, proxy, child, reads("a"), version=version)
+
+    allows = Rule("allow_once", session=["*"])
+    assert await answer(Rule("deny", session=["other"])) == selected("no")
+    assert await answer(Rule("ask", session=["other"])) == selected("always")  # of the user
+    assert await answer(Rule("ask", session=["other"]), Rule("deny")) == selected("no")
+    assert await answer(allows, Rule("ask")) == selected("always")
+    assert await answer(allows, Rule("ask"), child="child") == selected("once")
+    assert await answer(Rule("deny", session=["other"]), child="child") == selected("once")
+
+
+async def test_a_subagent_of_an_unannounced_session_is_unannounced_too(chain):
+    answers = []
+    agent = FakeAgent()
+
+    async def work(session):
+        agent.update("unknown", {"sessionUpdate": "subagent_update", "sessionId": "child"})
+        params = {"sessionId": "child", "options": OPTIONS, **reads("a")}
+        answers.append(await agent.endpoint.request("session/request_permission", params))
+
+    agent.turns = [[work]]
+    proxy = Permissions([Rule("deny", session=["session-*"])], default="allow_once")
+    async with chain(proxy, agent) as client:
+        await client.initialize()
+        await client.prompt(await client.new_session("/work"), "go")
+
+    assert answers == [selected("no")]

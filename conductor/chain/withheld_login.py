@@ -1,0 +1,108 @@
+"""Authentication methods for a remote client: no commands, arguments and variables of this machine.
+
+Methods are read as frames are, by decoded names, and written anew from the members that are listed
+here. What cannot be read is left out, as are methods of type `terminal`. In: raw JSON. Pure.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from conductor.jsonrpc.codec import DECODE_ERRORS
+from conductor.jsonrpc.json_object import (
+    join_members,
+    list_items,
+    members_or_empty,
+    object_members,
+)
+from conductor.jsonrpc.messages import Payload, internal_error
+
+__all__ = ["error_without_commands", "result_without_commands"]
+
+_METHODS: Final = "authMethods"
+_TEXTS: Final = ("id", "methodId", "type", "name", "description", "link", "varName")
+_OF_ERROR: Final[tuple[str, ...]] = ("code", "message", "data")
+_OF_VARIABLE: Final = ("name", "label", "secret", "optional")
+_OF_META: Final[tuple[str, ...]] = ("api-key", "gateway")
+"""What says that the method takes a key, or an address, from the client."""
+_TYPES: Final = (None, "agent", "env_var")
+
+
+def result_without_commands(result: bytes) -> bytes:
+    """The raw `initialize` result for a remote client; other members keep their bytes."""
+    try:
+        return _without_commands(result)
+    except ValueError:
+        return b"{}"
+
+
+def error_without_commands(error: Payload) -> bytes:
+    """The raw error for a remote client: its `data` may repeat the methods."""
+    try:
+        found = object_members(error)
+    except ValueError:
+        return internal_error("The error cannot be read", None)
+    members = {name: found[name] for name in _OF_ERROR if name in found}
+    try:
+        data = members.get("data", b"")
+        if data.lstrip().startswith(b"{"):
+            members["data"] = _without_commands(data)
+    except ValueError:
+        del members["data"]
+    return join_members(members)
+
+
+def _without_commands(holder: bytes) -> bytes:
+    """The object with the methods changed; some clients read names in any case. Raises
+    `ValueError`."""
+    members = object_members(holder)
+    named = [name for name in members if name.casefold() == _METHODS.casefold()]
+    if not named:
+        return holder
+    methods = members.get(_METHODS)
+    for name in named:
+        del members[name]
+    if methods is not None:
+        kept = [_method(each) for each in _items(methods)]
+        members[_METHODS] = b"[" + b",".join(each for each in kept if each) + b"]"
+    return join_members(members)
+
+
+def _method(method: bytes) -> bytes:
+    """The method for the client; empty if it is left out."""
+    try:
+        members = object_members(method)
+        if msgspec.json.decode(members.get("type", b"null")) not in _TYPES:
+            return b""
+        kept = {name: members[name] for name in _TEXTS if _is_text(members.get(name, b""))}
+        if "vars" in members:
+            variables = [_scalars(each, _OF_VARIABLE) for each in _items(members["vars"])]
+            kept["vars"] = b"[" + b",".join(map(join_members, variables)) + b"]"
+        meta = members_or_empty(members.get("_meta", b""))
+        told = {name: join_members(_scalars(meta[name])) for name in _OF_META if name in meta}
+    except (ValueError, *DECODE_ERRORS):
+        return b""
+    return join_members({**kept, "_meta": join_members(told)} if told else kept)
+
+
+def _items(value: bytes) -> list[bytes]:
+    """The items of a list; none of anything else."""
+    try:
+        return list_items(value)
+    except ValueError:
+        return []
+
+
+def _scalars(value: bytes, names: tuple[str, ...] = ()) -> dict[str, bytes]:
+    """The members with these names, or all, that are neither objects nor lists."""
+    return {
+        name: item
+        for name, item in members_or_empty(value).items()
+        if (not names or name in names) and item[:1] not in (b"{", b"[")
+    }
+
+
+def _is_text(value: bytes) -> bool:
+    return value[:1] == b'"'

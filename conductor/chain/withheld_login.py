@@ -42,15 +42,11 @@ def error_without_commands(error: Payload) -> bytes:
     """The raw error for a remote client: its `data` may repeat the methods."""
     try:
         found = object_members(error)
-    except ValueError:
-        return internal_error("The error cannot be read", None)
-    members = {name: found[name] for name in _OF_ERROR if name in found}
-    try:
-        data = members.get("data", b"")
-        if data.lstrip().startswith(b"{"):
+        members = {name: found[name] for name in _OF_ERROR if name in found}
+        if (data := members.get("data", b"")).lstrip().startswith(b"{"):
             members["data"] = _without_commands(data)
     except ValueError:
-        del members["data"]
+        return internal_error("The error cannot be read", None)
     return join_members(members)
 
 

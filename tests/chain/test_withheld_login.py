@@ -52,6 +52,12 @@ def test_a_method_hides_no_command_of_its_own_or_of_the_others(method):
         assert told["authMethods"][-2:] == [{"id": "w"}, {"id": "p", "name": "P"}]
 
 
+def test_a_method_of_another_type_is_left_out():
+    sent = methods(b'{"id":"z","type":"other"}', PLAIN)
+
+    assert json.loads(result_without_commands(sent))["authMethods"] == [json.loads(PLAIN)]
+
+
 def test_a_method_that_the_client_performs_itself_stays():
     method = {
         "id": "key",

@@ -126,7 +126,7 @@ class Session:
 
     @property
     def is_placed(self) -> bool:
-        """Whether it is known whose session this is: it was opened, or it is of a subagent that was
+        """Whether its user's session is known: it was opened, or it is of a subagent that was
         announced in a session that was opened."""
         return self.user_session.opened_by is not None
 

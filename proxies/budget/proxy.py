@@ -110,7 +110,7 @@ class Budget(Proxy):
     _closed: dict[str, _State] = attrs.field(factory=dict, init=False)
     """Closed sessions; one that is reopened keeps its sums."""
     _unplaced: _State = attrs.field(init=False)
-    """Of all sessions of which it is not known whose they are."""
+    """Of all sessions of which the user's session is not known."""
     _is_writing: bool = attrs.field(default=False, init=False)
     """Whether a task retries writing the ledger."""
 

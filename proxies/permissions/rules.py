@@ -142,7 +142,7 @@ class Rule:
     def _session(self, call: Call) -> Verdict:
         """A session that nobody opened or announced may be of a subagent of any session."""
         if not call.is_placed:
-            reason = "the agent has not told whose session it is"
+            reason = "the agent has not announced the session"
             return Verdict("no" if self.allows else "maybe", reason)
         return _verdict_of(_any(self.session, [call.session, *call.above]))
 

@@ -44,7 +44,7 @@ class Call:
     """The sessions that the session of a subagent belongs to."""
     agent: str
     is_placed: bool = True
-    """Whether it is known whose session it is (`Session.is_placed`)."""
+    """Whether its user's session is known (`Session.is_placed`)."""
 
     @classmethod
     def of(

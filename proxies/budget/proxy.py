@@ -5,8 +5,8 @@ a running turn is cancelled. A turn is counted before its prompt is forwarded, a
 agent responds with an error. Tokens and cost are counted when the agent reports them, so concurrent
 turns may together exceed a limit by what they use; an agent that reports nothing is limited by
 turns only. Tokens and cost that subagents report for sessions of their own are those of the user's
-session. Sessions that nobody opened or announced share one budget of a session, and what they spend
-counts for every open session, too: it is not known which of them it belongs to.
+session. Sessions that were neither opened nor announced share one budget of a session, and what
+they spend counts for every open session, too: it is not known which of them it belongs to.
 
 Options:
     session, day  limits, each with `turns`, `tokens` and `cost`; an absent one is unlimited

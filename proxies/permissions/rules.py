@@ -140,7 +140,7 @@ class Rule:
             yield self._covers_the_rest(call)
 
     def _session(self, call: Call) -> Verdict:
-        """A session that nobody opened or announced may be of a subagent of any session."""
+        """A session that was neither opened nor announced may be of a subagent of any session."""
         if not call.is_placed:
             reason = "the agent has not announced the session"
             return Verdict("no" if self.allows else "maybe", reason)

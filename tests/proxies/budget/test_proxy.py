@@ -498,7 +498,7 @@ async def test_a_session_that_becomes_known_pays_only_what_it_spends_from_then_o
     assert answers == [ENDED, ENDED, REFUSED]
 
 
-async def test_prompts_to_sessions_that_nobody_opened_share_the_turns_of_the_open_ones(chain):
+async def test_prompts_to_sessions_that_were_not_opened_share_the_turns_of_the_open_ones(chain):
     agent = FakeAgent()
     async with chain(Budget(BudgetLimits(turns=3), warn_at=1), agent) as client:
         await client.initialize()
@@ -511,7 +511,7 @@ async def test_prompts_to_sessions_that_nobody_opened_share_the_turns_of_the_ope
     assert answers == [ENDED, ENDED, ENDED, REFUSED, REFUSED, ENDED, REFUSED, REFUSED]
 
 
-async def test_a_turn_of_a_session_that_nobody_opened_is_given_back_everywhere(chain):
+async def test_a_turn_of_a_session_that_was_not_opened_is_given_back_everywhere(chain):
     def fails(session):
         raise RequestError(-32000, "no")
 

@@ -9,12 +9,13 @@ A client that sets up a session without the header and without a stream for it (
 
 The session of a subagent, which the agent announces, has the stream of the session that started it,
 unless the client opens one for it. One that the agent never announces has the connection's stream:
-the client would open no other.
+the client would open no other. So have those with long ids, and those nested too deep: what an
+agent can make the server keep, or do for each message, is bounded.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final
 
 import attrs
@@ -34,8 +35,12 @@ from conductor.server.http.parse_request import PostedMessage
 __all__ = ["Route", "StreamRouter"]
 
 _CONNECTION_STREAM_METHODS: Final = SESSION_SETUP_METHODS | {"session/delete"}
-_MAX_SUBAGENTS: Final = 10_000
+_MAX_SUBAGENTS: Final = 2000
 """Sessions of subagents that are remembered; the oldest are forgotten."""
+_MAX_ID: Final = 1024
+"""Characters of the id of such a session; one with a longer id is not remembered."""
+_MAX_LEVELS: Final = 32
+"""Sessions above each other, that of the user included."""
 
 
 @attrs.frozen
@@ -123,31 +128,54 @@ class StreamRouter:
         if announced is None or announced[1] in self.parents:
             return  # a subagent keeps its parent
         parent, child = announced
-        above = parent
-        while above != child and above in self.parents:
-            above = self.parents[above]
-        if above != child:  # else they would be each other's
-            self.parents[child] = parent
-            if len(self.parents) > _MAX_SUBAGENTS:
-                del self.parents[next(iter(self.parents))]
+        above = list(self._upward(parent))
+        if child in above or len(above) >= _MAX_LEVELS or max(len(parent), len(child)) > _MAX_ID:
+            return
+        self.parents[child] = parent
+        if len(self.parents) > _MAX_SUBAGENTS:
+            del self.parents[next(iter(self.parents))]
 
     def _note_unannounced(self, session: str | None) -> None:
-        if session is None or self.is_known(session) or session in self.parents:
+        if session is None or session in self.unannounced or len(session) > _MAX_ID:
             return
+        if session in self.parents or self.is_known(session) or self._is_being_set_up(session):
+            return
+        self.unannounced[session] = None
+        if len(self.unannounced) > _MAX_SUBAGENTS:
+            del self.unannounced[next(iter(self.unannounced))]
+
+    def _is_being_set_up(self, session: str) -> bool:
+        """Whether an open request may open this session."""
         asked = (each for requests in self._open.values() for each in requests)
-        if not self._creating and not any(
+        return bool(self._creating) or any(
             each.session == session and each.method in SESSION_SETUP_METHODS for each in asked
-        ):
-            self.unannounced[session] = None
-            if len(self.unannounced) > _MAX_SUBAGENTS:
-                del self.unannounced[next(iter(self.unannounced))]
+        )
+
+    def _upward(self, session: str) -> Iterator[str]:
+        """The session, its parent and so on, `_MAX_LEVELS` at most: an agent that announces
+        children first can make more."""
+        for _ in range(_MAX_LEVELS):
+            yield session
+            if session not in self.parents:
+                return
+            session = self.parents[session]
 
     def _stream(self, session: str | None) -> str | None:
-        while session in self.parents and not self.has_stream(session):
-            session = self.parents[session]
-        if session in self.unannounced and not self.is_known(session):
+        if session is None:
             return None
-        return None if session in self.streamless else session
+        for each in self._upward(session):
+            if each not in self.parents or self.has_stream(each):
+                if each != session:  # its own parent may be forgotten
+                    self._note_unannounced(each)
+                return each if self._may_have_stream(each) else None
+        return None
+
+    def _may_have_stream(self, session: str) -> bool:
+        if session in self.streamless:
+            return False
+        if session in self.unannounced:
+            return self.is_known(session)
+        return len(session) <= _MAX_ID or self.is_known(session) or self._is_being_set_up(session)
 
     def _answered(self, message: Message) -> _SessionRequest | None:
         """Remove and return the request of a response."""

@@ -178,3 +178,59 @@ def test_a_session_that_is_being_set_up_is_not_taken_for_that_of_a_subagent(meth
     assert route(router, **said) == "new"
     route(router, id=1, result={})
     assert route(router, **said) is None
+
+
+def test_little_is_kept_of_invented_sessions_and_the_newest_are_remembered():
+    router = StreamRouter(is_known="s".__eq__)
+
+    for n in range(2500):
+        route(router, method="x", params={"sessionId": f"{n}"})
+        route(router, **announced("s", f"child {n}"))
+    for long in ("y" * 1025, "z" * 1_000_000):
+        assert route(router, method="x", params={"sessionId": long}) is None
+        assert route(router, **announced("s", long)) == "s"
+        assert route(router, **announced(long, "below")) is None
+        assert route(router, method="x", params={"sessionId": long}) is None
+
+    assert len(router.unannounced) == len(router.parents) == 2000
+    assert max(map(len, [*router.unannounced, *router.parents, *router.parents.values()])) < 20
+    assert route(router, method="x", params={"sessionId": "2499"}) is None
+    assert route(router, method="x", params={"sessionId": "child 2499"}) == "s"
+
+
+def test_a_session_with_a_long_id_has_its_stream():
+    known, long = set[str](), "s" * 2000
+    router = StreamRouter(is_known=known.__contains__)
+    said = {"method": "session/update", "params": {"sessionId": long}}
+    router.record_request(post(request(1, "session/load", sessionId=long), long), streaming=True)
+
+    assert route(router, **said) == long
+    known.add(long)
+    route(router, id=1, result={})
+    assert route(router, **said) == long
+
+
+@pytest.mark.parametrize("from_below", [False, True])
+def test_sessions_nested_too_deep_have_the_connections_stream(from_below):
+    looked_up: list[str] = []
+    router = StreamRouter(has_stream=lambda each: bool(looked_up.append(each)), is_known="0".__eq__)
+    levels = range(1000)
+    for n in reversed(levels) if from_below else levels:
+        route(router, **announced(f"{n}", f"{n + 1}"))
+
+    assert route(router, method="x", params={"sessionId": "31"}) == "0"
+    assert route(router, method="x", params={"sessionId": "32"}) is None
+    looked_up.clear()
+    assert route(router, method="x", params={"sessionId": "1000"}) is None
+    assert len(looked_up) <= 32
+
+
+def test_sessions_below_one_whose_parent_is_forgotten_have_the_connections_stream():
+    router = StreamRouter(is_known="s".__eq__)
+    route(router, **announced("s", "child"))
+    route(router, **announced("child", "grandchild"))
+    said = {"method": "session/update", "params": {"sessionId": "grandchild"}}
+
+    assert route(router, **said) == "s"
+    del router.parents["child"]
+    assert route(router, **said) is None

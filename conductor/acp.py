@@ -26,6 +26,7 @@ __all__ = [
     "CONNECTION_HEADER",
     "LOGIN_METHODS",
     "LOGOUT_METHODS",
+    "MAX_AGENTS_ID",
     "MCP_METHODS",
     "PROMPT",
     "SESSION_CANCEL",
@@ -62,6 +63,9 @@ CONNECTION_HEADER: Final = "acp-connection-id"
 """HTTP header with the id of a connection (RFD streamable HTTP and WebSocket, identity model)."""
 SESSION_HEADER: Final = "acp-session-id"
 """HTTP header with the id of the session that a message belongs to (same section)."""
+
+MAX_AGENTS_ID: Final = 1024
+"""Characters of a session's id that the agent alone has named; longer ones are not remembered."""
 
 
 class AmbiguousSessionId(ValueError):

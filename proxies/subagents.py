@@ -24,6 +24,11 @@ _SHOWN: Final = ("tool_call", "tool_call_update")
 _MESSAGES: Final = ("session_message", "session_message_chunk")
 _RUNS: Final = ("running", "requires_action")
 _MOST_TEXT: Final = 10_000
+_MOST_SUBAGENTS: Final = 1000
+"""Of a session of the user; the oldest are forgotten."""
+_MOST_OF_UNKNOWN: Final = 20
+"""Of a session that nothing has opened."""
+_LONGEST_ID: Final = 1024
 
 
 @attrs.define
@@ -40,7 +45,8 @@ class _Subagent:
         content, message = update.get("content"), update.get("messageId")
         if isinstance(content, dict) and isinstance(text := content.get("text"), str):
             before = self.said if message == self.message else ""
-            self.said, self.message = (before + text)[-_MOST_TEXT:], message
+            is_id = isinstance(message, str) and len(message) <= _LONGEST_ID
+            self.said, self.message = (before + text)[-_MOST_TEXT:], message if is_id else None
 
 
 @attrs.define
@@ -68,11 +74,14 @@ class Subagents(Proxy):
             await forward()
             return
         user, id = session.user_session, update.get("sessionId")
-        if not isinstance(id, str):
+        if not isinstance(id, str) or len(id) > _LONGEST_ID:
             return
-        found = self.known[user.id].get(id)
+        known = self.known[user.id]
+        found = known.get(id)
         if found is None:
-            found = self.known[user.id][id] = _Subagent({"toolCallId": f"subagent {id}"})
+            if len(known) >= (_MOST_SUBAGENTS if user.opened_by else _MOST_OF_UNKNOWN):
+                del known[next(iter(known))]
+            found = known[id] = _Subagent({"toolCallId": f"subagent {id}"})
             first = {"title": "Subagent", "kind": "think", "status": "in_progress"}
             await self._show(user, found, {**first, **_members_of(found, update)}, "tool_call")
         elif changed := _members_of(found, update):

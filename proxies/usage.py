@@ -13,7 +13,7 @@ Options:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import attrs
 from attrs.validators import matches_re
@@ -33,6 +33,12 @@ from conductor.proxy import (
 )
 
 __all__ = ["Usage"]
+
+_MOST_SUBAGENTS: Final = 1000
+"""Of a session of the user that are counted."""
+_MOST_OF_UNKNOWN: Final = 20
+"""Of a session that nothing has opened."""
+_LONGEST_ID: Final = 1024
 
 
 @attrs.define
@@ -71,7 +77,11 @@ class Usage(Proxy):
         user = session.user_session
         if user.id == session.id:
             return self.meters[user.id]
-        return self.subagents[user.id].setdefault(session.id, UsageMeter(self.tokens))
+        most = _MOST_SUBAGENTS if user.opened_by else _MOST_OF_UNKNOWN
+        meters = self.subagents[user.id]
+        if session.id in meters or (len(meters) < most and len(session.id) <= _LONGEST_ID):
+            return meters.setdefault(session.id, UsageMeter(self.tokens))
+        return UsageMeter(self.tokens)  # not counted
 
 
 def report(meter: UsageMeter, subagents: Sequence[UsageMeter] = ()) -> str:

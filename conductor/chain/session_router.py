@@ -20,6 +20,7 @@ import msgspec
 from conductor.acp import (
     LOGIN_METHODS,
     LOGOUT_METHODS,
+    MAX_AGENTS_ID,
     MCP_METHODS,
     PROMPT,
     SESSION_CREATING_METHODS,
@@ -49,6 +50,8 @@ _SESSION_ID_TAKEN: Final = encode_error(
     "The agent gave the new session the id of one that another process of it has given; sessions "
     "of several projects need an agent whose ids are unique",
 )
+_MAX_SUBAGENTS: Final = 1000
+"""Sessions of subagents of one chain that are remembered; the oldest are forgotten."""
 
 
 class Branch(Port):
@@ -63,7 +66,7 @@ class Branch(Port):
         self.on_idle: Callable[[], None] = on_idle
         """Called when its last session has ended."""
         self.sessions: set[str] = set()
-        self.subagents: set[str] = set()
+        self.subagents: dict[str, None] = {}
         """Sessions of subagents; the chain ends without them."""
         self.opening: int = 0
         """Session set-ups under way."""
@@ -223,9 +226,16 @@ class SessionRouter(Port):
 
     def assign_subagent(self, session: str, branch: Branch) -> None:
         """From now on, messages of this session of a subagent go to this chain."""
-        if session not in self.sessions and session not in self._open_sessions:
-            self.sessions[session] = branch
-            branch.subagents.add(session)
+        is_taken = session in self.sessions or session in self._open_sessions
+        if is_taken or len(session) > MAX_AGENTS_ID:
+            return
+        self.sessions[session] = branch
+        branch.subagents[session] = None
+        if len(branch.subagents) > _MAX_SUBAGENTS:
+            oldest = next(iter(branch.subagents))
+            del branch.subagents[oldest]
+            if oldest not in branch.sessions and self.sessions.get(oldest) is branch:
+                del self.sessions[oldest]
 
     def release(self, session: str, branch: Branch) -> None:
         """The session has ended."""

@@ -16,6 +16,7 @@ from typing import Any, Final, TypeAlias
 import attrs
 import trio
 
+from conductor.acp import MAX_AGENTS_ID
 from conductor.chainfile import ChainFile, Diagnostic, SourceLocation, load
 from conductor.client.acp_client import Client
 from conductor.client.embedding import AttachedClient, attach_file
@@ -44,6 +45,8 @@ CallBack: TypeAlias = Callable[[Callable[..., Any], Any], Awaitable[Any]]
 
 _VERSIONS: Final = (1, 2)
 _PERMISSION: Final = "session/request_permission"
+_MAX_SUBAGENTS: Final = 1000
+"""Sessions of subagents that are remembered; the oldest are forgotten."""
 _REJECTIONS: Final = ("reject_once", "reject_always")
 
 
@@ -267,8 +270,12 @@ class ChainCore:
         update = params.get("update") if isinstance(params, dict) else None
         if isinstance(update, dict) and update.get("sessionUpdate") == "subagent_update":
             user = self._sessions.get(str(id)) or self._subagents.get(str(id))
-            if user is not None and isinstance(child := update.get("sessionId"), str):
-                self._subagents.setdefault(child, user)
+            child = update.get("sessionId")
+            if user is None or not isinstance(child, str) or len(child) > MAX_AGENTS_ID:
+                return
+            self._subagents.setdefault(child, user)
+            if len(self._subagents) > _MAX_SUBAGENTS:
+                del self._subagents[next(iter(self._subagents))]
 
     async def _notified(self, handler: Callable[[Any], Any], params: Any) -> None:
         try:

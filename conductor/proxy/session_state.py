@@ -11,7 +11,7 @@
 plugin, for its options. It is dropped when a `session/close` or
 `session/delete` of the session has succeeded through the proxy, and when the chain ends. For
 session ids that no successful `session/new`, `load`, `resume` or `fork` has opened (a client or an
-agent can invent them), the state of the newest 1000 is kept.
+agent can invent them), the state of the newest 1000 is kept, with ids of 1 MiB in all.
 """
 
 from __future__ import annotations
@@ -35,6 +35,8 @@ __all__ = [
 T = TypeVar("T")
 
 _MAX_UNOPENED: Final = 1000
+_MAX_UNOPENED_CHARACTERS: Final = 1024 * 1024
+"""Of their ids, but for the newest one."""
 
 
 class per_session(Generic[T]):
@@ -77,16 +79,24 @@ class _States(defaultdict[str, T]):
         self._open = open
         self._unknown: dict[str, None] = {}
         """Ids that were not open when their value was created, oldest first."""
+        self._characters = 0
+        """Of the ids in `_unknown`."""
 
     def __missing__(self, id: str) -> T:
-        if id not in self._open:
+        if id not in self._open and id not in self._unknown:
             self._unknown[id] = None
-            while len(self._unknown) > _MAX_UNOPENED:
+            self._characters += len(id)
+            while self._are_too_many():
                 oldest = next(iter(self._unknown))
                 del self._unknown[oldest]
+                self._characters -= len(oldest)
                 if oldest not in self._open:
                     self.pop(oldest, None)
         return super().__missing__(id)
+
+    def _are_too_many(self) -> bool:
+        count = len(self._unknown)
+        return count > _MAX_UNOPENED or (self._characters > _MAX_UNOPENED_CHARACTERS and count > 1)
 
 
 @attrs.define

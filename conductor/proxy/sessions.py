@@ -9,11 +9,12 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import Any, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 import attrs
 import trio
 
+from conductor.acp import MAX_AGENTS_ID
 from conductor.errors import LocalProtocolError, RequestError
 from conductor.proxy.chain_info import ChainInfo, chain_info
 from conductor.proxy.peers import ClientPeer
@@ -30,6 +31,8 @@ __all__ = [
 ]
 
 _ids: Iterator[int] = itertools.count(1)
+_MAX_LEVELS: Final = 32
+"""Sessions above that of a subagent."""
 
 OpenedBy: TypeAlias = Literal["new", "load", "resume", "fork"]
 
@@ -109,15 +112,20 @@ class Session:
         """Of a subagent's session: the session that started it, the one above that, and so on up
         to the user's session. Empty for a session of the user.
 
-        Agents announce these relations; a circle ends where it begins again.
+        Agents announce these relations; a circle ends where it begins again. Of more than
+        32 sessions the lowest are left out for good, so that the next look is short.
         """
-        found: list[Session] = [self]
-        while self._find is not None and (parent := found[-1].parent) is not None:
-            above = self._find(parent)
-            if above in found:
+        last, found = self, dict[Session, None]()
+        while self._find is not None and last.parent is not None:
+            last = self._find(last.parent)
+            if last is self or last in found:
                 break
-            found.append(above)
-        return found[1:]
+            found[last] = None
+        above = list(found)
+        if len(above) > _MAX_LEVELS:
+            above = above[-_MAX_LEVELS:]
+            self.parent, above[-1].parent = above[0].id, None  # the last had one in a circle
+        return above
 
     @property
     def user_session(self) -> Session:
@@ -218,6 +226,8 @@ class Session:
     def subagent_of(self, parent: Session, update: Mapping[str, Any]) -> None:
         """Record that a subagent of `parent` has this session. It has the directories and the MCP
         servers of its parent, unless the agent tells others."""
+        if parent.opened_by is None and len(parent.id) > MAX_AGENTS_ID:
+            return
         self.parent = parent.id
         if self.opened_by is not None:
             return

@@ -13,7 +13,7 @@ import attrs
 import msgspec
 from msgspec import UNSET
 
-from conductor.acp import session_id_of
+from conductor.acp import MAX_AGENTS_ID, session_id_of
 from conductor.jsonrpc.codec import decode_message
 from conductor.jsonrpc.json_object import object_members
 from conductor.network.line_channel import LineChannel
@@ -59,9 +59,8 @@ class TurnTrackingChannel(LineChannel):
             if session in self.running:  # else it is a repetition
                 self.running.discard(session)
                 self.turn_ended(_text(update.get("stopReason")))
-        elif (
-            len(self.running) < _MAX_SESSIONS
-        ):  # `requires_action` counts: the answer may come in time
+        elif len(self.running) < _MAX_SESSIONS and len(session) <= MAX_AGENTS_ID:
+            # `requires_action` counts: the answer may come in time
             self.running.add(session)
 
 

@@ -24,7 +24,7 @@ from typing import Final, Literal, TypeAlias
 import attrs
 import msgspec
 
-from conductor.acp import announced_subagent, session_id_of
+from conductor.acp import MAX_AGENTS_ID, announced_subagent, session_id_of
 from conductor.jsonrpc.codec import DECODE_ERRORS
 from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.jsonrpc.messages import Payload
@@ -36,6 +36,8 @@ StallAction: TypeAlias = Literal["report", "cancel", "cancel_request", "restart"
 ESCALATION: Final[tuple[StallAction, ...]] = ("report", "cancel", "cancel_request", "restart")
 
 _RUNNING_STATUSES: Final = frozenset({"pending", "in_progress"})
+_MAX_NAMED: Final = 1000
+"""Sessions, subagents, and tool calls of a turn, that the component alone names."""
 
 
 class RequestTimeout(msgspec.Struct, frozen=True):
@@ -156,12 +158,13 @@ class StallDetector:
         if session is None:
             return NEVER
         if (announced := announced_subagent(params)) is not None and announced[1] != name:
-            self._parents.setdefault(announced[1], name)
+            self._note_subagent(announced[1], name)
         if update is not None and update.toolCallId is not None:
             # A `tool_call` without status is pending (schema); an update without one keeps it.
             status = update.status or ("pending" if update.sessionUpdate == "tool_call" else None)
             if status in _RUNNING_STATUSES:
-                session.tools.add((told, update.toolCallId))
+                if len(session.tools) < _MAX_NAMED and len(update.toolCallId) <= MAX_AGENTS_ID:
+                    session.tools.add((told, update.toolCallId))
             elif status is not None:
                 session.tools.discard((told, update.toolCallId))
         return self._note_activity(session, now)
@@ -210,6 +213,8 @@ class StallDetector:
     ) -> float:
         """Record a reported state (version 2)."""
         if state == "running":
+            if session is None and (len(self._sessions) >= _MAX_NAMED or len(name) > MAX_AGENTS_ID):
+                return NEVER
             session = self._sessions.setdefault(name, _WatchedSession(now))
             session.running = True
             return self._note_activity(session, now)
@@ -218,6 +223,12 @@ class StallDetector:
             if not session.open:
                 self._turn_ended(name)
         return NEVER
+
+    def _note_subagent(self, child: str, name: str) -> None:
+        if child not in self._parents and len(child) <= MAX_AGENTS_ID:
+            self._parents[child] = name
+            if len(self._parents) > _MAX_NAMED:
+                del self._parents[next(iter(self._parents))]
 
     def _turn_ended(self, name: str) -> None:
         del self._sessions[name]

@@ -54,6 +54,9 @@ from proxies.shared.secrets.patterns import PATTERNS, check_patterns, environmen
 __all__ = ["Redact"]
 
 _VARIABLES = ["*TOKEN*", "*SECRET*", "*PASSWORD*", "*API_KEY*", "*PRIVATE_KEY*", "*ACCESS_KEY*"]
+_MOST_SUBAGENTS = 200
+"""Of a session; the oldest are forgotten."""
+_LONGEST_ID = 1024
 _FOR_MODEL = frozenset({"systemPrompt", "title"})
 """Members of requests other than prompts that the model may read. Other members, such as the
 environment and headers of MCP servers, are for the agent."""
@@ -211,7 +214,12 @@ class Redact(Proxy):
         state = update.get("state")
         if isinstance(child := update.get("sessionId"), str):
             runs = isinstance(state, dict) and state.get("state") != "idle"
-            self.subagents[parent][child] = runs
+            below = self.subagents[parent]
+            if len(child) <= _LONGEST_ID:
+                below.pop(child, None)
+                below[child] = runs
+            if len(below) > _MOST_SUBAGENTS:
+                del below[next(iter(below))]
             if isinstance(state, dict) and not runs:
                 await self._flush_with_subagents(child)
 

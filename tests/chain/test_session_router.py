@@ -266,3 +266,13 @@ def test_a_subagent_takes_no_session_of_another_chain_and_keeps_no_chain_running
     assert methods(other) == []
     assert methods(client.chain) == ["session/new", "session/prompt"]
     assert methods(client.first) == ["session/prompt", "session/prompt"]
+
+
+def test_the_newest_subagents_of_a_chain_are_remembered_and_none_with_long_ids(client):
+    client.open("b1")
+    for n in range(1001):
+        announce(client, "b1", f"child {n}")
+    announce(client, "b1", "x" * 1025)
+
+    assert len(client.router.sessions) == 1001
+    assert {"b1", "child 1", "child 1000"} <= client.router.sessions.keys()

@@ -13,6 +13,7 @@ import anyio.lowlevel
 import pytest
 
 import conductor
+from conductor.client.chain_core import ChainCore, ChainSettings
 from conductor.client.turn_core import TurnCore
 from conductor.errors import (
     ChainFileError,
@@ -334,3 +335,17 @@ def test_requests_after_the_block_are_refused(run, chain):
             await client.new_session()
 
     run(main)
+
+
+async def test_the_newest_subagents_are_remembered_and_none_with_long_ids():
+    async def call_back(function: Any, *args: Any) -> Any:
+        return function(*args)
+
+    core = ChainCore(ChainSettings(call_back))
+    await core.existing_session("s")
+    update = core.handlers()["session/update"]
+    for child in (*(f"{n}" for n in range(1001)), "x" * 1025):
+        told = {"sessionUpdate": "subagent_update", "sessionId": child}
+        update({"sessionId": "s", "update": told})
+
+    assert list(core._subagents) == [f"{n}" for n in range(1, 1001)]

@@ -209,3 +209,16 @@ async def test_before_an_agent_of_version_2_a_client_of_version_1_is_asked_in_it
         for each in client.transcript.of("session/update")
         if each.params["sessionId"] != session
     ]
+
+
+async def test_the_newest_subagents_of_a_session_are_remembered_and_none_with_long_ids(chain):
+    proxy = Subagents()
+    many = [{**running(), "sessionId": f"child {n}"} for n in range(1001)]
+    agent = FakeAgent(turns=[[*many, {**running(), "sessionId": "x" * 1025}]])
+    async with chain(proxy, agent) as client:
+        await client.initialize()
+        session = await client.new_session("/work")
+        await client.prompt(session, "go")
+        kept = dict(proxy.known[session])
+
+    assert (len(kept), "child 0" in kept, "child 1000" in kept) == (1000, False, True)

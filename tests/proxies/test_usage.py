@@ -138,3 +138,22 @@ async def test_what_a_subagent_reports_is_that_of_the_session(chain):
         await client.prompt(session, "/usage")
         told = TOLD.format("3,000 in 1 turn", "2,000", "800", "200")
         assert client.transcript.text(session) == told.replace("0.0450", "0.0500")
+
+
+async def test_a_thousand_subagents_are_counted(chain):
+    proxy = Usage()
+
+    def work(session):
+        for child in (*(f"{n}" for n in range(1001)), "x" * 1025):
+            agent.update(session, {**running(), "sessionId": child})
+            agent.update(child, {**UPDATE, "cost": {"amount": 1, "currency": "USD"}})
+
+    agent = FakeAgent(turns=[[work]])
+    async with chain(proxy, agent) as client:
+        await client.initialize()
+        session = await client.new_session("/work")
+        await client.prompt(session, "go")
+        assert len(proxy.subagents[session]) == 1000
+        await client.prompt(session, "/usage")
+
+    assert client.transcript.text(session) == "Cost: 1000.0000 USD"

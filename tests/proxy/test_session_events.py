@@ -17,6 +17,7 @@ from conductor.proxy import (
     on_session_setup,
     on_text,
     on_turn_end,
+    per_session,
 )
 from conductor.testing import FakeAgent
 
@@ -217,3 +218,75 @@ async def test_the_end_of_a_subagents_work_is_that_of_a_turn_of_its_session(chai
         await client.prompt_turn(session, "hi")
 
     assert ended == [("child", "end_turn", usage), (session, "end_turn", {})]
+
+
+@pytest.mark.parametrize("from_below", [False, True])
+async def test_of_sessions_nested_deep_the_upper_ones_are_known_at_little_cost(chain, from_below):
+    class P(Proxy):
+        @on_text
+        async def note(self, session, text):
+            above = [each.id for each in session.ancestors]
+            return f"{len(above)} {above[:1]} {above[-2:]} {session.parent}; "
+
+    def build(session):
+        pairs = [(session, "1"), *((f"{n}", f"{n + 1}") for n in range(1, 100))]
+        for above, below in reversed(pairs) if from_below else pairs:
+            agent.update(above, {"sessionUpdate": "subagent_update", "sessionId": below})
+        for id in ("100", "32"):
+            content = {"type": "text", "text": "hi"}
+            agent.update(id, {"sessionUpdate": "agent_message_chunk", "content": content})
+
+    agent = FakeAgent(turns=[[build]])
+    async with chain(P(), agent) as client:
+        user = await opened(client)
+        await client.prompt(user, "hi")
+
+    assert client.transcript.text("100") == f"32 ['31'] {['1', user]} 31; "
+    assert client.transcript.text("32") == f"32 ['31'] {['1', user]} 31; "
+
+
+async def test_a_large_circle_of_sessions_is_opened_once(chain):
+    class P(Proxy):
+        @on_text
+        async def note(self, session, text):
+            return f"{[len(session.ancestors) for _ in range(2)]}; "
+
+    def build(session):
+        for n in range(100):
+            update = {"sessionUpdate": "subagent_update", "sessionId": f"{(n + 1) % 100}"}
+            agent.update(f"{n}", update)
+        content = {"type": "text", "text": "hi"}
+        agent.update("5", {"sessionUpdate": "agent_message_chunk", "content": content})
+
+    agent = FakeAgent(turns=[[build]])
+    async with chain(P(), agent) as client:
+        await client.prompt(await opened(client), "hi")
+
+    assert client.transcript.text("5") == "[32, 32]; "
+
+
+async def test_little_is_kept_of_sessions_with_long_ids_that_nothing_has_opened(chain):
+    class P(Proxy):
+        counts = per_session(int)
+
+        @on_text
+        async def note(self, session, text):
+            self.counts[session.id] += 1
+            return f"{sum(map(len, self.counts))} {self.counts['small']} {session.parent}"
+
+    def flood(session):
+        self_sized = [f"{n}" * 200_000 for n in range(10)]
+        content = {"type": "text", "text": "hi"}
+        for id in ("small", *self_sized, "child"):
+            agent.update(id, {"sessionUpdate": "agent_message_chunk", "content": content})
+            if id != "small":
+                update = {"sessionUpdate": "subagent_update", "sessionId": "child"}
+                agent.update(id, update)
+
+    agent = FakeAgent(turns=[[flood]])
+    async with chain(P(), agent) as client:
+        await client.prompt(await opened(client), "hi")
+
+    kept, small, parent = client.transcript.text("child").split(" ")
+    assert int(kept) <= 1024 * 1024
+    assert (small, parent) == ("0", "None")

@@ -115,3 +115,12 @@ async def test_a_turn_of_version_2_is_not_cut_when_the_server_drains(tmp_path):
         assert any(message.get("id") == 2 for message in record_activity)
         assert (busy, client.busy) == (True, False)
         assert reasons == ["cancelled"]
+
+
+async def test_turns_of_sessions_with_long_ids_are_not_remembered():
+    theirs, ours = memory_pair()
+    agent, lines = LineChannel(theirs), TurnTrackingChannel(ours)
+    await agent.send([told("x" * 1025, "running"), told("x" * 1024, "running")])
+    await lines.receive()
+
+    assert lines.running == {"x" * 1024}

@@ -288,3 +288,28 @@ def test_the_state_of_a_subagent_does_not_end_the_turn_of_its_parent():
     say(detector, 2, "child", sessionUpdate="state_update", state="running")
     assert say(detector, 3, "child", sessionUpdate="state_update", state="idle") == 13
     assert [each.session for each in detector.overdue(13)] == ["s"]
+
+
+def test_a_component_that_invents_sessions_tool_calls_and_subagents_is_watched_in_bounded_memory():
+    detector = StallDetector(stall_timeout=10)
+    prompting(detector)
+    for n in range(1100):
+        say(detector, 0, f"s{n}", sessionUpdate="state_update", state="running")
+        say(detector, 0, sessionUpdate="tool_call", toolCallId=f"{n}", status="in_progress")
+        say(detector, 0, sessionUpdate="subagent_update", sessionId=f"child {n}")
+    assert len(detector.overdue(10)) == 999  # all but the prompt's session, which has tool calls
+
+    for n in range(1000):
+        say(detector, 1, sessionUpdate="tool_call_update", toolCallId=f"{n}", status="completed")
+    assert say(detector, 2, "child 1099") == 12
+    assert say(detector, 2, "child 99") == NEVER
+
+
+def test_long_ids_are_not_watched():
+    detector, long = StallDetector(stall_timeout=10), "x" * 1025
+    prompting(detector)
+
+    assert say(detector, 0, long, sessionUpdate="state_update", state="running") == NEVER
+    say(detector, 0, sessionUpdate="subagent_update", sessionId=long)
+    assert say(detector, 0, long) == NEVER
+    assert say(detector, 0, sessionUpdate="tool_call", toolCallId=long, status="pending") == 10

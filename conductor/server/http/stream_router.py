@@ -22,6 +22,7 @@ import attrs
 from msgspec import UNSET
 
 from conductor.acp import (
+    MAX_AGENTS_ID,
     SESSION_CREATING_METHODS,
     SESSION_END_METHODS,
     SESSION_SETUP_METHODS,
@@ -37,8 +38,6 @@ __all__ = ["Route", "StreamRouter"]
 _CONNECTION_STREAM_METHODS: Final = SESSION_SETUP_METHODS | {"session/delete"}
 _MAX_SUBAGENTS: Final = 2000
 """Sessions of subagents that are remembered; the oldest are forgotten."""
-_MAX_ID: Final = 1024
-"""Characters of the id of such a session; one with a longer id is not remembered."""
 _MAX_LEVELS: Final = 32
 """Sessions above each other, that of the user included."""
 
@@ -129,14 +128,18 @@ class StreamRouter:
             return  # a subagent keeps its parent
         parent, child = announced
         above = list(self._upward(parent))
-        if child in above or len(above) >= _MAX_LEVELS or max(len(parent), len(child)) > _MAX_ID:
+        if (
+            child in above
+            or len(above) >= _MAX_LEVELS
+            or max(len(parent), len(child)) > MAX_AGENTS_ID
+        ):
             return
         self.parents[child] = parent
         if len(self.parents) > _MAX_SUBAGENTS:
             del self.parents[next(iter(self.parents))]
 
     def _note_unannounced(self, session: str | None) -> None:
-        if session is None or session in self.unannounced or len(session) > _MAX_ID:
+        if session is None or session in self.unannounced or len(session) > MAX_AGENTS_ID:
             return
         if session in self.parents or self.is_known(session) or self._is_being_set_up(session):
             return
@@ -175,7 +178,11 @@ class StreamRouter:
             return False
         if session in self.unannounced:
             return self.is_known(session)
-        return len(session) <= _MAX_ID or self.is_known(session) or self._is_being_set_up(session)
+        return (
+            len(session) <= MAX_AGENTS_ID
+            or self.is_known(session)
+            or self._is_being_set_up(session)
+        )
 
     def _answered(self, message: Message) -> _SessionRequest | None:
         """Remove and return the request of a response."""

@@ -5,6 +5,7 @@ import json
 import random
 
 import pytest
+from support.subagents import subagent
 
 from conductor.proxy import RequestError
 from conductor.schema import METHODS
@@ -540,3 +541,21 @@ async def test_a_key_that_is_read_by_ranges_or_cut_off_does_not_reach_the_agent(
 def test_options_are_checked(options, message):
     with pytest.raises(ValueError, match=message):
         Redact(**options)
+
+
+async def test_the_newest_subagents_of_a_session_are_remembered_and_none_with_long_ids(chain):
+    proxy = Redact()
+
+    def work(session):
+        for n in (*range(200), 0, 200):
+            agent.update(session, subagent(f"{n}"))
+        agent.update(session, subagent("x" * 1025))
+
+    agent = FakeAgent(turns=[[work]])
+    async with chain(proxy, agent) as client:
+        await client.initialize()
+        session = await client.new_session("/work")
+        await client.prompt(session, "go")
+        kept = list(proxy.subagents[session])
+
+    assert (len(kept), kept[0], kept[-2:]) == (200, "2", ["0", "200"])

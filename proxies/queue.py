@@ -1,13 +1,14 @@
 """`queue`: prompts that arrive while a turn runs wait for its end, in order.
 
 Many agents refuse a second prompt of a session, end the running turn, or mix both up. `/queue`
-shows what waits; `/queue drop 2` and `/queue drop all` remove it.
+shows what waits, each prompt with its number in the session; `/queue drop 2` removes number 2,
+`/queue drop all` removes all.
 
 Options:
     command    the slash command; default `queue`
     when_busy  a prompt during a turn is put into the `queue` (default), is given to the agent at
                once (`steer`), if it accepts that, or is answered with a refusal (`refuse`)
-    limit      how many prompts of a session wait; further ones are refused; default 10
+    limit      how many prompts of a session wait; further ones get a refusal; default 10
     cancel     what ends when the user cancels: `all` prompts (default), or the `running` turn
 
 An agent accepts prompts during a turn in protocol version 2, or if it announces `promptQueueing`

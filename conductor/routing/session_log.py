@@ -1,9 +1,9 @@
 """Bounded log of a component's handshake and session set-ups, for the replay after a restart. Pure.
 
-Recorded are `initialize` and, for each open session, the request that set it up, with their
-results. For a proxy, the results of its successor are recorded too: a restarted proxy repeats its
-set-up against them, without a message to the agent. Of an agent, mode, model and options that were
-set are recorded, too (`session_settings`). Prompts and updates are not recorded.
+Recorded are `initialize`, the last login and, for each open session, the request that set it up,
+with their results. For a proxy, the results of its successor are recorded too: a restarted proxy
+repeats its set-up against them, without a message to the agent. Of an agent, mode, model and
+options that were set are recorded, too (`session_settings`). Prompts and updates are not recorded.
 """
 
 from __future__ import annotations
@@ -76,8 +76,8 @@ class SessionLog(msgspec.Struct, eq=False, weakref=True):
     """Handshake of one component, and its open sessions in the order of their set-up.
 
     Bounded by `limits`: beyond `max_sessions`, a set-up is refused; beyond `max_session_log_bytes`,
-    the payloads of the oldest sessions are dropped. Their ids stay, so that a restart reports them
-    as lost.
+    payloads are dropped, first those of the session with the oldest set-up or last setting. The ids
+    stay, so that a restart reports them as lost.
     """
 
     limits: Limits = msgspec.field(default_factory=Limits)

@@ -2,12 +2,13 @@
 
 A proxy gets its handshake and the set-up of every open session again; the requests that it forwards
 meanwhile are answered from the session log, so its successor sees none of them. An agent is
-initialized and logged in again if that needs nothing of the user, then each session is resumed, or
-else loaded with the replayed history suppressed, and gets its mode, model and options again
-(`restored_settings`); a session for which it supports neither is lost, and reported so. Other state
-of a proxy is lost with its process.
+initialized; it is logged in again if that needs nothing of the user. Then each session is resumed,
+or else loaded with the replayed history suppressed, and gets its mode, model and options again
+(`restored_settings`). A session is lost, and reported so, if neither is supported, both are
+refused, or its set-up is not kept. Other state of a proxy is lost with its process.
 
-Each request has `start_timeout`, so that the messages queued for the component do not wait forever.
+Each request has `start_timeout`, so that the messages queued for the component do not wait forever;
+one that is not answered in time fails the replay.
 """
 
 from __future__ import annotations

@@ -1,16 +1,17 @@
 """Detect requests that exceed `request_timeout` and prompt turns that stall. Pure.
 
 A turn stalls when a prompt is open and the agent sends nothing for that session for `stall_timeout`
-seconds. Silence while a tool runs, or while the agent waits for a response (a permission, a file, a
-tool of an MCP server over ACP), is not a stall. A stalled turn escalates, one action for every
-further `stall_timeout` of silence, up to the last action that the chain file allows:
+seconds. Silence while a tool call is pending or in progress, or while the agent waits for a
+response (a permission, a file, a tool of an MCP server over ACP), is not a stall. A stalled turn
+escalates, one action for every further `stall_timeout` of silence, up to the last action that the
+chain file allows:
 
     report → session/cancel → $/cancel_request → restart
 
 What a subagent does in a session of its own counts for the turn of the session that started it.
 
 In version 1 a turn lasts as long as its `session/prompt` is open; in version 2, where that is
-answered at once, until the agent reports `idle`.
+answered at once, until the agent reports another state than `running`.
 
 Each recorded message returns the next deadline that it may cause, so the cost of watching does not
 depend on the number of sessions.

@@ -1,14 +1,14 @@
 """`failover`: sends a prompt that the agent cannot answer now to another agent.
 
 If the agent answers a prompt with an error that says rate limit, overload or login required, before
-any output of the turn, the next agent of the list gets the prompt. A text tells the user which
-agent answers, and why.
+any output of the turn, the next agent of the list gets the prompt. An agent of the list that does
+not run counts as failed. A text tells the user which agent answers, and why.
 
 Options:
     agents      the other agents, in order; each has `run` (an argv) or `chain` (a chain file), and
                 optionally `name` and, with `run`, `env`
-    cooldown    time for which an agent that failed is not asked; default 10m. If all agents are
-                cooling down, all are asked
+    cooldown    time for which an agent that failed is not asked, in any session; default 10m. If
+                all agents are cooling down, they are asked in order until one answers
     transcript  maximum characters of the conversation that are put before the prompt of an agent
                 that has not seen it; default 40000
     at_once     other agents that run at the same time; default 4. Further prompts wait

@@ -22,9 +22,14 @@ def command(path: str) -> None:
       acp-conductor untrust ~/src/project/.acp-conductor.yaml
     """
     from conductor.cli.trust import project_path
+    from conductor.projects.places import PROJECT_FILE
     from conductor.projects.trust_store import forget
 
-    found = project_path(path)
+    try:
+        found = project_path(path)
+    except click.UsageError as exc:
+        exc.message += f". If it was deleted, name it: acp-conductor untrust PATH/{PROJECT_FILE}"
+        raise
     try:
         was_trusted = forget(found)
     except OSError as exc:

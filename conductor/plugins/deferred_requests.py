@@ -79,9 +79,9 @@ class DeferredRequests:
         port.neighbour.respond(call, result, error)
 
     def close(self, abort: Callable[[PluginPort, LaneRequest, bool], None]) -> None:
-        """Give all requests to `abort`, as not forwarded."""
+        """Give all requests to `abort`, as ones that the agent may have got."""
         for port, item, _ in self._requests.values():
-            abort(port, item, False)
+            abort(port, item, True)
         self._requests.clear()
 
     def _cancel_failed(self, call: InFlightRequest, exc: BaseException) -> None:

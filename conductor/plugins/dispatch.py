@@ -41,7 +41,7 @@ from conductor.plugins.lane import LaneNotification, LaneRequest, LaneResponse
 from conductor.plugins.plugin_code import calls_plugin
 from conductor.plugins.plugin_errors import contain_failure, split_failure
 from conductor.plugins.plugin_port import PluginPort
-from conductor.proxy.base import Forward, Plugin, Proxy
+from conductor.proxy.base import Agent, Forward, Plugin, Proxy
 from conductor.proxy.chain_info import chain_info
 from conductor.proxy.conversion import (
     decode_answer,
@@ -82,7 +82,7 @@ class Dispatcher:
     clock: InitializeClock
     request: Callable[..., Awaitable[bytes]]
     abort: Callable[[PluginPort, LaneRequest, bool], None]
-    """Takes a request that is left unanswered, and whether it was forwarded."""
+    """Takes a request that is left unanswered, and whether the agent may have got it."""
     use_handlers: Callable[[Sequence[Handler]], None]
     """Takes the handlers that run from now on."""
     failures: FailureLog
@@ -145,7 +145,7 @@ class Dispatcher:
                 reply = await self._reply(handler_call, response_state, item)
             if scope.cancelled_caught and not response_state.settled:
                 if self._ending:
-                    self.abort(port, item, handler_call.forwarded)
+                    self.abort(port, item, self._may_have_arrived(handler_call))
                 elif trio.current_time() >= scope.deadline:
                     reply = None, exception_to_error(self.clock.error())
                 else:
@@ -158,7 +158,7 @@ class Dispatcher:
                 if passing is not None:
                     reply = None
                     if not response_state.settled:
-                        self.abort(port, item, handler_call.forwarded)
+                        self.abort(port, item, self._may_have_arrived(handler_call))
                     raise passing from None
             finally:
                 del failure, passing  # a reference cycle: exception, traceback, frame
@@ -170,6 +170,10 @@ class Dispatcher:
                 port.neighbour.respond(call, *reply)
                 if reply[1] is None and handler_call.after_answer:
                     await self._run_after_answer(handler_call, item)
+
+    def _may_have_arrived(self, handler_call: HandlerCall) -> bool:
+        """Whether the agent may have got the message: it is this plugin, or it was forwarded."""
+        return handler_call.forwarded or isinstance(self.plugin, Agent)
 
     async def _run_after_answer(self, handler_call: HandlerCall, item: LaneRequest) -> None:
         for function, args in handler_call.after_answer:

@@ -39,7 +39,7 @@ def read_own_file(path: str, *, follows_links: bool = False) -> bytes:
         if found.st_uid not in (0, os.geteuid()):
             raise UnsafeFile("it belongs to another user; copy it, or chown it")
         if found.st_mode & stat.S_IWOTH:
-            raise UnsafeFile("every user of this machine can change it; chmod o-w")
+            raise UnsafeFile("every user of this machine can change it; chmod o-w first")
         data = file.read(MAX_BYTES + 1)
     if len(data) > MAX_BYTES:
         raise UnsafeFile(f"it is longer than {MAX_BYTES // 1024} KiB")

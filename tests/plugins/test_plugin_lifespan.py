@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import asynccontextmanager
 from typing import ClassVar
 
 import trio
 import trio.lowlevel
-from support.plugin_harness import Scripted, hop
+from support.plugin_harness import End, Scripted, hop
 
 from conductor.errors import ConnectionClosed, LocalProtocolError
 from conductor.plugins.plugin_component import PluginComponent
-from conductor.proxy import Proxy
+from conductor.proxy import Proxy, on
 
 
 async def test_at_the_end_every_open_request_is_answered():
@@ -35,6 +36,43 @@ async def test_at_the_end_every_open_request_is_answered():
         answers = {what[1]: what[2] for what in on_hop.client.heard}
         assert answers == dict.fromkeys(("forwarded", "own", "queued", "late"), -32603)
         assert [what[2]["n"] for what in on_hop.agent.heard] == [1, 4, 7]
+
+
+async def test_after_a_failure_prompts_that_the_agent_may_have_got_are_cut_off():
+    class Client(End):
+        def respond(self, call, result, error):
+            message = json.loads(bytes(error))["message"]
+            self.hear(self._names[call], "was cut off" if "was cut off" in message else message)
+
+    class Fails(Proxy):
+        @asynccontextmanager
+        async def lifespan(self):
+            async with trio.open_nursery() as nursery:
+                self.nursery = nursery
+                yield
+
+        @on("session/prompt")
+        async def prompt(self, params, forward):
+            if params["sessionId"] == "forwarded":
+                return await forward()
+            if params["sessionId"] == "deferred":
+                return self.defer(lambda: None) and None
+            return await trio.sleep_forever()
+
+        async def worn_out(self):
+            raise RuntimeError("worn out")
+
+    plugin = Fails()
+    async with hop(plugin, Client) as on_hop:
+        for session in ("forwarded", "deferred", "held"):
+            on_hop.client.ask("session/prompt", {"sessionId": session}, name=session)
+        await on_hop.settle()
+        plugin.nursery.start_soon(plugin.worn_out)
+        await on_hop.ended.wait()
+
+    answers = dict(on_hop.client.heard)
+    assert answers["forwarded"] == answers["deferred"] == "was cut off"
+    assert "The prompt did not reach the agent." in answers["held"]
 
 
 async def test_the_end_waits_for_handlers_that_finish():

@@ -28,8 +28,8 @@ def command(path: str) -> None:
     try:
         found = project_path(path)
     except click.UsageError as exc:
-        exc.message += f". If it was deleted, name it: acp-conductor untrust PATH/{PROJECT_FILE}"
-        raise
+        named = f"acp-conductor untrust PATH/{PROJECT_FILE}"
+        raise click.UsageError(f"{exc.message}. If it was deleted, name it: {named}") from None
     try:
         was_trusted = forget(found)
     except OSError as exc:

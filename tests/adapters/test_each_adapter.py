@@ -255,6 +255,7 @@ async def test_answers_of_a_client_that_are_nonsense_are_errors_or_passed(name, 
 
 @EACH
 async def test_what_the_agent_never_answers_ends_when_it_is_cancelled(adapter, virtual_clock):
+    virtual_clock.autojump_threshold = 0.05  # files and processes need real time
     agent = FakeAgent()
     async with open_chain(adapter, agent) as client:
         await client.initialize(capabilities={})
@@ -273,6 +274,7 @@ async def test_what_the_agent_never_answers_ends_when_it_is_cancelled(adapter, v
 
 @EACH
 async def test_what_the_client_never_answers_ends_when_it_is_cancelled(adapter, virtual_clock):
+    virtual_clock.autojump_threshold = 0.05  # files and processes need real time
     agent = FakeAgent()
     async with open_chain(adapter, agent) as client:
         client.handlers |= dict.fromkeys(TO_CLIENT, never)

@@ -244,7 +244,7 @@ class _SessionGuard(Proxy):
             claim = partial(self.directory.claims.claim, record=record)
             verdict = await self.directory.ask(claim)
         if verdict not in _OPEN:
-            self.owners.release(session, self.principal)
+            self.owners.withdraw_child(session, self.principal)
         if verdict == "theirs":
             self.unannounced.skip(session)
 

@@ -67,6 +67,11 @@ class SessionAccess:
             self._children.discard(key)
             raise
 
+    def withdraw_child(self, session: str, principal: str) -> None:
+        """Remove what `claim_child` recorded, unless the session was assigned since."""
+        if session_digest(session) in self._children:
+            self.release(session, principal)
+
     def assign(self, session: str, principal: str) -> bool:
         """Record a session that the agent has created or loaded for this principal; true if it was
         not recorded. A claim of another, of which the agent has only named it, is withdrawn. Raises

@@ -111,3 +111,15 @@ def test_beyond_the_quota_a_named_session_is_not_recorded():
     owners.claim("2", "bob")
     owners.assign("2", "cid")
     assert owners.has("2", "bob")
+
+
+def test_a_claim_that_is_withdrawn_leaves_a_session_that_was_assigned_since():
+    owners = SessionAccess()
+    owners.claim_child("1", "ann")
+    owners.claim_child("2", "ann")
+    owners.assign("1", "ann")
+
+    for session in ("1", "2"):
+        owners.withdraw_child(session, "ann")
+    assert owners.has("1", "ann")
+    assert not owners.has("2", "ann")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import codecs
-import ctypes
 import os
 import pty
 import select
@@ -13,12 +12,11 @@ import termios
 import time
 from pathlib import Path
 
-import psutil
 import pyte
 import pytest
+from support.leftovers import adopt_orphans, descendants, left_behind
 
 PATIENCE = 30  # seconds; only a hanging program takes that long
-PR_SET_CHILD_SUBREAPER = 36
 COMMAND = [sys.executable, "-m", "conductor"]
 AGENT = f"{sys.executable} -m conductor.testing.agent"
 PASS_PROXY = Path(__file__).parents[1] / "support" / "components" / "pass_proxy.py"
@@ -118,15 +116,8 @@ def terminal(tmp_path):
 
 @pytest.fixture(autouse=True)
 def _nothing_is_left_behind(command_server):
-    """Processes that lose their parent become children of this one, where Linux lets us ask."""
     command_server.start()
-    libc = ctypes.CDLL(None) if sys.platform == "linux" else None
-    if libc:
-        libc.prctl(PR_SET_CHILD_SUBREAPER, 1)
-    before = {child.pid for child in psutil.Process().children()}
+    adopt_orphans()
+    before = descendants()
     yield
-    left = [c for c in psutil.Process().children(recursive=True) if c.pid not in before]
-    for child in left:
-        child.kill()
-    psutil.wait_procs(left, timeout=PATIENCE)
-    assert not left
+    assert left_behind(before) == []

@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 
-import psutil
 import pytest
 
 from cli.conftest import AGENT, COMMAND, PATIENCE
@@ -23,18 +22,6 @@ sys.exit(7)
 
 def wrap(*agent, chain="--use", value="usage"):
     return ["wrap", chain, value, "--", *agent]
-
-
-@pytest.fixture
-def reap_copier(command_server):
-    """The process that copies stdin to the agent ends with it; the test is its subreaper."""
-
-    def reap():
-        for child in psutil.Process().children():
-            if child.pid != command_server.pid:
-                child.wait(PATIENCE)
-
-    return reap
 
 
 @pytest.mark.slow
@@ -64,14 +51,13 @@ def test_in_a_terminal_other_options_change_nothing(terminal):
 @pytest.mark.parametrize(
     ("input", "output"), [("", ""), ("sk-key\n", "sk-key\n"), ("x" * 300_000, "x" * 300_000)]
 )
-def test_the_agent_reads_an_input_that_is_not_json(run, reap_copier, options, input, output):
+def test_the_agent_reads_an_input_that_is_not_json(run, options, input, output):
     done = run("wrap", *options, "--", "sh", "-c", "cat; exit 7", input=input)
-    reap_copier()
 
     assert (done.stdout, done.stderr, done.returncode) == (output, "", 7)
 
 
-def test_the_agent_reads_what_comes_later_and_may_leave_before_its_input_ends(reap_copier):
+def test_the_agent_reads_what_comes_later_and_may_leave_before_its_input_ends():
     with subprocess.Popen(
         [*COMMAND, *wrap("sh", "-c", "read one; read two; echo $one $two")],
         stdin=subprocess.PIPE,
@@ -84,7 +70,6 @@ def test_the_agent_reads_what_comes_later_and_may_leave_before_its_input_ends(re
         process.stdin.write("two\n")
         process.stdin.flush()
         assert process.wait(PATIENCE) == 0
-        reap_copier()
         assert process.stdout is not None
         assert process.stdout.read() == "one two\n"
 

@@ -6,22 +6,18 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
-import psutil
 import pytest
+from support.leftovers import descendants, left_behind
 
-PATIENCE = 10
 AGENT = "agent:\n  use: test-agent\n"
 
 
 @pytest.fixture(autouse=True)
 def nothing_is_left() -> Iterator[None]:
-    before = set(psutil.Process().children())
+    before = descendants()
     yield
     assert [each.name for each in threading.enumerate() if "acp" in each.name] == []
-    # Tests of other directories make this process a subreaper: it adopts the guard process of an
-    # agent that dies, which ends a moment later.
-    _, left = psutil.wait_procs(set(psutil.Process().children()) - before, PATIENCE)
-    assert left == []
+    assert left_behind(before) == []
 
 
 @pytest.fixture

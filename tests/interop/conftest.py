@@ -6,7 +6,6 @@ are installed once into `.cache/interop/npm`. Where one of these is missing the 
 with the reason, in CI (`CI=true`) they fail.
 """
 
-import ctypes
 import fcntl
 import importlib.util
 import json
@@ -20,14 +19,13 @@ from copy import deepcopy
 from pathlib import Path
 from typing import Any, NoReturn
 
-import psutil
 import pytest
+from support.leftovers import adopt_orphans, descendants, left_behind
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 NPM = ROOT / ".cache" / "interop" / "npm"
 PATIENCE = 60  # seconds; only a hanging conversation takes that long
-PR_SET_CHILD_SUBREAPER = 36
 
 Command = list[str]
 Summary = dict[str, Any]
@@ -195,16 +193,7 @@ def without_mcp_over_acp(initialize: Summary) -> None:
 
 @pytest.fixture(autouse=True)
 def nothing_is_left_behind() -> Iterator[None]:
-    """Processes that lose their parent become children of this one, on Linux (subreaper)."""
-    libc = ctypes.CDLL(None) if sys.platform == "linux" else None
-    if libc:
-        libc.prctl(PR_SET_CHILD_SUBREAPER, 1)
-    before = {child.pid for child in psutil.Process().children(recursive=True)}
+    adopt_orphans()
+    before = descendants()
     yield
-    left = [c for c in psutil.Process().children(recursive=True) if c.pid not in before]
-    alive = [child for child in left if child.status() != psutil.STATUS_ZOMBIE]
-    commands = [shlex.join(child.cmdline()) for child in alive]
-    for child in alive:
-        child.kill()
-    psutil.wait_procs(left, timeout=PATIENCE)
-    assert not commands
+    assert left_behind(before) == []

@@ -1,6 +1,5 @@
 """Run the conductor; check after each test that no process, descriptor or file is left."""
 
-import ctypes
 import gc
 import json
 import os
@@ -12,16 +11,15 @@ from uuid import uuid4
 import psutil
 import pytest
 from support.editor import PATIENCE, ROOT, Editor, words
-from support.forked_command import SERVERS
+from support.leftovers import adopt_orphans, descendants, running
 
-PR_SET_CHILD_SUBREAPER = 36
 MARK = "ACP_TEST_MARK"
 
 
 @pytest.fixture(scope="session", autouse=True)
 def orphans_come_to_us() -> None:
     """Orphans of the conductor become children of this process and are found."""
-    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    adopt_orphans()
 
 
 @pytest.fixture(autouse=True)
@@ -38,9 +36,8 @@ def nothing_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator
     gc.freeze()  # the rest lives on: the next test need not traverse it
     descriptors = len(os.listdir("/proc/self/fd"))
     yield
-    children = psutil.Process().children(recursive=True)
-    _, left = psutil.wait_procs([each for each in children if each.pid not in SERVERS], PATIENCE)
-    left += [process for process in psutil.process_iter() if is_marked(process, mark)]
+    left = [str(each) for each in psutil.wait_procs(descendants(), PATIENCE)[1]]
+    left += running(process for process in psutil.process_iter() if is_marked(process, mark))
     assert left == []
     assert len(os.listdir("/proc/self/fd")) == descriptors
     assert list(temporary.iterdir()) == []

@@ -21,6 +21,7 @@ import psutil
 import pytest
 import trio
 import trio_websocket
+from support.leftovers import running
 from support.no_authorities import NO_AUTHORITIES
 from support.server_clients import CHAIN, PATIENCE, ask, initialize, new_session, prompt, texts
 
@@ -69,7 +70,7 @@ def serve(tmp_path: Path) -> Iterator[Callable[..., Process]]:
         children = psutil.Process(process.pid).children() if process.poll() is None else []
         process.kill()
         process.communicate()
-        assert not [child for child in children if child.is_running() and not child.status()]
+        assert running(children) == []
 
 
 def run(directory: Path, *options: str, env: dict[str, str]) -> subprocess.Popen[str]:
@@ -423,8 +424,7 @@ async def test_every_client_has_an_agent_of_its_own_and_none_is_left(serve):
 
     assert len(agents) == 2
     assert process.end() == 128 + signal.SIGTERM
-    psutil.wait_procs(agents, PATIENCE)
-    assert not [agent for agent in agents if agent.is_running()]
+    assert running(agents) == []
 
 
 def components(process: Process) -> list[psutil.Process]:

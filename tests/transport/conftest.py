@@ -4,8 +4,8 @@ import gc
 import os
 from collections.abc import AsyncIterator, Iterator
 
-import psutil
 import pytest
+from support.leftovers import descendants, left_behind
 
 from conductor.transport.epoll_loop import EpollFastPath, current_fast_path
 
@@ -15,13 +15,12 @@ PATIENCE = 30
 @pytest.fixture(autouse=True)
 def nothing_is_left() -> Iterator[None]:
     """No process and no descriptor outlives a test."""
-    children = set(psutil.Process().children())
+    processes = descendants()
     gc.collect()  # what earlier tests have left to it
     gc.freeze()  # the rest lives on: the next test need not traverse it
     before = len(os.listdir("/proc/self/fd"))
     yield
-    _, left = psutil.wait_procs(set(psutil.Process().children()) - children, PATIENCE)
-    assert left == []
+    assert left_behind(processes) == []
     assert len(os.listdir("/proc/self/fd")) == before
 
 

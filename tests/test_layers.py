@@ -65,8 +65,10 @@ ALONE = {"schema", "chainfile"}
 """Parts that must not import the runtime before them either, but for errors and limits."""
 
 PURE = [
+    "conductor.adapters.editor_requests",
     "conductor.adapters.known_clients",
     "conductor.adapters.negotiated",
+    "conductor.adapters.settings",
     "conductor.adapters.table",
     "conductor.jsonrpc.messages",
     "conductor.secret_detection",

@@ -19,6 +19,7 @@ from typing import Any, Final
 import msgspec
 
 from conductor.adapters.negotiated import Announced, announced_by_agent, announced_by_client
+from conductor.adapters.settings import adapter_settings
 from conductor.adapters.table import (
     ADAPTERS,
     Adapter,
@@ -58,8 +59,7 @@ def insert_adapters(
 ) -> None:
     """Place the client's adapters before the components, and prepare the insertion of others. A
     proxy that the chain has by its name is not inserted again."""
-    by_name = {spec.use: Adaptation("never") for spec in specs if spec.use is not None}
-    settings = {**adapt, **by_name}
+    settings = adapter_settings(adapt, specs)
     agent, client = components[-1], announced_by_client(client_params.get())
     if isinstance(agent, SupervisedComponent):
         neighbour = _row_of(specs[-2]) if len(specs) > 1 else None

@@ -13,6 +13,7 @@ import click
 
 from conductor.cli.other_files import CHAIN_PATH, other_files_options
 from conductor.cli.terminal_text import printable_lines
+from conductor.cli.tried_client import client_option
 from conductor.secret_detection import names_a_secret
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
         ValuePath,
         When,
     )
+    from conductor.cli.tried_client import TriedClient
 
 __all__ = ["command"]
 
@@ -42,13 +44,17 @@ _URL_SECRETS: Final = re.compile(r"(?<=://)[^/@]+(?=@)|(?<==)[^&#]+")
     help="The directory of a session: its project's file is added. Default: this directory.",
 )
 @other_files_options
-def command(file: str, cwd: str, no_project: bool, no_user: bool) -> None:
+@client_option
+def command(
+    file: str, cwd: str, no_project: bool, no_user: bool, client: TriedClient | None
+) -> None:
     """Show the components of a chain file in order, nested chains in line.
 
     With those of the user's `chain.yaml` and of the project's `.acp-conductor.yaml`, if you trust
     it; a component that `when:` leaves out has the reason. Starts nothing. Masks values of
     environment variables and headers, and values with the name of a secret (token, key, password);
-    `${VAR}` is shown as it is written.
+    `${VAR}` is shown as it is written. With --client also the adapters that this client gets;
+    `check --start --client` asks the agent, too.
 
     \b
     Examples:
@@ -65,7 +71,10 @@ def command(file: str, cwd: str, no_project: bool, no_user: bool) -> None:
         cwd = os.path.abspath(cwd)
         chain, lines = _with_other_files(chain, cwd, user=not no_user, project=not no_project)
         unmet = _unmet(chain, cwd)
-    print("\n".join(map(printable_lines, [*lines, *_lines(chain, unmet)])))
+    lines += _lines(chain, unmet)
+    if client is not None and chain.agent is not None:
+        lines += _adapters_for(client, chain)
+    print("\n".join(map(printable_lines, lines)))
 
 
 def _with_other_files(
@@ -126,6 +135,27 @@ def _adapters(chain: ChainFile) -> Iterator[str]:
         yield text + (f" ({row.condition})" if setting.mode == "auto" else "")
     if others := [row.name for row in ADAPTERS if row.is_default and row.name not in chain.adapt]:
         yield f"  adapt, without a setting: {', '.join(others)}: auto"
+
+
+def _adapters_for(client: TriedClient, chain: ChainFile) -> Iterator[str]:
+    """The adapters of a client, and those that depend on what the agent announces."""
+    import msgspec
+
+    from conductor.adapters.negotiated import announced_by_client
+    from conductor.adapters.settings import adapter_settings
+    from conductor.adapters.table import ADAPTERS, adapters_for_client
+
+    settings = adapter_settings(chain.adapt, chain.flat())
+    announced = announced_by_client(msgspec.json.encode(client.params))
+    found = [each.adapter.name for each in adapters_for_client(announced, settings)]
+    yield f"  for {client.name}: {', '.join(found) or 'no adapters of the client'}"
+    open_rows = [
+        row.name
+        for row in ADAPTERS
+        if (row.side == "agent" or (row.is_behind_v1_v2 and announced.version == 2))
+        and (settings[row.name].mode != "never" if row.name in settings else row.is_default)
+    ]
+    yield f"  for {client.name}, if the agent needs it: {', '.join(open_rows) or 'none'}"
 
 
 def _settings(component: ComponentSpec) -> Iterator[tuple[str, str]]:

@@ -39,10 +39,12 @@ class Client(JsonRpcPeer):
             params = {"clientCapabilities": dict(capabilities or {}), "clientInfo": info}
         else:
             params = {"capabilities": dict(capabilities or {}), "info": info}
-        result = _object(
-            "initialize", await self.request("initialize", {"protocolVersion": version, **params})
-        )
-        self.protocol_version = result.get("protocolVersion", version)
+        return await self.initialize_with({"protocolVersion": version, **params})
+
+    async def initialize_with(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        """Send `initialize` with these params and return the result."""
+        result = _object("initialize", await self.request("initialize", params))
+        self.protocol_version = result.get("protocolVersion", params["protocolVersion"])
         return result
 
     async def new_session(

@@ -161,3 +161,18 @@ def test_adapters_with_the_condition_of_those_that_are_inserted_if_needed(run, t
         "  adapt: v1_v2: never",
         "  adapt, without a setting: subagents, cursor_questions: auto",
     ]
+
+
+def test_the_adapters_of_a_client(run, chain_file):
+    path = chain_file(
+        "agent: {use: test-agent}\nproxies: [{use: boolean_options}]\n"
+        "adapt: {notices: auto, boolean_options: auto, journal: auto, v1_v2: never, queue: never}\n"
+    )
+
+    result = run("show", "--client", "avante", path)
+
+    assert result.returncode == 0
+    assert result.stdout.splitlines()[-2:] == [
+        "  for avante: notices",
+        "  for avante, if the agent needs it: subagents, cursor_questions, journal",
+    ]

@@ -11,10 +11,12 @@ import click
 from conductor.cli.log_defaults import log_for_people
 from conductor.cli.other_files import CHAIN_PATH
 from conductor.cli.terminal_text import printable
+from conductor.cli.tried_client import client_option
 
 if TYPE_CHECKING:
     from conductor.chainfile.diagnostics import Diagnostic
     from conductor.chainfile.model import ChainFile, ComponentSpec
+    from conductor.cli.tried_client import TriedClient
 
 __all__ = ["command"]
 
@@ -22,8 +24,11 @@ __all__ = ["command"]
 @click.command("check")
 @click.argument("files", nargs=-1, required=True, type=CHAIN_PATH, metavar="FILE...")
 @click.option("--start", is_flag=True, help="Start and initialize the chains, and show the result.")
+@client_option
 @click.pass_context
-def command(ctx: click.Context, /, files: tuple[str, ...], start: bool) -> None:
+def command(
+    ctx: click.Context, /, files: tuple[str, ...], start: bool, client: TriedClient | None
+) -> None:
     """Report every mistake in chain files; with --start, start the chains, too.
 
     Probable mistakes, and programs that are not on this machine, are warnings: they do not fail the
@@ -32,14 +37,17 @@ def command(ctx: click.Context, /, files: tuple[str, ...], start: bool) -> None:
     Without --start no program is run; proxies named by `use:` are imported to check their options,
     in another process, within their `start_timeout`.
     With --start each chain is started and initialized, as by an editor, and ended; a chain of
-    proxies is tried with the test agent. Exit codes: 0 no mistakes, 2 mistakes, 3 a chain did not
-    start.
+    proxies is tried with the test agent. With --client, as by this one: the adapters that it gets
+    are listed. Exit codes: 0 no mistakes, 2 mistakes, 3 a chain did not start.
 
     \b
     Examples:
       acp-conductor check chains/*.yaml
       acp-conductor check --start review.yaml
+      acp-conductor check --start --client zed review.yaml
     """
+    if client is not None and not start:
+        raise click.UsageError("--client needs --start: adapters depend on the agent's answer, too")
     chains = _load_all(files, starts=start)
     if not start:
         for chain in chains:
@@ -49,7 +57,7 @@ def command(ctx: click.Context, /, files: tuple[str, ...], start: bool) -> None:
     log_for_people(ctx)
     from conductor.cli.check.start import start_all
 
-    start_all(chains)
+    start_all(chains, client)
 
 
 def _load_all(files: tuple[str, ...], *, starts: bool) -> list[ChainFile]:

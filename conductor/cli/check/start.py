@@ -11,6 +11,7 @@ import attrs
 import msgspec
 import trio
 
+from conductor.adapters.settings import adapter_settings
 from conductor.adapters.table import ADAPTERS
 from conductor.background_tasks import background_tasks
 from conductor.chain.adapter_insertion import adapter_name
@@ -20,6 +21,7 @@ from conductor.chainfile.model import ChainFile, ComponentSpec
 from conductor.cli.attached_chain import attached_chain
 from conductor.cli.login_help import AUTH_CAPABILITY, next_steps, offered_methods
 from conductor.cli.prompt.display import Stdout, TextDisplay, one_line
+from conductor.cli.tried_client import TriedClient
 from conductor.client.acp_client import Client
 from conductor.client.embedding import AttachedClient, attach_file
 from conductor.errors import ConnectionClosed, RemoteProtocolError, RequestError
@@ -40,7 +42,7 @@ _KINDS: Final = ("registry", "ssh", "run", "use", "connect", "unix")
 _TEST_AGENT: Final = ComponentSpec(name="test-agent", use="test-agent")
 
 
-def start_all(chains: Sequence[ChainFile]) -> NoReturn:
+def start_all(chains: Sequence[ChainFile], tried_client: TriedClient | None = None) -> NoReturn:
     """Try the chains one after the other; exit with 0, or with 3 if any did not start."""
     become_subreaper()
     start_orphan_guard()
@@ -52,7 +54,7 @@ def start_all(chains: Sequence[ChainFile]) -> NoReturn:
     try:
         for chain in chains:
             if not signals:
-                started.append(trio.run(_start_chain, chain, stdout, signals))
+                started.append(trio.run(_start_chain, chain, stdout, signals, tried_client))
     finally:
         kill_descendants()
     if signals:
@@ -60,7 +62,9 @@ def start_all(chains: Sequence[ChainFile]) -> NoReturn:
     exit_now(0 if all(started) else 3)
 
 
-async def _start_chain(file: ChainFile, stdout: Stdout, signals: list[int]) -> bool:
+async def _start_chain(
+    file: ChainFile, stdout: Stdout, signals: list[int], tried_client: TriedClient | None
+) -> bool:
     """Start one chain and print the result; returns whether it started."""
     clocks = StartTimes()
     async with background_tasks() as nursery:
@@ -68,7 +72,7 @@ async def _start_chain(file: ChainFile, stdout: Stdout, signals: list[int]) -> b
         started = False
         chain = attach_file(Client, tried, made=partial(clocks.watch, nursery))
         async with attached_chain(chain, signals, partial(_leave, signals)) as attached:
-            started = await _initialize(file, tried, attached, stdout, clocks)
+            started = await _initialize(file, tried, attached, stdout, clocks, tried_client)
     return started
 
 
@@ -84,11 +88,16 @@ async def _initialize(
     attached: AttachedClient[Client],
     stdout: Stdout,
     clocks: StartTimes,
+    tried_client: TriedClient | None,
 ) -> bool:
     remark = "" if file.agent is not None else " (no agent: tried with test-agent)"
+    remark += "" if tried_client is None else f" for {tried_client.name}"
     begin = trio.current_time()
     try:
-        answer = await attached.client.initialize(capabilities=_CAPABILITIES)
+        if tried_client is not None:
+            answer = await attached.client.initialize_with(tried_client.params)
+        else:
+            answer = await attached.client.initialize(capabilities=_CAPABILITIES)
     except RequestError as exc:
         stdout.write(f"{file.path}: did not start{remark}\n")
         TextDisplay(stdout).failed("initialize", exc)
@@ -101,14 +110,20 @@ async def _initialize(
         return False
     spent = trio.current_time() - begin
     stdout.write(f"{file.path}: started in {spent * 1000:.0f} ms{remark}\n")
-    stdout.write(_report(tried, attached.chain, answer, clocks))
+    stdout.write(_report(tried, attached.chain, answer, clocks, tried_client))
     if methods := offered_methods(answer):
         stdout.write("  authentication: not tried; if the agent requires it:\n")
         stdout.write("".join(f"    {one_line(x)}\n" for x in next_steps(methods, tried)))
     return True
 
 
-def _report(file: ChainFile, chain: Chain, answer: Mapping[str, Any], clocks: StartTimes) -> str:
+def _report(
+    file: ChainFile,
+    chain: Chain,
+    answer: Mapping[str, Any],
+    clocks: StartTimes,
+    tried_client: TriedClient | None,
+) -> str:
     specs = file.flat()
     components = {component.name: component for component in chain.components}
     rows = []
@@ -140,14 +155,16 @@ def _report(file: ChainFile, chain: Chain, answer: Mapping[str, Any], clocks: St
     lines.append(f"  MCP over ACP: {_mcp_over_acp(answer, agent_answer)}")
     if adapters := [name for name in components if name.startswith(adapter_name(""))]:
         lines.append(f"  inserted: {', '.join(adapters)}")
-    lines += [f"  inserted if needed: {text}" for text in _not_inserted(file, adapters)]
+    others = "inserted if needed" if tried_client is None else f"not for {tried_client.name}"
+    lines += [f"  {others}: {text}" for text in _not_inserted(file, adapters)]
     return "\n".join(lines) + "\n"
 
 
 def _not_inserted(file: ChainFile, inserted: Sequence[str]) -> Iterator[str]:
     """The adapters of the chain file that this client and agent do not need."""
+    settings = adapter_settings(file.adapt, file.flat())
     for row in ADAPTERS:
-        setting = file.adapt.get(row.name)
+        setting = settings.get(row.name)
         if setting is None or setting.mode != "auto" or adapter_name(row.name) in inserted:
             continue
         yield f"{adapter_name(row.name)} ({row.condition})"

@@ -122,6 +122,25 @@ def test_start_names_inserted_adapters_and_what_is_left_out(run, chain_file):
     assert lines[-1][0].startswith("inserted if needed: adapter:turn_updates (client: version 1, k")
 
 
+@pytest.mark.fast
+def test_start_tells_which_adapters_a_client_gets(run, chain_file):
+    path = chain_file(
+        "agent: {use: test-agent}\nadapt: {notices: auto, elicitation: auto}\n"
+        "proxies: [{use: boolean_options}]\n"
+    )
+
+    result = run("check", "--start", "--client", "zed", path)
+    alone = run("check", "--client", "zed", path)
+
+    assert (result.returncode, result.stderr) == (0, "")
+    first, *_, inserted, other = result.stdout.splitlines()
+    assert first.endswith(" ms for zed")
+    assert inserted == "  inserted: adapter:notices"
+    assert other.startswith("  not for zed: adapter:elicitation (client: without `elicitation.form")
+    assert (alone.returncode, alone.stdout) == (2, "")
+    assert "--client needs --start" in alone.stderr
+
+
 def test_a_chain_of_proxies_is_tried_with_the_test_agent(run, chain_file):
     path = chain_file(f"proxies: [{{run: [{sys.executable}, {PASS_PROXY}]}}]\n")
 

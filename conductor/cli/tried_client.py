@@ -1,0 +1,71 @@
+"""The option `--client`: what an editor sends as `initialize`, or what a file says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+import click
+import msgspec
+
+from conductor.adapters.editor_requests import EDITOR_REQUESTS
+
+__all__ = ["TriedClient", "client_option"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class TriedClient(msgspec.Struct, frozen=True):
+    """A client that a chain is looked at for."""
+
+    name: str
+    """The editor, or the file."""
+    params: Mapping[str, Any]
+    """Of its `initialize`."""
+
+
+class _ClientType(click.ParamType[TriedClient]):
+    name = "client"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> TriedClient:
+        if (params := EDITOR_REQUESTS.get(str(value))) is not None:
+            return TriedClient(str(value), params)
+        try:
+            with open(value, "rb") as file:
+                return TriedClient(str(value), _params(file.read()))
+        except OSError as exc:
+            known = ", ".join(EDITOR_REQUESTS)
+            self.fail(f"{value} is neither of {known}, nor a file: {exc.strerror}", param, ctx)
+        except (ValueError, msgspec.DecodeError):
+            self.fail(
+                f"{value} has no `initialize` request, nor the params of one, as JSON", param, ctx
+            )
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[Any]:
+        from click.shell_completion import CompletionItem
+
+        return [CompletionItem(name) for name in EDITOR_REQUESTS if name.startswith(incomplete)]
+
+
+def _params(text: bytes) -> Mapping[str, Any]:
+    written = msgspec.json.decode(text)
+    if isinstance(written, dict) and written.get("method") == "initialize":
+        written = written.get("params")
+    if not isinstance(written, dict) or type(written.get("protocolVersion")) is not int:
+        raise ValueError
+    return written
+
+
+def client_option(command: F) -> F:
+    """Add `--client`."""
+    names = ", ".join(EDITOR_REQUESTS)
+    return click.option(
+        "--client",
+        type=_ClientType(),
+        metavar="NAME|FILE",
+        help=f"Which adapters a client gets: {names}, or a file with its `initialize` as JSON.",
+    )(command)

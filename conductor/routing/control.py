@@ -106,6 +106,7 @@ def control_request(
         if link.initialized:
             raise _invalid_request("a connection is initialized only once")
         link.dialect = INIT_METHODS[method]
+        call.method = "initialize"
         link.plain.neighbour.request(call, "initialize", params)
     elif method == "initialize" and link.initialized:
         raise _invalid_request("a connection is initialized only once")

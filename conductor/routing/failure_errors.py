@@ -12,7 +12,7 @@ from conductor.errors import ComponentError
 from conductor.jsonrpc.messages import exception_to_error, internal_error
 from conductor.redaction import redact, redact_value
 
-__all__ = ["FailureErrors", "prompt_advice"]
+__all__ = ["FailureErrors", "answer_of_gone", "prompt_advice"]
 
 _PROMPT_CUT_OFF = "The prompt was cut off and is not repeated; part of it may have been done."
 _PROMPT_UNDELIVERED = "The prompt did not reach the agent."
@@ -44,6 +44,15 @@ class FailureErrors(msgspec.Struct, frozen=True):
         if method != "session/prompt":
             return self.error
         return self.prompt_cut_off if delivered else self.prompt_undelivered
+
+
+def answer_of_gone(method: str, error: bytes) -> tuple[bytes | None, bytes | None]:
+    """Result and error of a request to a component that is gone.
+
+    Its MCP connections are closed, so an `mcp/disconnect` succeeds: without this, the end of a
+    chain in which MCP tools were used would count as an error.
+    """
+    return (b"{}", None) if method == "mcp/disconnect" else (None, error)
 
 
 def prompt_advice(error: ComponentError, *, delivered: bool) -> str:

@@ -42,7 +42,7 @@ from conductor.routing.control import (
     control_request,
 )
 from conductor.routing.envelope import DIALECTS, INIT_METHODS, Dialect
-from conductor.routing.failure_errors import FailureErrors
+from conductor.routing.failure_errors import FailureErrors, answer_of_gone
 from conductor.routing.link_port import LinkPort
 from conductor.routing.link_state import CLIENT_ROLES, LinkState, Report, Role
 from conductor.routing.message_queue import MessageQueue, QueuedMessage
@@ -119,7 +119,7 @@ class Link(LinkState):
         owed = list(self.connection.sent.values())
         self.connection.sent.clear()
         for call in owed:
-            self.on_response(call, None, error)
+            self.on_response(call, *answer_of_gone(call.method, error))
 
     def disconnect(self, error: FailureErrors) -> None:
         """The peer is gone: answer the requests to it with the errors of `error`, and cancel its
@@ -133,7 +133,8 @@ class Link(LinkState):
         owed = list(connection.sent.values())
         connection.sent.clear()
         for call in owed:
-            self.on_response(call, None, error.answer(call.method, delivered=True))
+            why = error.answer(call.method, delivered=True)
+            self.on_response(call, *answer_of_gone(call.method, why))
         unanswered = connection.unanswered()
         connection.received.clear()
         connection.duplicate_id_requests.clear()

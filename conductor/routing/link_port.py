@@ -23,6 +23,7 @@ from conductor.jsonrpc.messages import (
 )
 from conductor.jsonrpc.notification_batch import NotificationBatch
 from conductor.routing.envelope import notification_affixes, wrap_notification, wrap_request
+from conductor.routing.failure_errors import answer_of_gone
 from conductor.routing.link_state import CLIENT_ROLES, LinkState
 from conductor.routing.message_queue import QueuedMessage
 from conductor.routing.port import Port
@@ -53,7 +54,7 @@ class LinkPort(Port):
             return
         if connection is None or link.eof_error is not None:
             error = link.eof_error or link.disconnect_error.answer(method, delivered=False)
-            self.neighbour.respond(call, None, error)
+            self.neighbour.respond(call, *answer_of_gone(method, error))
             return
         if link.lost_sessions and self._answer_lost_session(call, method, params):
             return

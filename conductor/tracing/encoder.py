@@ -93,8 +93,7 @@ class Encoder:
             case StartEntry(recorder, components):
                 return self.header(recorder, components)
             case LossEntry(recorder, time, count):
-                seconds = _seconds(time - recorder.started)
-                return _line(LossRecord(ts=seconds, chain=recorder.chain, count=count))
+                return _line(LossRecord(**_when(recorder, time), count=count))
 
 
 def _handled(entry: HandlerEntry) -> HandlerRecord:

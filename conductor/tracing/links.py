@@ -94,7 +94,7 @@ def _recording_components(records: Sequence[Record]) -> set[tuple[str, str]]:
     found = set()
     for each in records:
         if isinstance(each, TraceHeader):
-            kinds = ("plugin", "bridge", "client", "parent")
+            kinds = ("plugin", "client", "parent")
             found |= {(each.chain, one.name) for one in each.components if one.kind in kinds}
         elif isinstance(each, Message) and each.cause is not None:
             found.add((each.chain, each.sender))

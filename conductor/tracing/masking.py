@@ -31,7 +31,7 @@ _ESCAPED: Final = re.compile(rb"\\.", re.DOTALL)
 _VOCABULARY: Final = frozenset(
     b"""request response notification handler stderr protocol method session params payload sender
     receiver elapsed wire_id chain masked cancelled is_error error_domain mcp_server conductor
-    components version location client plugin process remote bridge parent forwarded answered
+    components version location client plugin process remote parent forwarded answered
     dropped failed component message waited outcome fields payloads successor initialize""".split()
 )
 """Words of the format of trace files: masking them would make a file unreadable."""

@@ -6,7 +6,6 @@ import json
 import os
 import re
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from typing import Final
 
 import attrs
@@ -20,6 +19,7 @@ from conductor.tracing.records import (
     ResponseRecord,
     TraceHeader,
 )
+from conductor.tracing.trace_parts import trace_parts
 
 __all__ = ["Trace", "TraceFileError", "read_records"]
 
@@ -105,16 +105,22 @@ def _place(name: str) -> int:
 
 @attrs.frozen
 class Trace:
-    """A trace file in memory."""
+    """A trace in memory."""
 
     path: str
     records: tuple[Record, ...]
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Trace:
-        """Read a file. Raises `OSError`, and `TraceFileError` for a file that is not a trace."""
-        with Path(path).open("rb") as file:
-            return cls(str(path), tuple(read_records(file, str(path))))
+        """Read a file, and those before it that were full (`trace_parts`).
+
+        Raises `OSError`, and `TraceFileError` for a file that is not a trace.
+        """
+        records: list[Record] = []
+        for part in trace_parts(path):
+            with part.open("rb") as file:
+                records += read_records(file, str(part))
+        return cls(str(path), tuple(records))
 
     @property
     def header(self) -> TraceHeader | None:

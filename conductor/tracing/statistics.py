@@ -9,6 +9,7 @@ from math import ceil
 
 import attrs
 
+from conductor.tracing.direction import direction
 from conductor.tracing.links import Message
 from conductor.tracing.records import (
     HandlerRecord,
@@ -99,7 +100,7 @@ def statistics(records: Sequence[Record]) -> TraceStatistics:
     messages = list(ways.messages.values())
     before = {each.n: ways.before(each) for each in messages}
     origins = [each for each in messages if before[each.n] is None]
-    times = [each.time or each.ts for each in records]
+    times = [each.time for each in records if each.time] or [each.ts for each in records]
     return TraceStatistics(
         seconds=max(times) - min(times) if times else 0.0,
         messages=sum(each.count for each in origins),
@@ -118,10 +119,9 @@ def statistics(records: Sequence[Record]) -> TraceStatistics:
 
 def _hops(messages: Iterable[Message]) -> list[StatisticsRow]:
     of_hop: dict[tuple[int, str], list[Message]] = defaultdict(list)
-    names: dict[frozenset[str], str] = {}
     for each in messages:
-        ends = frozenset((each.sender, each.receiver))
-        name = names.setdefault(ends, f"{each.sender}, {each.receiver}")
+        ends = each.sender, each.receiver
+        name = ", ".join(ends if direction(each) == "agent" else reversed(ends))
         of_hop[each.hop, name].append(each)
     return [_row(name, found, _elapsed(found)) for (_, name), found in sorted(of_hop.items())]
 

@@ -201,10 +201,7 @@ class TraceWriter:
         new = lines
         try:
             if self._dropped:
-                chain = next(iter(self.chains), None)
-                loss = LossRecord(ts=0.0, chain="" if chain is None else chain.chain)
-                loss.count = self._dropped
-                lines = msgspec.json.encode(loss) + b"\n" + lines
+                lines = self._loss() + lines
             self.write(lines)
             self._dropped = 0
         except OSError as exc:
@@ -215,3 +212,11 @@ class TraceWriter:
             if not self._dropped:
                 self.log.error("trace records dropped: the disk is full", error=str(exc))
             self._dropped += new.count(b"\n")
+
+    def _loss(self) -> bytes:
+        """The record of what a full disk has dropped."""
+        for chain in self.chains:
+            entry = LossEntry(chain, time.monotonic(), self._dropped)
+            return self.encoder.encode([entry]).masked(current_masker())
+        loss = LossRecord(ts=0.0, time=round(time.time(), 6), count=self._dropped)
+        return msgspec.json.encode(loss) + b"\n"

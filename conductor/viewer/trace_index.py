@@ -35,7 +35,7 @@ __all__ = ["Link", "Row", "TraceIndex"]
 _TEXT: Final = 160
 """Characters of a row's text."""
 _DIGEST: Final = 16
-_RECORDING: Final = ("client", "parent", "plugin", "bridge")
+_RECORDING: Final = ("client", "parent", "plugin")
 """Kinds of components with recorded links."""
 Link: TypeAlias = tuple[int, int, str, int]
 """A message, its cause, how the link was found, and 1 if the payload differs from that of the same

@@ -1,7 +1,8 @@
 """The records of a trace file that may grow, for the page.
 
-A thread reads the file and adds rows to the index; whole records are read again when they are asked
-for. A file that is renamed when it is full stays open, and the new file of its name is read.
+A thread reads the file, after the full ones before it, and adds rows to the index; whole records
+are read again when they are asked for. A file that is renamed when it is full stays open, and the
+new file of its name is read.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import attrs
 from conductor.tracing.reader import TraceFileError, read_records
 from conductor.tracing.record_filter import RecordFilter
 from conductor.tracing.records import TraceHeader
+from conductor.tracing.trace_parts import trace_parts
 from conductor.transport.thread_signals import block_signals
 from conductor.viewer.trace_index import Link, TraceIndex
 
@@ -53,7 +55,7 @@ class TraceSource:
     _links: tuple[int, list[Link]] = attrs.field(default=(-1, []), init=False)
 
     def __enter__(self) -> TraceSource:
-        self._files.append(self.path.open("rb"))
+        self._files += [each.open("rb") for each in trace_parts(self.path)]
         self._thread = threading.Thread(target=self._read, name="trace view", daemon=True)
         self._thread.start()
         return self
@@ -118,9 +120,9 @@ class TraceSource:
         number = 0
         while not self._stopped.is_set():
             yield from self._lines_of(number)
-            if not self._stopped.is_set():
+            number += 1
+            if number == len(self._files) and not self._stopped.is_set():
                 self._files.append(self.path.open("rb"))
-                number += 1
 
     def _lines_of(self, number: int) -> Iterator[bytes]:
         """The lines of one file, until it is renamed and another one has its name."""

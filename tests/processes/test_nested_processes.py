@@ -6,6 +6,9 @@ import psutil
 import pytest
 from support.editor import COMPONENTS, CONDUCTOR, agent, chunk, proxy, running_below, words
 
+from conductor.tracing.reader import Trace
+from conductor.tracing.records import ResponseRecord
+
 FORWARD = "".join(f"[{name}]" for name in "edcba")
 BACK = "".join(f"{name}>" for name in "abcde")
 
@@ -142,3 +145,21 @@ def test_a_plugin_in_a_process_of_its_own(start_file):
 
     assert editor.ask("echo hello") == "[own]hello"
     assert editor.leave() == 0
+
+
+def test_a_nested_conductor_writes_a_trace_of_its_own(start_agent, tmp_path):
+    path = tmp_path / "inner.jsonl"
+    command = [*CONDUCTOR, "proxy", "--trace", str(path), *words(proxy("a"), proxy("b"))]
+    editor = start_agent(command, agent())
+    editor.open()
+    assert editor.ask("echo hello") == "a>b>[b][a]hello"
+    assert editor.leave() == 0
+
+    trace = Trace.load(path)
+    kinds = [each.kind for each in trace.header.components]
+    answers = [each for each in trace.messages if isinstance(each, ResponseRecord)]
+    assert kinds == ["client", "process", "process", "parent"]
+    assert [each.method for each in answers] == [
+        method for method in ("initialize", "session/new", "session/prompt") for _ in range(3)
+    ]
+    assert all(each.request and each.elapsed and not each.is_error for each in answers)

@@ -261,6 +261,7 @@ def test_the_init_of_a_parent_says_its_dialect(dialect):
     bench.link.enveloped.notify("m", b"{}")
 
     assert bench.before.events == [("request", "initialize", b'{"protocolVersion": 1}')]
+    assert [call.method for call in bench.before.calls] == ["initialize"]
     assert bench.written() == [envelope(dialect, "m", {})]
 
 
@@ -366,6 +367,24 @@ def test_a_request_to_a_disconnected_peer_is_answered_at_once():
     bench.link.plain.notify_batch(NotificationBatch("n", [b"{}", b"{}"]))
 
     assert bench.before.events == [("answer", "m", None, b'{"code":-1,"message":"gone"}')]
+
+
+@pytest.mark.parametrize("end", ["disconnect", "on_eof"])
+def test_the_mcp_connections_of_a_peer_that_is_gone_are_disconnected(end):
+    bench = Bench("proxy")
+    error = b'{"code":-1,"message":"gone"}'
+    for method in ("mcp/disconnect", "mcp/message"):
+        bench.link.enveloped.request(InFlightRequest(method, bench.behind), method, None)
+
+    getattr(bench.link, end)(FailureErrors.plain(error) if end == "disconnect" else error)
+    late = InFlightRequest("mcp/disconnect", bench.behind)
+    bench.link.enveloped.request(late, "mcp/disconnect", None)
+
+    assert bench.behind.events == [
+        ("answer", "mcp/disconnect", b"{}", None),
+        ("answer", "mcp/message", None, error),
+        ("answer", "mcp/disconnect", b"{}", None),
+    ]
 
 
 def test_a_malformed_answer_is_an_error_that_names_the_component():

@@ -1,4 +1,3 @@
-import pytest
 from support.trace_records import TraceScript
 
 from conductor.tracing.links import Cause, find_causes, is_same_message
@@ -106,10 +105,9 @@ def test_a_component_that_answers_itself_is_the_end_of_the_request():
     assert causes(script) == {answer: (request, "request")}
 
 
-@pytest.mark.parametrize("kind", ["plugin", "bridge"])
-def test_messages_of_plugins_without_a_recorded_cause_are_their_own(kind):
+def test_messages_of_plugins_without_a_recorded_cause_are_their_own():
     script = TraceScript()
-    components = (TraceComponent("notes", "Proxy(0)", kind),)
+    components = (TraceComponent("notes", "Proxy(0)", "plugin"),)
     script.records[0] = TraceHeader(ts=0.0, chain="demo", components=components)
     script.update("agent>notes", "a")
     script.update("notes>client", "a")

@@ -1,5 +1,6 @@
 from support.trace_records import TraceScript
 
+from conductor.tracing.records import LossRecord
 from conductor.tracing.statistics import Durations, statistics
 
 PROMPT = {"sessionId": "s", "prompt": [{"type": "text", "text": "hi"}]}
@@ -62,3 +63,19 @@ def test_turns_have_their_updates():
 
 def test_an_empty_trace_has_no_numbers():
     assert statistics([]).messages == 0
+
+
+def test_a_hop_is_named_from_the_client_also_if_its_first_message_goes_to_the_client():
+    script = TraceScript()
+    script.update("notes>client", "hello")
+
+    (hop,) = statistics(script.records).hops
+    assert hop.name == "client, notes"
+
+
+def test_a_record_without_a_time_does_not_count_for_the_duration():
+    script = TraceScript()
+    script.update("agent>notes", "hello")
+    script.records.append(LossRecord(ts=0.1, count=2))
+
+    assert (statistics(script.records).seconds, statistics(script.records).lost) == (0.25, 2)

@@ -66,6 +66,21 @@ def test_a_renamed_file_is_read_to_its_end_and_then_the_new_one(turn, tmp_path):
         assert source.line(0) == source.line(known) == before.splitlines(True)[0]
 
 
+def test_full_files_of_the_trace_are_read_first(turn, tmp_path):
+    turn.records[0].pid = 7
+    header, *records = turn.records
+    for name, part in (("t.jsonl.1", records[:3]), ("t.jsonl", records[3:])):
+        whole = b"".join(msgspec.json.encode(each) + b"\n" for each in (header, *part))
+        (tmp_path / name).write_bytes(whole)
+
+    with TraceSource(tmp_path / "t.jsonl") as source:
+        wait_for(source, len(records) + 2)
+        rows = [*range(1, 4), *range(5, len(records) + 2)]
+        assert [source.line(i) for i in rows] == [
+            lines(turn, i).split(b"\n")[0] + b"\n" for i in range(1, len(records) + 1)
+        ]
+
+
 def test_a_search_finds_values_and_names_in_any_case(turn, tmp_path):
     with TraceSource(turn.write(tmp_path / "t.jsonl")) as source:
         wait_for(source, len(turn.records))

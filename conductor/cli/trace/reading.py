@@ -1,5 +1,6 @@
-"""Trace files, read for commands: a file that cannot be read is a usage error (exit code 2).
+"""Traces, read for commands: a file that cannot be read is a usage error (exit code 2).
 
+The files that a conductor has renamed because they were full are read before the one that is named.
 In place of a file, commands take the process id of a running conductor.
 """
 
@@ -35,39 +36,67 @@ def no_trace(error: TraceFileError) -> click.UsageError:
 
 
 def records_of(path: str) -> Iterator[Record]:
-    """The records of a file, in order. Raises `click.UsageError`."""
-    return _records(_lines(path), path)
+    """The records of a trace, in order; headers that a further file repeats are left out.
+
+    Raises `click.UsageError`.
+    """
+    from conductor.tracing.records import TraceHeader
+
+    headers: list[Record] = []
+    for part in _parts(path):
+        for record in _records(_lines(part), part):
+            if isinstance(record, TraceHeader):
+                if record in headers:
+                    continue
+                headers.append(record)
+            yield record
 
 
 def lines_and_records(path: str) -> Iterator[tuple[bytes, Record]]:
-    """The lines of a file with their records, in order. Raises `click.UsageError`."""
+    """The lines of a trace with their records, in order. Raises `click.UsageError`."""
     last = b""
 
-    def lines() -> Iterator[bytes]:
+    def lines(part: str) -> Iterator[bytes]:
         nonlocal last
-        for line in _lines(path):
+        for line in _lines(part):
             last = line
             yield line
 
-    for record in _records(lines(), path):  # takes one line for each record
-        yield last, record
+    for part in _parts(path):
+        for record in _records(lines(part), part):  # takes one line for each
+            yield last, record
 
 
 def followed_records(path: str, wait: Callable[[], None]) -> Iterator[Record]:
-    """The records of a growing file, without end; `wait` is called between them.
+    """The records of a growing trace, without end; `wait` is called between them.
 
     Raises `click.UsageError`.
     """
     from conductor.cli.trace.follow_file import follow_lines
 
-    return _records(follow_lines(path, wait), path)
+    for part in _parts(path)[:-1]:
+        yield from _records(_lines(part), part)
+    yield from _records(follow_lines(path, wait), path)
 
 
 def load(path: str) -> Trace:
-    """A file in memory. Raises `click.UsageError`."""
+    """A trace in memory. Raises `click.UsageError`."""
     from conductor.tracing.reader import Trace
 
     return Trace(path, tuple(records_of(path)))
+
+
+def _parts(path: str) -> list[str]:
+    """The files of a trace, the oldest first; the process id of a conductor that has none."""
+    from conductor.cli.trace.running import file_of, is_running
+    from conductor.tracing.trace_parts import trace_parts
+
+    if is_running(path):
+        file = file_of(int(path))
+        if file is None:
+            return [path]
+        path = file
+    return [str(each) for each in trace_parts(path)]
 
 
 def _lines(path: str) -> Iterator[bytes]:

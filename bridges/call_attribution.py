@@ -18,6 +18,7 @@ import attrs
 import msgspec
 
 from conductor.bridge_api import DECODE_ERRORS
+from conductor.proxy import BoundedDict
 
 __all__ = ["CallAttribution", "tool_title"]
 
@@ -55,7 +56,9 @@ class CallAttribution:
     _reports: deque[_CallReport] = attrs.field(
         factory=lambda: deque(maxlen=_MAX_REPORTS), init=False
     )
-    _reported_calls: dict[tuple[str, str], None] = attrs.field(factory=dict, init=False)
+    _reported_calls: BoundedDict[tuple[str, str], None] = attrs.field(
+        factory=lambda: BoundedDict(_MAX_REPORTS), init=False
+    )
     """Tool calls (session id, tool call id) that were already reported."""
     _pending: list[_PendingCall] = attrs.field(factory=list, init=False)
 
@@ -93,8 +96,6 @@ class CallAttribution:
         if update.status == "pending" or key in self._reported_calls:
             return  # the arguments are not complete yet, or this call is known
         self._reported_calls[key] = None
-        if len(self._reported_calls) > _MAX_REPORTS:
-            del self._reported_calls[next(iter(self._reported_calls))]
         for pending_call in self._pending:
             if pending_call.title == update.title and pending_call.arguments == update.rawInput:
                 self._pending.remove(pending_call)

@@ -37,6 +37,7 @@ from conductor.bridge_api import (
     ResponseCallback,
     encode_error,
 )
+from conductor.proxy import BoundedDict
 
 __all__ = ["ModernClientLegacyServer"]
 
@@ -85,7 +86,7 @@ class ModernClientLegacyServer(ConnectionMode):
         self._capabilities: dict[str, Any] = initialized.get("capabilities") or {}
         self._level: str | None = None
         self._in_flight: list[_PendingRequest] = []
-        self._suspended: dict[str, _PendingRequest] = {}
+        self._suspended: BoundedDict[str, _PendingRequest] = BoundedDict(_MAX_SUSPENDED)
         self._streams: dict[InFlightRequest, _Subscription] = {}
 
     def request(self, call: InFlightRequest, method: str, params: Payload | None) -> None:
@@ -195,9 +196,8 @@ class ModernClientLegacyServer(ConnectionMode):
                 requests[key]["params"] = Raw(bytes(input_request.params))
         call, pending.call = pending.call, None
         pending.state = secrets.token_urlsafe(16)
-        if len(self._suspended) >= _MAX_SUSPENDED:
-            self._give_up(self._suspended.pop(next(iter(self._suspended))))
-        self._suspended[pending.state] = pending
+        if (dropped := self._suspended.add(pending.state, pending)) is not None:
+            self._give_up(dropped[1])
         pending.cancel = self.mcp_connection.detach(call)
         result = {
             "resultType": "input_required",

@@ -16,7 +16,16 @@ from typing import Any, Final
 
 import attrs
 
-from conductor.proxy import Forward, Proxy, Session, on, on_update, per_session
+from conductor.proxy import (
+    MAX_AGENTS_ID,
+    BoundedDict,
+    Forward,
+    Proxy,
+    Session,
+    on,
+    on_update,
+    per_session,
+)
 
 __all__ = ["Subagents"]
 
@@ -28,7 +37,6 @@ _MOST_SUBAGENTS: Final = 1000
 """Of a session of the user; the oldest are forgotten."""
 _MOST_OF_UNKNOWN: Final = 20
 """Of a session that nothing has opened."""
-_LONGEST_ID: Final = 1024
 
 
 @attrs.define
@@ -45,7 +53,7 @@ class _Subagent:
         content, message = update.get("content"), update.get("messageId")
         if isinstance(content, dict) and isinstance(text := content.get("text"), str):
             before = self.said if message == self.message else ""
-            is_id = isinstance(message, str) and len(message) <= _LONGEST_ID
+            is_id = isinstance(message, str) and len(message) <= MAX_AGENTS_ID
             self.said, self.message = (before + text)[-_MOST_TEXT:], message if is_id else None
 
 
@@ -57,7 +65,7 @@ class Subagents(Proxy):
 
     _is_needed: bool = attrs.field(default=False, init=False)
 
-    known = per_session(dict[str, _Subagent])
+    known = per_session(lambda: BoundedDict[str, _Subagent](_MOST_SUBAGENTS))
     """The subagents of a session of the user, by their sessions."""
 
     @on("initialize")
@@ -74,13 +82,12 @@ class Subagents(Proxy):
             await forward()
             return
         user, id = session.user_session, update.get("sessionId")
-        if not isinstance(id, str) or len(id) > _LONGEST_ID:
+        if not isinstance(id, str) or len(id) > MAX_AGENTS_ID:
             return
         known = self.known[user.id]
         found = known.get(id)
         if found is None:
-            if len(known) >= (_MOST_SUBAGENTS if user.opened_by else _MOST_OF_UNKNOWN):
-                del known[next(iter(known))]
+            known.maxlen = _MOST_SUBAGENTS if user.opened_by else _MOST_OF_UNKNOWN
             found = known[id] = _Subagent({"toolCallId": f"subagent {id}"})
             first = {"title": "Subagent", "kind": "think", "status": "in_progress"}
             await self._show(user, found, {**first, **_members_of(found, update)}, "tool_call")

@@ -19,6 +19,7 @@ import attrs
 from attrs.validators import matches_re
 
 from conductor.proxy import (
+    MAX_AGENTS_ID,
     TOKEN_CATEGORIES,
     Counting,
     Forward,
@@ -38,7 +39,6 @@ _MOST_SUBAGENTS: Final = 1000
 """Of a session of the user that are counted."""
 _MOST_OF_UNKNOWN: Final = 20
 """Of a session that nothing has opened."""
-_LONGEST_ID: Final = 1024
 
 
 @attrs.define
@@ -79,7 +79,7 @@ class Usage(Proxy):
             return self.meters[user.id]
         most = _MOST_SUBAGENTS if user.opened_by else _MOST_OF_UNKNOWN
         meters = self.subagents[user.id]
-        if session.id in meters or (len(meters) < most and len(session.id) <= _LONGEST_ID):
+        if session.id in meters or (len(meters) < most and len(session.id) <= MAX_AGENTS_ID):
             return meters.setdefault(session.id, UsageMeter(self.tokens))
         return UsageMeter(self.tokens)  # not counted
 

@@ -20,6 +20,7 @@ ROOT = Path(__file__).parent.parent
 LAYERS = [
     {
         "background_tasks",
+        "bounded_dict",
         "error_codes",
         "errors",
         "exit_codes",
@@ -118,6 +119,7 @@ PURE = [
     "conductor.supervision.states",
     "conductor.supervision.stderr",
     "conductor.token_bucket",
+    "conductor.bounded_dict",
     "conductor.network.address",
     "conductor.network.cookies",
     "conductor.remote.message_meta",

@@ -29,6 +29,7 @@ from conductor.acp import (
     announced_subagent,
     session_id_of,
 )
+from conductor.bounded_dict import BoundedDict
 from conductor.error_codes import AUTHENTICATION_REQUIRED
 from conductor.errors import RequestError
 from conductor.jsonrpc.codec import DECODE_ERRORS
@@ -66,7 +67,7 @@ class Branch(Port):
         self.on_idle: Callable[[], None] = on_idle
         """Called when its last session has ended."""
         self.sessions: set[str] = set()
-        self.subagents: dict[str, None] = {}
+        self.subagents: BoundedDict[str, None] = BoundedDict(_MAX_SUBAGENTS)
         """Sessions of subagents; the chain ends without them."""
         self.opening: int = 0
         """Session set-ups under way."""
@@ -230,10 +231,8 @@ class SessionRouter(Port):
         if is_taken or len(session) > MAX_AGENTS_ID:
             return
         self.sessions[session] = branch
-        branch.subagents[session] = None
-        if len(branch.subagents) > _MAX_SUBAGENTS:
-            oldest = next(iter(branch.subagents))
-            del branch.subagents[oldest]
+        if (dropped := branch.subagents.add(session, None)) is not None:
+            oldest, _ = dropped
             if oldest not in branch.sessions and self.sessions.get(oldest) is branch:
                 del self.sessions[oldest]
 

@@ -17,6 +17,7 @@ import attrs
 import trio
 
 from conductor.acp import MAX_AGENTS_ID
+from conductor.bounded_dict import BoundedDict
 from conductor.chainfile import ChainFile, Diagnostic, SourceLocation, load
 from conductor.client.acp_client import Client
 from conductor.client.embedding import AttachedClient, attach_file
@@ -172,7 +173,9 @@ class ChainCore:
     """`conductor.schema.v1` or `v2`, by the negotiated version."""
     initialized: Any = attrs.field(default=None, init=False)
     _sessions: dict[str, SessionCore] = attrs.field(factory=dict, init=False)
-    _subagents: dict[str, SessionCore] = attrs.field(factory=dict, init=False)
+    _subagents: BoundedDict[str, SessionCore] = attrs.field(
+        factory=lambda: BoundedDict(_MAX_SUBAGENTS), init=False
+    )
     """The sessions of subagents, each with the program's session that it belongs to."""
     _requests: int = attrs.field(default=0, init=False)
 
@@ -274,8 +277,6 @@ class ChainCore:
             if user is None or not isinstance(child, str) or len(child) > MAX_AGENTS_ID:
                 return
             self._subagents.setdefault(child, user)
-            if len(self._subagents) > _MAX_SUBAGENTS:
-                del self._subagents[next(iter(self._subagents))]
 
     async def _notified(self, handler: Callable[[Any], Any], params: Any) -> None:
         try:

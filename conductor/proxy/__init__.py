@@ -56,6 +56,8 @@ response calls `self.release_lane()` first, and then delays no other message.
 
 from __future__ import annotations
 
+from conductor.acp import MAX_AGENTS_ID
+from conductor.bounded_dict import BoundedDict
 from conductor.errors import (
     ChainFileError,
     ComponentError,
@@ -110,12 +112,14 @@ from conductor.proxy.tool_calls import AgentToolCall
 from conductor.proxy.usage_meter import TOKEN_CATEGORIES, Counting, UsageDelta, UsageMeter
 
 __all__ = [
+    "MAX_AGENTS_ID",
     "SESSION_STATE_UPDATES",
     "TEXT_CHUNKS",
     "TOKEN_CATEGORIES",
     "Agent",
     "AgentPeer",
     "AgentToolCall",
+    "BoundedDict",
     "ChainFileError",
     "ClientPeer",
     "CommandResult",

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 import trio
 
+from conductor.bounded_dict import BoundedDict
 from conductor.errors import RequestError
 from conductor.jsonrpc.messages import INVALID_PARAMS
 
@@ -109,7 +110,9 @@ class Conversations:
     """The calls of one connection that may ask."""
 
     _nursery: trio.Nursery | None = None
-    _suspended: dict[str, tuple[_Conversation, Any]] = attrs.field(factory=dict)
+    _suspended: BoundedDict[str, tuple[_Conversation, Any]] = attrs.field(
+        factory=lambda: BoundedDict(_MAX_SUSPENDED)
+    )
     """Calls that wait for the client to repeat them, oldest first, with their contexts, by the
     state that the client repeats."""
 
@@ -149,8 +152,7 @@ class Conversations:
         if not questions:
             return result
         state = os.urandom(16).hex()
-        self._suspended[state] = conversation, context
-        if len(self._suspended) > _MAX_SUSPENDED:
-            oldest, _ = self._suspended.pop(next(iter(self._suspended)))
+        if (dropped := self._suspended.add(state, (conversation, context))) is not None:
+            _, (oldest, _) = dropped
             oldest.scope.cancel()
         return InputRequiredResult(input_requests=questions, request_state=state)

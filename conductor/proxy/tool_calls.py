@@ -13,6 +13,8 @@ from typing import Any, Final
 
 import attrs
 
+from conductor.bounded_dict import BoundedDict
+
 __all__ = ["AgentToolCall", "ToolCallTable"]
 
 _FINISHED: Final = frozenset({"completed", "failed", "cancelled"})
@@ -94,9 +96,9 @@ class AgentToolCall:
 class ToolCallTable:
     """The tool calls of one session that have not ended."""
 
-    open: dict[str, AgentToolCall] = attrs.field(factory=dict)
+    open: dict[str, AgentToolCall] = attrs.field(factory=lambda: BoundedDict(_MAX_CALLS))
     """By id, merged from the updates."""
-    asked: dict[str, AgentToolCall] = attrs.field(factory=dict)
+    asked: dict[str, AgentToolCall] = attrs.field(factory=lambda: BoundedDict(_MAX_CALLS))
     """Those of permission requests, merged with the updates before and since."""
     _old: set[str] = attrs.field(factory=set)
     """Calls that were unfinished at the end of their turn."""
@@ -121,8 +123,6 @@ class ToolCallTable:
         starts = call is None
         if call is None:
             call = self.open[id] = AgentToolCall(id)
-            if len(self.open) > _MAX_CALLS:
-                del self.open[next(iter(self.open))]
         elif again:
             starts = id in self._old
             call.members.clear()
@@ -154,8 +154,6 @@ class ToolCallTable:
         call.merge(told)
         if id and not call.is_finished:
             self.asked[id] = call
-            if len(self.asked) > _MAX_CALLS:
-                del self.asked[next(iter(self.asked))]
         return call
 
     def turn_ended(self) -> None:

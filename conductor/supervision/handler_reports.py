@@ -17,6 +17,7 @@ from typing import Any, Final, Literal, TypeAlias
 import msgspec
 
 from conductor.acp import SESSION_CANCEL
+from conductor.bounded_dict import BoundedDict
 from conductor.jsonrpc.connection import Connection
 from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.jsonrpc.messages import Payload
@@ -64,7 +65,9 @@ class HandlerReports(msgspec.Struct, eq=False):
     traced."""
 
     tracer: Tracer | None = None
-    _calls: dict[MessageKey, Mark] = msgspec.field(default_factory=dict)
+    _calls: BoundedDict[MessageKey, Mark] = msgspec.field(
+        default_factory=lambda: BoundedDict(_KEPT)
+    )
     _runs: dict[_Side, deque[tuple[int, int, Mark]]] = msgspec.field(default_factory=dict)
     """Runs of notifications: number of the first, length, mark."""
     _counts: dict[_Side, int] = msgspec.field(default_factory=dict)
@@ -95,8 +98,6 @@ class HandlerReports(msgspec.Struct, eq=False):
         """A request or response is being sent."""
         if self.tracer is not None and (mark := self.tracer.current) is not None:
             self._calls[key] = mark
-            if len(self._calls) > _KEPT:
-                del self._calls[next(iter(self._calls))]
 
     def notified(self, connection: Connection | None, side: _Side, count: int) -> None:
         """Notifications are being sent from this side."""

@@ -26,6 +26,7 @@ import attrs
 import msgspec
 
 from conductor.acp import MAX_AGENTS_ID, announced_subagent, session_id_of
+from conductor.bounded_dict import BoundedDict
 from conductor.jsonrpc.codec import DECODE_ERRORS
 from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.jsonrpc.messages import Payload
@@ -90,7 +91,9 @@ class StallDetector:
     _deadlines: dict[InFlightRequest, float] = attrs.field(factory=dict, init=False)
     _sessions: dict[str, _WatchedSession] = attrs.field(factory=dict, init=False)
     """Sessions with an open turn."""
-    _parents: dict[str, str] = attrs.field(factory=dict, init=False)
+    _parents: BoundedDict[str, str] = attrs.field(
+        factory=lambda: BoundedDict(_MAX_NAMED), init=False
+    )
     """Of the session of a subagent, the user's session, which has an open turn."""
     _session_of: dict[InFlightRequest, str] = attrs.field(factory=dict, init=False)
     _open_requests: set[InFlightRequest] = attrs.field(factory=set, init=False)
@@ -228,13 +231,11 @@ class StallDetector:
     def _note_subagent(self, child: str, name: str) -> None:
         if child not in self._parents and len(child) <= MAX_AGENTS_ID:
             self._parents[child] = name
-            if len(self._parents) > _MAX_NAMED:
-                del self._parents[next(iter(self._parents))]
 
     def _turn_ended(self, name: str) -> None:
         del self._sessions[name]
-        if self._parents:
-            self._parents = {child: each for child, each in self._parents.items() if each != name}
+        for child in [child for child, each in self._parents.items() if each == name]:
+            del self._parents[child]
 
     def _note_activity(self, session: _WatchedSession, now: float) -> float:
         session.last_activity, session.actions_taken = now, 0

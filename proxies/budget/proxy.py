@@ -29,6 +29,7 @@ import trio
 from attrs.validators import and_, ge, gt, le, optional
 
 from conductor.proxy import (
+    BoundedDict,
     Counting,
     Forward,
     Prompt,
@@ -107,7 +108,9 @@ class Budget(Proxy):
     tokens_are: Counting = "turn"
     file: Path | None = None
     _ledger: Ledger = attrs.field(init=False)
-    _closed: dict[str, _State] = attrs.field(factory=dict, init=False)
+    _closed: BoundedDict[str, _State] = attrs.field(
+        factory=lambda: BoundedDict(_MAX_CLOSED), init=False
+    )
     """Closed sessions; one that is reopened keeps its sums."""
     _unplaced: _State = attrs.field(init=False)
     """Of all sessions of which the user's session is not known."""
@@ -139,8 +142,6 @@ class Budget(Proxy):
     async def session_ended(self, session: Session) -> None:
         if session.is_placed:
             self._closed[session.id] = self._state(session.user_session)
-        if len(self._closed) > _MAX_CLOSED:
-            del self._closed[next(iter(self._closed))]
 
     @on_prompt
     async def prompt(self, session: Session, prompt: Prompt, forward: Forward) -> Any:

@@ -10,6 +10,8 @@ from typing import Any, Final, Protocol
 
 import attrs
 
+from conductor.proxy import BoundedDict
+
 __all__ = ["TerminalContent"]
 
 _MAX_REMEMBERED: Final = 100
@@ -26,9 +28,13 @@ class TerminalContent:
     """The terminals and the tool calls of a chain."""
 
     _running: dict[str, _Terminal] = attrs.field(factory=dict, init=False)
-    _ended: dict[str, str] = attrs.field(factory=dict, init=False)
+    _ended: BoundedDict[str, str] = attrs.field(
+        factory=lambda: BoundedDict(_MAX_REMEMBERED), init=False
+    )
     """What ended terminals show, by id."""
-    _calls: dict[tuple[str, str], list[Any]] = attrs.field(factory=dict, init=False)
+    _calls: BoundedDict[tuple[str, str], list[Any]] = attrs.field(
+        factory=lambda: BoundedDict(_MAX_REMEMBERED), init=False
+    )
     """The content of tool calls with a terminal that runs, by session and call."""
 
     def add(self, id: str, terminal: _Terminal) -> None:
@@ -36,7 +42,7 @@ class TerminalContent:
 
     def ended(self, id: str) -> Iterator[tuple[str, dict[str, Any]]]:
         """Take the end of a terminal; yields sessions, and the updates that show it there."""
-        _remember(self._ended, id, self._running.pop(id).text())
+        _set_as_newest(self._ended, id, self._running.pop(id).text())
         for (session, call), content in list(self._calls.items()):
             if id not in _terminals(content):
                 continue
@@ -56,7 +62,7 @@ class TerminalContent:
         if self._running.keys().isdisjoint(terminals):
             self._calls.pop(key, None)
         else:
-            _remember(self._calls, key, content)
+            _set_as_newest(self._calls, key, content)
         if terminals:
             call["content"] = [self._shown(each) for each in content]
 
@@ -79,8 +85,6 @@ def _terminals(content: list[Any]) -> list[str]:
     ]
 
 
-def _remember(kept: dict[Any, Any], key: Any, value: Any) -> None:
-    kept.pop(key, None)
+def _set_as_newest(kept: BoundedDict[Any, Any], key: Any, value: Any) -> None:
     kept[key] = value
-    if len(kept) > _MAX_REMEMBERED:
-        del kept[next(iter(kept))]
+    kept.move_to_end(key)

@@ -23,12 +23,13 @@ import itertools
 import json
 from collections import deque
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
 import attrs
 import trio
 
 from conductor.proxy import (
+    BoundedDict,
     Forward,
     PermissionQuestion,
     Prompt,
@@ -45,14 +46,17 @@ from proxies.normalize.quirks import Quirk, quirks_of
 
 __all__ = ["Normalize"]
 
+_MAX_CALLS: Final = 1000
+"""Ids of announced tool calls of a session that are remembered; the oldest are forgotten."""
+
 
 @attrs.define
 class _Session:
     turn: trio.StrictFIFOLock = attrs.field(factory=trio.StrictFIFOLock)
     last_id: str = ""
     """Generated id of the last tool call without one."""
-    calls: dict[str, None] = attrs.field(factory=dict)
-    """Ids of announced tool calls; the oldest are dropped."""
+    calls: BoundedDict[str, None] = attrs.field(factory=lambda: BoundedDict(_MAX_CALLS))
+    """Ids of announced tool calls."""
 
 
 @attrs.define
@@ -105,7 +109,7 @@ class Normalize(Proxy):
         if "missing_tool_call_id" in self._active and not update.get("toolCallId"):
             new = update["sessionUpdate"] == "tool_call" or not known.last_id
             update["toolCallId"] = self._new_id(known) if new else known.last_id
-        self._remember(known, str(update.get("toolCallId")))
+        known.calls[str(update.get("toolCallId"))] = None
         await forward()
 
     @on("session/update")
@@ -131,7 +135,7 @@ class Normalize(Proxy):
             kind = "tool_call" if session.protocol_version == 1 else "tool_call_update"
             announcement = {"title": "Tool", "status": "pending", **call, "sessionUpdate": kind}
             await self.client.update(session.id, announcement)
-            self._remember(known, call["toolCallId"])
+            known.calls[call["toolCallId"]] = None
         return await forward()
 
     @on_prompt
@@ -171,8 +175,3 @@ class Normalize(Proxy):
     def _new_id(self, session: _Session) -> str:
         session.last_id = f"conductor-call-{next(self._ids)}"
         return session.last_id
-
-    def _remember(self, session: _Session, id: str) -> None:
-        session.calls[id] = None
-        if len(session.calls) > 1000:
-            del session.calls[next(iter(session.calls))]

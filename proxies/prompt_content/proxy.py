@@ -17,7 +17,6 @@ echoes of a prompt is shown as it was sent, as long as the file exists.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -29,6 +28,7 @@ from attrs.validators import ge
 
 from conductor.error_codes import INTERNAL_ERROR, INVALID_PARAMS
 from conductor.proxy import (
+    BoundedDict,
     Forward,
     Prompt,
     Proxy,
@@ -65,7 +65,7 @@ class PromptContent(Proxy):
     """The capabilities that the agent does not announce."""
     _files: PromptFiles = attrs.field(init=False)
 
-    given = per_session(OrderedDict[str, Given])
+    given = per_session(lambda: BoundedDict[str, Given](_REMEMBERED))
     """What the agent got for blocks, by what they are recognized by; the oldest first."""
 
     @asynccontextmanager
@@ -120,8 +120,6 @@ class PromptContent(Proxy):
         known, key = self.given[session], key_of(replaced)
         assert key is not None
         known[key] = given
-        while len(known) > _REMEMBERED:
-            known.popitem(last=False)
         return replaced
 
     async def _in_file(
@@ -144,7 +142,7 @@ class PromptContent(Proxy):
         return as_link(block, media, file)
 
 
-def _original(given: OrderedDict[str, Given], block: Any) -> Any:
+def _original(given: BoundedDict[str, Given], block: Any) -> Any:
     """The block as the user has sent it, if the agent got another for it."""
     found = given.get(key_of(block) or "")
     try:

@@ -36,7 +36,9 @@ import attrs
 from attrs.validators import gt
 
 from conductor.proxy import (
+    MAX_AGENTS_ID,
     TEXT_CHUNKS,
+    BoundedDict,
     Forward,
     Proxy,
     RequestError,
@@ -56,7 +58,6 @@ __all__ = ["Redact"]
 _VARIABLES = ["*TOKEN*", "*SECRET*", "*PASSWORD*", "*API_KEY*", "*PRIVATE_KEY*", "*ACCESS_KEY*"]
 _MOST_SUBAGENTS = 200
 """Of a session; the oldest are forgotten."""
-_LONGEST_ID = 1024
 _FOR_MODEL = frozenset({"systemPrompt", "title"})
 """Members of requests other than prompts that the model may read. Other members, such as the
 environment and headers of MCP servers, are for the agent."""
@@ -95,9 +96,9 @@ class Redact(Proxy):
         return TextStreams(lambda: HeldTail(self._secrets, self.hold))
 
     @per_session
-    def subagents(self) -> dict[str, bool]:
+    def subagents(self) -> BoundedDict[str, bool]:
         """The sessions of a session's subagents, and whether each is at work."""
-        return {}
+        return BoundedDict(_MOST_SUBAGENTS)
 
     def __attrs_post_init__(self) -> None:
         values = environment_values(self.environment, os.environ, self.shortest)
@@ -215,11 +216,9 @@ class Redact(Proxy):
         if isinstance(child := update.get("sessionId"), str):
             runs = isinstance(state, dict) and state.get("state") != "idle"
             below = self.subagents[parent]
-            if len(child) <= _LONGEST_ID:
-                below.pop(child, None)
+            if len(child) <= MAX_AGENTS_ID:
                 below[child] = runs
-            if len(below) > _MOST_SUBAGENTS:
-                del below[next(iter(below))]
+                below.move_to_end(child)
             if isinstance(state, dict) and not runs:
                 await self._flush_with_subagents(child)
 

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import attrs
 
+from conductor.proxy import BoundedDict
 from proxies.v1_v2.content import convert_block
 from proxies.v1_v2.members import Json, key_of, objects, text_block, without
 
@@ -48,7 +49,9 @@ class _Sent:
 class MessagesToV1:
     """Converts the messages of one session to version 1."""
 
-    _sent: dict[str, _Sent] = attrs.field(factory=dict, init=False)
+    _sent: BoundedDict[str, _Sent] = attrs.field(
+        factory=lambda: BoundedDict(_MAX_MESSAGES), init=False
+    )
     _replaced: int = attrs.field(default=0, init=False)
 
     def chunk(self, update: Json) -> list[Json]:
@@ -79,8 +82,6 @@ class MessagesToV1:
         return [{**base, "content": convert_block(block, 1)} for block in left]
 
     def _of(self, id: str) -> _Sent:
-        if id not in self._sent and len(self._sent) >= _MAX_MESSAGES:
-            del self._sent[next(iter(self._sent))]
         return self._sent.setdefault(id, _Sent(id))
 
 

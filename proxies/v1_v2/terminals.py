@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import attrs
 
+from conductor.proxy import BoundedDict
 from proxies.shared.console_text import console_text, exit_text
 from proxies.v1_v2.members import Json, key_of
 
@@ -47,7 +48,9 @@ class _Terminal:
 class Terminals:
     """The terminals of one session."""
 
-    _by_id: dict[str, _Terminal] = attrs.field(factory=dict, init=False)
+    _by_id: BoundedDict[str, _Terminal] = attrs.field(
+        factory=lambda: BoundedDict(_MAX_TERMINALS), init=False
+    )
 
     def update(self, update: Json) -> bool:
         """Take a `terminal_update`; returns whether the text should be sent now."""
@@ -83,8 +86,6 @@ class Terminals:
 
     def _terminal(self, update: Json) -> _Terminal:
         id = key_of(str(update.get("terminalId")))
-        if id not in self._by_id and len(self._by_id) >= _MAX_TERMINALS:
-            del self._by_id[next(iter(self._by_id))]
         return self._by_id.setdefault(id, _Terminal())
 
 

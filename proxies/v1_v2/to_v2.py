@@ -10,6 +10,7 @@ from typing import Any
 
 import attrs
 
+from conductor.proxy import BoundedDict
 from proxies.v1_v2.members import Json, key_of, without
 from proxies.v1_v2.messages import MessagesToV2
 from proxies.v1_v2.plans import plan_to_v2
@@ -42,7 +43,9 @@ class SessionToV2:
     """The option made of the agent's modes; it is one of `options`."""
     _echoes: bool = attrs.field(default=False, init=False)
     """Whether what the agent says of the user is the prompt, which the client knows."""
-    _titles: dict[str, str] = attrs.field(factory=dict, init=False)
+    _titles: BoundedDict[str, str] = attrs.field(
+        factory=lambda: BoundedDict(_MAX_TITLES), init=False
+    )
 
     def convert(self, update: Json) -> list[Json]:
         """The updates of version 2 for one of version 1."""
@@ -123,6 +126,4 @@ class SessionToV2:
     def _remember(self, call: Json) -> None:
         id, title = key_of(str(call.get("toolCallId"))), call.get("title")
         if isinstance(title, str):
-            if id not in self._titles and len(self._titles) >= _MAX_TITLES:
-                del self._titles[next(iter(self._titles))]
             self._titles[id] = title[:_MAX_TITLE]

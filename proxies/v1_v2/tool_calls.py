@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import attrs
 
+from conductor.proxy import BoundedDict
 from proxies.v1_v2.content import tool_content_to_v1, tool_content_to_v2
 from proxies.v1_v2.kept_content import KeptContent
 from proxies.v1_v2.members import Json, each, key_of, known, objects, text_block, without
@@ -65,7 +66,9 @@ class ToolCallsToV1:
     kept: KeptContent = attrs.field(factory=KeptContent)
     """Content of version 2 of the calls of all sessions that have not ended."""
     terminals: Terminals = attrs.field(factory=Terminals, init=False)
-    _known: dict[str, None] = attrs.field(factory=dict, init=False)
+    _known: BoundedDict[str, None] = attrs.field(
+        factory=lambda: BoundedDict(_MAX_CALLS), init=False
+    )
     _asked: int = attrs.field(default=0, init=False)
 
     def update(self, update: Json) -> list[Json]:
@@ -156,8 +159,6 @@ class ToolCallsToV1:
         if key in self._known:
             return False
         self._known[key] = None
-        if len(self._known) > _MAX_CALLS:
-            del self._known[next(iter(self._known))]
         return True
 
     def _content(self, items: list[Json]) -> list[Json]:

@@ -12,6 +12,7 @@ from typing import Any, Final
 import attrs
 
 from conductor.error_codes import INTERNAL_ERROR, REQUEST_CANCELLED
+from conductor.proxy import BoundedDict
 from proxies.v1_v2.members import Json, key_of
 
 __all__ = ["OpenPrompt", "OpenPrompts", "turn_error"]
@@ -40,7 +41,9 @@ class OpenPrompts:
     """The prompts of one session that are not answered."""
 
     waiting: list[OpenPrompt] = attrs.field(factory=list, init=False)
-    _echoes: dict[str, None] = attrs.field(factory=dict, init=False)
+    _echoes: BoundedDict[str, None] = attrs.field(
+        factory=lambda: BoundedDict(_MAX_ECHOES), init=False
+    )
 
     def begin(self, turn: OpenPrompt) -> None:
         self.waiting.append(turn)
@@ -84,8 +87,6 @@ class OpenPrompts:
     def _is_echo_of(self, turn: OpenPrompt, id: str) -> None:
         turn.message_id = id
         self._echoes[key_of(id)] = None
-        if len(self._echoes) > _MAX_ECHOES:
-            del self._echoes[next(iter(self._echoes))]
 
 
 def _outcome(update: Json) -> tuple[Json | None, Json | None]:

@@ -14,6 +14,7 @@ from typing import Any, Final, Protocol
 
 import attrs
 
+from conductor.bounded_dict import BoundedDict
 from conductor.chain.start_failure_text import remedies
 from conductor.cli.prompt.content import (
     as_mapping,
@@ -22,7 +23,6 @@ from conductor.cli.prompt.content import (
     options_of,
     tool_call_of,
 )
-from conductor.cli.prompt.view import forget_oldest
 from conductor.cli.terminal_text import printable
 from conductor.errors import RequestError
 
@@ -117,9 +117,13 @@ class TextDisplay:
 
     stdout: Stdout
     _in_line: bool = attrs.field(default=False, init=False)
-    _titles: dict[str, str] = attrs.field(factory=dict, init=False)
+    _titles: BoundedDict[str, str] = attrs.field(
+        factory=lambda: BoundedDict(_REMEMBERED), init=False
+    )
     _last: str = attrs.field(default="", init=False)
-    _streamed: dict[str, Any] = attrs.field(factory=dict, init=False)
+    _streamed: BoundedDict[str, None] = attrs.field(
+        factory=lambda: BoundedDict(_REMEMBERED), init=False
+    )
     """Ids of messages (version 2) with chunks that were written."""
 
     def initialized(self, result: Mapping[str, Any]) -> None:
@@ -132,7 +136,6 @@ class TextDisplay:
         match update.get("sessionUpdate"):
             case "agent_message_chunk":
                 self._streamed[str(update.get("messageId"))] = None
-                forget_oldest(self._streamed, _REMEMBERED)
                 self._write_answer(content_text(update.get("content")))
             case "tool_call" | "tool_call_update":
                 self._note_tool_call(update)
@@ -215,7 +218,6 @@ class TextDisplay:
         known = self._titles.get(id)
         title = str(update.get("title") or known or id)
         self._titles[id] = title
-        forget_oldest(self._titles, _REMEMBERED)
         status = update.get("status")
         if status in ("completed", "failed"):
             self.note(f"tool: {title}: {status}")

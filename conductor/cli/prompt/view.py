@@ -13,6 +13,7 @@ from typing import Any, Final, TypeAlias
 
 import attrs
 
+from conductor.bounded_dict import BoundedDict
 from conductor.cli.prompt.content import FileDiff, as_mapping, content_text, diffs_of
 from conductor.cli.prompt.markdown_stream import MarkdownStream
 
@@ -25,7 +26,6 @@ __all__ = [
     "ShownCall",
     "Thought",
     "View",
-    "forget_oldest",
 ]
 
 _DONE: Final = ("completed", "failed")
@@ -89,7 +89,9 @@ Block: TypeAlias = Answer | Thought | PastPrompt | Note | ShownCall
 class View:
     """The state of one session."""
 
-    calls: dict[str, ShownCall] = attrs.field(factory=dict, init=False)
+    calls: BoundedDict[str, ShownCall] = attrs.field(
+        factory=lambda: BoundedDict(_MAX_CALLS), init=False
+    )
     """The tool calls of the turn, by id."""
     plan: tuple[PlanEntry, ...] = attrs.field(default=(), init=False)
     commands: tuple[tuple[str, str], ...] = attrs.field(default=(), init=False)
@@ -97,7 +99,9 @@ class View:
     _stream: MarkdownStream = attrs.field(factory=MarkdownStream, init=False)
     _kind: str = attrs.field(default="", init=False)
     """The kind of chunk that the stream has."""
-    _streamed: dict[str, None] = attrs.field(factory=dict, init=False)
+    _streamed: BoundedDict[str, None] = attrs.field(
+        factory=lambda: BoundedDict(_MAX_CALLS), init=False
+    )
 
     @property
     def tail(self) -> Block | None:
@@ -109,15 +113,15 @@ class View:
         return [call for call in self.calls.values() if call.ended is None]
 
     def begin_turn(self) -> None:
-        self.calls, self.plan = {}, ()
+        self.calls.clear()
         self._streamed.clear()
+        self.plan = ()
 
     def apply(self, update: Mapping[str, Any], now: float) -> list[Block]:
         """Take an update that arrived at `now` (seconds); return the finished blocks."""
         match update.get("sessionUpdate"):
             case "agent_message_chunk" | "agent_thought_chunk" | "user_message_chunk" as kind:
                 self._streamed[str(update.get("messageId"))] = None
-                forget_oldest(self._streamed, _MAX_CALLS)
                 return self._add_text(kind, content_text(update.get("content")))
             case "agent_message" | "agent_thought" | "user_message" as kind:
                 return self._add_message(kind, update)
@@ -157,7 +161,6 @@ class View:
             return ShownCall("", str(call.get("title") or ""))
         id = str(call["toolCallId"])
         changed = self.calls[id] = _changed(self.calls.get(id), id, call, now, adds=False)
-        forget_oldest(self.calls, _MAX_CALLS)
         return changed
 
     def flush(self) -> list[Block]:
@@ -170,7 +173,7 @@ class View:
     def end_turn(self) -> list[Block]:
         """The blocks that are left at the end of a turn, tool calls that did not end included."""
         left: list[Block] = [*self.flush(), *self.running]
-        self.calls = {}
+        self.calls.clear()
         return left
 
     def _add_text(self, kind: str, text: str) -> list[Block]:
@@ -196,7 +199,6 @@ class View:
         id = str(update.get("toolCallId"))
         known = self.calls.get(id)
         call = self.calls[id] = _changed(known, id, update, now, adds=adds)
-        forget_oldest(self.calls, _MAX_CALLS)
         finished = self.flush() if known is None else []
         if call.ended is not None and (known is None or known.ended is None):
             finished.append(call)
@@ -209,12 +211,6 @@ class View:
             if isinstance(each, Mapping)
         )
         return self.flush()
-
-
-def forget_oldest(remembered: dict[str, Any], count: int) -> None:
-    """Remove what came first, until `count` are left."""
-    while len(remembered) > count:
-        del remembered[next(iter(remembered))]
 
 
 def _block(kind: str, text: str) -> Block | None:

@@ -19,6 +19,7 @@ from collections.abc import Callable
 import attrs
 import trio
 
+from conductor.bounded_dict import BoundedDict
 from conductor.network.sequence_numbers import NumberedFrame, SendWindow
 
 __all__ = ["Mailbox", "Mailboxes"]
@@ -141,7 +142,7 @@ class Mailboxes:
     ended: bool = attrs.field(default=False, init=False)
     connection: Mailbox = attrs.field(init=False)
     sessions: dict[str, Mailbox] = attrs.field(factory=dict, init=False)
-    _closed: dict[str, None] = attrs.field(factory=dict, init=False)
+    _closed: BoundedDict[str, None] = attrs.field(init=False)
     """The last `max_streams` closed sessions, oldest first."""
     _streams: int = attrs.field(default=0, init=False)
     """Number of open session streams."""
@@ -153,6 +154,7 @@ class Mailboxes:
 
     def __attrs_post_init__(self) -> None:
         self.connection = Mailbox(self)
+        self._closed = BoundedDict(self.max_streams)
 
     def of(self, session: str | None) -> Mailbox:
         """The mailbox for a message about this session. For a closed session without a stream it is
@@ -217,8 +219,6 @@ class Mailboxes:
     def closed(self, session: str) -> None:
         """Record that the session was closed or deleted."""
         self._closed[session] = None
-        if len(self._closed) > self.max_streams:
-            del self._closed[next(iter(self._closed))]
         if session in self.sessions:
             self.drop_if_idle(self.sessions[session])
 

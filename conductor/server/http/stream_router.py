@@ -29,6 +29,7 @@ from conductor.acp import (
     announced_subagent,
     session_id_of,
 )
+from conductor.bounded_dict import BoundedDict
 from conductor.jsonrpc.codec import decode_message
 from conductor.jsonrpc.messages import Id, Message, Payload
 from conductor.server.http.parse_request import PostedMessage
@@ -72,9 +73,13 @@ class StreamRouter:
     """Whether a session is open, was closed, or has a stream."""
     streamless: set[str] = attrs.field(factory=set)
     """Sessions with messages on the connection's stream, until they are closed."""
-    parents: dict[str, str] = attrs.field(factory=dict, init=False)
+    parents: BoundedDict[str, str] = attrs.field(
+        factory=lambda: BoundedDict(_MAX_SUBAGENTS), init=False
+    )
     """Of the session of each subagent, the one that started it."""
-    unannounced: dict[str, None] = attrs.field(factory=dict, init=False)
+    unannounced: BoundedDict[str, None] = attrs.field(
+        factory=lambda: BoundedDict(_MAX_SUBAGENTS), init=False
+    )
     """Sessions of messages of the agent that were not known and that nothing was about to open."""
     _creating: set[Id] = attrs.field(factory=set, init=False)
     """Ids of requests in flight that open sessions with new ids."""
@@ -135,8 +140,6 @@ class StreamRouter:
         ):
             return
         self.parents[child] = parent
-        if len(self.parents) > _MAX_SUBAGENTS:
-            del self.parents[next(iter(self.parents))]
 
     def _note_unannounced(self, session: str | None) -> None:
         if session is None or session in self.unannounced or len(session) > MAX_AGENTS_ID:
@@ -144,8 +147,6 @@ class StreamRouter:
         if session in self.parents or self.is_known(session) or self._is_being_set_up(session):
             return
         self.unannounced[session] = None
-        if len(self.unannounced) > _MAX_SUBAGENTS:
-            del self.unannounced[next(iter(self.unannounced))]
 
     def _is_being_set_up(self, session: str) -> bool:
         """Whether an open request may open this session."""

@@ -54,7 +54,7 @@ from conductor.plugins.plugin_component import PluginComponent
 from conductor.proxy import Forward, Proxy, RequestError, on
 from conductor.proxy.handlers import of_kinds
 from conductor.routing.component import Component
-from conductor.server.cluster.claims import Verdict
+from conductor.server.cluster.claims import Record, Verdict
 from conductor.server.cluster.directory import RedisUnreachable, SessionDirectory
 from conductor.server.session_principals import SessionAccess, session_digest
 from conductor.server.unannounced_sessions import UnannouncedSessions
@@ -238,7 +238,7 @@ class _SessionGuard(Proxy):
         Redis does not tell. Raises `RequestError` at the quota."""
         if not self.owners.claim_child(session, self.principal) or self.directory is None:
             return
-        record = (session_digest(session), self.principal)
+        record = self._record(session)
         verdict: Verdict = "unknown"
         with suppress(RedisUnreachable):
             claim = partial(self.directory.claims.claim, record=record)
@@ -266,7 +266,7 @@ class _SessionGuard(Proxy):
         directory = self.directory
         if directory is None or self.owners.has(session, self.principal):
             return False
-        record = (session_digest(session), self.principal)
+        record = self._record(session)
         try:
             verdict = await directory.ask(partial(directory.claims.claim, record=record))
         except RedisUnreachable:
@@ -299,7 +299,7 @@ class _SessionGuard(Proxy):
         )
 
     async def _verdicts(self, directory: SessionDirectory, sessions: list[str]) -> list[Verdict]:
-        records = [(session_digest(each), self.principal) for each in sessions]
+        records = [self._record(each) for each in sessions]
         return await directory.ask(partial(directory.claims.look_up, records=records))
 
     async def _publish(self, session: str) -> None:
@@ -308,7 +308,7 @@ class _SessionGuard(Proxy):
         claim is then written when Redis is back."""
         if (directory := self.directory) is None:
             return
-        records = [(session_digest(session), self.principal)]
+        records = [self._record(session)]
         try:
             await directory.ask(partial(directory.claims.write, records=records))
         except RedisUnreachable:
@@ -319,9 +319,13 @@ class _SessionGuard(Proxy):
         """Withdraw the claim; if Redis is unavailable, it stays until it expires."""
         if (directory := self.directory) is None:
             return
-        record = (session_digest(session), self.principal)
+        record = self._record(session)
         with suppress(RedisUnreachable):
             await directory.ask(partial(directory.claims.withdraw, record=record))
+
+    def _record(self, session: str | bytes) -> Record:
+        """The record of a session (its id or digest) for this principal."""
+        return session_digest(session), self.principal
 
 
 def _id_of(session: Any) -> str | None:

@@ -84,6 +84,8 @@ class Subagents(Proxy):
         user, id = session.user_session, update.get("sessionId")
         if not isinstance(id, str) or len(id) > MAX_AGENTS_ID:
             return
+        if self.session_by_id(id).user_session is not user:
+            return  # it belongs to the user, or to another session
         known = self.known[user.id]
         found = known.get(id)
         if found is None:

@@ -215,6 +215,8 @@ class Session:
     def set_up(self, method: str, params: Mapping[str, Any]) -> None:
         """Record the set-up request."""
         self.opened_by = method.removeprefix("session/")  # type: ignore[assignment]
+        if self.opened_by in ("new", "fork"):
+            self.parent = None  # the agent may have announced the id before
         self.forked_from = params.get("sessionId") if self.opened_by == "fork" else None
         cwd = params.get("cwd")
         self.cwd = cwd if isinstance(cwd, str) else ""
@@ -225,12 +227,16 @@ class Session:
 
     def subagent_of(self, parent: Session, update: Mapping[str, Any]) -> None:
         """Record that a subagent of `parent` has this session. It has the directories and the MCP
-        servers of its parent, unless the agent tells others."""
+        servers of its parent, unless the agent tells others.
+
+        A session that the client has opened stays the user's, and one whose user's session is known
+        stays there: what rules and budgets say of a session is not the agent's to change.
+        """
         if parent.opened_by is None and len(parent.id) > MAX_AGENTS_ID:
             return
-        self.parent = parent.id
-        if self.opened_by is not None:
+        if self.opened_by is not None or (parent.id != self.parent and self.is_placed):
             return
+        self.parent = parent.id
         self.mcp_servers = parent.mcp_servers
         if "cwd" in update or not self.cwd:
             self.cwd = _text(update.get("cwd"), None) or parent.cwd

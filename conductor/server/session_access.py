@@ -145,6 +145,7 @@ class _SessionGuard(Proxy):
             text = f"The agent's response has an ambiguous session id: {exc}"
             raise RequestError(INTERNAL_ERROR, text) from None
         if session is not None:
+            self._parents.pop(session_digest(session), None)
             self.owners.assign(session, self.principal)
             await self._publish(session)
         return result
@@ -170,6 +171,7 @@ class _SessionGuard(Proxy):
                 with trio.CancelScope(shield=True):
                     await self._delete_own_keys(session)
             raise
+        self._parents.pop(session_digest(session), None)
         # Of two concurrent requests, the first may have failed and released the session.
         if self.owners.assign(session, self.principal):
             await self._publish(session)
@@ -218,9 +220,9 @@ class _SessionGuard(Proxy):
                 self.unannounced.log_refusal(session, exc.message)
                 if session == child or not self.unannounced.is_waiting_for_id:
                     return
-        if announced is not None and self.owners.has(announced[1], self.principal):
+        if announced is not None and self.owners.is_child(announced[1], self.principal):
             parent, child_key = map(session_digest, announced)
-            self._parents[child_key] = parent
+            self._parents.setdefault(child_key, parent)
         await forward()
 
     @on("session/request_permission")

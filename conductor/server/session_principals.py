@@ -67,6 +67,10 @@ class SessionAccess:
             self._children.discard(key)
             raise
 
+    def is_child(self, session: str, principal: str) -> bool:
+        """Whether only messages of this principal's agent have named the session."""
+        return session_digest(session) in self._children and self.has(session, principal)
+
     def withdraw_child(self, session: str, principal: str) -> None:
         """Remove what `claim_child` recorded, unless the session was assigned since."""
         if session_digest(session) in self._children:

@@ -4,7 +4,8 @@ An agent may ask its client to run commands (`terminal/create`) if the client an
 This proxy announces them to the agent of a client without, and runs the commands on this machine,
 with the rights and the environment of the conductor: they are not limited to the directories of the
 session, in which they start. A command ends with its terminal, its session and the chain, with all
-that it has started. Where the agent puts a terminal into a tool call, the client gets a text.
+that it has started. Of an agent that cannot close sessions, a closed one is cancelled. Where the
+agent puts a terminal into a tool call, the client gets a text.
 
 For agents of version 1; version 2 has no terminals of the client. With a client of version 2 it
 stands behind `v1_v2`.
@@ -41,6 +42,7 @@ from conductor.proxy import (
 from proxies.local_terminals.content import TerminalContent
 from proxies.local_terminals.output_tail import OutputTail
 from proxies.local_terminals.terminal import LocalTerminal, argv_of, shown_command
+from proxies.shared.agent_capabilities import SESSION, has_capability, with_capability
 from proxies.shared.ask_first import ask_first
 from proxies.shared.session_files import resolved_inside, session_directories
 
@@ -63,6 +65,8 @@ class LocalTerminals(Proxy):
     ask: bool = False
     max_terminals: int = attrs.field(default=16, validator=gt(0))
     _is_needed: bool = attrs.field(default=False, init=False)
+    _closes: bool = attrs.field(default=False, init=False)
+    """Whether it closes sessions for an agent that cannot."""
     _terminals: dict[str, LocalTerminal] = attrs.field(factory=dict, init=False)
     """Those that are not released, by id."""
     _content: TerminalContent = attrs.field(factory=TerminalContent, init=False)
@@ -73,7 +77,11 @@ class LocalTerminals(Proxy):
         self._is_needed = not capabilities.get("terminal")
         if self._is_needed:
             request["clientCapabilities"] = {**capabilities, "terminal": True}
-        return await forward()
+        result = await forward()
+        if self._is_needed and not has_capability(result, SESSION, "close"):
+            self._closes = True
+            return with_capability(result, SESSION, "close", {})
+        return result
 
     @on("terminal/create")
     async def create(self, params: dict[str, Any], forward: Forward) -> Any:
@@ -140,6 +148,15 @@ class LocalTerminals(Proxy):
         terminal.abandon()
         self.release_lane()
         await terminal.ended.wait()
+        return {}
+
+    @on("session/close")
+    async def close(self, params: dict[str, Any], forward: Forward) -> Any:
+        if not self._closes:
+            return await forward()
+        session = self.session_by_id(_text(params, "sessionId"))
+        await self.agent.notify("session/cancel", {"sessionId": session.id})
+        await self.session_ended(session)
         return {}
 
     @on_session_end

@@ -222,3 +222,16 @@ async def test_the_newest_subagents_of_a_session_are_remembered_and_none_with_lo
         kept = dict(proxy.known[session])
 
     assert (len(kept), "child 0" in kept, "child 1000" in kept) == (1000, False, True)
+
+
+async def test_a_session_of_the_user_is_no_subagent_of_another(chain):
+    agent = FakeAgent()
+    async with chain(Subagents(), agent) as client:
+        await client.initialize()
+        session, own = [await client.new_session("/work") for _ in range(2)]
+        agent.update(session, running(own))
+        agent.update(own, {"sessionUpdate": "tool_call", **CALL})
+        await client.transcript.wait("session/update tool_call")
+
+    assert client.transcript.updates(session) == []
+    assert client.transcript.updates(own) == [{"sessionUpdate": "tool_call", **CALL}]

@@ -133,7 +133,7 @@ async def test_a_subagents_session_knows_all_sessions_above_it_and_the_users(cha
     assert client.transcript.text(user) == f"[] {user} {user}; "
     child, circle = client.transcript.text("child").split("; ")[:2]
     assert child == f"['{user}'] {user} {user}"
-    assert circle == "['grandchild'] grandchild grandchild"
+    assert circle == child  # whose it is, is not changed
     assert client.transcript.text("grandchild") == f"['child', '{user}'] {user} {user}; "
 
 
@@ -218,6 +218,63 @@ async def test_the_end_of_a_subagents_work_is_that_of_a_turn_of_its_session(chai
         await client.prompt_turn(session, "hi")
 
     assert ended == [("child", "end_turn", usage), (session, "end_turn", {})]
+
+
+def announced(id):
+    return {"sessionUpdate": "subagent_update", "sessionId": id}
+
+
+@pytest.mark.parametrize(
+    ("before", "opening", "expected"),
+    [
+        ([], "new", None),
+        ([("1", "3")], "new", None),
+        ([("1", "3")], "fork", None),
+        ([], "load", None),
+        ([("1", "3")], "load", "1"),
+        ([("1", "3")], "resume", "1"),
+        ([("1", "3")], None, "1"),
+        ([("invented", "3")], None, "2"),
+        ([("1", "middle"), ("middle", "3")], None, "middle"),
+    ],
+)
+async def test_the_user_of_a_session_is_not_the_agents_to_change(chain, before, opening, expected):
+    """One that the client opens is its own; the session of a subagent stays below its first."""
+
+    class P(Proxy):
+        @on_text
+        async def note(self, session, text):
+            return f"{session.parent}; "
+
+    def work(session):
+        for above, below in before:
+            agent.update(above, announced(below))
+
+    def move(session):
+        agent.update("2", announced("3"))
+        content = {"type": "text", "text": "hi"}
+        agent.update("3", {"sessionUpdate": "agent_message_chunk", "content": content})
+
+    ids = iter("123")
+    handlers = {
+        **{
+            name: lambda params: {"sessionId": next(ids)}
+            for name in ("session/new", "session/fork")
+        },
+        **{name: lambda params: {} for name in ("session/load", "session/resume")},
+    }
+    agent = FakeAgent(turns=[[work], [move]], handlers=handlers)
+    async with chain(P(), agent) as client:
+        await client.initialize()
+        for _ in range(2):
+            await client.new_session("/work")
+        await client.prompt("1", "hi")
+        if opening is not None:
+            params = {"sessionId": "3" if opening in ("load", "resume") else "2"}
+            await client.request(f"session/{opening}", {**params, "cwd": "/own", "mcpServers": []})
+        await client.prompt("2", "hi")
+
+    assert client.transcript.text("3") == f"{expected}; "
 
 
 @pytest.mark.parametrize("from_below", [False, True])

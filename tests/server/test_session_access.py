@@ -311,6 +311,27 @@ async def test_sessions_of_subagents_are_forgotten_with_their_parent(connect):
 
 
 @DELEGATING
+@pytest.mark.parametrize("is_loaded", [False, True], ids=["opened", "loaded"])
+async def test_what_the_client_opens_is_not_forgotten_with_a_session_that_the_agent_puts_it_below(
+    connect, is_loaded
+):
+    """It would belong to nobody, and another could load it."""
+    async with connect(ANN) as ann, connect(BOB) as bob:
+        if is_loaded:
+            other, own = await delegate(ann)
+            assert "result" in await ask(ann, naming("session/load", own))
+        else:
+            other, own = [(await ask(ann, new_session(1)))["result"]["sessionId"] for _ in range(2)]
+        await let_name(ann, other, "child", own)
+        await ask(ann, naming("session/delete", other))
+        refused = await ask(bob, naming("session/load", own))
+        found = await ask(ann, naming("session/load", own))
+
+    assert refused["error"]["code"] == -32002
+    assert "result" in found
+
+
+@DELEGATING
 async def test_a_subagent_beyond_the_quota_is_refused_what_it_asks_for(connect):
     async with connect(ANN) as ann:
         for id in range(10, 14):

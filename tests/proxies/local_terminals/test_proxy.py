@@ -202,6 +202,29 @@ async def test_all_commands_end_with_the_session_and_with_the_chain(chain, proje
     await ended()
 
 
+@pytest.mark.parametrize("before", [(), (V1V2(agent_version=1),)], ids=["v1", "v2"])
+async def test_commands_end_with_a_session_that_the_agent_cannot_close(
+    chain, project, alive, before
+):
+    path, ended = alive
+    agent = FakeAgent(capabilities={"sessionCapabilities": {"list": {}}})
+    async with chain(*before, LocalTerminals(), agent) as client:
+        await client.initialize(version=1 + len(before), capabilities={})
+        session, other = [await client.new_session(str(project)) for _ in range(2)]
+        terminal = await create(agent, session, sleeper(path))
+        kept = await create(agent, other, "true")
+        await until_ready(agent, session, terminal)
+        assert await client.request("session/close", {"sessionId": session}) == {}
+        await ended()
+        assert (await ask(agent, "output", session, terminal)).startswith("-32002")
+        assert (await ask(agent, "wait_for_exit", other, kept))["exitCode"] == 0
+
+    assert [each.params for each in agent.transcript.of("session/cancel")] == [
+        {"sessionId": session}
+    ]
+    assert agent.transcript.of("session/close") == []
+
+
 async def test_a_terminal_belongs_to_its_session(chain, project):
     agent = FakeAgent()
     async with chain(LocalTerminals(), agent) as client:

@@ -1,8 +1,9 @@
 """Adapters before real agents from npm, with a scripted model on loopback.
 
 Opt-in, since it fetches packages: `ACP_TEST_CLAUDE=1`, `ACP_TEST_OPENCODE=1`, `ACP_TEST_QWEN=1`,
-`ACP_TEST_GEMINI=1`. claude-agent-acp speaks both versions of the protocol, so that `v1_v2` converts
-for it in both directions; in version 2 it gives each subagent a session of its own.
+`ACP_TEST_GEMINI=1`, `ACP_TEST_CODEX=1`. claude-agent-acp speaks both versions of the protocol, so
+that `v1_v2` converts for it in both directions; in version 2 it gives each subagent a session of
+its own.
 """
 
 from __future__ import annotations
@@ -17,18 +18,32 @@ import attrs
 import pytest
 import trio
 from support.bridges_real_agents import Model, from_npm, model_url
-from support.record_agents import PROGRAMS
+from support.record_agents import ALL_PROGRAMS, CODEX
 
 from conductor.chainfile.model import ComponentSpec
 from conductor.errors import RequestError
 from conductor.proxy import Proxy
 from conductor.testing import FakeClient, open_chain
 from proxies.elicitation import Elicitation
+from proxies.permissions import Permissions
+from proxies.permissions.rules import Rule
 from proxies.remember import Remember
 from proxies.subagents import Subagents
 from proxies.v1_v2 import V1V2
 
 CLAUDE = "claude-agent-acp"
+MAKES = {
+    CLAUDE: ("Bash", {"command": "touch made", "description": "Make a file"}),
+    CODEX: (
+        "exec_command",
+        {
+            "cmd": "touch made",
+            "sandbox_permissions": "require_escalated",
+            "justification": "Make a file",
+        },
+    ),
+}
+"""The tool call that makes a file, after a question."""
 
 
 @attrs.define(eq=False)
@@ -40,7 +55,8 @@ class DelegatingModel(Model):
 
     async def answer(self, asked: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
         told = json.dumps(asked["messages"])
-        if asked.get("tools") and "tool_result" not in told:
+        has_result = "tool_result" in told or asked["messages"][-1]["role"] == "tool"
+        if asked.get("tools") and not has_result:
             if "DELEGATE" in told:
                 task = {"description": "make it", "prompt": "MAKE a file"}
                 return _call("Agent", {**task, "subagent_type": "general-purpose"})
@@ -49,8 +65,8 @@ class DelegatingModel(Model):
                 question = {"question": "Which colour?", "header": "Colour", "options": options}
                 return _call("AskUserQuestion", {"questions": [{**question, "multiSelect": False}]})
             if "MAKE" in told:
-                return _call("Bash", {"command": "touch made", "description": "Make a file"})
-        if "tool_result" in told:
+                return _call(*MAKES[CODEX if "exec_command" in str(asked["tools"]) else CLAUDE])
+        if has_result:
             self.results.append(told)
         return {"role": "assistant", "content": "Done."}, "stop"
 
@@ -66,7 +82,7 @@ async def chain_with(
     name: str, directory: Path, *proxies: Proxy, model: Model | None = None
 ) -> AsyncIterator[FakeClient]:
     """A chain that ends with this agent, in a home directory of its own, and works in `work`."""
-    program = PROGRAMS[name]
+    program = ALL_PROGRAMS[name]
     home, work = directory / "home", directory / "work"
     for each in (home, work):
         each.mkdir(exist_ok=True)
@@ -142,20 +158,36 @@ async def test_a_question_of_the_agent_reaches_a_client_without_forms(tmp_path: 
     assert "Blue" in model.results[-1]
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("name", ALL_PROGRAMS)
 async def test_a_client_of_version_2_has_turns_of_an_agent_of_version_1(
     name: str, tmp_path: Path
 ) -> None:
     async with chain_with(name, tmp_path, V1V2(agent_version=1)) as client:
         await client.initialize(version=2)
         session = await opened(client, tmp_path / "work")
-        await client.prompt_turn(session, "MAKE it" if name == CLAUDE else "say so")
+        await client.prompt_turn(session, "MAKE it" if name in MAKES else "say so")
         kinds = [each["sessionUpdate"] for each in client.transcript.updates(session)]
+        asked = client.transcript.of("session/request_permission")
 
     assert "Done." in client.transcript.text(session)
+    assert bool(asked) is (name in MAKES)
     assert kinds.count("state_update") >= 2
     assert not {"tool_call", "current_mode_update", "plan"} & set(kinds)
-    assert (tmp_path / "work" / "made").exists() is (name == CLAUDE)
+    assert (tmp_path / "work" / "made").exists() is (name in MAKES)
+
+
+@pytest.mark.parametrize("action", ["deny", "allow_once"])
+@pytest.mark.parametrize("name", MAKES)
+async def test_a_rule_decides_about_a_command_of_the_agent(
+    name: str, action: Any, tmp_path: Path
+) -> None:
+    rules = Permissions([Rule(action, command="^touch made$")])
+    async with chain_with(name, tmp_path, rules) as client:
+        await client.initialize()
+        await client.prompt(await opened(client, tmp_path / "work"), "MAKE it")
+
+    assert (tmp_path / "work" / "made").exists() is (action == "allow_once")
+    assert client.transcript.of("session/request_permission") == []
 
 
 async def test_a_new_session_has_the_mode_that_was_last_selected(tmp_path: Path) -> None:

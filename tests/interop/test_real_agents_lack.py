@@ -1,8 +1,8 @@
 """Adapters for what agents lack, with real agents from npm and a scripted model on loopback.
 
-Opt-in, since it fetches packages: `ACP_TEST_CLAUDE=1`, `ACP_TEST_OPENCODE=1`. Without
-`prompt_content`, claude-agent-acp refuses audio and opencode leaves it out; without
-`session_processes`, the sessions of opencode have the MCP server of a name that came last.
+Opt-in, since it fetches packages: `ACP_TEST_CLAUDE=1`, `ACP_TEST_CODEX=1`, `ACP_TEST_OPENCODE=1`.
+Without `prompt_content`, claude-agent-acp and codex-acp refuse audio, opencode leaves it out;
+without `session_processes`, the sessions of opencode have the MCP server of a name that came last.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import attrs
 import pytest
 import trio
 from support.bridges_real_agents import Model, from_npm, model_url
-from support.record_agents import PROGRAMS
+from support.record_agents import ALL_PROGRAMS, CODEX
 
 from conductor.chainfile import ChainFile, load
 from conductor.client.embedding import attach_file
@@ -61,7 +61,7 @@ class RecordingModel(Model):
 
 
 def chain_file(name: str, url: str, directory: Path, adapt: Mapping[str, Any]) -> ChainFile:
-    program, home = PROGRAMS[name], directory / "home"
+    program, home = ALL_PROGRAMS[name], directory / "home"
     home.mkdir()
     command = from_npm(program.package, program.program, variable=program.variable)
     environment = {"HOME": str(home), **program.environment(url, home)}
@@ -72,7 +72,7 @@ def chain_file(name: str, url: str, directory: Path, adapt: Mapping[str, Any]) -
 
 
 @pytest.mark.parametrize("is_adapted", [True, False])
-@pytest.mark.parametrize("name", ["claude-agent-acp", "opencode"])
+@pytest.mark.parametrize("name", ["claude-agent-acp", CODEX, "opencode"])
 async def test_audio_is_a_file_that_the_agent_can_look_at(
     name: str, is_adapted: bool, tmp_path: Path
 ) -> None:

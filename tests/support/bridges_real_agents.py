@@ -20,7 +20,12 @@ from hypercorn.trio import serve
 
 from conductor.client.acp_client import Client
 from conductor.transport.child_process import start_child
-from support.model_dialects import anthropic_answer, gemini_answer, in_chat_form
+from support.model_dialects import (
+    anthropic_answer,
+    gemini_answer,
+    in_chat_form,
+    responses_answer,
+)
 
 PLACE = Path(__file__).parent.parent.parent / ".cache" / "npm"
 
@@ -40,7 +45,7 @@ def from_npm(package: str, name: str, *, variable: str) -> str:
 
 
 class Model(ABC):
-    """A server of one model, with the APIs of OpenAI, Anthropic and Gemini."""
+    """A server of one model, with the APIs of OpenAI (two), Anthropic and Gemini."""
 
     @abstractmethod
     async def answer(self, asked: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
@@ -62,6 +67,8 @@ class Model(ABC):
         message, reason = await self.answer(in_chat_form(path, asked))
         if path.endswith("/messages"):
             kind, text = anthropic_answer(message)
+        elif path.endswith("/responses"):
+            kind, text = responses_answer(message)
         elif "enerateContent" in path:
             kind, text = gemini_answer(message, is_streamed="stream" in path)
         else:

@@ -1,7 +1,7 @@
 """The APIs through which agents ask the scripted model, chosen by the path of the request.
 
-Requests of Gemini are brought into the form of OpenAI's chat completions; those of Anthropic are
-near enough to it. Answers are brought into the form of the API.
+Requests of Gemini, and of OpenAI's Responses, are brought into the form of OpenAI's chat
+completions; those of Anthropic are near enough to it. Answers are brought into the form of the API.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-__all__ = ["anthropic_answer", "gemini_answer", "in_chat_form"]
+__all__ = ["anthropic_answer", "gemini_answer", "in_chat_form", "responses_answer"]
 
 
 def in_chat_form(path: str, asked: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -18,12 +18,21 @@ def in_chat_form(path: str, asked: Mapping[str, Any]) -> Mapping[str, Any]:
     if "enerateContent" in path:
         messages = [_from_gemini(each) for each in asked["contents"]]
         return {"messages": messages, "tools": asked.get("tools")}
+    if path.endswith("/responses"):
+        messages = [_from_responses(each) for each in asked["input"]]
+        return {"messages": messages, "tools": asked.get("tools")}
     return asked
 
 
 def _from_gemini(content: Mapping[str, Any]) -> dict[str, Any]:
     is_result = any("functionResponse" in each for each in content["parts"])
     return {"role": "tool" if is_result else content["role"], "content": content["parts"]}
+
+
+def _from_responses(item: Mapping[str, Any]) -> dict[str, Any]:
+    if item["type"] == "function_call_output":
+        return {"role": "tool", "content": item["output"]}
+    return {"role": item.get("role", "assistant"), "content": item}
 
 
 def anthropic_answer(message: Mapping[str, Any]) -> tuple[bytes, bytes]:
@@ -45,8 +54,7 @@ def anthropic_answer(message: Mapping[str, Any]) -> tuple[bytes, bytes]:
         {"type": "message_delta", "delta": {"stop_reason": reason}, "usage": usage},
         {"type": "message_stop"},
     ]
-    lines = [f"event: {each['type']}\ndata: {json.dumps(each)}\n\n" for each in events]
-    return b"text/event-stream", "".join(lines).encode()
+    return _events(events)
 
 
 def gemini_answer(message: Mapping[str, Any], *, is_streamed: bool) -> tuple[bytes, bytes]:
@@ -62,6 +70,29 @@ def gemini_answer(message: Mapping[str, Any], *, is_streamed: bool) -> tuple[byt
     if is_streamed:
         return b"text/event-stream", b"data: %b\r\n\r\n" % body
     return b"application/json", body
+
+
+def responses_answer(message: Mapping[str, Any]) -> tuple[bytes, bytes]:
+    """Content type and body of a streamed response of one item."""
+    text = {"type": "output_text", "text": message["content"], "annotations": []}
+    item = {"type": "message", "id": "msg_1", "role": "assistant", "content": [text]}
+    for call in _calls(message):
+        names = {"name": call["name"], "arguments": json.dumps(call["arguments"])}
+        item = {"type": "function_call", "id": "fc_1", "call_id": call["id"], **names}
+    usage = {"input_tokens": 1, "output_tokens": 1, "total_tokens": 2}
+    response = {"id": "resp_1", "object": "response", "output": [item], "usage": usage}
+    events = [
+        {"type": "response.created", "response": {**response, "status": "in_progress"}},
+        {"type": "response.output_item.added", "output_index": 0, "item": item},
+        {"type": "response.output_item.done", "output_index": 0, "item": item},
+        {"type": "response.completed", "response": {**response, "status": "completed"}},
+    ]
+    return _events(events)
+
+
+def _events(events: Sequence[Mapping[str, Any]]) -> tuple[bytes, bytes]:
+    lines = [f"event: {each['type']}\ndata: {json.dumps(each)}\n\n" for each in events]
+    return b"text/event-stream", "".join(lines).encode()
 
 
 def _calls(message: Mapping[str, Any]) -> Sequence[dict[str, Any]]:

@@ -16,7 +16,7 @@ import tempfile
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import attrs
 import trio
@@ -106,6 +106,22 @@ class ClaudeAgent(RecordedProgram):
         }
 
 
+class CodexAcp(RecordedProgram):
+    def environment(self, url: str, home: Path) -> dict[str, str]:
+        provider = {"name": "local", "base_url": url, "wire_api": "responses"}
+        settings = {
+            "model": "test",
+            "model_provider": "local",
+            "approval_policy": "on-request",
+            "approvals_reviewer": "user",
+        }
+        lines = [f"{name} = {json.dumps(value)}" for name, value in settings.items()]
+        lines.append("[model_providers.local]")
+        lines += [f"{name} = {json.dumps(value)}" for name, value in provider.items()]
+        (home / "config.toml").write_text("\n".join(lines))
+        return {"CODEX_HOME": str(home), "INITIAL_AGENT_MODE": "read-only", "NO_BROWSER": "1"}
+
+
 PROGRAMS: Mapping[str, RecordedProgram] = {
     "claude-agent-acp": ClaudeAgent(
         "@agentclientprotocol/claude-agent-acp@0.100.0",
@@ -155,6 +171,14 @@ PROGRAMS: Mapping[str, RecordedProgram] = {
         },
     ),
 }
+
+
+CODEX: Final = "codex-acp"
+ALL_PROGRAMS: Mapping[str, RecordedProgram] = {
+    **PROGRAMS,
+    CODEX: CodexAcp("@agentclientprotocol/codex-acp@2.6.0", CODEX, (), "ACP_TEST_CODEX", {}),
+}
+"""With those that are not recorded."""
 
 
 @attrs.define(eq=False)

@@ -229,8 +229,8 @@ class Session:
         """Record that a subagent of `parent` has this session. It has the directories and the MCP
         servers of its parent, unless the agent tells others.
 
-        A session that the client has opened stays the user's, and one whose user's session is known
-        stays there: what rules and budgets say of a session is not the agent's to change.
+        A session that the client has opened stays the user's, and one that has its place below a
+        user's session stays there: what rules and budgets say of it is not the agent's to change.
         """
         if parent.opened_by is None and len(parent.id) > MAX_AGENTS_ID:
             return

@@ -40,11 +40,10 @@ def said(summary):
 
 
 PROXY = "  - use: log_messages"
+PAIRS = [(1, 1), (2, 2), (1, 2), (2, 1)]
 CASES = [
-    (1, 1),
-    (2, 2),
-    (1, 2),
-    (2, 1),
+    *PAIRS,
+    *((*pair, PROXY, PROXY) for pair in PAIRS),
     (1, 2, PROXY, "  - {use: v1_v2, with: {agent_version: 2}}", PROXY),
     (2, 1, PROXY, "  - {use: v1_v2, with: {agent_version: 1}}", PROXY),
 ]
@@ -63,11 +62,11 @@ def test_every_client_talks_with_every_agent(converse, run, peer, case):
     assert summary["exit"] == 0
 
 
-@pytest.mark.parametrize("client_version", [1, 2])
-async def test_a_restarted_agent_speaks_its_version(peer, tmp_path, client_version):
+@pytest.mark.parametrize(("client_version", "agent_version"), PAIRS)
+async def test_a_restarted_agent_speaks_its_version(peer, tmp_path, client_version, agent_version):
     file = tmp_path / "chain.yaml"
-    agent = {"run": peer(AGENTS[3 - client_version]), "name": "agent"}
-    proxies = [{"use": "log_messages"}]
+    agent = {"run": peer(AGENTS[agent_version]), "name": "agent"}
+    proxies = [{"use": "log_messages"}, {"use": "usage"}]
     file.write_text(json.dumps({"version": 1, "proxies": proxies, "agent": agent}))
     async with attach_file(FakeClient, load(str(file))) as attached:
         client = attached.client
@@ -76,7 +75,7 @@ async def test_a_restarted_agent_speaks_its_version(peer, tmp_path, client_versi
         session = (await client.request("session/new", new))["sessionId"]
         error = await end_of_turn(client, session, "die")
         assert error["message"].startswith("component 'agent' exited with status 3. The prompt was")
-        if client_version == 2:  # this agent of version 1 cannot resume sessions
+        if agent_version == 1:  # it cannot resume sessions
             lost = await end_of_turn(client, session, "hello")
             assert "has lost this session" in lost["message"]
             session = (await client.request("session/new", new))["sessionId"]

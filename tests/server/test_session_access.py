@@ -315,7 +315,7 @@ async def test_sessions_of_subagents_are_forgotten_with_their_parent(connect):
 async def test_what_the_client_opens_is_not_forgotten_with_a_session_that_the_agent_puts_it_below(
     connect, is_loaded
 ):
-    """It would belong to nobody, and another could load it."""
+    """It would belong to no principal, and another could load it."""
     async with connect(ANN) as ann, connect(BOB) as bob:
         if is_loaded:
             other, own = await delegate(ann)

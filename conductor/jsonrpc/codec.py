@@ -80,7 +80,7 @@ class Batch(msgspec.Struct, frozen=True):
 Frame: TypeAlias = Message | Malformed | Batch
 
 
-_LONG_LINE: Final = 65536
+_SHORT: Final = 2048
 _MAX_EXACT_FLOAT: Final = 2.0**53
 _MAX_ID: Final = 2**63
 _MAX_COMMAS: Final = 1_000_000
@@ -130,15 +130,15 @@ def decode(line: bytes, *, may_be_copy: bool = False) -> Frame:
     check = utf8_error_in_copy if may_be_copy else utf8_error
     if not line.isascii() and (problem := check(line)):  # `isascii` spares a call
         return Malformed(PARSE_ERROR, problem, excerpt_of(line), *_recover_id(message))
-    if len(line) > _LONG_LINE:
+    if len(line) > _SHORT:
         message = _detached_message(message, len(line))
     return validate(message, line)
 
 
 def detached_copy(value: Raw, size: int) -> Raw:
-    """The value, copied if it is a small part of a text of `size` bytes, which it would otherwise
-    keep in memory, uncounted."""
-    return value.copy() if size > _LONG_LINE and 2 * len(value) < size else value
+    """The value, copied if it is less than three quarters of a text of `size` bytes, which it would
+    otherwise keep in memory, uncounted. Of a short text, all may be kept."""
+    return value.copy() if size > _SHORT and 4 * len(value) < 3 * size else value
 
 
 def strip_ansi(line: bytes) -> bytes:
@@ -300,7 +300,7 @@ def _with_float_id(line: bytes) -> Message | None:
     if type(id) is not int:
         return None
     message = Message("2.0", id, found.method, found.params, found.result, found.error)
-    return _detached_message(message, len(line)) if len(line) > _LONG_LINE else message
+    return _detached_message(message, len(line))
 
 
 def _integral(id: Any) -> Any:
@@ -335,6 +335,11 @@ def _decode_with_surrogates(line: bytes) -> Frame:
 
 
 def _detached_message(message: Message, size: int) -> Message:
+    for each in (message.params, message.result, message.error):
+        if each is not UNSET and 4 * len(each) < 3 * size:
+            break
+    else:
+        return message  # nearly always
     payloads = {name: getattr(message, name) for name in ("params", "result", "error")}
     kept = {name: detached_copy(each, size) for name, each in payloads.items() if each is not UNSET}
     return msgspec.structs.replace(message, **kept)

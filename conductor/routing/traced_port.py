@@ -18,6 +18,7 @@ from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.jsonrpc.messages import CANCEL, Id, Payload
 from conductor.jsonrpc.notification_batch import NotificationBatch
 from conductor.routing.port import UNCONNECTED, Port
+from conductor.transport.wake_up import WakeUp
 
 __all__ = [
     "HEAD",
@@ -80,6 +81,8 @@ class Tracer(Protocol):
     """Takes the members of a `tracing.passage.Passage`, which takes three times as long to make."""
     keeps_payloads: bool
     """Whether payloads are kept whole."""
+    wake_up: WakeUp
+    """Its time is that of the messages; without it, the clock is read."""
     current: Mark | None
     """The message that a port is given at the moment, and may pass on in the same call."""
     handled: Callable[[], Mark | None]
@@ -119,7 +122,7 @@ class Tracer(Protocol):
 class TracedPort(Port):
     """Passes each message on to `port`, a port of `component`, after it was shown to `tracer`."""
 
-    __slots__ = ("_add", "_limit", "_port", "component", "sender", "side", "tracer")
+    __slots__ = ("_add", "_limit", "_port", "_wake_up", "component", "sender", "side", "tracer")
 
     def __init__(
         self, port: Port, tracer: Tracer, component: str, side: Literal["client", "agent"]
@@ -128,6 +131,7 @@ class TracedPort(Port):
         self.neighbour: Port = port.neighbour
         port.on_cancel = self.cancelled
         self._add = tracer.add
+        self._wake_up = tracer.wake_up
         self._limit = 1 << 62 if tracer.keeps_payloads else HEAD
         self.tracer: Tracer = tracer
         self.component: str = component
@@ -143,33 +147,38 @@ class TracedPort(Port):
             self.sender = neighbour.component
 
     def request(self, call: InFlightRequest, method: str, params: Payload | None) -> None:
-        if type(params) is Raw and len(params) <= HEAD:
-            kept: KeptPayload = params.copy()  # without a further call: it takes long
+        kept: KeptPayload
+        if type(params) is Raw and len(params) <= self._limit:
+            kept = params  # most of its line: see `codec.detached_copy`
         else:
             kept = self._kept(params)
-        self._add((monotonic(), self, "request", method, kept, id(call), call.source_id))
+        now = self._wake_up.time or monotonic()
+        self._add((now, self, "request", method, kept, id(call), call.source_id))
         self._port.request(call, method, params)
 
     def notify(self, method: str, params: Payload | None) -> None:
         if type(params) is Raw and len(params) <= HEAD:
-            kept: KeptPayload = params.copy()
+            kept: KeptPayload = params.copy()  # of a block of many; a further call takes long
         else:
             kept = self._kept(params)
-        self._add((monotonic(), self, "notification", method, kept))
+        self._add((self._wake_up.time or monotonic(), self, "notification", method, kept))
         self._port.notify(method, params)
 
     def notify_batch(self, notifications: NotificationBatch) -> None:
         kept = self._kept_batch(notifications)
-        self._add((monotonic(), self, "notification", notifications.method, kept))
+        now = self._wake_up.time or monotonic()
+        self._add((now, self, "notification", notifications.method, kept))
         self._port.notify_batch(notifications)
 
     def respond(self, call: InFlightRequest, result: Payload | None, error: Payload | None) -> None:
         kind, payload = ("response", result) if error is None else ("error", error)
-        if type(payload) is Raw and len(payload) <= HEAD:
-            kept: KeptPayload = payload.copy()
+        kept: KeptPayload
+        if type(payload) is Raw and len(payload) <= self._limit:
+            kept = payload
         else:
             kept = self._kept(payload)
-        self._add((monotonic(), self, kind, call.method, kept, id(call), call.cancelled))
+        now = self._wake_up.time or monotonic()
+        self._add((now, self, kind, call.method, kept, id(call), call.cancelled))
         self._port.respond(call, result, error)
 
     def detach(self) -> None:
@@ -179,7 +188,7 @@ class TracedPort(Port):
 
     def cancelled(self, call: InFlightRequest) -> None:
         """The port has got the cancellation of a request."""
-        now = monotonic()
+        now = self._wake_up.time or monotonic()
         detail = id(call), call.cancelled
         self._add((now, self, "notification", CANCEL, None, *detail, Mark(now), None))
 
@@ -193,7 +202,7 @@ class TracedPort(Port):
         return self._port.unread()
 
     def _kept(self, payload: Payload | None) -> bytes | Raw | Head | None:
-        """A copy: a view of a small payload may keep the large message that it was part of."""
+        """A copy: what is part of a block, or of what a handler was given, may keep all of it."""
         if type(payload) is Raw and len(payload) <= HEAD:
             return payload.copy()  # half the time of bytes(), which would be another copy of more
         if payload is None or len(payload) <= self._limit:

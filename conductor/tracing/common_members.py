@@ -15,6 +15,7 @@ from conductor.tracing.masking import Masker
 from conductor.tracing.payload_text import session_at_start
 from conductor.tracing.record_times import RecordTimes
 from conductor.tracing.recorder import TraceRecorder
+from conductor.tracing.size_members import SessionPrefixes
 
 __all__ = ["BEGINNING", "Common", "CommonMembers", "Hop", "PortMembers", "recorder_of"]
 
@@ -24,6 +25,9 @@ Hop: TypeAlias = tuple[str, int]
 """Name of the chain, and number of the hop in it."""
 _MAX: Final = 2000
 """Entries of a table before it is begun again."""
+_MAX_SESSIONS: Final = 64
+LINE_END: Final = b"}\n"
+"""What ends the line of an update behind its params, and that of its record."""
 _K = TypeVar("_K")
 _V = TypeVar("_V")
 _encode: Final = msgspec.json.Encoder().encode
@@ -71,6 +75,8 @@ class PortMembers:
     )
     of_lines: ByBeginning = attrs.field(init=False)
     """Those of the lines of updates, as an agent usually writes them, by their first bytes."""
+    prefixes: LinePrefixes = attrs.field(init=False)
+    """Pieces of these lines, by their first bytes up to the session id."""
     _by_method: dict[str, ByBeginning] = attrs.field(factory=dict, init=False)
     _responses: dict[Common, Common] = attrs.field(factory=dict, init=False)
 
@@ -80,6 +86,7 @@ class PortMembers:
         self.hop = recorder.chain, recorder.hop(self.port)
         self.times = RecordTimes(recorder.started, recorder.started_at)
         self.of_lines = ByBeginning(self, SESSION_UPDATE, PARAMS_START)
+        self.prefixes = LinePrefixes(self.of_lines)
 
     def of(
         self,
@@ -147,14 +154,27 @@ class ByBeginning(dict[bytes, Common]):
         return found
 
 
+class LinePrefixes(dict[bytes, SessionPrefixes]):
+    """Those of sessions, by the first bytes of their lines. Raises `KeyError` as `ByBeginning`."""
+
+    def __init__(self, commons: ByBeginning) -> None:
+        self._commons = commons
+
+    def __missing__(self, beginning: bytes) -> SessionPrefixes:
+        members, params = self._commons[beginning].text, beginning[len(PARAMS_START) :]
+        found = SessionPrefixes(members, params, len(LINE_END))
+        _add(self, beginning, found, _MAX_SESSIONS)
+        return found
+
+
 def recorder_of(port: TracedPort) -> TraceRecorder:
     recorder = port.tracer
     assert isinstance(recorder, TraceRecorder)
     return recorder
 
 
-def _add(table: MutableMapping[_K, _V], key: _K, value: _V) -> None:
+def _add(table: MutableMapping[_K, _V], key: _K, value: _V, most: int = _MAX) -> None:
     """Add to a table, which is begun again if it is full."""
-    if len(table) >= _MAX:
+    if len(table) >= most:
         table.clear()
     table[key] = value

@@ -17,20 +17,22 @@ import attrs
 
 from conductor.jsonrpc.notification_batch import PARAMS_START, SESSION_UPDATE, NotificationBatch
 from conductor.routing.traced_port import Mark
-from conductor.tracing.common_members import BEGINNING, CommonMembers, PortMembers
+from conductor.tracing.common_members import BEGINNING, LINE_END, CommonMembers, PortMembers
 from conductor.tracing.line_block import LineBlock
 from conductor.tracing.payload_text import HEAD, SESSION_FIRST, Payloads, payload_text, session_of
 from conductor.tracing.record_numbers import RecordNumbers
+from conductor.tracing.size_members import SizeMembers
 
 __all__ = ["NotificationLines", "cause_member", "links"]
 
 _Column: TypeAlias = Sequence[bytes]
-_END: Final = b"}\n"
-_LINE_END: Final = b"}" + _END
+_Cut: TypeAlias = tuple[list[_Column], tuple[bytes, ...]]
+"""Columns, and the bytes of them that are searched for secrets."""
+_PARAMS_END: Final = b"}" + LINE_END
 _SESSION_AT: Final = len(PARAMS_START + SESSION_FIRST)
 _SHORT: Final = 1024
 _cut: Final = itemgetter(slice(len(PARAMS_START), None))
-_line_end: Final = itemgetter(slice(-len(_LINE_END), None))
+_line_end: Final = itemgetter(slice(-len(_PARAMS_END), None))
 _text: Final = attrgetter("text")
 
 
@@ -61,7 +63,7 @@ class NotificationLines:
         )
         text = payload_text(params, self.payloads)
         if method == SESSION_UPDATE and text is params:
-            block.add_pieces((start, params, _END), (params,))
+            block.add_pieces((start, params, LINE_END), (params,))
         else:
             block.add(b"%b%b}\n" % (start, text))
 
@@ -72,41 +74,48 @@ class NotificationLines:
         at = self.members.at(port)
         lines = batch.lines
         cut = None if lines is None else self._cut_lines(at, lines)
-        columns = cut or self._columns(at, method, batch)
+        columns, searched = cut or (self._columns(at, method, batch), None)
         count = len(columns[-1])
         start = b'{"type":"notification",%b,"n":' % at.times.members(time)
         numbered = _numbered(start, self.numbers.take(mark, count), count)
         if cause is not None and cause.n is not None:
             numbered += _numbered(b',"cause":', cause.n, count)
         pieces = _pieces(count, *numbered, *columns)
-        if cut is None or lines is None:
+        if searched is None:
             block.add(b"".join(pieces))
         else:
-            block.add_pieces(pieces, (lines,))
+            block.add_pieces(pieces, searched)
 
-    def _cut_lines(self, at: PortMembers, lines: bytes) -> list[_Column] | None:
-        """Members, sizes and payloads of lines that are as an agent usually writes them."""
+    def _cut_lines(self, at: PortMembers, lines: bytes) -> _Cut | None:
+        """Columns behind the numbers of lines that are as an agent usually writes them."""
         if ord("\r") in lines or self.payloads == "none":
             return None
         each = BytesIO(lines).readlines()
         session_end = lines.find(b'"', _SESSION_AT) + 1
-        members: _Column
         try:
             if _all_begin(lines, len(each), lines[:session_end]):
-                members = [at.of_lines[lines[:session_end]].text] * len(each)
-            elif list(map(_line_end, each)).count(_LINE_END) < len(each):
+                return self._of_one_session(at, lines[:session_end], each)
+            if list(map(_line_end, each)).count(_PARAMS_END) < len(each):
                 return None
-            else:
-                length = max(len(PARAMS_START) + BEGINNING, session_end)
-                beginnings = map(itemgetter(slice(length)), each)
-                members = list(map(_text, map(at.of_lines.__getitem__, beginnings)))
+            length = max(len(PARAMS_START) + BEGINNING, session_end)
+            beginnings = map(itemgetter(slice(length)), each)
+            members = list(map(_text, map(at.of_lines.__getitem__, beginnings)))
         except KeyError:
             return None
         payloads = list(map(_cut, each))
         sizes = list(map(len, payloads))
-        if self.payloads == "head" and max(sizes) > HEAD + len(_END):
+        if self.payloads == "head" and max(sizes) > HEAD + len(LINE_END):
             return None
-        return [members, _LINE_SIZES.of(sizes), payloads]
+        return [members, _LINE_SIZES.of(sizes), payloads], (lines,)
+
+    def _of_one_session(self, at: PortMembers, beginning: bytes, each: list[bytes]) -> _Cut | None:
+        """Columns of lines that all begin so: what they have in common is searched once."""
+        prefixes = at.prefixes[beginning]
+        rests = list(map(itemgetter(slice(len(beginning), None)), each))
+        lengths = list(map(len, rests))
+        if self.payloads == "head" and prefixes.size(max(lengths)) > HEAD:
+            return None
+        return [prefixes.of(lengths), rests], (b"".join((beginning, *rests)),)
 
     def _columns(self, at: PortMembers, method: str, batch: NotificationBatch) -> list[_Column]:
         """Members, sizes, and payloads with the ends of lines, in any form."""
@@ -114,7 +123,7 @@ class NotificationLines:
         return [
             [at.of(method, "acp", session_of(each)).text for each in params],
             _SIZES.of(list(map(len, params))),
-            [payload_text(each, self.payloads) + _END for each in params],
+            [payload_text(each, self.payloads) + LINE_END for each in params],
         ]
 
 
@@ -123,8 +132,8 @@ def _all_begin(lines: bytes, count: int, beginning: bytes) -> bool:
     the time of slices, and four times as long for lines of 4 KiB."""
     return (
         len(lines) < _SHORT * count
-        and lines.endswith(_LINE_END)
-        and lines.count(_LINE_END + beginning) == count - 1
+        and lines.endswith(_PARAMS_END)
+        and lines.count(_PARAMS_END + beginning) == count - 1
     )
 
 
@@ -159,36 +168,7 @@ def _numbered(start: bytes, first: int, count: int) -> list[_Column]:
     return [starts, digits]
 
 
-class _SizeMembers:
-    """The member of a size, and the name of the next, by the length of a text."""
-
-    def __init__(self, end: int) -> None:
-        self._end = end
-        """Bytes of the text behind the payload."""
-        self._table: list[bytes] = []
-
-    def of(self, lengths: list[int]) -> _Column:
-        if len(lengths) == 1:
-            return [self.member(lengths[0])]
-        try:
-            found: _Column = itemgetter(*lengths)(self._table)  # half of the time of `map`
-        except IndexError:
-            return list(map(self.member, lengths))
-        return found
-
-    def member(self, length: int) -> bytes:
-        if length >= _MAX_SIZES:
-            return self._make(length)
-        while len(self._table) <= length:
-            self._table.append(self._make(len(self._table)))
-        return self._table[length]
-
-    def _make(self, length: int) -> bytes:
-        return b',"size":%d,"params":' % (length - self._end)
-
-
-_MAX_SIZES: Final = 4096
-_SIZES: Final = _SizeMembers(0)
-_LINE_SIZES: Final = _SizeMembers(len(_END))
+_SIZES: Final = SizeMembers(0)
+_LINE_SIZES: Final = SizeMembers(len(LINE_END))
 _PADDED: Final = [b"%03d" % each for each in range(1000)]
 _UNPADDED: Final = [b"%d" % each for each in range(1000)]

@@ -29,6 +29,7 @@ from conductor.routing.traced_port import (
     Tracer,
 )
 from conductor.tracing.trace_component import TraceComponent
+from conductor.transport.wake_up import NO_WAKE_UP, WakeUp, wake_up_of_thread
 
 __all__ = [
     "FLIGHT_ENTRIES",
@@ -138,6 +139,7 @@ class TraceRecorder(Tracer):
         """Those of the last start, beginning with the client."""
         self.add: Callable[[Entry], None] = self.flight.append if sink is None else sink
         self.keeps_payloads: bool = sink is not None
+        self.wake_up: WakeUp = wake_up_of_thread()
         self.current: Mark | None = None
         self.handled: Callable[[], Mark | None] = lambda: None
         now, now_monotonic = time.time(), time.monotonic()
@@ -158,6 +160,8 @@ class TraceRecorder(Tracer):
     def attach(self, components: Sequence[Component]) -> None:
         """Trace the ports of components that are about to be connected."""
         self._has_plugins = any(each.has_handlers for each in components)
+        # Handlers may take long, in the same wake-up: each hop has its own time.
+        self.wake_up = NO_WAKE_UP if self._has_plugins else wake_up_of_thread()
         self.components = [TraceComponent("client", "Client", "client")]
         for index, each in enumerate(components):
             label = "Agent" if each.agent_port is None else f"Proxy({index})"
@@ -257,7 +261,8 @@ class TraceRecorder(Tracer):
 
     def logged(self, level: str, event: str, fields: dict[str, Any]) -> None:
         """A log event; lines of a component's stderr are among them."""
-        now, component = time.monotonic(), str(fields.pop("component", "conductor"))
+        now = self.wake_up.time or time.monotonic()
+        component = str(fields.pop("component", "conductor"))
         if event == "stderr":
             self.add(StderrEntry(self, now, component, str(fields.get("line", ""))))
         else:

@@ -11,8 +11,9 @@ task stays asleep until the end of the stream, until it has to wait for somethin
 is cancelled.
 
 The rules that make it safe:
-- It must not delay trio: it returns when trio's epoll is ready, when trio's timeout is over, and
-  when routing has woken a task (reported by `task_scheduled`). In the last two cases trio would
+- It must not delay trio: it returns when trio's epoll is ready, when trio's timeout is over (by the
+  time of its last wake-up, before the steps), and when routing has woken a task (reported by
+  `task_scheduled`). In the last two cases trio would
   still sleep for the timeout that it has computed; `run_sync_soon` of a no-op prevents that.
 - So a step that moves a deadline forward must also wake a task: the deadline alone has no effect
   on the computed timeout. (No step does: steps set an event, and the woken task sets the deadline.)
@@ -42,6 +43,7 @@ import outcome
 import trio
 
 from conductor.log import get_logger
+from conductor.transport.wake_up import wake_up_of_thread
 
 __all__ = ["EpollFastPath", "Step", "current_fast_path"]
 
@@ -72,6 +74,7 @@ class EpollFastPath(trio.abc.Instrument):
         self._epoll.register(trio_epoll, select.EPOLLIN)
         self._token = trio.lowlevel.current_trio_token()
         self._waiters: dict[int, _Waiter] = {}
+        self._wake_up = wake_up_of_thread()
         self._woken = False
         self._expired_timeout = 0.0
         """The last timeout that expired, in seconds."""
@@ -148,23 +151,27 @@ class EpollFastPath(trio.abc.Instrument):
         """Serve until trio has work; true if trio would sleep nevertheless."""
         poll = self._epoll.poll
         if timeout <= 0:
-            self._serve(poll(0))
+            if events := poll(0):
+                self._serve(events, monotonic())
             return False
         self._woken = False
         end = monotonic() + timeout
         left = timeout
         while left > 0:
-            trio_is_ready = self._serve(poll(left))
+            events = poll(left)
+            now = monotonic()
+            trio_is_ready = self._serve(events, now)
             if self._woken:
                 return True
             if trio_is_ready:
                 return False
-            left = end - monotonic()
+            left = end - now
         return not self._trio_waits_for_idle(timeout)
 
-    def _serve(self, events: list[tuple[int, int]]) -> bool:
+    def _serve(self, events: list[tuple[int, int]], now: float) -> bool:
         """Run the steps of ready descriptors; true if trio's epoll is ready too."""
         trio_is_ready = False
+        self._wake_up.time = now
         for fd, _ in events:
             waiter = self._waiters.get(fd)
             if waiter is None:
@@ -177,6 +184,7 @@ class EpollFastPath(trio.abc.Instrument):
             except BaseException as exc:
                 result = outcome.Error(exc)
             self._wake(fd, waiter, result)
+        self._wake_up.time = 0.0
         return trio_is_ready
 
     def _trio_waits_for_idle(self, timeout: float) -> bool:

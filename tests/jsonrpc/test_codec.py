@@ -36,14 +36,17 @@ def outline(frame):
 
 
 @pytest.mark.parametrize("name", ["params", "result", "error"])
-@pytest.mark.parametrize(("junk", "held"), [(b" " * 500_000, 0), (b" ", 1)])
-def test_a_small_payload_does_not_keep_a_long_line_in_memory(name, junk, held):
+@pytest.mark.parametrize(
+    ("size", "junk", "held"),
+    [(100_000, 500_000, 0), (100_000, 1, 1), (1000, 1000, 0), (10, 1000, 1)],
+)
+def test_a_small_payload_does_not_keep_a_long_line_in_memory(name, size, junk, held):
     """It may be queued for long, and only its own size is counted."""
-    value = b'{"code":1,"message":"%b"}' % (b"x" * 100_000)
+    value = b'{"code":1,"message":"%b"}' % (b"x" * size)
     line = b'{"jsonrpc":"2.0","id":1,"%b":%b%b%b}' % (
         name.encode(),
         value,
-        junk,
+        b" " * junk,
         b',"method":"m"' if name == "params" else b"",
     )
     before = sys.getrefcount(line)

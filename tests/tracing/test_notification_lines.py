@@ -54,6 +54,7 @@ def records(entries, payloads="full", encoder=None):
 LINES = {
     "one session": [line(update(n=n)) for n in range(30)],
     "sessions in turn": [line(update(f"s{n % 3}", n=n)) for n in range(9)],
+    "one session, of other lengths": [line(update(text="x" * n)) for n in range(600)],
     "ids of other lengths": [line(update(each)) for each in ("s1", "s10", "s100", OTHER, "s1")],
     "a long id": [line(update("s" * 200)), line(update("s" * 199))],
     "an escaped id": [line(update("sé")), line(update('s"'))],

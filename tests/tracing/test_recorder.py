@@ -15,8 +15,9 @@ from conductor.chainfile import load
 from conductor.client.acp_client import Client
 from conductor.client.embedding import attach_file
 from conductor.errors import RequestError
-from conductor.jsonrpc.codec import decode_envelope
+from conductor.jsonrpc.codec import decode
 from conductor.jsonrpc.in_flight import InFlightRequest
+from conductor.jsonrpc.notification_batch import NotificationBatch, split_block
 from conductor.routing.port import UnconnectedPort
 from conductor.routing.traced_port import Nowhere, TracedPort
 from conductor.tracing.direction import direction
@@ -33,6 +34,7 @@ from conductor.tracing.records import (
     ResponseRecord,
     StderrRecord,
 )
+from conductor.transport.wake_up import wake_up_of_thread
 
 PLUGIN = """
 import attrs
@@ -61,6 +63,13 @@ sys.stderr.write("hello from stderr\\n")
 class Nothing(Proxy): pass
 run(Nothing)
 """
+
+
+class Anywhere(Nowhere):
+    """Takes notifications, too."""
+
+    def notify(self, method, params):
+        pass
 
 
 class Traced:
@@ -355,11 +364,53 @@ def test_a_small_payload_does_not_keep_the_message_that_it_was_part_of(is_whole)
     line = bytes(b'{"jsonrpc":"2.0","method":"x","params":{"a":1}%b}' % (b" " * 10_000))
     before = sys.getrefcount(line)
 
-    port.request(InFlightRequest("x", None), "x", decode_envelope(line).params)
+    port.request(InFlightRequest("x", None), "x", decode(line).params)
 
     (entry,) = entries
     assert bytes(entry[4]) == b'{"a":1}'
     assert sys.getrefcount(line) == before
+
+
+@pytest.mark.parametrize("is_whole", [False, True], ids=["flight recorder", "trace"])
+def test_a_notification_does_not_keep_the_block_that_it_was_part_of(is_whole):
+    entries = deque()
+    recorder = TraceRecorder("demo", entries.append if is_whole else None, entries)
+    port = recorder.trace(Anywhere(), "agent", "client")
+    line = b'{"jsonrpc":"2.0","method":"x","params":{"a":1}}\n'
+    (batch,) = split_block(block := line * 10_000)
+    params = batch.params
+    before = sys.getrefcount(block)
+
+    port.notify("x", params[0])
+
+    (entry,) = entries
+    assert bytes(entry[4]) == b'{"a":1}'
+    assert sys.getrefcount(block) == before
+
+
+def test_messages_have_the_time_of_the_wake_up(monkeypatch):
+    recorder = TraceRecorder("demo")
+    port = recorder.trace(Anywhere(), "agent", "client")
+    call = InFlightRequest("x", None)
+    monkeypatch.setattr(wake_up_of_thread(), "time", 12.5)
+
+    port.request(call, "x", None)
+    port.respond(call, b"{}", None)
+    port.notify("x", b"{}")
+    port.notify_batch(NotificationBatch("x", [b"{}", b"{}"]))
+    recorder.logged("info", "chain started", {})
+
+    assert [each[0] for each in [*recorder.flight][:4]] == [12.5] * 4
+    assert recorder.flight[4].time == 12.5
+
+
+async def test_handlers_take_time_within_a_wake_up(traced_chain, monkeypatch):
+    async with traced_chain(IN_PROCESS) as traced:
+        monkeypatch.setattr(wake_up_of_thread(), "time", 12.5)
+        await traced.client.new_session("/")
+
+    times = [each[0] for each in traced.recorder.flight if isinstance(each, tuple)]
+    assert 12.5 not in times
 
 
 DYING = """

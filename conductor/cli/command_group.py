@@ -56,6 +56,8 @@ _MODULES: Final = {
     "uninstall": "install.uninstall",
 }
 """Modules with another name than their command."""
+_INTERRUPTED: Final = 130
+"""Exit code after Ctrl-C; 1 is that of a difference or a failure."""
 
 
 @click.group(
@@ -116,7 +118,13 @@ def run_command(arguments: Sequence[str]) -> NoReturn:
     except click.ClickException as exc:
         exc.show()
         sys.exit(exc.exit_code)
-    except click.Abort:
+    except click.Abort as exc:
+        if isinstance(exc.__context__, KeyboardInterrupt):
+            sys.exit(_INTERRUPTED)
         click.echo("Aborted!", file=sys.stderr)
         sys.exit(1)
+    except BaseExceptionGroup as group:  # of trio
+        if group.split(KeyboardInterrupt)[1] is not None:
+            raise
+        sys.exit(_INTERRUPTED)
     sys.exit(code if isinstance(code, int) else 0)

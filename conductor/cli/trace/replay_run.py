@@ -8,7 +8,7 @@ import math
 import os
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import AbstractAsyncContextManager, suppress
+from contextlib import AbstractAsyncContextManager
 from typing import NoReturn
 
 import attrs
@@ -83,8 +83,11 @@ def play_agent(recording: Recording, settings: ReplaySettings) -> NoReturn:
         ignored=settings.ignore,
         on_deviation=report,
     )
-    with claim_stdio() as transport, suppress(KeyboardInterrupt):
-        trio.run(_serve, JsonRpcPeer(transport), player)
+    with claim_stdio() as transport:
+        try:
+            trio.run(_serve, JsonRpcPeer(transport), player)
+        except* KeyboardInterrupt:
+            pass
     exit_now(1 if deviations else 0)
 
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
 import sys
 
 import pytest
 from support.editor import ROOT
 
+from cli.conftest import PATIENCE
 from conductor.testing import Recording
 
 pytestmark = pytest.mark.slow
@@ -220,6 +223,20 @@ def test_the_recorded_pace_is_kept_when_asked_for(run, proxies, tmp_path):
     records = [json.loads(each) for each in (tmp_path / "new").read_text().splitlines()]
     at = {each["method"]: each["ts"] for each in reversed(records) if each["type"] == "request"}
     assert at["session/prompt"] - at["session/new"] >= 0.5
+
+
+def test_ctrl_c_ends_a_replayed_agent_without_an_error():
+    command = [*REPLAY, "opencode", "--as", "agent"]
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    with subprocess.Popen(command, **pipes, text=True) as process:
+        process.stdin.write(
+            '{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":1}}\n'
+        )
+        process.stdin.flush()
+        assert '"result"' in process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        assert process.wait(PATIENCE) in (0, 1)  # 1: initialize differs from the recording
+        assert "Traceback" not in process.stderr.read()
 
 
 def recording_of(name):

@@ -183,7 +183,7 @@ async def _serve(
         trio.open_signal_receiver(*_SIGNALS) as received,  # before the address is announced
         watchdog(stop_timeout, _SIGNALS) as dog,
     ):
-        counters = _counters(settings)
+        counters = _counters(settings, current())
         async with (
             open_server(chain_factory(current, trace, counters, plugins), settings) as server,
             spare_processes(current),
@@ -202,12 +202,16 @@ async def _serve(
             await drain(server.clients)
 
 
-def _counters(settings: ServerSettings) -> MetricCounters | None:
+def _counters(settings: ServerSettings, chain: ChainFile) -> MetricCounters | None:
     if settings.metrics is None:
         return None
     from conductor.server.metrics.counters import MetricCounters
 
-    return MetricCounters()
+    counters = MetricCounters()
+    for spec in (*chain.proxies, chain.agent):
+        if spec is not None:
+            counters.component(spec.name)
+    return counters
 
 
 async def _serve_metrics(

@@ -120,7 +120,7 @@ class TurnEnforcement:
                     "prompt turn stalled",
                     method=PROMPT,
                     session=session,
-                    seconds=seconds,
+                    seconds=round(seconds, 3),
                     action=action,
                 )
                 self._escalate(session, calls, action, seconds)

@@ -21,7 +21,7 @@ from conductor.jsonrpc.notification_batch import NotificationBatch
 from conductor.schema.methods import V1, V2
 from conductor.tracing.recorder import Entry, LogEntry, LossEntry, TraceRecorder
 
-__all__ = ["BUCKETS", "OTHER", "DurationHistogram", "MetricCounters", "Traffic"]
+__all__ = ["BUCKETS", "OTHER", "OUTCOMES", "DurationHistogram", "MetricCounters", "Traffic"]
 
 OTHER: Final = "other"
 """Label of everything that has no label of its own."""
@@ -31,6 +31,8 @@ _METHODS: Final = frozenset(V1) | frozenset(V2) | MCP_METHODS
 _STOP_REASONS: Final = frozenset(
     ("end_turn", "max_tokens", "max_turn_requests", "refusal", "cancelled")
 )
+OUTCOMES: Final = (*sorted(_STOP_REASONS), "error")
+"""Labels of turns that have ended."""
 _MCP_TIMEOUT: Final = -32001
 _CODES: Final = {getattr(error_codes, name) for name in error_codes.__all__} | {_MCP_TIMEOUT}
 _MAX_COMPONENTS: Final = 100
@@ -90,7 +92,8 @@ class MetricCounters:
     start_failures: Counter[str] = attrs.field(factory=Counter)
     lost: int = 0
     """Entries of traces that could not be written in time."""
-    _components: set[str] = attrs.field(factory=set, init=False)
+    components: set[str] = attrs.field(factory=set)
+    """The labels of components."""
 
     def watch(self, recorder: TraceRecorder) -> None:
         """Count what a recorder gets; to be called before its chain starts."""
@@ -102,10 +105,10 @@ class MetricCounters:
 
     def component(self, name: str) -> str:
         """The label of a component; the names are those of the chain file."""
-        if name not in self._components:
-            if len(self._components) >= _MAX_COMPONENTS:
+        if name not in self.components:
+            if len(self.components) >= _MAX_COMPONENTS:
                 return OTHER
-            self._components.add(name)
+            self.components.add(name)
         return name
 
 

@@ -22,7 +22,7 @@ from prometheus_client.registry import Collector
 from conductor import __version__
 from conductor.acp import PROMPT
 from conductor.server.clients import ClientRegistry, RemoteClient
-from conductor.server.metrics.counters import BUCKETS, MetricCounters
+from conductor.server.metrics.counters import BUCKETS, OUTCOMES, MetricCounters
 
 __all__ = ["Exposition"]
 
@@ -50,9 +50,8 @@ class Exposition(Collector):
         yield InfoMetricFamily(f"{_PREFIX}build", "Version.", {"version": __version__})
         yield from self._now()
         counters = self.counters
-        yield _counter(
-            "prompts", "Turns that have ended, by stop reason.", "outcome", counters.prompts
-        )
+        prompts = _from_zero(OUTCOMES, counters.prompts)
+        yield _counter("prompts", "Turns that have ended, by stop reason.", "outcome", prompts)
         yield from self._traffic()
         yield self._durations()
         errors = CounterMetricFamily(
@@ -68,7 +67,7 @@ class Exposition(Collector):
             ("component_restarts", "Components that run again.", counters.restarts),
             ("start_failures", "Starts of a chain that failed.", counters.start_failures),
         ):
-            yield _counter(name, help, "component", counted)
+            yield _counter(name, help, "component", _from_zero(counters.components, counted))
         yield CounterMetricFamily(
             f"{_PREFIX}trace_entries_lost", "Dropped entries of --trace and --otel.", counters.lost
         )
@@ -143,6 +142,12 @@ def _queued(client: RemoteClient, label: Callable[[str], str]) -> Counter[str]:
 def _counter(name: str, help: str, label: str, counts: Counter[str]) -> Metric:
     family = CounterMetricFamily(_PREFIX + name, help, labels=[label])
     return _filled(family, counts.items())
+
+
+def _from_zero(labels: Iterable[str], counts: Counter[str]) -> Counter[str]:
+    """The counts, with 0 for other labels: Prometheus does not see the first event of a series that
+    begins with it."""
+    return Counter({**dict.fromkeys(sorted(labels), 0), **counts})
 
 
 def _gauge(name: str, help: str, label: str, counts: Counter[str]) -> Metric:

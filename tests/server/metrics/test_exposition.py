@@ -6,13 +6,17 @@ import json
 import re
 import subprocess
 import sys
+import time
+import urllib.error
+import urllib.parse
 import urllib.request
+from math import isnan
 from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from support.editor import ROOT
-from support.external_programs import program
+from support.external_programs import free_port, program
 
 pytestmark = pytest.mark.slow
 
@@ -92,6 +96,18 @@ def test_a_turn_is_counted_on_every_hop(server):
     assert values["acp_conductor_turns_running"] == 0
 
 
+@pytest.mark.fast
+def test_counters_of_failures_and_outcomes_begin_with_zero(server):
+    """Else Prometheus does not see the first failure."""
+    values = server.values()
+
+    for name in ("component_failures", "component_restarts", "start_failures"):
+        for component in ("usage", "test-agent"):
+            assert values[f"acp_conductor_{name}_total{{component={component}}}"] == 0
+    for outcome in ("cancelled", "max_tokens", "refusal"):
+        assert values[f"acp_conductor_prompts_total{{outcome={outcome}}}"] == 0
+
+
 def test_no_metric_names_a_session_a_client_or_a_text(server):
     text = server.text()
 
@@ -152,6 +168,50 @@ def test_promtool_accepts_metrics_and_queries(server, tmp_path):
     file.write_text(json.dumps({"groups": [{"name": "dashboard", "rules": rules}]}))
     checked = subprocess.run([promtool, "check", "rules", file], text=True, capture_output=True)
     assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+@pytest.fixture
+def prometheus(server, tmp_path):
+    """A Prometheus that scrapes the server every 0.2 s; asked for the values of an expression."""
+    target = server.metrics.split("/")[2]
+    file = tmp_path / "prometheus.json"  # JSON is YAML
+    jobs = [{"job_name": "acp-conductor", "static_configs": [{"targets": [target]}]}]
+    settings = {"scrape_interval": "200ms", "scrape_timeout": "200ms"}
+    file.write_text(json.dumps({"global": settings, "scrape_configs": jobs}))
+    address = f"127.0.0.1:{free_port()}"
+    command = [program("prometheus"), f"--config.file={file}", f"--web.listen-address={address}"]
+    command.append(f"--storage.tsdb.path={tmp_path / 'data'}")
+
+    def ask(expression: str) -> list[float]:
+        """Its values now, as soon as there are any."""
+        end = time.monotonic() + PATIENCE
+        while not (found := values(expression)):
+            assert time.monotonic() < end, expression
+            time.sleep(0.1)
+        return found
+
+    def values(expression: str) -> list[float]:
+        query = urllib.parse.urlencode({"query": expression})
+        try:
+            with urllib.request.urlopen(f"http://{address}/api/v1/query?{query}") as answer:
+                found = json.load(answer)["data"]["result"]
+        except urllib.error.URLError:  # not up yet
+            return []
+        return [value for each in found if not isnan(value := float(each["value"][1]))]
+
+    with subprocess.Popen(command, stderr=subprocess.DEVNULL) as process:
+        yield ask
+        process.terminate()
+
+
+@pytest.mark.external
+def test_prometheus_has_values_for_every_query_of_the_dashboard(server, prometheus):
+    prometheus("acp_conductor_build_info")
+    server.prompt("fail -32603 again")
+    server.prompt("say hello")
+
+    for each in expressions():
+        assert min(prometheus(each.replace("$__rate_interval", "30s"))) >= 0
 
 
 @pytest.mark.parametrize("address", ["here", "unix:/x", "127.0.0.1:99999"])

@@ -85,7 +85,7 @@ def is_masked(client, answers):
 
 def is_hidden(client, answers):
     kinds = [each["sessionUpdate"] for each in client.transcript.updates("child")]
-    return "tool_call" not in kinds and "agent_message_chunk" in kinds
+    return not {"tool_call", "tool_call_update"} & {*kinds} and "agent_message_chunk" in kinds
 
 
 PROXIES = {
@@ -103,16 +103,18 @@ PROXIES = {
 }
 
 
+@pytest.mark.parametrize("version", [1, 2])
 @pytest.mark.parametrize("is_there", [True, False], ids=["with", "without"])
 @pytest.mark.parametrize("name", PROXIES)
-async def test_a_proxy_does_with_a_subagent_what_it_does_with_its_user(name, is_there):
+async def test_a_proxy_does_with_a_subagent_what_it_does_with_its_user(name, is_there, version):
     """Without the proxy the same work shows nothing of it."""
     make, has_effect = PROXIES[name]
     answers = {}
 
     async def work(session):
         search = {"toolCallId": "0", "title": "Find", "kind": "search", "status": "completed"}
-        agent.update("child", {"sessionUpdate": "tool_call", **search})
+        kind = "tool_call" if version == 1 else "tool_call_update"
+        agent.update("child", {"sessionUpdate": kind, **search})
         agent.update("child", text(f"The key is {SECRET}."))
         cost = {"sessionUpdate": "usage_update", "used": 1, "size": 2, "cost": COST}
         agent.update("child", cost)
@@ -121,9 +123,10 @@ async def test_a_proxy_does_with_a_subagent_what_it_does_with_its_user(name, is_
 
     agent = FakeAgent(turns=[[running(), work, idle()]])
     async with open_chain(*([make()] if is_there else []), agent) as client:
-        await client.initialize(capabilities={"subagents": {}})
+        await client.initialize(version=version, capabilities={"subagents": {}})
         session = await client.new_session("/work")
-        await client.prompt(session, "go")
-        answers["second"] = await client.prompt(session, "/usage" if name == "usage" else "more")
+        await client.prompt_turn(session, "go")
+        more = "/usage" if name == "usage" else "more"
+        answers["second"] = await client.prompt_turn(session, more)
 
         assert has_effect(client, answers) is is_there

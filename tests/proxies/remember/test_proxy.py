@@ -1,11 +1,15 @@
+import json
 import os
+import sys
 from datetime import timedelta
 
 import pytest
 import trio
 
+from conductor.chainfile import load
+from conductor.client.embedding import attach_file
 from conductor.proxy import RequestError
-from conductor.testing import FakeAgent
+from conductor.testing import FakeAgent, FakeClient
 from proxies.remember import Remember
 
 MODES = [{"id": each, "name": each} for each in ("ask", "code", "yolo")]
@@ -235,3 +239,59 @@ async def test_version_2_has_options_alone(chain, tmp_path):
 
     assert found == ["ask", "code"]
     assert asked == [None, "id", None, "id", "id"]
+
+
+AGENT = """
+import json, sys
+
+def send(**members):
+    print(json.dumps({"jsonrpc": "2.0", **members}), flush=True)
+
+modes = {}
+for line in sys.stdin:
+    asked = json.loads(line)
+    method, params = asked["method"], asked.get("params", {})
+    session, result = params.get("sessionId"), {}
+    if method == "_test/die":
+        sys.exit(1)
+    if method == "initialize":
+        result = {"protocolVersion": 1, "agentCapabilities": {"loadSession": True}}
+    if method in ("session/new", "session/load"):
+        session = session or str(len(modes) + 1)
+        modes[session] = "ask"
+        available = [{"id": each, "name": each} for each in ("ask", "code")]
+        told = {"currentModeId": "ask", "availableModes": available}
+        result = {"modes": told, **({"sessionId": session} if method == "session/new" else {})}
+    if method == "session/set_mode":
+        modes[session] = params["modeId"]
+    if method == "session/prompt":
+        content = {"type": "text", "text": modes[session]}
+        update = {"sessionUpdate": "agent_message_chunk", "content": content}
+        send(method="session/update", params={"sessionId": session, "update": update})
+        result = {"stopReason": "end_turn"}
+    if "id" in asked:
+        send(id=asked["id"], result=result)
+"""
+
+
+async def test_after_a_restart_of_the_agent_sessions_have_the_mode_that_it_set(tmp_path):
+    """It set the mode of the second session itself."""
+    (tmp_path / "agent.py").write_text(AGENT)
+    agent = {"run": [sys.executable, "-S", "agent.py"], "cwd": "."}
+    remember = {"use": "remember", "with": {"directory": str(tmp_path / "kept")}}
+    file = tmp_path / "chain.yaml"
+    file.write_text(json.dumps({"version": 1, "proxies": [remember], "agent": agent}))
+    with trio.fail_after(30):
+        async with attach_file(FakeClient, load(str(file))) as attached:
+            client = attached.client
+            await client.initialize()
+            await new(client)
+            await set_mode(client, "1", "code")
+            await new(client)
+            with pytest.raises(RequestError, match="exited"):
+                await client.request("_test/die", {})
+            for session in ("1", "2"):
+                await client.prompt(session, "which?")
+
+    said = [client.transcript.text(session).splitlines()[-1] for session in ("1", "2")]
+    assert said == ["code", "code"]

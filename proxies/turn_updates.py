@@ -12,6 +12,9 @@ session that is loaded: its history has it. A restart of the agent changes nothi
 For protocol version 1; version 2 has no turns in this sense.
 
 Options:
+    questions  permission requests between turns wait for the next turn, too, for a client that
+               neither shows nor answers them; default false. The conductor sets it for clients
+               known for it
     max_bytes  with more than this of all sessions, what is kept of the session with the most of it
                is sent at once; default 1 MB
 """
@@ -23,6 +26,7 @@ from typing import Any, Final
 
 import attrs
 import msgspec
+import trio
 from attrs.validators import ge
 
 from conductor.proxy import (
@@ -66,6 +70,10 @@ class _Kept:
     """Requests that load or resume the session and are not answered."""
     updates: deque[bytes] = attrs.field(factory=deque)
     size: int = 0
+    turn_begins: trio.Event = attrs.field(factory=trio.Event)
+    """Set when a turn begins, and replaced when the last one ends."""
+    has_ended: bool = False
+    """Whether the session has ended."""
 
 
 @attrs.define
@@ -75,6 +83,7 @@ class TurnUpdates(Proxy):
     versions = (1,)
     on_error = "pass"
 
+    questions: bool = False
     max_bytes: int = attrs.field(default=_DEFAULT_BYTES, validator=ge(0))
 
     kept = per_session(_Kept)
@@ -99,9 +108,23 @@ class TurnUpdates(Proxy):
         kept.running_turns += 1
         try:
             await self._send(kept)
+            kept.turn_begins.set()
             return await forward()
         finally:
             kept.running_turns -= 1
+            if not kept.running_turns:
+                kept.turn_begins = trio.Event()
+
+    @on("session/request_permission")
+    async def ask(self, raw: bytes, forward: Forward) -> Any:
+        session = self.session_by_id(msgspec.json.decode(raw, type=_Params).sessionId).user_session
+        kept = self.kept[session.id]
+        if self.questions and not kept.turn_begins.is_set():
+            self.release_lane()
+            await kept.turn_begins.wait()
+            if kept.has_ended:
+                return {"outcome": {"outcome": "cancelled"}}
+        return await forward()
 
     @on_session_setup
     async def set_up(self, setup: SessionSetup, forward: Forward) -> Any:
@@ -120,7 +143,10 @@ class TurnUpdates(Proxy):
     @on_session_end
     async def ended(self, session: Session) -> None:
         if session.id in self.kept:
-            self._drop(session.id, self.kept[session.id], "the session has ended")
+            kept = self.kept[session.id]
+            self._drop(session.id, kept, "the session has ended")
+            kept.has_ended = True
+            kept.turn_begins.set()
 
     # ----------------------------------------------------------------------------------------------
 

@@ -14,8 +14,8 @@ __all__ = ["EDITOR_REQUESTS"]
 _FILES: Final = {"readTextFile": True, "writeTextFile": True}
 
 
-def _request(name: str | None, **capabilities: Any) -> Mapping[str, Any]:
-    info = {} if name is None else {"clientInfo": {"name": name, "version": "unknown"}}
+def _request(name: str | None, version: str = "unknown", **capabilities: Any) -> Mapping[str, Any]:
+    info = {} if name is None else {"clientInfo": {"name": name, "version": version}}
     return {"protocolVersion": 1, "clientCapabilities": capabilities, **info}
 
 
@@ -32,6 +32,6 @@ EDITOR_REQUESTS: Final[Mapping[str, Mapping[str, Any]]] = {
     "acpx": _request("acpx", fs=_FILES, terminal=True),
     "codecompanion": _request("CodeCompanion.nvim", fs=_FILES),
     "avante": _request(None, fs=_FILES),
-    "agent-shell": _request("agent-shell", fs=_FILES, elicitation={"form": {}}),
+    "agent-shell": _request("agent-shell", "0.79.2", fs=_FILES, elicitation={"form": {}}),
 }
 """The params of `initialize` by the name of the editor."""

@@ -15,16 +15,21 @@ from conductor.adapters.negotiated import Announced
 
 __all__ = ["KNOWN_CLIENTS", "Behaviour", "KnownClient", "is_known_to"]
 
-Behaviour: TypeAlias = Literal["refuse_late_updates", "hide_plans"]
-"""`refuse_late_updates`: an update outside of a turn is shown as an error, or lost. `hide_plans`: a
-permission request is shown without its content."""
+Behaviour: TypeAlias = Literal[
+    "refuse_late_updates", "lose_late_questions", "hide_plans", "options_by_kind"
+]
+"""`refuse_late_updates`: an update outside of a turn is shown as an error, or lost.
+`lose_late_questions`: a permission request outside of a turn is neither shown nor answered.
+`hide_plans`: a permission request is shown without its content.
+`options_by_kind`: of the options of a permission request, one of each kind can be chosen."""
 
 
 class KnownClient(msgspec.Struct, frozen=True, kw_only=True):
     """Clients of a name, and what they are known to do."""
 
     name: str
-    """A glob for the name in `clientInfo`; upper and lower case are the same."""
+    """A glob for the name in `clientInfo`; upper and lower case are the same. Empty: clients that
+    do not tell their name."""
     behaviour: frozenset[Behaviour]
     since: str | None = None
     """The first version with it."""
@@ -41,10 +46,22 @@ class KnownClient(msgspec.Struct, frozen=True, kw_only=True):
 
 KNOWN_CLIENTS: Final = (
     # 0.57.1: each update between turns is a box "Out of turn" with its JSON
-    # (xenodium/agent-shell#678). Until 0.4x it became part of the next turn (#345).
-    KnownClient(name="*agent-shell*", behaviour=frozenset({"refuse_late_updates"})),
-    # 0.1.15: asks with the title alone (read).
-    KnownClient(name="acpx", behaviour=frozenset({"hide_plans"})),
+    # (xenodium/agent-shell#678). Until 0.4x it became part of the next turn (#345). Since 0.61.1 it
+    # is shown above the prompt (tried with 0.74.3).
+    KnownClient(name="*agent-shell*", behaviour=frozenset({"refuse_late_updates"}), until="0.61.1"),
+    # 19.22.0: what comes between turns is dropped; an option is a key of its kind, labelled by the
+    # kind, and content other than a diff is not shown (tried).
+    KnownClient(
+        name="codecompanion*",
+        behaviour=frozenset(
+            {"refuse_late_updates", "lose_late_questions", "hide_plans", "options_by_kind"}
+        ),
+    ),
+    # 0.1.15, 0.19.1: asks with the title alone, for yes or no: the first option of a kind (tried).
+    KnownClient(name="acpx", behaviour=frozenset({"hide_plans", "options_by_kind"})),
+    # avante.nvim of August 2026 tells no name: each option has a button, but what is sent is the
+    # last one of its kind (read).
+    KnownClient(name="", behaviour=frozenset({"options_by_kind"})),
 )
 
 

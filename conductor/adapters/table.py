@@ -84,6 +84,14 @@ def _lacks_elicitation(client: Announced, agent: Announced | None) -> bool:
     return client.version == 1 and not has_both
 
 
+def _options_of_elicitation(client: Announced, agent: Announced | None) -> dict[str, Any]:
+    return {"options_by_kind": True} if is_known_to(client, "options_by_kind") else {}
+
+
+def _options_of_turn_updates(client: Announced, agent: Announced | None) -> dict[str, Any]:
+    return {"questions": True} if is_known_to(client, "lose_late_questions") else {}
+
+
 def _lacks_boolean_options(client: Announced, agent: Announced | None) -> bool:
     return client.version == 1 and not client.has("session", "configOptions", "boolean")
 
@@ -169,8 +177,10 @@ ADAPTERS: Final = (
         client="without `elicitation.form` or `elicitation.url`",
         agent="asks the user with forms or pages",
         effect="announces both; a choice or a page is a permission request, any other form a text "
-        "that the next prompt answers",
+        "that the next prompt answers. So is a choice in a client known to offer one option of "
+        "each kind (CodeCompanion, avante, acpx)",
         is_needed=_lacks_elicitation,
+        options=_options_of_elicitation,
         is_behind_v1_v2=True,
     ),
     Adapter(
@@ -227,7 +237,8 @@ ADAPTERS: Final = (
         name="plan_approval",
         side="client",
         is_default=False,
-        client="version 1, known to show only the title of a permission request (acpx)",
+        client="version 1, known to show only the title of a permission request (CodeCompanion, "
+        "acpx)",
         agent="asks for the approval of a plan",
         effect="shows the plan as a message before the request",
         is_needed=lambda client, _: client.version == 1 and is_known_to(client, "hide_plans"),
@@ -236,12 +247,15 @@ ADAPTERS: Final = (
         name="turn_updates",
         side="client",
         is_default=False,
-        client="version 1, known to mis-handle updates between turns (agent-shell)",
+        client="version 1, known to mis-handle updates between turns (CodeCompanion, agent-shell "
+        "before 0.61.1)",
         agent="sends updates between turns",
-        effect="keeps them until the next prompt",
+        effect="keeps them until the next prompt; so does it with questions that the client loses "
+        "(CodeCompanion)",
         is_needed=lambda client, _: (
             client.version == 1 and is_known_to(client, "refuse_late_updates")
         ),
+        options=_options_of_turn_updates,
     ),
     Adapter(
         name="cursor_questions",

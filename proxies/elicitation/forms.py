@@ -44,8 +44,11 @@ def why_not_asked(params: Mapping[str, Any]) -> str | None:
     return None
 
 
-def choices(params: Mapping[str, Any]) -> list[Choice] | None:
-    """The options of a permission request that asks the same; `None` if there are none."""
+def choices(params: Mapping[str, Any], *, by_kind: bool = False) -> list[Choice] | None:
+    """The options of a permission request that asks the same; `None` if there are none.
+
+    `by_kind`: of each kind, there is one option.
+    """
     decline = Choice("Decline", "reject_once", {"action": "decline"})
     if params.get("mode") == "url":
         return [Choice("Opened", "allow_once", {"action": "accept"}), decline]
@@ -57,9 +60,13 @@ def choices(params: Mapping[str, Any]) -> list[Choice] | None:
     ((name, field),) = fields.items()
     if field["type"] == "boolean":
         yes, no = ({"action": "accept", "content": {name: value}} for value in (True, False))
-        return [Choice("Yes", "allow_once", yes), Choice("No", "reject_once", no), decline]
+        if by_kind:
+            return [Choice("Yes", "allow_once", yes), Choice("No", "reject_once", no)]
+        # To answer no is not to reject: agent-shell ends the turn after that.
+        return [Choice("Yes", "allow_once", yes), Choice("No", "allow_once", no), decline]
     listed = _listed(field)
-    if field["type"] != "string" or not 0 < len(listed) <= _MAX_CHOICES:
+    most = 1 if by_kind else _MAX_CHOICES
+    if field["type"] != "string" or not 0 < len(listed) <= most:
         return None
     found = [
         Choice(title, "allow_once", {"action": "accept", "content": {name: value}})

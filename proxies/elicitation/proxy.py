@@ -8,6 +8,11 @@ prompt answers. For that prompt, the client must see the end of its turn: it get
 response of the agent. What a client can show itself, a form or a page, passes unchanged.
 
 For protocol version 1; with a client of version 2 and an agent of version 1, behind `v1_v2`.
+
+Options:
+    options_by_kind  the client offers one option of each kind (allow, reject): a choice of values
+                     is asked as a text; default false. The conductor sets it for clients known for
+                     it
 """
 
 from __future__ import annotations
@@ -87,6 +92,8 @@ class Elicitation(Proxy):
 
     versions = (1,)
 
+    options_by_kind: bool = False
+
     _modes: frozenset[str] = attrs.field(default=frozenset(), init=False)
     """What the client cannot show: forms, pages."""
 
@@ -114,7 +121,7 @@ class Elicitation(Proxy):
         if session is None or problem is not None:
             text = "elicitation: the client has no forms, and this cannot be asked otherwise"
             raise RequestError(INVALID_PARAMS, f"{text}: {problem}")
-        offered = choices(params)
+        offered = choices(params, by_kind=self.options_by_kind)
         if offered is not None:
             return await self._ask_permission(session, params, offered)
         return await self._ask_in_text(session.user_session, params)

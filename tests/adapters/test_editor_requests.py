@@ -31,10 +31,7 @@ def test_each_is_a_request_of_an_editor_of_install(name):
         ("zed", {"known_kinds", "notices"}),
         (
             "agent-shell",
-            {
-                *("known_kinds", "boolean_options", "elicitation", "local_terminals"),
-                *("notices", "turn_updates"),
-            },
+            {"known_kinds", "boolean_options", "elicitation", "local_terminals", "notices"},
         ),
         ("acpx", {"known_kinds", "boolean_options", "elicitation", "notices", "plan_approval"}),
     ],
@@ -45,5 +42,6 @@ def test_the_adapters_that_an_editor_gets(name, expected):
 
 
 def test_known_clients_are_known_by_the_names_that_they_send():
-    assert is_known_to(announced("agent-shell"), "refuse_late_updates")
+    assert is_known_to(announced("codecompanion"), "refuse_late_updates")
+    assert is_known_to(announced("avante"), "options_by_kind")
     assert is_known_to(announced("acpx"), "hide_plans")

@@ -18,6 +18,19 @@ def test_a_client_is_known_by_its_name(name):
     assert not is_known_to(client("zed"), "refuse_late_updates")
 
 
+def test_agent_shell_shows_updates_between_turns_since_0_61_1():
+    assert is_known_to(client("agent-shell", "0.60.2"), "refuse_late_updates")
+    assert not is_known_to(client("agent-shell", "0.74.3"), "refuse_late_updates")
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [("CodeCompanion.nvim", True), ("acpx", True), ("", True), ("agent-shell", False)],
+)
+def test_clients_with_one_option_of_each_kind(name, expected):
+    assert is_known_to(client(name, "1.0"), "options_by_kind") == expected
+
+
 @pytest.mark.parametrize(
     ("version", "expected"),
     [("0.9", False), ("1.0", True), ("1.0.10-beta", True), ("1.2", False), ("", False)],

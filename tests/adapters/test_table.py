@@ -60,6 +60,22 @@ def test_what_a_client_does_not_announce_is_known_by_its_name(name, known):
     assert needed("zed") == needed(known, version=2) == []
 
 
+@pytest.mark.parametrize(
+    ("adapter", "name", "options"),
+    [
+        ("elicitation", "CodeCompanion.nvim", {"options_by_kind": True}),
+        ("elicitation", "zed", {}),
+        ("turn_updates", "CodeCompanion.nvim", {"questions": True}),
+        ("turn_updates", "zed", {}),
+    ],
+)
+def test_an_adapter_has_the_options_for_its_client(adapter, name, options):
+    told = Announced(version=1, capabilities={}, name=name)
+
+    (needed,) = adapters_for_client(told, {adapter: Adaptation("always")})
+    assert needed.options == options
+
+
 def test_a_setting_turns_an_adapter_on_or_off_or_forces_it():
     shows = Announced(version=1, capabilities={"session": {"notices": {}}})
 

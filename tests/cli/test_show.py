@@ -156,7 +156,8 @@ def test_adapters_with_the_condition_of_those_that_are_inserted_if_needed(run, t
     lines = result.stdout.splitlines()
     assert [line for line in lines if line.startswith("  adapt")] == [
         "  adapt: turn_updates: auto {max_bytes: 7} (client: version 1, known to mis-handle "
-        "updates between turns (agent-shell); agent: sends updates between turns)",
+        "updates between turns (CodeCompanion, agent-shell before 0.61.1); agent: sends updates "
+        "between turns)",
         "  adapt: journal: always",
         "  adapt: v1_v2: never",
         "  adapt, without a setting: subagents, cursor_questions: auto",

@@ -223,7 +223,7 @@ def test_commands(snippet: Snippet, directory: Path, run, monkeypatch) -> None:
                 parse(served_by(ROOT / file))
             case ["podman", "run", *_]:
                 pass
-            case ["toad", "acp", line, "."]:
+            case ["toad", "acp", "--title", _, line, "."]:
                 parse(shlex.split(line)[1:])
             case ["pip", "install", *packages]:
                 developers = (ROOT / "pyproject.toml").read_text()

@@ -42,7 +42,8 @@ async def main(prompts: list[str], command: list[str]) -> dict[str, Any]:
     options = {"stderr": None, "shutdown_timeout": 60.0}
     async with acp.spawn_agent_process(client, *command, transport_kwargs=options) as pair:
         agent, process = pair
-        await agent.initialize(1)
+        info = schema.Implementation(name="py-plain-client", version="1.0")
+        await agent.initialize(1, client_info=info)
         session = await agent.new_session(str(Path.cwd()), mcp_servers=[])
         id, kinds = session.session_id, []
         for option in session.config_options or []:

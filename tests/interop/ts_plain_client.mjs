@@ -10,7 +10,9 @@ const kinds = [];
 let text = "";
 
 async function conversation(agent) {
-  await agent.request(acp.methods.agent.initialize, { protocolVersion: 1, clientCapabilities: {} });
+  const clientInfo = { name: "ts-plain-client", version: "1.0" };
+  const told = { protocolVersion: 1, clientCapabilities: {}, clientInfo };
+  await agent.request(acp.methods.agent.initialize, told);
   const opened = { cwd: process.cwd(), mcpServers: [] };
   const { sessionId, configOptions } = await agent.request(acp.methods.agent.session.new, opened);
   for (const { id, type } of configOptions ?? []) {

@@ -217,6 +217,62 @@ async def test_what_is_kept_at_the_end_of_the_chain_is_in_the_log(chain, capsys)
     assert line["reason"] == "the session has ended"
 
 
+QUESTION = {
+    "toolCall": {"toolCallId": "1", "title": "Delete it?"},
+    "options": [{"optionId": "yes", "name": "Yes", "kind": "allow_once"}],
+}
+
+
+async def ask(agent, session, answers):
+    params = {"sessionId": session, **QUESTION}
+    answered = await agent.endpoint.request("session/request_permission", params)
+    answers.append(answered["outcome"]["outcome"])
+
+
+async def test_a_question_between_turns_waits_for_the_next_turn(chain):
+    agent, answers = FakeAgent(turns=[["first"], ["second"]]), []
+    async with chain(TurnUpdates(questions=True), agent) as client, trio.open_nursery() as nursery:
+        session = await open_session(client)
+        await client.prompt(session, "one")
+        agent.update(session, chunk("late"))
+        nursery.start_soon(ask, agent, session, answers)
+        await passed(client, agent, session)
+        between = client.transcript.labels
+        await client.prompt(session, "two")
+        await client.transcript.wait("session/request_permission?")
+
+    assert "session/request_permission?" not in between
+    assert client.transcript.text() == "firstlatesecond"
+    assert answers == ["selected"]
+
+
+@pytest.mark.parametrize("questions", [True, False])
+async def test_a_question_in_a_turn_passes_at_once(chain, questions):
+    agent, answers = FakeAgent(), []
+    agent.turns.append([lambda session: ask(agent, session, answers)])
+    async with chain(TurnUpdates(questions=questions), agent) as client:
+        await client.prompt(await open_session(client), "go")
+    assert answers == ["selected"]
+
+
+async def test_a_question_between_turns_passes_at_once_to_a_client_that_shows_it(chain):
+    agent, answers = FakeAgent(), []
+    async with chain(TurnUpdates(), agent) as client:
+        await ask(agent, await open_session(client), answers)
+    assert answers == ["selected"]
+
+
+async def test_a_question_that_waits_is_cancelled_with_its_session(chain):
+    agent, answers = FakeAgent(), []
+    agent.handlers["session/close"] = lambda params: {}
+    async with chain(TurnUpdates(questions=True), agent) as client, trio.open_nursery() as nursery:
+        session = await open_session(client)
+        nursery.start_soon(ask, agent, session, answers)
+        await passed(client, agent, session)
+        await client.request("session/close", {"sessionId": session})
+    assert answers == ["cancelled"]
+
+
 @pytest.mark.parametrize("succeeds", [True, False])
 async def test_the_history_of_a_session_replaces_what_is_kept_of_it(chain, succeeds):
     agent = FakeAgent(turns=[["new"]])

@@ -165,7 +165,10 @@ def _show(editor: Editor, launch: Launch, chain: str | None, write: bool) -> Non
     file = shlex.quote(launch.words[1]) if chain is not None else ""
     print(
         editor.shown.format(
-            command=shlex.quote(launch.line), program=shlex.join(launch.program), file=file
+            command=shlex.quote(launch.line),
+            program=shlex.join(launch.program),
+            file=file,
+            name=shlex.quote(launch.name),
         )
     )
     _note(editor.then)

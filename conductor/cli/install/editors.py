@@ -30,7 +30,8 @@ class Editor:
     """`places` are the files by platform: the first that exists is used, else the last.
 
     Without `format` the editor has no file for agents: `shown` is the command to use, where
-    `{command}` is that of the chain, `{program}` acp-conductor, and `{file}` the chain file.
+    `{command}` is that of the chain, `{name}` its name, `{program}` acp-conductor, and `{file}` the
+    chain file.
     """
 
     name: str
@@ -174,7 +175,7 @@ _ALL: Final = (
             wrap=_AVANTE_WRAP,
         ),
         places=_neovim("acp-conductor-avante-NAME.lua"),
-        then="restart Neovim, then: :AvanteSwitchProvider {name}",
+        then="restart Neovim, then choose {name!r} in :AvanteSwitchProvider",
     ),
     Editor(
         name="agent-shell",
@@ -196,7 +197,7 @@ _ALL: Final = (
     Editor(
         name="toad",
         title="Toad",
-        shown="toad acp {command} .",
+        shown="toad acp --title {name} {command} .",
         then="Toad has no file for agents: start it with this command",
     ),
     Editor(

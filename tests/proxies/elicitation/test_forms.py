@@ -42,6 +42,39 @@ def test_a_single_choice_has_an_option_for_each_value_and_one_to_decline(params,
     assert results(params) == {**expected, "Decline": DECLINED}
 
 
+def test_to_answer_no_is_not_to_reject():
+    yes_or_no = choices(form(x={"type": "boolean"}))
+
+    assert {each.name: each.kind for each in yes_or_no} == {
+        "Yes": "allow_once",
+        "No": "allow_once",
+        "Decline": "reject_once",
+    }
+
+
+@pytest.mark.parametrize(
+    ("params", "expected"),
+    [
+        (form(x={"type": "boolean"}), {"allow_once": "Yes", "reject_once": "No"}),
+        (form(), {"allow_once": "Accept", "reject_once": "Decline"}),
+        (
+            form(x={"type": "string", "enum": ["only"]}),
+            {"allow_once": "only", "reject_once": "Decline"},
+        ),
+        (
+            {"mode": "url", "url": "https://a.example"},
+            {"allow_once": "Opened", "reject_once": "Decline"},
+        ),
+        (form(x={"type": "string", "enum": ["1", "2"]}), None),
+    ],
+)
+def test_by_kind_there_is_one_option_of_each_kind(params, expected):
+    found = choices(params, by_kind=True)
+
+    assert (found and {each.kind: each.name for each in found}) == expected
+    assert len(found or ()) == len(expected or ())
+
+
 @pytest.mark.parametrize(
     "params",
     [

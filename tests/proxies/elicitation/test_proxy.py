@@ -78,6 +78,19 @@ async def test_a_choice_is_a_permission_request(chain):
     ]
 
 
+async def test_a_choice_is_a_text_in_a_client_with_one_option_of_each_kind(chain):
+    agent = asking(form(CHOICE))
+    async with chain(Elicitation(options_by_kind=True), agent) as client:
+        session = await open_session(client)
+        await client.prompt(session, "go")
+        shown = client.transcript.text()
+        await client.prompt(session, "right")
+
+    assert "`x`: one of: left, right" in shown
+    assert client.transcript.text()[len(shown) :].startswith("{'action': 'accept'")
+    assert permissions(client) == []
+
+
 @pytest.mark.parametrize(
     ("outcome", "action"),
     [

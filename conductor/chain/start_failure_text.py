@@ -50,6 +50,8 @@ REMEDIES: Final = {
     "Exec format error": "It is no program of this system. If it is an npm package whose "
     "installation scripts did not run, give the component `install_scripts: yes`; a script needs a "
     "first line that begins with `#!`.",
+    "it exited with": "Run the command in a terminal: a program that speaks ACP waits for messages "
+    "on stdin. Some need an argument for it, such as `--acp`.",
     "start_timeout": "Run the command in a terminal to see what it waits for, or raise "
     "`start_timeout`.",
     "is it an agent rather than a proxy": "Write it below `agent:`, or name the proxy's command.",

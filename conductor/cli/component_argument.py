@@ -40,6 +40,10 @@ def _from_shell(word: str) -> tuple[list[str], dict[str, str]]:
         env[name] = value
     if not parts:
         raise ValueError(f"{word!r} names no program")
+    program = parts[0]
+    if program.endswith((".yaml", ".yml")) and not os.access(program, os.X_OK):
+        start = f"acp-conductor run {program}"
+        raise ValueError(f"{program} is no program; `{start}` starts a chain file")
     return parts, env
 
 

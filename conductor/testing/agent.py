@@ -2,10 +2,10 @@
 
     acp-conductor prompt -- "python -m conductor.testing.agent" "help"
 
-The commands (see `commands`) are read from the last text block of the prompt, so that a proxy may
-put others before it; `echo` shows the whole prompt as it arrived. But for the ids of sessions,
-which differ between processes as those of real agents do, ids count from 1 and nothing depends on
-time or chance, so two runs send the same messages.
+The commands (see `commands`) are read from the last text block that begins with one, so that a
+proxy may put text before and after it; `echo` shows the whole prompt as it arrived. But for the ids
+of sessions, which differ between processes as those of real agents do, ids count from 1 and nothing
+depends on time or chance, so two runs send the same messages.
 """
 
 from __future__ import annotations
@@ -20,10 +20,15 @@ import attrs
 import trio
 
 from conductor import __version__
-from conductor.error_codes import INVALID_PARAMS, INVALID_REQUEST, RESOURCE_NOT_FOUND
+from conductor.error_codes import (
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    INVALID_REQUEST,
+    RESOURCE_NOT_FOUND,
+)
 from conductor.proxy import Agent, RequestError, on, run
 from conductor.testing.command_turn import CommandSession, CommandTurn, StopTurn
-from conductor.testing.commands import COMMANDS, perform
+from conductor.testing.commands import COMMANDS, command_text, perform
 from conductor.testing.mcp_client import McpError, open_server
 
 __all__ = ["TestAgent"]
@@ -44,6 +49,8 @@ class TestAgent(Agent):
     session_ids: Literal["unique", "counted"] = "unique"
     """Whether the ids of sessions differ from those of other processes, or are `session-1`,
     `session-2` and so on."""
+    failing: str = ""
+    """Message of the error with which each prompt is refused, for example "Overloaded"."""
     _version: int = attrs.field(default=1, init=False)
     _sessions: dict[str, CommandSession] = attrs.field(factory=dict, init=False)
     _servers: trio.Nursery | None = attrs.field(default=None, init=False)
@@ -140,6 +147,8 @@ class TestAgent(Agent):
     @on("session/prompt")
     async def prompt(self, params: dict[str, Any]) -> dict[str, Any]:
         session = self._session(params)
+        if self.failing:
+            raise RequestError(INTERNAL_ERROR, self.failing)
         if session.turn is not None:
             raise RequestError(INVALID_REQUEST, "a turn of this session is already running")
         session.turns += 1
@@ -148,7 +157,8 @@ class TestAgent(Agent):
             self.client,
             session,
             self._version,
-            params.get("prompt") or [],
+            prompt := params.get("prompt") or [],
+            command_text(prompt),
             alone=_alone(),
             crash=self._crash,
             wait_room=self.wait_room,

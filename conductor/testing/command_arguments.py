@@ -1,4 +1,5 @@
-"""Arguments of the commands of the test agent: words as in a shell, integers, JSON objects.
+"""Arguments of the commands of the test agent: words as in a shell, integers, `name=value`, JSON
+objects.
 
 Each function raises `UsageError` for arguments that do not fit. Pure.
 """
@@ -6,10 +7,11 @@ Each function raises `UsageError` for arguments that do not fit. Pure.
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from typing import Any, NoReturn
 
-__all__ = ["UsageError", "integers", "one_and_json", "split_words", "two_and_json"]
+__all__ = ["UsageError", "details", "integers", "one_and_json", "split_words", "two_and_json"]
 
 
 class UsageError(Exception):
@@ -34,6 +36,24 @@ def integers(arguments: str, *defaults: int) -> list[int]:
         return [*map(int, words), *defaults[len(words) :]]
     except ValueError:
         raise UsageError from None
+
+
+def details(arguments: str, *names: str) -> tuple[str, dict[str, list[str]]]:
+    """Return the text before the first word `NAME=VALUE`, and the values by name from there on.
+
+    The text stays as it was written; only the words after it are split as in a shell.
+    """
+    first = re.search(rf"(?:^|\s)(?:{'|'.join(names)})=", arguments)
+    text, rest = (
+        (arguments[: first.start()], arguments[first.start() :]) if first else (arguments, "")
+    )
+    found: dict[str, list[str]] = {name: [] for name in names}
+    for word in split_words(rest, 0, len(rest)):
+        name, is_given, value = word.partition("=")
+        if not is_given or name not in found:
+            raise UsageError
+        found[name].append(value)
+    return text.strip(), found
 
 
 def one_and_json(arguments: str) -> tuple[str, dict[str, Any]]:

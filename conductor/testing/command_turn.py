@@ -62,16 +62,12 @@ class CommandTurn:
     session: CommandSession
     version: int
     prompt: Sequence[Mapping[str, Any]]
+    text: str
+    """The text of the prompt that has the commands."""
     alone: bool
     crash: Callable[[], None]
     wait_room: Callable[[], Awaitable[None]]
     calls: int = 0
-
-    @property
-    def text(self) -> str:
-        """The text of the prompt: its last text block."""
-        texts = [block.get("text", "") for block in self.prompt if block.get("type") == "text"]
-        return str(texts[-1]).strip() if texts else ""
 
     @property
     def prompt_id(self) -> str:
@@ -95,12 +91,15 @@ class CommandTurn:
     async def request(self, method: str, params: Mapping[str, Any]) -> Any:
         return await self.client.request(method, {"sessionId": self.session.id, **params})
 
-    async def begin_tool(self, title: str, kind: str = "other") -> str:
+    async def begin_tool(
+        self, title: str, kind: str = "other", more: Mapping[str, Any] | None = None
+    ) -> str:
+        """Announce a tool call, with further members of the update; returns its id."""
         self.calls += 1
         id = f"call-{self.session.turns}-{self.calls}"
         first = "tool_call" if self.version == 1 else "tool_call_update"
         call = {"toolCallId": id, "title": title, "kind": kind, "status": "pending"}
-        await self.update({"sessionUpdate": first, **call})
+        await self.update({"sessionUpdate": first, **call, **(more or {})})
         return id
 
     async def tool(self, id: str, status: str, text: str | None = None) -> None:

@@ -11,7 +11,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 import attrs
@@ -21,6 +21,7 @@ from conductor.error_codes import INTERNAL_ERROR
 from conductor.proxy import RequestError
 from conductor.testing.command_arguments import (
     UsageError,
+    details,
     integers,
     one_and_json,
     split_words,
@@ -29,7 +30,7 @@ from conductor.testing.command_arguments import (
 from conductor.testing.command_turn import CommandTurn, StopTurn
 from conductor.testing.mcp_client import McpError
 
-__all__ = ["COMMANDS", "Command", "perform"]
+__all__ = ["COMMANDS", "Command", "command_text", "perform"]
 
 _CHUNKS_PER_STEP: Final = 32
 """Chunks that `stream` sends between two checkpoints, at which it can be cancelled."""
@@ -66,10 +67,22 @@ def _command(usage: str, about: str) -> Callable[[Function], Function]:
     return add
 
 
+def command_text(prompt: Sequence[Mapping[str, Any]]) -> str:
+    """The text of a prompt that has the commands: its last text block that begins with one, so that
+    a proxy may put text before and after it. Without any command: its last text block."""
+    texts = [str(each.get("text", "")).strip() for each in prompt if each.get("type") == "text"]
+    return next(filter(_begins_with_command, reversed(texts)), texts[-1] if texts else "")
+
+
+def _begins_with_command(text: str) -> bool:
+    first = text.split(maxsplit=1)
+    return bool(first) and first[0] in COMMANDS
+
+
 async def perform(turn: CommandTurn) -> None:
     """Run the commands of the prompt. `StopTurn`, and `RequestError` of `fail`, end the turn."""
     first = turn.text.split(maxsplit=1)
-    if not first or first[0] not in COMMANDS:
+    if not _begins_with_command(turn.text):
         await turn.say(f"You said: {turn.text}" if first else "You said nothing. Try `help`.")
         return
     for line in filter(None, map(str.strip, turn.text.splitlines())):
@@ -117,11 +130,18 @@ async def _stream(turn: CommandTurn, arguments: str) -> None:
         await turn.chunk(text)
 
 
-@_command("ask [TITLE]", "ask for permission")
-async def _ask(turn: CommandTurn, title: str) -> None:
+@_command("ask [TITLE] [kind=KIND] [path=PATH]... [command=COMMAND]", "ask for permission")
+async def _ask(turn: CommandTurn, arguments: str) -> None:
+    title, given = details(arguments, "kind", "path", "command")
     title = title or "Do something"
-    id = await turn.begin_tool(title, "edit")
-    call = {"toolCallId": id, "title": title, "kind": "edit", "status": "pending"}
+    more: dict[str, Any] = {}
+    if paths := given["path"]:
+        more["locations"] = [{"path": turn.path(path)} for path in paths]
+    if commands := given["command"]:
+        more["rawInput"] = {"command": commands[-1]}
+    kind = (given["kind"] or ["execute" if commands else "edit"])[-1]
+    id = await turn.begin_tool(title, kind, more)
+    call = {"toolCallId": id, "title": title, "kind": kind, "status": "pending", **more}
     params: dict[str, Any] = {"options": _PERMISSIONS}
     if turn.version == 1:
         params["toolCall"] = call

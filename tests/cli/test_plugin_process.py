@@ -15,6 +15,9 @@ def test_it_ends_by_itself_when_all_questions_are_answered(monkeypatch):
             super().__init__(*arguments, **options)
             started.append(self)
 
+        def wait(self, timeout=None):  # it may be slow under load
+            return super().wait(30)
+
     monkeypatch.setattr(subprocess, "Popen", Popen)
     process = module.PluginProcess("conductor.cli.schema")
 

@@ -33,6 +33,7 @@ def answers(done):
     [
         (["agent", "say 'x"], 'cannot split "say \'x" into words: No closing quotation'),
         (["agent", ""], "'' names no program"),
+        (["agent", "x", "chain.yaml"], "`acp-conductor run chain.yaml` starts a chain file"),
         (["agent"], "Missing argument '[PROXY]... AGENT'."),
         (["agent", '{"command": 1}'], "wrong form"),
         (["agent", '{"a":' * 5000], "is not JSON"),

@@ -14,7 +14,7 @@ import trio
 from conductor.chainfile.model import ComponentSpec
 from conductor.errors import ComponentExited, RequestError
 from conductor.testing.agent import TestAgent
-from conductor.testing.commands import COMMANDS
+from conductor.testing.commands import COMMANDS, command_text
 
 OWN_PROCESS = ComponentSpec(
     name="agent",
@@ -114,6 +114,51 @@ async def test_it_asks_for_permission(chain, outcome, said, status):
             "toolCallId": "call-1-1",
             "status": status,
         }
+
+
+async def test_it_asks_for_permission_with_what_rules_look_at(chain):
+    asked = []
+
+    def answer(params):
+        asked.append(params["toolCall"])
+        return {"outcome": {"outcome": "cancelled"}}
+
+    async with talk(chain) as client:
+        client.handlers["session/request_permission"] = answer
+        await client.say('ask See it\'s state kind=read path=.env path=/etc/x command="git status"')
+        await client.say('ask command="git status"')
+        said = await client.say("ask Read path=.env twice")
+
+    shared = {"status": "pending", "rawInput": {"command": "git status"}}
+    files = [{"path": "/work/.env"}, {"path": "/etc/x"}]
+    first = {"toolCallId": "call-1-1", "title": "See it's state", "kind": "read"}
+    second = {"toolCallId": "call-2-1", "title": "Do something", "kind": "execute"}
+    assert asked == [{**first, "locations": files, **shared}, {**second, **shared}]
+    assert said.startswith("usage: ask [TITLE]")
+
+
+def block(text):
+    return {"type": "text", "text": text}
+
+
+@pytest.mark.parametrize(
+    ("texts", "read"),
+    [
+        (["rules", "say a", "Be brief."], "say a"),
+        (["say a", " say b \n"], "say b"),
+        (["one", "two"], "two"),
+        (["sayings"], "sayings"),
+        ([], ""),
+    ],
+)
+def test_commands_are_read_from_the_last_text_that_begins_with_one(texts, read):
+    assert command_text([*map(block, texts), {"type": "image"}]) == read
+
+
+async def test_it_refuses_each_prompt_if_its_options_say_so(chain):
+    async with talk(chain, TestAgent("counted", failing="Overloaded")) as client:
+        with pytest.raises(RequestError, match="Overloaded"):
+            await client.say("say hello")
 
 
 async def test_it_reads_and_writes_through_the_client(chain):

@@ -65,11 +65,12 @@ def _neovim(file: str) -> Mapping[Platform, tuple[str, ...]]:
 _CODECOMPANION_ADD: Final = """
 local function add(config)
   config.adapters.acp[name] = function()
+    local inherits = config.mcp and config.mcp.opts and config.mcp.opts.acp_enabled
     return require("codecompanion.adapters").extend("goose", {
       name = name,
       formatted_name = name,
       commands = { default = argv },
-      defaults = { mcpServers = "inherit_from_config", timeout = 30000 },
+      defaults = { mcpServers = inherits and "inherit_from_config" or {}, timeout = 30000 },
     })
   end
 end
@@ -204,8 +205,8 @@ _ALL: Final = (
         name="marimo",
         title="marimo",
         shown="{program} serve {file} --listen 127.0.0.1:3017 --allow-origin http://localhost:2718",
-        then="marimo connects to port 3017 for Claude (Gemini 3019, Codex 3021, OpenCode 3023): "
-        "keep this command running, then start that agent in the agents panel",
+        then="marimo connects to port 3017 for Claude (Gemini 3019, Codex 3021, OpenCode 3023, "
+        "Cursor 3025): keep this command running, then start that agent in the agents panel",
     ),
 )
 EDITORS: Final = {editor.name: editor for editor in _ALL}

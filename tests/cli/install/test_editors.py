@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import lupa
 import pytest
 
 from conductor.cli.install.editors import EDITORS, current_platform, find_place
+from conductor.cli.install.formats import Launch
 
 HOME = Path("/no/home")
 
@@ -69,3 +71,29 @@ def test_emacs_reads_the_first_init_file_that_exists(tmp_path):
 )
 def test_platforms(name, platform):
     assert current_platform(name) == platform
+
+
+CODECOMPANION = """
+package.loaded["codecompanion.adapters"] = { extend = function(name, changes) return changes end }
+config = { adapters = { acp = {} }, setup = function() end, mcp = %s }
+package.loaded["codecompanion.config"] = config
+"""
+
+
+@pytest.mark.parametrize(
+    ("mcp", "expected"),
+    [
+        ("{ opts = { acp_enabled = true } }", "inherit_from_config"),
+        ("{ opts = { acp_enabled = false } }", []),
+        ("nil", []),
+    ],
+)
+def test_codecompanion_gives_its_mcp_servers_only_if_it_can(mcp, expected):
+    """It sends the word `inherit_from_config` itself to the agent if they are turned off."""
+    lua = lupa.LuaRuntime()
+    lua.execute(CODECOMPANION % mcp)
+    format = EDITORS["codecompanion"].format
+    lua.execute(format.snippet("", Launch("r", ("/bin/acp-conductor",), ("run", "c.yaml"))))
+
+    found = lua.eval("config.adapters.acp.r().defaults.mcpServers")
+    assert (found if isinstance(found, str) else list(found)) == expected

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import shlex
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -62,36 +61,18 @@ def command(
       acp-conductor show ~/chains/review.yaml
       acp-conductor show review --cwd ~/src/project
     """
+    from conductor.cli.chain_here import chain_or_exit
     from conductor.cli.load import read_chain
+    from conductor.projects.chooser import OtherFiles
 
-    chain = read_chain(file)
-    lines: list[str] = []
-    unmet: Mapping[str, str] = {}
-    if chain.agent is not None:
-        cwd = os.path.abspath(cwd)
-        chain, lines = _with_other_files(chain, cwd, user=not no_user, project=not no_project)
-        unmet = _unmet(chain, cwd)
-    lines += _lines(chain, unmet)
+    cwd = os.path.abspath(cwd)
+    others = OtherFiles(user=not no_user, project=not no_project)
+    chain, remarks = chain_or_exit(read_chain(file), cwd, others)
+    unmet: Mapping[str, str] = {} if chain.agent is None else _unmet(chain, cwd)
+    lines = [*remarks, *_lines(chain, unmet)]
     if client is not None and chain.agent is not None:
         lines += _adapters_for(client, chain)
     print("\n".join(map(printable_lines, lines)))
-
-
-def _with_other_files(
-    chain: ChainFile, cwd: str, *, user: bool, project: bool
-) -> tuple[ChainFile, list[str]]:
-    """The chain of a session in `cwd`, and a line for each file that is added, or is not."""
-    from conductor.cli.load import report
-    from conductor.errors import ChainFileError
-    from conductor.projects.layers import gather_layers
-    from conductor.projects.merge import merged
-
-    try:
-        layers = gather_layers(cwd, os.environ, user=user, project=project)
-    except ChainFileError as exc:
-        report(exc)
-        sys.exit(2)
-    return merged(chain, layers.user, layers.project), list(layers.remarks)
 
 
 def _unmet(chain: ChainFile, cwd: str) -> Mapping[str, str]:

@@ -15,7 +15,7 @@ import ctypes
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
 from itertools import count
 
@@ -30,6 +30,7 @@ __all__ = [
     "has_reader",
     "kill_descendants",
     "kill_marked",
+    "kill_new_descendants",
     "new_mark",
     "own_mark",
     "reap_adopted",
@@ -140,6 +141,11 @@ def kill_descendants() -> None:
         _end(pids, end)
     _reports.clear()
     _end(readers, end)
+
+
+def kill_new_descendants(known: Collection[int]) -> None:
+    """Kill the descendants of this process but for those known (Linux), without reaping them."""
+    _kill(set(descendants(os.getpid())) - set(known))
 
 
 def _end(pids: Iterable[int], end: float) -> None:

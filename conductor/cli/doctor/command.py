@@ -6,13 +6,13 @@ import json
 import os
 import sys
 from collections.abc import Iterator
-from functools import partial
+from contextlib import suppress
 from typing import TYPE_CHECKING, NoReturn
 
 import click
 
 from conductor.cli.log_defaults import log_for_people
-from conductor.cli.other_files import CHAIN_PATH
+from conductor.cli.other_files import CHAIN_PATH, other_files_options
 
 if TYPE_CHECKING:
     from conductor.chainfile.model import ChainFile
@@ -24,16 +24,27 @@ __all__ = ["command"]
 @click.command("doctor")
 @click.argument("file", required=False, type=CHAIN_PATH)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per finding.")
+@other_files_options
 @click.pass_context
-def command(ctx: click.Context, /, file: str | None, *, as_json: bool) -> None:
+def command(
+    ctx: click.Context,
+    /,
+    file: str | None,
+    *,
+    as_json: bool,
+    no_project: bool,
+    no_user: bool,
+) -> None:
     """Find out what is wrong on this machine, or with a chain, and what to do about it.
 
     Looks at Python, PATH, node, npx and uvx, at who can change files, at directories for state, at
-    entries in editors, and at chain files of the user and of the project of the working directory.
-    With FILE also at the versions of the lock file; it starts the chain as an editor does, opens a
-    session in the working directory, and then starts the MCP servers of `mcp_servers`, together. No
-    prompt is sent. Exit codes: 0 nothing is wrong (there may be warnings), 1 something is, 2
-    mistakes in the chain file.
+    entries in editors, at the user's `chain.yaml`, and at the `.acp-conductor.yaml` of the working
+    directory: whether you trust it. It starts the chain that a session in the working directory
+    gets from `run FILE`, with the proxies of these files (without FILE, these proxies), as an
+    editor does, opens a session, and starts the MCP servers of `mcp_servers`: all together, for at
+    most 12 seconds. With FILE it looks at the versions of the lock file, too. No prompt is sent.
+    Exit codes: 0 nothing is wrong (there may be warnings), 1 something is, 2 mistakes in the chain
+    file.
 
     \b
     Examples:
@@ -43,15 +54,25 @@ def command(ctx: click.Context, /, file: str | None, *, as_json: bool) -> None:
     """
     log_for_people(ctx)
     from conductor.chain.stdio_server import exit_now
+    from conductor.chainfile.paths import working_directory
+    from conductor.cli.chain_here import chain_here
     from conductor.cli.doctor.finding import in_order, is_wrong, text_lines
+    from conductor.cli.doctor.projects import project_findings
     from conductor.cli.load import read_chain
+    from conductor.errors import ChainFileError
+    from conductor.projects.chooser import OtherFiles
     from conductor.redaction import redact, register_environment
 
+    cwd = working_directory()
     chain = None if file is None else read_chain(file)
+    others = OtherFiles(user=not no_user, project=not no_project)
     register_environment(os.environ)
     stdout = os.dup(1)
     os.dup2(2, 1)  # plugins of the chain run in this process
-    findings = list(_machine_findings(chain))
+    findings = list(project_findings(cwd, others))
+    with suppress(ChainFileError):  # a finding of `projects`
+        chain = chain_here(chain, cwd, others)
+    findings += _machine_findings(chain, cwd)
     if chain is not None:
         findings += _chain_findings(chain)
     if as_json:
@@ -64,9 +85,8 @@ def command(ctx: click.Context, /, file: str | None, *, as_json: bool) -> None:
     exit_now(1 if is_wrong(findings) else 0)
 
 
-def _machine_findings(chain: ChainFile | None) -> Iterator[Finding]:
-    from conductor.chainfile.paths import working_directory
-    from conductor.cli.doctor import editors, files, machine, projects, state, versions
+def _machine_findings(chain: ChainFile | None, cwd: str) -> Iterator[Finding]:
+    from conductor.cli.doctor import editors, files, further, machine, state, versions
     from conductor.cli.doctor.mcp_servers import added_servers
 
     needed: set[str] = set()
@@ -81,8 +101,9 @@ def _machine_findings(chain: ChainFile | None) -> Iterator[Finding]:
     yield from files.file_findings(files.gather_files(paths))
     yield from state.state_findings(state.gather_state(state.state_uses()))
     yield from editors.editor_findings(editors.gather_editors())
-    yield from projects.project_findings(working_directory())
+    yield from further.other_project_findings(cwd)
     if chain is not None:
+        yield from further.left_out_findings(chain, cwd)
         yield from versions.version_findings(chain)
 
 
@@ -91,7 +112,9 @@ def _chain_findings(chain: ChainFile) -> list[Finding]:
     import trio
 
     from conductor.chain.stdio_server import exit_now
-    from conductor.cli.doctor import mcp_servers, starts
+    from conductor.cli.doctor.mcp_servers import server_findings
+    from conductor.cli.doctor.starts import start_findings
+    from conductor.cli.doctor.trial import gather_trial
     from conductor.transport.orphan_guard import start_orphan_guard
     from conductor.transport.process_tree import become_subreaper, kill_descendants
 
@@ -105,27 +128,15 @@ def _chain_findings(chain: ChainFile) -> list[Finding]:
 
     found: list[Finding] = []
     try:
-        _say_wait("for the chain to start and to open a session")
-        start = trio.run(partial(starts.gather_start, chain, signals, leave))
+        trial = trio.run(gather_trial, chain, signals, leave)
         if signals:
             leave()
-        found += starts.start_findings(start)
-        if servers := mcp_servers.added_servers(chain):
-            limit, names = chain.mcp.start_timeout, ", ".join(server.name for server in servers)
-            _say_wait(f"at most {limit:g} s for MCP servers: {names}")
-            for result in trio.run(partial(mcp_servers.gather_servers, servers, limit)):
-                found += mcp_servers.server_findings(result)
-    except* KeyboardInterrupt:  # in a group, from the servers
+        found += start_findings(trial.start)
+        for result in trial.servers:
+            found += server_findings(result)
+    except KeyboardInterrupt:
         signals.append(2)
         leave()
     finally:
         kill_descendants()
     return found
-
-
-def _say_wait(what: str) -> None:
-    """Tell a user at a terminal why there is no output yet."""
-    from conductor.cli.terminal_text import printable
-
-    if sys.stderr.isatty():
-        print(printable(f"waiting {what}"), file=sys.stderr, flush=True)

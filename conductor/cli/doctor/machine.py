@@ -8,6 +8,7 @@ import stat
 import subprocess
 import sys
 from collections.abc import Collection, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 import attrs
@@ -22,7 +23,7 @@ _LAUNCHERS: Final = {
     "npx": "install Node.js, which npx is part of: https://nodejs.org",
     "uvx": "install uv, which uvx is part of: https://docs.astral.sh/uv",
 }
-_TIMEOUT: Final = 10.0
+_TIMEOUT: Final = 5.0
 
 
 @attrs.frozen
@@ -51,7 +52,7 @@ def gather_machine(environ: Mapping[str, str]) -> Machine:
         writable_by_others=frozenset(each for each in path if _is_open(each)),
         missing=frozenset(each for each in path if each and not os.path.isdir(each)),
         command=shutil.which("acp-conductor", path=os.pathsep.join(path)),
-        launchers={name: _launcher(name, os.pathsep.join(path)) for name in _LAUNCHERS},
+        launchers=_launchers(os.pathsep.join(path)),
     )
 
 
@@ -102,6 +103,12 @@ def _is_open(directory: str) -> bool:
     except OSError:
         return False
     return bool(mode & stat.S_IWOTH) and not mode & stat.S_ISVTX
+
+
+def _launchers(path: str) -> dict[str, tuple[str, str] | None]:
+    with ThreadPoolExecutor(len(_LAUNCHERS)) as pool:  # npx takes a second
+        found = {name: pool.submit(_launcher, name, path) for name in _LAUNCHERS}
+    return {name: each.result() for name, each in found.items()}
 
 
 def _launcher(name: str, path: str) -> tuple[str, str] | None:

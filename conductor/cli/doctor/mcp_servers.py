@@ -1,13 +1,12 @@
-"""Start the MCP servers that the `mcp_servers` proxies of a chain add, all at the same time."""
+"""Start the MCP servers that the `mcp_servers` proxies of a chain add."""
 
 from __future__ import annotations
 
-import importlib
 import os
 import shlex
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import attrs
@@ -16,7 +15,7 @@ import trio
 from conductor.chainfile.model import ChainFile
 from conductor.cli.doctor.finding import Finding
 
-__all__ = ["AddedServer", "ServerStart", "added_servers", "gather_servers", "server_findings"]
+__all__ = ["AddedServer", "ServerStart", "added_servers", "gather_server", "server_findings"]
 
 _SLOW: Final = 5.0
 
@@ -41,6 +40,8 @@ class ServerStart:
     seconds: float
     tools: int | None = None
     error: str | None = None
+    is_overdue: bool = False
+    """Whether the error is that it did not answer in time."""
 
 
 def added_servers(file: ChainFile) -> list[AddedServer]:
@@ -66,38 +67,27 @@ def _added(entry: Mapping[str, Any]) -> AddedServer:
     )
 
 
-async def gather_servers(servers: Sequence[AddedServer], limit: float) -> list[ServerStart]:
-    """Connect to the servers at the same time, list the tools of each, and end it."""
-    await trio.to_thread.run_sync(importlib.import_module, "mcp")  # takes a second
-    results: dict[int, ServerStart] = {}
-
-    async def gather(index: int, server: AddedServer) -> None:
-        results[index] = await _gather_server(server, limit)
-
-    async with trio.open_nursery() as nursery:
-        for index, server in enumerate(servers):
-            nursery.start_soon(gather, index, server)
-    return [results[index] for index in range(len(servers))]
-
-
-async def _gather_server(server: AddedServer, limit: float) -> ServerStart:
+async def gather_server(server: AddedServer, limit: float) -> ServerStart:
+    """Connect to a server, list its tools, and end it."""
     begin = trio.current_time()
     tools = None
     error: str | None = None
+    is_overdue = False
     with tempfile.TemporaryFile("w+") as stderr:
         try:
             with trio.fail_after(limit):
                 tools = await _count_tools(server, stderr)
         except trio.TooSlowError:
+            is_overdue = True
             error = f"it did not answer within {limit:g} s"
         except Exception as exc:  # of the SDK, of its transports and of the operating system
             error = _reason(exc)
-        seconds = trio.current_time() - begin
+        seconds = limit if is_overdue else trio.current_time() - begin
         if error is not None:
             stderr.seek(0)
             last = stderr.read()[-4000:].splitlines()[-3:]
             error = "\n".join([error, *last])
-    return ServerStart(server, seconds, tools, error)
+    return ServerStart(server, seconds, tools, error, is_overdue)
 
 
 async def _count_tools(server: AddedServer, stderr: Any) -> int:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 
 from conductor.cli.doctor.finding import Finding
 from conductor.errors import ChainFileError
+from conductor.projects.chooser import OtherFiles
 from conductor.projects.layers import trusted_chain
 from conductor.projects.places import find_project_file, user_chain_file
 from conductor.projects.project_file import Untrusted, read_user_file
@@ -15,9 +16,11 @@ from conductor.projects.project_file import Untrusted, read_user_file
 __all__ = ["project_findings"]
 
 
-def project_findings(cwd: str, environ: Mapping[str, str] = os.environ) -> Iterator[Finding]:
+def project_findings(
+    cwd: str, others: OtherFiles, environ: Mapping[str, str] = os.environ
+) -> Iterator[Finding]:
     """Findings about the files that are added to a chain in `cwd`; none without such files."""
-    user = user_chain_file()
+    user = user_chain_file() if others.user else None
     if user is not None:
         try:
             count = len(read_user_file(user, environ).proxies)
@@ -26,7 +29,7 @@ def project_findings(cwd: str, environ: Mapping[str, str] = os.environ) -> Itera
             yield Finding("error", "projects", str(exc), help)
         else:
             yield Finding("ok", "projects", f"{user} adds {_proxies(count)} to every chain")
-    path = find_project_file(cwd)
+    path = find_project_file(cwd) if others.project else None
     if path is None:
         return
     try:
@@ -37,7 +40,9 @@ def project_findings(cwd: str, environ: Mapping[str, str] = os.environ) -> Itera
     except ChainFileError as exc:
         yield Finding("error", "projects", str(exc), "correct it: sessions of this project fail")
     else:
-        yield Finding("ok", "projects", f"{path} adds {_proxies(count)} to its sessions")
+        yield Finding(
+            "ok", "projects", f"{path} is trusted, and adds {_proxies(count)} to its sessions"
+        )
 
 
 def _proxies(count: int) -> str:

@@ -1,21 +1,17 @@
-"""Start a chain as an editor does, open a session, and report how far it got."""
+"""Whether a chain starts and opens a session, as for an editor: how far it got."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
-from typing import Any, Final, NoReturn
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
 
 import attrs
-import msgspec
 import trio
 
-from conductor.background_tasks import background_tasks
 from conductor.chain.start_failure_text import remedies
-from conductor.chainfile.model import ChainFile, ComponentSpec
-from conductor.cli.attached_chain import attached_chain
-from conductor.cli.check.start import StartTimes
+from conductor.chainfile.model import ChainFile
 from conductor.cli.doctor.finding import Finding
 from conductor.cli.login_help import (
     AUTH_CAPABILITY,
@@ -24,19 +20,16 @@ from conductor.cli.login_help import (
     offered_methods,
 )
 from conductor.client.acp_client import Client
-from conductor.client.embedding import attach_file
 from conductor.errors import ConnectionClosed, RemoteProtocolError, RequestError
 
-__all__ = ["ChainStart", "gather_start", "start_findings"]
+__all__ = ["ChainStart", "start_findings", "try_session"]
 
 _CAPABILITIES: Final = {
     "fs": {"readTextFile": True, "writeTextFile": True},
     "terminal": True,
     "auth": AUTH_CAPABILITY,
 }
-_TEST_AGENT: Final = ComponentSpec(name="test-agent", use="test-agent")
 _SLOW: Final = 2.0
-_SESSION_TIMEOUT: Final = 60.0
 
 
 @attrs.define
@@ -55,50 +48,40 @@ class ChainStart:
     """The `initialize` result."""
     start_error: RequestError | str | None = None
     session_error: RequestError | str | None = None
+    is_overdue: bool = False
+    """Whether there was no answer within `limit` seconds."""
+    limit: float = 0.0
+    waits_for: Sequence[str] = ()
+    """Components or MCP servers that it waited for in the end."""
 
 
-async def gather_start(
-    file: ChainFile, signals: list[int], leave: Callable[[], NoReturn]
-) -> ChainStart:
-    """Start the chain, open a session in the working directory, and stop it.
-
-    A chain of proxies is tried with the test agent.
-    """
-    tried = file if file.agent is not None else msgspec.structs.replace(file, agent=_TEST_AGENT)
-    start = ChainStart(tried, [spec.name for spec in tried.flat()])
-    times = StartTimes()
-    async with background_tasks() as nursery:
-        watch = partial(times.watch, nursery)
-        async with attached_chain(attach_file(Client, tried, made=watch), signals, leave) as chain:
-            await _try(chain.client, start)
-        start.waited = times.spent
-    return start
-
-
-async def _try(client: Client, start: ChainStart) -> None:
+async def try_session(client: Client, start: ChainStart) -> None:
+    """Start the chain of a client and open a session in the working directory."""
     begin = trio.current_time()
-    try:
-        start.answer = await client.initialize(capabilities=_CAPABILITIES)
-    except (RequestError, RemoteProtocolError, ConnectionClosed) as exc:
-        start.start_error = exc if isinstance(exc, RequestError) else str(exc)
-        return
-    start.seconds = trio.current_time() - begin
-    begin = trio.current_time()
-    try:
-        with trio.fail_after(_SESSION_TIMEOUT):
+    with trio.move_on_after(start.limit) as scope:
+        try:
+            start.answer = await client.initialize(capabilities=_CAPABILITIES)
+        except (RequestError, RemoteProtocolError, ConnectionClosed) as exc:
+            start.start_error = exc if isinstance(exc, RequestError) else str(exc)
+            return
+        start.seconds = trio.current_time() - begin
+        begin = trio.current_time()
+        try:
             await client.new_session(os.getcwd())
-    except trio.TooSlowError:
-        start.session_error = f"no answer within {_SESSION_TIMEOUT:g} s"
-    except (RequestError, RemoteProtocolError, ConnectionClosed) as exc:
-        start.session_error = exc if isinstance(exc, RequestError) else str(exc)
-    else:
-        start.session_seconds = trio.current_time() - begin
+        except (RequestError, RemoteProtocolError, ConnectionClosed) as exc:
+            start.session_error = exc if isinstance(exc, RequestError) else str(exc)
+        else:
+            start.session_seconds = trio.current_time() - begin
+    if scope.cancelled_caught:
+        start.is_overdue = True
 
 
 def start_findings(start: ChainStart) -> Iterator[Finding]:
     """Findings about the components, the session and the login."""
     for name in start.components:
         seconds = start.waited.get(name)
+        if name in start.waits_for:
+            continue
         if seconds is not None and seconds > _SLOW:
             help = "a program that is installed starts faster than npx or uvx, which look for a "
             help += "newer version first: see `acp-conductor lock`"
@@ -106,11 +89,14 @@ def start_findings(start: ChainStart) -> Iterator[Finding]:
         elif start.seconds is not None:
             where = "started" if seconds is not None else "runs in the conductor's process"
             yield Finding("ok", "start", f"{name} {where}", seconds=seconds)
-    if start.start_error is not None or start.seconds is None:
+    if start.seconds is not None:
+        yield Finding("ok", "start", _agent_text(start), seconds=start.seconds)
+    if start.is_overdue:
+        yield _overdue(start)
+    elif start.start_error is not None or start.seconds is None:
         yield from _failure("start", "the chain does not start", start.start_error, start)
-        return
-    yield Finding("ok", "start", _agent_text(start.answer), seconds=start.seconds)
-    yield from _login_findings(start)
+    else:
+        yield from _login_findings(start)
 
 
 def _login_findings(start: ChainStart) -> Iterator[Finding]:
@@ -125,9 +111,27 @@ def _login_findings(start: ChainStart) -> Iterator[Finding]:
         return
     seconds = start.session_seconds
     yield Finding("ok", "session", "a session opens in the working directory", seconds=seconds)
+    if start.file.agent is None:
+        return
     names = ", ".join(str(method.get("name") or method["id"]) for method in methods)
     about = f"; it offers {names}" if names else ""
     yield Finding("ok", "login", f"the agent opens sessions without asking for a login{about}")
+
+
+def _overdue(start: ChainStart) -> Finding:
+    names, limit = ", ".join(start.waits_for), f"within {start.limit:g} s"
+    path = shlex.quote(start.file.path)
+    if start.seconds is None:
+        message = f"the chain does not start {limit}: {names or 'a component'} has not answered"
+        help = "run the command in a terminal to see what it waits for; `acp-conductor check "
+        help += f"--start {path}` waits as long as its `start_timeout`"
+        return Finding("error", "start", message, help)
+    if names:
+        help = f"it may wait for MCP servers that do not answer: {names}"
+    else:
+        help = f"to see where it stays: `acp-conductor prompt {path} hello --trace FILE`, and "
+        help += "`acp-conductor trace show FILE`"
+    return Finding("error", "session", f"session/new has no answer {limit}", help)
 
 
 def _failure(
@@ -151,7 +155,10 @@ def _failure(
     yield Finding("error", check, "\n".join(lines), help)
 
 
-def _agent_text(answer: Mapping[str, Any]) -> str:
+def _agent_text(start: ChainStart) -> str:
+    if start.file.agent is None:
+        return "the proxies start, before the test agent"
+    answer = start.answer
     info = answer.get("agentInfo") or answer.get("info")
     name = "the agent"
     if isinstance(info, Mapping) and info.get("name"):

@@ -100,6 +100,31 @@ def test_an_agent_that_requires_a_login_is_an_error_with_its_methods(run, chain_
     assert "acp-conductor prompt --authenticate browser" in login["help"]
 
 
+@pytest.mark.slow
+def test_the_chain_has_the_proxies_of_the_project_that_is_trusted(run, chain_file, tmp_path):
+    directory = tmp_path / "project"
+    directory.mkdir()
+    path = directory / ".acp-conductor.yaml"
+    path.write_text("version: 1\nproxies: [{use: usage}]\n")
+    chain = chain_file("agent: {use: test-agent}\n")
+
+    def run_there(*arguments):
+        env = {"HOME": str(tmp_path), "XDG_STATE_HOME": str(tmp_path / "state")}
+        return run(*arguments, cwd=directory, env=env)
+
+    untrusted = diagnose(run_there, chain, code=0)
+    assert run_there("trust", "--yes").returncode == 0
+    trusted = diagnose(run_there, chain, code=0)
+    alone = diagnose(run_there, code=0)
+
+    usage = ("ok", "usage runs in the conductor's process")
+    assert [usage in of("start", found) for found in (untrusted, trusted, alone)] == [0, 1, 1]
+    assert of("projects", untrusted) == [("warning", f"{path} is not trusted yet")]
+    assert of("projects", trusted) == [
+        ("ok", f"{path} is trusted, and adds 1 proxy to its sessions")
+    ]
+
+
 def test_mistakes_in_the_chain_file_are_its_exit_code(run, chain_file):
     assert run("doctor", chain_file("agnt: x\n")).returncode == 2
 

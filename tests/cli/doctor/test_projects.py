@@ -7,6 +7,7 @@ import os
 import pytest
 
 from conductor.cli.doctor.projects import project_findings
+from conductor.projects.chooser import OtherFiles
 from conductor.projects.project_file import read_project_file
 from conductor.projects.trust_store import TrustedFile, remember
 
@@ -21,7 +22,7 @@ def home(tmp_path, monkeypatch):
 
 
 def found(home):
-    findings = project_findings(str(home / "project"))
+    findings = project_findings(str(home / "project"), OtherFiles())
     return [(each.severity, each.message.partition("\n")[0], each.help) for each in findings]
 
 
@@ -36,7 +37,7 @@ def test_a_project_file_is_not_trusted_or_used(home):
     assert found(home) == [("warning", f"{path} is not trusted yet", help)]
 
     remember(TrustedFile(str(path), read_project_file(str(path), os.environ).files))
-    assert found(home) == [("ok", f"{path} adds 1 proxy to its sessions", None)]
+    assert found(home) == [("ok", f"{path} is trusted, and adds 1 proxy to its sessions", None)]
 
 
 def test_the_file_of_the_user_is_used_or_has_mistakes(home):

@@ -56,6 +56,9 @@ def test_a_refused_session_is_an_error_and_a_missing_login_another():
     locked = RequestError(-32000, "Authentication required")
 
     assert problems(session_error=locked) == [("error", "login", "the agent requires a login")]
-    assert problems(session_error="no answer within 60 s") == [
-        ("error", "session", "session/new fails: no answer within 60 s")
+    assert problems(is_overdue=True, limit=12.0, waits_for=["db"]) == [
+        ("error", "session", "session/new has no answer within 12 s")
+    ]
+    assert helps(is_overdue=True, waits_for=["db"]) == [
+        "it may wait for MCP servers that do not answer: db"
     ]

@@ -147,7 +147,8 @@ def _remedies(text_to_match: str) -> Iterator[str]:
 def _retry_hint(file: str | None) -> Iterator[str]:
     yield "- When it is fixed, open a new session (thread): the chain is tried again then."
     if file is not None:
-        yield f"- In a terminal, `acp-conductor check --start {file}` shows more."
+        command = f"`acp-conductor check --start {file}`"
+        yield f"- In a terminal, in the project's directory, {command} shows more."
 
 
 def _log_hint(log: str | None, client: str) -> str:

@@ -173,7 +173,8 @@ def test_an_explanation_has_the_error_its_facts_and_a_remedy():
         "- Install the program, or write its absolute path: editors often have a shorter `PATH` "
         "than a shell. `env: {PATH: …}` sets one for the component.",
         "- When it is fixed, open a new session (thread): the chain is tried again then.",
-        "- In a terminal, `acp-conductor check --start /c/chain.yaml` shows more.",
+        "- In a terminal, in the project's directory, `acp-conductor check --start /c/chain.yaml` "
+        "shows more.",
         "- The log is what acp-conductor writes to stderr: in Zed: the command `zed: open log`.",
     ]
 

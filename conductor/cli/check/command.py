@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 import click
 
 from conductor.cli.log_defaults import log_for_people
-from conductor.cli.other_files import CHAIN_PATH
+from conductor.cli.other_files import CHAIN_PATH, other_files_options
 from conductor.cli.terminal_text import printable
 from conductor.cli.tried_client import client_option
+from conductor.projects.chooser import OtherFiles
 
 if TYPE_CHECKING:
     from conductor.chainfile.diagnostics import Diagnostic
@@ -25,9 +26,16 @@ __all__ = ["command"]
 @click.argument("files", nargs=-1, required=True, type=CHAIN_PATH, metavar="FILE...")
 @click.option("--start", is_flag=True, help="Start and initialize the chains, and show the result.")
 @client_option
+@other_files_options
 @click.pass_context
 def command(
-    ctx: click.Context, /, files: tuple[str, ...], start: bool, client: TriedClient | None
+    ctx: click.Context,
+    /,
+    files: tuple[str, ...],
+    start: bool,
+    client: TriedClient | None,
+    no_project: bool,
+    no_user: bool,
 ) -> None:
     """Report every mistake in chain files; with --start, start the chains, too.
 
@@ -36,9 +44,11 @@ def command(
 
     Without --start no program is run; proxies named by `use:` are imported to check their options,
     in another process, within their `start_timeout`.
-    With --start each chain is started and initialized, as by an editor, and ended; a chain of
-    proxies is tried with the test agent. With --client, as by this one: the adapters that it gets
-    are listed. Exit codes: 0 no mistakes, 2 mistakes, 3 a chain did not start.
+    With --start each chain is started and initialized, as by an editor, and ended: with the proxies
+    of the user's `chain.yaml` and of the `.acp-conductor.yaml` of this directory, if you trust it,
+    as `run` does. A chain of proxies is tried alone, with the test agent. With --client, as by this
+    one: the adapters that it gets are listed. Exit codes: 0 no mistakes, 2 mistakes, 3 a chain did
+    not start.
 
     \b
     Examples:
@@ -57,7 +67,19 @@ def command(
     log_for_people(ctx)
     from conductor.cli.check.start import start_all
 
-    start_all(chains, client)
+    others = OtherFiles(user=not no_user, project=not no_project)
+    start_all([_as_run(chain, others) for chain in chains], client)
+
+
+def _as_run(chain: ChainFile, others: OtherFiles) -> ChainFile:
+    """The chain with what the files of the user and the project add, which are named on stdout."""
+    from conductor.chainfile.paths import working_directory
+    from conductor.cli.chain_here import chain_or_exit
+
+    chain, remarks = chain_or_exit(chain, working_directory(), others)
+    for remark in remarks:
+        print(printable(remark), flush=True)
+    return chain
 
 
 def _load_all(files: tuple[str, ...], *, starts: bool) -> list[ChainFile]:

@@ -21,13 +21,14 @@ __all__ = ["check_commands"]
 def check_commands(specs: Iterable[ComponentSpec], *, names_path: bool = True) -> list[Diagnostic]:
     """A warning for each local component with a program or directory that does not exist.
 
-    `names_path`: whether it names the PATH; the error of a failed start does.
+    `names_path`: whether the first one for each PATH names it; the error of a failed start does.
     """
-    found = (_problem(spec, names_path) for spec in specs)
+    named: set[str] | None = set() if names_path else None
+    found = [_problem(spec, named) for spec in specs]
     return [problem for problem in found if problem is not None]
 
 
-def _problem(spec: ComponentSpec, names_path: bool) -> Diagnostic | None:
+def _problem(spec: ComponentSpec, named_paths: set[str] | None) -> Diagnostic | None:
     if spec.run is None or spec.ssh is not None:
         return None
     if spec.cwd is not None and not os.path.isdir(spec.cwd):
@@ -49,7 +50,8 @@ def _problem(spec: ComponentSpec, names_path: bool) -> Diagnostic | None:
     location = spec.locations.get(("run", 0)) or spec.locations.get(("run",)) or spec.location
     if not os.path.dirname(program):
         help = "install it, or write its absolute path"
-        if names_path:
+        if named_paths is not None and path not in named_paths:
+            named_paths.add(path)
             help += f"; PATH is {path}"
         return _warning(spec, location, f"command not found: {shown}", help)
     found = os.path.exists(program)

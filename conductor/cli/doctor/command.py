@@ -103,7 +103,7 @@ def _machine_findings(chain: ChainFile | None, cwd: str) -> Iterator[Finding]:
     yield from editors.editor_findings(editors.gather_editors())
     yield from further.other_project_findings(cwd)
     if chain is not None:
-        yield from further.left_out_findings(chain, cwd)
+        yield from further.missing_program_findings(chain, cwd)
         yield from versions.version_findings(chain)
 
 

@@ -1,5 +1,5 @@
-"""Programs that only other sessions start: of components that `when:` leaves out here, and of other
-projects whose file the user trusts."""
+"""Programs that are missing: all of the chain, also of components that `when:` leaves out here, and
+those of other projects with a file that the user trusts."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from conductor.chainfile.model import ChainFile, ComponentSpec
 from conductor.cli.check.programs import check_commands
-from conductor.cli.doctor.finding import Finding
+from conductor.cli.doctor.finding import Finding, Severity
 from conductor.errors import ChainFileError
 from conductor.projects.layers import trusted_chain
 from conductor.projects.places import find_project_file
@@ -16,19 +16,23 @@ from conductor.projects.project_file import Untrusted
 from conductor.projects.trust_store import trusted_files
 from conductor.projects.when import Facts, agent_names, client_facts, unmet_conditions
 
-__all__ = ["left_out_findings", "other_project_findings"]
+__all__ = ["missing_program_findings", "other_project_findings"]
 
 
-def left_out_findings(
+def missing_program_findings(
     chain: ChainFile, cwd: str, environ: Mapping[str, str] = os.environ
 ) -> Iterator[Finding]:
-    """Findings about the components that a session of `doctor` in `cwd` does not have."""
+    """Findings about all components; those that a session of `doctor` in `cwd` does not have are
+    only warnings."""
     specs = chain.flat()
     left_out = unmet_conditions(specs, client_facts(None, Facts(environ, cwd, agent_names(chain))))
     for spec in specs:
-        if spec.name in left_out:
-            where = f"left out here, without {left_out[spec.name]}; elsewhere it does not start"
-            yield from _missing([spec], where)
+        condition = left_out.get(spec.name)
+        if condition is None:
+            yield from _missing([spec], "the chain does not start", "error")
+        else:
+            where = f"left out here, without {condition}; elsewhere it does not start"
+            yield from _missing([spec], where, "warning")
 
 
 def other_project_findings(cwd: str, environ: Mapping[str, str] = os.environ) -> Iterator[Finding]:
@@ -44,10 +48,12 @@ def other_project_findings(cwd: str, environ: Mapping[str, str] = os.environ) ->
         except ChainFileError as exc:
             yield Finding("warning", "projects", str(exc), "sessions of that project fail")
             continue
-        yield from _missing(specs, "sessions of that project fail")
+        yield from _missing(specs, "sessions of that project fail", "warning")
 
 
-def _missing(specs: Iterable[ComponentSpec], consequence: str) -> Iterator[Finding]:
+def _missing(
+    specs: Iterable[ComponentSpec], consequence: str, severity: Severity
+) -> Iterator[Finding]:
     for problem in check_commands(specs, names_path=False):
         message = f"{problem.location}: {problem.message}; {consequence}"
-        yield Finding("warning", "programs", message, problem.help)
+        yield Finding(severity, "programs", message, problem.help)

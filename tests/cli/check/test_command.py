@@ -124,6 +124,24 @@ def test_start_names_inserted_adapters_and_what_is_left_out(run, chain_file):
 
 
 @pytest.mark.fast
+@pytest.mark.slow
+def test_start_has_the_proxies_of_the_project_that_is_trusted(run, chain_file, tmp_path):
+    directory = tmp_path / "project"
+    directory.mkdir()
+    path = directory / ".acp-conductor.yaml"
+    path.write_text("version: 1\nproxies: [{use: usage}]\n")
+    chain = chain_file("agent: {use: test-agent}\n")
+
+    def run_there(*arguments):
+        env = {"HOME": str(tmp_path), "XDG_STATE_HOME": str(tmp_path / "state")}
+        return run(*arguments, cwd=directory, env=env).stdout
+
+    assert run_there("check", "--start", chain).startswith(f"project: {path} is not trusted yet; ")
+    run_there("trust", "--yes")
+    assert "\n  usage " in run_there("check", "--start", chain)
+    assert "usage" not in run_there("check", "--start", "--no-project", chain)
+
+
 def test_start_tells_which_adapters_a_client_gets(run, chain_file):
     path = chain_file(
         "agent: {use: test-agent}\nadapt: {notices: auto, elicitation: auto}\n"
@@ -267,7 +285,7 @@ def test_a_missing_nested_chain_hides_no_other_mistake(run, chain_file):
 
 @pytest.mark.parametrize("options", [[], ["--start"]], ids=str)
 def test_the_path_that_was_searched_is_named_once(run, chain_file, options):
-    path = chain_file("agent: {run: no-such-program}\n")
+    path = chain_file("proxies: [{run: no-such-proxy}]\nagent: {run: no-such-program}\n")
 
     result = run("check", *options, path, env={"PATH": "/nowhere"})
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from conductor.chainfile import load
-from conductor.cli.doctor.further import left_out_findings, other_project_findings
+from conductor.cli.doctor.further import missing_program_findings, other_project_findings
 from conductor.projects.project_file import read_project_file
 from conductor.projects.trust_store import TrustedFile, remember
 
@@ -16,10 +16,13 @@ def test_a_missing_program_of_a_component_that_is_left_out_here_is_found(chain_f
         "agent: {use: test-agent}\n"
     )
 
-    [finding] = left_out_findings(load(path), str(tmp_path))
+    left_out, started = missing_program_findings(load(path), str(tmp_path))
 
-    assert finding.severity == "warning"
-    assert finding.message.startswith(f"{path}:3:12: no-such-a: command not found: no-such-a; left")
+    assert (left_out.severity, started.severity) == ("warning", "error")
+    assert "no-such-b; the chain does not start" in started.message
+    assert left_out.message.startswith(
+        f"{path}:3:12: no-such-a: command not found: no-such-a; left"
+    )
 
 
 def test_a_missing_program_of_another_trusted_project_is_found(tmp_path, monkeypatch):

@@ -27,7 +27,8 @@ def command(*, follow: bool, as_json: bool) -> None:
 
     TURN is the time since the oldest running turn began; MEMORY that of the conductor and of its
     components' processes. A server has a line for each client. A conductor that does not answer
-    within a second has "no answer"; with --json, "error".
+    within a second has "no answer"; with --json, "error". --json also has the processes of
+    plugins.
 
     \b
     Examples:
@@ -58,9 +59,18 @@ def _text(as_json: bool) -> str:
     found = list(conductors())
     if as_json:
         return "".join(json.dumps(each) + "\n" for each in found)
-    rows = [[printable(cell) for cell in row] for each in found for row in _rows(each)]
+    rows = [[printable(cell) for cell in row] for each in _shown(found) for row in _rows(each)]
     lines = table(_HEAD, rows, left=4) if rows else ["no conductor of this user runs"]
     return "".join(f"{line}\n" for line in lines)
+
+
+def _shown(found: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Without the processes of plugins, which run no command: their conductor has the line."""
+    chains = [chain for each in found for chain in each.get("chains", ())]
+    components = {each["pid"] for chain in chains for each in chain["components"]}
+    for each in found:
+        if "error" in each or each["command"] or each["pid"] not in components:
+            yield each
 
 
 def _rows(status: dict[str, Any]) -> Iterator[Sequence[str]]:

@@ -13,8 +13,10 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from support.editor import CONDUCTOR, PATIENCE, agent, proxy
 
+from conductor.cli import ps
 from conductor.control import directory
 from conductor.control.client import ask, conductors
 from conductor.control.directory import connect, usable_path
@@ -96,6 +98,26 @@ def test_ps_names_the_command_wrap_although_an_argument_of_the_agent_is_a_comman
 
 
 @pytest.mark.fast
+@pytest.mark.fast
+def test_ps_leaves_out_the_process_of_a_plugin_that_another_conductor_has(monkeypatch):
+    def status(pid, command, component):
+        component = {"pid": component, "name": "x", "state": "running", "restarts": 0}
+        labels = dict.fromkeys(("client", "client_label", "agent"), "")
+        chain = {"name": f"c{pid}", "sessions": [], "turns": [], "components": [component]}
+        sizes = {"memory": 0, "memory_of_components": 0, "started": 0.0}
+        return {"pid": pid, "command": command, "chains": [chain | labels], **sizes}
+
+    found = [status(1, "run", 2), status(2, "", None), status(3, "", 4), status(4, "proxy", None)]
+    unknown = {"pid": 2, "error": "no answer"}
+    monkeypatch.setattr("conductor.control.client.conductors", lambda: [*found, unknown])
+
+    lines = CliRunner().invoke(ps.command).output.splitlines()
+    assert [line.split()[:2] for line in lines[1:]] == [
+        *(["1", "c1"], ["3", "c3"], ["4", "c4"], ["2", "-"])
+    ]
+    assert len(CliRunner().invoke(ps.command, ["--json"]).output.splitlines()) == 5
+
+
 def test_ps_counts_restarts(run_chain):
     editor = run_chain(agent("--back", "resume"), log="info")
     editor.open()

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 import attrs
 
 from conductor.tracing.links import Cause, Message, find_causes, is_same_message
+from conductor.tracing.log_subjects import LogSubjects
 from conductor.tracing.records import (
     HandlerRecord,
     LogRecord,
@@ -27,7 +28,7 @@ class MessageWays:
     messages: dict[int, Message]
     causes: dict[int, Cause]
     handlers: dict[int, list[HandlerRecord]]
-    """The handlers that ran for a message, by its number; likewise `logs`."""
+    """The handlers that ran for a message, by its number; likewise `logs` (`LogSubjects`)."""
     logs: dict[int, list[LogRecord]]
     responses: dict[int, ResponseRecord]
     """By the number of the request; likewise `cancellations`."""
@@ -41,12 +42,13 @@ class MessageWays:
         self.handlers, self.logs = defaultdict(list), defaultdict(list)
         self.responses, self.cancellations = {}, {}
         self._effects = defaultdict(list)
+        subjects = LogSubjects()
         for each in records:
+            if (about := subjects.add(each)) is not None and isinstance(each, LogRecord):
+                self.logs[about].append(each)
             match each:
                 case HandlerRecord(message=int(n)):
                     self.handlers[n].append(each)
-                case LogRecord(message=int(n)):
-                    self.logs[n].append(each)
                 case NotificationRecord(request=n) if n:
                     self.cancellations[n] = each
                 case ResponseRecord():

@@ -17,6 +17,7 @@ from conductor.proxy.usage_meter import UsageMeter
 from conductor.tracing.direction import direction
 from conductor.tracing.json_diff import short_json, without_marks
 from conductor.tracing.links import Message, find_causes, is_same_message
+from conductor.tracing.log_subjects import LogSubjects
 from conductor.tracing.message_text import log_text, message_text
 from conductor.tracing.records import (
     HandlerRecord,
@@ -96,6 +97,7 @@ class TraceIndex:
     _messages: dict[int, Message] = attrs.field(factory=dict, init=False)
     """Those messages by number."""
     _recording: set[tuple[str, str]] = attrs.field(factory=set, init=False)
+    _subjects: LogSubjects = attrs.field(factory=LogSubjects, init=False)
     _infers: bool = attrs.field(default=False, init=False)
 
     def add(self, record: Record) -> None:
@@ -144,6 +146,7 @@ class TraceIndex:
         if record.time and self._started is not None:
             since = record.time - self._started
         row = Row(type="x", ts=round(since, 6), chain=self._number(record.chain), sender=-1)
+        row.ref = self._subjects.add(record) or 0
         match record:
             case RequestRecord() | NotificationRecord() | ResponseRecord():
                 self._message(row, record)
@@ -156,7 +159,7 @@ class TraceIndex:
                 row.text = f"{record.outcome} by {'/'.join(record.handler.split('/')[-2:])}"
                 row.extra = {"waited": record.waited, "at": record.handler}
             case LogRecord():
-                row.type, row.ref = "l", record.message or 0
+                row.type = "l"
                 row.text = log_text(record)[: 2 * _TEXT]
                 row.is_error = int(record.level in ("error", "critical"))
                 row.extra = {"level": record.level}

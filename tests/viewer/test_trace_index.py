@@ -141,3 +141,11 @@ def test_an_error_has_its_code_and_message():
 
     row = rows(index_of(script.records))[-1]
     assert (row["text"], row["is_error"], row["ref"]) == ("-5 no", 1, 1)
+
+
+def test_a_stall_belongs_to_the_prompt_that_waits():
+    script = TraceScript()
+    prompt = script.request("notes>agent", "session/prompt", {"sessionId": "s"})
+    script.log("warning", "prompt turn stalled", component="agent", fields={"session": "s"})
+
+    assert rows(index_of(script.records))[-1]["ref"] == prompt

@@ -76,7 +76,7 @@ class View {
   }
 
   async #reconnected() {
-    this.#setState("the conductor has ended; what was not opened before is in its trace file", "ended");
+    this.#setState("the conductor has ended; what was not opened before is only in a file of --trace", "ended");
     await pause(RETRY);
   }
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import sys
 
+import pytest
 from click.testing import CliRunner
 from support.trace_records import TraceScript
 
 from cli.conftest import PASS_PROXY
 from conductor.cli.trace.command import command
+from conductor.tracing.reader import Trace
+from conductor.tracing.records import RequestRecord
 
 PROMPT = {"sessionId": "s", "prompt": [{"type": "text", "text": "hi"}]}
 CHANGED = {"sessionId": "s", "prompt": [{"type": "text", "text": "hi"}, {"type": "x"}]}
@@ -159,3 +162,21 @@ def test_a_message_that_a_component_made_without_a_cause_is_said_to_be_so(tmp_pa
     path = script.write(tmp_path / "t.jsonl")
 
     assert why(path, made)[1] == ("  made by notes: none of the messages that it got is its cause")
+
+
+@pytest.mark.slow
+def test_a_turn_that_stalls_says_so(run, tmp_path):
+    (tmp_path / "chain.yaml").write_text(
+        "version: 1\nagent:\n  name: agent\n  stall_timeout: 200ms\n"
+        f"  run: [{sys.executable}, -m, conductor.testing.agent]\n"
+    )
+    run("prompt", "--trace", "t.jsonl", "chain.yaml", "wait 0.6")
+
+    stalled = "    agent: warning: prompt turn stalled method=session/prompt"
+    trace = Trace.load(tmp_path / "t.jsonl")
+    (asked,) = (
+        each.n
+        for each in trace.messages
+        if isinstance(each, RequestRecord) and each.method == "session/prompt"
+    )
+    assert stalled in run("trace", "why", "t.jsonl", str(asked)).stdout

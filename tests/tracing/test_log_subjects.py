@@ -1,0 +1,73 @@
+"""Which message a log event is about, that no handler has logged."""
+
+from __future__ import annotations
+
+import pytest
+from support.trace_records import TraceScript
+
+from conductor.tracing.log_subjects import LogSubjects
+from conductor.tracing.way import MessageWays
+
+PROMPT = "session/prompt"
+
+
+def script_with_open_requests():
+    """Two prompts on both hops, and a request of another method, without answers."""
+    script = TraceScript()
+    for session in ("a", "b"):
+        script.request("client>notes", PROMPT, {"sessionId": session})  # 1, 3
+        script.request("notes>agent", PROMPT, {"sessionId": session})  # 2, 4
+    script.request("client>notes", "session/list", {})  # 5
+    return script
+
+
+def subject(script, level, component, **fields):
+    """The number of the message that the event is about."""
+    subjects = LogSubjects()
+    script.log(level, "it took long", component=component, fields=fields)
+    return [subjects.add(each) for each in script.records][-1]
+
+
+@pytest.mark.parametrize(
+    ("component", "fields", "number"),
+    [
+        ("agent", {"method": PROMPT, "session": "a"}, 2),
+        ("agent", {"session": "b"}, 4),
+        ("notes", {"session": "a"}, 1),
+        ("notes", {"method": "session/list"}, 5),
+        ("conductor", {"session": "a", "blocked_by": "notes"}, 1),
+        ("notes", {"method": PROMPT}, 3),
+        ("agent", {"session": "other"}, None),
+        ("agent", {"method": "session/list"}, None),
+        ("agent", {}, None),
+    ],
+)
+def test_an_event_is_about_the_request_that_its_component_has_not_answered(
+    component, fields, number
+):
+    assert subject(script_with_open_requests(), "warning", component, **fields) == number
+
+
+def test_an_answered_request_is_no_subject():
+    script = script_with_open_requests()
+    script.answer(2, {})
+
+    assert subject(script, "error", "agent", session="a") is None
+
+
+def test_an_event_that_is_no_problem_has_only_its_own_message():
+    assert subject(script_with_open_requests(), "info", "agent", session="a") is None
+    script = script_with_open_requests()
+    script.log("info", "decided", component="notes", message=5)
+    assert [LogSubjects().add(each) for each in script.records][-1] == 5
+
+
+def test_a_stall_is_on_the_way_of_its_prompt():
+    script = script_with_open_requests()
+    fields = {"method": PROMPT, "session": "a", "action": "report"}
+    script.log("warning", "prompt turn stalled", component="agent", fields=fields)
+
+    logs = MessageWays(script.records).logs
+    assert {n: [each.event for each in found] for n, found in logs.items()} == {
+        2: ["prompt turn stalled"]
+    }

@@ -144,7 +144,7 @@ class ToolCallsToV1:
         if status is not None:
             other = "failed" if status == "cancelled" else "in_progress"
             changed["status"] = known(status, _STATUSES, other)
-        if status in _FINAL:
+        if changed.get("status") in _FINAL:
             self.kept.drop(self, id)
         is_new = self._is_new(id)
         changed = {k: v for k, v in changed.items() if v is not None or k not in _PATCHED}

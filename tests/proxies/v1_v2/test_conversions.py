@@ -436,3 +436,26 @@ def test_a_permission_request_of_version_2_is_valid_in_version_1(params: Any) ->
 def test_an_answer_to_a_permission_request_is_valid_in_version_1(result: Any) -> None:
     there = permission_result_to_v1(result)
     assert problems(1, "RequestPermissionResponse", there) == []
+
+
+# -- peers that send something else than the protocol says -----------------------------------------
+
+MALFORMED: list[Any] = [7, "x", {}, [7], [{}], {"type": 7}, [{"type": "diff", "changes": 7}]]
+MEMBERS = (
+    *("content", "messageId", "toolCallId", "title", "kind", "status", "locations", "entries"),
+    *("plan", "planId", "availableCommands", "currentModeId", "configOptions", "state", "data"),
+    *("stopReason", "error", "usage", "terminalId", "output", "sessionId", "exitStatus", "size"),
+)
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_malformed_members_of_updates_are_no_failure(version: int) -> None:
+    make = SessionToV2 if version == 1 else lambda: SessionToV1(EVERYTHING)
+    kinds = variants(version, "SessionUpdate")
+    known = {"toolCallId": "t", "messageId": "m", "terminalId": "x"}
+    for kind in kinds:
+        for member in MEMBERS:
+            session = make()
+            for value in copy.deepcopy(MALFORMED):
+                update = {"sessionUpdate": kind, **known, member: value}
+                assert isinstance(list(session.convert(update)), list)

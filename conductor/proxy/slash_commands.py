@@ -68,8 +68,9 @@ class AnnouncedCommands:
 
     def read(self, holder: Mapping[str, Any]) -> None:
         """Read the list in `holder`, an update or a version 2 session's result."""
-        commands = [each for each in holder.get("availableCommands") or () if type(each) is dict]
-        self.announced, self.listed = True, holder.get("availableCommands") or ()
+        listed = holder.get("availableCommands")
+        self.announced, self.listed = True, listed if isinstance(listed, list) else ()
+        commands = [each for each in self.listed if type(each) is dict]
         self.by_proxies = frozenset(str(c.get("name")) for c in commands if is_handled(c))
         self.by_agent = frozenset(str(c.get("name")) for c in commands if not is_handled(c))
 

@@ -112,7 +112,7 @@ class Elicitation(Proxy):
     @on_question
     async def ask(self, session: Session | None, question: Question, forward: Forward) -> Any:
         params = question.params
-        if params.get("mode", "form") not in self._modes:
+        if str(params.get("mode", "form")) not in self._modes:
             return await forward()
         if session is None:
             problem: str | None = "it belongs to no session"

@@ -223,10 +223,10 @@ class Journal(SessionIds):
 
     @on("session/update")
     async def update(self, params: dict[str, Any], forward: Forward) -> None:
-        agent_id, update = params.get("sessionId"), params.get("update")
+        agent_id, update = str(params.get("sessionId")), params.get("update")
         if agent_id in self._silent:
             return
-        session = self._by_agent.get(str(agent_id))
+        session = self._by_agent.get(agent_id)
         if session is not None and isinstance(update, dict):
             if not (session.running and update.get("sessionUpdate") == "user_message_chunk"):
                 session.add_update(update)

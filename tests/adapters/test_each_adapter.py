@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import trio
 
+from conductor import log
 from conductor.adapters.negotiated import announced_by_agent, announced_by_client
 from conductor.adapters.table import ADAPTERS, adapters_for_agent, adapters_for_client
 from conductor.chain.adapter_insertion import adapter_name
@@ -251,6 +252,42 @@ async def test_answers_of_a_client_that_are_nonsense_are_errors_or_passed(name, 
                 check(name, answer, await answered(agent.endpoint.request, method, ASKED))
             client.handlers.clear()
             check(name, -32601, await answered(agent.endpoint.request, method, ASKED))
+
+
+MALFORMED = [7, {}, [7], [{"type": 7}]]
+UPDATES = [
+    *(
+        {"sessionUpdate": kind, "toolCallId": "t", member: value}
+        for kind in ("tool_call", "tool_call_update", "plan", "agent_message_chunk", "notice")
+        for member in ("content", "status", "kind", "entries", "toolCallId", "title")
+        for value in MALFORMED
+    ),
+    *({"sessionUpdate": "available_commands_update", "availableCommands": e} for e in MALFORMED),
+    *({"sessionUpdate": "config_option_update", "configOptions": each} for each in MALFORMED),
+    *({"sessionUpdate": "subagent_update", "sessionId": each} for each in MALFORMED),
+]
+
+
+@EACH
+async def test_malformed_members_of_updates_and_questions_are_no_failure(name, adapter, capsys):
+    log.configure("warning", as_json=True)
+    agent = FakeAgent()
+    async with open_chain(adapter, agent) as client:
+        client.handlers |= {method: lambda params: {} for method in TO_CLIENT}
+        await client.initialize(capabilities={})
+        session = await client.new_session("/work")
+        for update in UPDATES:
+            agent.update(session, update)
+        for member in ("mode", "toolCall", "questions", "command", "path", "title"):
+            for method in TO_CLIENT:
+                for value in MALFORMED:
+                    asked = {**ASKED, member: value}
+                    with trio.move_on_after(0.05):  # a form waits for the next prompt
+                        check(name, value, await answered(agent.endpoint.request, method, asked))
+        agent.handlers["session/prompt"] = lambda params: {"stopReason": "end_turn"}
+        await answered(client.prompt, session, "again")
+
+    assert "handler failed" not in capsys.readouterr().err
 
 
 @EACH

@@ -152,7 +152,7 @@ _ALL: Final = (
         title="acpx",
         format=JsonSettings(("agents",), is_line=True),
         places=_everywhere("~/.acpx/config.json"),
-        then='run: acpx {name} "…"',
+        then='run: acpx {name} exec "…"',
     ),
     Editor(
         name="codecompanion",

@@ -94,7 +94,8 @@ def _shown(path: str) -> dict[str, str]:
     try:
         found = read_project_file(path, os.environ)
     except Untrusted as exc:
-        raise click.ClickException(f"{path} {exc}") from None
+        remedy = f"; {exc.remedy}" if exc.remedy else ""
+        raise click.ClickException(f"{path} {exc}{remedy}") from None
     except ChainFileError as exc:
         report(exc)
         sys.exit(2)

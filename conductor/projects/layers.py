@@ -10,7 +10,12 @@ import msgspec
 
 from conductor.chainfile.model import ChainFile
 from conductor.projects.places import find_project_file, user_chain_file
-from conductor.projects.project_file import Untrusted, read_project_file, read_user_file
+from conductor.projects.project_file import (
+    Untrusted,
+    not_trusted_yet,
+    read_project_file,
+    read_user_file,
+)
 from conductor.projects.trust_store import trusted_file
 
 __all__ = ["Layers", "gather_layers", "trusted_chain"]
@@ -45,7 +50,7 @@ def gather_layers(
             remarks.append(f"project: {path}")
         except Untrusted as exc:
             refused = path
-            remarks.append(f"project: {path} {exc}; {_trust_command(cwd)}")
+            remarks.append(f"project: {path} {exc}; {exc.remedy or _trust_command(cwd)}")
     return Layers(of_user, of_project, tuple(remarks), refused)
 
 
@@ -59,5 +64,5 @@ def trusted_chain(path: str, environ: Mapping[str, str]) -> ChainFile:
     """The chain of a project's file. Raises `Untrusted` and `ChainFileError`."""
     entry = trusted_file(path)
     if entry is None:
-        raise Untrusted("is not trusted yet")
+        raise not_trusted_yet(path)
     return read_project_file(path, environ, entry.files).chain

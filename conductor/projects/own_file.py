@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import os
+import shlex
 import stat
 
 __all__ = ["UnsafeFile", "read_own_file"]
 
 MAX_BYTES = 256 * 1024
+_REPLACE = "put a file there that you can read"
 
 
 class UnsafeFile(Exception):
     """Others can decide what the file contains, or it cannot be read; the text is the reason,
-    without the path."""
+    without the path, and the remedy."""
+
+    def __init__(self, reason: str, remedy: str) -> None:
+        super().__init__(f"{reason}; {remedy}")
+        self.reason = reason
+        self.remedy = remedy
 
 
 def read_own_file(path: str, *, follows_links: bool = False) -> bytes:
@@ -24,23 +31,24 @@ def read_own_file(path: str, *, follows_links: bool = False) -> bytes:
     flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
     if not follows_links:
         if os.path.islink(path):
-            raise UnsafeFile("it is a symbolic link; put the file itself there")
+            raise UnsafeFile("it is a symbolic link", "put the file itself there")
         flags |= os.O_NOFOLLOW
     try:
         descriptor = os.open(path, flags)
     except FileNotFoundError:
         raise
     except OSError as exc:
-        raise UnsafeFile(f"it cannot be read: {exc.strerror}") from None
+        raise UnsafeFile(f"it cannot be read: {exc.strerror}", _REPLACE) from None
     with open(descriptor, "rb") as file:
         found = os.fstat(descriptor)
         if not stat.S_ISREG(found.st_mode):
-            raise UnsafeFile("it is not a regular file")
+            raise UnsafeFile("it is not a regular file", _REPLACE)
         if found.st_uid not in (0, os.geteuid()):
-            raise UnsafeFile("it belongs to another user; copy it, or chown it")
+            raise UnsafeFile("it belongs to another user", "copy it, or chown it")
         if found.st_mode & stat.S_IWOTH:
-            raise UnsafeFile("every user of this machine can change it; chmod o-w first")
+            remedy = f"chmod go-w {shlex.quote(path)}"
+            raise UnsafeFile("every user of this machine can change it", remedy)
         data = file.read(MAX_BYTES + 1)
     if len(data) > MAX_BYTES:
-        raise UnsafeFile(f"it is longer than {MAX_BYTES // 1024} KiB")
+        raise UnsafeFile(f"it is longer than {MAX_BYTES // 1024} KiB", "make it shorter")
     return data

@@ -25,6 +25,7 @@ from conductor.projects.project_file import (
     ProjectFile,
     Untrusted,
     has_hashes,
+    not_trusted_yet,
     read_project_file,
     read_user_file,
 )
@@ -131,9 +132,8 @@ class Planner:
             if notices is not None and not self.told(path, f"{exc} {_identity(path)}"):
                 log.warning("project file not used", file=path, reason=str(exc))
                 title = f"{path} {exc}: this session runs without its proxies"
-                detail = (
-                    f"to see what it runs, and to trust it: acp-conductor trust {shlex.quote(path)}"
-                )
+                command = f"acp-conductor trust {shlex.quote(path)}"
+                detail = exc.remedy or f"to see what it runs, and to trust it: {command}"
                 notices.append(Notice(title, detail))
             return None
 
@@ -141,7 +141,7 @@ class Planner:
         entry = trusted_file(path)
         if entry is None:
             self._projects.pop(path, None)
-            raise Untrusted("is not trusted yet")
+            raise not_trusted_yet(path)
         known = self._projects.get(path)
         if known is not None and known.files == entry.files and has_hashes(entry.files):
             return known.chain

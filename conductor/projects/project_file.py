@@ -23,7 +23,14 @@ from conductor.chainfile.source_location import SourceLocation
 from conductor.errors import ChainFileError
 from conductor.projects.own_file import UnsafeFile, read_own_file
 
-__all__ = ["ProjectFile", "Untrusted", "has_hashes", "read_project_file", "read_user_file"]
+__all__ = [
+    "ProjectFile",
+    "Untrusted",
+    "has_hashes",
+    "not_trusted_yet",
+    "read_project_file",
+    "read_user_file",
+]
 
 _NO_FILE: Final = "-"
 """In place of the hash of a lock file that does not exist."""
@@ -31,7 +38,11 @@ _NO_FILE: Final = "-"
 
 class Untrusted(Exception):
     """A project's file must have no effect; the text is the reason, a clause without subject, with
-    the path of another file only."""
+    the path of another file only. `remedy`: what to do, if `trust` would refuse the file."""
+
+    def __init__(self, reason: str, remedy: str | None = None) -> None:
+        super().__init__(reason)
+        self.remedy = remedy
 
 
 class ProjectFile(msgspec.Struct, frozen=True):
@@ -59,7 +70,7 @@ class _Reader:
             data = read_own_file(path)
         except UnsafeFile as exc:
             named = "" if path == self.project else f"{path}: "
-            raise Untrusted(f"is not used: {named}{exc}") from None
+            raise Untrusted(f"is not used: {named}{exc.reason}", exc.remedy) from None
         except FileNotFoundError:
             raise UnreadableFile("there is no such file") from None
         self.add(path, hashlib.sha256(data).hexdigest())
@@ -106,6 +117,17 @@ def read_project_file(
         if spec.registry is not None:
             reader.add_file(spec.registry.lock, optional=True)
     return ProjectFile(chain, reader.files, texts)
+
+
+def not_trusted_yet(path: str) -> Untrusted:
+    """Why a project's file that is not trusted has no effect; one that `trust` refuses says so."""
+    try:
+        _Reader(path, None).read(path)
+    except Untrusted as exc:
+        return exc
+    except UnreadableFile as exc:
+        return Untrusted(f"is not used: {exc}")
+    return Untrusted("is not trusted yet")
 
 
 def has_hashes(files: Mapping[str, str]) -> bool:

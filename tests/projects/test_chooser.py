@@ -46,6 +46,25 @@ def test_without_other_files_all_sessions_have_the_commands_chain(command, home)
     assert chooser.choose(setup(home)) is None
 
 
+@pytest.mark.parametrize("is_trusted", [False, True])
+def test_the_notice_of_a_file_that_trust_refuses_says_what_to_do(
+    command, project, trust, home, is_trusted
+):
+    file = project()
+    if is_trusted:
+        trust(file)
+    file.chmod(0o666)
+    _, chooser = command()
+    chooser.first()
+
+    (notice,) = chooser.choose(setup(file.parent)).notices
+
+    assert notice.title.startswith(f"{file} is not used: every user of this machine can change it")
+    assert notice.detail == f"chmod go-w {file}"
+    (remark,) = gather_layers(str(file.parent), {}).remarks
+    assert remark.endswith(f"; chmod go-w {file}")
+
+
 def test_a_session_in_a_trusted_project_has_its_proxies(command, project, trust, home):
     file = project()
     trust(file)

@@ -36,7 +36,7 @@ def project_findings(
         count = len(trusted_chain(path, environ).proxies)
     except Untrusted as exc:
         help = f"to use it in sessions of this project: acp-conductor trust {shlex.quote(path)}"
-        yield Finding("warning", "projects", f"{path} {exc}", help)
+        yield Finding("warning", "projects", f"{path} {exc}", exc.remedy or help)
     except ChainFileError as exc:
         yield Finding("error", "projects", str(exc), "correct it: sessions of this project fail")
     else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -35,6 +36,38 @@ def test_the_prompt_of_the_first_command_is_answered() -> None:
         timeout=60,
     )
     assert (run.returncode, run.stdout.strip()) == (0, "hello"), run.stderr
+
+
+@pytest.mark.slow
+def test_its_files_and_commands_work_in_an_empty_directory(tmp_path: Path) -> None:
+    """In the order of the page, but for the file that it refers to before it shows it."""
+    for name, text in re.findall(
+        r"```(?:yaml|python)\n# (\S+\.(?:yaml|py)).*?\n(.*?)```", README, re.S
+    ):
+        (tmp_path / name.rstrip(",")).write_text(text)
+
+    def run(line: str) -> str:
+        assert f"`acp-conductor {line}`" in README.replace("\n", " "), line
+        done = subprocess.run(
+            f"{sys.executable} -m conductor {line}",
+            shell=True,
+            cwd=tmp_path,
+            env={**os.environ, "HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path / "config")},
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        assert done.returncode == 0, (line, done.stderr)
+        assert "warning" not in done.stderr
+        return done.stdout
+
+    assert run("check review.yaml") == "review.yaml: ok: 2 proxies, agent test-agent\n"
+    assert "Be kind." in run('prompt review.yaml "echo hello"')
+    assert json.loads(run("schema"))["$schema"]
+    run("install zed --chain review.yaml --write")
+    assert "review.yaml" in (tmp_path / "config/zed/settings.json").read_text()
+    run("new proxy notes")
+    assert "Be kind." in run('try context.py --with context="Be kind."')
 
 
 @pytest.mark.external

@@ -23,7 +23,7 @@ from conductor.log import get_logger
 from conductor.routing.traced_port import Mark
 from conductor.tracing.encoder import Encoder
 from conductor.tracing.masking import current_masker
-from conductor.tracing.notification_lines import links
+from conductor.tracing.notification_lines import with_links
 from conductor.tracing.passage import Passage
 from conductor.tracing.recorder import FLIGHT_ENTRIES, Entry, StartEntry, TraceRecorder
 
@@ -115,7 +115,7 @@ def _encoded(entries: Iterable[Entry], encoder: Encoder, seen: set[TraceRecorder
 
 def _marked(entry: Entry) -> Entry:
     """The entry with a mark, which keeps its number."""
-    if not isinstance(entry, tuple) or links(entry)[0] is not None:
+    if not isinstance(entry, tuple) or with_links(entry)[7] is not None:
         return entry
     mark = _marks.setdefault((entry[0], id(entry)), Mark(entry[0]))
     return Passage(*entry)._replace(mark=mark)

@@ -75,6 +75,8 @@ class PortMembers:
     )
     of_lines: ByBeginning = attrs.field(init=False)
     """Those of the lines of updates, as an agent usually writes them, by their first bytes."""
+    texts_of_lines: LineTexts = attrs.field(init=False)
+    """Their texts."""
     prefixes: LinePrefixes = attrs.field(init=False)
     """Pieces of these lines, by their first bytes up to the session id."""
     _by_method: dict[str, ByBeginning] = attrs.field(factory=dict, init=False)
@@ -86,6 +88,7 @@ class PortMembers:
         self.hop = recorder.chain, recorder.hop(self.port)
         self.times = RecordTimes(recorder.started, recorder.started_at)
         self.of_lines = ByBeginning(self, SESSION_UPDATE, PARAMS_START)
+        self.texts_of_lines = LineTexts(self.of_lines)
         self.prefixes = LinePrefixes(self.of_lines)
 
     def of(
@@ -150,6 +153,18 @@ class ByBeginning(dict[bytes, Common]):
         if not session or not beginning.startswith(self._before):
             raise KeyError(beginning)
         found = self._members.of(self._method, "acp", session)
+        _add(self, beginning, found)
+        return found
+
+
+class LineTexts(dict[bytes, bytes]):
+    """The texts of `ByBeginning`, in one step for a column."""
+
+    def __init__(self, commons: ByBeginning) -> None:
+        self._commons = commons
+
+    def __missing__(self, beginning: bytes) -> bytes:
+        found = self._commons[beginning].text
         _add(self, beginning, found)
         return found
 

@@ -34,9 +34,12 @@ class LineBlock:
         self._pieces.append(line)
         self._searched.append(line)
 
-    def add_pieces(self, pieces: Iterable[bytes], searched: Iterable[bytes]) -> None:
-        """Add lines; `searched` is all of them that may have a secret."""
-        self._pieces += pieces
+    def add_pieces(self, pieces: list[bytes], searched: Iterable[bytes]) -> None:
+        """Add lines; `searched` is all of them that may have a secret. The list may be kept."""
+        if self._pieces:
+            self._pieces += pieces
+        else:
+            self._pieces = pieces
         self._searched += searched
 
     def masked(self, masker: Masker) -> bytes:

@@ -16,7 +16,7 @@ from conductor.jsonrpc.notification_batch import NotificationBatch
 from conductor.tracing.common_members import BEGINNING, CommonMembers, recorder_of
 from conductor.tracing.line_block import LineBlock
 from conductor.tracing.masking import current_masker
-from conductor.tracing.notification_lines import NotificationLines, cause_member, links
+from conductor.tracing.notification_lines import NotificationLines, cause_member, with_links
 from conductor.tracing.open_requests import OpenRequest, OpenRequests
 from conductor.tracing.passage import Passage
 from conductor.tracing.payload_text import Payloads, kept, mcp_message, payload_text, session_of
@@ -98,8 +98,7 @@ class MessageLines:
     # -- requests and responses --------------------------------------------------------------------
 
     def _request(self, entry: tuple[Any, ...]) -> bytes:
-        time, port, _, method, payload, call, wire_id = entry[:7]
-        mark, cause = links(entry)
+        time, port, _, method, payload, call, wire_id, mark, cause = with_links(entry)
         data, size, _, is_whole = kept(payload)
         n = self.numbers.take(mark)
         at, server = self._members.at(port), b""
@@ -119,7 +118,7 @@ class MessageLines:
                 at.times.members(time),
                 n,
                 n,
-                cause_member(cause),
+                b"" if cause is None else cause_member(cause),
                 common.text,
                 server,
                 size,
@@ -129,8 +128,7 @@ class MessageLines:
         )
 
     def _response(self, entry: tuple[Any, ...]) -> bytes:
-        time, port, kind, method, payload, call, is_cancelled = entry[:7]
-        mark, cause = links(entry)
+        time, port, kind, method, payload, call, is_cancelled, mark, cause = with_links(entry)
         data, size, _, is_whole = kept(payload)
         n = self.numbers.take(mark)
         at = self._members.at(port)
@@ -154,7 +152,7 @@ class MessageLines:
                 id,
                 failed,
                 n,
-                cause_member(cause),
+                b"" if cause is None else cause_member(cause),
                 common.text,
                 more,
                 size,

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from io import BytesIO
-from operator import attrgetter, itemgetter
+from operator import itemgetter
 from typing import Any, Final, TypeAlias
 
 import attrs
@@ -23,7 +23,7 @@ from conductor.tracing.payload_text import HEAD, SESSION_FIRST, Payloads, payloa
 from conductor.tracing.record_numbers import RecordNumbers
 from conductor.tracing.size_members import SizeMembers
 
-__all__ = ["NotificationLines", "cause_member", "links"]
+__all__ = ["NotificationLines", "cause_member", "with_links"]
 
 _Column: TypeAlias = Sequence[bytes]
 _Cut: TypeAlias = tuple[list[_Column], tuple[bytes, ...]]
@@ -31,9 +31,10 @@ _Cut: TypeAlias = tuple[list[_Column], tuple[bytes, ...]]
 _PARAMS_END: Final = b"}" + LINE_END
 _SESSION_AT: Final = len(PARAMS_START + SESSION_FIRST)
 _SHORT: Final = 1024
+_MISSING: Final = (*[None] * 5, 0, None, None, None)
+_MEMBERS: Final = len(_MISSING)
 _cut: Final = itemgetter(slice(len(PARAMS_START), None))
 _line_end: Final = itemgetter(slice(-len(_PARAMS_END), None))
-_text: Final = attrgetter("text")
 
 
 @attrs.define(eq=False, repr=False)
@@ -46,9 +47,8 @@ class NotificationLines:
 
     def single(self, entry: tuple[Any, ...], block: LineBlock) -> None:
         """Add the line of a notification with whole params that came alone."""
-        time, port, _, method, payload = entry[:5]
+        time, port, _, method, payload, _, _, mark, cause = with_links(entry)
         params = bytes(payload)
-        mark, cause = links(entry)
         at = self.members.at(port)
         try:
             common = at.by_beginning(method)[params[:BEGINNING]]
@@ -63,14 +63,13 @@ class NotificationLines:
         )
         text = payload_text(params, self.payloads)
         if method == SESSION_UPDATE and text is params:
-            block.add_pieces((start, params, LINE_END), (params,))
+            block.add_pieces([start, params, LINE_END], (params,))
         else:
             block.add(b"%b%b}\n" % (start, text))
 
     def batch(self, entry: tuple[Any, ...], block: LineBlock) -> None:
         """Add the lines of a batch."""
-        time, port, _, method, batch = entry[:5]
-        mark, cause = links(entry)
+        time, port, _, method, batch, _, _, mark, cause = with_links(entry)
         at = self.members.at(port)
         lines = batch.lines
         cut = None if lines is None else self._cut_lines(at, lines)
@@ -93,13 +92,14 @@ class NotificationLines:
         each = BytesIO(lines).readlines()
         session_end = lines.find(b'"', _SESSION_AT) + 1
         try:
-            if _all_begin(lines, len(each), lines[:session_end]):
-                return self._of_one_session(at, lines[:session_end], each)
-            if list(map(_line_end, each)).count(_PARAMS_END) < len(each):
+            beginning = lines[:session_end]
+            if each[-1].startswith(beginning) and _all_begin(lines, each, beginning):
+                return self._of_one_session(at, beginning, each)
+            if not _all_end_as_usual(lines, each):
                 return None
             length = max(len(PARAMS_START) + BEGINNING, session_end)
             beginnings = map(itemgetter(slice(length)), each)
-            members = list(map(_text, map(at.of_lines.__getitem__, beginnings)))
+            members = list(map(at.texts_of_lines.__getitem__, beginnings))
         except KeyError:
             return None
         payloads = list(map(_cut, each))
@@ -127,19 +127,25 @@ class NotificationLines:
         ]
 
 
-def _all_begin(lines: bytes, count: int, beginning: bytes) -> bool:
+def _all_begin(lines: bytes, each: list[bytes], beginning: bytes) -> bool:
     """Whether all lines begin so, and end as usual. Only of short lines: one search takes half of
     the time of slices, and four times as long for lines of 4 KiB."""
     return (
-        len(lines) < _SHORT * count
+        len(lines) < _SHORT * len(each)
         and lines.endswith(_PARAMS_END)
-        and lines.count(_PARAMS_END + beginning) == count - 1
+        and lines.count(_PARAMS_END + beginning) == len(each) - 1
     )
 
 
-def links(entry: tuple[Any, ...]) -> tuple[Mark | None, Mark | None]:
-    """Mark and cause of an entry, if it has them."""
-    return (entry[7], entry[8]) if len(entry) > 7 else (None, None)
+def _all_end_as_usual(lines: bytes, each: list[bytes]) -> bool:
+    if _all_begin(lines, each, PARAMS_START):
+        return True
+    return list(map(_line_end, each)).count(_PARAMS_END) == len(each)
+
+
+def with_links(entry: tuple[Any, ...]) -> tuple[Any, ...]:
+    """An entry with call, detail, mark and cause, which may be missing at its end."""
+    return entry if len(entry) == _MEMBERS else entry + _MISSING[len(entry) :]
 
 
 def cause_member(cause: Mark | None) -> bytes:

@@ -8,6 +8,7 @@ import re
 from typing import Final, Literal, TypeAlias
 
 import msgspec
+from msgspec import Raw
 
 from conductor.acp import session_id_of
 from conductor.jsonrpc.codec import DECODE_ERRORS
@@ -71,6 +72,8 @@ def payload_text(data: bytes | None, payloads: Payloads, *, is_whole: bool = Tru
 
 def kept(payload: KeptPayload) -> tuple[bytes | None, int, int, bool]:
     """`(kept bytes or None, bytes of the whole payload, number of messages, is it whole)`."""
+    if type(payload) is Raw:
+        return bytes(payload), len(payload), 1, True
     if payload is None:
         return None, 0, 1, True
     if isinstance(payload, tuple):

@@ -35,8 +35,8 @@ _ENTRY_SIZE: Final = 300
 _DELAY: Final = 0.02
 """Seconds from the first entry to the writing, unless `_ENOUGH` bytes wait before: more of them
 would have left the processor's cache, for which the chain pays as well."""
-_ENOUGH: Final = 512 * 1024
-_WRITE_SIZE: Final = 256 * 1024
+_ENOUGH: Final = 128 * 1024
+_WRITE_SIZE: Final = 128 * 1024
 """Bytes of entries that are encoded and written at once: with 1 MiB, which the processor's cache
 does not hold, lines take a quarter more time."""
 _CLOSE_TIMEOUT: Final = 5.0
@@ -130,9 +130,10 @@ class TraceWriter:
         if self._failed and not self.listeners:
             return
         size = _ENTRY_SIZE
-        if isinstance(entry, tuple) and (payload := entry[4]) is not None:
-            size += payload.size if isinstance(payload, NotificationBatch) else len(payload)
-        if self._queued - self._written + size > _MAX_QUEUED and self._queue:
+        if type(entry) is tuple and (payload := entry[4]) is not None:
+            size += payload.size if type(payload) is NotificationBatch else len(payload)
+        waiting = self._queued - self._written + size
+        if waiting > _MAX_QUEUED and self._queue:
             self._lost += 1
             return
         if self._lost:
@@ -144,7 +145,7 @@ class TraceWriter:
         if not self._awake:
             self._awake = True
             self._wake.set()
-        elif self._queued - self._written > _ENOUGH and not self._has_enough:
+        elif waiting > _ENOUGH and not self._has_enough:
             self._has_enough = True
             self._wake.set()
 

@@ -1,36 +1,34 @@
-"""Compares the CPU time of conductors that run at the same time, in short slices of one load.
+"""Compares the CPU time of conductors with and without recording, in short slices of one load.
 
-A machine that is shared changes its speed within seconds. Here all subjects are started, and each
-in turn gets a slice of some milliseconds, A B C C B A: what they are compared by is always less
-than a second old. They start at the same addresses: with random ones, which Linux gives each
-process, two equal conductors differ by up to a quarter for as long as they run. What is left of the
-luck of a start is some hundredths, so there are several. The median of all ratios is exact to about
-two hundredths, on a busy machine too.
+A machine that is shared changes its speed within seconds, and two equal conductors differ by up to
+a quarter for as long as they run, by the memory that they happen to get; at the same addresses, by
+up to 7 %, which is the same at each start. So each is compared with itself: a signal switches its
+recording on and off between slices of some milliseconds, A B B A. Two slices without recording
+differ by up to 1 % in the median of a start. What recording costs depends on the start, by some
+hundredths, so there are several.
 """
 
 from __future__ import annotations
 
-import ctypes
+import os
 import statistics
-import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 
 import attrs
 
 from .client import Client, alarm, cpu_ns
 from .measures import LARGE
+from .switched import OFF, ON
 
-__all__ = ["LOADS", "Costs", "Load", "costs_in_slices", "equal_addresses"]
+__all__ = ["LOADS", "Costs", "Load", "costs_in_slices"]
 
 _IDLE_NS = 100_000
 """CPU time in `_PAUSE` below which a conductor is idle: it has timers."""
 _PAUSE = 0.01
 _DELAY = 0.03
 """Seconds after which the thread of a trace has begun to write."""
-_NO_RANDOMIZATION = 0x0040000
-"""`ADDR_NO_RANDOMIZE` of personality(2)."""
 
 
 @attrs.frozen
@@ -44,61 +42,54 @@ class Load:
 
 @attrs.define
 class Costs:
-    """CPU per message of each subject in microseconds: one list for each start, of its slices."""
+    """CPU per message of each conductor in microseconds, with recording and without: one list for
+    each start, of its slices."""
 
-    slices: dict[str, list[list[float]]] = attrs.field(factory=dict)
+    on: dict[str, list[list[float]]] = attrs.field(factory=dict)
+    off: dict[str, list[list[float]]] = attrs.field(factory=dict)
 
     def lowest(self, name: str) -> float:
         """The lowest median of a start."""
-        return min(map(statistics.median, self.slices[name]))
+        return min(map(statistics.median, self.on[name]))
 
-    def ratios(self, name: str, other: str) -> list[float]:
+    def lowest_off(self) -> float:
+        return min(statistics.median(each) for starts in self.off.values() for each in starts)
+
+    def ratios(self, name: str) -> list[float]:
         """The median of the ratios of neighbouring slices, for each start, sorted."""
         return sorted(
-            statistics.median(a / b for a, b in zip(mine, its, strict=True))
-            for mine, its in zip(self.slices[name], self.slices[other], strict=True)
+            statistics.median(on / off for on, off in zip(*slices, strict=True))
+            for slices in zip(self.on[name], self.off[name], strict=True)
         )
 
-    def ratio(self, name: str, other: str) -> float:
-        return statistics.median(self.ratios(name, other))
+    def ratio(self, name: str) -> float:
+        return statistics.median(self.ratios(name))
 
 
 def costs_in_slices(
     commands: Mapping[str, Sequence[str]], load: Load, *, starts: int, slices: int
 ) -> Costs:
-    """Drive all commands in turn; the first slice of each is not counted."""
-    costs = Costs({name: [] for name in commands})
-    for start in range(starts):
-        with ExitStack() as stack, equal_addresses(), alarm():
+    """Drive all conductors (`switched`) in turn; the first slices of each are not counted."""
+    costs = Costs({name: [] for name in commands}, {name: [] for name in commands})
+    for _ in range(starts):
+        with ExitStack() as stack, alarm():
             clients = {name: stack.enter_context(Client(each)) for name, each in commands.items()}
             sessions = {}
             for name, client in clients.items():
                 client.initialize()
                 opened = [client.open() for _ in range(load.sessions)]
                 sessions[name] = opened[0]
-                costs.slices[name].append([])
-                _run(client, load, sessions[name])
-            for number in range(slices):
-                names = list(clients) if (number + start) % 2 else list(reversed(clients))
-                for name in names:
-                    cost = _run(clients[name], load, sessions[name])
-                    costs.slices[name][-1].append(cost)
+                costs.on[name].append([])
+                costs.off[name].append([])
+            for number in range(slices + 1):
+                for name, client in clients.items():
+                    for is_on in (True, False) if number % 2 else (False, True):
+                        os.kill(client.pid, ON if is_on else OFF)
+                        time.sleep(_PAUSE)
+                        cost = _run(client, load, sessions[name])
+                        if number:
+                            (costs.on if is_on else costs.off)[name][-1].append(cost)
     return costs
-
-
-@contextmanager
-def equal_addresses() -> Iterator[None]:
-    """Processes started in the block, and theirs, do not get random addresses, if possible."""
-    if sys.platform != "linux":
-        yield
-        return
-    personality = ctypes.CDLL(None).personality
-    before = personality(0xFFFFFFFF)
-    personality(before | _NO_RANDOMIZATION)
-    try:
-        yield
-    finally:
-        personality(before)
 
 
 def _run(client: Client, load: Load, session: str) -> float:

@@ -14,7 +14,7 @@ import pytest
 
 from .compare import pin_to_one_cpu
 from .slices import LOADS, costs_in_slices
-from .tracing_costs import FLIGHT, FULL, OFF, commands
+from .tracing_costs import FLIGHT, FULL, commands
 
 BARS = {FLIGHT: 1.1, FULL: 2.0}
 TOLERANCE = 1.1
@@ -39,7 +39,7 @@ def test_recording_costs_no_more_than_the_bars(name, proxies, tmp_path):
     compared = commands(tmp_path, proxies)
     for _ in range(TRIES):
         costs = costs_in_slices(compared, LOADS[name], starts=1, slices=SLICES)
-        ratios = {each: costs.ratio(each, OFF) for each in BARS}
+        ratios = {each: costs.ratio(each) for each in BARS}
         if all(ratios[each] <= bar * TOLERANCE for each, bar in BARS.items()):
             return
 

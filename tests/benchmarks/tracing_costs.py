@@ -17,17 +17,16 @@ from .report import table
 from .slices import LOADS, Costs, costs_in_slices
 from .subjects import AGENT, HERE, PROXY
 
-__all__ = ["FLIGHT", "FULL", "OFF", "commands"]
+__all__ = ["FLIGHT", "FULL", "commands"]
 
-OFF, FLIGHT, FULL = "off", "flight recorder", "--trace"
+FLIGHT, FULL = "flight recorder", "--trace"
 
 
 def commands(directory: Path, proxies: int) -> dict[str, list[str]]:
-    """The conductor in its three ways to record; trace files go to this directory."""
+    """The conductor in its two ways to record; trace files go to this directory."""
     chain = list(map(shlex.join, [*[PROXY] * proxies, AGENT]))
-    recorded = [sys.executable, "-m", "conductor", "agent"]
+    recorded = [sys.executable, str(HERE / "switched.py"), "agent"]
     return {
-        OFF: [sys.executable, str(HERE / "unrecorded.py"), "agent", *chain],
         FLIGHT: [*recorded, *chain],
         FULL: [*recorded, "--trace", str(directory / "trace.jsonl"), *chain],
     }
@@ -43,17 +42,18 @@ def main(arguments: Sequence[str]) -> None:
             for proxies in (0, 1):
                 compared = commands(Path(directory), proxies)
                 costs = costs_in_slices(compared, LOADS[name], starts=starts, slices=slices)
-                shown = [f"{costs.lowest(OFF):.3g}", _shown(costs, FLIGHT), _shown(costs, FULL)]
+                shown = [f"{costs.lowest_off():.3g}", _shown(costs, FLIGHT), _shown(costs, FULL)]
                 title = f"{LOADS[name].title}, {proxies} proxies"
                 rows.append([title, *shown])
                 print(*rows[-1], sep="; ", file=sys.stderr)
-    print(table(["", OFF, FLIGHT, FULL], rows))
+    print(table(["", "off", FLIGHT, FULL], rows))
 
 
 def _shown(costs: Costs, name: str) -> str:
-    ratios = costs.ratios(name, OFF)
-    ratio = costs.ratio(name, OFF)
-    return f"{costs.lowest(name):.3g} (×{ratio:.2f}, {ratios[0]:.2f} to {ratios[-1]:.2f})"
+    ratios = costs.ratios(name)
+    return (
+        f"{costs.lowest(name):.3g} (×{costs.ratio(name):.2f}, {ratios[0]:.2f} to {ratios[-1]:.2f})"
+    )
 
 
 if __name__ == "__main__":

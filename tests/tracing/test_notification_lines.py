@@ -112,6 +112,24 @@ def test_the_size_is_that_of_the_params(port):
     ]
 
 
+def test_tables_of_sizes_are_begun_again(port):
+    sizes = [range(300), range(200, 600), range(100)]
+    batches = [[line(update(text="x" * size)) for size in some] for some in sizes]
+    entries = [
+        (1.0, port, "notification", "session/update", NotificationBatch("", None, b"".join(each)))
+        for each in batches
+    ]
+
+    found = records(entries)
+
+    assert [each["size"] for each in found] == [
+        len(params_of(each)) for lines in batches for each in lines
+    ]
+    assert [len(each["params"]["update"]["text"]) for each in found] == [
+        size for some in sizes for size in some
+    ]
+
+
 @pytest.mark.parametrize("first", [0, 1, 997, 999, 1000, 1998, 999_990])
 def test_numbers_and_causes_are_consecutive(port, first):
     lines = [line(update(n=n)) for n in range(1100)]

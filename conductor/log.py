@@ -19,6 +19,7 @@ __all__ = [
     "LogListener",
     "Logger",
     "bind_context",
+    "call_before_lines",
     "configure",
     "get_logger",
     "is_json",
@@ -184,10 +185,13 @@ class _Stderr:
 
     def __init__(self) -> None:
         self._dropped_lines = 0
+        self.before_line: Callable[[], None] | None = None
 
     def msg(self, message: str) -> None:
         from conductor.redaction import redact
 
+        if self.before_line is not None:
+            self.before_line()
         dropped = (
             f" [{self._dropped_lines} earlier log lines were lost]" if self._dropped_lines else ""
         )
@@ -218,6 +222,12 @@ class _Stderr:
 
 
 _stderr = _Stderr()
+
+
+def call_before_lines(call: Callable[[], None] | None) -> None:
+    """Call this before each line that is written, for a command that writes to the same terminal;
+    `None`: no longer."""
+    _stderr.before_line = call
 
 
 def _without_controls(

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import click
-import msgspec
 
 from conductor.adapters.editor_requests import EDITOR_REQUESTS
 
@@ -15,7 +14,7 @@ __all__ = ["TriedClient", "client_option"]
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-class TriedClient(msgspec.Struct, frozen=True):
+class TriedClient(NamedTuple):
     """A client that a chain is looked at for."""
 
     name: str
@@ -38,7 +37,7 @@ class _ClientType(click.ParamType[TriedClient]):
         except OSError as exc:
             known = ", ".join(EDITOR_REQUESTS)
             self.fail(f"{value} is neither of {known}, nor a file: {exc.strerror}", param, ctx)
-        except (ValueError, msgspec.DecodeError):
+        except ValueError:
             self.fail(
                 f"{value} has no `initialize` request, nor the params of one, as JSON", param, ctx
             )
@@ -52,7 +51,12 @@ class _ClientType(click.ParamType[TriedClient]):
 
 
 def _params(text: bytes) -> Mapping[str, Any]:
-    written = msgspec.json.decode(text)
+    import msgspec
+
+    try:
+        written = msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        raise ValueError from None
     if isinstance(written, dict) and written.get("method") == "initialize":
         written = written.get("params")
     if not isinstance(written, dict) or type(written.get("protocolVersion")) is not int:

@@ -12,12 +12,12 @@ from conductor.cli.log_defaults import log_for_people
 from conductor.cli.other_files import CHAIN_PATH, other_files_options
 from conductor.cli.terminal_text import printable
 from conductor.cli.tried_client import client_option
-from conductor.projects.chooser import OtherFiles
 
 if TYPE_CHECKING:
     from conductor.chainfile.diagnostics import Diagnostic
     from conductor.chainfile.model import ChainFile, ComponentSpec
     from conductor.cli.tried_client import TriedClient
+    from conductor.projects.chooser import OtherFiles
 
 __all__ = ["command"]
 
@@ -66,6 +66,7 @@ def command(
         return
     log_for_people(ctx)
     from conductor.cli.check.start import start_all
+    from conductor.projects.chooser import OtherFiles
 
     others = OtherFiles(user=not no_user, project=not no_project)
     start_all([_as_run(chain, others) for chain in chains], client)

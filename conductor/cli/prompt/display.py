@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 import attrs
+import trio
 
 from conductor.bounded_dict import BoundedDict
 from conductor.chain.start_failure_text import remedies
@@ -25,6 +26,7 @@ from conductor.cli.prompt.content import (
 )
 from conductor.cli.terminal_text import printable
 from conductor.errors import RequestError
+from conductor.log import call_before_lines
 
 __all__ = [
     "Display",
@@ -189,7 +191,14 @@ class TextDisplay:
         self._last = line
 
     async def refresh(self) -> None:
-        pass
+        """Keep lines of the log apart from the answer while both go to one terminal or file."""
+        if not _is_same_file(self.stdout.fd, 2):
+            return
+        call_before_lines(self._end_line)
+        try:
+            await trio.sleep_forever()
+        finally:
+            call_before_lines(None)
 
     def end(self) -> None:
         self._end_line()
@@ -272,6 +281,13 @@ class JsonDisplay:
 
     def _event(self, type: str, **members: Any) -> None:
         self.stdout.write(json_text({"type": type, **members}) + "\n")
+
+
+def _is_same_file(one: int, other: int) -> bool:
+    try:
+        return os.path.sameopenfile(one, other)
+    except OSError:
+        return False
 
 
 def print_question(request: Mapping[str, Any], options: Sequence[Mapping[str, Any]]) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import pty
 import queue
+import subprocess
+import sys
 import threading
 import time
 from contextlib import suppress
@@ -178,3 +180,34 @@ def test_after_a_slow_block_the_turn_is_plain_text(terminal, monkeypatch):
 
     assert b"\x1b[1mbold" in seen
     assert b"**bold**" in seen
+
+
+PROGRAM = """
+import trio
+from conductor.cli.prompt.display import Stdout, TextDisplay
+from conductor.log import configure, get_logger
+
+async def main():
+    display = TextDisplay(Stdout(1))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(display.refresh)
+        await trio.testing.wait_all_tasks_blocked()
+        for text in ("one", "two"):
+            content = {"type": "text", "text": text}
+            display.update("s", {"sessionUpdate": "agent_message_chunk", "content": content})
+            get_logger().warning("logged")
+        nursery.cancel_scope.cancel()
+
+import trio.testing
+configure("info", as_json=False)
+trio.run(main)
+"""
+
+
+def test_a_line_of_the_log_is_not_on_that_of_the_answer():
+    def lines(**where):
+        done = subprocess.run([sys.executable, "-c", PROGRAM], stdout=subprocess.PIPE, **where)
+        return [line.split()[-1] for line in done.stdout.decode().splitlines()]
+
+    assert lines(stderr=subprocess.STDOUT) == ["one", "logged", "two", "logged"]
+    assert lines(stderr=subprocess.PIPE) == ["onetwo"]

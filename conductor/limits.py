@@ -29,9 +29,10 @@ class Limits(msgspec.Struct, frozen=True):
     """MCP sessions over HTTP with one server of a session, through the bridge; agents have one, or
     one more after a failure."""
     max_session_log_bytes: int = 8 * 1024 * 1024
-    """Bytes of session set-up messages kept for replay after a restart, for the client and for each
-    component. Beyond that the oldest sessions are not restored. A longer `initialize` of a proxy is
-    refused."""
+    """Bytes of session set-up messages that are kept to restore sessions after a restart; the
+    client and each component have this much of their own. Beyond it the messages of the oldest
+    sessions are dropped: these sessions go on, but a restart loses them. An `initialize` of a proxy
+    that is longer is refused."""
     max_initialize_bytes: int = 256 * 1024
     """Bytes of the params of the client's `initialize`; longer ones are refused. They are decoded
     in one step that blocks the event loop: 2.6 s for 8 MiB of small members."""

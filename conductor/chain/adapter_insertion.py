@@ -63,7 +63,7 @@ def insert_adapters(
     agent, client = components[-1], announced_by_client(client_params.get())
     if isinstance(agent, SupervisedComponent):
         neighbour = _row_of(specs[-2]) if len(specs) > 1 else None
-        agent.initialization.interceptor = AdapterInsertion(agent, settings, make, neighbour)
+        agent.initialization.answer_interceptor = AdapterInsertion(agent, settings, make, neighbour)
     else:
         unknown = Announced(version=client.version, capabilities={})
         components[-1:-1] = _made(adapters_for_agent(client, unknown, settings), agent, make)
@@ -89,8 +89,8 @@ def _row_of(spec: ComponentSpec) -> Adapter | None:
 
 
 class AdapterInsertion(msgspec.Struct, eq=False):
-    """`Initialization.interceptor` of the agent. `make` returns a proxy by its name and options,
-    not started."""
+    """`Initialization.answer_interceptor` of the agent. `make` returns a proxy by its name and
+    options, not started."""
 
     agent: SupervisedComponent
     settings: Mapping[str, Adaptation]

@@ -10,7 +10,7 @@ again; the same after a later failure of the bridge.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol, cast
 
 import msgspec
 
@@ -23,6 +23,9 @@ from conductor.limits import Limits
 from conductor.log import get_logger
 from conductor.routing.component import Component
 from conductor.supervision.supervisor import SupervisedComponent
+
+if TYPE_CHECKING:
+    from conductor.plugins.plugin_component import PluginComponent
 
 __all__ = ["BridgeInsertion", "InsertableBridge"]
 
@@ -43,13 +46,13 @@ class InsertableBridge(Protocol):
 
 
 class BridgeInsertion(msgspec.Struct, eq=False):
-    """`Link.interceptor` of the agent.
+    """`Link.intercept_setup` of the agent.
 
-    `make` returns the bridge as a component that is not started, and its plugin.
+    `make` returns the bridge as a component that is not started.
     """
 
     agent: SupervisedComponent
-    make: Callable[[], tuple[Component, InsertableBridge]]
+    make: Callable[[], PluginComponent]
     _bridge: Component | None = None
 
     def intercept(self, call: InFlightRequest, method: str, params: Payload | None) -> bool:
@@ -74,9 +77,10 @@ class BridgeInsertion(msgspec.Struct, eq=False):
         return bridge is not None and self.agent.client_port.neighbour is bridge.agent_port
 
     def _insert(self) -> Component:
-        component, bridge = self.make()
+        component = self.make()
         initialize = self.agent.link.session_log.initialize
         if initialize is not None:
+            bridge = cast("InsertableBridge", component.plugin)
             bridge.set_initialization(initialize.params, initialize.result or b"{}")
         self.agent.host.insert(component, before=self.agent)
         return component

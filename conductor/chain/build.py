@@ -158,8 +158,8 @@ def bridge_component(
     limits: Limits,
     sandbox: Sandbox | None = None,
     start: McpStart = _START,
-) -> tuple[PluginComponent, InsertableBridge]:
-    """The MCP bridge, to be placed before the agent, and its plugin.
+) -> PluginComponent:
+    """The MCP bridge, to be placed before the agent.
 
     `sandbox`: that of the agent, which shows no socket in the file system; `start`: what follows
     if a server does not start.
@@ -169,9 +169,8 @@ def bridge_component(
     options |= {"requires_servers": start.required, "start_timeout": start.start_timeout}
     spec = ComponentSpec(name="mcp-bridge", use="mcp-bridge", options=options)
     (component,) = _plugin_components(spec, "proxy")
-    bridge = cast("InsertableBridge", component.plugin)
-    bridge.limits = limits
-    return component, bridge
+    cast("InsertableBridge", component.plugin).limits = limits
+    return component
 
 
 def _with_command(spec: ComponentSpec) -> ComponentSpec:
@@ -201,13 +200,13 @@ def _bridged_agent(
     """The agent, with the bridge before it or inserted when it is needed (`BridgeInsertion`)."""
     make_bridge = partial(bridge_component, mode, limits, spec.sandbox, start)
     if mode == "http":
-        return [make_bridge()[0], *_components(spec, "agent", None)]
+        return [make_bridge(), *_components(spec, "agent", None)]
     patch_result = None if mode == "off" else with_bridgeable_mcp_over_acp
     (agent,) = _components(spec, "agent", patch_result)
     if not isinstance(agent, SupervisedComponent):
-        return [make_bridge()[0], agent]
+        return [make_bridge(), agent]
     insertion = BridgeInsertion(agent, make_bridge)
-    agent.link.interceptor = insertion.intercept
+    agent.link.intercept_setup = insertion.intercept
     return [agent]
 
 

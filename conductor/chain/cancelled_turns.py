@@ -53,7 +53,7 @@ class CancelledTurns:
         )
         self.is_elsewhere: Callable[[CancelOverdue], bool] = lambda overdue: False
         """Whether a further chain of the client has the turn or request, and ends it."""
-        client.observers_from += (self._monitor,)
+        client.incoming_observers += (self._monitor,)
 
     def break_cycles(self) -> None:
         """Break reference cycles, after the end of the chain."""

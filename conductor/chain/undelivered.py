@@ -38,8 +38,8 @@ class UnansweredRequests(LinkObserver):
 
     def observe(self, client: Link) -> None:
         """Observe the requests of both directions."""
-        client.observers_to += (self,)
-        client.observers_from += (self._prompts,)
+        client.outgoing_observers += (self,)
+        client.incoming_observers += (self._prompts,)
 
     def take_all(self) -> list[tuple[InFlightRequest, QueuedMessage | None]]:
         """Remove and return the unanswered requests in order; `None` for one that was not kept."""

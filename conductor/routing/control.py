@@ -51,7 +51,7 @@ class ControlContext(Protocol):
     recorded_results: dict[str, bytes]
     connection: Connection | None
     initializer: InitializationHandler | None
-    observers_from: tuple[LinkObserver, ...]
+    incoming_observers: tuple[LinkObserver, ...]
 
     @property
     def plain(self) -> Port:
@@ -95,7 +95,7 @@ def control_request(
         if inner.method in link.recorded_results:
             port.respond(call, link.recorded_results[inner.method], None)
             return
-        for each in link.observers_from:
+        for each in link.incoming_observers:
             each.on_request(call, inner.method, inner.params)
         port.neighbour.request(call, inner.method, inner.params)
     elif method in INIT_METHODS:
@@ -198,7 +198,7 @@ def _cancel(link: ControlContext, params: Payload | None) -> None:
         return
     call = link.connection.received.get(id)
     if call is not None:
-        for each in link.observers_from:
+        for each in link.incoming_observers:
             each.on_cancel_request(call)
         call.cancel()
 

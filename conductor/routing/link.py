@@ -176,7 +176,7 @@ class Link(LinkState):
                 except RequestError as exc:
                     call.source.respond(call, None, exception_to_error(exc))
                     return
-            for each in self.observers_from:
+            for each in self.incoming_observers:
                 each.on_request(call, method, params)
             if self.choose_chain is None or not self.choose_chain(call, method, params):
                 self.plain.neighbour.request(call, method, params)
@@ -194,10 +194,10 @@ class Link(LinkState):
             control_notifications(self, notifications)
             return
         if notifications.method == SESSION_CANCEL:
-            for observer in self.observers_from:
+            for observer in self.incoming_observers:
                 for each in notifications.params:
                     observer.on_session_cancel(each)
-        for observer in self.observers_to:
+        for observer in self.outgoing_observers:
             if observer.wants_notifications:
                 observer.on_notifications(notifications)
         self.plain.neighbour.notify_batch(notifications)
@@ -220,9 +220,9 @@ class Link(LinkState):
                 self.report("notification dropped", detail, message_names(method, params))
             return
         if method == SESSION_CANCEL:
-            for each in self.observers_from:
+            for each in self.incoming_observers:
                 each.on_session_cancel(params)
-        for each in self.observers_to:
+        for each in self.outgoing_observers:
             if each.wants_notifications:
                 each.on_notification(method, params)
         if self.suppressed_session is None or self.suppressed_session != session_id_of(params):
@@ -242,7 +242,7 @@ class Link(LinkState):
         if self.on_success is not None and result is not None and call.method in _PROOFS_OF_HEALTH:
             self.on_success()
         call.refused = result is None
-        for each in self.observers_to:
+        for each in self.outgoing_observers:
             each.on_response(call)
         call.target.neighbour.respond(call, result, error)  # type: ignore[union-attr]
 

@@ -59,7 +59,7 @@ class LinkPort(Port):
         if link.lost_sessions and self._answer_lost_session(call, method, params):
             return
         if method in LOGGED_METHODS and not self.enveloped:
-            if link.interceptor is not None and link.interceptor(call, method, params):
+            if link.intercept_setup is not None and link.intercept_setup(call, method, params):
                 return
             try:
                 link.session_log.log_request(call, method, params)
@@ -77,7 +77,7 @@ class LinkPort(Port):
             return
         call.target = self
         if not self.enveloped:
-            for each in link.observers_to:
+            for each in link.outgoing_observers:
                 each.on_request(call, method, params)
         id = connection.open(call)
         if self.enveloped:
@@ -120,9 +120,9 @@ class LinkPort(Port):
         if connection is None:
             return
         if method == SESSION_CANCEL:
-            for each in link.observers_to:
+            for each in link.outgoing_observers:
                 each.on_session_cancel(params)
-        for each in link.observers_from:
+        for each in link.incoming_observers:
             if each.wants_notifications:
                 each.on_notification(method, params)
         if self.enveloped:
@@ -136,7 +136,7 @@ class LinkPort(Port):
         if connection is None or link.queue is not None or notifications.method == SESSION_CANCEL:
             super().notify_batch(notifications)
             return
-        for each in link.observers_from:
+        for each in link.incoming_observers:
             if each.wants_notifications:
                 each.on_notifications(notifications)
         head, tail = notification_affixes(
@@ -152,7 +152,7 @@ class LinkPort(Port):
                 self.link.session_log.log_successor_response(call, result)
             if call.method == "initialize" and self.link.initializer is not None:
                 self.link.initializer.on_successor_response(call)
-        for each in self.link.observers_from:
+        for each in self.link.incoming_observers:
             each.on_response(call)
         if error is not None and self.link.patch_error is not None:
             error = self.link.patch_error(error)
@@ -168,7 +168,7 @@ class LinkPort(Port):
             return
         if self.on_cancel is not None:
             self.on_cancel(call)
-        for each in self.link.observers_to:
+        for each in self.link.outgoing_observers:
             each.on_cancel_request(call)
         params = b'{"requestId":%b}' % encode_id(call.target_id)
         if self.enveloped and self.link.role == "parent":

@@ -57,19 +57,19 @@ class LinkState:
         """Whether `initialize` of a client or parent has been answered."""
         self.session_log: SessionLog = SessionLog()
         self.settings_log: SettingsLog | None = None
-        """Of an agent that can be restarted; also one of `observers_to`."""
+        """Of an agent that can be restarted; also one of `outgoing_observers`."""
         self.queue: MessageQueue | None = None
         """Messages that wait while the component restarts; `None` while it runs."""
         self.recorded_results: dict[str, bytes] = {}
         """Raw results, by method, for requests to the successor during a replay."""
-        self.observers_to: tuple[LinkObserver, ...] = ()
+        self.outgoing_observers: tuple[LinkObserver, ...] = ()
         """See the requests that the peer is sent."""
-        self.observers_from: tuple[LinkObserver, ...] = ()
+        self.incoming_observers: tuple[LinkObserver, ...] = ()
         """See the requests that the peer sends."""
         self.on_success: Callable[[], None] | None = None
         """Called when the component answers an initialization or a prompt with a result."""
-        self.interceptor: _RequestHandler | None = None
-        """Called first with each request of `LOGGED_METHODS`."""
+        self.intercept_setup: _RequestHandler | None = None
+        """Called first with each request of `LOGGED_METHODS`, as set-ups of sessions are."""
         self.choose_chain: _RequestHandler | None = None
         """Called last with each request of a client."""
         self.access_check: Callable[[str, Payload | None], None] | None = None
@@ -99,7 +99,7 @@ class LinkState:
     def record_settings(self) -> None:
         """Record mode, model and options of the agent's sessions for its restart."""
         self.settings_log = SettingsLog(self.session_log)
-        self.observers_to += (self.settings_log,)
+        self.outgoing_observers += (self.settings_log,)
 
     def set_eof_error(self, error: bytes) -> None:
         """From now on, requests to the peer are answered with this wire error."""
@@ -115,8 +115,8 @@ class LinkState:
         self.connection = self.queue = self.initializer = None
         self.session_log = SessionLog()
         self.settings_log = None
-        self.observers_to = self.observers_from = ()
-        self.on_success = self.interceptor = self.access_check = self.on_plugin_info = None
+        self.outgoing_observers = self.incoming_observers = ()
+        self.on_success = self.intercept_setup = self.access_check = self.on_plugin_info = None
         self.choose_chain = None
 
     def backlog(self) -> int:

@@ -37,8 +37,8 @@ class InitializationHandler(Protocol):
 class LinkObserver:
     """Base of observers of the requests in one direction of a link; the methods do nothing.
 
-    As one of `Link.observers_to`, it sees the requests that the peer is sent; as one of
-    `Link.observers_from`, those that the peer sends.
+    As one of `Link.outgoing_observers`, it sees the requests that the peer is sent; as one of
+    `Link.incoming_observers`, those that the peer sends.
     """
 
     __slots__ = ()

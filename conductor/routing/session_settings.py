@@ -49,7 +49,7 @@ def option_id(option: Any) -> str | None:
 
 
 class SettingsLog(LinkObserver, msgspec.Struct, eq=False):
-    """One of `Link.observers_to` of an agent; records the settings in the session log."""
+    """One of `Link.outgoing_observers` of an agent; records the settings in the session log."""
 
     session_log: SessionLog
     wants_notifications: bool = False

@@ -34,7 +34,7 @@ from conductor.server.exception_location import exception_location
 from conductor.server.fair_share import CURRENT_ACCOUNT, AccountRef, FairShare
 from conductor.server.limits import ServerLimits, ServerTimeouts
 from conductor.server.session_access import restrict_sessions
-from conductor.server.session_principals import SessionAccess
+from conductor.server.session_principals import SessionPrincipals
 from conductor.transport.base import Transport
 from conductor.transport.memory import memory_pair
 
@@ -181,9 +181,9 @@ class ClientRegistry:
     draining: bool = attrs.field(default=False, init=False)
     by_id: dict[str, RemoteClient] = attrs.field(factory=dict, init=False)
     _counts: Counter[str] = attrs.field(factory=Counter, init=False)
-    _owners: SessionAccess = attrs.field(
+    _owners: SessionPrincipals = attrs.field(
         default=attrs.Factory(
-            lambda self: SessionAccess(self.limits.sessions_each), takes_self=True
+            lambda self: SessionPrincipals(self.limits.sessions_each), takes_self=True
         ),
         init=False,
     )

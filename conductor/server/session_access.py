@@ -56,7 +56,7 @@ from conductor.proxy.handlers import of_kinds
 from conductor.routing.component import Component
 from conductor.server.cluster.claims import Record, Verdict
 from conductor.server.cluster.directory import RedisUnreachable, SessionDirectory
-from conductor.server.session_principals import SessionAccess, session_digest
+from conductor.server.session_principals import SessionPrincipals, session_digest
 from conductor.server.unannounced_sessions import UnannouncedSessions
 
 if TYPE_CHECKING:
@@ -79,7 +79,10 @@ _PATH: Final = re.compile(r"(?:^|[/\\])[. ]*(?:$|[/\\])|[\x00-\x1f]")
 
 
 def restrict_sessions(
-    chain: Chain, owners: SessionAccess, principal: str, directory: SessionDirectory | None = None
+    chain: Chain,
+    owners: SessionPrincipals,
+    principal: str,
+    directory: SessionDirectory | None = None,
 ) -> None:
     """Restrict a chain, before it runs, to the sessions of this principal. `directory` is the
     session directory of several nodes, if there is one."""
@@ -99,7 +102,7 @@ def restrict_sessions(
 class _SessionGuard(Proxy):
     """Session access check of one client."""
 
-    owners: SessionAccess
+    owners: SessionPrincipals
     principal: str
     directory: SessionDirectory | None = None
     _parents: dict[bytes, bytes] = attrs.field(factory=dict, init=False)

@@ -14,11 +14,11 @@ from conductor.jsonrpc.messages import INVALID_REQUEST
 from conductor.proxy import RequestError
 from conductor.server.cluster.claims import Record
 
-__all__ = ["SessionAccess", "session_digest"]
+__all__ = ["SessionPrincipals", "session_digest"]
 
 
 @attrs.define(eq=False)
-class SessionAccess:
+class SessionPrincipals:
     """The principals of each session. A record takes about 0.2 kB, however long the id is."""
 
     most_each: int = 10_000

@@ -21,7 +21,7 @@ from conductor.acp import session_id_of
 from conductor.jsonrpc.messages import Payload
 from conductor.log import get_logger
 from conductor.proxy.update_kinds import UpdateFilter, update_filter
-from conductor.server.session_principals import SessionAccess, session_digest
+from conductor.server.session_principals import SessionPrincipals, session_digest
 
 __all__ = ["UnannouncedSessions"]
 
@@ -36,7 +36,7 @@ _MAX_SKIPPED: Final = 1000
 class UnannouncedSessions:
     """Those of one client's agent."""
 
-    owners: SessionAccess
+    owners: SessionPrincipals
     principal: str
     _announces: UpdateFilter = attrs.field(
         factory=lambda: update_filter(["subagent_update"]), init=False

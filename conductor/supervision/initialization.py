@@ -80,7 +80,7 @@ class Initialization:
         self.restart_process = restart_process
         self.patch_result = patch_result
         """Changes the raw JSON of the result before the predecessor gets it."""
-        self.interceptor: AnswerInterceptor | None = None
+        self.answer_interceptor: AnswerInterceptor | None = None
         self.on_initialized = on_initialized
         self.on_slow = on_slow
         """Called once when the component has not answered for `SLOW` seconds."""
@@ -195,7 +195,7 @@ class Initialization:
         else:
             self._react(AnsweredWithError(refused.code, text), lambda: self._finish(None, error))
 
-    # -- for the interceptor ---------------------------------------------------------------------
+    # -- for the answer interceptor --------------------------------------------------------------
 
     def answer_again(self, result: Payload) -> None:
         """The next `initialize` gets this result, without a message to the component."""
@@ -210,9 +210,9 @@ class Initialization:
 
     def _is_taken_over(self, result: Payload | None, error: Payload | None) -> bool:
         originator = self._originator
-        if self.interceptor is None or originator is None:
+        if self.answer_interceptor is None or originator is None:
             return False
-        return self.interceptor.take_over(self, originator, self._params, result, error)
+        return self.answer_interceptor.take_over(self, originator, self._params, result, error)
 
     def _release_originator(self) -> None:
         assert self._originator is not None

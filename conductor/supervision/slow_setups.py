@@ -67,9 +67,9 @@ class SlowSetupMonitor(LinkObserver):
 
     def observe(self, link: Link) -> None:
         """Observe the requests of both directions."""
-        link.observers_to += (self,)
+        link.outgoing_observers += (self,)
         if link.enveloped is not None:
-            link.observers_from += (_Forwarded(self._setups, self._timer),)
+            link.incoming_observers += (_Forwarded(self._setups, self._timer),)
 
     async def run(self) -> None:
         """Wait for deadlines until cancelled."""

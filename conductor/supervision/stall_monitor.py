@@ -32,8 +32,8 @@ class StallMonitor(LinkObserver):
 
     def observe(self, link: Link) -> None:
         """Observe the requests of both directions."""
-        link.observers_to += (self,)
-        link.observers_from += (_OwnRequests(self.detector, self._timer),)
+        link.outgoing_observers += (self,)
+        link.incoming_observers += (_OwnRequests(self.detector, self._timer),)
 
     async def run(self) -> None:
         """Wait for deadlines until cancelled."""

@@ -69,7 +69,7 @@ class TurnEnforcement:
         self.cancel_monitor: CancelMonitor = CancelMonitor(
             spec.cancel_timeout, speaks_version_2, self._on_cancel_overdue
         )
-        link.observers_to += (self.cancel_monitor,)
+        link.outgoing_observers += (self.cancel_monitor,)
 
     def break_cycles(self) -> None:
         """Break reference cycles, after the end of the chain."""

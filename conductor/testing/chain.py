@@ -74,7 +74,7 @@ async def open_chain(
             )
         ]
         if has_bridge:
-            components.insert(-1, bridge_component("auto", limits or Limits())[0])
+            components.insert(-1, bridge_component("auto", limits or Limits()))
         for component in components:
             if isinstance(component, PluginComponent):
                 component.failures.listener = failures.add if strict else failures.add_logged

@@ -8,7 +8,8 @@ remembered, nor what is set in a subagent's session. A mode in which the agent a
 remembered like any other: name it in `never`.
 
 Options:
-    scope      project (default): by the directory of the session; user: the same for all
+    scope      project (default): for sessions in exactly this directory, not in those below it;
+               user: the same for all
     never      values that are not remembered and not set, such as a mode without questions
     timeout    time for all settings of a session; what is not set by then keeps the value that the
                agent has given it; default 10s

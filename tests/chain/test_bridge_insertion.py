@@ -41,7 +41,7 @@ async def test_a_bridge_that_cannot_be_made_is_the_error_of_that_request(problem
     async with open_chain(agent, bridged=False) as client:
         await client.initialize()
         agent.host = agent._host
-        agent.link.interceptor = BridgeInsertion(agent, make).intercept
+        agent.link.intercept_setup = BridgeInsertion(agent, make).intercept
         with pytest.raises(RequestError, match=message):
             await client.request("session/new", WITH_SERVER)
         assert await client.new_session("/")
@@ -62,7 +62,7 @@ async def test_a_bridge_that_cannot_be_prepared_is_not_in_the_chain(monkeypatch)
         await client.initialize()
         components = client.attached.chain.components
         agent.host = agent._host
-        agent.link.interceptor = BridgeInsertion(
+        agent.link.intercept_setup = BridgeInsertion(
             agent, lambda: bridge_component("auto", Limits())
         ).intercept
         with monkeypatch.context() as patch:
@@ -98,7 +98,7 @@ class Unlucky(McpBridge):
 
 def unlucky(problem=None, late=None):
     bridge = Unlucky(problem=problem, late=late)
-    return PluginComponent("mcp-bridge", bridge, "proxy", bypassed_on_failure=True), bridge
+    return PluginComponent("mcp-bridge", bridge, "proxy", bypassed_on_failure=True)
 
 
 @pytest.mark.parametrize("problem", [OSError("no disk"), SystemExit(7), BaseException("odd")])
@@ -110,7 +110,7 @@ async def test_a_bridge_that_does_not_start_is_the_error_of_that_request(problem
         await client.initialize()
         components = client.attached.chain.components
         agent.host = agent._host
-        agent.link.interceptor = BridgeInsertion(agent, lambda: makers.pop(0)()).intercept
+        agent.link.intercept_setup = BridgeInsertion(agent, lambda: makers.pop(0)()).intercept
         with pytest.raises(RequestError, match=type(problem).__name__):
             await client.request("session/new", WITH_SERVER)
         assert components == [agent]
@@ -127,7 +127,7 @@ async def test_a_bridge_that_does_not_come_up_in_time_is_the_error_of_that_reque
     async with open_chain(agent, bridged=False) as client:
         await client.initialize()
         agent.host = agent._host
-        agent.link.interceptor = BridgeInsertion(agent, unlucky).intercept
+        agent.link.intercept_setup = BridgeInsertion(agent, unlucky).intercept
         with pytest.raises(RequestError, match="did not yield within 30 s"):
             await client.request("session/new", WITH_SERVER)
         assert await client.new_session("/")
@@ -141,7 +141,7 @@ async def test_a_bridge_that_fails_later_is_removed_and_inserted_again():
     async with open_chain(agent, bridged=False) as client:
         await client.initialize()
         agent.host = agent._host
-        agent.link.interceptor = BridgeInsertion(agent, lambda: makers.pop(0)()).intercept
+        agent.link.intercept_setup = BridgeInsertion(agent, lambda: makers.pop(0)()).intercept
         assert await client.request("session/new", WITH_SERVER)
         late.set()
         await trio.testing.wait_all_tasks_blocked()

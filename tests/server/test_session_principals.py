@@ -5,12 +5,12 @@ import tracemalloc
 import pytest
 
 from conductor.errors import RequestError
-from conductor.server.session_principals import SessionAccess
+from conductor.server.session_principals import SessionPrincipals
 
 
 def test_a_session_id_in_other_capitals_or_another_composition_is_the_same():
     """Agents that store sessions in files read it on file systems that ignore the difference."""
-    owners = SessionAccess()
+    owners = SessionPrincipals()
     owners.claim("1a-\xc9", "ann")
 
     assert not owners.allow("1A-E\u0301", "bob")
@@ -21,7 +21,7 @@ def test_a_session_id_in_other_capitals_or_another_composition_is_the_same():
 
 
 def test_one_session_id_may_have_several_principals():
-    owners = SessionAccess()
+    owners = SessionPrincipals()
     for principal in ("ann", "bob"):
         owners.claim("1", principal)
     assert [owners.allow("1", who) for who in ("ann", "bob", "eve")] == [True, True, False]
@@ -35,7 +35,7 @@ def test_one_session_id_may_have_several_principals():
 
 
 def test_a_principal_at_its_quota_gets_no_more_sessions_and_displaces_none():
-    owners = SessionAccess(most_each=2)
+    owners = SessionPrincipals(most_each=2)
     for session in ("1", "2"):
         assert owners.claim(session, "ann")
     assert not owners.claim("1", "ann")
@@ -53,7 +53,7 @@ def test_a_principal_at_its_quota_gets_no_more_sessions_and_displaces_none():
 
 
 def test_a_long_session_id_takes_no_more_room_than_a_short_one():
-    owners = SessionAccess()
+    owners = SessionPrincipals()
     tracemalloc.start()
     for number in range(100):
         owners.claim("x" * 100_000 + str(number), "ann")
@@ -64,7 +64,7 @@ def test_a_long_session_id_takes_no_more_room_than_a_short_one():
 
 
 def test_a_principal_without_sessions_takes_no_room():
-    owners = SessionAccess()
+    owners = SessionPrincipals()
     owners.claim("1", "ann")
     owners.release("1", "ann")
     with owners.reserve("bob"):
@@ -75,7 +75,7 @@ def test_a_principal_without_sessions_takes_no_room():
 
 
 def test_a_session_that_an_agent_only_names_belongs_to_the_first():
-    owners = SessionAccess()
+    owners = SessionPrincipals()
 
     assert owners.claim_child("child", "ann")
     assert not owners.claim_child("child", "bob")
@@ -84,7 +84,7 @@ def test_a_session_that_an_agent_only_names_belongs_to_the_first():
 
 
 def test_a_named_session_that_an_agent_gives_to_another_principal_is_theirs():
-    owners = SessionAccess(most_each=1)
+    owners = SessionPrincipals(most_each=1)
     owners.claim_child("next", "bob")
 
     assert owners.assign("next", "ann")
@@ -93,7 +93,7 @@ def test_a_named_session_that_an_agent_gives_to_another_principal_is_theirs():
 
 
 def test_a_session_that_was_assigned_is_kept():
-    owners = SessionAccess()
+    owners = SessionPrincipals()
     owners.claim_child("1", "bob")
     assert not owners.assign("1", "bob")
 
@@ -103,7 +103,7 @@ def test_a_session_that_was_assigned_is_kept():
 
 
 def test_beyond_the_quota_a_named_session_is_not_recorded():
-    owners = SessionAccess(most_each=1)
+    owners = SessionPrincipals(most_each=1)
     owners.claim("1", "ann")
 
     with pytest.raises(RequestError, match="Too many sessions"):
@@ -114,7 +114,7 @@ def test_beyond_the_quota_a_named_session_is_not_recorded():
 
 
 def test_a_claim_that_is_withdrawn_leaves_a_session_that_was_assigned_since():
-    owners = SessionAccess()
+    owners = SessionPrincipals()
     owners.claim_child("1", "ann")
     owners.claim_child("2", "ann")
     owners.assign("1", "ann")

@@ -3,7 +3,7 @@ from __future__ import annotations
 import json
 
 from conductor import log
-from conductor.server.session_principals import SessionAccess
+from conductor.server.session_principals import SessionPrincipals
 from conductor.server.unannounced_sessions import UnannouncedSessions
 
 
@@ -12,7 +12,7 @@ def update(session, kind="agent_message_chunk"):
 
 
 def test_the_first_update_of_a_session_names_it_and_later_ones_are_not_looked_at():
-    owners = SessionAccess()
+    owners = SessionPrincipals()
     sessions = UnannouncedSessions(owners, "ann")
 
     assert sessions.named(update("child")) == "child"
@@ -24,14 +24,14 @@ def test_the_first_update_of_a_session_names_it_and_later_ones_are_not_looked_at
 
 
 def test_an_update_records_nothing_of_a_session_of_another_principal():
-    owners = SessionAccess()
+    owners = SessionPrincipals()
     owners.claim("child", "bob")
 
     assert UnannouncedSessions(owners, "ann").named(update("child")) is None
 
 
 def test_while_a_session_is_set_up_updates_may_be_of_it():
-    sessions = UnannouncedSessions(SessionAccess(), "ann")
+    sessions = UnannouncedSessions(SessionPrincipals(), "ann")
 
     with sessions.wait_for_id():
         with sessions.wait_for_id():
@@ -41,7 +41,7 @@ def test_while_a_session_is_set_up_updates_may_be_of_it():
 
 
 def test_late_updates_of_a_deleted_session_do_not_record_it_again():
-    owners = SessionAccess()
+    owners = SessionPrincipals()
     sessions = UnannouncedSessions(owners, "ann")
     owners.claim("gone", "ann")
     sessions.named(update("gone"))
@@ -53,7 +53,7 @@ def test_late_updates_of_a_deleted_session_do_not_record_it_again():
 
 
 def test_few_ids_are_kept_and_no_long_ones():
-    owners = SessionAccess()
+    owners = SessionPrincipals()
     sessions = UnannouncedSessions(owners, "ann")
     for id in [*map(str, range(250)), "x" * 1000]:
         owners.claim(id, "ann")
@@ -64,11 +64,11 @@ def test_few_ids_are_kept_and_no_long_ones():
 
 
 def test_what_names_no_session_is_passed():
-    assert UnannouncedSessions(SessionAccess(), "ann").named(b"[]") is None
+    assert UnannouncedSessions(SessionPrincipals(), "ann").named(b"[]") is None
 
 
 def test_of_many_deleted_sessions_the_oldest_is_forgotten():
-    sessions = UnannouncedSessions(SessionAccess(), "ann")
+    sessions = UnannouncedSessions(SessionPrincipals(), "ann")
     for id in range(1001):
         sessions.skip(str(id))
 
@@ -80,7 +80,7 @@ def test_only_the_first_refused_session_is_logged(monkeypatch):
     found = []
     monkeypatch.setattr(log, "_level", log.LEVELS["warning"])
     monkeypatch.setattr(log, "_emit", lambda _, event, fields: found.append(fields["session"]))
-    sessions = UnannouncedSessions(SessionAccess(), "ann")
+    sessions = UnannouncedSessions(SessionPrincipals(), "ann")
 
     sessions.log_refusal("first", "full")
     sessions.log_refusal("second", "full")

@@ -23,7 +23,7 @@ class Watched:
         self.overdue = []
         self.bench = Bench("agent")
         self.monitor = CancelMonitor(10.0, lambda: version == 2, self.overdue.append)
-        self.bench.link.observers_to = (self.monitor,)
+        self.bench.link.outgoing_observers = (self.monitor,)
         self.call = InFlightRequest("session/prompt", self.bench.before)
 
     def prompt(self):

@@ -188,7 +188,7 @@ class _Conversation:
             if recording is None
             else RecordedAgent(recording.file)
         )
-        return [*components, bridge_component("auto", Limits())[0], agent]
+        return [*components, bridge_component("auto", Limits()), agent]
 
     def _handlers(self) -> dict[str, Callable[[Any], Any]]:
         """The client reads files, but writes none."""

@@ -106,11 +106,13 @@ async def test_a_new_session_has_what_was_last_set_and_its_response_says_so(chai
 
 
 @pytest.mark.parametrize(("scope", "found"), [("project", ("ask", "s")), ("user", ("code", "l"))])
-async def test_the_scope_is_the_directory_or_the_user(chain, tmp_path, scope, found):
+async def test_the_scope_is_exactly_the_directory_or_the_user(chain, tmp_path, scope, found):
     await chosen(chain, Remember(scope, directory=tmp_path))
     async with chain(Remember(scope, directory=tmp_path), Settable().agent()) as client:
         await client.initialize()
         assert values(await new(client, "/b")) == found
+        assert values(await new(client, "/a/below")) == found
+        assert values(await new(client, "/a/./")) == ("code", "l")
 
 
 @pytest.mark.parametrize("method", ["session/load", "session/resume"])

@@ -128,7 +128,7 @@ def is_short(how, fault, point):
 def test_a_plugin_fails(run_chain, tmp_path, how, fault, point):
     (tmp_path / "bad.py").write_text(PLUGIN)
     options = {"fault": fault, "at": point, "once": str(tmp_path / "once")}
-    start = "2s" if fault in LASTING else "30s"
+    start = "2s" if fault in LASTING and point in ("start", "initialize") else "30s"
     spec = {"use": f"{tmp_path}/bad.py:Bad", "name": "bad", "with": options, "start_timeout": start}
     spec |= {"restarted": {"on_failure": "restart"}, "isolated": {"isolate": True}}.get(how, {})
     last = {"run": agent("--back", "resume"), "name": "agent", "stop_timeout": "1s"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import math
 import sys
 from functools import partial
 from pathlib import Path
@@ -55,6 +56,8 @@ ABLE_AGENT = {
         "_meta": {"vendor": {"promptQueueing": True}},
     },
 }
+STANDS_STILL, JUMPS = math.inf, 0.05
+"""Seconds without an event until the virtual clock jumps: files and processes need real time."""
 UNDECIDABLE = {"known_kinds", "session_processes"}
 """No capability tells that they are not needed."""
 
@@ -292,12 +295,13 @@ async def test_malformed_members_of_updates_and_questions_are_no_failure(name, a
 
 @EACH
 async def test_what_the_agent_never_answers_ends_when_it_is_cancelled(adapter, virtual_clock):
-    virtual_clock.autojump_threshold = 0.05  # files and processes need real time
+    virtual_clock.autojump_threshold = STANDS_STILL
     agent = FakeAgent()
     async with open_chain(adapter, agent) as client:
         await client.initialize(capabilities={})
         session = await client.new_session("/work")
         agent.handlers["session/prompt"] = never
+        virtual_clock.autojump_threshold = JUMPS
         with trio.fail_after(60):
             with trio.move_on_after(1):
                 await client.prompt(session, "hi")
@@ -311,12 +315,13 @@ async def test_what_the_agent_never_answers_ends_when_it_is_cancelled(adapter, v
 
 @EACH
 async def test_what_the_client_never_answers_ends_when_it_is_cancelled(adapter, virtual_clock):
-    virtual_clock.autojump_threshold = 0.05  # files and processes need real time
+    virtual_clock.autojump_threshold = STANDS_STILL
     agent = FakeAgent()
     async with open_chain(adapter, agent) as client:
         client.handlers |= dict.fromkeys(TO_CLIENT, never)
         await client.initialize(capabilities={})
         session = await client.new_session("/work")
+        virtual_clock.autojump_threshold = JUMPS
         with trio.fail_after(60):
             for method in TO_CLIENT:
                 with trio.move_on_after(1):

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import fcntl
+import math
+
 import pytest
 from support.checkpoint_turns import OPTIONS, call, changes, command, files, needs_git, opened
 
@@ -187,14 +190,15 @@ async def test_there_are_no_checkpoints_of_the_home_directory_or_of_themselves(
 
 
 async def test_checkpoints_take_at_most_the_timeout(chain, project, proxy, virtual_clock):
-    import fcntl
-
+    virtual_clock.autojump_threshold = math.inf  # git takes real time
     async with chain(proxy, FakeAgent(turns=[[call("edit", str(n))] for n in range(2)])) as client:
         session = await opened(client, project)
         await client.prompt(session, "hi")
+        assert "it took too long" not in client.transcript.text()
         (lock,) = (proxy.directory).glob("*/acp.lock")
         with lock.open("w") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
+            virtual_clock.autojump_threshold = 0
             await client.prompt(session, "hi")
         assert "[No checkpoint was taken: it took too long]" in client.transcript.text()
 

@@ -1,0 +1,55 @@
+"""What `ps` shows of a chain."""
+
+from __future__ import annotations
+
+import json
+
+import attrs
+import pytest
+
+from conductor.chain.status import chain_status
+
+
+@attrs.define
+class Process:
+    name: str
+    kind: str = "agent"
+    agent_port: object = None
+    pid: int = 7
+    state: str = "backing off"
+    restarts: int = 2
+
+
+@attrs.define
+class Plugin:
+    name: str
+    kind: str = "plugin"
+    agent_port: object = "port"
+
+
+def test_both_ends_have_the_names_that_they_announced():
+    client = json.dumps({"clientInfo": {"name": "editor", "version": "1.2"}}).encode()
+    agent = json.dumps({"info": {"name": "second", "version": 3}}).encode()
+
+    status = chain_status([], client, agent, [("s1", 1.23456), (None, 2)])
+
+    assert (status["client"], status["agent"]) == ("editor 1.2", "second")
+    assert status["turns"] == [
+        {"session": "s1", "seconds": 1.235},
+        {"session": None, "seconds": 2},
+    ]
+
+
+def test_a_component_in_this_process_has_no_process_id_and_runs():
+    status = chain_status([Plugin("queue"), Process("gemini")], None, b"", [])
+
+    assert status["components"] == [
+        {"name": "queue", "kind": "plugin", "pid": None, "state": "running", "restarts": 0},
+        {"name": "gemini", "kind": "agent", "pid": 7, "state": "backing off", "restarts": 2},
+    ]
+
+
+@pytest.mark.parametrize("answer", [b"", b"[]", b'{"agentInfo":7}', b"[" * 100_000, b"\xff"])
+def test_an_agent_without_a_name_has_that_of_its_component(answer):
+    assert chain_status([Plugin("queue"), Process("gemini")], None, answer, [])["agent"] == "gemini"
+    assert chain_status([Plugin("queue")], None, answer, [])["agent"] is None

@@ -303,6 +303,37 @@ async def test_the_mode_option_of_an_agent_of_version_2_is_a_mode_too(chain):
     assert updates(client, "config_option_update")[0]["configOptions"][0]["currentValue"] == "code"
 
 
+async def test_a_mode_that_the_agent_of_version_2_does_not_have_is_an_error(chain):
+    agent = agent_of(2)
+    async with chain(V1V2(2), agent, strict=True) as client:
+        session = await opened(client, 1)
+        with pytest.raises(RequestError, match="no option that is a mode") as caught:
+            await client.request("session/set_mode", {"sessionId": session, "modeId": "code"})
+
+    assert caught.value.code == -32602
+    assert not agent.transcript.of("session/set_config_option", "request")
+
+
+@pytest.mark.parametrize(("after", "told"), [("code", ["code"]), ("ask", [])])
+async def test_an_option_that_a_client_of_version_1_sets_tells_the_mode_if_it_changes(
+    chain, after, told
+):
+    agent = agent_of(2)
+    other = {"configId": "o", "name": "Effort", "type": "select", "currentValue": "low"}
+    other["options"] = [{"value": "low", "name": "Low"}, {"value": "high", "name": "High"}]
+    before = {"sessionId": "s", "configOptions": [MODE_OPTION, other]}
+    changed = [{**MODE_OPTION, "currentValue": after}, {**other, "currentValue": "high"}]
+    agent.handlers["session/new"] = lambda params: before
+    agent.handlers["session/set_config_option"] = lambda params: {"configOptions": changed}
+    async with chain(V1V2(2), agent, strict=True) as client:
+        session = await opened(client, 1)
+        chosen = {"sessionId": session, "configId": "o", "value": "high"}
+        answer = await client.request("session/set_config_option", chosen)
+
+    assert [each["currentValue"] for each in answer["configOptions"]] == [after, "high"]
+    assert [each["currentModeId"] for each in updates(client, "current_mode_update")] == told
+
+
 async def test_commands_in_the_answer_of_version_2_are_an_update_in_version_1(chain):
     agent = agent_of(2)
     hint = {"type": "text", "hint": "what"}

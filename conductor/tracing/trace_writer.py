@@ -35,7 +35,7 @@ _ENTRY_SIZE: Final = 300
 _DELAY: Final = 0.02
 """Seconds from the first entry to the writing, unless `_ENOUGH` bytes wait before: more of them
 would have left the processor's cache, for which the chain pays as well."""
-_ENOUGH: Final = 128 * 1024
+_ENOUGH: Final = 256 * 1024
 _WRITE_SIZE: Final = 128 * 1024
 """Bytes of entries that are encoded and written at once: with 1 MiB, which the processor's cache
 does not hold, lines take a quarter more time."""

@@ -36,6 +36,14 @@ def update(session="s1", **members):
     return {"sessionId": session, "update": {"sessionUpdate": "x", **members}}
 
 
+def chunk(text="x", of="message"):
+    content = {"type": "text", "text": text}
+    return {
+        "sessionId": "s1",
+        "update": {"sessionUpdate": f"agent_{of}_chunk", "content": content},
+    }
+
+
 def params_of(line):
     return line[len(PARAMS_START) : line.rindex(b"}")].strip()
 
@@ -55,6 +63,11 @@ LINES = {
     "one session": [line(update(n=n)) for n in range(30)],
     "sessions in turn": [line(update(f"s{n % 3}", n=n)) for n in range(9)],
     "one session, of other lengths": [line(update(text="x" * n)) for n in range(600)],
+    "pieces of a text": [line(chunk(text=f"{n}")) for n in range(30)],
+    "pieces of two texts": [line(chunk(of=each)) for each in ("message", "thought", "message")],
+    "a secret in pieces of a text": [line(chunk(text=each)) for each in ("x", SECRET, "")],
+    "a name in pieces of a text": [line(chunk(text=each)) for each in ("", "password: abc1", "x")],
+    "a header in pieces of a text": [line(chunk(text=each)) for each in ("x", "Cookie: abc1=2")],
     "ids of other lengths": [line(update(each)) for each in ("s1", "s10", "s100", OTHER, "s1")],
     "a long id": [line(update("s" * 200)), line(update("s" * 199))],
     "an escaped id": [line(update("sé")), line(update('s"'))],

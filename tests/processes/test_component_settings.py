@@ -6,6 +6,7 @@ import pytest
 from support.editor import probe, proxy, words
 
 
+@pytest.mark.fast
 def test_env_adds_to_the_conductors_environment(start_file, monkeypatch):
     monkeypatch.setenv("FROM_US", "ours")
     monkeypatch.setenv("CHANGED", "before")

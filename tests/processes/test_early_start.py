@@ -36,6 +36,7 @@ def run(chain, **options):
     return subprocess.run(program, capture_output=True, text=True, timeout=60, **options)
 
 
+@pytest.mark.fast
 def test_a_bad_chain_file_without_client_input_is_printed_and_nothing_starts(chain):
     done = run(chain, stdin=subprocess.DEVNULL)
 
@@ -44,6 +45,7 @@ def test_a_bad_chain_file_without_client_input_is_printed_and_nothing_starts(cha
     assert not (chain.parent / "started").exists()
 
 
+@pytest.mark.fast
 def test_a_bad_chain_file_answers_a_waiting_initialize_and_nothing_starts(chain):
     done = run(chain, input=json.dumps(INITIALIZE) + "\n")
 

@@ -128,6 +128,7 @@ PURE = [
     "conductor.remote.ssh",
     "conductor.network.tls",
     "conductor.network.sequence_numbers",
+    "conductor.chain.response_watch",
     "conductor.chain.session_router",
     "conductor.chain.detached_client",
     "conductor.chain.undelivered",

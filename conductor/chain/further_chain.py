@@ -15,7 +15,8 @@ import trio
 
 from conductor.chain.build import components_of
 from conductor.chain.chain import Chain
-from conductor.chain.session_router import Branch, OwnRequest, SessionRouter
+from conductor.chain.response_watch import OwnRequest
+from conductor.chain.session_router import Branch, SessionRouter
 from conductor.errors import StartError
 from conductor.jsonrpc.connection import Connection
 from conductor.jsonrpc.in_flight import InFlightRequest

@@ -17,7 +17,8 @@ from conductor.acp import session_id_of
 from conductor.chain.client_end import ClientEnd
 from conductor.chain.further import FurtherChains
 from conductor.chain.further_chain import FurtherChain
-from conductor.chain.session_router import ResponseWatch, SessionRouter
+from conductor.chain.response_watch import ResponseWatch
+from conductor.chain.session_router import SessionRouter
 from conductor.chain.startup_gate import StartupGate
 from conductor.errors import RequestError
 from conductor.jsonrpc.in_flight import InFlightRequest

@@ -30,10 +30,11 @@ from conductor.acp import (
     session_id_of,
 )
 from conductor.bounded_dict import BoundedDict
+from conductor.chain.response_watch import OwnRequest, ResponseWatch
 from conductor.error_codes import AUTHENTICATION_REQUIRED
 from conductor.errors import RequestError
 from conductor.jsonrpc.codec import DECODE_ERRORS
-from conductor.jsonrpc.in_flight import InFlightRequest, RequestOriginator
+from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.jsonrpc.messages import (
     INTERNAL_ERROR,
     Payload,
@@ -44,7 +45,7 @@ from conductor.jsonrpc.notification_batch import NotificationBatch
 from conductor.routing.link import Link
 from conductor.routing.port import Port, connect_ports
 
-__all__ = ["Branch", "ResponseWatch", "SessionRouter"]
+__all__ = ["Branch", "SessionRouter"]
 
 _SESSION_ID_TAKEN: Final = encode_error(
     INTERNAL_ERROR,
@@ -130,45 +131,6 @@ class Branch(Port):
 
     def backlog(self) -> int:
         return self._router.client.backlog()
-
-
-class OwnRequest:
-    """Originator of a request that the conductor itself sends to a further chain."""
-
-    __slots__ = ("_answered",)
-
-    def __init__(self, answered: Callable[[Payload | None, Payload | None], None]) -> None:
-        self._answered = answered
-
-    def respond(self, call: InFlightRequest, result: Payload | None, error: Payload | None) -> None:
-        self._answered(result, error)
-
-
-class ResponseWatch:
-    """Calls a function with the response to a request of the client.
-
-    `before` is called before the client gets the response, `after` afterwards.
-    """
-
-    __slots__ = ("_after", "_before", "_source")
-
-    def __init__(
-        self,
-        call: InFlightRequest,
-        before: Callable[[Payload | None, Payload | None], None] | None = None,
-        after: Callable[[Payload | None, Payload | None], None] | None = None,
-    ) -> None:
-        self._source: RequestOriginator = call.source
-        self._before, self._after = before, after
-        call.source = self
-
-    def respond(self, call: InFlightRequest, result: Payload | None, error: Payload | None) -> None:
-        call.source = self._source
-        if self._before is not None:
-            self._before(result, error)
-        self._source.respond(call, result, error)
-        if self._after is not None:
-            self._after(result, error)
 
 
 class SessionRouter(Port):

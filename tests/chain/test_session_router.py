@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from conductor.chain.session_router import Branch, ResponseWatch, SessionRouter
+from conductor.chain.session_router import Branch, SessionRouter
 from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.jsonrpc.messages import encode_error
 from conductor.routing.link import Link
@@ -217,20 +217,6 @@ def test_a_session_that_is_set_up_anew_in_the_first_chain_leaves_its_old_one(cli
     client.request("session/prompt", sessionId="b1")
 
     assert methods(client.first) == ["session/prompt"]
-
-
-def test_a_watch_sees_the_response_before_and_after_the_client(client):
-    seen = []
-    call = InFlightRequest("session/new", client.originator)
-    ResponseWatch(
-        call,
-        lambda result, _: seen.append(("before", len(client.originator.answers))),
-        lambda result, _: seen.append(("after", len(client.originator.answers))),
-    )
-    call.source.respond(call, b"{}", None)
-
-    assert seen == [("before", 0), ("after", 1)]
-    assert call.source is client.originator
 
 
 def announce(client, parent, child, branch=None):

@@ -13,8 +13,8 @@ For protocol version 1; version 2 has no turns in this sense.
 
 Options:
     questions  permission requests between turns wait for the next turn, too, for a client that
-               neither shows nor answers them; default false. The conductor sets it for clients
-               known for it
+               neither shows nor answers them; default false: they pass at once, before what is
+               kept. The conductor sets it for clients known for it
     max_bytes  with more than this of all sessions, what is kept of the session with the most of it
                is sent at once; default 1 MB
 """
@@ -112,7 +112,7 @@ class TurnUpdates(Proxy):
             return await forward()
         finally:
             kept.running_turns -= 1
-            if not kept.running_turns:
+            if not kept.running_turns and kept.turn_begins.is_set():
                 kept.turn_begins = trio.Event()
 
     @on("session/request_permission")

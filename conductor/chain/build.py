@@ -52,9 +52,11 @@ def build_components(
     """The components for the given specs, not started. In "agent" mode the last one is the agent.
 
     `mcp_bridge` is the mode of the bridge for MCP servers over ACP, which is placed before the
-    agent or inserted later, with the chain's `limits`; `None` means no bridge. `mcp`: what follows
-    if a server does not start. `adapt` are the settings of adapters, which are placed before the
-    first component or inserted before the agent when it has answered; `None` means no adapters.
+    agent or inserted later, with the chain's `limits`; `None` means no bridge, "off" one that is
+    inserted only to refuse servers, or to pass them on to an agent that takes them itself. `mcp`:
+    what follows if a server does not start. `adapt` are the settings of adapters, which are placed
+    before the first component or inserted before the agent when it has answered; `None` means no
+    adapters.
     `patch_result` may change the agent's raw `initialize` result.
     Raises one `StartError` that lists all components that cannot be built.
     """

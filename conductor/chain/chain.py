@@ -1,13 +1,15 @@
 """The chain of one client: starts with its `initialize`, ends in order.
 
 In: the client's transport, and a function that makes the components. Out: an `Ending`, when the
-client closes the transport, when `stop` is called, or when a component fails that the chain cannot
-continue without. A client that may return over another transport can be detached in between
-(`detach_client`, `reattach_client`).
+client closes the transport, when `stop` is called, or when a component without which the chain
+cannot continue fails after its start; a failed start is answered, and can be tried again. A client
+that may return over another transport can be detached in between (`detach_client`,
+`reattach_client`).
 
 The parts: `client_end` has the client's connection, `startup_gate` holds the client's messages back
 until the chain is initialized, `components` starts, connects and replaces the components,
-`back_pressure` says who is read, `shutdown` ends the chain.
+`back_pressure` says who is read, `shutdown` ends the chain. Sessions of other projects have chains
+of their own: `session_chains`.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """Bounded log of a component's handshake and session set-ups, for the replay after a restart. Pure.
 
-Recorded are `initialize`, the last login and, for each open session, the request that set it up,
-with their results. For a proxy, the results of its successor are recorded too: a restarted proxy
-repeats its set-up against them, without a message to the agent. Of an agent, mode, model and
-options that were set are recorded, too (`session_settings`). Prompts and updates are not recorded.
+Recorded are `initialize`, the last login (its params up to 64 KiB) and, for each open session, the
+request that set it up, with their results. For a proxy, the results of its successor are recorded
+too: a restarted proxy repeats its set-up against them, without a message to the agent. Of an agent,
+mode, model and options that were set are recorded, too (`session_settings`). Prompts and updates
+are not recorded.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ LOGGED_METHODS: Final = (
 """Methods for which `SessionLog` needs the requests and responses."""
 _RESUMPTIONS: Final = ("session/load", "session/resume")
 _MAX_LOGIN_BYTES: Final = 65536
-"""Larger params of a login are not kept."""
+"""Larger params of a login are not kept: it cannot be repeated."""
 
 
 def forwarded_names(method: str) -> tuple[str, ...]:
@@ -109,11 +110,11 @@ class SessionLog(msgspec.Struct, eq=False, weakref=True):
             limit = f"{self.limits.max_session_log_bytes} bytes (max_session_log_bytes)"
             problem = f"`initialize` of {len(payload)} bytes is over the limit of {limit}"
             raise RequestError(INVALID_REQUEST, "Invalid request", problem)
-        if method in LOGIN_METHODS and len(payload) > _MAX_LOGIN_BYTES:
-            return
         if not self.has_servers and method in SESSION_SETUP_METHODS:
             self.has_servers = b'"acp"' in payload or b"\\u" in payload
-        self._unanswered[call] = record = SetupRecord(method, session_id_of(payload), payload)
+        is_kept = method not in LOGIN_METHODS or len(payload) <= _MAX_LOGIN_BYTES
+        params_kept = payload if is_kept else None
+        self._unanswered[call] = record = SetupRecord(method, session_id_of(payload), params_kept)
         if method in SESSION_SETUP_METHODS:
             self._count(record)
 

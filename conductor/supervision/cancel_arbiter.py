@@ -7,9 +7,10 @@ wakes `cancel_timeout` seconds after the cancellation. All watchers of one turn 
 same time, in any order, and each asks the arbiter whether it has to act.
 
 The blocking component is the one nearest to the agent that was sent the cancellation and has not
-answered its prompt. Exactly one watcher ends the turn there, so that the proxies before it get a
-response as well: the component's own watcher, or for a plugin the last one before it that waits,
-too, or else the client's link. For half of `cancel_timeout` afterwards no other watcher acts on
+answered its prompt, or that restarts with the prompt in its queue. Exactly one watcher ends the
+turn there, so that the proxies before it get a response as well: the component's own watcher, or,
+for a plugin or a component that restarts, the last one before it that waits, too, or else the
+client's link. For half of `cancel_timeout` afterwards no other watcher acts on
 this turn, or on requests of this method: the proxies need time to forward the response.
 """
 

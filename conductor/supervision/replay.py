@@ -7,8 +7,9 @@ or else loaded with the replayed history suppressed, and gets its mode, model an
 (`restored_settings`). A session is lost, and reported so, if neither is supported, both are
 refused, or its set-up is not kept. Other state of a proxy is lost with its process.
 
-Each request has `start_timeout`, so that the messages queued for the component do not wait forever;
-one that is not answered in time fails the replay.
+Each request but the login has `start_timeout`, so that the messages queued for the component do not
+wait forever; one that is not answered in time fails the replay, and so does an answer of another
+protocol version. A login has 10 s at most, and may fail.
 """
 
 from __future__ import annotations
@@ -115,7 +116,8 @@ def _version(result: Any) -> Any:
 async def _replay_to_proxy(
     link: Link, session_log: SessionLog, seconds: float, log: Logger
 ) -> list[str]:
-    """Repeat the set-up of every session to a proxy; returns the ids of those it refused.
+    """Repeat the set-up of every session to a proxy; returns the ids of those that it
+    refused, and of those with a set-up that is not kept.
 
     Raises `ConnectionClosed` and `ReplayFailed`.
     """
@@ -234,11 +236,11 @@ async def _log_in_again(
     record = session_log.login
     if record is None:
         return True
-    if not _is_silent(record.params or b"{}", answer):
+    if record.params is None or not _is_silent(record.params, answer):
         return False
     with trio.move_on_after(min(seconds, _MAX_LOGIN_SECONDS)):
         try:
-            await own_requests.send_request(record.method, record.params or b"{}")
+            await own_requests.send_request(record.method, record.params)
             return True
         except RequestError as exc:
             log.warning("login after the restart failed", error=str(exc))

@@ -205,7 +205,7 @@ class TurnEnforcement:
             self.kill(f"{problem} (cancel_timeout)")
 
     def _end_turn_of_plugin(self, plugin: Component, overdue: TurnOverdue) -> None:
-        """End a turn that a plugin nearer to the agent blocks.
+        """End a turn that a plugin, or a component that restarts, blocks nearer to the agent.
 
         The plugin answers the prompts that it has; if it has none, those of this component are
         answered.

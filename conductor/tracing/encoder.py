@@ -1,6 +1,7 @@
 """Make records, as lines of JSON, of the entries of recorders. Pure.
 
-Payloads are written as they came; secrets in the lines are masked afterwards (`masking`). Records
+Payloads are written as they came; secrets in them are masked afterwards, in blocks of lines
+(`masking`). Lines of the log and of stderr are masked here. Records
 are numbered in the order of their entries.
 """
 

@@ -160,14 +160,33 @@ async def test_what_is_kept_is_bounded_over_all_sessions(chain, capsys):
     assert [line["session"] for line in told] == ["0"]
 
 
+@attrs.define(eq=False)
+class SlowReader(Host):
+    backlog: int = HIGH_WATERMARK + 1
+
+    def read_gate(self, component):
+        return ReadGate(self.flusher, lambda: self.backlog)
+
+
+async def test_a_question_outlasts_a_prompt_that_is_cancelled_while_updates_are_sent():
+    host, prompt = SlowReader(), {"sessionId": "s", "prompt": []}
+    async with hop(TurnUpdates(questions=True), host=host) as on_hop:
+        on_hop.agent.send("session/update", {"sessionId": "s", "update": chunk("1" * 100_000)})
+        on_hop.agent.send("session/update", {"sessionId": "s", "update": chunk("2")})
+        on_hop.agent.ask("session/request_permission", {"sessionId": "s", "options": []})
+        cancelled = on_hop.client.ask("session/prompt", prompt)
+        await on_hop.settle()
+        cancelled.cancel()
+        await on_hop.settle()
+        host.backlog = 0
+        host.flusher.made_room()
+        on_hop.client.ask("session/prompt", prompt)
+        await on_hop.settle()
+
+        assert [call.method for call in on_hop.client.asked] == ["session/request_permission"]
+
+
 async def test_updates_do_not_pass_those_that_are_being_sent():
-    @attrs.define(eq=False)
-    class SlowReader(Host):
-        backlog: int = HIGH_WATERMARK + 1
-
-        def read_gate(self, component):
-            return ReadGate(self.flusher, lambda: self.backlog)
-
     def update(text):
         return {"sessionId": "s", "update": chunk(text)}
 

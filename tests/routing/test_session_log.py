@@ -231,3 +231,19 @@ def test_recorded_successor_results_are_bounded():
 )
 def test_params_without_a_session_have_none(payload):
     assert session_id_of(payload) is None
+
+
+def test_a_login_that_is_too_large_to_keep_replaces_the_one_before():
+    session_log = SessionLog()
+    session_log.log_response(ask(session_log, "authenticate", b'{"methodId":"key"}'), b"{}")
+    assert session_log.login is not None
+    assert session_log.login.params == b'{"methodId":"key"}'
+
+    large = b'{"methodId":"' + b"x" * 65536 + b'"}'
+    failed = ask(session_log, "authenticate", large)
+    session_log.log_response(failed, None)
+    assert session_log.login.has_payloads
+
+    session_log.log_response(ask(session_log, "authenticate", large), b"{}")
+    assert not session_log.login.has_payloads
+    assert session_log.size == 0

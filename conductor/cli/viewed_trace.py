@@ -44,7 +44,7 @@ class ViewedTrace(TraceFile):
 
     def __attrs_post_init__(self) -> None:
         TraceFile.__attrs_post_init__(self)
-        command = [sys.executable, "-m", "conductor", "trace", "view", str(self.path)]
+        command = [sys.executable, "-P", "-m", "conductor", "trace", "view", str(self.path)]
         command += ["--no-browser", "--live", *(["--remove"] if self.is_temporary else [])]
         # Its own process group: Ctrl-C is for the chain.
         self._viewer = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=2, process_group=0)

@@ -6,6 +6,9 @@ The import statements of a plugin file find the modules in its directory first, 
 `sys.modules` (`acp_plugin_files_1`, …) with the plugin file and its neighbours as submodules, and
 these modules have an `__import__` of their own, which looks there first.
 
+The source itself is compiled at each import. Compiled code in `__pycache__` is neither read nor
+written: it may be of other code, and a user who trusts a project has trusted its source.
+
 Never taken from the directory: modules of the standard library, and the packages of the conductor,
 since `Proxy` has to be the class that the conductor checks for. `importlib.import_module` is not
 affected.
@@ -20,7 +23,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Any, Final
 
 from conductor.proxy.import_guard import importing_plugin
@@ -95,7 +98,10 @@ class _Finder(MetaPathFinder):
 
 
 class _Loader(SourceFileLoader):
-    """Gives a module the `__import__` of its package."""
+    """Compiles the source, and gives a module the `__import__` of its package."""
+
+    def get_code(self, fullname: str) -> CodeType:
+        return self.source_to_code(self.get_data(self.path), self.path)
 
     def exec_module(self, module: ModuleType) -> None:
         package = module.__name__.partition(".")[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import py_compile
 import sys
 
 import pytest
@@ -209,3 +210,25 @@ def test_one_class_in_two_packages_is_no_clash(installed):
     installed("acp-new", "mine", "proxies.usage:Usage")
 
     assert load_class(ComponentSpec(name="x", use="mine")).__name__ == "Usage"
+
+
+def test_compiled_code_in_the_directory_is_neither_run_nor_written(plugin, tmp_path):
+    file = tmp_path / "mine.py"
+    file.write_text(PLUGIN.format(more="", said="'compiled'", say="pass"))
+    helper = tmp_path / "helper.py"
+    helper.write_text("text = 'compiled'")
+    for each in (file, helper):
+        py_compile.compile(
+            str(each), invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH
+        )
+    compiled = {each: each.read_bytes() for each in (tmp_path / "__pycache__").iterdir()}
+
+    made = plugin(
+        "mine.py",
+        mine=PLUGIN.format(more="import helper, other", said="'source'", say="return helper.text"),
+        helper="text = 'source'",
+        other="",
+    )
+
+    assert (made.said, made.say()) == ("source", "source")
+    assert compiled == {each: each.read_bytes() for each in (tmp_path / "__pycache__").iterdir()}

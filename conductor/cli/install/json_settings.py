@@ -130,7 +130,8 @@ def _is_wrapped(value: Mapping[str, Any]) -> bool:
     with suppress(ValueError):  # an unbalanced quote
         words = shlex.split(command) if isinstance(command, str) and " " in command else words
     program = PurePath(str(words[0] or "")).name.removesuffix(".exe")
-    return program == "acp-conductor" or words[1:3] == ["-m", "conductor"]
+    options = [word for word in words[1:4] if word != "-P"]
+    return program == "acp-conductor" or options[:2] == ["-m", "conductor"]
 
 
 def _is_words(value: Any) -> bool:

@@ -12,13 +12,16 @@ __all__ = ["captured_path", "is_temporary", "own_program", "wrap_words"]
 
 
 def own_program() -> tuple[str, ...]:
-    """The absolute command of this installation."""
+    """The absolute command of this installation.
+
+    `-P`: an editor starts it in a project, which may have a directory `conductor`.
+    """
     name = "acp-conductor.exe" if os.name == "nt" else "acp-conductor"
     beside = Path(sys.executable).parent / name
     if beside.exists():
         return (str(beside),)
     found = shutil.which("acp-conductor")
-    return (os.path.abspath(found),) if found else (sys.executable, "-m", "conductor")
+    return (os.path.abspath(found),) if found else (sys.executable, "-P", "-m", "conductor")
 
 
 def is_temporary(program: Sequence[str]) -> bool:

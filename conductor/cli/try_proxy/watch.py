@@ -33,9 +33,8 @@ def watch_and_run(target: str, arguments: Sequence[str]) -> NoReturn:
         directory = Path(watched_directory(target))
     except TargetError as exc:
         raise click.UsageError(str(exc)) from exc
-    sys.exit(
-        trio.run(_run_until_signal, directory, [sys.executable, "-m", "conductor", *arguments])
-    )
+    command = [sys.executable, "-P", "-m", "conductor", *arguments]
+    sys.exit(trio.run(_run_until_signal, directory, command))
 
 
 async def _run_until_signal(directory: Path, command: Sequence[str]) -> int:

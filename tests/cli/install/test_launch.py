@@ -20,7 +20,7 @@ def test_without_a_script_the_interpreter_runs_the_package(tmp_path, monkeypatch
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
     monkeypatch.setenv("PATH", str(tmp_path))
 
-    assert own_program() == (str(tmp_path / "python"), "-m", "conductor")
+    assert own_program() == (str(tmp_path / "python"), "-P", "-m", "conductor")
 
 
 def test_paths_in_the_words_are_absolute(tmp_path, monkeypatch):

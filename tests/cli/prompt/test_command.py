@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from cli.conftest import AGENT, COMMAND, PASS_PROXY, PATIENCE
+from conductor.chain.start_failure_text import REMEDIES
 
 pytestmark = pytest.mark.slow
 
@@ -311,6 +312,7 @@ def test_a_component_that_does_not_start(run, chain_file):
         f"  in {path}:4:9",
         "  command: sh -c echo the reason >&2; exit 7",
         "  stderr: the reason",
+        f"  try: {REMEDIES['it exited with']}",
     ]
 
 

@@ -7,10 +7,12 @@ shown in messages and process lists.
 from __future__ import annotations
 
 import hashlib
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from ipaddress import ip_address
 from pathlib import Path
+from queue import Empty, Full, Queue
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urljoin, urlsplit
 
@@ -23,6 +25,11 @@ __all__ = ["check_url", "display_url", "fetch_bytes", "fetch_file"]
 
 MAX_ARCHIVE_BYTES: Final = 512 << 20
 _MAX_REDIRECTS: Final = 5
+_SILENCE: Final = 13.0
+"""Seconds without a byte, looking up the host's name included, after which a download fails."""
+_CHUNKS: Final = 16
+"""Chunks that wait to be written."""
+_LEFT_INTERVAL: Final = 1.0
 _OFFLINE_HELP: Final = (
     "this needs the network once; check the connection and the proxy variables"
     " (HTTPS_PROXY, NO_PROXY)"
@@ -73,9 +80,51 @@ def check_url(url: str, *, redirected: bool = False) -> None:
 
 
 def _fetch(url: str, limit: int, sink: Callable[[bytes], object]) -> None:
+    """Pass the body to `sink`. A thread reads it: nothing else bounds the look-up of a name."""
+    check_url(url)
+    read: Queue[bytes | Exception | None] = Queue(_CHUNKS)
+    left = threading.Event()
+    threading.Thread(target=_read, args=(url, limit, read, left), daemon=True).start()
+    try:
+        while (item := read.get(timeout=_SILENCE)) is not None:
+            if isinstance(item, Exception):
+                raise item
+            sink(item)
+    except Empty:
+        host = urlsplit(url).netloc
+        message = f"{display_url(url)} cannot be fetched: no answer from {host} in {_SILENCE:g} s"
+        raise RegistryError(message, _OFFLINE_HELP) from None
+    finally:
+        left.set()
+
+
+def _read(
+    url: str, limit: int, read: Queue[bytes | Exception | None], left: threading.Event
+) -> None:
+    """Put the chunks of the body into the queue, then None, or the error."""
+
+    def put(item: bytes | Exception | None) -> None:
+        while not left.is_set():
+            try:
+                return read.put(item, timeout=_LEFT_INTERVAL)
+            except Full:
+                continue
+        raise _Left
+
+    try:
+        try:
+            _stream(url, limit, put)
+        except RegistryError as exc:
+            put(exc)
+        else:
+            put(None)
+    except _Left:
+        pass
+
+
+def _stream(url: str, limit: int, sink: Callable[[bytes], object]) -> None:
     import httpx2
 
-    check_url(url)
     shown = display_url(url)
     try:
         with _response(url) as response:
@@ -91,6 +140,10 @@ def _fetch(url: str, limit: int, sink: Callable[[bytes], object]) -> None:
     except (httpx2.HTTPError, httpx2.InvalidURL) as exc:
         reason = str(exc) or type(exc).__name__
         raise RegistryError(f"{shown} cannot be fetched: {reason}", _OFFLINE_HELP) from None
+
+
+class _Left(Exception):
+    """The reader of a download has left."""
 
 
 @contextmanager

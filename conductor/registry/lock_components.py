@@ -49,8 +49,14 @@ def lock_components(
         before = read_lock(path).pins
         pins = {each.name: before[each.name] for each in wanted if each.name in before}
         for each in wanted:
-            pin = _pin(each, pins.get(each.name), renew=each.name in update)
-            ensure_installed(each.name, pin)
+            try:
+                pin = _pin(each, pins.get(each.name), renew=each.name in update)
+                ensure_installed(each.name, pin)
+            except RegistryError as exc:
+                message = exc.message
+                if each.name not in message:
+                    message = f"{each.name}: {message}"
+                raise RegistryError(message, exc.help) from None
             pins[each.name] = pin
             _write(path, pins)
             yield LockedComponent(path, each.name, before.get(each.name), pin)

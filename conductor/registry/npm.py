@@ -19,7 +19,7 @@ from conductor.errors import RegistryError
 from conductor.registry.entries import PackageDistribution
 from conductor.registry.pins import NpxPin, sealed
 from conductor.registry.store import InstalledPackage
-from conductor.registry.tools import run_tool
+from conductor.registry.tools import FIRST_ANSWER_SECONDS, run_tool
 
 __all__ = ["install_npm", "pin_npm", "script_packages", "split_package"]
 
@@ -27,7 +27,8 @@ _NAME: Final = re.compile(r"(@[a-z0-9~][a-z0-9._~-]*/)?[A-Za-z0-9~][A-Za-z0-9._~
 _VERSION: Final = re.compile(r"[\w.+~^-]+", re.ASCII)
 _DROPPED: Final = frozenset({"license", "funding", "deprecated"})
 """Members of npm's lock file that `npm ci` does not need."""
-_QUIET: Final = ("--no-audit", "--no-fund", "--loglevel=error")
+_OPTIONS: Final = ("--no-audit", "--no-fund", "--loglevel=http")
+"""`run_tool` finds failed requests in the log."""
 _SHEBANG: Final = re.compile(rb"#!\s*/usr/bin/env\s+(?:-S\s+)?(\S[^\r\n]*)")
 
 
@@ -50,9 +51,10 @@ def pin_npm(distribution: PackageDistribution, *, scripts: bool) -> NpxPin:
     with tempfile.TemporaryDirectory(prefix="acp-conductor-") as text:
         directory = Path(text)
         _write_manifest(directory, name, version)
-        arguments = ["install", "--package-lock-only", "--ignore-scripts", *_QUIET]
+        arguments = ["install", "--package-lock-only", "--ignore-scripts", *_OPTIONS]
         arguments += ["--omit-lockfile-registry-resolved"]
-        run_tool("npm", arguments, directory, f"{distribution.package} cannot be resolved")
+        what = f"{distribution.package} cannot be resolved"
+        run_tool("npm", arguments, directory, what, first_answer=FIRST_ANSWER_SECONDS)
         lock = msgspec.json.decode((directory / "package-lock.json").read_bytes())
     known = lock["packages"]
     packages = {path: _needed(path, each, known) for path, each in known.items() if path}
@@ -84,8 +86,8 @@ def install_npm(pin: NpxPin, directory: Path) -> InstalledPackage:
         },
     }
     (directory / "package-lock.json").write_bytes(msgspec.json.encode(lock))
-    arguments = ["ci", "--omit=dev", *_QUIET, *([] if pin.scripts else ["--ignore-scripts"])]
-    run_tool("npm", arguments, directory, f"{pin.package} {pin.version} cannot be installed")
+    arguments = ["ci", "--omit=dev", *_OPTIONS, *([] if pin.scripts else ["--ignore-scripts"])]
+    _download(pin, arguments, directory)
     program = f"node_modules/{pin.package}/{_program(pin)}"
     path = directory / program
     if not path.is_file():
@@ -96,6 +98,24 @@ def install_npm(pin: NpxPin, directory: Path) -> InstalledPackage:
         return InstalledPackage(program, interpreter=tuple(shebang[1].decode().split()))
     path.chmod(path.stat().st_mode | 0o700)
     return InstalledPackage(program)
+
+
+def _download(pin: NpxPin, arguments: list[str], directory: Path) -> None:
+    """Run `npm ci`; from npm's cache alone if the registry does not answer.
+
+    An archive may take minutes, so that only a small request tells whether there is a registry.
+    """
+    what = f"{pin.package} {pin.version} cannot be installed"
+    view = ["view", pin.package, "name", *_OPTIONS]
+    try:
+        run_tool("npm", view, directory, what, first_answer=FIRST_ANSWER_SECONDS)
+    except RegistryError as unreachable:
+        try:
+            run_tool("npm", [*arguments, "--offline"], directory, what)
+        except RegistryError:
+            raise unreachable from None
+    else:
+        run_tool("npm", arguments, directory, what)
 
 
 def script_packages(pin: NpxPin) -> list[str]:

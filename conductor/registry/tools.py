@@ -12,10 +12,11 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Final, Literal, TypeAlias
+from typing import IO, Final, Literal, TypeAlias
 
 from conductor.errors import RegistryError
 from conductor.registry.size_limit import SizeWatch, limit_file_size
@@ -42,14 +43,30 @@ _HELP: Final = {
 }
 _RUNNERS: Final = {"npm": "npx", "uv": "uvx"}
 _TIMEOUT: Final = 900.0
+FIRST_ANSWER_SECONDS: Final = 25.0
+"""For the first answer to npm, where only metadata is asked for: npm does not bound connecting."""
+_OUTPUT_SECONDS: Final = 5.0
+"""For the end of stderr, which a program that was left running may keep open."""
 _MAX_LINES: Final = 8
 """Of the beginning and of the end of the output, in errors."""
 _FAILURE_HELP: Final = (
     "this needs the network once; check the connection, the proxy variables and the configuration"
     " of `{tool}`"
 )
+_NETWORK: Final = {
+    "npm_config_fetch_retries": "1",
+    "npm_config_fetch_retry_mintimeout": "1000",
+    "npm_config_fetch_retry_maxtimeout": "2000",
+    "npm_config_fetch_timeout": "13000",
+    "UV_HTTP_TIMEOUT": "13",
+    "UV_HTTP_RETRIES": "1",
+}
+"""How long a server may be silent (milliseconds for npm, seconds for uv), and how often a request
+is repeated; a user's variables take precedence. By default npm repeats each request for 70 s and
+waits 300 s for each answer."""
+_FAILED_REQUEST: Final = re.compile(r"npm http fetch GET (\S+) attempt ([0-9]+) failed with (\S+)")
 _NOISE: Final = re.compile(
-    r"npm (warn|notice)\b|npm error A complete log|npm error\s+/|npm error\s*$|\s*$"
+    r"npm (warn|notice|http)\b|npm error A complete log|npm error\s+/|npm error\s*$|\s*$"
 )
 
 
@@ -65,29 +82,44 @@ def find_tool(tool: Tool) -> str:
 
 
 def run_tool(
-    tool: Tool, arguments: Sequence[str], directory: Path, what: str, input: str | None = None
+    tool: Tool,
+    arguments: Sequence[str],
+    directory: Path,
+    what: str,
+    input: str | None = None,
+    first_answer: float | None = None,
 ) -> str:
     """Run a package manager in a directory and return its stdout.
 
     Raises `RegistryError` with the last lines of its output. `what` is what failed, for people.
+    `first_answer`: seconds within which npm must have an answer from its registry.
     """
+    environment = tool_environment(os.environ)
+    read_end, write_end = os.pipe()
+    errors = open(read_end, errors="replace")  # noqa: SIM115 (its thread closes it)
     try:
         process = subprocess.Popen(
             [find_tool(tool), *arguments],
             cwd=directory,
-            env=tool_environment(os.environ),
+            env=environment,
             stdin=subprocess.DEVNULL if input is None else subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            stderr=write_end,
             text=True,
             errors="replace",
             preexec_fn=limit_file_size,
         )
-    except OSError as exc:
+    except (OSError, RegistryError) as exc:
+        errors.close()
+        if isinstance(exc, RegistryError):
+            raise
         raise RegistryError(f"{what}: `{tool}` cannot be run: {exc.strerror}") from None
-    with process, SizeWatch(directory, process.kill) as watch:
+    finally:
+        os.close(write_end)
+    stderr = _ErrorOutput(errors, _attempts(environment), process.kill, first_answer)
+    with process, SizeWatch(directory, process.kill) as watch, stderr:
         try:
-            stdout, stderr = process.communicate(input, _TIMEOUT)
+            stdout, _ = process.communicate(input, _TIMEOUT)
         except subprocess.TimeoutExpired:
             raise RegistryError(f"{what}: `{tool}` took more than {_TIMEOUT:g} s") from None
         finally:
@@ -95,10 +127,11 @@ def run_tool(
     if watch.excess is not None:
         raise RegistryError(f"{what}: it is larger than {watch.excess}: refused")
     if process.returncode:
-        lines = [line for line in stderr.splitlines() if not _NOISE.match(line)]
+        lines = stderr.lines
         lines = lines[:_MAX_LINES] + lines[_MAX_LINES:][-_MAX_LINES:]
         shown = "\n".join(lines) or f"it exited with status {process.returncode}"
-        raise RegistryError(f"{what}: {shown}", _help(tool, stderr))
+        shown = stderr.failed_request or shown
+        raise RegistryError(f"{what}: {shown}", _help(tool, "\n".join(stderr.lines)))
     return stdout
 
 
@@ -109,7 +142,69 @@ def tool_environment(environ: Mapping[str, str]) -> dict[str, str]:
         for name, value in environ.items()
         if any(fnmatchcase(name, pattern) for pattern in _PASSED)
     }
-    return {**passed, "npm_config_update_notifier": "false", "UV_NO_PROGRESS": "1"}
+    set_by_user = {name.lower() for name in passed}
+    network = {name: value for name, value in _NETWORK.items() if name.lower() not in set_by_user}
+    fixed = {"npm_config_update_notifier": "false", "UV_NO_PROGRESS": "1"}
+    return {**passed, **network, **fixed}
+
+
+class _ErrorOutput:
+    """Reads a package manager's stderr in a thread, and stops npm when a request fails for good.
+
+    With packages in its cache, npm would go on with those after each failed request: minutes in
+    all, and what is pinned would not be what the registry has now.
+    """
+
+    def __init__(
+        self, file: IO[str], attempts: int, stop: Callable[[], None], first: float | None
+    ) -> None:
+        self.lines: list[str] = []
+        self.failed_request: str | None = None
+        self._file = file
+        self._attempts = attempts
+        self._stop = stop
+        self._thread = threading.Thread(target=self._read, daemon=True)
+        self._timer = None if first is None else threading.Timer(first, self._no_answer, (first,))
+
+    def __enter__(self) -> _ErrorOutput:
+        self._thread.start()
+        if self._timer is not None:
+            self._timer.daemon = True
+            self._timer.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._thread.join(_OUTPUT_SECONDS)
+
+    def _read(self) -> None:
+        with self._file as file:
+            for line in file:
+                self._keep(line.rstrip("\n"))
+
+    def _keep(self, line: str) -> None:
+        found = _FAILED_REQUEST.match(line)
+        if found is None:
+            if self._timer is not None and line.startswith("npm http "):
+                self._timer.cancel()
+            if not _NOISE.match(line):
+                self.lines.append(line)
+        elif int(found[2]) >= self._attempts and self.failed_request is None:
+            self.failed_request = f"{found[1]} cannot be fetched ({found[3]})"
+            self._stop()
+
+    def _no_answer(self, seconds: float) -> None:
+        self.failed_request = f"npm got no answer from its registry in {seconds:g} s"
+        self._stop()
+
+
+def _attempts(environment: Mapping[str, str]) -> int:
+    """How often npm sends a request."""
+    for name, value in environment.items():
+        if name.lower() == "npm_config_fetch_retries" and value.isdecimal():
+            return int(value) + 1
+    return 1
 
 
 def _help(tool: Tool, output: str) -> str:

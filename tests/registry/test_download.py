@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import socket
 
 import pytest
 
 from conductor.errors import RegistryError
+from conductor.registry import download
 from conductor.registry.download import check_url, fetch_bytes, fetch_file
 
 
@@ -107,3 +109,12 @@ def test_the_query_of_a_url_is_in_no_message(server):
         with pytest.raises(RegistryError) as caught:
             fetch_bytes(url, 100)
         assert "hunter2" not in str(caught.value)
+
+
+def test_a_server_that_never_answers_is_named(monkeypatch):
+    monkeypatch.setattr(download, "_SILENCE", 0.1)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}/registry.json"
+
+        with pytest.raises(RegistryError, match=r"no answer from 127\.0\.0\.1:[0-9]+ in 0\.1 s"):
+            fetch_bytes(url, 1000)

@@ -108,3 +108,33 @@ def test_a_single_file_that_is_too_large_is_not_written(npm, tmp_path, monkeypat
         run_tool("npm", [], tmp_path, "x cannot be installed")
 
     assert (tmp_path / "file").stat().st_size == 1 << 20
+
+
+def test_npm_is_stopped_when_a_request_has_failed_for_good(npm, tmp_path):
+    npm(
+        'echo "npm http fetch GET https://r.example/x attempt 1 failed with EAI_AGAIN" >&2\n'
+        'echo "npm http fetch GET https://r.example/x attempt 2 failed with EAI_AGAIN" >&2\n'
+        "exec sleep 3600"
+    )
+
+    with pytest.raises(RegistryError) as caught:
+        run_tool("npm", [], tmp_path, "x cannot be resolved")
+
+    expected = "x cannot be resolved: https://r.example/x cannot be fetched (EAI_AGAIN)"
+    assert caught.value.message == expected
+    assert "check the connection" in str(caught.value.help)
+
+
+def test_npm_without_a_first_answer_is_stopped(npm, tmp_path):
+    npm("exec sleep 3600")
+
+    with pytest.raises(RegistryError, match=r"no answer from its registry in 0\.1 s"):
+        run_tool("npm", [], tmp_path, "x", first_answer=0.1)
+
+
+def test_the_users_limits_for_the_network_take_precedence():
+    passed = tool_environment({"NPM_CONFIG_FETCH_RETRIES": "5", "UV_HTTP_TIMEOUT": "60"})
+
+    assert "npm_config_fetch_retries" not in passed
+    assert passed["npm_config_fetch_timeout"] == "13000"
+    assert passed["UV_HTTP_TIMEOUT"] == "60"

@@ -176,9 +176,15 @@ class Editor:
         raise AssertionError(f"the conductor ended; others: {self.others}; log: {self.log[-5:]}")
 
     def answer(self, request_id: object) -> Message:
-        return self.next(
-            lambda message: message.get("id") == request_id and "method" not in message
-        )
+        """The response to a request, also if it came while another was awaited."""
+
+        def is_answer(message: Message) -> bool:
+            return message.get("id") == request_id and "method" not in message
+
+        for index, message in enumerate(self.others):
+            if is_answer(message):
+                return self.others.pop(index)
+        return self.next(is_answer)
 
     def rest(self) -> list[Message]:
         """Everything to the end."""

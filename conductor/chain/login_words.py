@@ -13,14 +13,15 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 
 __all__ = ["AgentLogin", "TerminalLogin", "login_words", "split_login", "terminal_login_of"]
 
-TerminalLogin: TypeAlias = Literal["kept", "led here", "withheld"]
-"""What a client gets of methods of type `terminal`: unchanged, `args` for this program, nothing."""
+TerminalLogin: TypeAlias = Literal["kept", "appended", "led here", "withheld"]
+"""What a client gets of methods of type `terminal`: unchanged; unchanged, because this program adds
+them to the agent's command; `args` for this program; nothing."""
 _WORD: Final = "--login"
 _SERVING: Final[dict[str, TerminalLogin]] = {
     "run": "led here",
     "agent": "led here",
     "connect": "withheld",
-    "wrap": "kept",
+    "wrap": "appended",
     "proxy": "kept",
 }
 """What words lead to that are appended to a command; behind `wrap`, all belong to the agent."""

@@ -5,12 +5,14 @@ and `env` added. Its agent's command is this program's, so the `args` are rewrit
 the agent of the chain is to run alone, with the agent's `args` (`login_words`). The
 values of `env` stay where they are, and the rewritten `args` only name them. A method that cannot
 be reached this way is left out: a client on another machine would run something else
-(`withheld_login`). Pure.
+(`withheld_login`). Of an agent in a sandbox, or on another machine, a client gets neither variables
+nor other commands: they would act on this machine. Pure.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -30,9 +32,14 @@ def for_client(
 ) -> bytes:
     """The raw result with the methods changed; `command` is the command line of this program.
     Everything else keeps its bytes."""
-    if login == "kept":
+    is_isolated = _is_isolated(components)
+    if login == "kept" or (login == "appended" and not is_isolated):
         return result
-    if login == "withheld" or not _is_program(components):
+    if login == "led here" and is_isolated:
+        from conductor.chain.withheld_login import result_without_commands
+
+        return result_without_commands(result, partial(_of_isolated, command=command))
+    if login != "led here" or not _is_program(components):
         from conductor.chain.withheld_login import result_without_commands
 
         return result_without_commands(result)
@@ -72,6 +79,27 @@ def _changed(method: bytes, command: Sequence[str]) -> bytes:
     return join_members(members)
 
 
+def _of_isolated(method: bytes, command: Sequence[str]) -> bytes:
+    """The method of an agent in a sandbox or on another machine; empty if it is left out."""
+    from conductor.chain.withheld_login import members_without_commands
+
+    try:
+        members = object_members(method)
+        if variables(msgspec.json.decode(members.get("env", b"{}"))):
+            return b""
+        kept = members_without_commands(members, (None, "agent", "env_var", "terminal"))
+        if kept.get("type") == b'"terminal"':
+            args = msgspec.json.decode(members.get("args", b"[]"), type=list[str])
+            words = login_words(args, ())
+            kept["args"] = msgspec.json.encode(words)
+            if _WHOLE_COMMAND in members.get("_meta", b""):
+                told = {"command": command[0], "args": [*command[1:], *words]}
+                kept["_meta"] = msgspec.json.encode({"terminal-auth": told})
+    except (ValueError, *DECODE_ERRORS):
+        return b""
+    return join_members(kept)
+
+
 def _with_command(meta: bytes, whole: Sequence[str], env: Mapping[str, str]) -> bytes:
     """The raw `_meta` with these words and variables as its whole command."""
     members = object_members(meta)
@@ -81,6 +109,12 @@ def _with_command(meta: bytes, whole: Sequence[str], env: Mapping[str, str]) -> 
         changed = {**told, "command": first, "args": rest, **({"env": env} if env else {})}
         members["terminal-auth"] = msgspec.json.encode(changed)
     return join_members(members)
+
+
+def _is_isolated(components: Sequence[Component]) -> bool:
+    """Whether the agent has a sandbox, or runs on another machine by `ssh`."""
+    spec = getattr(components[-1], "spec", None) if components else None
+    return spec is not None and (spec.sandbox is not None or spec.ssh is not None)
 
 
 def _is_program(components: Sequence[Component]) -> bool:

@@ -1,11 +1,14 @@
-"""Authentication methods for a remote client: no commands, arguments and variables of this machine.
+"""Authentication methods without commands, arguments and variables of this machine.
 
-Methods are read as frames are, by decoded names, and written anew from the members that are listed
-here. What cannot be read is left out, as are methods of type `terminal`. In: raw JSON. Pure.
+So a remote client gets them, and the client of an agent that is isolated from this machine: what
+the agent names would run outside of its sandbox. Methods are read as frames are, by decoded names,
+and written anew from the members that are listed here. What cannot be read is left out, as are
+methods of type `terminal`. In: raw JSON. Pure.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 import msgspec
@@ -19,7 +22,7 @@ from conductor.jsonrpc.json_object import (
 )
 from conductor.jsonrpc.messages import Payload, internal_error
 
-__all__ = ["error_without_commands", "result_without_commands"]
+__all__ = ["error_without_commands", "members_without_commands", "result_without_commands"]
 
 _METHODS: Final = "authMethods"
 _TEXTS: Final = ("id", "methodId", "type", "name", "description", "link", "varName")
@@ -30,10 +33,13 @@ _OF_META: Final[tuple[str, ...]] = ("api-key", "gateway")
 _TYPES: Final = (None, "agent", "env_var")
 
 
-def result_without_commands(result: bytes) -> bytes:
-    """The raw `initialize` result for a remote client; other members keep their bytes."""
+def result_without_commands(result: bytes, change: Callable[[bytes], bytes] | None = None) -> bytes:
+    """The raw `initialize` result; other members keep their bytes.
+
+    `change` makes of a raw method what the client gets, empty if it is left out.
+    """
     try:
-        return _without_commands(result)
+        return _without_commands(result, change or _method)
     except ValueError:
         return b"{}"
 
@@ -44,13 +50,13 @@ def error_without_commands(error: Payload) -> bytes:
         found = object_members(error)
         members = {name: found[name] for name in _OF_ERROR if name in found}
         if (data := members.get("data", b"")).lstrip().startswith(b"{"):
-            members["data"] = _without_commands(data)
+            members["data"] = _without_commands(data, _method)
     except ValueError:
         return internal_error("The error cannot be read", None)
     return join_members(members)
 
 
-def _without_commands(holder: bytes) -> bytes:
+def _without_commands(holder: bytes, change: Callable[[bytes], bytes]) -> bytes:
     """The object with the methods changed; some clients read names in any case. Raises
     `ValueError`."""
     members = object_members(holder)
@@ -61,7 +67,7 @@ def _without_commands(holder: bytes) -> bytes:
     for name in named:
         del members[name]
     if methods is not None:
-        kept = [_method(each) for each in _items(methods)]
+        kept = [change(each) for each in _items(methods)]
         members[_METHODS] = b"[" + b",".join(each for each in kept if each) + b"]"
     return join_members(members)
 
@@ -69,18 +75,25 @@ def _without_commands(holder: bytes) -> bytes:
 def _method(method: bytes) -> bytes:
     """The method for the client; empty if it is left out."""
     try:
-        members = object_members(method)
-        if msgspec.json.decode(members.get("type", b"null")) not in _TYPES:
-            return b""
-        kept = {name: members[name] for name in _TEXTS if _is_text(members.get(name, b""))}
-        if "vars" in members:
-            variables = [_scalars(each, _OF_VARIABLE) for each in _items(members["vars"])]
-            kept["vars"] = b"[" + b",".join(map(join_members, variables)) + b"]"
-        meta = members_or_empty(members.get("_meta", b""))
-        told = {name: join_members(_scalars(meta[name])) for name in _OF_META if name in meta}
+        return join_members(members_without_commands(object_members(method), _TYPES))
     except (ValueError, *DECODE_ERRORS):
         return b""
-    return join_members({**kept, "_meta": join_members(told)} if told else kept)
+
+
+def members_without_commands(
+    members: dict[str, bytes], types: tuple[str | None, ...]
+) -> dict[str, bytes]:
+    """What a method of one of these types tells a client. Raises `ValueError` for another type, and
+    `DECODE_ERRORS`."""
+    if msgspec.json.decode(members.get("type", b"null")) not in types:
+        raise ValueError("a method of another type")
+    kept = {name: members[name] for name in _TEXTS if _is_text(members.get(name, b""))}
+    if "vars" in members:
+        variables = [_scalars(each, _OF_VARIABLE) for each in _items(members["vars"])]
+        kept["vars"] = b"[" + b",".join(map(join_members, variables)) + b"]"
+    meta = members_or_empty(members.get("_meta", b""))
+    told = {name: join_members(_scalars(meta[name])) for name in _OF_META if name in meta}
+    return {**kept, "_meta": join_members(told)} if told else kept
 
 
 def _items(value: bytes) -> list[bytes]:

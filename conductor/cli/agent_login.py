@@ -63,6 +63,12 @@ def _command(
     if agent.run is None:
         kind = "is on another machine" if agent.use is None else "is a class (`use`)"
         raise SpawnError(f"it {kind}: only a program that is started here has one")
+    if env and (agent.sandbox is not None or agent.ssh is not None):
+        names = ", ".join(map(repr, sorted(env)))
+        raise SpawnError(
+            f"the agent asks for variables ({names}), which would act on this machine, outside of"
+            " its sandbox or `ssh`: set what it needs in `env:` of the agent"
+        )
     terminal = {name: os.environ[name] for name in _TERMINAL_VARIABLES if name in os.environ}
     base = {} if agent.inherit_env else terminal
     run = (*(agent.run if command is None else command), *args)

@@ -31,7 +31,7 @@ def test_only_run_and_agent_take_the_words_of_a_login(arguments, command, login)
     [
         (["--log", "info", "run", "f"], "led here"),
         (["connect", "wss://example.com/acp"], "withheld"),
-        (["wrap", "--", "x", "run"], "kept"),
+        (["wrap", "--", "x", "run"], "appended"),
         (["-c"], "kept"),
     ],
 )

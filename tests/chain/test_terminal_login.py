@@ -9,11 +9,15 @@ from typing import Any
 import pytest
 
 from conductor.chain.terminal_login import for_client, variables
-from conductor.chainfile.model import ComponentSpec
+from conductor.chainfile.model import ComponentSpec, Sandbox
 
 AGENT: Any = [SimpleNamespace(), SimpleNamespace(spec=ComponentSpec("it", run=("agent",)))]
 REMOTE: Any = [SimpleNamespace(spec=ComponentSpec("it", connect="wss://example.com/acp"))]
 PLUGIN: Any = [SimpleNamespace()]
+SANDBOXED: Any = [
+    SimpleNamespace(spec=ComponentSpec("it", run=("agent",), sandbox=Sandbox({"/w": "/w"})))
+]
+BY_SSH: Any = [SimpleNamespace(spec=ComponentSpec("it", run=("agent",), ssh="host"))]
 RESULT = (
     b'{"protocolVersion":1,"x":1.50,"authMethods":[{"id":"b",  "name":"B"},{"id":"tui","name":"T",'
     b'"type":"terminal","args":["--setup","now"],"env":{"A":"b c"},"_meta":{"k":1.0}}]}'
@@ -59,6 +63,8 @@ def test_what_is_no_valid_method_keeps_its_bytes(result):
 
 def test_without_a_rule_the_bytes_stay():
     assert for_client(RESULT, "kept", AGENT, COMMAND) is RESULT
+    assert for_client(RESULT, "kept", SANDBOXED, COMMAND) is RESULT
+    assert for_client(RESULT, "appended", AGENT, COMMAND) is RESULT
 
 
 @pytest.mark.parametrize(
@@ -99,3 +105,41 @@ def test_a_whole_command_of_another_program_stays_for_a_client_on_this_machine_a
     assert for_client(told, "led here", AGENT, COMMAND) == told
     (changed,) = json.loads(for_client(told, "withheld", AGENT, COMMAND))["authMethods"]
     assert changed == {"id": "t"}
+
+
+@pytest.mark.parametrize("isolated", [SANDBOXED, BY_SSH], ids=["sandbox", "ssh"])
+@pytest.mark.parametrize(
+    ("members", "got"),
+    [
+        ({"type": "terminal", "env": {"LD_PRELOAD": "/w/evil.so"}}, None),
+        ({"type": "terminal", "env": [{"name": "PATH", "value": "/w"}]}, None),
+        ({"type": "terminal", "args": [1]}, None),
+        ({"type": "other"}, None),
+        ({}, {}),
+        (
+            {"type": "terminal", "args": ["--setup"], "env": {}},
+            {
+                "type": "terminal",
+                "args": ["--login", "--", "--setup"],
+                "_meta": {
+                    "terminal-auth": {
+                        "command": "python",
+                        "args": [*COMMAND[1:], "--login", "--", "--setup"],
+                    }
+                },
+            },
+        ),
+    ],
+)
+def test_of_an_isolated_agent_come_neither_variables_nor_other_commands(isolated, members, got):
+    told = method(**members).encode()
+
+    changed = json.loads(for_client(told, "led here", isolated, COMMAND))["authMethods"]
+
+    assert changed == ([] if got is None else [{"id": "t", **got}])
+
+
+def test_behind_wrap_a_sandboxed_agent_has_no_login_outside_of_its_sandbox():
+    changed = json.loads(for_client(RESULT, "appended", SANDBOXED, COMMAND))["authMethods"]
+
+    assert changed == [{"id": "b", "name": "B"}]

@@ -93,6 +93,17 @@ def test_behind_wrap_the_words_of_the_agent_stay(run):
     assert method["args"] == ["--login"]
 
 
+@pytest.mark.parametrize("isolated", [{"sandbox": {"workspaces": ["."]}}, {"ssh": "host"}])
+def test_variables_that_an_isolated_agent_asks_for_are_an_error(run, chain_file, isolated):
+    path = chain_file(f"agent: {json.dumps({'run': ['agent'], **isolated})}\n")
+
+    done = run("run", path, "--login", "--env=LD_PRELOAD", "--", env={"LD_PRELOAD": ""})
+
+    assert done.returncode == 3
+    assert "the agent asks for variables ('LD_PRELOAD')" in done.stderr
+    assert "set what it needs in `env:` of the agent" in done.stderr
+
+
 def test_an_agent_without_a_program_is_an_error(run, chain_file):
     path = chain_file("agent: {use: test-agent}\n")
 

@@ -36,8 +36,11 @@ _LATE: Final = 0.1
 
 class _UnansweredPing(msgspec.Struct, eq=False):
     code: PluginCode | None
-    """Plugin code that ran when the ping was sent, and still does."""
+    """Plugin code that runs."""
+    seconds_of_code: float
+    """For how long its call has been seen to run."""
     seconds: float = 0.0
+    """Time without a reply."""
     logged: bool = False
 
 
@@ -56,24 +59,27 @@ class BlockingLog(msgspec.Struct, eq=False):
         if replied:
             self._unanswered = None
             if ping is not None:
-                ping.seconds += seconds
+                ping.seconds_of_code += seconds
                 self._log_ended(ping)
             return
         frame = self._frame()
+        # Code that holds the interpreter lock (a regular expression) keeps this thread from
+        # looking, too.
+        late = max(0.0, seconds - INTERVAL)
         if ping is None:
             if frame is not None and not is_waiting(frame):
-                # Code that holds the interpreter lock (a regular expression) keeps this thread
-                # from looking, too.
-                late = max(0.0, seconds - INTERVAL)
-                self._unanswered = _UnansweredPing(plugin_code(frame), late)
+                self._unanswered = _UnansweredPing(plugin_code(frame), late, late)
                 self._ping()
             return
         ping.seconds += seconds
-        # After a late look, the code that kept this thread from looking may just have returned.
-        if ping.code is not None and seconds < INTERVAL + _LATE:
-            code = plugin_code(frame)
-            same = code is not None and code.call.of is ping.code.call.of
-            ping.code = code if same else None
+        if ping.code is not None and late >= _LATE:
+            ping.seconds_of_code += seconds  # it may just have returned
+        elif _is_same_call(code := plugin_code(frame), ping.code):
+            ping.code = code
+            ping.seconds_of_code += seconds
+        else:
+            ping.code = code
+            ping.seconds_of_code = late
         if ping.seconds >= _LONG and not ping.logged:
             ping.logged = True
             seconds = round(ping.seconds, 1)
@@ -85,15 +91,19 @@ class BlockingLog(msgspec.Struct, eq=False):
         ping = self._unanswered
         if ping is None or ping.code is None or ping.code.is_import:
             return 0.0
-        return ping.seconds
+        return ping.seconds_of_code
 
     def _log_ended(self, ping: _UnansweredPing) -> None:
-        if ping.logged or ping.seconds < INTERVAL - _EPSILON:
+        if ping.logged or ping.seconds_of_code < INTERVAL - _EPSILON:
             return
         if ping.code is None or ping.code.is_import:
             return
-        seconds = round(ping.seconds, 1)
+        seconds = round(ping.seconds_of_code, 1)
         self._log.warning("event loop was blocked", **_fields(ping.code), seconds=seconds)
+
+
+def _is_same_call(code: PluginCode | None, before: PluginCode | None) -> bool:
+    return code is not None and before is not None and code.call.of is before.call.of
 
 
 def is_waiting(frame: FrameType) -> bool:

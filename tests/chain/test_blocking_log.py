@@ -136,6 +136,25 @@ def test_code_that_returns_before_the_watchdog_can_look_again_has_blocked(loop):
     assert loop.logged == [("event loop was blocked", {**FIELDS, "seconds": 0.9})]
 
 
+@pytest.mark.parametrize("before", [RUNNING, handler(is_import=True), handler()])
+def test_code_that_begins_just_after_a_look_at_other_code_has_blocked(loop, before):
+    blocks = handler()
+    loop.look(before)
+    loop.look(blocks)
+    loop.look(blocks)
+    loop.reply(0.1)
+
+    assert loop.logged == [("event loop was blocked", {**FIELDS, "seconds": 0.6})]
+
+
+def test_code_that_begins_just_after_a_look_and_keeps_the_watchdog_from_looking_has_blocked(loop):
+    loop.look(RUNNING)
+    loop.look(handler(), seconds=1.5)
+    loop.reply()
+
+    assert loop.logged == [("event loop was blocked", {**FIELDS, "seconds": 1.0})]
+
+
 def test_a_loop_waits_in_trio_or_in_the_epoll_fast_path():
     class Frame:
         f_globals: dict = {"__name__": "trio._core._io_kqueue"}  # noqa: RUF012

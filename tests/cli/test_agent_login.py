@@ -37,7 +37,7 @@ def terminal_login(path, cwd):
     done = subprocess.run(command, input=f"{INITIALIZE}\n", capture_output=True, text=True)
     methods = json.loads(done.stdout.splitlines()[0])["result"]["authMethods"]
     (method,) = [each for each in methods if each.get("type") == "terminal"]
-    shell = Terminal(["run", path, *method["args"]], cwd, method["env"])
+    shell = Terminal(["run", path, *method["args"]], cwd, method.get("env", {}))
     shell.wait_for("code? ")
     shell.type("1234\n")
     return shell

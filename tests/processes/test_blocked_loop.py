@@ -31,8 +31,8 @@ class Notes(Proxy):
         subprocess.run(["sleep", "1.5"])  # here
 
     async def match(self):
-        begin, length = time.monotonic(), 18
-        while time.monotonic() < begin + 1.5:
+        begin, length = time.process_time(), 18
+        while time.process_time() < begin + 1.5:
             length += 1
             re.match("(a+)+$", "a" * length + "b")  # here
 

@@ -355,11 +355,11 @@ def test_a_login_in_a_terminal_runs_inside(home, tmp_path):
     look = "print('notes', os.path.exists(os.environ['HOME'] + '/notes'))\n"
     script.write_text(f"import os, sys\nif '--login' in sys.argv:\n    {look}{login}")
     sandbox = {"workspaces": [str(home / "app")], "read": [*VISIBLE, str(script.parent)]}
-    agent = {"run": [PYTHON, "-S", "-E", str(script), "--acp"], "sandbox": sandbox}
+    agent = {"run": [PYTHON, "-S", "-E", str(script), "--acp", "plain"], "sandbox": sandbox}
     path = tmp_path / "chain.yaml"
     path.write_text(f"version: 1\nagent: {json.dumps(agent)}\n")
     shell = terminal_login(path, tmp_path)
 
     assert shell.exit_code() == 7
-    assert "['--acp', '--login'] True 'b c' " in shell.seen
+    assert "['--acp', 'plain', '--login'] True None " in shell.seen
     assert "notes False\n" in shell.seen

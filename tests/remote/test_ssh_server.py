@@ -171,10 +171,10 @@ def _ssh_children() -> list[int]:
 
 
 def test_a_login_in_a_terminal_runs_there(host, tmp_path):
-    agent = {"run": [*LOGIN_AGENT, "--acp"], "ssh": host, "cwd": str(tmp_path)}
+    agent = {"run": [*LOGIN_AGENT, "--acp", "plain"], "ssh": host, "cwd": str(tmp_path)}
     path = tmp_path / "chain.yaml"
     path.write_text(f"version: 1\nagent: {json.dumps(agent)}\n")
     shell = terminal_login(path, tmp_path)
 
     assert shell.exit_code() == 7
-    assert f"['--acp', '--login'] True 'b c' None {tmp_path}\n" in shell.seen
+    assert f"['--acp', 'plain', '--login'] True None None {tmp_path}\n" in shell.seen

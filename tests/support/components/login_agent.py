@@ -1,6 +1,7 @@
 """An agent that requires a login, by the method `browser` or, with a variable, `key`; with `null`,
-it answers null to everything but `initialize`. With `--login`, it asks for a code on the terminal,
-shows how it was started, and exits with 7."""
+it answers null to everything but `initialize`; with `plain`, its login in a terminal has no
+variables. With `--login`, it asks for a code on the terminal, shows how it was started, and exits
+with 7."""
 
 import json
 import os
@@ -23,6 +24,8 @@ KEY = {
     "vars": [{"name": "THE_KEY"}, {"name": "THE_URL", "optional": True}],
     "link": "https://example.com/keys",
 }
+if "plain" in sys.argv:
+    METHODS[1]["env"] = {}
 if "--acp" in sys.argv:
     METHODS.append(KEY)
 logged_in = False

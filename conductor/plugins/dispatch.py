@@ -51,7 +51,7 @@ from conductor.proxy.conversion import (
     invalid_params,
 )
 from conductor.proxy.handlers import Handler
-from conductor.proxy.misfits import passes_misfit
+from conductor.proxy.misfits import mistake_of_sender, passes_misfit
 from conductor.proxy.raw_message import RawMessage
 from conductor.proxy.restart_hook import call_restart_hook
 from conductor.proxy.session_state import forget_session, mark_sessions_open
@@ -109,20 +109,41 @@ class Dispatcher:
         self, handler_call: HandlerCall, item: LaneNotification, exc: BaseException
     ) -> None:
         """Handle an exception of a notification handler; re-raises what is not its failure."""
+        port = handler_call.port
         if (
             handler_call.coroutine is None  # the message was not read
             and isinstance(exc, ValueError)
-            and passes_misfit(self.plugin, handler_call.handler, item.params, exc)
+            and passes_misfit(
+                self.plugin, handler_call.handler, item.params, exc, sender=port.sender(item.method)
+            )
         ):
-            handler_call.port.forward_unchanged(item)
+            port.forward_unchanged(item)
             return
 
         def failed(failure: BaseException) -> None:
-            self._log_failure(handler_call, item.method, item.params, failure)
+            if not self.blames_sender(handler_call, failure):
+                self._log_failure(handler_call, item.method, item.params, failure)
             if self.plugin.on_error == "pass" and not handler_call.forwarded:
-                handler_call.port.forward_unchanged(item)
+                port.forward_unchanged(item)
 
         contain_failure(exc, failed)
+
+    def blames_sender(self, handler_call: HandlerCall, failure: BaseException) -> str | None:
+        """What is wrong in the message that a handler failed on, which is logged then; `None` if it
+        is right, or the handler has broken a rule for authors: then the failure is that of the
+        plugin."""
+        item = handler_call.item
+        if isinstance(item, LaneResponse):
+            return None
+        return mistake_of_sender(
+            self.plugin,
+            handler_call.handler.location,
+            item.method,
+            item.params,
+            failure,
+            is_request=isinstance(item, LaneRequest),
+            sender=handler_call.port.sender(item.method),
+        )
 
     @calls_plugin(running_handler)
     async def run_request(self, handler_call: HandlerCall, item: LaneRequest) -> None:
@@ -241,7 +262,7 @@ class Dispatcher:
         except ValueError as exc:
             if self.plugin.on_error == "pass":
                 raise
-            return None, invalid_params(item.method, exc)
+            return None, invalid_params(item.method, exc, port.sender(item.method))
 
         async def forward(changed: Any = None, /) -> Any:
             if changed is None:
@@ -327,13 +348,18 @@ class Dispatcher:
                 return None, exception_to_error(refusal)
             except BaseException as broken:  # the plugin's `data`: its `__repr__`, for example
                 exc = broken
-        self._log_failure(handler_call, item.method, item.params, exc)
+        problem = self.blames_sender(handler_call, exc)
+        if problem is None:
+            self._log_failure(handler_call, item.method, item.params, exc)
         if self.plugin.on_error == "pass":
             if response_state.answer is not None:
                 return response_state.answer.result, response_state.answer.error
             if not handler_call.forwarded:
                 handler_call.port.forward_unchanged(item)
                 return None
+        if problem is not None:
+            sender = handler_call.port.sender(item.method)
+            return None, invalid_params(item.method, problem, sender)
         data = {
             "component": self.name,
             "plugin": type(self.plugin).__name__,

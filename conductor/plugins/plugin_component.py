@@ -330,6 +330,9 @@ class PluginComponent(Component):
         handler_call.after_answer += ((function, args),)
 
     def handler_failed(self, exc: BaseException, **fields: str) -> None:
+        handler_call = current_handler_call.get()
+        if handler_call is not None and self._scheduler.dispatcher.blames_sender(handler_call, exc):
+            return
         plugin = type(self.plugin).__name__
         self.failures.report("handler failed", exc, plugin=plugin, **fields)
 

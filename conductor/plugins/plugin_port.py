@@ -28,6 +28,9 @@ __all__ = ["AgentTerminus", "PluginPort", "port_pair"]
 class LaneOwner(Protocol):
     """The scheduler that serves the lanes of two ports."""
 
+    name: str
+    """Of the component."""
+
     def schedule(self, port: PluginPort) -> None:
         """Assign a worker to this port's lane."""
 
@@ -96,6 +99,15 @@ class PluginPort(Port):
         self._last_released: dict[str, LaneNotification] = {}
         """The last update from the plugin that is in the lane, by session."""
         self.use_handlers(handlers)
+
+    def sender_of(self, method: str) -> str:
+        if method in self.other.intercepted:
+            return self._owner.name
+        return self.other.neighbour.sender_of(method) or self._owner.name
+
+    def sender(self, method: str) -> str:
+        """The name of the component that sends this port messages of this method, else its side."""
+        return self.neighbour.sender_of(method) or self.source
 
     def use_handlers(self, handlers: Iterable[Handler]) -> None:
         """Use those of these handlers that are for messages of this port, and no others."""

@@ -150,6 +150,8 @@ def _without_objects(value: Any) -> Any:
     return unstructure(value) if isinstance(value, Object) else value
 
 
-def invalid_params(method: str, problem: ValueError) -> bytes:
-    """Return the raw error object for params that do not fit the type of a handler."""
-    return encode_error(INVALID_PARAMS, f"Invalid params for {method}: {problem}")
+def invalid_params(method: str, problem: object, sender: str) -> bytes:
+    """Return the raw error object for params that a handler cannot read."""
+    return encode_error(
+        INVALID_PARAMS, f"Invalid params for {method}: {problem} (sent by {sender})"
+    )

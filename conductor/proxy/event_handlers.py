@@ -13,12 +13,12 @@ from typing import Any, Final
 import trio
 
 from conductor.acp import SESSION_SETUP_METHODS
-from conductor.errors import LocalProtocolError, RequestCancelled, RequestError
-from conductor.jsonrpc.messages import INVALID_PARAMS
+from conductor.errors import LocalProtocolError, RequestCancelled
 from conductor.proxy.event_arguments import PermissionQuestion, Prompt, Question, SessionSetup
 from conductor.proxy.events import EventMark
 from conductor.proxy.mcp_events import mcp_layer
 from conductor.proxy.middleware import Body, Layer, Next, location_of
+from conductor.proxy.misfits import InvalidParams, session_id_in
 from conductor.proxy.returned import answer_body, text_or_none
 from conductor.proxy.sessions import Session, session_of
 from conductor.proxy.slash_commands import answer, is_handled
@@ -79,7 +79,7 @@ async def _prompt(function: _Function, plugin: Any, body: Body, call_next: Next)
     if body.is_command:
         return await call_next(body)
     if body.session_id is None:
-        raise RequestError(INVALID_PARAMS, "Invalid params for session/prompt: no sessionId")
+        raise InvalidParams("sessionId: expected string")
     session = session_of(plugin, body.session_id)
 
     async def answer_prompt(text: str, stop_reason: str, counts: bool) -> dict[str, Any]:
@@ -95,7 +95,7 @@ async def _prompt(function: _Function, plugin: Any, body: Body, call_next: Next)
         )
 
     prompt = Prompt(
-        lambda: body.decode()["prompt"],
+        partial(_blocks, body),
         session.protocol_version,
         answer_prompt,
         partial(_wait, plugin, session),
@@ -120,6 +120,14 @@ async def _prompt(function: _Function, plugin: Any, body: Body, call_next: Next)
     return answer_body(
         function, result, "`return await forward()` or `return await prompt.answer(…)`"
     )
+
+
+def _blocks(body: Body) -> list[Any]:
+    """The content blocks of a prompt, for a handler that may change them."""
+    blocks = body.decode().get("prompt")
+    if not isinstance(blocks, list):
+        raise InvalidParams("prompt: expected array")
+    return blocks
 
 
 def _check_blocks(function: _Function, blocks: Any, received: Any) -> None:
@@ -151,7 +159,7 @@ async def _wait(plugin: Any, session: Session, function: _Function, *args: Any) 
 
 async def _permission(function: _Function, plugin: Any, body: Body, call_next: Next) -> Body:
     params = body.decode()
-    session = session_of(plugin, params["sessionId"])
+    session = session_of(plugin, session_id_in(params))
     told = _asked_about(params, session)
     call, announced = None, {}
     if isinstance(told, dict):
@@ -217,7 +225,7 @@ async def _update(
         shown = update if changed is None else changed
         await call_next(body.edited({**params, "update": shown}))
 
-    await function(plugin, session_of(plugin, params["sessionId"]), update, forward)
+    await function(plugin, session_of(plugin, session_id_in(params)), update, forward)
     return body
 
 
@@ -232,7 +240,7 @@ async def _text(
     text = content.get("text") if isinstance(content, dict) else None
     if not isinstance(content, dict) or not isinstance(text, str):
         return await call_next(body)
-    session = session_of(plugin, params["sessionId"])
+    session = session_of(plugin, session_id_in(params))
     shown = text_or_none(function, await function(plugin, session, text))
     if shown is None or shown == text:
         return await call_next(body)

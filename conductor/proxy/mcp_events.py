@@ -76,7 +76,8 @@ async def _message(
     In the binding without connections, an error that the handler raises is the response of the
     server; an error of the binding itself, such as an unknown server id, stays one.
     """
-    if body.value.get("method") not in methods:
+    method = body.value.get("method") if isinstance(body.value, dict) else None
+    if not isinstance(method, str) or method not in methods:
         return await call_next(body)
     message = body.decode()
     params = message.get("params")

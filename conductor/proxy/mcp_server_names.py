@@ -24,9 +24,9 @@ class McpServerNames:
 
     def declare(self, params: Mapping[str, Any]) -> list[str]:
         """Record the servers of a set-up request; returns the ids that were unknown."""
-        servers = params.get("mcpServers") or ()
+        servers = params.get("mcpServers")
         new = []
-        for server in servers:
+        for server in servers if isinstance(servers, list) else ():
             for id in server_ids([server]):
                 new += [id] if id not in self._names else []
                 self._names[id] = str(server.get("name"))

@@ -16,15 +16,13 @@ from typing import Any, Final, TypeAlias
 import attrs
 
 from conductor.acp import session_id_of
-from conductor.errors import RequestError
-from conductor.jsonrpc.messages import INVALID_PARAMS
 from conductor.proxy.conversion import (
     decode_answer,
     decode_params,
     encode,
     encode_edited,
 )
-from conductor.proxy.misfits import passes_misfit
+from conductor.proxy.misfits import InvalidParams, passes_misfit
 from conductor.proxy.update_kinds import UpdateFilter, update_filter
 
 __all__ = [
@@ -156,8 +154,7 @@ def handler_layer(handler: Any) -> Layer:
                 return await call_next(body)
             if plugin.on_error == "pass":
                 raise
-            problem = f"Invalid params for {handler.method}: {exc}"
-            raise RequestError(INVALID_PARAMS, problem) from None
+            raise InvalidParams(str(exc)) from None
         if not handler.takes_forward:
             return Body(encode(await function(plugin, message)))
 

@@ -1,19 +1,96 @@
-"""Notifications that do not fit the type of their handler: passed on unchanged, logged once."""
+"""Messages that do not fit the protocol, or the type of their handler: a mistake of their sender.
+
+It is logged once for each handler; a request gets -32602, and a notification is passed on if the
+plugin's `on_error` says so: a proxy that redacts must not be passed by a mistake. The params are
+compared with the schema only when a handler has failed, so good messages cost nothing.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
-from conductor.acp import session_id_of
+from conductor.acp import MCP_METHODS, session_id_of
+from conductor.errors import LocalProtocolError, describe
 from conductor.log import get_logger
 from conductor.proxy.chain_info import chain_info
+from conductor.schema import METHODS_BY_VERSION, notification_type, params_type
+from conductor.schema.convert import structure
 
-__all__ = ["passes_misfit"]
+__all__ = ["InvalidParams", "mistake_of_sender", "passes_misfit", "session_id_in"]
 
 log: Final = get_logger()
 
 
-def passes_misfit(plugin: Any, handler: Any, params: bytes | None, problem: ValueError) -> bool:
+class InvalidParams(ValueError):
+    """A message does not have what its handler is promised. The text names the member."""
+
+
+def session_id_in(params: Mapping[str, Any]) -> str:
+    """The session that params name. Raises `InvalidParams`."""
+    id = params.get("sessionId")
+    if not isinstance(id, str):
+        raise InvalidParams("sessionId: expected string")
+    return id
+
+
+def mistake_of_sender(
+    plugin: Any,
+    handler: str,
+    method: str,
+    params: bytes | None,
+    failure: BaseException,
+    *,
+    is_request: bool,
+    sender: str,
+) -> str | None:
+    """What in a message does not fit the schema, or the failure of its handler:
+    `sessionId: expected string, got nothing`. `None` if the failure is the plugin's: the message
+    fits, or the handler has broken a rule for authors.
+
+    The first such message of a handler, `file:line`, is logged.
+    """
+    if isinstance(failure, LocalProtocolError):
+        return None
+    problem = _misfit(plugin, method, params, is_request=is_request)
+    if problem is None and isinstance(failure, InvalidParams):
+        problem = str(failure)
+    if problem is None:
+        return None
+    known = chain_info(plugin).misfits
+    if handler not in known:
+        known.add(handler)
+        log.warning(
+            "malformed message, its handler cannot read it; later ones are not logged",
+            sender=sender,
+            method=method,
+            problem=problem,
+            session=session_id_of(params),
+            plugin=type(plugin).__name__,
+            handler=handler,
+            failure=describe(failure),
+        )
+    return problem
+
+
+def _misfit(plugin: Any, method: str, params: bytes | None, *, is_request: bool) -> str | None:
+    """What does not fit; `None` if it fits, or no schema describes the message."""
+    versions = (plugin.protocol_version, *METHODS_BY_VERSION)
+    version = next((v for v in versions if method in METHODS_BY_VERSION.get(v, ())), None)
+    # MCP messages have several bindings, of which the schema describes one.
+    if version is None or method in MCP_METHODS:
+        return None
+    type_of = params_type if is_request else notification_type
+    try:
+        structure(b"{}" if params is None else params, type_of(method, version))
+    except ValueError as exc:
+        return str(exc)
+    return None
+
+
+def passes_misfit(
+    plugin: Any, handler: Any, params: bytes | None, problem: ValueError, sender: str | None = None
+) -> bool:
     """Whether a notification that a `Handler` cannot read is passed on unchanged.
 
     That is so for schema types: an agent's mistake in one update must not cost the user the update.
@@ -34,5 +111,6 @@ def passes_misfit(plugin: Any, handler: Any, params: bytes | None, problem: Valu
             type=getattr(handler.annotation, "__name__", str(handler.annotation)),
             session=session_id_of(params),
             problem=str(problem),
+            **({} if sender is None else {"sender": sender}),
         )
     return True

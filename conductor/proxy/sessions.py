@@ -220,10 +220,9 @@ class Session:
         self.forked_from = params.get("sessionId") if self.opened_by == "fork" else None
         cwd = params.get("cwd")
         self.cwd = cwd if isinstance(cwd, str) else ""
-        directories = params.get("additionalDirectories") or ()
-        self.additional_directories = [each for each in directories if isinstance(each, str)]
-        servers = params.get("mcpServers") or ()
-        self.mcp_servers = [each for each in servers if isinstance(each, dict)]
+        directories, servers = params.get("additionalDirectories"), params.get("mcpServers")
+        self.additional_directories = [each for each in _list(directories) if isinstance(each, str)]
+        self.mcp_servers = [each for each in _list(servers) if isinstance(each, dict)]
 
     def subagent_of(self, parent: Session, update: Mapping[str, Any]) -> None:
         """Record that a subagent of `parent` has this session. It has the directories and the MCP
@@ -296,6 +295,10 @@ def turn_end(holder: Mapping[str, Any]) -> TurnEnd:
 
 def _text(value: Any, default: str | None) -> str | None:
     return value if isinstance(value, str) else default
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
 
 
 SessionSet: TypeAlias = "per_session[Session]"

@@ -66,13 +66,14 @@ class AgentToolCall:
     @property
     def content(self) -> Sequence[Any]:
         """Output of the tool: texts, diffs and terminals, as plain JSON objects."""
-        return self.members.get("content") or ()
+        return _objects(self.members.get("content"))
 
     @property
     def locations(self) -> Sequence[Any]:
         """The files that it works on: `{"path": "/project/a.py", "line": 7}`, `line` may be
-        absent."""
-        return self.members.get("locations") or ()
+        absent. Locations without a path are left out, as in the schema's type."""
+        listed = _objects(self.members.get("locations"))
+        return [each for each in listed if isinstance(each.get("path"), str)]
 
     @property
     def is_finished(self) -> bool:
@@ -90,6 +91,11 @@ class AgentToolCall:
         for name, value in update.items():
             if value is not None and name != "sessionUpdate":
                 self.members[name] = value
+
+
+def _objects(listed: Any) -> list[dict[str, Any]]:
+    """The objects in a list; empty if the agent sent no list."""
+    return [each for each in listed if isinstance(each, dict)] if isinstance(listed, list) else []
 
 
 @attrs.define(eq=False)

@@ -46,6 +46,9 @@ class LinkPort(Port):
         self.link: LinkState = link
         self.enveloped: bool = enveloped
 
+    def sender_of(self, method: str) -> str:
+        return self.link.name
+
     def request(self, call: InFlightRequest, method: str, params: Payload | None) -> None:
         link = self.link
         connection = link.connection

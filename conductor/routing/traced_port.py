@@ -140,6 +140,9 @@ class TracedPort(Port):
         self.sender: str = ""
         """The component that was connected to the port last."""
 
+    def sender_of(self, method: str) -> str:
+        return self._port.sender_of(method)
+
     def connect(self, neighbour: Port) -> None:
         self.neighbour = neighbour
         self._port.connect(neighbour)

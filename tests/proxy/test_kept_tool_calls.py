@@ -79,7 +79,7 @@ async def test_calls_that_are_large_without_an_output_are_forgotten(chain, small
 def test_chunks_are_appended_without_a_change_of_the_message_before_them():
     session, content = Session("s"), [{"type": "content"}]
     update = {"sessionUpdate": "tool_call_update", "toolCallId": "1", "content": content}
-    chunk = {"sessionUpdate": "tool_call_content_chunk", "toolCallId": "1", "content": "c"}
+    chunk = {"sessionUpdate": "tool_call_content_chunk", "toolCallId": "1", "content": {"c": 1}}
 
     session.call_table.update(update)
     asked = session.call_table.update_asked({"toolCallId": "1"})
@@ -87,4 +87,12 @@ def test_chunks_are_appended_without_a_change_of_the_message_before_them():
         session.call_table.update(chunk)
 
     assert content == [{"type": "content"}]
-    assert session.tool_calls["1"].content == asked.content == [{"type": "content"}, "c", "c"]
+    assert (
+        session.tool_calls["1"].content
+        == asked.content
+        == [
+            {"type": "content"},
+            {"c": 1},
+            {"c": 1},
+        ]
+    )

@@ -96,7 +96,7 @@ async def test_a_prompt_without_a_session_is_refused(chain):
     agent = FakeAgent()
     async with chain(P(), agent) as client:
         await opened(client)
-        with pytest.raises(RequestError, match="no sessionId"):
+        with pytest.raises(RequestError, match="sessionId: expected string"):
             await client.request("session/prompt", {"prompt": []})
 
     assert agent.transcript.of("session/prompt", "request") == []

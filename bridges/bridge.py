@@ -35,6 +35,7 @@ from conductor.bridge_api import (
     REQUEST_CANCELLED,
     Limits,
     Notices,
+    Severity,
     encode_error,
     with_mcp_over_acp,
     with_server_names,
@@ -82,7 +83,7 @@ class McpBridge(Proxy):
 
     def __attrs_post_init__(self) -> None:
         self._shared = SharedServers(self._tap_updates, self.later, self._on_unexpected_sharing)
-        self._starts = ServerStarts(self.later, self._tell_left_out, self.start_timeout)
+        self._starts = ServerStarts(self.later, self._notify, self.start_timeout)
         self._agent_connections = AgentConnections(
             self, self._handshake, self._starts, self._shared
         )
@@ -176,7 +177,7 @@ class McpBridge(Proxy):
             if not failed:
                 raise
             if self.requires_servers:
-                raise required_error(failed[0]) from exc
+                raise required_error(failed) from exc
             left = without_servers(params, [each.server.declaration for each in failed])
             result = await self._set_up_bridged(left, forward, session)
             session_id = session.id or session_id_in(result) or ""
@@ -219,11 +220,11 @@ class McpBridge(Proxy):
     async def _report_starts(self, declared: list[Declaration]) -> None:
         self._starts.set_up(declared)
 
-    def _tell_left_out(self, declaration: Declaration) -> None:
-        server = declaration.server
-        if server.session:
-            title = f"MCP server {server.name} did not start: the session goes on without it"
-            params = Notices(self._as_notice).params(server.session, title, declaration.problem)
+    def _notify(
+        self, declaration: Declaration, title: str, detail: str | None, severity: Severity
+    ) -> None:
+        if session := declaration.server.session:
+            params = Notices(self._as_notice).params(session, title, detail, severity)
             self.client.send("session/update", params)
 
     def _names_clash(self, refusal: RequestError, declared: list[Declaration]) -> bool:

@@ -51,6 +51,8 @@ class Declaration:
     """Set when the server has answered the agent's MCP client, or is known not to."""
     timed: int = 0
     """Connections that wait for the time limit of the start."""
+    is_slow: bool = False
+    """Whether the start has taken long."""
     problem: str | None = None
     """Why the server did not start."""
     is_set_up: bool = False

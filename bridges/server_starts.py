@@ -4,24 +4,28 @@ Agents start the MCP servers of a session when it is set up, and some answer onl
 server that hangs would hang the session, and one that fails would fail it. So the bridge refuses
 the connection to a server that has not answered within `start_timeout`, sets a refused session up
 again without the servers that have failed, and tells the user which are left out. With
-`mcp: {required: true}` the set-up fails instead.
+`mcp: {required: true}` the set-up fails instead. A server that takes longer than `SLOW` seconds is
+named in the log, and to the user once the session is set up.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol
 
 import attrs
 import trio
 
 from bridges.declaration_rewriter import Declaration
 from bridges.mcp_connection import McpConnection
-from conductor.bridge_api import INTERNAL_ERROR, encode_error, error_to_exception
+from conductor.bridge_api import INTERNAL_ERROR, Severity, encode_error, error_to_exception
 from conductor.log import get_logger
 from conductor.proxy import RequestError
 
-__all__ = ["ServerStarts", "required_error"]
+__all__ = ["SLOW", "ServerStarts", "required_error"]
+
+SLOW: Final = 2.0
+"""Seconds after which the start of a server is slow."""
 
 _MAX_TIMED: Final = 64
 """Connections to one server that are given up after the time limit; more are open only for an
@@ -30,16 +34,24 @@ instant."""
 log = get_logger(component="mcp-bridge")
 
 
+class Notify(Protocol):
+    """Shows a notice about a server in its session."""
+
+    def __call__(
+        self, declaration: Declaration, title: str, detail: str | None, severity: Severity
+    ) -> None: ...
+
+
 @attrs.define(eq=False)
 class ServerStarts:
     """The starts of the servers of one agent.
 
-    `later` calls a function after so many seconds. `leave_out` is called once for each server that
-    did not start, but not before the session is set up.
+    `later` calls a function after so many seconds. `notify` is called once for each server that
+    is slow and once for each that did not start, but not before the session is set up.
     """
 
     later: Callable[[float, Callable[[], None]], None]
-    leave_out: Callable[[Declaration], None]
+    notify: Notify
     timeout: float = 30.0
 
     def watch(self, declaration: Declaration, mcp_connection: McpConnection) -> None:
@@ -59,6 +71,8 @@ class ServerStarts:
                 mcp_connection.give_up(encode_error(INTERNAL_ERROR, reason))
 
         self.later(self.timeout, give_up)
+        if declaration.timed == 1 and self.timeout > SLOW:
+            self.later(SLOW, lambda: self._find_slow(declaration))
 
     def set_up(self, declarations: list[Declaration]) -> None:
         """The session is set up: report the servers that did not start, and later those that do
@@ -66,18 +80,21 @@ class ServerStarts:
         for declaration in declarations:
             declaration.is_set_up = True
             if declaration.problem is not None:
-                self.leave_out(declaration)
+                self._tell_left_out(declaration)
+            elif declaration.is_slow and not declaration.start.is_set():
+                self._tell_slow(declaration)
 
     async def wait_all(self, declarations: list[Declaration]) -> None:
-        """Wait until the servers have started. Raises a `RequestError` about one that has not."""
+        """Wait until the servers have started. Raises a `RequestError` about those that fail."""
         with trio.move_on_after(self.timeout):
             for declaration in declarations:
                 await declaration.start.wait()
         for declaration in declarations:
             if not declaration.start.is_set():
                 declaration.problem = f"the agent did not start it within {self.timeout:g} s"
-            if declaration.problem is not None:
-                raise required_error(declaration)
+        failed = [declaration for declaration in declarations if declaration.problem is not None]
+        if failed:
+            raise required_error(failed)
 
     def _settled(self, declaration: Declaration, error: bytes | None) -> None:
         if declaration.start.is_set():
@@ -90,15 +107,33 @@ class ServerStarts:
             "MCP server did not start", server=declaration.server.name, reason=declaration.problem
         )
         if declaration.is_set_up:
-            self.leave_out(declaration)
+            self._tell_left_out(declaration)
+
+    def _find_slow(self, declaration: Declaration) -> None:
+        waits = any(not each.closed for each in declaration.mcp_connections)
+        if declaration.is_slow or declaration.start.is_set() or not waits:
+            return
+        declaration.is_slow = True
+        log.warning("MCP server slow to start", server=declaration.server.name)
+        if declaration.is_set_up:
+            self._tell_slow(declaration)
+
+    def _tell_slow(self, declaration: Declaration) -> None:
+        title = f"waiting for MCP server {declaration.server.name} to start"
+        self.notify(declaration, title, f"for at most {self.timeout:g} s", "info")
+
+    def _tell_left_out(self, declaration: Declaration) -> None:
+        name = declaration.server.name
+        title = f"MCP server {name} did not start: the session goes on without it"
+        self.notify(declaration, title, declaration.problem, "warning")
 
 
-def required_error(declaration: Declaration) -> RequestError:
-    """The answer to the set-up of a session that requires the server."""
-    name, problem = declaration.server.name, declaration.problem
-    return RequestError(
-        INTERNAL_ERROR, f"MCP server {name!r} did not start: {problem}", {"mcpServer": name}
+def required_error(failed: Sequence[Declaration]) -> RequestError:
+    """The answer to the set-up of a session that requires these servers."""
+    text = "; ".join(
+        f"MCP server {each.server.name!r} did not start: {each.problem}" for each in failed
     )
+    return RequestError(INTERNAL_ERROR, text, {"mcpServer": failed[0].server.name})
 
 
 def _words(error: bytes) -> str:

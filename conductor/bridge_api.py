@@ -20,7 +20,7 @@ Names of MCP servers that the bridge renamed for the agent, for proxies that rea
     the agent's names to the declared ones: `{"tools-2": "tools"}`. The bridge adds them with
     `with_server_names`; see `conductor.routing.server_names`.
 What the conductor tells the user in a session, in the form that the client supports:
-    `Notices`.
+    `Notices` and their `Severity`.
 A lock on a private directory, which ends with the process:
     `lock_directory`.
 An HTTP server: accept connections, and serve each with hypercorn (imported with `serve_http`):
@@ -58,7 +58,7 @@ from conductor.limits import Limits
 from conductor.network.accept import accept
 from conductor.proxy.peers import ResponseCallback
 from conductor.routing.capabilities import with_mcp_over_acp
-from conductor.routing.notices import Notices
+from conductor.routing.notices import Notices, Severity
 from conductor.routing.server_names import declared_server_names, with_server_names
 from conductor.transport.directory_lock import lock_directory
 from conductor.transport.io_loop import HIGH_WATERMARK, Flusher, write_loop
@@ -87,6 +87,7 @@ __all__ = [
     "NotificationBatch",
     "Payload",
     "ResponseCallback",
+    "Severity",
     "WaitingTransport",
     "accept",
     "declared_server_names",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 import trio
 from support.bridge_harness import initialize, shim, situation
@@ -84,6 +86,40 @@ async def test_a_server_that_hangs_is_refused_after_the_timeout():
     assert "did not answer within 0.2 s" in update["content"]["text"]
 
 
+@pytest.mark.parametrize("agent_waits", [True, False])
+async def test_a_slow_server_is_named_before_its_time_is_over(monkeypatch, agent_waits):
+    asked, logged = trio.Event(), trio.Event()
+    log = SimpleNamespace(warning=lambda event, server: logged.set())
+    monkeypatch.setattr("bridges.server_starts.log", log)
+    monkeypatch.setattr("bridges.server_starts.SLOW", 0.05)
+
+    async def connect(params):
+        asked.set()
+        await trio.sleep_forever()
+
+    async def new_session(params):
+        nursery.start_soon(start, params["mcpServers"][0])
+        await (logged if agent_waits else asked).wait()
+        return {"sessionId": "s1"}
+
+    async def start(entry):
+        async with shim(entry) as process:
+            await initialize(process)
+
+    with trio.fail_after(20):
+        async with situation(handlers={"session/new": new_session}) as on:
+            on.client.handlers["mcp/connect"] = connect
+            async with trio.open_nursery() as nursery:
+                await on.client.new_session("/work", [TOOLS])
+                update = await until_told(on)
+                nursery.cancel_scope.cancel()
+
+    assert update["content"]["text"] == (
+        "[acp-conductor] waiting for MCP server tools to start; for at most 30 s\n"
+    )
+    assert logged.is_set()
+
+
 @pytest.mark.parametrize("strict", [True, False])
 async def test_a_required_server_fails_the_session(strict):
     handlers, set_ups = starting_agent(strict=strict)
@@ -94,6 +130,17 @@ async def test_a_required_server_fails_the_session(strict):
 
     assert failed.value.message.startswith("MCP server 'web' did not start: ")
     assert len(set_ups) == 1
+
+
+async def test_the_error_names_all_required_servers_that_failed():
+    handlers, _ = starting_agent(strict=False)
+    with trio.fail_after(20):
+        async with situation(handlers=handlers, requires_servers=True) as on:
+            with pytest.raises(RequestError) as failed:
+                await on.client.new_session("/work", [GONE, {**GONE, "name": "api"}])
+
+    assert "MCP server 'web' did not start: " in failed.value.message
+    assert "; MCP server 'api' did not start: " in failed.value.message
 
 
 async def test_a_required_server_that_the_agent_never_starts_fails_the_session():

@@ -225,7 +225,7 @@ class ChainRun:
                     self.work.cancel()
                 elif number == signal.SIGINT and conversation.in_turn:
                     conversation.cancel()
-                    self.display.note("cancelling; press again to kill the chain")
+                    self.display.cancelling()
                     if self.stays:
                         self.signals.clear()
                 else:

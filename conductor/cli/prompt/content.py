@@ -3,12 +3,27 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import attrs
 
-__all__ = ["FileDiff", "as_mapping", "content_text", "diffs_of", "options_of", "tool_call_of"]
+__all__ = [
+    "FileDiff",
+    "as_mapping",
+    "content_text",
+    "diffs_of",
+    "json_text",
+    "options_of",
+    "paths_of",
+    "raw_input_lines",
+    "tool_call_of",
+    "unseen_paths",
+]
+
+_LONGEST_INPUT: Final = 4000
+_LINE: Final = 200
+_MOST_PATHS: Final = 20
 
 _MAX_DIFFED: Final = 2000
 """Maximum number of lines of a file for a diff, which takes quadratic time."""
@@ -63,6 +78,38 @@ def options_of(request: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """The options of a permission request; what is none is left out."""
     found = request.get("options")
     return [each for each in found if isinstance(each, Mapping)] if isinstance(found, list) else []
+
+
+def paths_of(call: Mapping[str, Any]) -> tuple[str, ...]:
+    """The files that a tool call names as its locations."""
+    found = call.get("locations")
+    paths = [as_mapping(each).get("path") for each in (found if isinstance(found, list) else ())]
+    return tuple(each for each in paths if isinstance(each, str) and each)
+
+
+def unseen_paths(paths: Sequence[str], diffs: Iterable[FileDiff], seen: Iterable[str]) -> list[str]:
+    """The paths that are neither in a diff nor in a text that the user sees."""
+    text = "\n".join([*seen, *(each.path for each in diffs)])
+    unseen = [each for each in dict.fromkeys(paths) if each not in text]
+    more = len(unseen) - _MOST_PATHS
+    return unseen if more <= 0 else [*unseen[:_MOST_PATHS], f"… and {more} more files"]
+
+
+def raw_input_lines(raw_input: Any) -> list[str]:
+    """The arguments of a tool as JSON, in short lines: all that the user decides about is seen.
+    Of a long text the begin and the end."""
+    text = json_text(raw_input)
+    if len(text) > _LONGEST_INPUT:
+        half = _LONGEST_INPUT // 2
+        text = f"{text[:half]} … {len(text) - 2 * half} more characters … {text[-half:]}"
+    return [text[start : start + _LINE] for start in range(0, len(text), _LINE)]
+
+
+def json_text(value: Any) -> str:
+    """The value as JSON, also what only Python's own encoder takes."""
+    from conductor.schema.convert import dumps
+
+    return dumps(value).decode()
 
 
 def as_mapping(value: Any) -> Mapping[str, Any]:

@@ -21,31 +21,33 @@ from conductor.cli.prompt.content import (
     as_mapping,
     content_text,
     diffs_of,
+    json_text,
     options_of,
+    paths_of,
+    raw_input_lines,
     tool_call_of,
+    unseen_paths,
 )
 from conductor.cli.terminal_text import printable
 from conductor.errors import RequestError
 from conductor.log import call_before_lines
 
 __all__ = [
+    "CANCELLING",
     "Display",
     "JsonDisplay",
     "Stdout",
     "TextDisplay",
     "chosen_option",
     "error_lines",
-    "json_text",
     "one_line",
-    "raw_input_lines",
 ]
 
 _WIDEST: Final = 300
 _LONGEST_ERROR: Final = 5000
-_LONGEST_INPUT: Final = 4000
-_LINE: Final = 200
 _REMEMBERED: Final = 1000
 """Ids of tool calls and messages."""
+CANCELLING: Final = "cancelling; press again to kill the chain"
 _MARKS: Final = {"completed": "x", "in_progress": ">"}
 
 
@@ -106,6 +108,8 @@ class Display(Protocol):
     def failed(self, step: str, error: RequestError) -> None: ...
 
     def note(self, text: str) -> None: ...
+
+    def cancelling(self) -> None: ...
 
     async def refresh(self) -> None:
         """Run until cancelled; for what changes with time."""
@@ -190,6 +194,9 @@ class TextDisplay:
             print(line, file=sys.stderr, flush=True)
         self._last = line
 
+    def cancelling(self) -> None:
+        self.note(CANCELLING)
+
     async def refresh(self) -> None:
         """Keep lines of the log apart from the answer while both go to one terminal or file."""
         if not _is_same_file(self.stdout.fd, 2):
@@ -245,7 +252,7 @@ class JsonDisplay:
         self._event("initialized", result=result)
 
     def opened(self, result: Mapping[str, Any]) -> None:
-        self._event("session", result=result)
+        self._event("session", sessionId=result.get("sessionId"), result=result)
 
     def update(self, session: str, update: Mapping[str, Any]) -> None:
         self._event("update", sessionId=session, update=update)
@@ -273,6 +280,9 @@ class JsonDisplay:
     def note(self, text: str) -> None:
         print(one_line(text), file=sys.stderr, flush=True)
 
+    def cancelling(self) -> None:
+        self.note(CANCELLING)
+
     async def refresh(self) -> None:
         pass
 
@@ -291,29 +301,21 @@ def _is_same_file(one: int, other: int) -> bool:
 
 
 def print_question(request: Mapping[str, Any], options: Sequence[Mapping[str, Any]]) -> None:
-    """Print a permission question: what it is about, with its diff, and the numbered options."""
+    """Print a permission question: what it is about, with its files and diff, and the options."""
     call = tool_call_of(request)
     title = request.get("title") or call.get("title") or "may it use a tool?"
     lines = [f"The agent asks: {title}"]
     if call.get("rawInput") is not None:
         lines += [f"  {line}" for line in raw_input_lines(call["rawInput"])]
     content = call.get("content")
-    for diff in diffs_of(content if isinstance(content, list) else ()):
+    diffs = diffs_of(content if isinstance(content, list) else ())
+    lines += [f"  {path}" for path in unseen_paths(paths_of(call), diffs, lines)]
+    for diff in diffs:
         lines.append(f"  {diff.path}")
         lines += [f"  {line}" for line in diff.lines]
     lines += [f"  {number}  {option.get('name')}" for number, option in enumerate(options, 1)]
     for line in lines:
         print(_shortened(printable(line.expandtabs(4)).rstrip()), file=sys.stderr, flush=True)
-
-
-def raw_input_lines(raw_input: Any) -> list[str]:
-    """The arguments of a tool as JSON, in short lines: all that the user decides about is seen.
-    Of a long text the begin and the end."""
-    text = json_text(raw_input)
-    if len(text) > _LONGEST_INPUT:
-        half = _LONGEST_INPUT // 2
-        text = f"{text[:half]} … {len(text) - 2 * half} more characters … {text[-half:]}"
-    return [text[start : start + _LINE] for start in range(0, len(text), _LINE)]
 
 
 def error_lines(step: str, error: RequestError) -> list[str]:
@@ -363,10 +365,3 @@ def _details(error: RequestError) -> list[str]:
     if "command" in data:
         details.append(f"command: {' '.join(map(str, data['command']))}")
     return details + [f"stderr: {line}" for line in data.get("stderr", ())]
-
-
-def json_text(value: Any) -> str:
-    """The value as JSON, also what only Python's own encoder takes."""
-    from conductor.schema.convert import dumps
-
-    return dumps(value).decode()

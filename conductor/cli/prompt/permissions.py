@@ -46,6 +46,9 @@ class PermissionPrompt:
     """Held while the terminal is read."""
     _open_questions: set[trio.CancelScope] = attrs.field(factory=set, init=False)
 
+    _is_reading: bool = attrs.field(default=False, init=False)
+    """Whether the cursor is behind "Which?"."""
+
     def new_turn(self) -> None:
         """Ask again, after a cancelled turn."""
         self._cancelled = False
@@ -53,6 +56,9 @@ class PermissionPrompt:
     def cancel(self) -> None:
         """Answer open and later questions as cancelled (ACP: prompt turn, cancellation)."""
         self._cancelled = True
+        if self._is_reading:
+            self._is_reading = False
+            os.write(2, b"\n")
         for scope in self._open_questions:
             scope.cancel()
 
@@ -85,7 +91,9 @@ class PermissionPrompt:
             termios.tcflush(self.terminal, termios.TCIFLUSH)
         while options:
             os.write(2, f"Which? [1-{len(options)}] ".encode())
+            self._is_reading = True
             line = await self._read_line()
+            self._is_reading = False
             if line is None:
                 return None
             if line.isdecimal() and 1 <= int(line) <= len(options):

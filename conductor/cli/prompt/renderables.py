@@ -18,7 +18,7 @@ from rich.segment import Segment
 from rich.text import Text
 from rich.theme import Theme
 
-from conductor.cli.prompt.content import FileDiff
+from conductor.cli.prompt.content import FileDiff, unseen_paths
 from conductor.cli.prompt.display import one_line
 from conductor.cli.prompt.view import Answer, Block, Note, PastPrompt, PlanEntry, ShownCall, Thought
 
@@ -151,11 +151,13 @@ def plan(entries: Sequence[PlanEntry]) -> RenderableType:
 def question(
     title: str, call: ShownCall, raw_input: Sequence[str], options: Sequence[Mapping[str, Any]]
 ) -> RenderableType:
-    """A permission question: what it is about, with its diff, and the numbered options."""
+    """A permission question: what it is about, with its files and diff, and the options."""
     parts: list[RenderableType] = [
         Text.assemble(("? ", "bold yellow"), (one_line(title), "bold")),
     ]
     parts += [Text(f"  {clean(line)}", style="dim") for line in raw_input]
+    paths = unseen_paths(call.paths, call.diffs, [title, *raw_input])
+    parts += [Text(f"  {one_line(path)}", style="dim") for path in paths]
     parts += [_diff(each, _QUESTION_DIFF_LINES) for each in call.diffs]
     for number, option in enumerate(options, 1):
         name = one_line(str(option.get("name")))

@@ -22,8 +22,8 @@ from rich.live import Live
 from rich.text import Text
 
 from conductor.cli.prompt import renderables
-from conductor.cli.prompt.content import FileDiff, tool_call_of
-from conductor.cli.prompt.display import Stdout, chosen_option, error_lines, raw_input_lines
+from conductor.cli.prompt.content import FileDiff, raw_input_lines, tool_call_of
+from conductor.cli.prompt.display import CANCELLING, Stdout, chosen_option, error_lines
 from conductor.cli.prompt.lines_above import LinesAbove
 from conductor.cli.prompt.view import Block, Note, ShownCall, View
 from conductor.errors import RequestError
@@ -86,6 +86,8 @@ class RichDisplay:
         factory=lambda: deque(maxlen=_MAX_LATER), init=False
     )
     """What has come meanwhile, the newest."""
+    _hint: str = attrs.field(default="", init=False)
+    """What Ctrl-C does."""
     _left_out: int = attrs.field(default=0, init=False)
     _is_slow: bool = attrs.field(default=False, init=False)
     """Rendering has taken long in this turn: what comes is shown as plain text."""
@@ -104,6 +106,7 @@ class RichDisplay:
 
     def begin_turn(self) -> None:
         self.view.begin_turn()
+        self._hint = "Ctrl-C cancels"
         self._asked.clear()
         self._is_slow = False
         self._began = time.monotonic()
@@ -163,6 +166,10 @@ class RichDisplay:
 
     def note(self, text: str) -> None:
         self._show([*self.view.flush(), Note(text)])
+
+    def cancelling(self) -> None:
+        self._hint = "cancelling, Ctrl-C kills the chain"
+        self.note(CANCELLING)
 
     async def refresh(self) -> None:
         above = LinesAbove(self._show_line)
@@ -251,5 +258,5 @@ class RichDisplay:
         if entries:
             parts.append(renderables.plan(entries))
         elapsed = int(now - (self._began or now))
-        parts.append(Text(f"{elapsed}s · Ctrl-C cancels", style="dim", no_wrap=True))
+        parts.append(Text(f"{elapsed}s · {self._hint}", style="dim", no_wrap=True))
         return Group(*parts)

@@ -14,7 +14,13 @@ from typing import Any, Final, TypeAlias
 import attrs
 
 from conductor.bounded_dict import BoundedDict
-from conductor.cli.prompt.content import FileDiff, as_mapping, content_text, diffs_of
+from conductor.cli.prompt.content import (
+    FileDiff,
+    as_mapping,
+    content_text,
+    diffs_of,
+    paths_of,
+)
 from conductor.cli.prompt.markdown_stream import MarkdownStream
 
 __all__ = [
@@ -71,6 +77,7 @@ class ShownCall:
     ended: float | None = None
     diffs: tuple[FileDiff, ...] = ()
     output: str = ""
+    paths: tuple[str, ...] = ()
 
     def seconds(self, now: float) -> float:
         return (now if self.ended is None else self.ended) - self.began
@@ -158,7 +165,7 @@ class View:
     def merge_call(self, call: Mapping[str, Any], now: float) -> ShownCall:
         """Merge the tool call of a permission request; return all known members of the call."""
         if "toolCallId" not in call:
-            return ShownCall("", str(call.get("title") or ""))
+            return ShownCall("", str(call.get("title") or ""), paths=paths_of(call))
         id = str(call["toolCallId"])
         changed = self.calls[id] = _changed(self.calls.get(id), id, call, now, adds=False)
         return changed
@@ -234,6 +241,8 @@ def _changed(
     }
     if changes.get("status") in _DONE and call.ended is None:
         changes["ended"] = now
+    if update.get("locations") is not None:
+        changes["paths"] = paths_of(update)
     content = update.get("content")
     if isinstance(content, Sequence) and not isinstance(content, str):
         diffs, output = diffs_of(content), "\n".join(filter(None, map(_output, content)))

@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from conductor.cli.prompt.content import FileDiff, content_text, diffs_of, tool_call_of
+from conductor.cli.prompt.content import (
+    FileDiff,
+    content_text,
+    diffs_of,
+    paths_of,
+    raw_input_lines,
+    tool_call_of,
+    unseen_paths,
+)
 
 
 def test_a_diff_of_version_1_is_made_from_the_texts():
@@ -54,3 +62,21 @@ def test_content_that_is_no_text_is_named():
     assert content_text({"type": "image", "data": ""}) == "[image]"
     assert content_text({"type": "resource_link", "uri": "file:///a"}) == "[file:///a]"
     assert content_text(None) == ""
+
+
+def test_of_a_long_input_begin_and_end_are_shown():
+    text = "".join(raw_input_lines("a" * 90_000 + "z"))
+
+    assert text.startswith('"aaaa')
+    assert text.endswith('aaaz"')
+    assert "86003 more characters" in text
+
+
+def test_of_many_files_some_are_named():
+    locations = [{"path": f"/{number}.txt"} for number in range(30)]
+    paths = paths_of({"locations": [*locations, {"path": 5}, "odd", *locations]})
+
+    named = unseen_paths(paths, (), ["/3.txt"])
+    assert named[:4] == ["/0.txt", "/1.txt", "/2.txt", "/4.txt"]
+    assert named[20:] == ["… and 9 more files"]
+    assert paths_of({"locations": "odd"}) == ()

@@ -14,7 +14,7 @@ from contextlib import suppress
 import pytest
 
 from conductor.cli.prompt import renderables, rich_display
-from conductor.cli.prompt.display import JsonDisplay, Stdout, TextDisplay, raw_input_lines
+from conductor.cli.prompt.display import JsonDisplay, Stdout, TextDisplay
 from conductor.cli.prompt.rich_display import RichDisplay
 from conductor.cli.prompt.view import Answer
 from conductor.schema.convert import decode
@@ -118,12 +118,16 @@ def test_a_question_shows_the_whole_command_also_beside_a_diff(terminal, capfd, 
     assert "rm -rf ~" in read().decode() + capfd.readouterr().err
 
 
-def test_of_a_long_input_begin_and_end_are_shown():
-    text = "".join(raw_input_lines("a" * 90_000 + "z"))
+@pytest.mark.parametrize("kind", [TextDisplay, RichDisplay])
+def test_a_question_names_the_files_that_nothing_else_in_it_names(terminal, capfd, kind):
+    stdout, read = terminal
+    locations = [{"path": path} for path in ("/in/title", "/in/diff", "/else/where")]
+    diff = {"type": "diff", "path": "/in/diff", "newText": "x"}
+    call = {"toolCallId": "t", "title": "Edit /in/title", "content": [diff]}
+    kind(stdout).ask({"toolCall": {**call, "locations": locations}}, [])
 
-    assert text.startswith('"aaaa')
-    assert text.endswith('aaaz"')
-    assert "86003 more characters" in text
+    shown = read().decode() + capfd.readouterr().err
+    assert [shown.count(each["path"]) for each in locations] == [1, 1, 1]
 
 
 def test_what_comes_while_the_user_types_is_bounded(terminal, monkeypatch):

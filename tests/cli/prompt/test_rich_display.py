@@ -12,6 +12,7 @@ from cli.conftest import AGENT, screen
 pytestmark = pytest.mark.slow
 
 HELLO = Path(__file__).parents[3] / "chains" / "hello.yaml"
+STUBBORN = Path(__file__).parents[2] / "support" / "components" / "stubborn_agent.py"
 
 
 @pytest.mark.fast
@@ -96,3 +97,14 @@ def test_the_log_is_shown_above_what_is_redrawn(terminal):
     lines = screen(shell.seen)
     assert any(line.startswith("20") and "[info" in line for line in lines)
     assert not any("Ctrl-C cancels" in line for line in lines)
+
+
+def test_what_a_second_ctrl_c_does_is_shown_while_the_agent_does_not_react(terminal):
+    shell = terminal("prompt", "--", f"python {STUBBORN}", "x", env={"TERM": "xterm"})
+
+    shell.wait_for("Ctrl-C cancels")
+    shell.type("\x03")
+    shell.wait_for("cancelling, Ctrl-C kills the chain")
+    shell.type("\x03")
+
+    assert shell.exit_code() == 130

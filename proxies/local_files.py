@@ -24,7 +24,16 @@ import attrs
 import trio
 
 from conductor.error_codes import INVALID_PARAMS
-from conductor.proxy import Forward, Proxy, RequestError, Session, get_logger, on, on_session
+from conductor.proxy import (
+    Forward,
+    Placement,
+    Proxy,
+    RequestError,
+    Session,
+    get_logger,
+    on,
+    on_session,
+)
 from proxies.shared.ask_first import ask_first
 from proxies.shared.session_files import (
     read_text,
@@ -51,6 +60,9 @@ class LocalFiles(Proxy):
     ask: bool = False
     _served: frozenset[str] = attrs.field(default=frozenset(), init=False)
     """Capabilities that the client does not have."""
+
+    def placement(self) -> Placement:
+        return Placement(effects=frozenset({"serves_client"}))
 
     @on("initialize")
     async def announce(self, request: dict[str, Any], forward: Forward) -> Any:

@@ -17,7 +17,7 @@ from typing import Any
 
 import attrs
 
-from conductor.proxy import Forward, Proxy, on
+from conductor.proxy import Forward, Placement, Proxy, on
 from proxies.shared.paths.members import PARAMS, RESULTS, UPDATES, PathMapping
 
 __all__ = ["PathMap"]
@@ -52,6 +52,9 @@ class PathMap(Proxy):
         ]
         self._to_agent = PathMapping(dict(pairs))
         self._to_client = PathMapping({inside: outside for outside, inside in reversed(pairs)})
+
+    def placement(self) -> Placement:
+        return Placement(effects=frozenset({"maps_paths"}))
 
     @on("session/new")
     @on("session/load")

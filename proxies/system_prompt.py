@@ -24,6 +24,7 @@ import trio
 from conductor.error_codes import INVALID_PARAMS
 from conductor.proxy import (
     Forward,
+    Placement,
     Prompt,
     Proxy,
     RequestError,
@@ -67,6 +68,10 @@ class SystemPrompt(Proxy):
             raise ValueError("there are no instructions: give `text` or `file`")
         if self.of_client and self.otherwise == "skip":
             raise ValueError("`of_client` puts instructions before prompts, `otherwise: skip` none")
+
+    def placement(self) -> Placement:
+        adds = self.text or self.file is not None
+        return Placement(effects=frozenset({"adds_text"} if adds else ()))
 
     @on("initialize")
     async def announce(self, params: dict[str, Any], forward: Forward) -> Any:

@@ -1,12 +1,15 @@
 """Check plugins in a separate process: for `check`, and for `serve` before it listens.
 
 Each plugin is imported and made with its options within its `start_timeout`. One that ends the
-process or takes too long is reported with its location.
+process or takes too long is reported with its location. What they say about their places in the
+chain is compared here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import inspect
+import math
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
@@ -18,38 +21,55 @@ from conductor.cli.plugin_process import (
     answer_questions,
     plugin_process,
 )
+from conductor.cli.proxy_order import PlacedProxy, order_warnings
 from conductor.errors import StartError, describe
 from conductor.plugins.contained import with_contained
 from conductor.plugins.isolation import Role, bootstrap_line, parse_bootstrap_line
 from conductor.plugins.loading import InvalidOptions, instantiate, load_class_for_role
+from conductor.proxy.base import Plugin
+from conductor.proxy.placement import Placement
 
 __all__ = ["check_plugins"]
 
 
-def check_plugins(chains: Iterable[ChainFile]) -> list[Diagnostic]:
-    """Errors and warnings of all plugins that chain files name with `use:`.
+class _Answer(msgspec.Struct):
+    """What is known of one component."""
 
-    Blocks; Ctrl-C raises `KeyboardInterrupt`. Call it before any other process is started: all
-    descendants of this process are killed at the end.
+    problems: list[Diagnostic]
+    placed: list[PlacedProxy] = []
+    """The proxy, and those that it contains."""
+
+
+def check_plugins(
+    chains: Iterable[ChainFile], *, start_timeout: float = math.inf
+) -> list[Diagnostic]:
+    """Errors and warnings of all plugins that chain files name with `use:`, and of their order.
+
+    `start_timeout`: seconds for each, if its own are more. Blocks; Ctrl-C raises
+    `KeyboardInterrupt`. Call it before any other process is started: all descendants of this
+    process are killed at the end.
     """
+    found: list[Diagnostic] = []
     with plugin_process("conductor.cli.plugin_checks") as process:
-        return [
-            problem
-            for chain in chains
-            for spec, role in _plugins(chain)
-            for problem in _check(process, spec, role)
-        ]
+        for chain in chains:
+            answers = [
+                _ask(process, spec, role, min(spec.start_timeout, start_timeout))
+                for spec, role in _plugins(chain)
+            ]
+            found += [problem for answer in answers for problem in answer.problems]
+            found += order_warnings([proxy for answer in answers for proxy in answer.placed])
+    return found
 
 
-def _check(process: PluginProcess, spec: ComponentSpec, role: Role) -> list[Diagnostic]:
+def _ask(process: PluginProcess, spec: ComponentSpec, role: Role, seconds: float) -> _Answer:
     try:
-        answer = process.ask(bootstrap_line(spec, role), spec.start_timeout)
-        return msgspec.json.decode(answer, type=list[Diagnostic])
+        answer = process.ask(bootstrap_line(spec, role), seconds)
+        return msgspec.json.decode(answer, type=_Answer)
     except PluginProcessError as exc:
-        return [_problem(spec, str(exc))]
+        return _Answer([_problem(spec, str(exc))])
     except msgspec.MsgspecError:  # a module found the descriptor
         process.kill()
-        return [_problem(spec, "it wrote to a file descriptor that is not its own")]
+        return _Answer([_problem(spec, "it wrote to a file descriptor that is not its own")])
 
 
 def _plugins(chain: ChainFile) -> Iterator[tuple[ComponentSpec, Role]]:
@@ -65,36 +85,57 @@ def _plugins(chain: ChainFile) -> Iterator[tuple[ComponentSpec, Role]]:
 
 
 def _problem(spec: ComponentSpec, message: str) -> Diagnostic:
-    location = spec.locations.get(("use",)) or spec.location or SourceLocation.whole(spec.name)
-    return Diagnostic(location, message)
+    return Diagnostic(_location(spec), message)
 
 
-def _diagnose(spec: ComponentSpec, role: Role) -> list[Diagnostic]:
+def _location(spec: ComponentSpec) -> SourceLocation:
+    return spec.locations.get(("use",)) or spec.location or SourceLocation.whole(spec.name)
+
+
+def _diagnose(spec: ComponentSpec, role: Role) -> _Answer:
     try:
         plugin = instantiate(spec, load_class_for_role(spec, role))
-        contained = with_contained(spec.name, plugin)[1:]
+        contained = with_contained(spec.name, plugin)
     except InvalidOptions as exc:
-        return list(exc.diagnostics)
+        return _Answer(list(exc.diagnostics))
     except StartError as exc:
-        return [_problem(spec, exc.reason)]
-    warnings = []
+        return _Answer([_problem(spec, exc.reason)])
+    called = "option_warnings()"
     try:
-        for option, text in plugin.option_warnings():
-            location = (
-                spec.locations.get(("with", option))
-                or spec.location
-                or SourceLocation.whole(spec.name)
-            )
-            warnings.append(Diagnostic(location, f"{spec.name}: {text}", severity="warning"))
-        for name, proxy in contained:
-            for option, text in proxy.option_warnings():
-                warning = f"{name}: {option}: {text}"
-                warnings.append(
-                    msgspec.structs.replace(_problem(spec, warning), severity="warning")
-                )
+        warnings = list(_option_warnings(spec, contained))
+        called = "placement()"
+        placed = [
+            PlacedProxy(name, _kind(each), _location(spec), _placement(each))
+            for name, each in contained
+        ]
     except BaseException as exc:
-        return [_problem(spec, f"option_warnings() failed: {describe(exc)}")]
-    return warnings
+        return _Answer([_problem(spec, f"{called} failed: {describe(exc)}")])
+    return _Answer(warnings, placed)
+
+
+def _option_warnings(
+    spec: ComponentSpec, contained: Sequence[tuple[str, Plugin]]
+) -> Iterator[Diagnostic]:
+    for name, plugin in contained:
+        for option, text in plugin.option_warnings():
+            if name == spec.name:
+                location = spec.locations.get(("with", option)) or spec.location
+                location = location or SourceLocation.whole(spec.name)
+                yield Diagnostic(location, f"{name}: {text}", severity="warning")
+            else:
+                problem = _problem(spec, f"{name}: {option}: {text}")
+                yield msgspec.structs.replace(problem, severity="warning")
+
+
+def _placement(plugin: Plugin) -> Placement:
+    """Its placement, with only known effects; none for an agent, or for an option of this name."""
+    if not inspect.isfunction(getattr(type(plugin), "placement", None)):
+        return Placement()
+    return msgspec.convert(plugin.placement(), Placement, from_attributes=True)  # type: ignore[attr-defined]
+
+
+def _kind(plugin: Plugin) -> str:
+    return f"{type(plugin).__module__}.{type(plugin).__qualname__}"
 
 
 def _answer(question: bytes) -> bytes:

@@ -95,6 +95,7 @@ from conductor.proxy.handlers import on
 from conductor.proxy.mcp_context import Context
 from conductor.proxy.mcp_methods import ToolCall, prompt, resource, tool
 from conductor.proxy.peers import ClientPeer, Peer
+from conductor.proxy.placement import Placement
 from conductor.proxy.prompt_turn import SESSION_STATE_UPDATES, PromptTurn
 from conductor.proxy.raw_message import RawMessage
 from conductor.proxy.running_command import RunningCommand, open_command
@@ -132,6 +133,7 @@ __all__ = [
     "Logger",
     "Peer",
     "PermissionQuestion",
+    "Placement",
     "Plugin",
     "Prompt",
     "PromptTurn",

@@ -20,6 +20,7 @@ from conductor.proxy.class_checks import check_contained, check_fields, check_re
 from conductor.proxy.forward import Forward
 from conductor.proxy.handlers import Handler
 from conductor.proxy.peers import ClientPeer, DeferredAnswer, NotificationTap
+from conductor.proxy.placement import Placement
 from conductor.proxy.prompt_turn import is_turn_output
 from conductor.proxy.second_agent import SecondAgent, open_relayed_agent, open_second_agent
 from conductor.proxy.second_agent_host import AgentSource, RequestHandler, SecondAgentHost
@@ -323,6 +324,13 @@ class Proxy(Plugin):
         every MCP connection, so that each can get new objects.
         """
         return ()
+
+    def placement(self) -> Placement:
+        """Return what matters for the place of this proxy in a chain. Override it.
+
+        `acp-conductor check` and `doctor` warn of proxies on the wrong side of each other.
+        """
+        return Placement()
 
     def proxies(self) -> Sequence[Proxy]:
         """Return the proxies that this one contains, the one nearest the client first.

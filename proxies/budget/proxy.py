@@ -32,6 +32,7 @@ from conductor.proxy import (
     BoundedDict,
     Counting,
     Forward,
+    Placement,
     Prompt,
     Proxy,
     Session,
@@ -137,6 +138,9 @@ class Budget(Proxy):
         """Write unwritten amounts before the chain ends, also if the file is locked now."""
         yield
         await self._write()
+
+    def placement(self) -> Placement:
+        return Placement(before={"opens_agents": "turns of the agents that it opens do not count"})
 
     @on_session_end
     async def session_ended(self, session: Session) -> None:

@@ -39,6 +39,7 @@ from conductor.proxy import (
     AgentToolCall,
     Forward,
     PermissionQuestion,
+    Placement,
     Prompt,
     Proxy,
     Session,
@@ -89,6 +90,12 @@ class Checkpoint(Proxy):
         if shutil.which("git") is None:
             raise FileNotFoundError("checkpoint needs git: install it, or remove the proxy")
         yield
+
+    def placement(self) -> Placement:
+        return Placement(
+            after={"serves_client": "a write through it may come before the checkpoint"},
+            before={"opens_agents": "there is no checkpoint before the agents that it opens write"},
+        )
 
     @on_prompt
     async def prompt(self, session: Session, prompt: Prompt, forward: Forward) -> Any:

@@ -36,6 +36,7 @@ from attrs.validators import ge, gt
 from conductor.proxy import (
     SESSION_STATE_UPDATES,
     Forward,
+    Placement,
     Prompt,
     Proxy,
     Session,
@@ -117,6 +118,9 @@ class PromptContext(Proxy):
             ("files", f"`{name}` matches no file in {where}; a session looks in its own directory")
             for name in _missing(self.files, where)
         ]
+
+    def placement(self) -> Placement:
+        return Placement(effects=frozenset({"adds_text"}))
 
     async def on_restart(self, sessions: Sequence[str]) -> None:
         for id in sessions:

@@ -36,6 +36,7 @@ from conductor.proxy import (
     ComponentError,
     ConnectionClosed,
     Forward,
+    Placement,
     Prompt,
     Proxy,
     RemoteProtocolError,
@@ -132,6 +133,9 @@ class Failover(Proxy):
         return [
             ("agents", f"{each.name}: {why}") for each in self.agents if (why := each.problem())
         ]
+
+    def placement(self) -> Placement:
+        return Placement(effects=frozenset({"opens_agents"}))
 
     @on_prompt
     async def prompt(self, session: Session, prompt: Prompt, forward: Forward) -> Any:

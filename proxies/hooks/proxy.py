@@ -40,6 +40,7 @@ from conductor.proxy import (
     AgentToolCall,
     Forward,
     PermissionQuestion,
+    Placement,
     Prompt,
     Proxy,
     Question,
@@ -136,6 +137,13 @@ class Hooks(Proxy):
 
     def option_warnings(self) -> Sequence[tuple[str, str]]:
         return [("hooks", why) for hook in self.hooks if (why := program_warning(hook.run))]
+
+    def placement(self) -> Placement:
+        continues = any("turn_end" in hook.events for hook in self.hooks)
+        return Placement(
+            effects=frozenset({"adds_text"} if continues else ()),
+            before={"opens_agents": "no hook runs for the agents that it opens"},
+        )
 
     @on_prompt
     async def prompt(self, session: Session, prompt: Prompt, forward: Forward) -> Any:

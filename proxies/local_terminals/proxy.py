@@ -31,6 +31,7 @@ from attrs.validators import gt
 from conductor.error_codes import INTERNAL_ERROR, INVALID_PARAMS, RESOURCE_NOT_FOUND
 from conductor.proxy import (
     Forward,
+    Placement,
     Proxy,
     RequestError,
     Session,
@@ -70,6 +71,9 @@ class LocalTerminals(Proxy):
     _terminals: dict[str, LocalTerminal] = attrs.field(factory=dict, init=False)
     """Those that are not released, by id."""
     _content: TerminalContent = attrs.field(factory=TerminalContent, init=False)
+
+    def placement(self) -> Placement:
+        return Placement(effects=frozenset({"serves_client"}))
 
     @on("initialize")
     async def announce(self, request: dict[str, Any], forward: Forward) -> Any:

@@ -35,6 +35,7 @@ from conductor.error_codes import INTERNAL_ERROR
 from conductor.proxy import (
     Forward,
     PermissionQuestion,
+    Placement,
     Proxy,
     RequestError,
     Session,
@@ -71,6 +72,14 @@ class Permissions(Proxy):
         if self.rules or self.default != "ask" or self.timeout or self.audit:
             return ()
         return [("rules", "without rules nothing is decided: the user is asked everything")]
+
+    def placement(self) -> Placement:
+        return Placement(
+            before={
+                "opens_agents": "no rule applies to the agents that it opens",
+                "maps_paths": "rules are given the agent's paths, not those of this machine",
+            }
+        )
 
     @asynccontextmanager
     async def lifespan(self) -> AsyncIterator[None]:

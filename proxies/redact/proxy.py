@@ -40,6 +40,7 @@ from conductor.proxy import (
     TEXT_CHUNKS,
     BoundedDict,
     Forward,
+    Placement,
     Proxy,
     RequestError,
     TextStreams,
@@ -106,6 +107,15 @@ class Redact(Proxy):
         self._secrets = SecretFinder({**self.patterns, **chosen}, values)
         self._texts = TextCleaner(self._secrets.redact)
         self._outputs = TextCleaner(self._secrets.redact_output)
+
+    def placement(self) -> Placement:
+        return Placement(
+            after={
+                "adds_text": "secrets in the texts that it adds reach the agent",
+                "serves_client": "secrets in what it gives to the agent are not redacted",
+            },
+            before={"opens_agents": "secrets reach the agents that it opens"},
+        )
 
     # -- toward the agent --------------------------------------------------------------------------
 

@@ -26,6 +26,7 @@ from attrs.validators import ge
 from conductor.error_codes import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST
 from conductor.proxy import (
     Forward,
+    Placement,
     Proxy,
     RequestError,
     SessionSetup,
@@ -63,6 +64,9 @@ class SessionProcesses(Proxy):
     _running: set[SessionProcess] = attrs.field(factory=set, init=False)
     _login: tuple[str, dict[str, Any]] | None = attrs.field(default=None, init=False)
     _can_close: bool = attrs.field(default=True, init=False)
+
+    def placement(self) -> Placement:
+        return Placement(effects=frozenset({"opens_agents"}))
 
     @on("initialize")
     async def announce(self, params: dict[str, Any], forward: Forward) -> Any:

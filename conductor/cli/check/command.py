@@ -58,7 +58,7 @@ def command(
     """
     if client is not None and not start:
         raise click.UsageError("--client needs --start: adapters depend on the agent's answer, too")
-    chains = _load_all(files, starts=start)
+    chains, shown = _load_all(files, starts=start)
     if not start:
         for chain in chains:
             print(printable(f"{chain.path}: ok: {_summary(chain)}"))
@@ -69,7 +69,9 @@ def command(
     from conductor.projects.chooser import OtherFiles
 
     others = OtherFiles(user=not no_user, project=not no_project)
-    start_all([_as_run(chain, others) for chain in chains], client)
+    merged = [_as_run(chain, others) for chain in chains]
+    _warn_of_others(chains, merged, shown)
+    start_all(merged, client)
 
 
 def _as_run(chain: ChainFile, others: OtherFiles) -> ChainFile:
@@ -83,7 +85,23 @@ def _as_run(chain: ChainFile, others: OtherFiles) -> ChainFile:
     return chain
 
 
-def _load_all(files: tuple[str, ...], *, starts: bool) -> list[ChainFile]:
+def _warn_of_others(
+    chains: list[ChainFile], merged: list[ChainFile], shown: list[Diagnostic]
+) -> None:
+    """Warn of probable mistakes that the files of the user and the project add; their errors are
+    those of the start."""
+    changed = [new for old, new in zip(chains, merged, strict=True) if new.flat() != old.flat()]
+    if not changed:
+        return
+    from conductor.cli.load import print_diagnostics
+    from conductor.cli.plugin_checks import check_plugins
+
+    found = [each for each in check_plugins(changed) if each.severity == "warning"]
+    print_diagnostics(each for each in dict.fromkeys(found) if each not in shown)
+
+
+def _load_all(files: tuple[str, ...], *, starts: bool) -> tuple[list[ChainFile], list[Diagnostic]]:
+    """The chains and the warnings that were printed; exits with 2 if there are mistakes."""
     from conductor.chainfile.loader import load_and_diagnose
     from conductor.cli.check.programs import check_commands
     from conductor.cli.load import missing_chain, print_diagnostics, report
@@ -118,7 +136,7 @@ def _load_all(files: tuple[str, ...], *, starts: bool) -> list[ChainFile]:
         report(ChainFileError(list(dict.fromkeys(diagnostics))))
         sys.exit(2)
     print_diagnostics(warnings)
-    return chains
+    return chains, warnings
 
 
 def _print_registry(chain: ChainFile) -> None:

@@ -88,6 +88,7 @@ def command(
 def _machine_findings(chain: ChainFile | None, cwd: str) -> Iterator[Finding]:
     from conductor.cli.doctor import editors, files, further, machine, state, versions
     from conductor.cli.doctor.mcp_servers import added_servers
+    from conductor.cli.doctor.proxies import gather_warnings, proxy_findings
 
     needed: set[str] = set()
     paths = files.state_directories()
@@ -105,6 +106,7 @@ def _machine_findings(chain: ChainFile | None, cwd: str) -> Iterator[Finding]:
     if chain is not None:
         yield from further.missing_program_findings(chain, cwd)
         yield from versions.version_findings(chain)
+        yield from proxy_findings(gather_warnings(chain))
 
 
 def _chain_findings(chain: ChainFile) -> list[Finding]:

@@ -6,8 +6,9 @@ parts are removed from prompts that the agent replays or echoes.
 
 Options:
     text       a text
-    files      paths and globs, relative to the session's directory (`**` crosses directories).
-               `check`, `/context` and (once) the log report those that match no file
+    files      paths and globs (`**` crosses directories), looked for in the session's directory
+               and above it, up to the root of the project (see `files`); the nearest match counts.
+               `check`, `/context` and the log, once in a session, report those without a match
     command    an argv, run in the session's directory without a shell; its output is added
     timeout    of the command; default 3s
     every      0 (default): on a session's first prompt only; 1: on every prompt; N: every Nth
@@ -22,7 +23,6 @@ the command.
 
 from __future__ import annotations
 
-import glob
 import json
 import os
 from collections.abc import Sequence
@@ -54,6 +54,7 @@ from conductor.proxy import (
     text,
     text_filter,
 )
+from proxies.context.files import missing, read_files
 from proxies.context.parts import UserText, part, without_parts
 
 __all__ = ["PromptContext"]
@@ -87,6 +88,8 @@ class _State:
     """The parts that were added last."""
     replay: _Replay | None = None
     """Set while the session is loaded."""
+    logged_missing: bool = False
+    """Whether patterns that match no file were logged."""
 
 
 @attrs.define
@@ -101,8 +104,6 @@ class PromptContext(Proxy):
     max_bytes: int = attrs.field(default=65536, validator=gt(0))
     _replays: int = attrs.field(default=0, init=False)
     """Number of sessions that are being loaded."""
-    _logged_missing: set[str] = attrs.field(factory=set, init=False)
-    """Missing files that were logged."""
 
     states = per_session(_State)
 
@@ -115,8 +116,8 @@ class PromptContext(Proxy):
         why = program_warning(self.command)
         commands = [] if why is None else [("command", why)]
         return commands + [
-            ("files", f"`{name}` matches no file in {where}; a session looks in its own directory")
-            for name in _missing(self.files, where)
+            ("files", f"{_no_match(name, where)}; a session looks from its own directory")
+            for name in missing(self.files, where)
         ]
 
     def placement(self) -> Placement:
@@ -183,6 +184,7 @@ class PromptContext(Proxy):
         if number % self.every if self.every else number:
             return await forward()
         state.shown = await self.collect(session.cwd)
+        await self._log_missing(state, session.cwd)
         if not state.shown:
             return await forward()
         prompt.blocks.insert(0, text(state.shown))
@@ -192,7 +194,7 @@ class PromptContext(Proxy):
     async def report(self, session: Session, arguments: str) -> str:
         lines = [self.states[session.id].shown or "Nothing was added to your prompts yet."]
         for name in await self._missing(session.cwd):
-            lines.append(f"No file matches `{name}` in {session.cwd or '?'}.")
+            lines.append(f"{_no_match(name, session.cwd or '?')}.")
         return "\n".join(lines)
 
     # ----------------------------------------------------------------------------------------------
@@ -201,8 +203,7 @@ class PromptContext(Proxy):
         """Return all parts, each with its source, within `max_bytes`."""
         parts = [("text", self.text.encode())] if self.text else []
         if self.files:
-            parts += await trio.to_thread.run_sync(_read, self.files, cwd, self.max_bytes)
-            await self._log_missing(cwd)
+            parts += await trio.to_thread.run_sync(read_files, self.files, cwd, self.max_bytes)
         if self.command:
             # Without the arguments, which may hold secrets: the user sees the added parts.
             parts.append((self.command[0], await self._output(cwd)))
@@ -216,12 +217,12 @@ class PromptContext(Proxy):
     async def _missing(self, cwd: str) -> list[str]:
         if not self.files:
             return []
-        return await trio.to_thread.run_sync(_missing, self.files, cwd)
+        return await trio.to_thread.run_sync(missing, self.files, cwd)
 
-    async def _log_missing(self, cwd: str) -> None:
-        for name in await self._missing(cwd):
-            if name not in self._logged_missing:
-                self._logged_missing.add(name)
+    async def _log_missing(self, state: _State, cwd: str) -> None:
+        if not state.logged_missing:
+            state.logged_missing = True
+            for name in await self._missing(cwd):
                 log.warning("context file not found", file=name, directory=cwd)
 
     async def _output(self, cwd: str) -> bytes:
@@ -236,6 +237,10 @@ class PromptContext(Proxy):
         return done.stdout if done.status == 0 else f"(exit status {done.status})".encode()
 
 
+def _no_match(pattern: str, directory: str) -> str:
+    return f"`{pattern}` matches no file in {directory}, or above it in the project"
+
+
 def _has_text(content: Any) -> bool:
     return isinstance(content, dict) and isinstance(content.get("text"), str)
 
@@ -245,27 +250,3 @@ def _without_parts(block: Any) -> Any:
     if not _has_text(block) or (text := without_parts(block["text"])) in (None, block["text"]):
         return block
     return {**block, "text": text} if text else None
-
-
-def _missing(patterns: list[str], cwd: str) -> list[str]:
-    """Return the patterns that match no file."""
-    return [pattern for pattern in patterns if not _matching(pattern, cwd)]
-
-
-def _matching(pattern: str, cwd: str) -> list[str]:
-    if not cwd:
-        return []
-    names = sorted(glob.glob(pattern, root_dir=cwd, recursive=True))
-    return [name for name in names if os.path.isfile(os.path.join(cwd, name))]
-
-
-def _read(patterns: list[str], cwd: str, limit: int) -> list[tuple[str, bytes]]:
-    """Read the files that the patterns match, each once, in the patterns' order."""
-    found = []
-    for name in dict.fromkeys(name for pattern in patterns for name in _matching(pattern, cwd)):
-        try:
-            with open(os.path.join(cwd, name), "rb") as file:
-                found.append((name, file.read(limit + 1)))
-        except OSError as exc:
-            found.append((name, f"(cannot be read: {exc.strerror})".encode()))
-    return found

@@ -64,8 +64,8 @@ def test_a_context_file_that_does_not_exist_is_a_warning(run, chain_file, tmp_pa
 
     assert (result.returncode, result.stdout) == (0, f"{path}: ok: 1 proxy, agent test-agent\n")
     assert result.stderr.splitlines() == [
-        f"{path}:6:14: warning: context: `AGENTZ.md` matches no file in {tmp_path}; "
-        "a session looks in its own directory",
+        f"{path}:6:14: warning: context: `AGENTZ.md` matches no file in {tmp_path}, "
+        "or above it in the project; a session looks from its own directory",
         "   |       files: [AGENTS.md, AGENTZ.md]",
         "   |              ^^^^^^^^^^^^^^^^^^^^^^",
         "",

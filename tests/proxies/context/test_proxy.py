@@ -329,23 +329,33 @@ async def test_a_fork_has_the_prompts_of_its_origin(chain, known):
     assert [len(texts) for texts in prompts_of(agent)] == [2 if known else 1]
 
 
-async def test_missing_files_are_shown_by_the_command_and_logged_once(chain, tmp_path, capsys):
+async def test_missing_files_are_shown_by_the_command_and_logged_once_in_a_session(
+    chain, tmp_path, capsys
+):
     log.configure("info", as_json=True, lifecycle=False)
     files = ["missing.md", "rules/*.md"]
     async with chain(PromptContext(text="x", files=files, every=1), FakeAgent()) as client:
         await client.initialize()
         session = await client.new_session(str(tmp_path))
         await client.prompt(session, "/context")
-        missing = "".join(f"\nNo file matches `{name}` in {tmp_path}." for name in files)
+        missing = "".join(
+            f"\n`{name}` matches no file in {tmp_path}, or above it in the project."
+            for name in files
+        )
         told = f"Nothing was added to your prompts yet.{missing}"
         assert client.transcript.text() == told
         for text in ("one", "two", "/context"):
             await client.prompt(session, text)
         assert client.transcript.text() == f"{told}{PART}{missing}"
+        await client.prompt(await client.new_session(str(tmp_path)), "one")
 
     lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
-    logged = [(line["event"], line["file"], line["directory"]) for line in lines]
-    assert logged == [("context file not found", name, str(tmp_path)) for name in files]
+    logged = [(line["level"], line["event"], line["file"], line["session"]) for line in lines]
+    assert logged == [
+        ("warning", "context file not found", name, session)
+        for session in ("session-1", "session-2")
+        for name in files
+    ]
 
 
 async def test_a_restarted_proxy_adds_nothing_to_sessions_that_are_open(chain):

@@ -1,0 +1,110 @@
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from proxies.context import files
+from proxies.context.files import FoundFile, found_files, missing, read_files, search_path
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    """A directory in the home directory, with directories below it: `a`, `a/b`."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    project = tmp_path / "project"
+    (project / "a" / "b").mkdir(parents=True)
+    return project
+
+
+def names(patterns, directory):
+    return [file.name for file in found_files(patterns, str(directory))]
+
+
+@pytest.mark.parametrize("root", [".git", ".acp-conductor.yaml"])
+def test_a_file_of_the_project_is_found_from_its_subdirectories(project, root):
+    (project / root).touch()
+    (project / "AGENTS.md").write_text("Use tabs.")
+
+    found = found_files(["AGENTS.md"], str(project / "a" / "b"))
+
+    assert found == [FoundFile("../../AGENTS.md", str(project / "AGENTS.md"))]
+    assert read_files(["AGENTS.md"], str(project / "a"), 3) == [("../AGENTS.md", b"Use ")]
+    assert names(["AGENTS.md"], project) == ["AGENTS.md"]
+
+
+def test_the_nearest_directory_with_a_match_counts_for_each_pattern(project):
+    (project / ".git").mkdir()
+    (project / "rules").mkdir()
+    for name in ("AGENTS.md", "a/AGENTS.md", "rules/1.md", "rules/2.md"):
+        (project / name).touch()
+
+    found = names(["*.md", "rules/*.md", "AGENTS.md"], project / "a" / "b")
+
+    assert found == ["../AGENTS.md", "../../rules/1.md", "../../rules/2.md"]
+
+
+def test_without_a_root_only_the_directory_of_the_session_is_searched(project):
+    (project / "AGENTS.md").touch()
+
+    assert search_path(str(project / "a")) == [str(project / "a")]
+    assert missing(["AGENTS.md"], str(project / "a")) == ["AGENTS.md"]
+    assert missing(["AGENTS.md"], str(project)) == []
+    assert search_path("") == []
+    assert search_path(str(project / "none")) == [str(project / "none")]
+
+
+def test_files_above_the_root_are_not_found(project):
+    (project / "a" / ".git").touch()
+    (project / "AGENTS.md").touch()
+
+    assert names(["AGENTS.md"], project / "a" / "b") == []
+
+
+def test_the_file_of_the_project_above_a_repository_is_its_root(project):
+    (project / "a" / ".git").mkdir()
+    (project / ".acp-conductor.yaml").touch()
+
+    paths = [str(project / "a" / "b"), str(project / "a"), str(project)]
+    assert search_path(paths[0]) == paths
+
+
+def test_the_search_ends_before_the_home_directory_also_if_it_is_a_repository(project):
+    (project.parent / ".git").mkdir()
+    (project.parent / "AGENTS.md").touch()
+
+    assert names(["AGENTS.md"], project) == []
+    assert names(["AGENTS.md"], project.parent) == ["AGENTS.md"]
+
+
+def test_the_search_ends_before_a_directory_of_another_owner(project, monkeypatch):
+    (project / ".git").mkdir()
+    stat = os.stat
+
+    def stat_with_another_owner(path, **keywords):
+        found = list(stat(path, **keywords))
+        found[4] += path == str(project)
+        return os.stat_result(found)
+
+    monkeypatch.setattr(files.os, "stat", stat_with_another_owner)
+
+    assert search_path(str(project / "a" / "b")) == [str(project / "a" / "b")]
+
+
+def test_absolute_patterns_and_those_with_dots_are_taken_as_they_are(project):
+    (project / ".git").mkdir()
+    (project / "AGENTS.md").touch()
+
+    assert names([str(project / "*.md")], project / "a") == [str(project / "AGENTS.md")]
+    assert names(["../AGENTS.md"], project / "a" / "b") == []
+    assert names(["../AGENTS.md"], project / "a") == ["../AGENTS.md"]
+
+
+def test_a_file_that_cannot_be_read_says_why(project, monkeypatch):
+    (project / "AGENTS.md").touch()
+    found = found_files(["AGENTS.md"], str(project))
+    (project / "AGENTS.md").unlink()
+    monkeypatch.setattr(files, "found_files", lambda patterns, cwd: found)
+
+    text = b"(cannot be read: No such file or directory)"
+    assert read_files(["AGENTS.md"], str(project), 10) == [("AGENTS.md", text)]

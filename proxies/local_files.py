@@ -62,7 +62,7 @@ class LocalFiles(Proxy):
     """Capabilities that the client does not have."""
 
     def placement(self) -> Placement:
-        return Placement(effects=frozenset({"serves_client"}))
+        return Placement(effects={"serves_client"})
 
     @on("initialize")
     async def announce(self, request: dict[str, Any], forward: Forward) -> Any:

@@ -54,7 +54,7 @@ class PathMap(Proxy):
         self._to_client = PathMapping({inside: outside for outside, inside in reversed(pairs)})
 
     def placement(self) -> Placement:
-        return Placement(effects=frozenset({"maps_paths"}))
+        return Placement(effects={"maps_paths"})
 
     @on("session/new")
     @on("session/load")

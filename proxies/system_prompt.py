@@ -71,7 +71,7 @@ class SystemPrompt(Proxy):
 
     def placement(self) -> Placement:
         adds = self.text or self.file is not None
-        return Placement(effects=frozenset({"adds_text"} if adds else ()))
+        return Placement(effects={"adds_text"} if adds else set())
 
     @on("initialize")
     async def announce(self, params: dict[str, Any], forward: Forward) -> Any:

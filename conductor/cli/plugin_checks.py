@@ -131,7 +131,8 @@ def _placement(plugin: Plugin) -> Placement:
     """Its placement, with only known effects; none for an agent, or for an option of this name."""
     if not inspect.isfunction(getattr(type(plugin), "placement", None)):
         return Placement()
-    return msgspec.convert(plugin.placement(), Placement, from_attributes=True)  # type: ignore[attr-defined]
+    given = msgspec.json.encode(plugin.placement())  # type: ignore[attr-defined]
+    return msgspec.json.decode(given, type=Placement)
 
 
 def _kind(plugin: Plugin) -> str:

@@ -6,9 +6,9 @@ parts are removed from prompts that the agent replays or echoes.
 
 Options:
     text       a text
-    files      paths and globs (`**` crosses directories), looked for in the session's directory
-               and above it, up to the root of the project (see `files`); the nearest match counts.
-               `check`, `/context` and the log, once in a session, report those without a match
+    files      paths and globs (`**` crosses directories), looked for in the session's directory,
+               then above it, up to the root of the project; the nearest match counts. `check`,
+               `/context` and the log (once in a session) report those that match no file
     command    an argv, run in the session's directory without a shell; its output is added
     timeout    of the command; default 3s
     every      0 (default): on a session's first prompt only; 1: on every prompt; N: every Nth
@@ -121,7 +121,7 @@ class PromptContext(Proxy):
         ]
 
     def placement(self) -> Placement:
-        return Placement(effects=frozenset({"adds_text"}))
+        return Placement(effects={"adds_text"})
 
     async def on_restart(self, sessions: Sequence[str]) -> None:
         for id in sessions:

@@ -135,7 +135,7 @@ class Failover(Proxy):
         ]
 
     def placement(self) -> Placement:
-        return Placement(effects=frozenset({"opens_agents"}))
+        return Placement(effects={"opens_agents"})
 
     @on_prompt
     async def prompt(self, session: Session, prompt: Prompt, forward: Forward) -> Any:

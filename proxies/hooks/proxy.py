@@ -141,7 +141,7 @@ class Hooks(Proxy):
     def placement(self) -> Placement:
         continues = any("turn_end" in hook.events for hook in self.hooks)
         return Placement(
-            effects=frozenset({"adds_text"} if continues else ()),
+            effects={"adds_text"} if continues else set(),
             before={"opens_agents": "no hook runs for the agents that it opens"},
         )
 

@@ -73,7 +73,7 @@ class LocalTerminals(Proxy):
     _content: TerminalContent = attrs.field(factory=TerminalContent, init=False)
 
     def placement(self) -> Placement:
-        return Placement(effects=frozenset({"serves_client"}))
+        return Placement(effects={"serves_client"})
 
     @on("initialize")
     async def announce(self, request: dict[str, Any], forward: Forward) -> Any:

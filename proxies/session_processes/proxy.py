@@ -66,7 +66,7 @@ class SessionProcesses(Proxy):
     _can_close: bool = attrs.field(default=True, init=False)
 
     def placement(self) -> Placement:
-        return Placement(effects=frozenset({"opens_agents"}))
+        return Placement(effects={"opens_agents"})
 
     @on("initialize")
     async def announce(self, params: dict[str, Any], forward: Forward) -> Any:

@@ -42,7 +42,8 @@ def command(
     directory: whether you trust it. It starts the chain that a session in the working directory
     gets from `run FILE`, with the proxies of these files (without FILE, these proxies), as an
     editor does, opens a session, and starts the MCP servers of `mcp_servers`: all together, for at
-    most 12 seconds. With FILE it looks at the versions of the lock file, too. No prompt is sent.
+    most 12 seconds. It warns of what `check` warns of: options, and the order of proxies. With FILE
+    it looks at the versions of the lock file, too. No prompt is sent.
     Exit codes: 0 nothing is wrong (there may be warnings), 1 something is, 2 mistakes in the chain
     file.
 

@@ -73,6 +73,38 @@ def test_a_context_file_that_does_not_exist_is_a_warning(run, chain_file, tmp_pa
 
 
 @pytest.mark.fast
+def test_the_places_of_proxies_in_a_proxy_count_and_unknown_effects_are_errors(
+    run, chain_file, tmp_path
+):
+    (tmp_path / "house.py").write_text(
+        "import attrs\n"
+        "from conductor.proxy import Placement, Proxy\n"
+        "from proxies.context import PromptContext\n"
+        "from proxies.redact import Redact\n"
+        "class House(Proxy):\n"
+        "    def proxies(self):\n"
+        "        return [Redact(), PromptContext(text='x')]\n"
+        "@attrs.define\n"
+        "class WithOption(Proxy):\n"
+        "    placement: str = 'left'\n"
+        "class Unknown(Proxy):\n"
+        "    def placement(self):\n"
+        "        return Placement(effects={'adds_txt'})\n"
+    )
+    uses = [f"  - use: ./house.py:{name}\n" for name in ("House", "WithOption", "Unknown")]
+    path = chain_file(f"proxies:\n{''.join(uses)}agent: {{use: test-agent}}\n")
+
+    result = run("check", path)
+
+    assert result.returncode == 2
+    order = f"{path}:3:10: warning: House/PromptContext: it stands after `House/Redact`, nearer"
+    assert order in result.stderr
+    assert f"{path}:5:10: error: placement() failed: ValidationError: " in result.stderr
+    assert "'adds_txt'" in result.stderr
+    assert result.stderr.endswith("\n1 problem\n")
+
+
+@pytest.mark.fast
 def test_start_shows_what_was_negotiated(run, chain_file):
     path = chain_file(
         "proxies:\n"
@@ -129,17 +161,24 @@ def test_start_has_the_proxies_of_the_project_that_is_trusted(run, chain_file, t
     directory = tmp_path / "project"
     directory.mkdir()
     path = directory / ".acp-conductor.yaml"
-    path.write_text("version: 1\nproxies: [{use: usage}]\n")
-    chain = chain_file("agent: {use: test-agent}\n")
+    path.write_text("version: 1\nproxies: [{use: context, with: {text: x}}]\n")
+    chain = chain_file("proxies: [{use: redact}]\nagent: {use: test-agent}\n")
 
     def run_there(*arguments):
         env = {"HOME": str(tmp_path), "XDG_STATE_HOME": str(tmp_path / "state")}
-        return run(*arguments, cwd=directory, env=env).stdout
+        return run(*arguments, cwd=directory, env=env)
 
-    assert run_there("check", "--start", chain).startswith(f"project: {path} is not trusted yet; ")
+    untrusted = run_there("check", "--start", chain)
     run_there("trust", "--yes")
-    assert "\n  usage " in run_there("check", "--start", chain)
-    assert "usage" not in run_there("check", "--start", "--no-project", chain)
+    trusted = run_there("check", "--start", chain)
+    alone = run_there("check", "--start", "--no-project", chain)
+
+    assert untrusted.stdout.startswith(f"project: {path} is not trusted yet; ")
+    assert "\n  context " in trusted.stdout
+    assert "context" not in alone.stdout
+    order = f"{path}:2:17: warning: context: it stands after `redact`, nearer to the agent: "
+    assert [order in each.stderr for each in (untrusted, trusted, alone)] == [False, True, False]
+    assert f"help: add `redact` after `context` in {path}\n" in trusted.stderr
 
 
 def test_start_tells_which_adapters_a_client_gets(run, chain_file):

@@ -105,8 +105,8 @@ def test_the_chain_has_the_proxies_of_the_project_that_is_trusted(run, chain_fil
     directory = tmp_path / "project"
     directory.mkdir()
     path = directory / ".acp-conductor.yaml"
-    path.write_text("version: 1\nproxies: [{use: usage}]\n")
-    chain = chain_file("agent: {use: test-agent}\n")
+    path.write_text("version: 1\nproxies: [{use: usage}, {use: context, with: {text: x}}]\n")
+    chain = chain_file("proxies: [{use: redact}]\nagent: {use: test-agent}\n")
 
     def run_there(*arguments):
         env = {"HOME": str(tmp_path), "XDG_STATE_HOME": str(tmp_path / "state")}
@@ -121,7 +121,14 @@ def test_the_chain_has_the_proxies_of_the_project_that_is_trusted(run, chain_fil
     assert [usage in of("start", found) for found in (untrusted, trusted, alone)] == [0, 1, 1]
     assert of("projects", untrusted) == [("warning", f"{path} is not trusted yet")]
     assert of("projects", trusted) == [
-        ("ok", f"{path} is trusted, and adds 1 proxy to its sessions")
+        ("ok", f"{path} is trusted, and adds 2 proxies to its sessions")
+    ]
+    [(severity, order)] = of("proxies", trusted)
+    assert (severity, of("proxies", untrusted), of("proxies", alone)) == ("warning", [], [])
+    assert order.splitlines() == [
+        f"{path}:2:31: context: it stands after `redact`, nearer to the agent: "
+        "secrets in the texts that it adds reach the agent",
+        f"{chain}:2:17: `redact` is here",
     ]
 
 

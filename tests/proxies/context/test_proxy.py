@@ -1,10 +1,13 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
 from conductor import log
+from conductor.chainfile import load
+from conductor.plugins.loading import load_plugin
 from conductor.proxy.slash_commands import HANDLED_KEY
 from conductor.testing import FakeAgent
 from proxies.context import PromptContext
@@ -381,4 +384,23 @@ async def test_without_options_it_adds_agents_md_if_there_is_one(chain, tmp_path
     assert prompts_of(agent) == [
         ['<context source="AGENTS.md">\nUse tabs.\n</context>', "hi"],
         ["hi"],
+    ]
+
+
+async def test_the_example_of_the_docs_gives_subdirectories_the_rules_of_the_project(
+    chain, tmp_path
+):
+    page = (Path(__file__).parents[3] / "docs" / "projects.md").read_text()
+    example = page.partition("## A project's file\n\n```yaml\n")[2].partition("```")[0]
+    (tmp_path / ".acp-conductor.yaml").write_text(example)
+    (tmp_path / "AGENTS.md").write_text("Use tabs.")
+    (tmp_path / "sub").mkdir()
+    spec = load(tmp_path / ".acp-conductor.yaml").proxies[0]
+    agent = FakeAgent()
+    async with chain(load_plugin(spec), agent) as client:
+        await client.initialize()
+        await client.prompt(await client.new_session(str(tmp_path / "sub")), "hi")
+
+    assert prompts_of(agent) == [
+        ['<context source="../AGENTS.md">\nUse tabs.\n</context>', "hi"],
     ]

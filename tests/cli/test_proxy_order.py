@@ -98,9 +98,11 @@ def test_a_second_one_on_the_right_side_is_enough(placed):
 
 
 def test_of_several_of_a_kind_the_one_next_to_it_is_named(placed):
-    chain = [placed("redact", 3), placed("redact", 4), placed("context", 5)]
+    added = [placed("redact", 3), placed("redact", 4), placed("context", 5)]
+    unseen = [placed("failover", 3), placed("budget", 4), placed("budget", 5)]
 
-    assert [warning.note[0].line for warning in order_warnings(chain)] == [4]
+    assert [warning.note[0].line for warning in order_warnings(added)] == [4]
+    assert [warning.location.line for warning in order_warnings(unseen)] == [4]
 
 
 def test_hooks_that_continue_no_turn_add_no_text(placed):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, NoReturn
 
@@ -74,16 +74,19 @@ def command(
     with suppress(ChainFileError):  # a finding of `projects`
         chain = chain_here(chain, cwd, others)
     findings += _machine_findings(chain, cwd)
-    if chain is not None:
-        findings += _chain_findings(chain)
-    if as_json:
-        lines = [json.dumps(finding.as_json()) for finding in in_order(findings)]
-    else:
-        lines = list(text_lines(findings))
-    sys.stdout.flush()
-    with os.fdopen(stdout, "w") as out:
-        out.write(redact("\n".join(lines)) + "\n")
-    exit_now(1 if is_wrong(findings) else 0)
+
+    def report(*more: Finding) -> NoReturn:
+        found = [*findings, *more]
+        if as_json:
+            lines = [json.dumps(finding.as_json()) for finding in in_order(found)]
+        else:
+            lines = list(text_lines(found))
+        sys.stdout.flush()
+        with os.fdopen(stdout, "w") as out:
+            out.write(redact("\n".join(lines)) + "\n")
+        exit_now(1 if is_wrong(found) else 0)
+
+    report(*([] if chain is None else _chain_findings(chain, report)))
 
 
 def _machine_findings(chain: ChainFile | None, cwd: str) -> Iterator[Finding]:
@@ -110,8 +113,9 @@ def _machine_findings(chain: ChainFile | None, cwd: str) -> Iterator[Finding]:
         yield from proxy_findings(gather_warnings(chain))
 
 
-def _chain_findings(chain: ChainFile) -> list[Finding]:
-    """Start the chain and the MCP servers; a signal ends the process."""
+def _chain_findings(chain: ChainFile, report: Callable[[Finding], NoReturn]) -> list[Finding]:
+    """Start the chain and the MCP servers; a signal ends the process, and so does `report`, if a
+    plugin blocks it."""
     import trio
 
     from conductor.chain.stdio_server import exit_now
@@ -129,9 +133,13 @@ def _chain_findings(chain: ChainFile) -> list[Finding]:
         kill_descendants()
         exit_now(128 + signals[0] if signals else 1)
 
+    def report_blocked(finding: Finding) -> NoReturn:
+        kill_descendants()
+        report(finding)
+
     found: list[Finding] = []
     try:
-        trial = trio.run(gather_trial, chain, signals, leave)
+        trial = trio.run(gather_trial, chain, signals, leave, report_blocked)
         if signals:
             leave()
         found += start_findings(trial.start)

@@ -12,7 +12,7 @@ from conductor.cli.plugin_checks import check_plugins
 
 __all__ = ["gather_warnings", "proxy_findings"]
 
-_LIMIT: Final = 5.0
+_LIMIT: Final = 2.0
 """Seconds for a proxy; the start of the chain tells if one takes longer."""
 
 

@@ -18,6 +18,8 @@ from conductor.background_tasks import background_tasks
 from conductor.chainfile.model import ChainFile, ComponentSpec
 from conductor.cli.attached_chain import attached_chain
 from conductor.cli.check.start import StartTimes
+from conductor.cli.doctor.blocked import reported_if_blocked
+from conductor.cli.doctor.finding import Finding
 from conductor.cli.doctor.mcp_servers import AddedServer, ServerStart, added_servers, gather_server
 from conductor.cli.doctor.starts import ChainStart, try_session
 from conductor.cli.terminal_text import printable
@@ -45,13 +47,25 @@ class Trial:
 
 
 async def gather_trial(
-    file: ChainFile, signals: list[int], leave: Callable[[], NoReturn], limit: float = _LIMIT
+    file: ChainFile,
+    signals: list[int],
+    leave: Callable[[], NoReturn],
+    report: Callable[[Finding], NoReturn],
+    limit: float = _LIMIT,
 ) -> Trial:
     """Start the chain and open a session in the working directory; at the same time start the
     servers of its `mcp_servers`, for at most `start_timeout` of the chain's `mcp`. Stop all.
 
-    A chain of proxies is tried with the test agent.
+    A chain of proxies is tried with the test agent. `report` ends the process, with one finding
+    more; it is called in a thread if a plugin blocks the event loop beyond the limit.
     """
+    with reported_if_blocked(limit, report):
+        return await _gather_trial(file, signals, leave, limit)
+
+
+async def _gather_trial(
+    file: ChainFile, signals: list[int], leave: Callable[[], NoReturn], limit: float
+) -> Trial:
     servers = added_servers(file)
     if servers:
         await trio.to_thread.run_sync(importlib.import_module, "mcp")  # takes a second

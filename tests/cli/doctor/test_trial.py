@@ -21,7 +21,11 @@ def attempt(chain_file, text, limit):
         raise AssertionError("a plugin still runs")
 
     file = load(chain_file(text))
-    return trio.run(gather_trial, file, [], leave, limit)
+
+    def report(finding):
+        raise AssertionError("a plugin blocks the event loop")
+
+    return trio.run(gather_trial, file, [], leave, report, limit)
 
 
 def problems(trial):

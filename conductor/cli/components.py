@@ -12,6 +12,8 @@ from typing import Final, Literal, TypeAlias, get_args, get_origin
 import click
 import msgspec
 
+from conductor.cli.word_completion import complete_component
+
 __all__ = ["command"]
 
 _NAME: Final = re.compile(r"[A-Za-z_]\w*")
@@ -19,7 +21,7 @@ _WIDTH: Final = 92
 
 
 @click.command("components")
-@click.argument("names", nargs=-1, metavar="[NAME]...")
+@click.argument("names", nargs=-1, metavar="[NAME]...", shell_complete=complete_component)
 def command(names: tuple[str, ...]) -> None:
     """List the names for `use:`: components of installed packages, with their options.
 

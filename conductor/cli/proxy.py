@@ -7,12 +7,15 @@ import os
 import click
 
 from conductor.cli.trace_options import open_trace, trace_options
+from conductor.cli.word_completion import complete_first_chain
 
 __all__ = ["command"]
 
 
 @click.command("proxy")
-@click.argument("components", nargs=-1, metavar="[PROXY]...|FILE.yaml")
+@click.argument(
+    "components", nargs=-1, metavar="[PROXY]...|FILE.yaml", shell_complete=complete_first_chain
+)
 @click.option("-n", "--name", default="conductor", help="A name for logs and traces.")
 @trace_options
 def command(components: tuple[str, ...], name: str) -> None:

@@ -9,6 +9,7 @@ import click
 
 from conductor.cli.other_files import CHAIN_PATH, other_files_options
 from conductor.cli.trace_options import open_trace, trace_options
+from conductor.cli.word_completion import complete_component
 
 __all__ = ["command"]
 
@@ -29,6 +30,7 @@ __all__ = ["command"]
     "uses",
     multiple=True,
     metavar="NAME[:{OPTION: VALUE}]",
+    shell_complete=complete_component,
     help="A ready-made proxy or FILE.py:CLASS, with options as YAML or JSON. May be repeated; the "
     "first is nearest the editor.",
 )

@@ -14,6 +14,7 @@ from conductor.cli.prompt.options import (
     words_behind_dashes,
 )
 from conductor.cli.trace_options import open_trace, trace_options
+from conductor.cli.word_completion import complete_first_chain
 
 __all__ = ["command"]
 
@@ -21,7 +22,12 @@ _EXAMPLE: Final = "acp-conductor chat -- claude-agent-acp"
 
 
 @click.command("chat", cls=ChainCommand)
-@click.argument("words", nargs=-1, metavar="FILE|-- [PROXY]... AGENT")
+@click.argument(
+    "words",
+    nargs=-1,
+    metavar="FILE|-- [PROXY]... AGENT",
+    shell_complete=complete_first_chain,
+)
 @session_options
 @trace_options
 @click.pass_context

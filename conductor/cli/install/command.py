@@ -18,6 +18,7 @@ from conductor.cli.install.formats import Launch
 from conductor.cli.install.launch import captured_path, is_temporary, own_program, wrap_words
 from conductor.cli.other_files import CHAIN_PATH
 from conductor.cli.similar_choice import SimilarChoice
+from conductor.cli.word_completion import complete_component
 
 __all__ = ["command", "editor_file"]
 
@@ -27,7 +28,12 @@ __all__ = ["command", "editor_file"]
 @click.argument("agent", nargs=-1, type=click.UNPROCESSED, metavar="[-- AGENT [ARGS]...]")
 @click.option("--chain", type=CHAIN_PATH, metavar="FILE", help="A chain file.")
 @click.option(
-    "--use", "uses", multiple=True, metavar="NAME[:{OPTION: VALUE}]", help="As for `wrap`."
+    "--use",
+    "uses",
+    multiple=True,
+    metavar="NAME[:{OPTION: VALUE}]",
+    shell_complete=complete_component,
+    help="As for `wrap`.",
 )
 @click.option(
     "--wrap",

@@ -15,6 +15,7 @@ from conductor.cli.prompt.options import (
     words_behind_dashes,
 )
 from conductor.cli.trace_options import open_trace, trace_options
+from conductor.cli.word_completion import complete_first_chain
 
 if TYPE_CHECKING:
     from conductor.chainfile.model import ChainFile
@@ -26,7 +27,12 @@ _FILE: Final = click.Path(dir_okay=False)
 
 
 @click.command("prompt", cls=ChainCommand)
-@click.argument("words", nargs=-1, metavar="FILE [TEXT]...|-- [PROXY]... AGENT TEXT")
+@click.argument(
+    "words",
+    nargs=-1,
+    metavar="FILE [TEXT]...|-- [PROXY]... AGENT TEXT",
+    shell_complete=complete_first_chain,
+)
 @click.option("--file", "files", type=_FILE, multiple=True, help="Send this file, too; repeatable.")
 @click.option("--image", "images", type=_FILE, multiple=True, help="Send this image, too.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per event.")

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import click
 
+from conductor.cli.word_completion import complete_component
+
 __all__ = ["command"]
 
 
 @click.command("try")
-@click.argument("proxy")
+@click.argument("proxy", shell_complete=complete_component)
 @click.option(
     "--prompt",
     "prompts",

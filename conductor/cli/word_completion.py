@@ -1,4 +1,4 @@
-"""What TAB offers for words that are no option: chain files, files, names of components."""
+"""What TAB completes beside commands and options: chain files, files, names of components."""
 
 from __future__ import annotations
 

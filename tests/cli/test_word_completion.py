@@ -1,4 +1,4 @@
-"""What shells offer for words that are no option."""
+"""What shells complete beside commands and options."""
 
 from __future__ import annotations
 

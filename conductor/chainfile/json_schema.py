@@ -126,11 +126,14 @@ def options_schema(cls: type) -> JsonSchema:
 
 
 def _use(options: Mapping[str, JsonSchema]) -> JsonSchema:
-    named = [
-        {"const": name, "description": options[name].get("description", "")}
-        for name in sorted(options)
-    ]
-    return {"anyOf": [*named, {"type": "string", "pattern": r"\.py:[^\d\W]\w*$|\$\{"}]}
+    """A name, or a class in a file. The language server shows `enumDescriptions`, each with its
+    name."""
+    names = sorted(options)
+    named = {
+        "enum": names,
+        "enumDescriptions": [options[name].get("description", "") for name in names],
+    }
+    return {"anyOf": [named, {"type": "string", "pattern": r"\.py:[^\d\W]\w*$|\$\{"}]}
 
 
 def _object(

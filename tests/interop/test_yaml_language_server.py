@@ -40,6 +40,15 @@ class LanguageServer:
         )
         return {each["label"]: each.get("documentation", "") for each in answer["items"]}
 
+    def hover(self, name: str, line: int, column: int) -> str:
+        """What the editor would show at a place."""
+        position = {"line": line, "character": column}
+        shown = self.ask(
+            "textDocument/hover", textDocument={"uri": self.uri(name)}, position=position
+        )
+        text: str = shown["contents"]["value"]
+        return text
+
     def ask(self, method: str, **params: Any) -> Any:
         self._ids += 1
         self._send(id=self._ids, method=method, params=params)
@@ -107,3 +116,13 @@ def test_names_and_options_are_completed_with_their_meaning(server: LanguageServ
     assert names["redact"] == "Replace secrets by placeholders."
     options = server.completions("begun.yaml", 6, len("      "))
     assert options["dry_run"] == "forward every request, and record what the rules would have done"
+
+
+def test_the_name_at_the_cursor_is_explained_before_the_others(server: LanguageServer) -> None:
+    text = HEAD + "proxies:\n  - use: redact\nagent: {use: test-agent}\n"
+    server.diagnostics("shown.yaml", text)
+
+    shown = server.hover("shown.yaml", 3, len("  - use: r")).splitlines()
+    listed = [line for line in shown if line.startswith("* ")]
+    assert listed[0] == "* `redact`: Replace secrets by placeholders."
+    assert len(listed) > 30

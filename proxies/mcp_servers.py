@@ -25,6 +25,7 @@ import fnmatch
 import os
 import re
 import shutil
+from collections.abc import Sequence
 from typing import Any, Final, Literal
 
 import attrs
@@ -37,6 +38,7 @@ from conductor.proxy import (
     SessionSetup,
     get_logger,
     on_session_setup,
+    program_warning,
 )
 from proxies.shared.paths.globs import matches
 
@@ -93,6 +95,13 @@ class McpServers(Proxy):
     """Add, replace and remove MCP servers."""
 
     servers: list[Server]
+
+    def option_warnings(self) -> Sequence[tuple[str, str]]:
+        return [
+            ("servers", f"MCP server {entry.name}: {why}; few agents tell the user")
+            for entry in self.servers
+            if (why := program_warning(entry.command, entry.env)) is not None
+        ]
 
     @on_session_setup
     async def amend(self, setup: SessionSetup, forward: Forward) -> Any:

@@ -54,6 +54,23 @@ async def test_a_program_is_given_by_its_absolute_path(chain):
     assert found[2]["command"] == "no-such-program"
 
 
+def test_check_warns_of_programs_that_are_not_there(tmp_path):
+    tool = tmp_path / "tool"
+    tool.touch(mode=0o755)
+    entries = [
+        Server("there", ["sh"]),
+        Server("web", url="https://example.org"),
+        Server("lost", ["no-such-program", "-x"]),
+        Server("elsewhere", ["tool"], env={"PATH": str(tmp_path)}),
+        Server("lost elsewhere", ["sh"], env={"PATH": str(tmp_path)}),
+    ]
+    warned = McpServers(entries).option_warnings()
+
+    assert [option for option, _ in warned] == ["servers"] * 2
+    assert "MCP server lost: command not found: no-such-program" in warned[0][1]
+    assert "MCP server lost elsewhere: command not found: sh" in warned[1][1]
+
+
 async def test_one_with_the_same_name_is_replaced_where_it_stands(chain):
     found = await servers_of(
         chain, Server("docs", ["/bin/x"]), Server("files", ["/bin/x"]), Server("docs", ["/bin/y"])

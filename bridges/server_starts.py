@@ -30,6 +30,7 @@ SLOW: Final = 2.0
 _MAX_TIMED: Final = 64
 """Connections to one server that are given up after the time limit; more are open only for an
 instant."""
+_NO_ANSWER: Final = "The MCP server did not answer"
 
 log = get_logger(component="mcp-bridge")
 
@@ -67,7 +68,7 @@ class ServerStarts:
         def give_up() -> None:
             declaration.timed -= 1
             if mcp_connection.on_start is not None and not mcp_connection.closed:
-                reason = f"The MCP server did not answer within {self.timeout:g} s"
+                reason = f"{_NO_ANSWER} within {self.timeout:g} s"
                 mcp_connection.give_up(encode_error(INTERNAL_ERROR, reason))
 
         self.later(self.timeout, give_up)
@@ -91,7 +92,9 @@ class ServerStarts:
                 await declaration.start.wait()
         for declaration in declarations:
             if not declaration.start.is_set():
-                declaration.problem = f"the agent did not start it within {self.timeout:g} s"
+                was_asked = declaration.timed > 0
+                what = _NO_ANSWER if was_asked else "the agent did not start it"
+                declaration.problem = f"{what} within {self.timeout:g} s"
         failed = [declaration for declaration in declarations if declaration.problem is not None]
         if failed:
             raise required_error(failed)

@@ -150,6 +150,32 @@ async def test_a_required_server_that_the_agent_never_starts_fails_the_session()
                 await on.client.new_session("/work", [TOOLS])
 
 
+async def test_a_required_server_that_hangs_is_not_blamed_on_the_agent():
+    asked = trio.Event()
+
+    async def connect(params):
+        asked.set()
+        await trio.sleep_forever()
+
+    async def new_session(params):
+        nursery.start_soon(start, params["mcpServers"][0])
+        await asked.wait()
+        return {"sessionId": "s1"}
+
+    async def start(entry):
+        async with shim(entry) as process:
+            await initialize(process)
+
+    required = {"requires_servers": True, "start_timeout": 0.5}
+    with trio.fail_after(20):
+        async with situation(handlers={"session/new": new_session}, **required) as on:
+            on.client.handlers["mcp/connect"] = connect
+            async with trio.open_nursery() as nursery:
+                with pytest.raises(RequestError, match="The MCP server did not answer within"):
+                    await on.client.new_session("/work", [TOOLS])
+                nursery.cancel_scope.cancel()
+
+
 async def test_servers_that_start_are_not_mentioned():
     handlers, set_ups = starting_agent(strict=True)
     with trio.fail_after(20):

@@ -68,7 +68,8 @@ class ServerStarts:
         def give_up() -> None:
             declaration.timed -= 1
             if mcp_connection.on_start is not None and not mcp_connection.closed:
-                reason = f"{_NO_ANSWER} within {self.timeout:g} s"
+                reason = f"{_NO_ANSWER} within {self.timeout:g} s (start_timeout of `mcp` in the "
+                reason += "chain file); `acp-conductor doctor FILE` tries its servers"
                 mcp_connection.give_up(encode_error(INTERNAL_ERROR, reason))
 
         self.later(self.timeout, give_up)

@@ -52,6 +52,7 @@ from conductor.chainfile.value_errors import InvalidValue, ValueIssue, collect, 
 
 __all__ = ["AgentItem", "ComponentItem", "FileItem", "file_converter"]
 
+_VARIABLE = r"[^\d\s=][^\s=]*"
 _RESTARTS = r"([0-9]{1,6}) in (.+)"
 
 
@@ -92,7 +93,7 @@ def _agents_sandbox(item: ComponentItem, _: Any, value: SandboxItem | bool) -> N
 
 def _environment_conditions(_: Any, __: Any, value: list[str] | str | None) -> None:
     for text in [value] if isinstance(value, str) else value or ():
-        if not text.partition("=")[0]:
+        if re.fullmatch(_VARIABLE, text.partition("=")[0]) is None:
             raise expected("the name of a variable, or `NAME=VALUE`")
 
 
@@ -106,9 +107,15 @@ class WhenItem(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     env: Annotated[list[str] | str | None, _environment_conditions] = None
 
 
-def _not_for_an_agent(item: ComponentItem, _: Any, value: WhenItem | None) -> None:
-    if value is not None and isinstance(item, AgentItem):
+def _conditions_of_a_proxy(item: ComponentItem, _: Any, value: WhenItem | None) -> None:
+    if value is None:
+        return
+    if isinstance(item, AgentItem):
         raise invalid("an agent has no `when`: a chain cannot do without it")
+    keys = value.__struct_fields__
+    if not any(getattr(value, key) for key in keys):
+        *most, last = (f"`{key}`" for key in keys)
+        raise invalid("`when` has no condition", f"add {', '.join(most)} or {last}")
 
 
 class ComponentItem(
@@ -146,7 +153,7 @@ class ComponentItem(
     on_failure: OnFailure | None = None
     restarts: RestartBudget | None = None
     required: bool = False
-    when: Annotated[WhenItem | None, _not_for_an_agent] = None
+    when: Annotated[WhenItem | None, _conditions_of_a_proxy] = None
 
 
 class AgentItem(ComponentItem, frozen=True, kw_only=True, eq=False):

@@ -64,9 +64,12 @@ def _serve_file(path: str) -> None:
         chain = again()
     except ChainFileError as exc:
         from conductor.cli.file_chooser import file_chooser
+        from conductor.cli.load import missing_chain
         from conductor.cli.stdio_chain import serve_invalid
 
-        serve_invalid(path, exc, load=again, chooser=file_chooser(path, exc, again))
+        mistake = missing_chain(path)
+        error = exc if mistake is None else ChainFileError([mistake])
+        serve_invalid(path, error, load=again, chooser=file_chooser(path, error, again))
     if chain.agent is not None and chain.prewarm:
         _exit_early_on_signals()
     is_awaited = chain.agent is not None and (chain.prewarm or _wait_for_initialize())

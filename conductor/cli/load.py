@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from typing import Literal, TypeAlias
 
 from conductor.chainfile import ChainFile, Diagnostic, SourceLocation, load
+from conductor.chainfile.diagnostics import closest_match
 from conductor.errors import ChainFileError
 from conductor.projects.places import unknown_name_help
 from conductor.redaction import redact, register_environment
@@ -56,11 +57,25 @@ def load_chain(
 
 
 def missing_chain(path: str) -> Diagnostic | None:
-    """The mistake, if the path is neither that of a file nor the name of a chain."""
-    help = unknown_name_help(path)
+    """The mistake, if the path is neither that of a file nor the name of a chain; with what could
+    be meant."""
+    if os.path.lexists(path):
+        return None
+    help = unknown_name_help(path) or _similar_file_help(path)
     if help is None:
         return None
     return Diagnostic(SourceLocation.whole(path), "there is no such file", help=help)
+
+
+def _similar_file_help(path: str) -> str | None:
+    """The chain file beside it with a similar name."""
+    directory, name = os.path.split(path)
+    try:
+        files = [each for each in os.listdir(directory or ".") if each.endswith((".yaml", ".yml"))]
+    except OSError:
+        return f"there is no directory {directory} either"
+    meant = closest_match(name, files)
+    return None if meant is None else f"did you mean `{os.path.join(directory, meant)}`?"
 
 
 def check_options(chain: ChainFile) -> None:

@@ -47,7 +47,7 @@ def command(kind: str, name: str, directory: Path | None) -> None:
     print(
         f"\nTry it:      cd {shown} && acp-conductor prompt chain.yaml 'echo hello'\n"
         f"Install it:  cd {shown} && {_pip_install(python)} -e '.[dev]'"
-        f"   (then `use: {name}` works in every chain file)\n"
+        f"   (then every chain file may have `{{use: {name}, with: {{note: …}}}}`)\n"
         f"Test it:     cd {shown} && {python} -m pytest   (after the installation)"
     )
     if (origin := _origin()) is not None:

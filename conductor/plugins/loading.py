@@ -64,6 +64,8 @@ def instantiate(spec: ComponentSpec, cls: type[Plugin]) -> Plugin:
     except BaseException as exc:
         file = getattr(sys.modules.get(cls.__module__), "__file__", None)
         why = f"{describe(exc)}{line_in(file, exc)}"
+        if not attrs.has(cls) and "__init__() missing" in str(exc):
+            why += "; options are the fields of a class with @attrs.define"
         raise _start_error(spec, f"{cls.__name__} cannot be made: {why}") from exc
     raise _start_error(spec, f"{cls.__name__} has no options: it is not made with @attrs.define")
 

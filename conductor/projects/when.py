@@ -9,7 +9,7 @@ it holds unless it is missing, `false` or `null`. `env` is a variable that is se
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any, Final
 
@@ -22,6 +22,7 @@ __all__ = [
     "Facts",
     "agent_names",
     "client_facts",
+    "fits_an_agent",
     "names_of_agent",
     "unmet_conditions",
 ]
@@ -92,8 +93,13 @@ def _client(pattern: str, facts: Facts) -> bool:
     return facts.client is None or fnmatchcase(facts.client.lower(), pattern.lower())
 
 
+def fits_an_agent(pattern: str, names: Iterable[str]) -> bool:
+    """Whether an agent of one of these names is meant by the pattern."""
+    return any(fnmatchcase(name.lower(), pattern.lower()) for name in names)
+
+
 def _agent(pattern: str, facts: Facts) -> bool:
-    return any(fnmatchcase(name.lower(), pattern.lower()) for name in facts.agents)
+    return fits_an_agent(pattern, facts.agents)
 
 
 def _capability(path: str, facts: Facts) -> bool:

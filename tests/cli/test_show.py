@@ -139,9 +139,21 @@ def test_the_directory_of_named_chains_is_named(run, tmp_path):
     assert f"there is no chain of this name in {chains} either\n" in said("show", "nosuch")
     chains.mkdir(parents=True)
     (chains / "review.yaml").write_text("version: 1\n")
-    for words in (["show", "nosuch"], ["check", "nosuch"], ["prompt", "nosuch", "hi"]):
+    for words in (["show"], ["check"], ["run"], ["prompt", "hi"]):
+        words.insert(1, "nosuch")
         assert f"in {chains} either; the names there: review" in said(*words)
     assert str(chains) not in said("show", "nosuch.yaml")
+
+
+def test_a_file_with_a_similar_name_is_meant(run, tmp_path):
+    (tmp_path / "review.yaml").write_text("version: 1\n")
+
+    def help(name):
+        return run("show", tmp_path / name).stderr.splitlines()[1]
+
+    assert help("reveiw.yaml") == f"help: did you mean `{tmp_path}/review.yaml`?"
+    assert help("none/review.yaml") == f"help: there is no directory {tmp_path}/none either"
+    assert help("other.yaml") == ""
 
 
 def test_adapters_with_the_condition_of_those_that_are_inserted_if_needed(run, tmp_path):

@@ -53,7 +53,6 @@ def facts(**members):
         ("{env: OTHER}", False),
         ("{client: zed, env: OTHER}", False),
         ("{client: zed, env: CI, cwd: /work}", True),
-        ("{}", True),
     ],
 )
 def test_a_condition(unmet, when, holds):
@@ -119,6 +118,9 @@ def test_conditions_of_a_nested_chain_hold_for_its_components(tmp_path):
         ("proxies: [{run: a, when: {clint: zed}}]\n", "unknown key `clint`"),
         ("proxies: [{run: a, when: zed}]\n", "expected a mapping"),
         ("proxies: [{run: a, when: {env: '=x'}}]\n", "expected the name of a variable"),
+        ("proxies: [{run: a, when: {env: 3}}]\n", "expected the name of a variable"),
+        ("proxies: [{run: a, when: {}}]\n", "`when` has no condition"),
+        ("proxies: [{run: a, when: {agent: []}}]\n", "`when` has no condition"),
         ("agent: {run: a, when: {env: X}}\n", "an agent has no `when`"),
     ],
 )

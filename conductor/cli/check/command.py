@@ -120,6 +120,10 @@ def _load_all(files: tuple[str, ...], *, starts: bool) -> tuple[list[ChainFile],
             chains.append(chain)
             components += chain.flat()
     warnings = check_commands(components, names_path=not starts)
+    if any(spec.when for spec in components):
+        from conductor.cli.check.conditions import check_conditions
+
+        warnings += [problem for chain in chains for problem in check_conditions(chain)]
     if any(spec.use is not None for spec in components):
         from conductor.cli.plugin_checks import check_plugins
 

@@ -35,8 +35,9 @@ class TargetError(Exception):
     @property
     def lines(self) -> list[str]:
         """The message, and the place of the exception."""
-        place = [] if self.cause is None else [f"  {line}" for line in failure_lines(self.cause)]
-        return [*str(self).splitlines(), *place]
+        text = str(self)
+        place = [] if self.cause is None else failure_lines(self.cause)
+        return [*text.splitlines(), *(f"  {line}" for line in place if line not in text)]
 
 
 @attrs.frozen(eq=False)

@@ -1,7 +1,8 @@
 """A handler call: one handler run for one message, and the responses that it waits for.
 
 A task that a handler starts inherits its call through a context variable; when the handler has
-ended, the call is `done` and the task holds no lane.
+ended, the call is `done` and the task holds no lane. A task of `start_soon` leaves the call, and
+keeps what the message that it was started for tells a trace and the log.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ __all__ = [
     "HandlerCall",
     "HandlerResponse",
     "ResponseState",
+    "TaskBeside",
+    "begin_worker",
     "current_handler_call",
     "handled_message",
     "leave_handler_call",
@@ -119,20 +122,45 @@ class HandlerCall(msgspec.Struct, eq=False):
         self.port.other.neighbour.notify(item.method, params)
 
 
+class TaskBeside(msgspec.Struct, eq=False):
+    """A task of the plugin beside its handlers."""
+
+    cause: Mark | None
+    """The last message that the handler which started it had got by then, in a traced chain."""
+    done: bool = False
+
+
 def handled_message() -> Mark | None:
-    """The last message that the handler running in this task has got, in a traced chain."""
-    handler_call = current_handler_call.get()
-    return None if handler_call is None or handler_call.done else handler_call.mark
-
-
-def leave_handler_call() -> None:
-    """Make this task one of the plugin, beside its handlers. If a handler has started it, its log
-    lines have the session of the handled message."""
+    """The last message that the handler running in this task has got, in a traced chain; in a task
+    beside the handlers, the message that it was started for."""
     handler_call = current_handler_call.get()
     if handler_call is not None:
+        return None if handler_call.done else handler_call.mark
+    task = _task.get()
+    return None if task is None or task.done else task.cause
+
+
+def leave_handler_call() -> TaskBeside:
+    """Make this task one of the plugin, beside its handlers, until it is `done`. If a handler has
+    started it, its messages have the handled one as their cause, its log lines the session."""
+    handler_call, starter = current_handler_call.get(), _task.get()
+    if handler_call is not None:
+        task = TaskBeside(handler_call.mark)
         names = handler_call.names()
         _session.set({"session": names["session"]} if "session" in names else {})
         current_handler_call.set(None)
+    else:
+        task = TaskBeside(None if starter is None else starter.cause)
+    _task.set(task)
+    return task
+
+
+def begin_worker() -> None:
+    """Let go of the handler or task, perhaps of another plugin, whose message has started this
+    worker."""
+    current_handler_call.set(None)
+    _task.set(None)
+    _session.set(_NONE)
 
 
 def _context() -> dict[str, object]:
@@ -164,7 +192,9 @@ class HandlerResponse(AwaitedResponse):
 
 
 bind_context(_context)
-_session: ContextVar[Mapping[str, object]] = ContextVar("_session", default=MappingProxyType({}))
+_NONE: Final[Mapping[str, object]] = MappingProxyType({})
+_session: ContextVar[Mapping[str, object]] = ContextVar("_session", default=_NONE)
+_task: ContextVar[TaskBeside | None] = ContextVar("_task", default=None)
 current_handler_call: ContextVar[HandlerCall | None] = ContextVar(
     "current_handler_call", default=None
 )

@@ -382,11 +382,13 @@ class PluginComponent(Component):
     async def _run_beside(
         self, function: Callable[..., Awaitable[Any]], args: tuple[Any, ...]
     ) -> None:
-        leave_handler_call()
+        task = leave_handler_call()
         try:
             await function(*args)
         except BaseException as exc:
             contain_failure(exc, partial(self._task_failed, function))
+        finally:
+            task.done = True
 
     def _task_failed(self, function: Callable[..., Awaitable[Any]], exc: BaseException) -> None:
         self.failures.report("task failed", exc, task=_task_name(function))

@@ -18,7 +18,12 @@ from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.plugins.aborted_requests import AbortedRequests
 from conductor.plugins.dispatch import CANCELLED_ERROR, Dispatcher
 from conductor.plugins.failure_log import FailureLog
-from conductor.plugins.handler_call import HandlerCall, current_handler_call, running_handler
+from conductor.plugins.handler_call import (
+    HandlerCall,
+    begin_worker,
+    current_handler_call,
+    running_handler,
+)
 from conductor.plugins.initialize_clock import InitializeClock
 from conductor.plugins.lane import Lane, LaneItem, LaneNotification, LaneRequest, LaneResponse
 from conductor.plugins.new_session_updates import NewSessionUpdates
@@ -236,6 +241,7 @@ class LaneScheduler:
     @calls_plugin(running_handler)
     async def _worker(self, lane: Lane | None) -> None:
         dispatcher = self.dispatcher
+        begin_worker()
         while True:
             if self._wait_for_share is not None and lane is not None:
                 await self._wait_for_share()

@@ -1,4 +1,4 @@
-"""What a handler logs names the message that it handles."""
+"""What a handler logs names the message that it handles; what its tasks send, too."""
 
 import json
 
@@ -8,6 +8,15 @@ from conductor import log
 from conductor.chainfile import load
 from conductor.client.acp_client import Client
 from conductor.client.embedding import attach_file
+from conductor.plugins.handler_call import (
+    HandlerCall,
+    begin_worker,
+    current_handler_call,
+    handled_message,
+    leave_handler_call,
+)
+from conductor.plugins.lane import LaneNotification
+from conductor.routing.traced_port import Mark
 
 PLUGIN = """
 import attrs
@@ -67,3 +76,28 @@ async def test_log_lines_of_handlers_have_method_and_session(tmp_path, capfd):
         "ping": ("_x/ping", None),
         "later": (None, session),
     }
+
+
+async def test_the_messages_of_a_task_have_the_one_that_it_was_started_for_as_their_cause():
+    mark = Mark(0.0)
+    item = LaneNotification("session/update", b'{"sessionId":"one"}')
+    current_handler_call.set(HandlerCall(None, None, None, item, mark=mark, done=True))
+    assert handled_message() is None  # of a handler that has ended
+
+    outer = leave_handler_call()
+    assert handled_message() is mark
+    inner = leave_handler_call()
+    assert handled_message() is mark
+    inner.done = True
+    assert handled_message() is None
+    assert outer.cause is inner.cause is mark
+
+
+async def test_a_worker_that_a_task_has_started_has_neither_its_cause_nor_its_session(capfd):
+    item = LaneNotification("session/update", b'{"sessionId":"one"}')
+    current_handler_call.set(HandlerCall(None, None, None, item, mark=Mark(0.0)))
+    leave_handler_call()
+    begin_worker()
+    assert handled_message() is None
+    log.get_logger(component="mine").warning("worker")
+    assert "session" not in json.loads(capfd.readouterr().err)

@@ -260,6 +260,46 @@ async def test_errors_are_recorded_on_each_hop(traced_chain):
     assert (first.method, second.cause, third.cause) == ("_x/unknown", first.n, second.n)
 
 
+LATE = """
+import attrs
+from conductor.proxy import Proxy, on
+
+@attrs.define
+class Late(Proxy):
+    @on("session/prompt")
+    async def prompt(self, request: dict, forward):
+        self.start_soon(self.beside)
+        answer = await forward(request)
+        self.after_answer(self.client.notify, "_x/afterwards", {})
+        return answer
+
+    async def beside(self):
+        await self.client.notify("_x/beside", {})
+        self.start_soon(self.client.notify, "_x/nested", {})
+"""
+
+
+async def test_what_tasks_of_a_plugin_send_is_linked_to_the_message_that_they_were_started_for(
+    tmp_path, traced_chain
+):
+    (tmp_path / "late.py").write_text(LATE)
+    late = "proxies: [{use: ./late.py:Late}]\nagent: {use: test-agent}\n"
+    async with traced_chain(late) as traced:
+        session = await traced.client.new_session("/")
+        await traced.client.prompt(session, "say one")
+        while len(found := traced.records(NotificationRecord)) < 6:
+            await trio.testing.wait_all_tasks_blocked()
+
+    by_number = {each.n: each for each in traced.messages()}
+    causes = {each.method: by_number.get(each.cause) for each in found if each.method[0] == "_"}
+    assert {each.method: each.receiver for each in causes.values()} == {"session/prompt": "Late"}
+    assert {method: type(each) for method, each in causes.items()} == {
+        "_x/beside": RequestRecord,
+        "_x/nested": RequestRecord,
+        "_x/afterwards": ResponseRecord,
+    }
+
+
 def updates(traced):
     return [each for each in traced.records(NotificationRecord) if each.hop == 0]
 

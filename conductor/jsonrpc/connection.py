@@ -228,7 +228,8 @@ class Connection:
         call_or_none = self.sent.pop(message.id, None)  # type: ignore[arg-type]
         if call_or_none is None:
             reason = f"an answer to no request (id {message.id!r})"
-            self.receiver.on_malformed(Malformed(INVALID_REQUEST, reason, ""), None)
+            frame = Malformed(INVALID_REQUEST, reason, "", message.id, response=True)
+            self.receiver.on_malformed(frame, None)
             return
         result, error = message.result, message.error
         self.receiver.on_response(

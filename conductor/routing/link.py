@@ -11,9 +11,11 @@ the peer, `link_state` is what both share, `control` handles messages for the co
 
 from __future__ import annotations
 
+from time import monotonic
 from typing import Final
 
 import msgspec
+from msgspec import UNSET
 
 from conductor.acp import (
     LOGIN_METHODS,
@@ -93,21 +95,32 @@ class Link(LinkState):
         beyond = self.plain if message.port is self.enveloped else self.enveloped
         message.send_to(beyond.neighbour)
 
-    def fail_request(self, call: InFlightRequest, reason: str) -> None:
+    def fail_request(self, call: InFlightRequest, reason: str, waited: float) -> None:
         """Answer a request in the component's place with an error, and cancel it there."""
         self.plain.cancel(call)
-        self.answer_in_place(
-            call, None, encode_error(INTERNAL_ERROR, reason, {"component": self.name})
-        )
+        error = encode_error(INTERNAL_ERROR, reason, {"component": self.name})
+        self.answer_in_place(call, None, error, waited)
 
     def answer_in_place(
-        self, call: InFlightRequest, result: Payload | None, error: Payload | None
+        self,
+        call: InFlightRequest,
+        result: Payload | None,
+        error: Payload | None,
+        waited: float | None = None,
     ) -> None:
-        """Answer a request in the component's place; its own late response will be dropped."""
+        """Answer a request in the component's place; its own late response will be dropped.
+
+        It was sent `waited` seconds ago, if that is known.
+        """
         connection = self.connection
         if connection is None or connection.sent.get(call.target_id) is not call:
             return
         del connection.sent[call.target_id]
+        if self.late_answers is None:
+            from conductor.routing.late_answers import LateAnswers
+
+            self.late_answers = LateAnswers()
+        self.late_answers.expect(call, monotonic(), waited)
         self.on_response(call, result, error)
 
     def on_eof(self, error: bytes) -> None:
@@ -265,6 +278,11 @@ class Link(LinkState):
             message = f"{self.name} sent a malformed response to this request"
             data = {"component": self.name, "reason": frame.reason}
             self.on_response(call, None, encode_error(INTERNAL_ERROR, message, data))
+        elif frame.response and self.late_answers is not None and frame.id is not UNSET:
+            late = self.late_answers.take(frame.id, monotonic())
+            if late is not None:
+                self.report("late answer dropped", *late)
+                return
         excerpt = frame.excerpt
         if self.role in CLIENT_ROLES and details_are_withheld():
             excerpt = ""  # the content of a remote client's message must not be logged

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from conductor.jsonrpc.connection import Connection
 from conductor.jsonrpc.in_flight import InFlightRequest
@@ -18,6 +18,9 @@ from conductor.routing.observers import InitializationHandler, LinkObserver
 from conductor.routing.session_log import SessionLog
 from conductor.routing.session_settings import SettingsLog
 from conductor.routing.traced_port import TracedOwnRequests
+
+if TYPE_CHECKING:
+    from conductor.routing.late_answers import LateAnswers
 
 __all__ = ["CLIENT_ROLES", "LinkState", "Report", "Role"]
 
@@ -50,6 +53,8 @@ class LinkState:
         self.dialect = dialect
         self.initializer: InitializationHandler | None = None
         self.connection: Connection | None = None
+        self.late_answers: LateAnswers | None = None
+        """Those that the connection may bring; `None` before a request was answered in place."""
         self.disconnect_error = _NOT_RUNNING
         self.eof_error: bytes | None = None
         """Wire error for requests to a peer that closed its output; `None` while it is open."""
@@ -108,11 +113,12 @@ class LinkState:
     def take_connection(self) -> Connection | None:
         """The connection, which the link has no more."""
         connection, self.connection = self.connection, None
+        self.late_answers = None
         return connection
 
     def clear(self) -> None:
         """Let go of all other objects, and forget all sessions, after the end of the chain."""
-        self.connection = self.queue = self.initializer = None
+        self.connection = self.late_answers = self.queue = self.initializer = None
         self.session_log = SessionLog()
         self.settings_log = None
         self.outgoing_observers = self.incoming_observers = ()

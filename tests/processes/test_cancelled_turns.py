@@ -46,7 +46,7 @@ def test_a_cancelled_turn_of_a_stopped_agent_is_answered_by_the_conductor(run_ch
     editor.others.clear()
     assert editor.ask("how") == "p>[p]new"
     assert answers(editor, prompt) == []
-    editor.wait_log("an answer to no request")
+    editor.wait_log("late answer dropped")
     assert editor.leave() == 0
 
 

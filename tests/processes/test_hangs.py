@@ -120,6 +120,8 @@ def test_a_late_answer_is_not_a_second_one(run_chain):
     editor.send({"id": question["id"], "result": {"outcome": {"outcome": "cancelled"}}})
 
     assert editor.ask("echo x").endswith("x")
+    line = editor.wait_log("late answer dropped")
+    assert all(word in line for word in ("agent", "method=session/prompt", "session=s")), line
     editor.close_stdin()
     assert [m for m in editor.rest() if m.get("id") == prompt] == []
     assert editor.wait() == 0

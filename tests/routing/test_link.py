@@ -411,6 +411,34 @@ def test_a_response_without_a_request_is_reported():
     assert bench.reports == [("malformed message", "an answer to no request (id 5)", {})]
 
 
+def test_a_late_response_is_dropped_and_reported_as_what_it_is():
+    bench = Bench("agent")
+    call = InFlightRequest("session/load", bench.before)
+    bench.link.plain.request(call, "session/load", None)
+    bench.link.fail_request(call, "too late", 30.0)
+
+    bench.feed({"id": 1, "result": {}}, {"id": 1, "result": {}})
+
+    late, second = bench.reports
+    assert (late[0], late[2]) == ("late answer dropped", {"method": "session/load"})
+    assert late[1].startswith("the request was sent 30.")
+    assert second == ("malformed message", "an answer to no request (id 1)", {})
+    assert len(bench.before.events) == 1
+
+
+def test_the_next_process_of_a_component_has_no_late_responses():
+    bench = Bench("agent")
+    call = InFlightRequest("session/load", bench.before)
+    bench.link.plain.request(call, "session/load", None)
+    bench.link.answer_in_place(call, b"{}", None)
+    bench.link.disconnect(FailureErrors.plain(b"{}"))
+    bench.link.connection = Connection(bench.transport, bench.link, bench.flusher)
+
+    bench.feed({"id": 1, "result": {}})
+
+    assert bench.reports == [("malformed message", "an answer to no request (id 1)", {})]
+
+
 # -- init --------------------------------------------------------------------------------------
 
 

@@ -156,8 +156,8 @@ def leave_handler_call() -> TaskBeside:
 
 
 def begin_worker() -> None:
-    """Let go of the handler or task, perhaps of another plugin, whose message has started this
-    worker."""
+    """Let go of the handler or task, perhaps of another plugin, that has started this worker by a
+    message."""
     current_handler_call.set(None)
     _task.set(None)
     _session.set(_NONE)

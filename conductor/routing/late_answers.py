@@ -1,4 +1,4 @@
-"""Requests that were answered in the place of a component, whose own answers may still come. Pure.
+"""Requests that were answered in the place of a component; its own answers may still come. Pure.
 
 A late answer is dropped; what the log says of it names its request. Times are in seconds of the
 caller's clock.

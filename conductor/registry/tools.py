@@ -130,6 +130,9 @@ def run_tool(
         lines = stderr.lines
         lines = lines[:_MAX_LINES] + lines[_MAX_LINES:][-_MAX_LINES:]
         shown = "\n".join(lines) or f"it exited with status {process.returncode}"
+        if stderr.is_silent:
+            registry = _npm_registry(directory, environment)
+            shown = f"no answer from npm's registry, {registry}, in {first_answer:g} s"
         shown = stderr.failed_request or shown
         raise RegistryError(f"{what}: {shown}", _help(tool, "\n".join(stderr.lines)))
     return stdout
@@ -160,11 +163,13 @@ class _ErrorOutput:
     ) -> None:
         self.lines: list[str] = []
         self.failed_request: str | None = None
+        self.is_silent = False
+        """Whether there was no first answer in time."""
         self._file = file
         self._attempts = attempts
         self._stop = stop
         self._thread = threading.Thread(target=self._read, daemon=True)
-        self._timer = None if first is None else threading.Timer(first, self._no_answer, (first,))
+        self._timer = None if first is None else threading.Timer(first, self._no_answer)
 
     def __enter__(self) -> _ErrorOutput:
         self._thread.start()
@@ -194,9 +199,21 @@ class _ErrorOutput:
             self.failed_request = f"{found[1]} cannot be fetched ({found[3]})"
             self._stop()
 
-    def _no_answer(self, seconds: float) -> None:
-        self.failed_request = f"npm got no answer from its registry in {seconds:g} s"
+    def _no_answer(self) -> None:
+        self.is_silent = True
         self._stop()
+
+
+def _npm_registry(directory: Path, environment: Mapping[str, str]) -> str:
+    """The URL of the registry that npm is configured for."""
+    words = [find_tool("npm"), "config", "get", "registry"]
+    try:
+        done = subprocess.run(
+            words, cwd=directory, env=environment, capture_output=True, text=True, timeout=10
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return "of its configuration"
+    return done.stdout.strip() or "of its configuration"
 
 
 def _attempts(environment: Mapping[str, str]) -> int:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import socket
+import threading
+from contextlib import ExitStack
 
 import pytest
 
@@ -118,3 +120,22 @@ def test_a_server_that_never_answers_is_named(monkeypatch):
 
         with pytest.raises(RegistryError, match=r"no answer from 127\.0\.0\.1:[0-9]+ in 0\.1 s"):
             fetch_bytes(url, 1000)
+
+
+@pytest.mark.parametrize("fetch", ["bytes", "file"])
+def test_a_server_that_falls_silent_within_a_body_is_named(monkeypatch, tmp_path, fetch):
+    monkeypatch.setattr(download, "_SILENCE", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as server, ExitStack() as connections:
+        url = f"http://127.0.0.1:{server.getsockname()[1]}/archive"
+
+        def answer():
+            connection, _ = server.accept()
+            connections.enter_context(connection)
+            connection.recv(4096)
+            connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\nhalf")
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        with pytest.raises(RegistryError, match=r"no answer from 127\.0\.0\.1:[0-9]+ in 0\.2 s"):
+            fetch_bytes(url, 1000) if fetch == "bytes" else fetch_file(url, tmp_path / "a")
+        thread.join()

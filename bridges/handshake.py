@@ -29,7 +29,7 @@ from conductor.bridge_api import (
 __all__ = ["MODERN_VERSION", "McpHandshake", "offers_modern"]
 
 MODERN_VERSION: Final = "2026-07-28"
-"""As the SDK's `MODERN_PROTOCOL_VERSIONS`, without importing its types, which is slow."""
+"""The SDK's `MODERN_PROTOCOL_VERSIONS`, without the slow import of its types."""
 
 _INITIALIZED: Final = "notifications/initialized"
 _HANDSHAKE_VERSION: Final = "2025-11-25"

@@ -8,7 +8,7 @@ __all__ = ["ExitCode"]
 
 
 class ExitCode(enum.IntEnum):
-    """What a process ended with; 128 + n after signal n."""
+    """Exit status of a process; 128 + n after signal n."""
 
     DONE = 0
     """It ended cleanly: the client left, or a command did its work."""

@@ -61,7 +61,7 @@ class AdditionalDirectories(Proxy):
     _is_needed: bool = attrs.field(default=False, init=False)
 
     untold = per_session(str)
-    """What the agent gets before the next prompt."""
+    """Text for the agent, sent before the next prompt."""
 
     @on("initialize")
     async def announce(self, params: dict[str, Any], forward: Forward) -> Any:

@@ -34,9 +34,9 @@ _MESSAGES: Final = ("session_message", "session_message_chunk")
 _RUNS: Final = ("running", "requires_action")
 _MOST_TEXT: Final = 10_000
 _MOST_SUBAGENTS: Final = 1000
-"""Of a session of the user; the oldest are forgotten."""
+"""Maximum for a session of the user; the oldest are forgotten."""
 _MOST_OF_UNKNOWN: Final = 20
-"""Of a session that nothing has opened."""
+"""Maximum for a session that was never opened."""
 
 
 @attrs.define

@@ -59,7 +59,7 @@ class SystemPrompt(Proxy):
     otherwise: Literal["prompt", "skip"] = "prompt"
 
     prepended = per_session(str)
-    """What is put before the session's first prompt."""
+    """Text for the session's first prompt."""
     waiting = per_session(str)
     """The same, until it was."""
 

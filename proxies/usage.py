@@ -36,9 +36,9 @@ from conductor.proxy import (
 __all__ = ["Usage"]
 
 _MOST_SUBAGENTS: Final = 1000
-"""Of a session of the user that are counted."""
+"""Maximum counted for a session of the user."""
 _MOST_OF_UNKNOWN: Final = 20
-"""Of a session that nothing has opened."""
+"""Maximum for a session that was never opened."""
 
 
 @attrs.define
@@ -56,7 +56,7 @@ class Usage(Proxy):
 
     @per_session
     def subagents(self) -> dict[str, UsageMeter]:
-        """Of a session of the user: the meters of its subagents, by their sessions."""
+        """Meters of the subagents of a session of the user, by the subagent's session."""
         return {}
 
     @on_update("usage_update")

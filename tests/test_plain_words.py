@@ -29,6 +29,9 @@ REFUSED_IN_SOURCE = re.compile(
 )
 """Dialect that tests may still have: the reader or the program as an actor, old idioms, and "is no
 object" for "is not an object"."""
+ELLIPTICAL = re.compile(r'"""(what|who|which|that|those|of|as)\b', re.IGNORECASE)
+"""Beginnings of a docstring in place of a noun: "Of the component." instead of "Name of the
+component."."""
 ALLOWED = {
     "conductor/schema/v1.py",  # generated: the words of the official schema
     "conductor/schema/v2.py",
@@ -68,6 +71,19 @@ def test_docstrings_and_comments_are_in_plain_words(package: str) -> None:
         for match in refused(package, text)
         if (package, match[0].lower())
         != ("tests", "whose")  # "an agent whose prompts are commands"
+    ]
+
+    assert not found, "\n" + "\n".join(found)
+
+
+@pytest.mark.parametrize("package", PACKAGES[:3])
+def test_docstrings_begin_with_a_noun_or_a_verb(package: str) -> None:
+    found = [
+        f"{path.relative_to(ROOT)}: {source[match.start() :].splitlines()[0]}"
+        for path in sorted((ROOT / package).rglob("*.py"))
+        if str(path.relative_to(ROOT)) not in ALLOWED
+        for source in [path.read_text()]
+        for match in ELLIPTICAL.finditer(source)
     ]
 
     assert not found, "\n" + "\n".join(found)

@@ -1,4 +1,4 @@
-"""What editors send as `initialize`, as far as adapters are decided by it. Pure.
+"""`initialize` params of editors, as far as adapters are decided by them. Pure.
 
 Read in the sources of the editors, in the newest version that was there in November 2026; an older
 one may announce less. Names are those of `install`.

@@ -1,4 +1,4 @@
-"""What a client or an agent announces in `initialize`, alike in protocol versions 1 and 2. Pure."""
+"""Announcements of a client or an agent in `initialize`, for protocol versions 1 and 2. Pure."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ class Announced(msgspec.Struct, frozen=True, kw_only=True):
 
     version: int
     capabilities: dict[str, Any]
-    """As announced: version 1 and 2 have other paths."""
+    """Raw, as announced: versions 1 and 2 have different paths."""
     name: str = ""
     auth_methods: frozenset[str] = frozenset()
-    """Of an agent: the ids of its logins."""
+    """Ids of an agent's login methods."""
     program_version: str = ""
     """The version of the program, not of the protocol."""
 

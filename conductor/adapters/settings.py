@@ -12,6 +12,6 @@ __all__ = ["adapter_settings"]
 def adapter_settings(
     adapt: Mapping[str, Adaptation], components: Iterable[ComponentSpec]
 ) -> Mapping[str, Adaptation]:
-    """Those of the chain file; a proxy that the chain has by its name is not inserted again."""
+    """Settings of the chain file; a proxy that the chain already names is not inserted again."""
     by_name = {spec.use: Adaptation("never") for spec in components if spec.use is not None}
     return {**adapt, **by_name}

@@ -43,11 +43,11 @@ class Adapter(msgspec.Struct, frozen=True, kw_only=True):
     """Whether it is inserted without being asked for: only where the user sees no difference but
     that something works."""
     client: str
-    """What the client has or lacks, in words."""
+    """Features that the client has or lacks, in words."""
     agent: str
-    """What the agent has or lacks, in words."""
+    """Features that the agent has or lacks, in words."""
     effect: str
-    """What the proxy does, and what the user sees."""
+    """Effect of the proxy, and what the user sees."""
     is_needed: Callable[[Announced, Announced | None], bool]
     """By the client and, on the side of the agent, the agent. It is `None` if it has refused
     `initialize` as invalid."""

@@ -52,7 +52,7 @@ class ChainComponents(ComponentHost):
         limits: Limits,
     ) -> None:
         self.running = running
-        """Those of the last start and the inserted ones; other parts of the chain share this
+        """Components of the last start and inserted ones; other parts of the chain share this
         list."""
         self.client = client
         self.back_pressure = back_pressure

@@ -1,4 +1,4 @@
-"""The words of a terminal login on the command line of a chain: written for clients, and read.
+"""Command-line arguments of a terminal login: written for the client, and parsed at a start.
 
 A client starts a terminal login with the command line of the chain, `--login`, a `--env=NAME` for
 each variable of the method, and `--` with the agent's own arguments behind it. Values of variables
@@ -14,8 +14,9 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 __all__ = ["AgentLogin", "TerminalLogin", "login_words", "split_login", "terminal_login_of"]
 
 TerminalLogin: TypeAlias = Literal["kept", "appended", "led here", "withheld"]
-"""What a client gets of methods of type `terminal`: unchanged; unchanged, because this program adds
-them to the agent's command; `args` for this program; nothing."""
+"""How a login method of type `terminal` reaches the client: unchanged; unchanged, because this
+program appends its arguments to the agent's command; with arguments for this program (`--login`);
+or left out."""
 _WORD: Final = "--login"
 _SERVING: Final[dict[str, TerminalLogin]] = {
     "run": "led here",
@@ -24,11 +25,12 @@ _SERVING: Final[dict[str, TerminalLogin]] = {
     "wrap": "appended",
     "proxy": "kept",
 }
-"""What words lead to that are appended to a command; behind `wrap`, all belong to the agent."""
+"""How each command that serves a client passes terminal logins on. Behind `wrap`, all arguments
+belong to the agent."""
 
 
 class AgentLogin(NamedTuple):
-    """What the words behind `--login` say."""
+    """The parsed arguments behind `--login`."""
 
     args: tuple[str, ...]
     """Arguments for the agent, after its own."""
@@ -46,7 +48,7 @@ def login_words(args: Sequence[str], names: Iterable[str]) -> list[str]:
 
 
 def terminal_login_of(arguments: Sequence[str]) -> TerminalLogin:
-    """What a client gets of terminal logins that starts this command line."""
+    """How this command line passes terminal logins on to its client."""
     return next((_SERVING[word] for word in arguments if word in _SERVING), "kept")
 
 

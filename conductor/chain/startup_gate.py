@@ -84,7 +84,7 @@ class StartupGate:
         self._originator: InFlightRequest | None = None
         """The client's request that triggered the current start: `initialize` or a set-up."""
         self._pending_setup: QueuedMessage | None = None
-        """That request, if it is a session set-up."""
+        """The same request, if it is a session set-up."""
         self._own_request: InFlightRequest | None = None
         """The gate's own request to the chain on behalf of it."""
         self._queue = MessageQueue()

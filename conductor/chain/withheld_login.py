@@ -29,7 +29,7 @@ _TEXTS: Final = ("id", "methodId", "type", "name", "description", "link", "varNa
 _OF_ERROR: Final[tuple[str, ...]] = ("code", "message", "data")
 _OF_VARIABLE: Final = ("name", "label", "secret", "optional")
 _OF_META: Final[tuple[str, ...]] = ("api-key", "gateway")
-"""What says that the method takes a key, or an address, from the client."""
+"""Members of `_meta` by which a method announces that the client supplies a key or an address."""
 _TYPES: Final = (None, "agent", "env_var")
 
 
@@ -83,8 +83,8 @@ def _method(method: bytes) -> bytes:
 def members_without_commands(
     members: dict[str, bytes], types: tuple[str | None, ...]
 ) -> dict[str, bytes]:
-    """What a method of one of these types tells a client. Raises `ValueError` for another type, and
-    `DECODE_ERRORS`."""
+    """The members of a method that a client may see. Raises `ValueError` for a method of another
+    type, and `DECODE_ERRORS`."""
     if msgspec.json.decode(members.get("type", b"null")) not in types:
         raise ValueError("a method of another type")
     kept = {name: members[name] for name in _TEXTS if _is_text(members.get(name, b""))}

@@ -248,12 +248,12 @@ class ComponentSpec(msgspec.Struct, frozen=True):
 
 
 class Adaptation(msgspec.Struct, frozen=True):
-    """What the chain file says about one adapter (`adapt:`)."""
+    """Settings of one adapter in the chain file (`adapt:`)."""
 
     mode: AdaptMode = "auto"
     """Whether it is inserted: if client and agent need it, in any case, or never."""
     options: Mapping[str, Any] = {}
-    """As in `ComponentSpec`."""
+    """Same form as in `ComponentSpec`."""
     location: SourceLocation | None = None
 
 

@@ -31,7 +31,8 @@ def struct_hook(
     """A hook for `cls`. `hints` maps unknown keys that users are likely to write to their help."""
     fields = dict(zip(cls.__struct_encode_fields__, cls.__struct_fields__, strict=True))
     types: dict[str, Any] = dict.fromkeys(fields)
-    """Those of keys that have been given: resolving all takes a millisecond of a start."""
+    """Types of keys that occur in the file: resolving all of them takes a millisecond of a
+    start."""
 
     def hook(data: Any) -> Any:
         for key in data if isinstance(data, Mapping) else ():

@@ -21,7 +21,7 @@ __all__ = ["run_agent_alone"]
 
 _NOT_STARTED: Final = 3
 _TERMINAL_VARIABLES: Final = ("TERM", "COLORTERM", "HOME", "PATH")
-"""What a program in a terminal cannot do without, for an agent with `inherit_env: false`."""
+"""Variables that a program in a terminal needs, also with `inherit_env: false`."""
 
 
 def run_agent_alone(

@@ -18,7 +18,7 @@ __all__ = ["parse_component", "parse_component_arguments", "parse_components"]
 
 
 def parse_component_arguments(words: Sequence[str]) -> tuple[ComponentSpec, ...]:
-    """As `parse_components`, for a click command: raises `click.UsageError`."""
+    """`parse_components` for a click command: raises `click.UsageError`."""
     try:
         return parse_components(words)
     except ValueError as exc:

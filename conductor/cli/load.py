@@ -41,7 +41,7 @@ def read_chain(path: str, need: RequiredKind = "either") -> ChainFile:
 def load_chain(
     path: str, need: RequiredKind = "either", *, allow_special_files: bool = False
 ) -> ChainFile:
-    """As `read_chain`, but raises `ChainFileError`. `allow_special_files`: see `chainfile.load`."""
+    """`read_chain`, but raising `ChainFileError`. `allow_special_files`: see `chainfile.load`."""
     if (mistake := missing_chain(path)) is not None:
         raise ChainFileError([mistake])
     chain = load(path, allow_special_files=allow_special_files)

@@ -33,7 +33,7 @@ __all__ = ["check_plugins"]
 
 
 class _Answer(msgspec.Struct):
-    """What is known of one component."""
+    """Results for one component."""
 
     problems: list[Diagnostic]
     placed: list[PlacedProxy] = []

@@ -12,8 +12,8 @@ __all__ = ["SimilarChoice"]
 
 
 class SimilarChoice(click.Choice[str]):
-    """As `click.Choice`; the error for an unknown name ends with a similar one, or with those that
-    `meant` has for it."""
+    """`click.Choice` with a suggestion in its error for an unknown name: the most similar choice,
+    or those that `meant` lists for it."""
 
     def __init__(
         self, choices: Iterable[str], meant: Mapping[str, tuple[str, ...]] | None = None

@@ -100,7 +100,7 @@ def serve_from_file(
     trace: TraceWriter | None = None,
     others: OtherFiles | None = None,
 ) -> NoReturn:
-    """As `serve_path`; `load` reads the file, and raises `ChainFileError`."""
+    """`serve_path` for a file that `load` reads; `load` raises `ChainFileError`."""
     try:
         chain = load()
     except ChainFileError as exc:

@@ -20,7 +20,7 @@ class TriedClient(NamedTuple):
     name: str
     """The editor, or the file."""
     params: Mapping[str, Any]
-    """Of its `initialize`."""
+    """The params of its `initialize`."""
 
 
 class _ClientType(click.ParamType[TriedClient]):

@@ -138,7 +138,7 @@ def _warn(components: Sequence[ComponentSpec]) -> None:
 
 
 def _program(component: ComponentSpec) -> str:
-    """What a component runs, or connects to. Nothing is masked: it is to be judged."""
+    """The command or URL of a component, unmasked: the user decides by it."""
     if component.run is not None:
         return f"{component.name}: {shlex.join(component.run)}"
     if component.registry is not None:

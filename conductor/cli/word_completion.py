@@ -1,4 +1,4 @@
-"""What TAB completes beside commands and options: chain files, files, names of components."""
+"""Shell completion of arguments: chain files, files, names of components."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ async def attach_file(
     made: Callable[[Sequence[Component]], None] = lambda components: None,
     recorder: TraceRecorder | None = None,
 ) -> AsyncIterator[AttachedClient[ClientT]]:
-    """As `attach`, for a chain file with an agent.
+    """`attach` for a chain file with an agent.
 
     `made` is called with the components before they start.
     """

@@ -49,7 +49,7 @@ def open_chain_sync(
     capabilities: Mapping[str, Any] | None = None,
     version: int = 1,
 ) -> Iterator[SyncChainClient]:
-    """As `open_chain`, for a program without an event loop.
+    """`open_chain` for a program without an event loop.
 
     Callbacks are functions, and called in other threads. Ctrl-C while a method waits cancels what
     it waits for.

@@ -29,7 +29,7 @@ class TurnResult:
     """The end of a prompt turn."""
 
     stop_reason: str
-    """As the protocol has it: `end_turn`, `max_tokens`, `refusal`, `cancelled` and so on."""
+    """The protocol's value: `end_turn`, `max_tokens`, `refusal`, `cancelled` and so on."""
     text: str
     """The text of the agent's message chunks, without its thoughts."""
     usage: Usage | None = None

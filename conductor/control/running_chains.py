@@ -31,7 +31,7 @@ if TYPE_CHECKING:
         recorder: TraceRecorder | None
 
         def status(self) -> dict[str, Any]:
-            """What `ps` shows of it, as JSON."""
+            """Its status for `ps`, as JSON."""
 
 
 __all__ = ["add", "flights", "raw_streams", "record_raw_streams", "remove", "running_chains"]

@@ -129,9 +129,9 @@ class Dispatcher:
         contain_failure(exc, failed)
 
     def blames_sender(self, handler_call: HandlerCall, failure: BaseException) -> str | None:
-        """What is wrong in the message that a handler failed on, which is logged then; `None` if it
-        is right, or the handler has broken a rule for authors: then the failure is that of the
-        plugin."""
+        """The mistake in the message that made a handler fail, which is also logged. `None` if the
+        failure is the plugin's: the message is correct, or the handler has broken a rule for
+        authors."""
         item = handler_call.item
         if isinstance(item, LaneResponse):
             return None

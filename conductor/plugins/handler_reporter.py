@@ -115,7 +115,7 @@ class ReportingRecorder(TraceRecorder):
         super().__init__(chain)
         self.add: Callable[[Entry], None] = _ignore
         self.outer = outer
-        """That of the conductor, if the plugin runs in its process."""
+        """The conductor's own `Tracer`, if the plugin runs in its process."""
         self.reports_all = reports_all
         """Whether handlers of notifications are reported: 6 µs each, which a flight recorder is not
         worth."""

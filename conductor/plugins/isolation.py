@@ -128,7 +128,7 @@ class PluginInfo(msgspec.Struct, frozen=True):
     required: bool = True
     failed: str | None = None
     handled: tuple[HandlerReport, ...] | None = None
-    """Of a report; it has no `required`. Likewise `logged`."""
+    """Set in a report, which has no `required`; likewise `logged`."""
     logged: tuple[LogReport, ...] = ()
 
 

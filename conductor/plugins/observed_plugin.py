@@ -35,7 +35,8 @@ class PassedMessage:
     payload: bytes | None
     """Raw JSON of the params, result or error."""
     call: InFlightRequest | None = None
-    """Of a request and its response. A handler that forwards a request makes another call."""
+    """The request, if this is a request or its response. A handler that forwards a request makes
+    another one."""
     is_error: bool = False
     is_handled: bool = False
     """Whether it is a request or notification for which the plugin has a handler."""

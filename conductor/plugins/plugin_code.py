@@ -95,7 +95,7 @@ def _tasks_below(task: trio.lowlevel.Task) -> Iterator[trio.lowlevel.Task]:
 
 
 def _plugin_code(outward: Iterable[FrameType]) -> PluginCode | None:
-    """As `plugin_code`, for frames from the innermost one outward."""
+    """`plugin_code` for frames, innermost first."""
     frames: list[FrameType] = []
     for each in outward:
         call = None

@@ -29,7 +29,7 @@ class LaneOwner(Protocol):
     """The scheduler that serves the lanes of two ports."""
 
     name: str
-    """Of the component."""
+    """Name of the component."""
 
     def schedule(self, port: PluginPort) -> None:
         """Assign a worker to this port's lane."""

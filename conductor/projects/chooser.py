@@ -26,7 +26,7 @@ __all__ = ["ChainChooser", "OtherFiles"]
 
 
 class OtherFiles(msgspec.Struct, frozen=True, eq=False):
-    """Which files are used besides that of the command."""
+    """Files that are used besides that of the command."""
 
     user: bool = True
     project: bool = True

@@ -107,7 +107,7 @@ def state_directory() -> str:
 
 
 def stamp(paths: Iterable[str]) -> Stamp:
-    """What differs after one of the files has changed."""
+    """A value that differs once one of the files has changed."""
     return tuple(map(_file_stamp, paths))
 
 

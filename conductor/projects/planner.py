@@ -51,7 +51,7 @@ class Plan(msgspec.Struct, frozen=True):
     chain: ChainFile
     """Without nesting, and without components with a `when:` that does not hold."""
     plugins: Stamp = ()
-    """Of the Python files of its plugins."""
+    """Stamp of the Python files of its plugins."""
     left_out: Mapping[str, str] = {}
     """Components with a `when:` that does not hold, and the condition."""
     notices: tuple[Notice, ...] = ()
@@ -117,7 +117,7 @@ class Planner:
         return chain
 
     def notices_of_mistakes(self, path: str, error: ChainFileError) -> list[Notice]:
-        """That a changed file has mistakes, and is not used; once for each mistake."""
+        """The notice that a changed file has mistakes and is not used; once for each mistake."""
         text = str(error)
         if self.told(path, text):
             return []

@@ -34,9 +34,9 @@ class ReloadableChain:
     ) -> None:
         self.chain = chain
         self.stamp: Stamp = _stamp_of(chain) if load is not None else ()
-        """Of the files that the chain was read from, or that were found to have mistakes."""
+        """Stamp of the files that the chain was read from, or that were found to have mistakes."""
         self.mistakes: ChainFileError | None = None
-        """Those that the files had when they were last read again."""
+        """The mistakes found at the last reading, if there were any."""
         self._load = load
         self._forget_plugins = forget_plugins
 

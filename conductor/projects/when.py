@@ -29,8 +29,8 @@ __all__ = [
 
 
 class Facts(msgspec.Struct, frozen=True):
-    """What conditions are about. With `client` `None`, it is not known yet, and conditions about
-    the client hold."""
+    """Input of conditions. While `client` is `None`, the client is not known yet, and conditions
+    about it hold."""
 
     environ: Mapping[str, str]
     cwd: str | None = None

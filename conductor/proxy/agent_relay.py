@@ -27,13 +27,13 @@ Translation: TypeAlias = Callable[[str, Any], Any]
 """Takes method and params of a message of the agent; returns the params that the client gets."""
 
 _MESSAGE_BYTES: Final = 200
-"""What a message takes beside its params."""
+"""Bytes of a message beside its params."""
 _ANSWER_SECONDS: Final = 5.0
 """For a handler to answer the client after the agent has answered it."""
 
 
 class RelayedConnection(Protocol):
-    """What a relay needs of the connection to the agent."""
+    """The part of a connection to the agent that a relay uses."""
 
     async def request(
         self, method: str, params: Any = None, *, answered: Callable[[Any], None] | None = None
@@ -43,7 +43,7 @@ class RelayedConnection(Protocol):
 
 
 class RelayHost(Protocol):
-    """What a relay needs of the runtime."""
+    """The part of the runtime that a relay uses."""
 
     client: ClientPeer
 
@@ -82,7 +82,7 @@ class _Asked:
 
 
 _Item: TypeAlias = tuple[str, Any, int] | _Asked | _Mark
-"""What waits: a notification with its size, a request, a mark."""
+"""A queued item: a notification with its size, a request, or a mark."""
 
 
 @attrs.define(eq=False)

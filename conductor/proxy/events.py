@@ -116,9 +116,9 @@ class EventMark:
 
     event: Event
     kinds: tuple[str, ...] = ()
-    """Of `on_update`: the kinds; of `on_text`: the roles; of `on_mcp`: the MCP methods."""
+    """Kinds for `on_update`, roles for `on_text`, MCP methods for `on_mcp`."""
     name: str | Callable[[Any], str] = ""
-    """Of a slash command, or a function of the plugin that returns it."""
+    """Name of a slash command, or a function of the plugin that returns it."""
     description: str = ""
 
     def name_for(self, plugin: Any) -> str:

@@ -91,11 +91,11 @@ class _Mark:
     title: str | None = None
     description: str | None = None
     annotations: Any = None
-    """Of a tool."""
+    """Only for tools."""
     uri: str = ""
-    """Of a resource, or its template."""
+    """Only for resources; may be a template."""
     mime_type: str | None = None
-    """Of a resource."""
+    """Only for resources."""
 
 
 @attrs.frozen(eq=False)

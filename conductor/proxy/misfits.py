@@ -44,7 +44,7 @@ def mistake_of_sender(
     is_request: bool,
     sender: str,
 ) -> str | None:
-    """What in a message does not fit the schema, or the failure of its handler:
+    """The part of a message that does not fit the schema, or the failure of its handler:
     `sessionId: expected string, got nothing`. `None` if the failure is the plugin's: the message
     fits, or the handler has broken a rule for authors.
 
@@ -74,7 +74,7 @@ def mistake_of_sender(
 
 
 def _misfit(plugin: Any, method: str, params: bytes | None, *, is_request: bool) -> str | None:
-    """What does not fit; `None` if it fits, or no schema describes the message."""
+    """The part that does not fit; `None` if it fits, or no schema describes the message."""
     versions = (plugin.protocol_version, *METHODS_BY_VERSION)
     version = next((v for v in versions if method in METHODS_BY_VERSION.get(v, ())), None)
     # MCP messages have several bindings, of which the schema describes one.

@@ -20,10 +20,10 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True):
     """The effects of a proxy, and on which side of the effects of others it must stand."""
 
     effects: Set[Effect] = frozenset()
-    """What it does. `adds_text`: it puts texts into prompts. `serves_client`: it answers the
-    agent's requests for files or terminals. `opens_agents`: it gives prompts to agents of its own,
-    which the proxies behind it do not see. `maps_paths`: proxies behind it see other paths than
-    those of this machine."""
+    """Its effects. `adds_text`: it puts texts into prompts. `serves_client`: it answers the agent's
+    requests for files or terminals. `opens_agents`: it gives prompts to agents of its own, which
+    the proxies behind it do not see. `maps_paths`: proxies behind it see other paths than those of
+    this machine."""
     after: Mapping[Effect, str] = {}
     """Effects of proxies that must stand before it, nearer to the client; each with the
     consequence if one stands behind it."""

@@ -1,4 +1,4 @@
-"""What the runtime provides for second agents: a chain, and a connection to it as its client.
+"""The runtime's interface for second agents: a chain, and a connection to it as its client.
 
 `SecondAgent` speaks ACP over an `AgentConnection`; `SecondAgentHost` starts and stops the chain.
 """

@@ -36,7 +36,7 @@ T = TypeVar("T")
 
 _MAX_UNOPENED: Final = 1000
 _MAX_UNOPENED_CHARACTERS: Final = 1024 * 1024
-"""Of their ids, but for the newest one."""
+"""Maximum characters of their ids, without the newest one."""
 
 
 class per_session(Generic[T]):
@@ -80,7 +80,7 @@ class _States(defaultdict[str, T]):
         self._unknown: dict[str, None] = {}
         """Ids that were not open when their value was created, oldest first."""
         self._characters = 0
-        """Of the ids in `_unknown`."""
+        """Characters of the ids in `_unknown`."""
 
     def __missing__(self, id: str) -> T:
         if id not in self._open and id not in self._unknown:

@@ -109,8 +109,8 @@ class Session:
 
     @property
     def ancestors(self) -> list[Session]:
-        """Of a subagent's session: the session that started it, the one above that, and so on up
-        to the user's session. Empty for a session of the user.
+        """The sessions above a subagent's session: the one that started it, the one above that, and
+        so on up to the user's session. Empty for a session of the user.
 
         Agents announce these relations; a circle ends where it begins again. Of more than
         32 sessions the lowest are left out for good, so that the next look is short.

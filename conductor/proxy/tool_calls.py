@@ -105,7 +105,7 @@ class ToolCallTable:
     open: dict[str, AgentToolCall] = attrs.field(factory=lambda: BoundedDict(_MAX_CALLS))
     """By id, merged from the updates."""
     asked: dict[str, AgentToolCall] = attrs.field(factory=lambda: BoundedDict(_MAX_CALLS))
-    """Those of permission requests, merged with the updates before and since."""
+    """Tool calls of permission requests, merged with the updates before and since."""
     _old: set[str] = attrs.field(factory=set)
     """Calls that were unfinished at the end of their turn."""
     _ended: deque[str] = attrs.field(factory=lambda: deque(maxlen=_MAX_CALLS))

@@ -54,7 +54,7 @@ class _ServerConnection:
     declared: _DeclaredServer
     id: str | None
     session_id: str | None = None
-    """As the messages of the agent name it, for the time before the session is set up."""
+    """The id in the agent's messages, for the time before the session is set up."""
     hosted: HostedMcpServer = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:

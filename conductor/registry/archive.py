@@ -45,7 +45,7 @@ _UNUSABLE: Final = (
     *(tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error),
     *(EOFError, OSError, RuntimeError, ValueError, LookupError, ArithmeticError),
 )
-"""What the libraries raise for archives that are damaged, or made to damage."""
+"""Exceptions of the libraries for archives that are damaged or malicious."""
 
 
 def unpack(archive: Path, url: str, directory: Path, cmd: str) -> None:

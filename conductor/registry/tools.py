@@ -48,7 +48,7 @@ FIRST_ANSWER_SECONDS: Final = 25.0
 _OUTPUT_SECONDS: Final = 5.0
 """For the end of stderr, which a program that was left running may keep open."""
 _MAX_LINES: Final = 8
-"""Of the beginning and of the end of the output, in errors."""
+"""Lines of the output in errors, from its beginning and again from its end."""
 _FAILURE_HELP: Final = (
     "this needs the network once; check the connection, the proxy variables and the configuration"
     " of `{tool}`"

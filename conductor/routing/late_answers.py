@@ -29,7 +29,7 @@ class _AnsweredInPlace:
 
 @attrs.define(eq=False)
 class LateAnswers:
-    """Those that one connection may bring."""
+    """Late answers that one connection may still receive."""
 
     _expected: BoundedDict[Id, _AnsweredInPlace] = attrs.field(
         factory=lambda: BoundedDict(_MAX), init=False
@@ -40,8 +40,8 @@ class LateAnswers:
         self._expected[call.target_id] = _AnsweredInPlace(call, now, waited)
 
     def take(self, id: Id, now: float) -> tuple[str, dict[str, object]] | None:
-        """What the answer with this id is, and method and session of its request; `None` if it
-        answers no request that was answered in place."""
+        """Description of the late answer with this id, and method and session of its request;
+        `None` if it answers no request that was answered in place."""
         found = self._expected.pop(id, None)
         if found is None:
             return None

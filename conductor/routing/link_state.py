@@ -54,7 +54,7 @@ class LinkState:
         self.initializer: InitializationHandler | None = None
         self.connection: Connection | None = None
         self.late_answers: LateAnswers | None = None
-        """Those that the connection may bring; `None` before a request was answered in place."""
+        """Late answers to expect; `None` before a request was answered in place."""
         self.disconnect_error = _NOT_RUNNING
         self.eof_error: bytes | None = None
         """Wire error for requests to a peer that closed its output; `None` while it is open."""
@@ -62,7 +62,7 @@ class LinkState:
         """Whether `initialize` of a client or parent has been answered."""
         self.session_log: SessionLog = SessionLog()
         self.settings_log: SettingsLog | None = None
-        """Of an agent that can be restarted; also one of `outgoing_observers`."""
+        """Settings of an agent that can be restarted; also one of `outgoing_observers`."""
         self.queue: MessageQueue | None = None
         """Messages that wait while the component restarts; `None` while it runs."""
         self.recorded_results: dict[str, bytes] = {}

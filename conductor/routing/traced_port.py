@@ -92,7 +92,7 @@ class Tracer(Protocol):
         """The port to be used instead of `port`, which is a component's port on this side."""
 
     def trace_own_requests(self, component: str) -> TracedOwnRequests:
-        """What shows the requests of the conductor itself to this component."""
+        """The tracer of the conductor's own requests to this component."""
 
     def handler_ended(
         self,

@@ -162,7 +162,7 @@ class _Meter(trio.abc.Instrument):
             self._shares.add(account_ref.account, self._began, self._shares.clock())
 
     def on_collection(self, phase: str, info: dict[str, int]) -> None:
-        """As in `gc.callbacks`."""
+        """Callback for `gc.callbacks`."""
         if phase == "start":
             self._collection_began = self._shares.clock()
         else:

@@ -34,7 +34,7 @@ _MAX_SKIPPED: Final = 1000
 
 @attrs.define(eq=False)
 class UnannouncedSessions:
-    """Those of one client's agent."""
+    """Unannounced sessions of one client's agent."""
 
     owners: SessionPrincipals
     principal: str

@@ -25,7 +25,7 @@ class LinkComponent(Component):
 
     def __init__(self) -> None:
         self.handler_reports: HandlerReports | None = None
-        """Of a plugin behind the link."""
+        """Reports of a plugin behind the link."""
         self._drained = trio.Event()
         self._ended = trio.Event()
         self._traced_ports: tuple[Port, Port | None] | None = None

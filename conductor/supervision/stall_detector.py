@@ -94,7 +94,7 @@ class StallDetector:
     _parents: BoundedDict[str, str] = attrs.field(
         factory=lambda: BoundedDict(_MAX_NAMED), init=False
     )
-    """Of the session of a subagent, the user's session, which has an open turn."""
+    """The user's session, which has an open turn, by the session of a subagent."""
     _session_of: dict[InFlightRequest, str] = attrs.field(factory=dict, init=False)
     _open_requests: set[InFlightRequest] = attrs.field(factory=set, init=False)
     """Requests of the component without a session: they count for every turn."""

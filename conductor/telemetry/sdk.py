@@ -152,7 +152,8 @@ class _ErrorOnce(logging.Handler):
 
 
 _CAUSE: Final = r"""Caused by \w+\(["'](?:\w+\([^()]*\): )?(.+?)["']\)\)"""
-"""What failed, within the text of a failed connection; that has several classes around it."""
+"""Finds the cause in the text of a failed connection, which names several exception classes around
+it."""
 
 
 def _exporter(endpoint: str | None) -> SpanExporter:

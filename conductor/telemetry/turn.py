@@ -38,7 +38,7 @@ class Turn:
     """Whether the agent reports the end of the turn in an update (version 2)."""
     _captures: bool
     _tools: dict[str, Span]
-    """Those that run, by id; `_ended` are the ids of the others."""
+    """Running tool calls by id; `_ended` has the ids of the others."""
     _ended: set[str]
     _updates: int
     _text: list[str]

@@ -71,7 +71,7 @@ class Player:
     patience: float = math.inf
     """Seconds to wait for a message of the peer."""
     name: str = ""
-    """Of the recording."""
+    """Name of the recording."""
     ignored: Sequence[str] = ()
     """Names of members that may differ."""
     on_deviation: Callable[[Deviation], None] = _ignore
@@ -93,7 +93,7 @@ class Player:
     )
     """By index of an own response: set when the handler returns it."""
     _live_ids: dict[object, int | str | None] = attrs.field(factory=dict, init=False)
-    """Of requests that were sent, by their recorded id."""
+    """Ids of sent requests, by their recorded id."""
     _passed: list[tuple[int, str | None]] = attrs.field(factory=list, init=False)
     """Index and session of each request and response of the peer that has come."""
     _failed: set[object] = attrs.field(factory=set, init=False)

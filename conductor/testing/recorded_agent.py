@@ -40,7 +40,7 @@ class RecordedAgent(FakeComponent):
     deviations: list[Deviation] = attrs.field(factory=list, init=False)
     """Differences between the client's behaviour and the recording."""
     player: Player = attrs.field(init=False)
-    """Of the last start."""
+    """The player of the last start."""
     _recording: Recording = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:

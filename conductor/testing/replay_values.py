@@ -28,7 +28,7 @@ _END: Final = r"(?![\w.-])"
 
 @attrs.define(eq=False)
 class ReplayValues:
-    """What is replaced in messages that are sent; `recorded` replaces it back in received ones."""
+    """Replacements in messages that are sent; `recorded` reverts them in received ones."""
 
     _ids: dict[str, str] = attrs.field(factory=dict, init=False)
     """From recorded to live ids; `_back` is the other direction."""

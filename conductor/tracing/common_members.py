@@ -27,31 +27,31 @@ _MAX: Final = 2000
 """Entries of a table before it is begun again."""
 _MAX_SESSIONS: Final = 64
 LINE_END: Final = b"}\n"
-"""What ends the line of an update behind its params, and that of its record."""
+"""End of the line of an update behind its params, and of its record."""
 _K = TypeVar("_K")
 _V = TypeVar("_V")
 _encode: Final = msgspec.json.Encoder().encode
 
 
 class Common(msgspec.Struct, eq=False, gc=False):
-    """What messages have in common: `text` is JSON without braces, and with a comma before it."""
+    """The common members of messages: `text` is JSON without braces, beginning with a comma."""
 
     text: bytes
     method: str
     protocol: str | None
     session: bytes | None
-    """As JSON."""
+    """JSON."""
 
 
 @attrs.define(eq=False, repr=False)
 class CommonMembers:
-    """Those of all ports. Of one masker: there is another one when a secret becomes known."""
+    """Common members for all ports, masked by one masker: a new secret needs a new masker."""
 
     masker: Masker
     _ports: dict[TracedPort, PortMembers] = attrs.field(factory=dict, init=False)
 
     def at(self, port: TracedPort) -> PortMembers:
-        """Those of messages to a port."""
+        """Common members of the messages to a port."""
         found = self._ports.get(port)
         if found is None or found.sender is not port.sender:
             found = PortMembers(port, self.masker)
@@ -74,7 +74,8 @@ class PortMembers:
         factory=dict, init=False
     )
     of_lines: ByBeginning = attrs.field(init=False)
-    """Those of the lines of updates, as an agent usually writes them, by their first bytes."""
+    """Members of the lines of updates in the form that agents usually write, by their first
+    bytes."""
     texts_of_lines: LineTexts = attrs.field(init=False)
     """Their texts."""
     prefixes: LinePrefixes = attrs.field(init=False)
@@ -108,7 +109,7 @@ class PortMembers:
         return found
 
     def of_response(self, request: Common) -> Common:
-        """Those of the response to a request, which have no protocol."""
+        """Members of the response to a request, which has no protocol."""
         found = self._responses.get(request)
         if found is None:
             found = self.of(request.method, None, request.session)
@@ -116,8 +117,8 @@ class PortMembers:
         return found
 
     def by_beginning(self, method: str) -> ByBeginning:
-        """Those of the ACP messages of a method, by the first `BEGINNING` bytes of their params:
-        0.1 µs for a message, 0.6 if its session id is cut out."""
+        """Members of a method's ACP messages, by the first `BEGINNING` bytes of their params: 0.1
+        µs for a message, 0.6 if its session id is cut out."""
         found = self._by_method.get(method)
         if found is None:
             found = ByBeginning(self, method)
@@ -142,8 +143,8 @@ class PortMembers:
 
 
 class ByBeginning(dict[bytes, Common]):
-    """What messages have in common, by the first bytes: `before`, and an object that has the
-    session id first. Raises `KeyError` for others."""
+    """Common members by the first bytes of a message: `before`, then an object that begins with the
+    session id. Raises `KeyError` for others."""
 
     def __init__(self, members: PortMembers, method: str, before: bytes = b"") -> None:
         self._members, self._method, self._before = members, method, before
@@ -170,7 +171,8 @@ class LineTexts(dict[bytes, bytes]):
 
 
 class LinePrefixes(dict[bytes, SessionPrefixes]):
-    """Those of sessions, by the first bytes of their lines. Raises `KeyError` as `ByBeginning`."""
+    """Prefixes of sessions, by the first bytes of their lines. Raises `KeyError` like
+    `ByBeginning`."""
 
     def __init__(self, commons: ByBeginning) -> None:
         self._commons = commons

@@ -44,7 +44,7 @@ class RecordedMessage:
     kind: Literal["request", "notification", "response"]
     sender: End
     id: int | str | None
-    """Of a request and of its response; `None` for a notification."""
+    """Id of a request or response; `None` for a notification."""
     method: str
     """For a response, the method of its request."""
     payload: Any
@@ -55,10 +55,10 @@ class RecordedMessage:
     ts: float = attrs.field(default=0.0, eq=False)
     """Seconds since the beginning."""
     mcp_server: str | None = None
-    """Of a message of MCP in `mcp/message`: the id of its server or connection."""
+    """Id of the server or connection, for an MCP message in `mcp/message`."""
     protocol: Literal["acp", "mcp"] = "acp"
     cancelled: bool = False
-    """Of a response: whether its request had been cancelled."""
+    """For a response: whether its request had been cancelled."""
 
     @property
     def label(self) -> str:

@@ -18,13 +18,13 @@ class Passage(NamedTuple):
     port: TracedPort
     kind: MessageKind
     method: str
-    """Of a response, the method of the request."""
+    """For a response, the method of the request."""
     payload: KeptPayload
     call: int = 0
     """Identifies a request, its response and its cancellation (a notification that stands for the
     one on each hop that the request has passed); hops may have the same."""
     detail: Id | bool = None
-    """Of a request, the sender's id; of a response, whether the request was cancelled; of a
+    """For a request, the sender's id; for a response, whether the request was cancelled; for a
     cancellation, whether the sender of the request cancelled it, and not the conductor."""
     mark: Mark | None = None
     cause: Mark | None = None

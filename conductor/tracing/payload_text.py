@@ -35,7 +35,7 @@ _MASKED_HEAD: Final = 2048
 _SESSION: Final = re.compile(rb'"sessionId"\s*:\s*"([^"\\]*)"')
 _session_first: Final = re.compile(rb'\{"sessionId":("[^"\\]*")').match
 _LF: Final = ord("\n")
-"""As a number, which is found in 0.03 µs, not 0.2."""
+"""An int: found in 0.03 µs, a bytes object in 0.2."""
 _CR: Final = ord("\r")
 _encode: Final = msgspec.json.Encoder().encode
 

@@ -123,7 +123,7 @@ class TraceRecorder(Tracer):
     """
 
     port_types: ClassVar[tuple[type[TracedPort], type[TracedPort]]] = (TracedPort, CausingPort)
-    """Those of a chain without plugins, and with them."""
+    """Port classes of a chain without plugins, and with them."""
 
     def __init__(
         self,
@@ -136,7 +136,7 @@ class TraceRecorder(Tracer):
         self.sink = sink
         self.flight: deque[Entry] = deque(maxlen=FLIGHT_ENTRIES) if flight is None else flight
         self.components: list[TraceComponent] = []
-        """Those of the last start, beginning with the client."""
+        """Components of the last start, beginning with the client."""
         self.add: Callable[[Entry], None] = self.flight.append if sink is None else sink
         self.keeps_payloads: bool = sink is not None
         self.wake_up: WakeUp = wake_up_of_thread()

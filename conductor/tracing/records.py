@@ -96,7 +96,7 @@ class RequestRecord(MessageRecord, kw_only=True, omit_defaults=True, tag="reques
     wire_id: int | str | None = None
     """The sender's id."""
     mcp_server: str | None = None
-    """Of a message with the protocol "mcp": the id of the server or of the connection."""
+    """Id of the server or of the connection, if the protocol is "mcp"."""
 
 
 class NotificationRecord(MessageRecord, kw_only=True, omit_defaults=True, tag="notification"):
@@ -105,7 +105,7 @@ class NotificationRecord(MessageRecord, kw_only=True, omit_defaults=True, tag="n
     params: Any
     cause: int | None = None
     request: int = 0
-    """Of `$/cancel_request`: `n` of the record of the request that it cancels on this hop."""
+    """For `$/cancel_request`: `n` of the record of the request that it cancels on this hop."""
     mcp_server: str | None = None
 
     @property
@@ -124,7 +124,7 @@ class ResponseRecord(MessageRecord, kw_only=True, omit_defaults=True, tag="respo
     id: int | str | None
     is_error: bool
     error_domain: Literal["acp", "mcp"] | None = None
-    """Of an error: the protocol of the request."""
+    """For an error: the protocol of the request."""
     payload: Any
     request: int = 0
     """`n` of the request's record."""

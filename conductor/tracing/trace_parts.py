@@ -15,7 +15,7 @@ __all__ = ["trace_parts"]
 
 
 class _Start(msgspec.Struct):
-    """What a record tells about the beginning of its file."""
+    """The members of a record that tell where its file begins."""
 
     type: str = ""
     n: int = 0

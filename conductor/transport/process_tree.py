@@ -291,8 +291,8 @@ def _group_of_zombie(pid: int) -> int | None:
 
 
 def _waited_for(pids: set[int]) -> set[int]:
-    """Those that a `Popen` of the standard library has not reaped (except one created before
-    `gc.freeze()`, which hides it)."""
+    """The processes that a `Popen` of the standard library has not reaped (except one created
+    before `gc.freeze()`, which hides it)."""
     if not pids:
         return set()
     import gc

@@ -36,5 +36,5 @@ _local: Final = _Local()
 
 
 def wake_up_of_thread() -> WakeUp:
-    """That of the calling thread, always the same one."""
+    """The `WakeUp` of the calling thread; always the same object."""
     return _local.wake_up

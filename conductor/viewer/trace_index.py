@@ -54,20 +54,20 @@ class Row(msgspec.Struct, array_like=True, kw_only=True):
     """Seconds since the beginning of the trace."""
     chain: int
     sender: int
-    """Of a record that is not a message, its component; -1: none."""
+    """The component, also of a record that is not a message; -1: none."""
     receiver: int = -1
     n: int = 0
     toward_agent: int = 0
     hop: int = -1
     method: int = -1
-    """Of a session update its kind."""
+    """For a session update, its kind."""
     session: int = -1
     size: int = 0
     is_error: int = 0
     is_mcp: int = 0
     ref: int = 0
-    """Of a response or cancellation: the number of its request; of a handler or log event: of its
-    message."""
+    """For a response or cancellation, the number of its request; for a handler or log event, that
+    of its message."""
     took: float = 0.0
     cause: int = 0
     is_changed: int = 0
@@ -95,7 +95,7 @@ class TraceIndex:
     _kept: list[Record] = attrs.field(factory=list, init=False)
     """Headers, and messages with the digest of their payload in its place."""
     _messages: dict[int, Message] = attrs.field(factory=dict, init=False)
-    """Those messages by number."""
+    """Messages of `_kept` by number."""
     _recording: set[tuple[str, str]] = attrs.field(factory=set, init=False)
     _subjects: LogSubjects = attrs.field(factory=LogSubjects, init=False)
     _infers: bool = attrs.field(default=False, init=False)

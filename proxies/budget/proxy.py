@@ -114,7 +114,7 @@ class Budget(Proxy):
     )
     """Closed sessions; one that is reopened keeps its sums."""
     _unplaced: _State = attrs.field(init=False)
-    """Of all sessions of which the user's session is not known."""
+    """Shared by all sessions without a known session of the user."""
     _is_writing: bool = attrs.field(default=False, init=False)
     """Whether a task retries writing the ledger."""
 
@@ -130,7 +130,7 @@ class Budget(Proxy):
 
     @per_session
     def meters(self) -> UsageMeter:
-        """Of sessions other than the user's."""
+        """Usage of sessions other than the user's."""
         return UsageMeter(self.tokens_are)
 
     @asynccontextmanager

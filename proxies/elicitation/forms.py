@@ -127,7 +127,7 @@ def _described(name: str, field: Mapping[str, Any], params: Mapping[str, Any]) -
 
 
 def _by_field(text: str, fields: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
-    """What is written for each field: lines `name: value`, by name or title."""
+    """The text for each field: lines `name: value`, by name or title."""
     titles = {str(field.get("title", name)).casefold(): name for name, field in fields.items()}
     names = {**titles, **{name.casefold(): name for name in fields}}
     found = {}

@@ -95,7 +95,7 @@ class Elicitation(Proxy):
     options_by_kind: bool = False
 
     _modes: frozenset[str] = attrs.field(default=frozenset(), init=False)
-    """What the client cannot show: forms, pages."""
+    """Kinds of questions that the client cannot show: forms, pages."""
 
     dialogs = per_session(_Dialog)
 

@@ -27,7 +27,7 @@ _SHORT: Final = 1000
 
 @attrs.frozen
 class KeptSession:
-    """What a file has about a session."""
+    """Summary of a session's file."""
 
     id: str
     cwd: str
@@ -208,7 +208,7 @@ def _records(content: bytes) -> Iterator[dict[str, Any]]:
 
 
 def _summary(path: Path) -> KeptSession | None:
-    """What both ends of the file tell."""
+    """The summary, read from both ends of the file."""
     try:
         with path.open("rb") as file:
             content = file.read(_EDGE)

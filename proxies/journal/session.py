@@ -44,7 +44,7 @@ class JournalSession:
     """The members of the answer that opened it."""
     title: str | None = None
     transcript: str = ""
-    """What the agent gets before the next prompt."""
+    """Text for the agent, sent before the next prompt."""
     running: int = 0
     """Prompts that are not answered."""
     is_replayed: bool = False

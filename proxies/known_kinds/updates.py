@@ -83,7 +83,8 @@ def _role(kind: str) -> str:
 
 
 def _blocks(update: Json) -> list[Json]:
-    """What an update of any kind has to read: content blocks, or a title and a description."""
+    """The readable content of an update of any kind: content blocks, or a title and a
+    description."""
     content = update.get("content")
     blocks = content if isinstance(content, list) else [content]
     found = [each for each in objects(blocks) if isinstance(each.get("type"), str)]

@@ -31,7 +31,7 @@ class TerminalContent:
     _ended: BoundedDict[str, str] = attrs.field(
         factory=lambda: BoundedDict(_MAX_REMEMBERED), init=False
     )
-    """What ended terminals show, by id."""
+    """Output of ended terminals, by id."""
     _calls: BoundedDict[tuple[str, str], list[Any]] = attrs.field(
         factory=lambda: BoundedDict(_MAX_REMEMBERED), init=False
     )

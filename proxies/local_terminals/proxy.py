@@ -69,7 +69,7 @@ class LocalTerminals(Proxy):
     _closes: bool = attrs.field(default=False, init=False)
     """Whether it closes sessions for an agent that cannot."""
     _terminals: dict[str, LocalTerminal] = attrs.field(factory=dict, init=False)
-    """Those that are not released, by id."""
+    """Unreleased terminals, by id."""
     _content: TerminalContent = attrs.field(factory=TerminalContent, init=False)
 
     def placement(self) -> Placement:

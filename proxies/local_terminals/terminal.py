@@ -31,7 +31,7 @@ class LocalTerminal:
     session: str
     """The id of the session that may use it."""
     command: str
-    """As it is shown."""
+    """The command line for the user."""
     output: OutputTail
     problem: str | None = None
     """Why it did not start."""
@@ -81,7 +81,7 @@ class LocalTerminal:
         return {"exitCode": None, "signal": _signal_name(-self.status)}
 
     def text(self) -> str:
-        """What the terminal shows, as Markdown."""
+        """The output as Markdown."""
         is_ended = self.ended.is_set()
         output = self.output.text(is_ended=is_ended, limit=_MAX_SHOWN)
         is_cut = self.output.is_cut or self.output.size > _MAX_SHOWN
@@ -97,8 +97,8 @@ class LocalTerminal:
 
 
 def argv_of(command: str, args: Sequence[str]) -> list[str]:
-    """What is executed: the program with its arguments, or, without any, a line for the shell, as
-    agents send it."""
+    """The argv to execute: the program with its arguments, or, without arguments, a shell with the
+    line, as agents send it."""
     if args:
         return [command, *args]
     return [shutil.which("bash") or "/bin/sh", "-c", command]

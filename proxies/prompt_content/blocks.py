@@ -40,7 +40,8 @@ class Media:
 
 @attrs.frozen
 class Given:
-    """What the agent got for a block, to show the block again; without the content itself."""
+    """The block that the agent got in place of another, without the content: enough to restore the
+    original."""
 
     block: dict[str, Any]
     """Without its content."""
@@ -64,7 +65,7 @@ class Given:
 
 
 def key_of(block: Any) -> str | None:
-    """What a text or a link is recognized by when the agent echoes it."""
+    """Key that recognizes a text or a link when the agent echoes it."""
     type = block.get("type") if isinstance(block, dict) else None
     value = block.get({"text": "text", "resource_link": "uri"}.get(type, "")) if type else None
     if not isinstance(value, str):

@@ -42,7 +42,7 @@ class PromptFiles:
     parent: Path
     """The directory for those of all proxies."""
     max_bytes: int
-    """Of the files of one session."""
+    """Limit for the files of one session."""
     _own: Path | None = attrs.field(default=None, init=False)
     _lock: int | None = attrs.field(default=None, init=False)
     _sessions: dict[str, _SessionFiles] = attrs.field(factory=dict, init=False)

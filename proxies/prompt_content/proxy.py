@@ -66,7 +66,7 @@ class PromptContent(Proxy):
     _files: PromptFiles = attrs.field(init=False)
 
     given = per_session(lambda: BoundedDict[str, Given](_REMEMBERED))
-    """What the agent got for blocks, by what they are recognized by; the oldest first."""
+    """Replaced blocks by `key_of`, the oldest first."""
 
     @asynccontextmanager
     async def lifespan(self) -> AsyncIterator[None]:

@@ -58,7 +58,7 @@ __all__ = ["Redact"]
 
 _VARIABLES = ["*TOKEN*", "*SECRET*", "*PASSWORD*", "*API_KEY*", "*PRIVATE_KEY*", "*ACCESS_KEY*"]
 _MOST_SUBAGENTS = 200
-"""Of a session; the oldest are forgotten."""
+"""Maximum per session; the oldest are forgotten."""
 _FOR_MODEL = frozenset({"systemPrompt", "title"})
 """Members of requests other than prompts that the model may read. Other members, such as the
 environment and headers of MCP servers, are for the agent."""

@@ -41,7 +41,7 @@ class SettingsFile:
         return _settings(self._read().get("latest"))
 
     def of_session(self, session: str) -> list[Setting]:
-        """Those of one session. Raises as `latest`."""
+        """The settings of one session. Raises like `latest`."""
         return _settings(_object(self._read().get("sessions")).get(session))
 
     def add(self, session: str, setting: Setting) -> None:

@@ -1,4 +1,4 @@
-"""What several ready-made proxies need; none of it is a proxy, and it imports none.
+"""Modules that several ready-made proxies use. None of them is a proxy or imports one.
 
 `tool_calls` says what a tool call is about; `paths` what a path means, and where messages have one;
 `secrets` finds secrets in text; `regex` matches the patterns of chain files in linear time;

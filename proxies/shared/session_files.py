@@ -166,7 +166,7 @@ def _parent(path: str, directories: Sequence[str], *, create: bool) -> Iterator[
 
 
 def _regular(path: str, name: str, directory: int) -> os.stat_result | None:
-    """What the operating system says of a file, without opening it; `None` if there is none."""
+    """`stat` of a file, without opening it; `None` if it does not exist."""
     try:
         found = os.stat(name, dir_fd=directory, follow_symlinks=False)
     except FileNotFoundError:

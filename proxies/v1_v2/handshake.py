@@ -19,7 +19,7 @@ _OF_V2_CLIENTS: Final[Mapping[str, Any]] = {
     "subagents": {},
     "plan": {},
 }
-"""What every client of version 2 can do, as capabilities of version 1."""
+"""Features that every client of version 2 has, as capabilities of version 1."""
 _FILES: Final = ("fs", "terminal")
 _BASELINE: Final = ("list", "resume", "close")
 """Session methods of every agent of version 2."""

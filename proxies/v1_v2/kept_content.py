@@ -18,9 +18,9 @@ __all__ = ["KeptContent"]
 
 _MAX_CALL_BYTES: Final = 1024 * 1024
 _MAX_BYTES: Final = 8 * 1024 * 1024
-"""Of all calls."""
+"""Limit for all calls together."""
 _VALUE_BYTES: Final = 64
-"""What a value takes besides its text."""
+"""Bytes of a value besides its text."""
 
 
 @attrs.define

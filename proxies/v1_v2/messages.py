@@ -25,7 +25,7 @@ _MAX_MESSAGES: Final = 1000
 
 @attrs.define
 class _Sent:
-    """What a client of version 1 has got of a message."""
+    """The part of a message that a client of version 1 has received."""
 
     id: str
     """Its id there: another one after a replacement."""

@@ -1,4 +1,4 @@
-"""What `v1_v2` does for a client of version 1 with an agent of version 2.
+"""Conversion for a client of version 1 with an agent of version 2.
 
 In: the client's requests, and the agent's updates and requests, in the version of their sender.
 Out: the same in the other version. The answer to a prompt waits until the agent reports

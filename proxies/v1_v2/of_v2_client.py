@@ -1,4 +1,4 @@
-"""What `v1_v2` does for a client of version 2 with an agent of version 1.
+"""Conversion for a client of version 2 with an agent of version 1.
 
 In: the client's requests, and the agent's updates and requests, in the version of their sender.
 Out: the same in the other version. A prompt is answered at once; the agent's answer, which ends
@@ -26,7 +26,7 @@ __all__ = ["OfV2Client"]
 
 @attrs.frozen
 class _V1Agent:
-    """What the agent announces that every agent of version 2 has."""
+    """Announced features of a version 1 agent that every agent of version 2 has."""
 
     lists: bool
     closes: bool

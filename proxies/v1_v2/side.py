@@ -1,4 +1,4 @@
-"""What both conversions of `v1_v2` have in common: their proxy, their sessions, the handshake."""
+"""Common base of both conversions of `v1_v2`: their proxy, their sessions, the handshake."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class Side(Generic[SessionT]):
     proxy: Proxy
     sessions: Mapping[str, SessionT]
     params: Json
-    """Of the client's `initialize`."""
+    """The client's `initialize` params."""
     result: Json
-    """Of the agent's `initialize`."""
+    """The agent's `initialize` result."""
 
     def _session(self, id: str) -> SessionT:
         return self.sessions[id]

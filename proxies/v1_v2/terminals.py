@@ -77,7 +77,7 @@ class Terminals:
         return True
 
     def text(self, id: str) -> str:
-        """What the terminal shows, as Markdown."""
+        """The output as Markdown."""
         terminal = self._by_id.get(key_of(id))
         if terminal is None:
             return "[a terminal of the agent]"

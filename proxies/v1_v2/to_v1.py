@@ -28,7 +28,7 @@ _COMPACTION = ("compaction_update", "compaction_summary_chunk")
 
 @attrs.frozen
 class V1Features:
-    """What a client of version 1 can show beyond the minimum."""
+    """Features that a client of version 1 can show beyond the minimum."""
 
     plans: bool = False
     notices: bool = False

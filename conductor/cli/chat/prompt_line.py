@@ -46,8 +46,8 @@ class PromptLine:
     _terminal: TextIO = attrs.field(init=False)
     _is_given_up: bool = attrs.field(default=False, init=False)
     _above: deque[str] = attrs.field(factory=lambda: deque(maxlen=_MAX_ABOVE), init=False)
-    """What is to be shown above the line, the newest; filled by trio's thread, emptied by that of
-    the line."""
+    """Lines to show above the prompt, only the newest; added by trio's thread, removed by that of
+    the prompt."""
 
     def __attrs_post_init__(self) -> None:
         self._terminal = os.fdopen(os.dup(self.fd), "w", errors="replace")

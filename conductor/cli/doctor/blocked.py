@@ -51,7 +51,7 @@ def reported_if_blocked(seconds: float, report: Callable[[Finding], NoReturn]) -
 
 
 def blocked_finding(frame: FrameType | None) -> Finding:
-    """What the innermost frame of a blocked loop tells."""
+    """The finding about a blocked loop, by its innermost frame."""
     told = blocked_by(frame)
     plugin, place = told.get("plugin"), told.get("at", "an unknown place")
     if plugin is None:

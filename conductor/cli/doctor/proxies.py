@@ -17,7 +17,7 @@ _LIMIT: Final = 2.0
 
 
 def gather_warnings(chain: ChainFile) -> list[Diagnostic]:
-    """What `check` warns of. Errors are left out: the start of the chain reports them.
+    """The warnings of `check`. Errors are left out: the start of the chain reports them.
 
     Call it before any other process is started (`check_plugins`).
     """

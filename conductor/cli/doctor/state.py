@@ -17,7 +17,7 @@ __all__ = ["StateDirectory", "gather_state", "state_findings", "state_uses"]
 class StateDirectory:
     path: str
     use: str
-    """What does not work without it."""
+    """The feature that does not work without it."""
     variable: str
     """The environment variable that moves it, on Linux."""
     error: str | None = None

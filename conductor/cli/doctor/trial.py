@@ -125,7 +125,7 @@ def _unanswered(components: Sequence[Component]) -> list[str]:
 
 @attrs.define(eq=False)
 class _Pending:
-    """What is waited for, at most `limit` seconds."""
+    """Names of the operations in progress; each may take `limit` seconds."""
 
     limit: float
     names: list[str] = attrs.field(factory=list)

@@ -1,5 +1,5 @@
-"""What an agent has declared in `initialize`, as far as `prompt` and `chat` use it; both protocol
-versions. Pure."""
+"""Capabilities that an agent has declared in `initialize`, as far as `prompt` and `chat` use them;
+both protocol versions. Pure."""
 
 from __future__ import annotations
 

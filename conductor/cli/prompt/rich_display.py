@@ -40,7 +40,7 @@ _QUIET: Final = 0.3
 
 
 class _TerminalFile(io.TextIOBase):
-    """What rich writes to: the terminal, in the encoding of the locale."""
+    """Output file for rich: the terminal, in the encoding of the locale."""
 
     def __init__(self, stdout: Stdout) -> None:
         self._stdout = stdout
@@ -85,9 +85,9 @@ class RichDisplay:
     _later: deque[RenderableType] = attrs.field(
         factory=lambda: deque(maxlen=_MAX_LATER), init=False
     )
-    """What has come meanwhile, the newest."""
+    """Output that arrived meanwhile, only the newest."""
     _hint: str = attrs.field(default="", init=False)
-    """What Ctrl-C does."""
+    """Effect of Ctrl-C, as shown to the user."""
     _left_out: int = attrs.field(default=0, init=False)
     _is_slow: bool = attrs.field(default=False, init=False)
     """Rendering has taken long in this turn: what comes is shown as plain text."""

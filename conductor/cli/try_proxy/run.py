@@ -46,7 +46,7 @@ _CAPABILITIES: Final[dict[int, dict[str, Any]]] = {
     1: {**FULL_CAPABILITIES, **_QUESTIONS},
     2: _QUESTIONS,
 }
-"""Of the client, by version of the protocol."""
+"""Capabilities of the client, by protocol version."""
 
 _START_TIMEOUT: Final = 60.0
 """Seconds for the answers before the first turn."""

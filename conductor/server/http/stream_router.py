@@ -76,7 +76,7 @@ class StreamRouter:
     parents: BoundedDict[str, str] = attrs.field(
         factory=lambda: BoundedDict(_MAX_SUBAGENTS), init=False
     )
-    """Of the session of each subagent, the one that started it."""
+    """Parent session of each subagent's session."""
     unannounced: BoundedDict[str, None] = attrs.field(
         factory=lambda: BoundedDict(_MAX_SUBAGENTS), init=False
     )

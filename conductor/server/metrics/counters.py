@@ -37,7 +37,7 @@ _MCP_TIMEOUT: Final = -32001
 _CODES: Final = {getattr(error_codes, name) for name in error_codes.__all__} | {_MCP_TIMEOUT}
 _MAX_COMPONENTS: Final = 100
 _MAX_KEYS: Final = 1000
-"""Of a chain: a client may invent methods."""
+"""Maximum keys of one chain: a client may invent methods."""
 _EVENTS: Final = {
     "component failed": "failures",
     "component restarted": "restarts",
@@ -119,7 +119,7 @@ class _ChainCounter:
     counters: MetricCounters
     keep: Callable[[Entry], None]
     _traffic: dict[tuple[str, str, str, str], Traffic] = attrs.field(factory=dict, init=False)
-    """Those of `MetricCounters`, by component, side, kind and method as they are."""
+    """Entries of `MetricCounters`, by component, side, kind and method as received."""
     _open: dict[tuple[int, str], float] = attrs.field(factory=dict, init=False)
     """Times of requests, by identity and by the component that was asked."""
 

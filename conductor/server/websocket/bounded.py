@@ -75,7 +75,7 @@ async def wrap_server_stream(
     max_message_size: int,
     receive_buffer_size: int,
 ) -> tuple[trio_websocket.WebSocketRequest, BoundedTrioConnection]:
-    """As `trio_websocket.wrap_server_stream`, for a `BoundedTrioConnection`."""
+    """`trio_websocket.wrap_server_stream`, for a `BoundedTrioConnection`."""
     connection = BoundedTrioConnection(
         stream,
         WSConnection(ConnectionType.SERVER),

@@ -1,4 +1,5 @@
-"""What is a secret: default patterns, those of chain files, and values of environment variables."""
+"""Patterns of secrets: the default ones, those of chain files, and values of environment
+variables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a tool call is about, as rules read it.
+"""The subject of a tool call, as rules read it.
 
 `call` has its kinds, tool and subject; it puts together what `commands` and `paths` find in the
 `texts` of the call. `patch_files` has the files that a patch names.

@@ -23,6 +23,7 @@ EXAMPLES = {
     *("approve.py", "context.py", "counter.py", "my_proxy.py", "notes.py", "test_context.py"),
     *("path.py", "file.py", "tools.py", "turns.py", "conftest.py"),
 }
+ELSEWHERE = {"Proxy.builder"}  # of the Rust SDK
 
 
 @cache
@@ -123,7 +124,7 @@ def test_a_row_of_contributing_names_what_is_in_its_files() -> None:
         text = "".join((ROOT / path).read_text() for path in files)
         for span in re.findall(r"`(\w+(?:\.\w+)?)`", row):
             last = span.rpartition(".")[2]
-            if files and last != "py" and not re.search(rf"\b{last}\b", text):
+            if files and last not in ("py", "toml") and not re.search(rf"\b{last}\b", text):
                 wrong.append(f"{span} in {files}")
     assert wrong == []
 
@@ -141,6 +142,60 @@ def test_docstrings_and_comments_name_files_and_modules_that_exist() -> None:
         for name in missing(text)
     ]
     assert wrong == []
+
+
+@cache
+def classes() -> dict[str, list[str]]:
+    """The texts of the top-level classes of each name."""
+    found: dict[str, list[str]] = {}
+    for path in modules():
+        for text in text_of(ROOT / path).split("\n\n\n"):
+            if match := re.search(r"^class (\w+)", text, re.MULTILINE):
+                found.setdefault(match[1], []).append(text[match.start() :])
+    return found
+
+
+def has_member(name: str, member: str) -> bool:
+    """Whether a class of this name, or one of its bases, has the word in its text."""
+    texts, known = list(classes()[name]), {name}
+    for text in texts:  # grows
+        if re.search(rf"\b{member}\b", text):
+            return True
+        bases = re.match(r"class \w+\(([^)]*)\)", text)
+        for base in re.findall(r"\w+", bases[1]) if bases else ():
+            if base not in known:
+                known.add(base)
+                texts += classes().get(base, [])
+    return False
+
+
+def missing_members(text: str) -> list[str]:
+    """`Class.member` in backquotes, of a class of the tree that has no such member."""
+    named = re.findall(r"`(([A-Z]\w+)\.(\w+))", text)
+    return [
+        name
+        for name, of, member in named
+        if of in classes() and name not in ELSEWHERE and not has_member(of, member)
+    ]
+
+
+def test_docstrings_and_comments_name_members_that_exist() -> None:
+    wrong = [
+        f"{path}:{line}: {name}"
+        for path in modules()
+        if not path.startswith("conductor/schema/v")  # generated: members of the schema
+        and missing_members(text_of(ROOT / path))
+        for line, text in prose(path)
+        for name in missing_members(text)
+    ]
+    assert wrong == []
+
+
+def test_members_are_found_in_a_class_and_its_bases() -> None:
+    text = (
+        "`Link.disconnect`, `Link.backlog()`, `PluginPort.lane`, `Link.nothing`, `Unknown.nothing`"
+    )
+    assert missing_members(text) == ["Link.nothing"]
 
 
 @pytest.mark.parametrize(

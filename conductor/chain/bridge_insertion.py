@@ -2,9 +2,10 @@
 
 Most sessions declare only MCP servers that the agent accepts as they are. For them the bridge would
 cost its imports at startup and a hop for every message. So it is inserted when a set-up request
-declares a server of a type that may have to be bridged (`acp`, `http`, `sse`). If the insertion or
-the start of the bridge fails, that request is answered with the error, and the next one tries
-again; the same after a later failure of the bridge.
+declares a server of a type that may have to be bridged (`acp`, `http`, `sse`); the bridge itself
+decides for each server. If the insertion or the start of the bridge fails, that request is answered
+with the error, and the next request that needs the bridge inserts a new one. So it is if the bridge
+fails later.
 """
 
 from __future__ import annotations
@@ -46,9 +47,9 @@ class InsertableBridge(Protocol):
 
 
 class BridgeInsertion(msgspec.Struct, eq=False):
-    """`Link.intercept_setup` of the agent.
+    """Inserts the bridge before one agent; `intercept` is the `Link.intercept_setup` of the agent.
 
-    `make` returns the bridge as a component that is not started.
+    `make` returns a new bridge, as a component that is not started.
     """
 
     agent: SupervisedComponent
@@ -56,7 +57,11 @@ class BridgeInsertion(msgspec.Struct, eq=False):
     _bridge: Component | None = None
 
     def intercept(self, call: InFlightRequest, method: str, params: Payload | None) -> bool:
-        """Insert the bridge if this request needs it; returns whether the request was handled."""
+        """Insert the bridge if this request needs it and it is not in place.
+
+        True if the request was passed to the bridge, or answered with an error; false if it is to
+        be sent to the agent.
+        """
         if self._in_place or method not in SESSION_SETUP_METHODS or not _declares_bridged(params):
             return False
         predecessor = self.agent.client_port.neighbour
@@ -73,6 +78,7 @@ class BridgeInsertion(msgspec.Struct, eq=False):
 
     @property
     def _in_place(self) -> bool:
+        """Whether the bridge is before the agent; after a failure it is bypassed."""
         bridge = self._bridge
         return bridge is not None and self.agent.client_port.neighbour is bridge.agent_port
 
@@ -95,6 +101,8 @@ class _SessionSetup(msgspec.Struct, gc=False):
 
 
 def _declares_bridged(params: Payload | None) -> bool:
+    """Whether a set-up declares a server that may have to be bridged; of params that do not fit the
+    schema, only whether they may declare one over ACP."""
     try:
         setup = msgspec.json.decode(b"{}" if params is None else params, type=_SessionSetup)
         servers = setup.mcpServers or []

@@ -19,11 +19,12 @@ __all__ = ["Client"]
 class Client(JsonRpcPeer):
     """An ACP client; requests and notifications of the agent go to `handlers`.
 
-    A malformed result raises `RemoteProtocolError`.
+    Requests raise `RequestError` for an error response, `ConnectionClosed` at the end of the
+    stream, and `RemoteProtocolError` for a result that is not an object or lacks the session id.
     """
 
     protocol_version: int = attrs.field(default=1, init=False)
-    """The negotiated version."""
+    """The version in the agent's response to `initialize`; if it has none, the one requested."""
 
     async def initialize(
         self,
@@ -54,7 +55,10 @@ class Client(JsonRpcPeer):
         *,
         answered: Callable[[Any], None] | None = None,
     ) -> str:
-        """Open a session and return its id. `answered`: see `JsonRpcPeer.request`."""
+        """Open a session and return its id.
+
+        `answered` is called with the result on arrival, before any later message is dispatched.
+        """
         params = {"cwd": cwd or os.getcwd(), "mcpServers": list(mcp_servers)}
         result = await self.request("session/new", params, answered=_objects_only(answered))
         session_id = _object("session/new", result).get("sessionId")
@@ -72,6 +76,7 @@ class Client(JsonRpcPeer):
         """Send a prompt, given as text or content blocks, and return the result.
 
         The result arrives at the end of the turn in version 1, at its start in version 2.
+        `answered`: as of `new_session`.
         """
         blocks = [{"type": "text", "text": prompt}] if isinstance(prompt, str) else list(prompt)
         params = {"sessionId": session, "prompt": blocks}
@@ -98,7 +103,8 @@ def _kind(value: Any) -> str:
 
 
 def _objects_only(answered: Callable[[Any], None] | None) -> Callable[[Any], None] | None:
-    """A wrapper that calls `answered` only with results that are JSON objects."""
+    """A wrapper that calls `answered` only with results that are JSON objects; others raise in the
+    caller."""
     if answered is None:
         return None
     called = answered

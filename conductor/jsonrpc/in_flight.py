@@ -1,7 +1,8 @@
 """In-flight requests, and the collected responses to a batch. Pure state.
 
 Ids belong to one connection. An `InFlightRequest` maps the id of a received request to the id with
-which it was forwarded, over one hop; there is no global table.
+which it was forwarded, over one hop. There is no global table: each `Connection` has its requests
+by id (`sent`, `received`), and finds the request of a response there.
 """
 
 from __future__ import annotations
@@ -50,7 +51,8 @@ class InFlightRequest(msgspec.Struct, eq=False, weakref=True):
     """The session id of a prompt, read once: 0.2 ms for a prompt of 1 MiB."""
 
     def cancel(self) -> None:
-        """Forward the cancellation, once; without a target yet, when it is set."""
+        """Cancel the request at its target, once. Without a target yet, only note it: the port that
+        sends the request later then sends the cancellation after it."""
         if self.cancelled or self.answered:
             return
         self.cancelled = True

@@ -15,23 +15,24 @@ A class like this runs in the conductor's process (`use:`), in a process of its 
 fields. The annotation of a handler's message parameter selects how the message is given: a schema
 type, `dict` (also without an annotation), or `bytes`, which is the raw JSON of `params`.
 
-Main types: `Proxy` and `Agent` (base classes), `on` and `tool` (mark handlers and MCP tools,
-as `resource` and `prompt` do),
-`AgentPeer` and `ClientPeer` (send messages), `per_session` (state per session), `RawMessage` (what
-an observer of all messages gets). This package may import `schema`, `jsonrpc` and `routing`, and
-neither `plugins` nor `chain`; `run()` does, by starting the program `conductor.standalone`.
+Main names: `Proxy` and `Agent` (base classes), `on` (marks handlers), `tool`, `resource` and
+`prompt` (mark what an MCP server of the proxy offers), `AgentPeer` and `ClientPeer` (send
+messages), `per_session` (state per session), `RawMessage` (what an observer of all messages gets).
+This package may import `schema`, `jsonrpc` and `routing`, and neither `plugins` nor `chain`;
+`run()` does, by starting the program `conductor.standalone`.
 
 Lanes: the order in which handlers run
 --------------------------------------
 
-1. A plugin has two lanes, toward the agent and toward the client; a response travels in the lane of
-   its direction. A lane delivers one message at a time, in arrival order, with or without handler.
+1. A plugin has two lanes, one toward the agent and one toward the client. A response is in the lane
+   of the direction in which it travels. A lane delivers one message at a time, in arrival order.
+   Messages without a handler keep their place in it.
 2. A handler holds its lane until it ends or *starts waiting for a response* (`await
    forward(request)`, `await self.agent.request(…)`); the request is written before the lane
    continues. So waiting never deadlocks.
-3. When the response arrives, the handler holds the lane on which it arrived: everything sent before
-   the response has been handled, nothing sent after it has been started. A handler that waits for
-   several responses at once holds the lane of the last.
+3. When the response arrives, the handler holds the lane of the response. At this moment, every
+   message that was sent before the response has been handled, and no later one has been started. A
+   handler that waits for several responses at once holds the lane of the last.
 4. Awaiting anything else keeps the lane, which preserves the order; `self.release_lane()` lets the
    next message in; `self.start_soon(fn, *args)` runs a function outside the lanes. A lane that is
    held for more than 5 s is logged with the handler's file:line.
@@ -44,9 +45,10 @@ Lanes: the order in which handlers run
    still gets the real response. If it waits for anything else, the handler is cancelled and the
    request is answered -32800.
 7. An exception other than `RequestError` is logged with proxy, method and session. With
-   `on_error = "fail"` (the default: a broken redactor must not leak) a request is answered -32603
-   and a notification is dropped; with `on_error = "pass"` (for observers) the message is forwarded
-   unchanged, or, if the handler had forwarded it, gets the response that came. The lane continues.
+   `on_error = "fail"`, the default, because a broken redactor must not let secrets through, a
+   request is answered -32603 and a notification is dropped. With `on_error = "pass"`, for proxies
+   that only observe, the message is forwarded unchanged; if the handler had forwarded it already,
+   it is not sent again, and a request gets the response that has come. The lane continues.
 
 Lanes belong to a hop, not to a session: order is also kept across sessions, because clients and
 agents rely on it (a session's first update follows the response to `session/new`; `session/list`

@@ -1,7 +1,8 @@
 """Type of a handler's message parameter, from its annotation, checked against the method.
 
 A schema type must be the params of the handled method in version 1 or 2 of the protocol; `dict`,
-`Any` and no annotation give plain JSON objects; `bytes` gives raw JSON.
+`Any` and no annotation give plain JSON objects; `bytes` gives raw JSON. An observer of all messages
+gets `RawMessage`. Also checked: the order of the parameters, and the types in `Forward[…]`.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ def message_type(where: str, function: Any, parameter: str, method: str) -> Any:
         return dict
     if annotation is bytes:
         return bytes
-    if any(annotation == fitting for fitting in _loadedof(method)):
+    if any(annotation == fitting for fitting in _params_types(method)):
         return annotation
     shown = getattr(annotation, "__name__", repr(annotation))
     wanted = f"use {_names(method)}`dict` (plain params) or `bytes` (raw JSON)"
@@ -72,7 +73,7 @@ def message_type(where: str, function: Any, parameter: str, method: str) -> Any:
 def check_order(where: str, name: str, function: Any, first: str, second: str | None) -> None:
     """Raise `DeclarationError` if `forward` stands before the message.
 
-    `first` and `second` are the names of the parameters after `self`.
+    `name` is the name of the handler, `first` and `second` are its parameters after `self`.
     """
     swapped = first == "forward" or (
         first in function.__annotations__
@@ -168,7 +169,7 @@ def method_of(message: Any) -> str | None:
     """Return the method that has this params type, as a request or a notification."""
     for version, module in _MODULES.items():
         for method in METHODS_BY_VERSION[version]:
-            for candidate in _loadedin(method, version, module):
+            for candidate in _params_types_in(method, version, module):
                 if candidate == message or message in typing.get_args(candidate):
                     return method
     return None
@@ -194,13 +195,13 @@ def _annotation(where: str, function: Any, parameter: str) -> Any:
         ) from None
 
 
-def _loadedof(method: str) -> Iterator[Any]:
+def _params_types(method: str) -> Iterator[Any]:
     """Yield the params types of a method in the protocol versions that are imported."""
     for version, module in _MODULES.items():
-        yield from _loadedin(method, version, module)
+        yield from _params_types_in(method, version, module)
 
 
-def _loadedin(method: str, version: int, module: str) -> Iterator[Any]:
+def _params_types_in(method: str, version: int, module: str) -> Iterator[Any]:
     known = METHODS_BY_VERSION[version].get(method)
     loaded = sys.modules.get(module)  # a type that is used as an annotation has its module imported
     if known is not None and loaded is not None:

@@ -24,7 +24,7 @@ __all__ = ["RunningCommand", "open_command"]
 
 @attrs.frozen(eq=False, repr=False)
 class RunningCommand:
-    """A command that `open_command` has started."""
+    """A command that `open_command` has started. One task at a time may `read`."""
 
     _process: OutputProcess
     _waiting: trio.Lock = attrs.field(factory=trio.Lock)
@@ -42,8 +42,9 @@ class RunningCommand:
     async def read(self) -> bytes:
         """Return the next bytes of its output, stdout and stderr as they came; `b""` at the end.
 
-        The end is when all its processes have closed it, or, once `wait` has returned in another
-        task, when all is read. If the output is not read, the command waits.
+        The end is when all its processes have closed the output. If another task waits for the
+        command with `wait`, it is also when the command has exited and all is read. If the output
+        is not read, the command blocks when the pipe is full.
         """
         return await self._process.read()
 

@@ -173,7 +173,7 @@ async def _set_up(
     session.set_up(method, params)
     session.opened(result)
     if info.protocol_version > 1 and isinstance(answered.value, dict):
-        with_commands = info.commands.announced(result, session.commands)
+        with_commands = info.commands.with_own(result, session.commands)
         answered = answered if with_commands is result else Body.of(with_commands)
     announces = info.protocol_version == 1 and bool(info.commands.own)
     if functions or announces:
@@ -313,7 +313,7 @@ def _tracking_layer(by_event: Mapping[str, Sequence[_Function]]) -> Layer:
                 await _observe(by_event["on_turn_end"], plugin, session, end)
         elif kind == "available_commands_update":
             commands = session.chain.commands
-            changed = commands.announced(update, session.commands)
+            changed = commands.with_own(update, session.commands)
             if changed is not update:
                 body = Body.of({**params, "update": changed})
         elif kind == "subagent_update":

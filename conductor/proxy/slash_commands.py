@@ -10,9 +10,12 @@ the mark `acp-conductor/handled` in `_meta`:
 
 An agent cannot write the mark: the conductor removes it from the messages of agents.
 
-A name that a component nearer the agent has announced is not taken: `context` is then announced and
-answered as `acp:context`. The end of a turn is the response to the prompt in version 1 of the
-protocol, and a later update in version 2.
+If a component nearer the agent has announced the name of a command, the command gets another one:
+`context` is then announced and answered as `acp:context`.
+
+To the client, the answer to a command is a whole turn (`answer`): in version 1 of the protocol a
+text and the response to the prompt; in version 2 the prompt as a message, the state `running`, the
+text and the state `idle`, all of them before the response.
 """
 
 from __future__ import annotations
@@ -60,16 +63,17 @@ class SlashCommand:
 class AnnouncedCommands:
     """The commands of one session, as announced by the components nearer the agent."""
 
-    announced: bool = False
+    is_known: bool = False
+    """Whether a list has been announced."""
     by_proxies: frozenset[str] = frozenset()
     by_agent: frozenset[str] = frozenset()
     listed: Sequence[Any] = ()
     """The last announced list."""
 
     def read(self, holder: Mapping[str, Any]) -> None:
-        """Read the list in `holder`, an update or a version 2 session's result."""
+        """Read the list in `holder`: an update, or in version 2 the result of a session set-up."""
         listed = holder.get("availableCommands")
-        self.announced, self.listed = True, listed if isinstance(listed, list) else ()
+        self.is_known, self.listed = True, listed if isinstance(listed, list) else ()
         commands = [each for each in self.listed if type(each) is dict]
         self.by_proxies = frozenset(str(c.get("name")) for c in commands if is_handled(c))
         self.by_agent = frozenset(str(c.get("name")) for c in commands if not is_handled(c))
@@ -84,7 +88,7 @@ class SlashCommands:
     """Commands of proxies, for sessions in which nothing has been announced yet."""
 
     def initialized(self, result: dict[str, Any]) -> dict[str, Any]:
-        """Read the result of `initialize`; return it with the proxy's own commands."""
+        """Read the result of `initialize`; return it with the names of the proxy's own commands."""
         meta = result.get("_meta") or {}
         listed = meta.get(HANDLED_KEY)
         names = [name for name in listed if isinstance(name, str)] if type(listed) is list else []
@@ -96,9 +100,9 @@ class SlashCommands:
             "_meta": {**meta, HANDLED_KEY: [*names, *self._names(AnnouncedCommands())]},
         }
 
-    def announced(self, holder: dict[str, Any], announced: AnnouncedCommands) -> dict[str, Any]:
-        """Read `holder`, an update or a version 2 session's result; return it with the proxy's
-        commands added."""
+    def with_own(self, holder: dict[str, Any], announced: AnnouncedCommands) -> dict[str, Any]:
+        """Read the list in `holder` into `announced`; return `holder` with the proxy's own commands
+        added. It is an update, or in version 2 the result of a session set-up."""
         announced.read(holder)
         return holder if not self.own else {**holder, **self.listing(announced)}
 
@@ -123,15 +127,15 @@ class SlashCommands:
         return _command_line(prompt)[0] in self._by_proxies(announced)
 
     def may_call(self, raw: bytes | None, announced: AnnouncedCommands) -> bool:
-        """Whether the raw JSON of a prompt may call a command of a proxy. Prompts can be large:
-        most are not decoded to find that they call none."""
+        """Whether the raw JSON of a prompt may call a command of a proxy. If not, the prompt, which
+        can be large, need not be decoded."""
         if raw is None or _slash_first.search(raw) is None:
             return False
         names = [*self._names(announced), *self._by_proxies(announced)]
         return raw.find(b"\\u00") >= 0 or any(raw.find(b"/" + n.encode()) >= 0 for n in names)
 
     def _by_proxies(self, announced: AnnouncedCommands) -> frozenset[str]:
-        return announced.by_proxies if announced.announced else self._initial
+        return announced.by_proxies if announced.is_known else self._initial
 
     def _names(self, announced: AnnouncedCommands) -> dict[str, SlashCommand]:
         """The own commands by the first name that is free: `context`, `acp:context`,
@@ -161,14 +165,14 @@ def _command_line(prompt: Sequence[Any]) -> tuple[str, str]:
     ]
     if not texts or not isinstance(texts[-1], str):
         return "", ""
-    head = texts[-1][:_LONGEST].lstrip()
+    head = texts[-1][:_MAX_LEADING_SPACE].lstrip()
     if not head.startswith("/"):
         return "", ""
     word, *rest = texts[-1].split(maxsplit=1)
     return word[1:], rest[0].strip() if rest else ""
 
 
-_LONGEST: Final = 1000
+_MAX_LEADING_SPACE: Final = 1000
 """Characters of white space before a slash that are skipped."""
 
 

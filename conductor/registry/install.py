@@ -1,4 +1,10 @@
-"""Pin and install entries of a registry: needs the network, npm or uv."""
+"""Pin and install entries of a registry.
+
+In: an entry, which names a package of npm or PyPI, or binaries. `make_pin` asks the package
+registry for exact versions and checksums, or downloads the binary: that is the `Pin`.
+`ensure_installed` installs a pin into the store, unless it is there. Both need the network, and npm
+or uv for packages; they block, and raise `RegistryError`.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +35,7 @@ _PLACES: Final[Mapping[Kind, str]] = {"npx": "npm", "uvx": "PyPI", "binary": "it
 
 
 def fetched_registry(source: str | None) -> Registry:
-    """The registry; fetched if it is at a URL and the store has no copy. Raises `RegistryError`."""
+    """The registry; from a URL it is fetched if the store has no copy. Raises `RegistryError`."""
     try:
         return load_registry(source)
     except NotFetched:
@@ -54,7 +60,7 @@ def make_pin(entry: Entry, *, scripts: bool) -> Pin:
 
 def install_unlocked(entry: Entry, *, scripts: bool) -> tuple[Pin, Path, InstalledPackage]:
     """Pin and install an entry for chain files without a lock file: later starts find the pin in
-    the store. A pin that cannot be installed is not kept."""
+    the store. A pin that cannot be installed is not kept. Raises `RegistryError`."""
     pin = make_pin(entry, scripts=scripts)
     directory, record = ensure_installed(entry.id, pin)
     replace_file(pin_path(entry, pin.kind, scripts), msgspec.json.encode(pin))
@@ -62,9 +68,10 @@ def install_unlocked(entry: Entry, *, scripts: bool) -> tuple[Pin, Path, Install
 
 
 def ensure_installed(name: str, pin: Pin) -> tuple[Path, InstalledPackage]:
-    """Install a pin unless it is installed; returns its directory and record.
+    """Install a pin unless it is installed; returns its directory and how to start it.
 
-    Reports progress on stderr. Raises `RegistryError`.
+    Reports progress on stderr. Waits while another process installs the same pin. Raises
+    `RegistryError`.
     """
     found = find_installed(name, pin)
     if found is not None:
@@ -113,7 +120,8 @@ def _check_digest(name: str, pin: Pin) -> None:
 
 
 def _usable_kind(entry: Entry) -> Kind:
-    """The first kind of distribution that this platform and its package managers support."""
+    """The first kind of distribution that this platform supports and that has its package manager
+    installed. Raises `RegistryError`, with the reason for the first kind."""
     missing: list[RegistryError] = []
     for kind in entry.kinds(current_platform()):
         try:

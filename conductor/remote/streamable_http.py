@@ -1,9 +1,13 @@
 """Client end of Streamable HTTP: a POST for each message, event streams for the other direction.
 
 One POST is in flight at a time, which keeps the order. Responses overtake a POST that takes longer
-than `_SLOW_POST`: the server may be waiting for exactly that response, as a proxy does during its
-initialization. A session's stream is opened before the first message that names the session, or on
-the response that sets it up.
+than `_SLOW_POST`, and the POST of `initialize` at once: the server may be waiting for exactly that
+response, as a proxy does during its initialization. A session's stream is opened before the first
+message that names the session, or on the response that sets it up.
+
+What the server refuses with 401, 403, 407, 429 or 5xx ends the connection, and so does a 404 that
+is about the connection. With another status only the message is refused: a request is answered with
+an error.
 
 A conductor as the server states for how long it keeps a cut connection: events are numbered and
 acknowledged, a stream continues after the last event received, and a POST without a response is
@@ -48,7 +52,8 @@ _DISCONNECT_TIMEOUT: Final = 1.0
 async def run_transport(
     transport: RemoteTransport, address: RemoteAddress, cookies: CookieJar, ping_timeout: float
 ) -> None:
-    """Run a connection to the endpoint until it ends. Raises `Unreachable`."""
+    """Run a connection to the endpoint until it ends. Raises `Unreachable` if it cannot be opened;
+    what ends it later is given to `transport` (`end`, `lost`)."""
     warn_about_plaintext_credentials(address)
     clients = HttpClientPool(address, cookies, ping_timeout)
     await clients.open()
@@ -203,7 +208,8 @@ class _PostQueue:
             await self._refuse(meta, f"{self.transport.location} answered {status}", body)
 
     async def _refuse(self, meta: MessageMeta, reason: str, body: bytes) -> None:
-        """Answer a message that the server refused; the connection stays open."""
+        """Answer a request that the server refused; the connection stays open. Other messages are
+        dropped."""
         if meta.kind != "request":
             return
         error = encode_error(INTERNAL_ERROR, "Internal error", reason + server_text(body))

@@ -185,9 +185,9 @@ def _successor_port(link: ControlContext, method: str) -> Port:
 def _cancel(link: ControlContext, params: Payload | None) -> None:
     """Cancel the request that the params name by its id on this connection.
 
-    It is accepted inside an envelope, and always sent on outside of one, with the id of the next
-    hop. An unknown id
-    is not an error: the response may have been sent before the cancellation was received.
+    The cancellation may come in an envelope or outside of one. `LinkPort.cancel` sends it on with
+    the id of the next hop. An unknown id is not an error: the response may have been sent before
+    the cancellation was received.
     """
     if link.connection is None or params is None:
         return

@@ -240,7 +240,7 @@ class _SessionGuard(Proxy):
 
     async def _claim_child(self, session: str) -> None:
         """Record a session that the agent names, unless another principal has it at any node, or
-        Redis does not tell. Raises `RequestError` at the quota."""
+        Redis cannot be asked. Raises `RequestError` at the quota."""
         if not self.owners.claim_child(session, self.principal) or self.directory is None:
             return
         record = self._record(session)
@@ -377,5 +377,5 @@ def _not_found(session: str) -> RequestError:
 
 
 def _is_path(session: str) -> bool:
-    """Whether the id, as the name of a file, is another file's name, too."""
+    """Whether an agent that uses the id as a file name may open the file of another id."""
     return _PATH.search(session) is not None

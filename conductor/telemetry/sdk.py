@@ -1,4 +1,5 @@
-"""Spans to the OpenTelemetry SDK; its environment variables configure exporter, resource and queue.
+"""Gives spans to the OpenTelemetry SDK. Exporter, resource and queue are configured by the SDK's
+environment variables.
 
 This is the only module that imports `opentelemetry`, which takes 0.3 s; the extra `otel` brings it.
 """
@@ -59,8 +60,8 @@ class _GivenIds(IdGenerator):
 class SpanExport:
     """Gives finished spans to the SDK, which sends them in batches from a thread of its own.
 
-    `endpoint`: the URL for traces, by default that of the environment. Errors of a given one are
-    for the caller, the others are logged.
+    `endpoint` is the URL for traces, by default that of the environment. The first error of an
+    export is kept in `errors.reported`; without `endpoint` it is also logged. Nothing is raised.
     """
 
     def __init__(self, endpoint: str | None = None) -> None:
@@ -108,7 +109,7 @@ class SpanExport:
         made.end(_nanoseconds(span.end))
 
     def close(self, timeout: float) -> None:
-        """Send what waits, for up to `timeout` seconds."""
+        """Send the spans that wait, for up to `timeout` seconds; those that are left are lost."""
         thread = threading.Thread(target=self._provider.shutdown, name="otel end", daemon=True)
         thread.start()
         thread.join(timeout)
@@ -117,14 +118,14 @@ class SpanExport:
 
 
 class _ErrorOnce(logging.Handler):
-    """Keeps and logs the first error of the SDK; it reports one for each batch."""
+    """Keeps the first error of the SDK, which logs one for each batch; with `logs`, logs it."""
 
     def __init__(self, *, logs: bool) -> None:
         super().__init__(logging.WARNING)
         self.reported: str | None = None
         self._logs = logs
         self._tried = ""
-        """Why the last attempt failed, after which the SDK tries again."""
+        """Why the last attempt failed; it is part of the error only if the SDK gives up."""
 
     def emit(self, record: logging.LogRecord) -> None:
         text = record.getMessage()

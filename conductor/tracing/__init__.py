@@ -1,7 +1,7 @@
 """Traces: what passed between the components of a chain, recorded, written and read.
 
-`trace_ports` puts a pair of ports between two neighbours, which see each message of that hop;
-`recorder` numbers the messages and keeps the last ones in memory (the flight recorder);
+`recorder.TraceRecorder` has a traced port (`routing.traced_port`) at each side of a component,
+numbers the messages that pass, and keeps the last ones in memory (the flight recorder);
 `trace_writer` encodes them in a thread, for `trace_file` and other listeners: `encoder` makes lines
 of entries (`message_lines`, `notification_lines`), and a `line_block` has their secrets masked
 (`masking`); `records` is the format of the file, `reader` reads it, and `conversation` takes from

@@ -3,7 +3,7 @@
 One chunk is read, routed and flushed in one step, without a task switch; a chunk of very many lines
 in several, between which other tasks run and signals are handled. A write loop sleeps until its
 peer's pipe is full, then waits until it is writable. Back-pressure (`ReadGate`) pauses the
-edges of a chain, client and agent, early. A proxy is paused late, see `Chain.read_gate`: its one
+edges of a chain, client and agent, early. A proxy is paused late (`chain.back_pressure`): its one
 pipe carries both directions, and pausing one pauses the other.
 """
 

@@ -1,7 +1,8 @@
 """Prompts of a client of version 1, open until an agent of version 2 ends their turn. Pure.
 
 The agent answers a prompt when it has accepted it, and reports the end of the turn by a state; the
-client waits for the end in the answer. An agent may report states before it answers.
+client waits for the end in the answer. An agent may report states before it answers. For the other
+direction, a client of version 2, `turn_error` makes the state of an error.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ class OpenPrompts:
         """The agent has answered the prompt."""
         turn.is_accepted = True
         if isinstance(message_id, str):
-            self._is_echo_of(turn, message_id)
+            self._set_message_id(turn, message_id)
 
     def end(self, turn: OpenPrompt, result: Json | None, error: Json | None = None) -> None:
         """Answer a prompt, if it is not answered yet."""
@@ -80,11 +81,12 @@ class OpenPrompts:
             return True
         for turn in self.waiting:
             if turn.message_id is None:
-                self._is_echo_of(turn, id)
+                self._set_message_id(turn, id)
                 return True
         return False
 
-    def _is_echo_of(self, turn: OpenPrompt, id: str) -> None:
+    def _set_message_id(self, turn: OpenPrompt, id: str) -> None:
+        """The agent has named the message that it made of a prompt."""
         turn.message_id = id
         self._echoes[key_of(id)] = None
 

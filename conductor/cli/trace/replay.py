@@ -115,7 +115,8 @@ def command(
 
 
 def _hops(file: str, chain: str | None) -> Sequence[Record]:
-    """The records of the chain. Raises `click.UsageError` if there are those of the ends only."""
+    """The records of the chain. Raises `click.UsageError` if the file has only the messages of
+    client and agent."""
     from conductor.cli.trace.reading import load
 
     hint = "it has only the messages of client and agent; --hops needs a trace (`--trace FILE`)"

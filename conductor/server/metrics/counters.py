@@ -1,7 +1,7 @@
 """Counters of what passes the hops of all chains. Pure.
 
-Each chain's recorder shows its entries to a `ChainCounter` before it keeps them: half a microsecond
-for a message.
+Each chain's recorder shows its entries to a `_ChainCounter` before it keeps them: half a
+microsecond for a message.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
 """`v1_v2`: a client of one protocol version with an agent of the other.
 
-`proxy` handles the messages; `of_v1_client` and `of_v2_client` have the state of its two cases,
-`side` what they have in common. `handshake`, `sessions` and `turns` convert requests, `to_v1` and
-`to_v2` the updates of a session, with a module for each part: messages, content, diffs, plans,
-terminals, tool calls. `members` copies members of messages; `known_values` has what a client of
-version 1 knows. All but `proxy`, `side` and `of_…` are pure.
+`proxy` handles the messages. Which version the client has makes two cases: `of_v1_client` and
+`of_v2_client` have their requests and their state, `side` what they have in common. `handshake` and
+`sessions` convert requests, `open_prompts` answers the prompts of a client of version 1. `to_v1`
+and `to_v2` convert the updates of a session, with a module for each part: messages, content, diffs,
+plans, terminals, tool calls. `members` copies members of messages; `known_values` has what a
+client of version 1 knows. All but `proxy`, `side` and `of_…` are pure.
 """
 
 from __future__ import annotations

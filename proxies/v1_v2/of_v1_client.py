@@ -2,7 +2,7 @@
 
 In: the client's requests, and the agent's updates and requests, in the version of their sender.
 Out: the same in the other version. The answer to a prompt waits until the agent reports
-the end of the turn (`turns`).
+the end of the turn (`open_prompts`).
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from conductor.proxy import Forward, RequestError
 from proxies.v1_v2.content import convert_blocks
 from proxies.v1_v2.kept_content import KeptContent
 from proxies.v1_v2.members import Json
+from proxies.v1_v2.open_prompts import OpenPrompt, OpenPrompts
 from proxies.v1_v2.sessions import convert_commands, convert_setup_params, set_option_params
 from proxies.v1_v2.side import Side
 from proxies.v1_v2.to_v1 import SessionToV1, V1Features
-from proxies.v1_v2.turns import OpenPrompt, OpenPrompts
 
 __all__ = ["OfV1Client"]
 

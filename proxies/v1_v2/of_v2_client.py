@@ -11,7 +11,7 @@ from typing import Any
 
 import attrs
 
-from conductor.error_codes import INVALID_PARAMS, METHOD_NOT_FOUND
+from conductor.error_codes import INVALID_PARAMS, METHOD_NOT_FOUND, REQUEST_CANCELLED
 from conductor.proxy import Forward, RequestError
 from proxies.v1_v2.content import convert_blocks
 from proxies.v1_v2.members import Json
@@ -19,7 +19,6 @@ from proxies.v1_v2.sessions import convert_setup_params, set_option_params
 from proxies.v1_v2.side import Side
 from proxies.v1_v2.to_v2 import SessionToV2
 from proxies.v1_v2.tool_calls import permission_result_to_v1
-from proxies.v1_v2.turns import turn_error
 
 __all__ = ["OfV2Client"]
 
@@ -143,7 +142,7 @@ class OfV2Client(Side[_Session]):
             converted = {**params, "prompt": convert_blocks(blocks, 1)}
             end = await self._ask("session/prompt", converted)
         except RequestError as exc:
-            end = turn_error(exc.code, exc.message, exc.data)
+            end = _turn_error(exc.code, exc.message, exc.data)
         finally:
             session.running -= 1
         if not session.running:
@@ -168,3 +167,11 @@ class OfV2Client(Side[_Session]):
     async def _no_history(self, id: str) -> None:
         title = "The agent goes on with this session, but cannot show its history"
         await self._tell(id, {"sessionUpdate": "notice", "severity": "info", "title": title})
+
+
+def _turn_error(code: int, message: str, data: Any) -> Json:
+    """The members of the state of version 2 for a prompt that an agent of version 1 refused."""
+    if code == REQUEST_CANCELLED:
+        return {"stopReason": "cancelled"}
+    error = {"code": code, "message": message, **({} if data is None else {"data": data})}
+    return {"stopReason": "error", "error": error}

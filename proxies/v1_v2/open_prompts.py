@@ -1,8 +1,7 @@
 """Prompts of a client of version 1, open until an agent of version 2 ends their turn. Pure.
 
 The agent answers a prompt when it has accepted it, and reports the end of the turn by a state; the
-client waits for the end in the answer. An agent may report states before it answers. For the other
-direction, a client of version 2, `turn_error` makes the state of an error.
+client waits for the end in the answer. An agent may report states before it answers.
 """
 
 from __future__ import annotations
@@ -12,11 +11,11 @@ from typing import Any, Final
 
 import attrs
 
-from conductor.error_codes import INTERNAL_ERROR, REQUEST_CANCELLED
+from conductor.error_codes import INTERNAL_ERROR
 from conductor.proxy import BoundedDict
 from proxies.v1_v2.members import Json, key_of
 
-__all__ = ["OpenPrompt", "OpenPrompts", "turn_error"]
+__all__ = ["OpenPrompt", "OpenPrompts"]
 
 _STOP_REASONS: Final = frozenset(
     {"end_turn", "max_tokens", "max_turn_requests", "refusal", "cancelled"}
@@ -103,11 +102,3 @@ def _outcome(update: Json) -> tuple[Json | None, Json | None]:
         return None, error if isinstance(error, dict) else unknown
     kept: Json = {name: update[name] for name in ("usage", "_meta") if name in update}
     return {"stopReason": reason if reason in _STOP_REASONS else "end_turn", **kept}, None
-
-
-def turn_error(code: int, message: str, data: Any) -> Json:
-    """The members of the state of version 2 for a prompt that an agent of version 1 refused."""
-    if code == REQUEST_CANCELLED:
-        return {"stopReason": "cancelled"}
-    error = {"code": code, "message": message, **({} if data is None else {"data": data})}
-    return {"stopReason": "error", "error": error}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from proxies.v1_v2.turns import OpenPrompt, OpenPrompts
+from proxies.v1_v2.open_prompts import OpenPrompt, OpenPrompts
 
 IDLE = {"state": "idle", "stopReason": "end_turn"}
 

@@ -112,7 +112,7 @@ class CallAttribution:
             pending_call.decide(None)
 
 
-class _ToolCallUpdate(msgspec.Struct, gc=False):
+class _AttributedUpdate(msgspec.Struct, gc=False):
     sessionUpdate: str
     toolCallId: str = ""
     title: str | None = None
@@ -122,7 +122,7 @@ class _ToolCallUpdate(msgspec.Struct, gc=False):
 
 class _SessionUpdate(msgspec.Struct, gc=False):
     sessionId: str
-    update: _ToolCallUpdate
+    update: _AttributedUpdate
 
 
 _decode: Final = msgspec.json.Decoder(_SessionUpdate).decode

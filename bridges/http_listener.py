@@ -37,7 +37,7 @@ HttpApp = Callable[[Callable[[], None], Any, Any, Any], Awaitable[None]]
 
 
 @attrs.define(eq=False)
-class _Connection:
+class _HttpConnection:
     stream: trio.SocketStream
     scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
     token_wait: trio.CancelScope = attrs.field(factory=trio.CancelScope)
@@ -55,8 +55,8 @@ class HttpListener:
 
     app: HttpApp
     _listener: trio.SocketListener | None = attrs.field(default=None, init=False)
-    _open: set[_Connection] = attrs.field(factory=set, init=False)
-    _unauthenticated: dict[_Connection, None] = attrs.field(factory=dict, init=False)
+    _open: set[_HttpConnection] = attrs.field(factory=set, init=False)
+    _unauthenticated: dict[_HttpConnection, None] = attrs.field(factory=dict, init=False)
     """Oldest first."""
 
     def open(self) -> int:
@@ -87,7 +87,7 @@ class HttpListener:
         async with trio.open_nursery() as nursery:
             try:
                 while True:
-                    connection = _Connection(await accept(self._listener))
+                    connection = _HttpConnection(await accept(self._listener))
                     if len(self._unauthenticated) >= _MAX_UNAUTHENTICATED:
                         self._refuse(next(iter(self._unauthenticated)), "too many without a token")
                     self._open.add(connection)
@@ -96,16 +96,16 @@ class HttpListener:
             finally:
                 self.close()
 
-    def _refuse(self, connection: _Connection, reason: str) -> None:
+    def _refuse(self, connection: _HttpConnection, reason: str) -> None:
         if connection in self._unauthenticated:
             del self._unauthenticated[connection]
             connection.close(reason)
 
-    def _accept_token(self, connection: _Connection) -> None:
+    def _accept_token(self, connection: _HttpConnection) -> None:
         self._unauthenticated.pop(connection, None)
         connection.token_wait.cancel()
 
-    async def _serve_connection(self, connection: _Connection, config: Config) -> None:
+    async def _serve_connection(self, connection: _HttpConnection, config: Config) -> None:
         from conductor.bridge_api import is_peer_gone, serve_http
 
         app = partial(self.app, partial(self._accept_token, connection))
@@ -123,7 +123,7 @@ class HttpListener:
             self._open.discard(connection)
             self._unauthenticated.pop(connection, None)
 
-    async def _wait_for_token(self, connection: _Connection) -> None:
+    async def _wait_for_token(self, connection: _HttpConnection) -> None:
         with connection.token_wait:
             await trio.sleep(_TOKEN_TIMEOUT)
             self._refuse(connection, "no token")

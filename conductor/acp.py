@@ -80,14 +80,14 @@ class _MayHaveSession(msgspec.Struct, gc=False):
     sessionId: str | None = None
 
 
-class _Subagent(msgspec.Struct, gc=False):
+class _AnnouncedSubagent(msgspec.Struct, gc=False):
     sessionUpdate: str
     sessionId: str
 
 
 class _SubagentParams(msgspec.Struct, gc=False):
     sessionId: str
-    update: _Subagent
+    update: _AnnouncedSubagent
 
 
 class _NamedMember:

@@ -44,7 +44,7 @@ __all__ = ["Queue"]
 
 
 @attrs.define(eq=False)
-class _Turn:
+class _QueuedPrompt:
     """A prompt that waits, or that the agent has."""
 
     words: str
@@ -59,8 +59,8 @@ class _Turn:
 class _Turns:
     """The turns of one session."""
 
-    waiting: list[_Turn] = attrs.field(factory=list)
-    running: set[_Turn] = attrs.field(factory=set)
+    waiting: list[_QueuedPrompt] = attrs.field(factory=list)
+    running: set[_QueuedPrompt] = attrs.field(factory=set)
     numbers: Iterator[int] = attrs.field(factory=lambda: itertools.count(1))
 
     def start_next(self) -> None:
@@ -70,7 +70,7 @@ class _Turns:
             self.running.add(turn)
             turn.decided.set()
 
-    def drop(self, turns: list[_Turn]) -> None:
+    def drop(self, turns: list[_QueuedPrompt]) -> None:
         for turn in turns:
             self.waiting.remove(turn)
             turn.dropped = True
@@ -91,7 +91,7 @@ class Queue(Proxy):
     @on_prompt
     async def prompt(self, session: Session, prompt: Prompt, forward: Forward) -> Any:
         turns = self.turns[session.id]
-        turn = _Turn(_first_words(prompt.text))
+        turn = _QueuedPrompt(_first_words(prompt.text))
         is_free = not turns.running and not session.is_running
         if is_free or (self.when_busy == "steer" and self._accepts_prompts_during_a_turn()):
             turns.running.add(turn)
@@ -150,7 +150,7 @@ class Queue(Proxy):
 
     # ----------------------------------------------------------------------------------------------
 
-    async def _wait(self, session: Session, turn: _Turn) -> None:
+    async def _wait(self, session: Session, turn: _QueuedPrompt) -> None:
         title = f"Prompt {turn.number} waits until the running turn has ended"
         await session.notice(title, f"/{self.command} shows what waits")
         self.release_lane()

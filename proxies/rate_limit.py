@@ -41,7 +41,7 @@ __all__ = ["RateLimit"]
 
 
 @attrs.define(eq=False)
-class _Turn:
+class _CountedTurn:
     """A prompt that the agent has."""
 
     accepted: bool = False
@@ -63,7 +63,7 @@ class RateLimit(Proxy):
     _turns: trio.Semaphore | None = attrs.field(default=None, init=False)
     _queue: trio.StrictFIFOLock = attrs.field(factory=trio.StrictFIFOLock, init=False)
 
-    running = per_session(list[_Turn])
+    running = per_session(list[_CountedTurn])
 
     def __attrs_post_init__(self) -> None:
         if self.prompts is None and self.at_once is None:
@@ -85,7 +85,7 @@ class RateLimit(Proxy):
             if wait >= 1:
                 await session.notice(f"Waiting for {wait:.0f} s", "there were too many prompts")
             await prompt.wait(self._wait_for_start)
-        turn, running = _Turn(), self.running[session.id]
+        turn, running = _CountedTurn(), self.running[session.id]
         running.append(turn)
         try:
             result = await forward()
@@ -149,7 +149,7 @@ class RateLimit(Proxy):
         finally:
             self._waiting -= 1
 
-    def _release(self, running: list[_Turn], turns: list[_Turn]) -> None:
+    def _release(self, running: list[_CountedTurn], turns: list[_CountedTurn]) -> None:
         for turn in turns:
             if turn in running:
                 running.remove(turn)

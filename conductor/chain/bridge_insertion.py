@@ -92,19 +92,19 @@ class BridgeInsertion(msgspec.Struct, eq=False):
         return component
 
 
-class _Server(msgspec.Struct, gc=False):
+class _ServerType(msgspec.Struct, gc=False):
     type: str | None = None
 
 
-class _SessionSetup(msgspec.Struct, gc=False):
-    mcpServers: list[_Server] | None = None
+class _SetupServers(msgspec.Struct, gc=False):
+    mcpServers: list[_ServerType] | None = None
 
 
 def _declares_bridged(params: Payload | None) -> bool:
     """Whether a set-up declares a server that may have to be bridged; of params that do not fit the
     schema, only whether they may declare one over ACP."""
     try:
-        setup = msgspec.json.decode(b"{}" if params is None else params, type=_SessionSetup)
+        setup = msgspec.json.decode(b"{}" if params is None else params, type=_SetupServers)
         servers = setup.mcpServers or []
     except DECODE_ERRORS:
         return b'"acp"' in bytes(params or b"")

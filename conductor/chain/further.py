@@ -6,7 +6,7 @@ from typing import Protocol
 
 from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.jsonrpc.messages import Payload
-from conductor.projects.planner import Plan
+from conductor.projects.planner import ChainPlan
 from conductor.supervision.cancel_timeouts import CancelOverdue
 
 __all__ = ["FurtherChains"]
@@ -19,7 +19,9 @@ class FurtherChains(Protocol):
     def backlog(self) -> int:
         """Bytes that the slowest of them has not read."""
 
-    def open(self, plan: Plan, call: InFlightRequest, method: str, params: Payload | None) -> bool:
+    def open(
+        self, plan: ChainPlan, call: InFlightRequest, method: str, params: Payload | None
+    ) -> bool:
         """Set up a session in the chain of a plan, and start it if it does not run; false if that
         is the first chain. Raises `RequestError`."""
 

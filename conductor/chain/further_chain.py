@@ -22,7 +22,7 @@ from conductor.jsonrpc.connection import Connection
 from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.jsonrpc.messages import INTERNAL_ERROR, Payload, encode_error, exception_to_error
 from conductor.log import get_logger
-from conductor.projects.planner import Plan
+from conductor.projects.planner import ChainPlan
 from conductor.routing.capabilities import protocol_version
 from conductor.routing.failure_errors import FailureErrors
 from conductor.routing.link import Link
@@ -39,7 +39,7 @@ log: Final = get_logger(component="conductor")
 class FurtherChain:
     """One further chain, of `plan`. `version` is the protocol version that the client knows."""
 
-    plan: Plan
+    plan: ChainPlan
     router: SessionRouter
     flusher: Flusher
     read_gate: ReadGate

@@ -25,7 +25,7 @@ from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.jsonrpc.messages import INVALID_REQUEST, Payload
 from conductor.log import get_logger
 from conductor.projects.chooser import ChainChooser
-from conductor.projects.planner import Plan
+from conductor.projects.planner import ChainPlan
 from conductor.supervision.cancel_timeouts import CancelOverdue, TurnOverdue
 from conductor.tracing.recorder import TraceRecorder
 from conductor.transport.io_loop import Flusher, ReadGate
@@ -53,7 +53,9 @@ class SessionChains(FurtherChains):
     running: list[FurtherChain] = attrs.field(factory=list, init=False)
     _router: SessionRouter | None = attrs.field(default=None, init=False)
 
-    def open(self, plan: Plan, call: InFlightRequest, method: str, params: Payload | None) -> bool:
+    def open(
+        self, plan: ChainPlan, call: InFlightRequest, method: str, params: Payload | None
+    ) -> bool:
         """Set up a session in the chain of a plan, and start it if it does not run; false if that
         is the first chain. Raises `RequestError`."""
         if self.chooser.is_first(plan):
@@ -66,7 +68,7 @@ class SessionChains(FurtherChains):
         chain.branch.open(call, method, params)
         return True
 
-    def _tell(self, plan: Plan, call: InFlightRequest, params: Payload | None) -> None:
+    def _tell(self, plan: ChainPlan, call: InFlightRequest, params: Payload | None) -> None:
         """Show the user the notices of a plan, after the response to this session set-up."""
 
         def show(result: Payload | None, _: Payload | None) -> None:
@@ -89,7 +91,7 @@ class SessionChains(FurtherChains):
         """Bytes that the slowest of them has not read."""
         return max((chain.link.backlog() for chain in self.running), default=0)
 
-    def _chain_for(self, plan: Plan) -> FurtherChain:
+    def _chain_for(self, plan: ChainPlan) -> FurtherChain:
         for chain in self.running:
             if not chain.is_closing and plan.is_same(chain.plan):
                 return chain
@@ -101,7 +103,7 @@ class SessionChains(FurtherChains):
             raise RequestError(INVALID_REQUEST, "Too many chains", problem)
         return self._start(plan)
 
-    def _start(self, plan: Plan) -> FurtherChain:
+    def _start(self, plan: ChainPlan) -> FurtherChain:
         if self._router is None:
             self._router = SessionRouter(
                 self.client.port, self.client.link.plain, self.client.link.session_log.sessions

@@ -334,11 +334,11 @@ class _FirstChain(Port):
         return self._client.unread()
 
 
-class _Connection(msgspec.Struct, gc=False):
+class _ConnectionId(msgspec.Struct, gc=False):
     connectionId: str
 
 
-_decode: Final = msgspec.json.Decoder(_Connection).decode
+_decode: Final = msgspec.json.Decoder(_ConnectionId).decode
 
 
 def _connection_of(payload: Payload | None) -> str | None:

@@ -34,7 +34,7 @@ class UnansweredRequests(LinkObserver):
     max_bytes: int = 8 * 1024 * 1024
     _requests: dict[InFlightRequest, QueuedMessage | None] = attrs.field(factory=dict, init=False)
     _size: int = attrs.field(default=0, init=False)
-    _prompts: _OpenPrompts = attrs.field(factory=lambda: _OpenPrompts(), init=False)
+    _prompts: _OpenPromptObserver = attrs.field(factory=lambda: _OpenPromptObserver(), init=False)
 
     def observe(self, client: Link) -> None:
         """Observe the requests of both directions."""
@@ -62,7 +62,7 @@ class UnansweredRequests(LinkObserver):
 
 
 @attrs.define(eq=False)
-class _OpenPrompts(LinkObserver):
+class _OpenPromptObserver(LinkObserver):
     sessions: dict[InFlightRequest, str | None] = attrs.field(factory=dict)
 
     def on_request(self, call: InFlightRequest, method: str, params: Payload | None) -> None:

@@ -32,7 +32,7 @@ from conductor.proxy.placement import Placement
 __all__ = ["check_plugins"]
 
 
-class _Answer(msgspec.Struct):
+class _PluginReport(msgspec.Struct):
     """Results for one component."""
 
     problems: list[Diagnostic]
@@ -61,15 +61,15 @@ def check_plugins(
     return found
 
 
-def _ask(process: PluginProcess, spec: ComponentSpec, role: Role, seconds: float) -> _Answer:
+def _ask(process: PluginProcess, spec: ComponentSpec, role: Role, seconds: float) -> _PluginReport:
     try:
         answer = process.ask(bootstrap_line(spec, role), seconds)
-        return msgspec.json.decode(answer, type=_Answer)
+        return msgspec.json.decode(answer, type=_PluginReport)
     except PluginProcessError as exc:
-        return _Answer([_problem(spec, str(exc))])
+        return _PluginReport([_problem(spec, str(exc))])
     except msgspec.MsgspecError:  # a module found the descriptor
         process.kill()
-        return _Answer([_problem(spec, "it wrote to a file descriptor that is not its own")])
+        return _PluginReport([_problem(spec, "it wrote to a file descriptor that is not its own")])
 
 
 def _plugins(chain: ChainFile) -> Iterator[tuple[ComponentSpec, Role]]:
@@ -92,14 +92,14 @@ def _location(spec: ComponentSpec) -> SourceLocation:
     return spec.locations.get(("use",)) or spec.location or SourceLocation.whole(spec.name)
 
 
-def _diagnose(spec: ComponentSpec, role: Role) -> _Answer:
+def _diagnose(spec: ComponentSpec, role: Role) -> _PluginReport:
     try:
         plugin = instantiate(spec, load_class_for_role(spec, role))
         contained = with_contained(spec.name, plugin)
     except InvalidOptions as exc:
-        return _Answer(list(exc.diagnostics))
+        return _PluginReport(list(exc.diagnostics))
     except StartError as exc:
-        return _Answer([_problem(spec, exc.reason)])
+        return _PluginReport([_problem(spec, exc.reason)])
     called = "option_warnings()"
     try:
         warnings = list(_option_warnings(spec, contained))
@@ -109,8 +109,8 @@ def _diagnose(spec: ComponentSpec, role: Role) -> _Answer:
             for name, each in contained
         ]
     except BaseException as exc:
-        return _Answer([_problem(spec, f"{called} failed: {describe(exc)}")])
-    return _Answer(warnings, placed)
+        return _PluginReport([_problem(spec, f"{called} failed: {describe(exc)}")])
+    return _PluginReport(warnings, placed)
 
 
 def _option_warnings(

@@ -46,7 +46,7 @@ _POLL: Final = 0.2
 Response: TypeAlias = Iterable[dict[str, Any] | bytes]
 
 
-class _PendingRequest:
+class _RequestReader:
     """A connection without a complete request."""
 
     def __init__(self, connection: socket.socket) -> None:
@@ -87,7 +87,7 @@ class ControlServer:
         self.trace = trace
         self._listener = socket.socket(socket.AF_UNIX)
         self._is_open = False
-        self._pending: dict[int, _PendingRequest] = {}
+        self._pending: dict[int, _RequestReader] = {}
         """By descriptor, the oldest first."""
         self._request_slots = threading.Semaphore(_MAX_REQUESTS)
         self._follower_slots = threading.Semaphore(_MAX_FOLLOWERS)
@@ -152,14 +152,14 @@ class ControlServer:
             oldest = next(iter(self._pending.values()))
             self._forget(poll, oldest)
             oldest.connection.close()
-        self._pending[connection.fileno()] = _PendingRequest(connection)
+        self._pending[connection.fileno()] = _RequestReader(connection)
         poll.register(connection, select.POLLIN)
 
-    def _forget(self, poll: select.poll, each: _PendingRequest) -> None:
+    def _forget(self, poll: select.poll, each: _RequestReader) -> None:
         poll.unregister(each.connection)
         del self._pending[each.connection.fileno()]
 
-    def _answer_in_thread(self, pending: _PendingRequest) -> None:
+    def _answer_in_thread(self, pending: _RequestReader) -> None:
         """Answer a request in a thread, or with an error if too many are being answered."""
         request = pending.request()
         follows = isinstance(request, dict) and request.get("command") == "follow"

@@ -45,14 +45,14 @@ _NOTIFICATION: Final = bytes(byte == ord("m") for byte in range(256))
 """Maps the first byte of `method` to 1, all others to 0."""
 
 
-class _Params(msgspec.Struct, gc=False):
+class _AnyObject(msgspec.Struct, gc=False):
     """Any object."""
 
 
 class _UpdateLine(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     jsonrpc: Literal["2.0"]
     method: Literal["session/update"]
-    params: _Params
+    params: _AnyObject
 
 
 _decode_update: Final = msgspec.json.Decoder(_UpdateLine).decode

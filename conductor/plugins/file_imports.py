@@ -97,7 +97,7 @@ class _Finder(MetaPathFinder):
         return spec
 
 
-class _Loader(SourceFileLoader):
+class _SourceLoader(SourceFileLoader):
     """Compiles the source, and gives a module the `__import__` of its package."""
 
     def get_code(self, fullname: str) -> CodeType:
@@ -126,9 +126,9 @@ class _Loader(SourceFileLoader):
 
 
 def _with_local_import(spec: ModuleSpec) -> Any:
-    """The loader of a spec; for Python source it is replaced by `_Loader`."""
+    """The loader of a spec; for Python source it is replaced by `_SourceLoader`."""
     if type(spec.loader) is SourceFileLoader:
-        spec.loader = _Loader(spec.loader.name, spec.loader.path)
+        spec.loader = _SourceLoader(spec.loader.name, spec.loader.path)
     return spec.loader
 
 

@@ -20,7 +20,7 @@ from conductor.projects.reloadable_chain import ReloadableChain
 if TYPE_CHECKING:
     from conductor.chainfile.model import ChainFile
     from conductor.jsonrpc.messages import Payload
-    from conductor.projects.planner import Notice, Plan, Planner
+    from conductor.projects.planner import ChainPlan, FileNotice, Planner
 
 __all__ = ["ChainChooser", "OtherFiles"]
 
@@ -61,7 +61,7 @@ class ChainChooser:
         self._first_stamp: Stamp = ()
         self._is_plain = True
         """Whether the first chain is the command's as it is."""
-        self._first_plan: Plan | None = None
+        self._first_plan: ChainPlan | None = None
         """The plan of the first chain, when it is needed."""
         self._planner: Planner | None = None
         self._tried = False
@@ -111,7 +111,7 @@ class ChainChooser:
         self._first_plan = self._plan(command, cwd, user, project)
         return self._first_plan.chain
 
-    def choose(self, setup: Payload | None) -> Plan | None:
+    def choose(self, setup: Payload | None) -> ChainPlan | None:
         """The chain for the session of raw set-up params; `None` for the first chain, without
         notices. Raises `ChainFileError` if the project's file has mistakes."""
         cwd = self._directory(setup)
@@ -128,7 +128,7 @@ class ChainChooser:
         told = self._known_planner().notices_of_mistakes(command.path, mistakes) if mistakes else []
         return self._plan(command, cwd, user, project, told)
 
-    def is_first(self, plan: Plan) -> bool:
+    def is_first(self, plan: ChainPlan) -> bool:
         """Whether a plan is that of the first chain."""
         assert self._first is not None
         first = self._first_plan
@@ -144,8 +144,8 @@ class ChainChooser:
         cwd: str,
         user: str | None,
         project: str | None,
-        notices: list[Notice] | None = None,
-    ) -> Plan:
+        notices: list[FileNotice] | None = None,
+    ) -> ChainPlan:
         """A plan; `notices` are `None` for the first chain, before there is a session to tell."""
         return self._known_planner().plan(
             command,

@@ -1,9 +1,9 @@
 """The chain of a session, merged from all chain files that apply to it.
 
-In: the command's chain, the user's and the project's file, what the client has told. Out: a `Plan`.
-Files are read again only if they have changed. A project's file that this user does not trust has
-no effect; the user gets one notice for each content. If the user's file has mistakes after a
-change, the chain from before is kept.
+In: the command's chain, the user's and the project's file, what the client has told. Out: a
+`ChainPlan`. Files are read again only if they have changed. A project's file that this user does
+not trust has no effect; the user gets one notice for each content. If the user's file has mistakes
+after a change, the chain from before is kept.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ from conductor.projects.reloadable_chain import ReloadableChain, plugin_files
 from conductor.projects.trust_store import trusted_file
 from conductor.projects.when import Facts, agent_names, client_facts, unmet_conditions
 
-__all__ = ["Notice", "Plan", "Planner"]
+__all__ = ["ChainPlan", "FileNotice", "Planner"]
 
 log: Final = get_logger(component="conductor")
 
 
-class Notice(msgspec.Struct, frozen=True):
+class FileNotice(msgspec.Struct, frozen=True):
     """Text for the user, shown in the chat."""
 
     title: str
     detail: str
 
 
-class Plan(msgspec.Struct, frozen=True):
+class ChainPlan(msgspec.Struct, frozen=True):
     """The chain of a session. Sessions with equal `chain` and `plugins` have one in common."""
 
     chain: ChainFile
@@ -54,9 +54,9 @@ class Plan(msgspec.Struct, frozen=True):
     """Stamp of the Python files of its plugins."""
     left_out: Mapping[str, str] = {}
     """Components with a `when:` that does not hold, and the condition."""
-    notices: tuple[Notice, ...] = ()
+    notices: tuple[FileNotice, ...] = ()
 
-    def is_same(self, other: Plan) -> bool:
+    def is_same(self, other: ChainPlan) -> bool:
         return self.chain == other.chain and self.plugins == other.plugins
 
 
@@ -77,8 +77,8 @@ class Planner:
         project: str | None,
         cwd: str,
         initialize: bytes | None,
-        notices: list[Notice] | None = None,
-    ) -> Plan:
+        notices: list[FileNotice] | None = None,
+    ) -> ChainPlan:
         """The chain for a session in `cwd`. `user` and `project` are files or `None`;
         `initialize` is what the client sent, if it is known. To `notices`, new ones are added,
         unless it is `None`. Raises `ChainFileError`."""
@@ -96,7 +96,7 @@ class Planner:
             if spec.name not in left_out
         ]
         flat = msgspec.structs.replace(chain, proxies=tuple(proxies), agent=agent)
-        return Plan(flat, stamp(plugin_files(flat)), left_out, tuple(notices or ()))
+        return ChainPlan(flat, stamp(plugin_files(flat)), left_out, tuple(notices or ()))
 
     def told(self, path: str, reason: str) -> bool:
         """Whether there was a notice of this before; from now on there was."""
@@ -104,7 +104,7 @@ class Planner:
         self._told.add((path, reason))
         return known
 
-    def _user_chain(self, path: str, notices: list[Notice] | None) -> ChainFile:
+    def _user_chain(self, path: str, notices: list[FileNotice] | None) -> ChainFile:
         if self._user is None:
             read = partial(read_user_file, path, self._environ)
             self._user = ReloadableChain(read(), read)
@@ -116,16 +116,16 @@ class Planner:
             notices += self.notices_of_mistakes(path, mistakes)
         return chain
 
-    def notices_of_mistakes(self, path: str, error: ChainFileError) -> list[Notice]:
+    def notices_of_mistakes(self, path: str, error: ChainFileError) -> list[FileNotice]:
         """The notice that a changed file has mistakes and is not used; once for each mistake."""
         text = str(error)
         if self.told(path, text):
             return []
         log.warning("changed chain file not used", file=path, error=text)
         title = f"{path} has changed and has mistakes: the session uses it as it was before"
-        return [Notice(title, text.splitlines()[0] if text else "")]
+        return [FileNotice(title, text.splitlines()[0] if text else "")]
 
-    def _project_chain(self, path: str, notices: list[Notice] | None) -> ChainFile | None:
+    def _project_chain(self, path: str, notices: list[FileNotice] | None) -> ChainFile | None:
         try:
             return self._trusted_chain(path)
         except Untrusted as exc:
@@ -134,7 +134,7 @@ class Planner:
                 title = f"{path} {exc}: this session runs without its proxies"
                 command = f"acp-conductor trust {shlex.quote(path)}"
                 detail = exc.remedy or f"to see what it runs, and to trust it: {command}"
-                notices.append(Notice(title, detail))
+                notices.append(FileNotice(title, detail))
             return None
 
     def _trusted_chain(self, path: str) -> ChainFile:

@@ -56,7 +56,7 @@ class ProjectFile(msgspec.Struct, frozen=True):
 
 
 @attrs.define(eq=False)
-class _Reader:
+class _HashingReader:
     """Reads and hashes files; with `expected`, raises `Untrusted` for one with another hash."""
 
     project: str
@@ -100,7 +100,7 @@ def read_project_file(
 
     Raises `Untrusted`, also for a file that others can change, and `ChainFileError` for mistakes.
     """
-    reader = _Reader(path, expected)
+    reader = _HashingReader(path, expected)
     if expected is not None:  # before a nested file is opened: it contains the path
         try:
             reader.read(path)
@@ -122,7 +122,7 @@ def read_project_file(
 def not_trusted_yet(path: str) -> Untrusted:
     """Why a project's file that is not trusted has no effect; one that `trust` refuses says so."""
     try:
-        _Reader(path, None).read(path)
+        _HashingReader(path, None).read(path)
     except Untrusted as exc:
         return exc
     except UnreadableFile as exc:
@@ -132,7 +132,7 @@ def not_trusted_yet(path: str) -> Untrusted:
 
 def has_hashes(files: Mapping[str, str]) -> bool:
     """Whether the files still have these hashes."""
-    reader = _Reader("", files)
+    reader = _HashingReader("", files)
     try:
         for path, digest in files.items():
             reader.add_file(path, optional=digest == _NO_FILE)

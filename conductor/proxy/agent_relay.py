@@ -54,7 +54,7 @@ class RelayHost(Protocol):
 
 
 @attrs.define(eq=False)
-class _Mark:
+class _OrderMark:
     """A place in the order of messages; nothing after it is sent before it is released."""
 
     reached: trio.Event = attrs.field(factory=trio.Event)
@@ -65,7 +65,7 @@ class _Mark:
 
 
 @attrs.define(eq=False)
-class _Asked:
+class _RelayedRequest:
     """A request of the agent that is not answered."""
 
     method: str
@@ -81,7 +81,7 @@ class _Asked:
         self.answered.set()
 
 
-_Item: TypeAlias = tuple[str, Any, int] | _Asked | _Mark
+_Item: TypeAlias = tuple[str, Any, int] | _RelayedRequest | _OrderMark
 """A queued item: a notification with its size, a request, or a mark."""
 
 
@@ -95,7 +95,7 @@ class AgentRelay:
     _queue: deque[_Item] = attrs.field(factory=deque, init=False)
     _size: int = attrs.field(default=0, init=False)
     _changed: trio.Event = attrs.field(factory=trio.Event, init=False)
-    _held: WeakKeyDictionary[trio.lowlevel.Task, _Mark] = attrs.field(
+    _held: WeakKeyDictionary[trio.lowlevel.Task, _OrderMark] = attrs.field(
         factory=WeakKeyDictionary, init=False
     )
     """The mark of the last answer, by the task of the handler."""
@@ -121,7 +121,7 @@ class AgentRelay:
 
     async def request(self, method: str, params: Any) -> Any:
         """Send a request to the agent; returns its result, in order. Raises as `SecondAgent`."""
-        task, mark = trio.lowlevel.current_task(), _Mark()
+        task, mark = trio.lowlevel.current_task(), _OrderMark()
         if (last := self._held.pop(task, None)) is not None:
             last.released.set()  # a handler that asks again has not answered the client with it
         try:
@@ -152,7 +152,7 @@ class AgentRelay:
         self._add((method, params, size))
 
     async def on_any_request(self, method: str, params: Any) -> Any:
-        asked = _Asked(method, params)
+        asked = _RelayedRequest(method, params)
         self._add(asked)
         try:
             await asked.answered.wait()
@@ -176,11 +176,11 @@ class AgentRelay:
     async def _send(self, item: _Item) -> None:
         client = self.host.client
         match item:
-            case _Mark():
+            case _OrderMark():
                 item.reached.set()
                 with trio.move_on_after(_ANSWER_SECONDS):  # a handler that fails releases nothing
                     await item.released.wait()
-            case _Asked():
+            case _RelayedRequest():
                 if not item.is_cancelled:
                     params = self.translate(item.method, item.params)
                     item.cancel = client.ask(item.method, params, item.answer)
@@ -193,7 +193,7 @@ class AgentRelay:
 def _drop(item: _Item) -> None:
     """Let nothing wait for what is not sent any more."""
     match item:
-        case _Mark():
+        case _OrderMark():
             item.reached.set()
-        case _Asked():
+        case _RelayedRequest():
             item.answer(None, encode_error(INTERNAL_ERROR, "The agent is stopping"))

@@ -83,7 +83,7 @@ class ToolHost(Protocol):
 
 
 @attrs.frozen
-class _Mark:
+class _MethodMark:
     """Arguments of a method's decorator."""
 
     kind: Kind
@@ -104,7 +104,7 @@ class McpMethod:
 
     attribute: str
     """The name of the method."""
-    mark: _Mark
+    mark: _MethodMark
     arguments: tuple[inspect.Parameter, ...]
     """The parameters that the agent fills; annotations are evaluated."""
     injected: Mapping[str, type[Context] | type[ToolCall]]
@@ -154,7 +154,7 @@ def tool(
     or content of the MCP SDK. A `RequestError` is shown to the model; any other exception is
     logged, and the model is shown that the tool failed.
     """
-    mark = _marker(_Mark("tool", name, title, description, annotations))
+    mark = _marker(_MethodMark("tool", name, title, description, annotations))
     return mark if function is None else mark(function)
 
 
@@ -180,7 +180,7 @@ def resource(
             "`async def note(self, name: str) -> str`"
         )
     return _marker(
-        _Mark("resource", name, title, description, uri=uri, mime_type=mime_type),
+        _MethodMark("resource", name, title, description, uri=uri, mime_type=mime_type),
     )
 
 
@@ -204,11 +204,11 @@ def prompt(
     the model, or a list of messages: texts, `{"role": "assistant", "content": "…"}`, or messages of
     the MCP SDK. A `RequestError` is the answer to the agent.
     """
-    mark = _marker(_Mark("prompt", name, title, description))
+    mark = _marker(_MethodMark("prompt", name, title, description))
     return mark if function is None else mark(function)
 
 
-def _marker(mark: _Mark) -> Callable[[F], F]:
+def _marker(mark: _MethodMark) -> Callable[[F], F]:
     def decorate(marked: F) -> F:
         if not inspect.iscoroutinefunction(marked):
             shown = getattr(marked, "__qualname__", repr(marked))
@@ -267,7 +267,7 @@ def _marked(cls: type) -> Iterator[tuple[str, Any]]:
 @lru_cache(maxsize=256)
 def _checked(cls: str, name: str, function: Any) -> McpMethod:
     """Return the `McpMethod` of a function. Cached: attrs creates every class with slots twice."""
-    mark: _Mark = getattr(function, _MARK)
+    mark: _MethodMark = getattr(function, _MARK)
     where = f"{cls}.{name}"
     given = _parameters(where, function)
     if not given:
@@ -321,7 +321,7 @@ def _check_argument(where: str, kind: Kind, parameter: inspect.Parameter) -> Non
 
 
 def _check_uri(
-    where: str, name: str, mark: _Mark, arguments: Sequence[inspect.Parameter]
+    where: str, name: str, mark: _MethodMark, arguments: Sequence[inspect.Parameter]
 ) -> tuple[str, ...]:
     """Return the variables of a resource's URI, which are the parameters of the method."""
     uri = mark.uri

@@ -46,7 +46,7 @@ async def send_request(sdk: mcpserver.Context[Any, Any], request: Any, result: A
 
 
 @attrs.define(eq=False, repr=False)
-class _Conversation:
+class _MethodCall:
     """One call of a method, which may take several requests of the client."""
 
     scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
@@ -110,7 +110,7 @@ class Conversations:
     """The calls of one connection that may ask."""
 
     _nursery: trio.Nursery | None = None
-    _suspended: BoundedDict[str, tuple[_Conversation, Any]] = attrs.field(
+    _suspended: BoundedDict[str, tuple[_MethodCall, Any]] = attrs.field(
         factory=lambda: BoundedDict(_MAX_SUSPENDED)
     )
     """Calls that wait for the client to repeat them, oldest first, with their contexts, by the
@@ -136,7 +136,7 @@ class Conversations:
 
         assert self._nursery is not None
         if sdk.request_state is None:
-            conversation = _Conversation()
+            conversation = _MethodCall()
             context = make_context(lambda request, _result: conversation.ask(request))
             self._nursery.start_soon(conversation.run, lambda: function(context))
         else:

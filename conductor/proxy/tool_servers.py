@@ -34,7 +34,7 @@ log: Final = get_logger()
 
 
 @attrs.define(eq=False, repr=False)
-class _DeclaredServer:
+class _SessionServer:
     """An MCP server that was declared in one session."""
 
     id: str
@@ -51,7 +51,7 @@ class _ServerConnection:
     `None`)."""
 
     plugin: ToolHost
-    declared: _DeclaredServer
+    declared: _SessionServer
     id: str | None
     session_id: str | None = None
     """The id in the agent's messages, for the time before the session is set up."""
@@ -99,15 +99,15 @@ class ToolServers:
     """The declared servers of one plugin, by server id, and their connections."""
 
     plugin: ToolHost
-    servers: dict[str, _DeclaredServer] = attrs.field(factory=dict)
+    servers: dict[str, _SessionServer] = attrs.field(factory=dict)
     connections: dict[str, _ServerConnection] = attrs.field(factory=dict)
 
     async def declare(
         self, session: Session, params: dict[str, Any]
-    ) -> tuple[list[_DeclaredServer], list[dict[str, Any]]]:
+    ) -> tuple[list[_SessionServer], list[dict[str, Any]]]:
         """Return new servers with new ids for one session, and declarations of other servers."""
         plugin, cls = self.plugin, type(self.plugin)
-        made: list[_DeclaredServer] = []
+        made: list[_SessionServer] = []
         others: list[dict[str, Any]] = []
         has_tools = plugin.has_tools_for(params)
         if has_tools and mcp_methods(cls):
@@ -132,17 +132,17 @@ class ToolServers:
 
     def _declared(
         self, name: str, make: Callable[[_ServerConnection], Any], session: Session
-    ) -> _DeclaredServer:
-        return _DeclaredServer(_new_id("mcp-server"), name, make, session)
+    ) -> _SessionServer:
+        return _SessionServer(_new_id("mcp-server"), name, make, session)
 
-    def release(self, declared: Sequence[_DeclaredServer]) -> None:
+    def release(self, declared: Sequence[_SessionServer]) -> None:
         for one in declared:
             self.servers.pop(one.id, None)
             for connection in list(one.connections):
                 self.close(connection)
 
     def connect(
-        self, declared: _DeclaredServer, id: str | None, session: str | None
+        self, declared: _SessionServer, id: str | None, session: str | None
     ) -> _ServerConnection:
         connection = _ServerConnection(self.plugin, declared, id, session)
         declared.connections.append(connection)

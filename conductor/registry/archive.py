@@ -94,7 +94,7 @@ def _inner(cmd: str) -> PurePosixPath:
 def _unpack_tar(archive: Path, directory: Path) -> None:
     if not hasattr(tarfile, "data_filter"):
         raise RegistryError("archives need Python 3.11.4 or newer, to be unpacked safely")
-    budget = _Budget()
+    budget = _UnpackLimit()
     with _decompressed(archive) as content:
         bounded: Any = _BoundedFile(content)
         with tarfile.open(fileobj=bounded, mode="r:") as tar:
@@ -107,14 +107,14 @@ def _unpack_tar(archive: Path, directory: Path) -> None:
 
 
 def _unpack_zip(archive: Path, directory: Path) -> None:
-    budget = _Budget()
+    budget = _UnpackLimit()
     with open(archive, "rb") as file:
         bounded: Any = _BoundedFile(file)
         with zipfile.ZipFile(bounded) as bundle:
             _extract_zip(bundle, directory, budget)
 
 
-def _extract_zip(bundle: zipfile.ZipFile, directory: Path, budget: _Budget) -> None:
+def _extract_zip(bundle: zipfile.ZipFile, directory: Path, budget: _UnpackLimit) -> None:
     for member in bundle.infolist():
         budget.spend(member.file_size)
         mode = member.external_attr >> 16
@@ -165,7 +165,7 @@ class _BoundedFile:
         return self._file.seek(offset, whence)
 
 
-class _Budget:
+class _UnpackLimit:
     """Bounds the number and the size of the members."""
 
     def __init__(self) -> None:

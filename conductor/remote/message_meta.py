@@ -29,14 +29,14 @@ INITIALIZE_METHODS: Final = frozenset({"initialize", "proxy/initialize", "_proxy
 MessageKind = Literal["request", "notification", "response", "other"]
 
 
-class _RawMessage(msgspec.Struct, gc=False):
+class _MessageMembers(msgspec.Struct, gc=False):
     id: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
     method: str | msgspec.UnsetType = msgspec.UNSET
     params: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
     result: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
 
 
-_decode: Final = msgspec.json.Decoder(_RawMessage).decode
+_decode: Final = msgspec.json.Decoder(_MessageMembers).decode
 _decode_text: Final = msgspec.json.Decoder(str | None).decode
 
 
@@ -151,7 +151,7 @@ class SessionTracker:
             del self._open[session]
 
 
-def _read(line: bytes) -> _RawMessage | None:
+def _read(line: bytes) -> _MessageMembers | None:
     try:
         return _decode(line)
     except DECODE_ERRORS:
@@ -159,7 +159,7 @@ def _read(line: bytes) -> _RawMessage | None:
     if message is None:
         return None
     id = message.id if message.id is msgspec.UNSET else msgspec.Raw(encode_id(message.id))
-    return _RawMessage(id, message.method, message.params, message.result)
+    return _MessageMembers(id, message.method, message.params, message.result)
 
 
 def _session_of(payload: msgspec.Raw | msgspec.UnsetType) -> str | None:

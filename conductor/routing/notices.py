@@ -22,12 +22,12 @@ _MAX_CHARS: Final = 4_000
 """Limit for a title and for a detail: the text of an exception may have any length."""
 
 
-class _SessionCapabilities(msgspec.Struct):
+class _NoticeSupport(msgspec.Struct):
     notices: dict[str, Any] | None = None
 
 
 class _Capabilities(msgspec.Struct):
-    session: _SessionCapabilities | None = None
+    session: _NoticeSupport | None = None
 
 
 class _Initialize(msgspec.Struct):

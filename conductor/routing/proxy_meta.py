@@ -37,11 +37,11 @@ _ESCAPED_LETTER: Final = re.compile(rb"\\u00(?:2[dDfF]|[67][0-9a-fA-F])")
 _LARGE: Final = 32768
 
 
-class _Object(msgspec.Struct, gc=False):
+class _UpdateMeta(msgspec.Struct, gc=False):
     """The members that `_cleaned_object` looks at."""
 
     meta: Raw = msgspec.field(default=Raw(), name="_meta")
-    update: _Object | UnsetType = UNSET
+    update: _UpdateMeta | UnsetType = UNSET
     commands: Raw = msgspec.field(default=Raw(), name="availableCommands")
 
 
@@ -69,7 +69,7 @@ def _large_may_have_proxy_meta(data: Payload) -> bool:
     if not any(search(data) for search in _searches()):
         return False
     try:
-        found: _Object | UnsetType = msgspec.json.decode(data, type=_Object)
+        found: _UpdateMeta | UnsetType = msgspec.json.decode(data, type=_UpdateMeta)
     except DECODE_ERRORS:
         return True
     while found is not UNSET:

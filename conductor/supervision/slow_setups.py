@@ -105,12 +105,12 @@ class _Forwarded(LinkObserver, msgspec.Struct, eq=False):
             self.timer.reschedule(deadline)
 
 
-class _Server(msgspec.Struct):
+class _ServerName(msgspec.Struct):
     name: str = ""
 
 
 class _Setup(msgspec.Struct):
-    mcpServers: list[_Server] | None = None
+    mcpServers: list[_ServerName] | None = None
 
 
 def _slow_setup(method: str, params: bytes) -> SlowSetup:

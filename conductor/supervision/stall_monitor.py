@@ -33,7 +33,7 @@ class StallMonitor(LinkObserver):
     def observe(self, link: Link) -> None:
         """Observe the requests of both directions."""
         link.outgoing_observers += (self,)
-        link.incoming_observers += (_OwnRequests(self.detector, self._timer),)
+        link.incoming_observers += (_ComponentRequests(self.detector, self._timer),)
 
     async def run(self) -> None:
         """Wait for deadlines until cancelled."""
@@ -50,7 +50,7 @@ class StallMonitor(LinkObserver):
 
 
 @attrs.define(eq=False)
-class _OwnRequests(LinkObserver):
+class _ComponentRequests(LinkObserver):
     """Requests of the component itself: while one is open, silence is not a stall."""
 
     detector: StallDetector

@@ -35,7 +35,7 @@ _MAX_TURNS: Final = 1000
 
 
 @attrs.define(eq=False, repr=False)
-class _Turn:
+class _TracedPrompt:
     """A prompt in flight. `call` is the `id()` of its request on the first hop, `context` that of
     the last hop it passed."""
 
@@ -92,7 +92,7 @@ class PropagatingRecorder(TraceRecorder):
     ) -> None:
         super().__init__(chain, sink, flight)
         self.sampler = sampler
-        self._turns: dict[str, _Turn] = {}
+        self._turns: dict[str, _TracedPrompt] = {}
         """By session."""
 
     def for_chain(self, chain: str) -> PropagatingRecorder:
@@ -127,7 +127,7 @@ class PropagatingRecorder(TraceRecorder):
             if turn.call == id(call):
                 del self._turns[session]
 
-    def _turn(self, params: bytes) -> _Turn | None:
+    def _turn(self, params: bytes) -> _TracedPrompt | None:
         return self._turns.get(session_id_of(params) or "")
 
     def _keep(self, call: InFlightRequest, params: bytes, context: TraceContext) -> None:
@@ -138,4 +138,4 @@ class PropagatingRecorder(TraceRecorder):
         if turn is not None:
             turn.context = context
         elif len(self._turns) < _MAX_TURNS:
-            self._turns[session] = _Turn(session, id(call), context)
+            self._turns[session] = _TracedPrompt(session, id(call), context)

@@ -29,7 +29,7 @@ from conductor.error_codes import (
 from conductor.proxy import Agent, RequestError, on, run
 from conductor.testing.command_turn import CommandSession, CommandTurn, StopTurn
 from conductor.testing.commands import COMMANDS, command_text, perform
-from conductor.testing.mcp_client import McpError, open_server
+from conductor.testing.mcp_client import McpServerFailure, open_server
 
 __all__ = ["TestAgent"]
 
@@ -285,7 +285,7 @@ async def _keep_server(
             session.servers[name] = server
             task_status.started()
             await closed.wait()
-    except McpError as exc:
+    except McpServerFailure as exc:
         session.broken[name] = str(exc)
         task_status.started()
 

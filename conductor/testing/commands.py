@@ -28,9 +28,9 @@ from conductor.testing.command_arguments import (
     two_and_json,
 )
 from conductor.testing.command_turn import CommandTurn, StopTurn
-from conductor.testing.mcp_client import McpError
+from conductor.testing.mcp_client import McpServerFailure
 
-__all__ = ["COMMANDS", "Command", "command_text", "perform"]
+__all__ = ["COMMANDS", "PromptCommand", "command_text", "perform"]
 
 _CHUNKS_PER_STEP: Final = 32
 """Chunks that `stream` sends between two checkpoints, at which it can be cancelled."""
@@ -45,7 +45,7 @@ Function: TypeAlias = Callable[[CommandTurn, str], Awaitable[None]]
 
 
 @attrs.frozen
-class Command:
+class PromptCommand:
     """One command, with its arguments and description for `help`."""
 
     name: str
@@ -54,14 +54,14 @@ class Command:
     function: Function
 
 
-COMMANDS: Final[dict[str, Command]] = {}
+COMMANDS: Final[dict[str, PromptCommand]] = {}
 
 
 def _command(usage: str, about: str) -> Callable[[Function], Function]:
     name, _, arguments = usage.partition(" ")
 
     def add(function: Function) -> Function:
-        COMMANDS[name] = Command(name, arguments, about, function)
+        COMMANDS[name] = PromptCommand(name, arguments, about, function)
         return function
 
     return add
@@ -227,7 +227,7 @@ async def _tools(turn: CommandTurn, _: str) -> None:
     for name, server in sorted(turn.session.servers.items()):
         try:
             tools = await server.tools()
-        except McpError as exc:
+        except McpServerFailure as exc:
             await turn.say(f"{exc}\n")
         else:
             await turn.say(f"{name}: {', '.join(tool['name'] for tool in tools)}\n")
@@ -246,9 +246,9 @@ async def _call(turn: CommandTurn, arguments: str) -> None:
     try:
         if server is None:
             reason = f"this session has no MCP server {server_name!r}"
-            raise McpError(turn.session.broken.get(server_name, reason))
+            raise McpServerFailure(turn.session.broken.get(server_name, reason))
         result = await server.call(tool, given)
-    except McpError as exc:
+    except McpServerFailure as exc:
         await turn.tool(id, "failed", str(exc))
         await turn.say(f"{exc}\n")
         return

@@ -20,14 +20,14 @@ from conductor.peer import JsonRpcPeer
 from conductor.transport.child_process import ChildProcess, start_child
 from conductor.transport.spawn import SpawnError
 
-__all__ = ["McpError", "McpServer", "open_server"]
+__all__ = ["McpServer", "McpServerFailure", "open_server"]
 
 _REVISION: Final = "2025-11-25"
 _START_TIMEOUT: Final = 30.0
 _STOP_TIMEOUT: Final = 2.0
 
 
-class McpError(ConductorError):
+class McpServerFailure(ConductorError):
     """An MCP server cannot be used; the message gives the reason."""
 
 
@@ -57,7 +57,7 @@ class McpServer:
         try:
             result: dict[str, Any] = await self._endpoint.request(method, params)
         except (RequestError, ConnectionClosed) as exc:
-            raise McpError(f"MCP server {self.name!r}: {method}: {exc}") from exc
+            raise McpServerFailure(f"MCP server {self.name!r}: {method}: {exc}") from exc
         return result
 
 
@@ -65,17 +65,17 @@ class McpServer:
 async def open_server(declaration: Mapping[str, Any], cwd: str) -> AsyncIterator[McpServer]:
     """Start the stdio server of an ACP declaration; it is stopped after the block.
 
-    Raises `McpError` if it cannot be started or initialized.
+    Raises `McpServerFailure` if it cannot be started or initialized.
     """
     name = declaration.get("name", "?")
     if declaration.get("type", "stdio") != "stdio":
-        raise McpError(f"MCP server {name!r}: only stdio servers are supported")
+        raise McpServerFailure(f"MCP server {name!r}: only stdio servers are supported")
     environment = {item["name"]: item["value"] for item in declaration.get("env") or ()}
     argv = [declaration["command"], *(declaration.get("args") or ())]
     try:
         child = start_child(argv, env={**os.environ, **environment}, cwd=cwd)
     except SpawnError as exc:
-        raise McpError(f"MCP server {name!r}: {exc}") from exc
+        raise McpServerFailure(f"MCP server {name!r}: {exc}") from exc
     endpoint = JsonRpcPeer(
         child.transport,
         {"ping": lambda params: {}},
@@ -87,7 +87,9 @@ async def open_server(declaration: Mapping[str, Any], cwd: str) -> AsyncIterator
             with trio.move_on_after(_START_TIMEOUT) as patience:
                 await _initialize(endpoint, name)
             if patience.cancelled_caught:
-                raise McpError(f"MCP server {name!r} did not answer within {_START_TIMEOUT:g} s")
+                raise McpServerFailure(
+                    f"MCP server {name!r} did not answer within {_START_TIMEOUT:g} s"
+                )
             yield McpServer(name, endpoint)
     finally:
         with trio.CancelScope(shield=True):
@@ -103,7 +105,7 @@ async def _initialize(endpoint: JsonRpcPeer, name: str) -> None:
     try:
         await endpoint.request("initialize", params)
     except (RequestError, ConnectionClosed) as exc:
-        raise McpError(f"MCP server {name!r}: initialize: {exc}") from exc
+        raise McpServerFailure(f"MCP server {name!r}: initialize: {exc}") from exc
     endpoint.notify("notifications/initialized")
 
 

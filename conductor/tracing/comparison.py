@@ -134,7 +134,7 @@ class Comparison:
 
 
 @attrs.frozen(eq=False)
-class _Entry:
+class _ComparedMessage:
     message: Message
     payload: Any
     key: Hashable
@@ -194,9 +194,9 @@ def _lanes(
     messages: Iterable[Message],
     lane_of: Callable[[Message], str | None],
     normalizer: Normalizer,
-) -> dict[str, list[_Entry]]:
+) -> dict[str, list[_ComparedMessage]]:
     """The messages of each lane, in order."""
-    lanes: dict[str, list[_Entry]] = defaultdict(list)
+    lanes: dict[str, list[_ComparedMessage]] = defaultdict(list)
     for message in messages:
         if message.session is not None:
             normalizer.see_session(message.session)
@@ -226,10 +226,10 @@ def _end(message: Message) -> str | None:
     return None
 
 
-def _entry(message: Message, normalizer: Normalizer) -> _Entry:
+def _entry(message: Message, normalizer: Normalizer) -> _ComparedMessage:
     value = message.payload if isinstance(message, ResponseRecord) else message.params
     payload = normalizer.normalize(message.head if value is None else value)
-    return _Entry(message, payload, (*_title(message), _encoded(payload)))
+    return _ComparedMessage(message, payload, (*_title(message), _encoded(payload)))
 
 
 def _encoded(payload: Any) -> bytes:
@@ -255,10 +255,12 @@ def _title(message: Message) -> tuple[Hashable, ...]:
     return type(message).__name__, message.method, None
 
 
-def _aligned(lane: str, old: list[_Entry], new: list[_Entry]) -> Iterator[Difference | None]:
+def _aligned(
+    lane: str, old: list[_ComparedMessage], new: list[_ComparedMessage]
+) -> Iterator[Difference | None]:
     """The differences of one hop and direction in order, and `None` for each equal message."""
-    removed: list[_Entry] = []
-    added: list[_Entry] = []
+    removed: list[_ComparedMessage] = []
+    added: list[_ComparedMessage] = []
     for i, j in align([each.key for each in old], [each.key for each in new]):
         if i is not None and j is not None:
             yield from _replaced(lane, removed, added)
@@ -271,7 +273,9 @@ def _aligned(lane: str, old: list[_Entry], new: list[_Entry]) -> Iterator[Differ
     yield from _replaced(lane, removed, added)
 
 
-def _replaced(lane: str, old: list[_Entry], new: list[_Entry]) -> Iterator[Difference]:
+def _replaced(
+    lane: str, old: list[_ComparedMessage], new: list[_ComparedMessage]
+) -> Iterator[Difference]:
     """Messages in place of others: those with the same title are paired."""
     old_titles, new_titles = ([_title(each.message) for each in some] for some in (old, new))
     pairs: Iterable[Pair] = align(old_titles, new_titles)
@@ -286,7 +290,7 @@ def _replaced(lane: str, old: list[_Entry], new: list[_Entry]) -> Iterator[Diffe
         yield difference
 
 
-def _most_similar(old: list[_Entry], new: list[_Entry]) -> Iterator[Pair]:
+def _most_similar(old: list[_ComparedMessage], new: list[_ComparedMessage]) -> Iterator[Pair]:
     """Pair each new message with the most similar old one of its title, in order."""
     first = 0
     for j, entry in enumerate(new):
@@ -302,6 +306,6 @@ def _most_similar(old: list[_Entry], new: list[_Entry]) -> Iterator[Pair]:
     yield from ((i, None) for i in range(first, len(old)))
 
 
-def _similarity(old: _Entry, new: _Entry) -> float:
+def _similarity(old: _ComparedMessage, new: _ComparedMessage) -> float:
     before, after = repr(old.payload)[:_COMPARED], repr(new.payload)[:_COMPARED]
     return SequenceMatcher(None, before, after, autojunk=False).quick_ratio()

@@ -55,7 +55,7 @@ class SpawnedProcess:
         self.stderr: int = stderr
 
 
-class _Command:
+class _PreparedCommand:
     """A command as `spawn_process` gets it, and the conductor's environment at that time."""
 
     __slots__ = ("argv", "cwd", "env", "environ")
@@ -79,7 +79,7 @@ class _Command:
         return _spawn(self.argv, self.env, self.cwd)
 
 
-class _Prestarted(_Command):
+class _Prestarted(_PreparedCommand):
     """A program started before `spawn_process` is called for it."""
 
     __slots__ = ("spawned",)
@@ -99,7 +99,7 @@ class SpareProgram:
     __slots__ = ("_command", "_waiting", "is_wanted")
 
     def __init__(self, argv: Sequence[str], env: Mapping[str, str], cwd: str | None) -> None:
-        self._command = _Command(argv, env, cwd)
+        self._command = _PreparedCommand(argv, env, cwd)
         self._waiting: SpawnedProcess | None = None
         self.is_wanted: bool = True
 

@@ -83,7 +83,7 @@ class BudgetLimits:
 
 
 @attrs.define
-class _State:
+class _Spending:
     meter: UsageMeter
     cancelled: set[str] = attrs.field(factory=set)
     """The session and those of its subagents, if cancelled since the last prompt."""
@@ -109,11 +109,11 @@ class Budget(Proxy):
     tokens_are: Counting = "turn"
     file: Path | None = None
     _ledger: Ledger = attrs.field(init=False)
-    _closed: BoundedDict[str, _State] = attrs.field(
+    _closed: BoundedDict[str, _Spending] = attrs.field(
         factory=lambda: BoundedDict(_MAX_CLOSED), init=False
     )
     """Closed sessions; one that is reopened keeps its sums."""
-    _unplaced: _State = attrs.field(init=False)
+    _unplaced: _Spending = attrs.field(init=False)
     """Shared by all sessions without a known session of the user."""
     _is_writing: bool = attrs.field(default=False, init=False)
     """Whether a task retries writing the ledger."""
@@ -122,11 +122,11 @@ class Budget(Proxy):
         if BudgetLimits() == self.session == self.day:
             raise ValueError("there are no limits: give `session` or `day`")
         self._ledger = Ledger(self.file)
-        self._unplaced = _State(UsageMeter(self.tokens_are))
+        self._unplaced = _Spending(UsageMeter(self.tokens_are))
 
     @per_session
-    def states(self) -> _State:
-        return _State(UsageMeter(self.tokens_are))
+    def states(self) -> _Spending:
+        return _Spending(UsageMeter(self.tokens_are))
 
     @per_session
     def meters(self) -> UsageMeter:
@@ -190,7 +190,7 @@ class Budget(Proxy):
 
     # ----------------------------------------------------------------------------------------------
 
-    async def _reserve(self, states: Sequence[_State]) -> str | None:
+    async def _reserve(self, states: Sequence[_Spending]) -> str | None:
         """Reserve a turn of a session and of the day; returns the reason if a limit is reached."""
         for state in states:
             if (over := self.session.reached(state.sums)) is not None:
@@ -222,7 +222,7 @@ class Budget(Proxy):
         file = "its file" if details_are_withheld() else self.file
         return f"the budget of the day is not known: {file} {reason}"
 
-    def _refund(self, states: Sequence[_State], day: str) -> None:
+    def _refund(self, states: Sequence[_Spending], day: str) -> None:
         if states[0].reserved:
             states[0].reserved -= 1
             for state in states:
@@ -230,7 +230,7 @@ class Budget(Proxy):
             if self.day != BudgetLimits():
                 self._keep(lambda: self._ledger.refund({"turns": 1}, day))
 
-    def _payers(self, session: Session) -> list[tuple[Session, _State]]:
+    def _payers(self, session: Session) -> list[tuple[Session, _Spending]]:
         """The user's session that pays for a session. Where it is not known, all that may be it do;
         the first is then the session itself, with what all such sessions share."""
         if session.is_placed:
@@ -246,7 +246,7 @@ class Budget(Proxy):
         is_users = session is user and state is not self._unplaced
         return state.meter if is_users else self.meters[session.id]
 
-    def _state(self, session: Session) -> _State:
+    def _state(self, session: Session) -> _Spending:
         """The state of a user's session."""
         if session.id not in self.states and session.opened_by in ("load", "resume"):
             if session.id in self._closed:
@@ -262,7 +262,7 @@ class Budget(Proxy):
         for user, state in payers:
             await self._check(session, user, state)
 
-    async def _check(self, session: Session, user: Session, state: _State) -> None:
+    async def _check(self, session: Session, user: Session, state: _Spending) -> None:
         running = {user.id} if state.running else set[str]()
         if session is not user and session.is_running:
             running.add(session.id)
@@ -279,7 +279,7 @@ class Budget(Proxy):
         if user.is_placed:
             await user.notice("Cancelled: the budget is used up", over, severity="warning")
 
-    def _spend(self, states: Sequence[_State], spent: UsageDelta) -> None:
+    def _spend(self, states: Sequence[_Spending], spent: UsageDelta) -> None:
         amounts: dict[str, float] = {
             "turns": spent.turns,
             "tokens": spent.tokens,
@@ -321,7 +321,7 @@ class Budget(Proxy):
         finally:
             self._is_writing = False
 
-    def _reached(self, state: _State, part: float, names: Sequence[str]) -> str | None:
+    def _reached(self, state: _Spending, part: float, names: Sequence[str]) -> str | None:
         of_session = self.session.reached(state.sums, part, names)
         if of_session is not None:
             return f"{of_session} in this session"
@@ -330,7 +330,7 @@ class Budget(Proxy):
         of_day = self.day.reached(self._ledger.sums(), part, names)
         return None if of_day is None else f"{of_day} today"
 
-    async def _warn(self, session: Session, state: _State) -> None:
+    async def _warn(self, session: Session, state: _Spending) -> None:
         """Warn the user, once per limit."""
         if not session.is_placed:
             return

@@ -64,7 +64,7 @@ _HARMLESS: Final = frozenset({"read", "search", "think", "fetch", "switch_mode"}
 
 
 @attrs.define
-class _Turn:
+class _TurnCheckpoint:
     words: str = ""
     """First words of the prompt."""
     done: bool = False
@@ -83,7 +83,7 @@ class Checkpoint(Proxy):
     directory: Path | None = None
     _lock: trio.Lock = attrs.field(factory=trio.Lock, init=False)
 
-    turns = per_session(_Turn)
+    turns = per_session(_TurnCheckpoint)
 
     @asynccontextmanager
     async def lifespan(self) -> AsyncIterator[None]:

@@ -65,7 +65,7 @@ log = get_logger(component="context")
 
 
 @attrs.define
-class _Replay:
+class _HistoryPrompts:
     """Counts the prompts in a session's history."""
 
     prompts: int = 0
@@ -81,12 +81,12 @@ class _Replay:
 
 
 @attrs.define
-class _State:
+class _SentContext:
     prompts: int = 0
     """Prompts that the session has had."""
     shown: str = ""
     """The parts that were added last."""
-    replay: _Replay | None = None
+    replay: _HistoryPrompts | None = None
     """Set while the session is loaded."""
     logged_missing: bool = False
     """Whether patterns that match no file were logged."""
@@ -105,7 +105,7 @@ class PromptContext(Proxy):
     _replays: int = attrs.field(default=0, init=False)
     """Number of sessions that are being loaded."""
 
-    states = per_session(_State)
+    states = per_session(_SentContext)
 
     def __attrs_post_init__(self) -> None:
         if not (self.text or self.files or self.command):
@@ -135,7 +135,7 @@ class PromptContext(Proxy):
             return await forward()
         replays = setup.opened_by == "load" or setup.params.get("replayFrom") is not None
         known, state = id in self.states, self.states[id]
-        state.replay = replay = _Replay()
+        state.replay = replay = _HistoryPrompts()
         self._replays += 1
         try:
             result = await forward()
@@ -219,7 +219,7 @@ class PromptContext(Proxy):
             return []
         return await trio.to_thread.run_sync(missing, self.files, cwd)
 
-    async def _log_missing(self, state: _State, cwd: str) -> None:
+    async def _log_missing(self, state: _SentContext, cwd: str) -> None:
         if not state.logged_missing:
             state.logged_missing = True
             for name in await self._missing(cwd):

@@ -48,16 +48,16 @@ _END_TURN: Final = b'{"stopReason":"end_turn"}'
 _ids: Iterator[int] = itertools.count(1)
 
 
-class _SessionId(msgspec.Struct):
+class _SessionParams(msgspec.Struct):
     sessionId: str
 
 
-class _Prompt(msgspec.Struct):
+class _PromptParams(msgspec.Struct):
     prompt: list[Any]
 
 
 @attrs.define(eq=False)
-class _Turn:
+class _AgentTurn:
     """A prompt that the agent has."""
 
     respond: Callable[[bytes | None, bytes | None], None] | None = None
@@ -79,7 +79,7 @@ class _Dialog:
     """The questions of one session; only the first one is shown."""
 
     asked: deque[_Asked] = attrs.field(factory=deque)
-    turn: _Turn | None = None
+    turn: _AgentTurn | None = None
 
     def cancel_all(self) -> None:
         while self.asked:
@@ -135,11 +135,11 @@ class Elicitation(Proxy):
     async def prompt(self, params: bytes, forward: Forward) -> Any:
         if "form" not in self._modes:
             return await forward()
-        session = self.session_by_id(msgspec.json.decode(params, type=_SessionId).sessionId)
+        session = self.session_by_id(msgspec.json.decode(params, type=_SessionParams).sessionId)
         dialog = self.dialogs[session.id]
         if dialog.asked:
             return await self._answer(session, dialog, params)
-        turn = dialog.turn = _Turn()
+        turn = dialog.turn = _AgentTurn()
 
         def answered(result: bytes | None, error: bytes | None) -> None:
             respond, turn.respond = turn.respond, None
@@ -156,7 +156,7 @@ class Elicitation(Proxy):
 
     @on("session/cancel")
     async def cancelled(self, params: bytes, forward: Forward) -> None:
-        self.dialogs[msgspec.json.decode(params, type=_SessionId).sessionId].cancel_all()
+        self.dialogs[msgspec.json.decode(params, type=_SessionParams).sessionId].cancel_all()
         await forward()
 
     @on_session_end
@@ -219,7 +219,7 @@ class Elicitation(Proxy):
     async def _answer(self, session: Session, dialog: _Dialog, params: bytes) -> Any:
         """Take a prompt as the answer of the first question. It is answered itself when the agent's
         turn ends; at once if there is another question, or no turn."""
-        blocks = msgspec.json.decode(params, type=_Prompt).prompt
+        blocks = msgspec.json.decode(params, type=_PromptParams).prompt
         texts = [each.get("text") for each in blocks if isinstance(each, dict)]
         asked = dialog.asked[0]
         try:

@@ -89,7 +89,7 @@ class OtherAgent:
 
 
 @attrs.define
-class _Conversation:
+class _SessionTranscripts:
     seen: BoundedTranscript
     """The whole conversation."""
     missed: BoundedTranscript
@@ -122,8 +122,10 @@ class Failover(Proxy):
     _slots: trio.Semaphore = attrs.field(init=False)
 
     @per_session
-    def conversations(self) -> _Conversation:
-        return _Conversation(BoundedTranscript(self.transcript), BoundedTranscript(self.transcript))
+    def conversations(self) -> _SessionTranscripts:
+        return _SessionTranscripts(
+            BoundedTranscript(self.transcript), BoundedTranscript(self.transcript)
+        )
 
     @_slots.default
     def _free_slots(self) -> trio.Semaphore:
@@ -189,7 +191,7 @@ class Failover(Proxy):
         return str(info.get("title") or info.get("name") or "the agent")
 
     async def _ask_first(
-        self, conversation: _Conversation, prompt: Prompt, forward: Forward
+        self, conversation: _SessionTranscripts, prompt: Prompt, forward: Forward
     ) -> Any:
         given = list(prompt.blocks)
         prompt.blocks[:0] = _blocks(conversation.missed)
@@ -208,7 +210,7 @@ class Failover(Proxy):
         self,
         position: int,
         session: Session,
-        conversation: _Conversation,
+        conversation: _SessionTranscripts,
         prompt: Prompt,
         failures: list[str],
     ) -> Any:

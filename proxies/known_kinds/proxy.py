@@ -55,12 +55,12 @@ class _Head(msgspec.Struct):
         return not isinstance(self.content, _Block) or self.content.type in BLOCKS
 
 
-class _Params(msgspec.Struct):
+class _RawUpdateParams(msgspec.Struct):
     sessionId: str
     update: msgspec.Raw
 
 
-_decode: Final = msgspec.json.Decoder(_Params).decode
+_decode: Final = msgspec.json.Decoder(_RawUpdateParams).decode
 _decode_head: Final = msgspec.json.Decoder(_Head).decode
 _decode_members: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
@@ -152,7 +152,7 @@ class KnownKinds(Proxy):
         know_options(holder, booleans=self._features.boolean_options)
         return holder
 
-    def _shown(self, read: _Params, kind: str) -> list[dict[str, Any]]:
+    def _shown(self, read: _RawUpdateParams, kind: str) -> list[dict[str, Any]]:
         """The updates that show one of a kind that is not known; the first keeps it in `_meta`."""
         original = msgspec.json.decode(read.update)
         shown = self.unknown[read.sessionId].shown(original)

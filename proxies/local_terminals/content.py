@@ -19,7 +19,7 @@ _MAX_REMEMBERED: Final = 100
 forgotten."""
 
 
-class _Terminal(Protocol):
+class _ShownTerminal(Protocol):
     def text(self) -> str: ...
 
 
@@ -27,7 +27,7 @@ class _Terminal(Protocol):
 class TerminalContent:
     """The terminals and the tool calls of a chain."""
 
-    _running: dict[str, _Terminal] = attrs.field(factory=dict, init=False)
+    _running: dict[str, _ShownTerminal] = attrs.field(factory=dict, init=False)
     _ended: BoundedDict[str, str] = attrs.field(
         factory=lambda: BoundedDict(_MAX_REMEMBERED), init=False
     )
@@ -37,7 +37,7 @@ class TerminalContent:
     )
     """The content of tool calls with a terminal that runs, by session and call."""
 
-    def add(self, id: str, terminal: _Terminal) -> None:
+    def add(self, id: str, terminal: _ShownTerminal) -> None:
         self._running[id] = terminal
 
     def ended(self, id: str) -> Iterator[tuple[str, dict[str, Any]]]:

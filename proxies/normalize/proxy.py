@@ -51,7 +51,7 @@ _MAX_CALLS: Final = 1000
 
 
 @attrs.define
-class _Session:
+class _NormalizedSession:
     turn: trio.StrictFIFOLock = attrs.field(factory=trio.StrictFIFOLock)
     last_id: str = ""
     """Generated id of the last tool call without one."""
@@ -74,7 +74,7 @@ class Normalize(Proxy):
     """Updates that wait until the client knows their session."""
     _ids: Iterator[int] = attrs.field(factory=lambda: itertools.count(1), init=False)
 
-    sessions = per_session(_Session)
+    sessions = per_session(_NormalizedSession)
 
     @on("initialize")
     async def initialize(self, params: dict[str, Any], forward: Forward) -> Any:
@@ -172,6 +172,6 @@ class Normalize(Proxy):
             await self.client.notify("session/update", held.popleft())
         self._held_updates.pop(id, None)
 
-    def _new_id(self, session: _Session) -> str:
+    def _new_id(self, session: _NormalizedSession) -> str:
         session.last_id = f"conductor-call-{next(self._ids)}"
         return session.last_id

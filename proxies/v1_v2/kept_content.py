@@ -24,7 +24,7 @@ _VALUE_BYTES: Final = 64
 
 
 @attrs.define
-class _Content:
+class _KeptCallContent:
     items: deque[tuple[int, Json]] = attrs.field(factory=deque)
     """The oldest first, with their sizes."""
     size: int = 0
@@ -35,7 +35,7 @@ class KeptContent:
     """The content of the calls of all sessions, in version 2. A session is any object."""
 
     size: int = attrs.field(default=0, init=False)
-    _calls: dict[tuple[object, str], _Content] = attrs.field(factory=dict, init=False)
+    _calls: dict[tuple[object, str], _KeptCallContent] = attrs.field(factory=dict, init=False)
     """The one that is longest unchanged first."""
 
     def items(self, session: object, call: str) -> list[Json]:
@@ -48,7 +48,7 @@ class KeptContent:
             self.append(session, call, item)
 
     def append(self, session: object, call: str, item: Json) -> None:
-        content = self._calls.pop((session, call), None) or _Content()
+        content = self._calls.pop((session, call), None) or _KeptCallContent()
         self._calls[session, call] = content
         size = _size(item) + len(call)
         content.items.append((size, item))

@@ -29,13 +29,13 @@ _USER_KINDS: Final = ("user_message", "user_message_chunk")
 
 
 @attrs.define
-class _Session:
+class _V1ClientSession:
     shown: SessionToV1
     turns: OpenPrompts = attrs.field(factory=OpenPrompts, init=False)
 
 
 @attrs.define
-class OfV1Client(Side[_Session]):
+class OfV1Client(Side[_V1ClientSession]):
     """Converts between a client of version 1 and an agent of version 2."""
 
     features: V1Features = attrs.field(init=False)
@@ -44,8 +44,8 @@ class OfV1Client(Side[_Session]):
     def __attrs_post_init__(self) -> None:
         self.features = V1Features.announced(self.params)
 
-    def new_session(self) -> _Session:
-        return _Session(SessionToV1(self.features, self.kept))
+    def new_session(self) -> _V1ClientSession:
+        return _V1ClientSession(SessionToV1(self.features, self.kept))
 
     async def log_in(self, params: Json) -> Json:
         return await self._ask("auth/login", params)

@@ -53,14 +53,14 @@ class _V1Agent:
 
 
 @attrs.define
-class _Session:
+class _V2ClientSession:
     told: SessionToV2 = attrs.field(factory=SessionToV2, init=False)
     running: int = attrs.field(default=0, init=False)
     """Prompts that the agent has not answered."""
 
 
 @attrs.define
-class OfV2Client(Side[_Session]):
+class OfV2Client(Side[_V2ClientSession]):
     """Converts between a client of version 2 and an agent of version 1."""
 
     agent: _V1Agent = attrs.field(init=False)
@@ -68,8 +68,8 @@ class OfV2Client(Side[_Session]):
     def __attrs_post_init__(self) -> None:
         self.agent = _V1Agent.announced(self.result)
 
-    def new_session(self) -> _Session:
-        return _Session()
+    def new_session(self) -> _V2ClientSession:
+        return _V2ClientSession()
 
     async def log_in(self, params: Json) -> Json:
         return await self._ask("authenticate", params)

@@ -28,7 +28,7 @@ _MAX_TERMINALS: Final = 100
 
 
 @attrs.define
-class _Terminal:
+class _V2Terminal:
     command: str = ""
     output: bytes = b""
     is_cut: bool = False
@@ -48,7 +48,7 @@ class _Terminal:
 class Terminals:
     """The terminals of one session."""
 
-    _by_id: BoundedDict[str, _Terminal] = attrs.field(
+    _by_id: BoundedDict[str, _V2Terminal] = attrs.field(
         factory=lambda: BoundedDict(_MAX_TERMINALS), init=False
     )
 
@@ -84,9 +84,9 @@ class Terminals:
         output = terminal.output.decode(errors="replace")
         return console_text(terminal.command, output, terminal.ending, is_cut=terminal.is_cut)
 
-    def _terminal(self, update: Json) -> _Terminal:
+    def _terminal(self, update: Json) -> _V2Terminal:
         id = key_of(str(update.get("terminalId")))
-        return self._by_id.setdefault(id, _Terminal())
+        return self._by_id.setdefault(id, _V2Terminal())
 
 
 def _bytes(data: Any) -> bytes:

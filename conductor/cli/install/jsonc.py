@@ -54,7 +54,7 @@ def parse(text: str) -> Node | None:
 
     Raises `JsoncError`.
     """
-    reader = _Reader(text)
+    reader = _Scanner(text)
     if reader.next() == "":
         return None
     node = reader.value(0)
@@ -78,7 +78,7 @@ def find_member(node: Node | None, key: str) -> Member | None:
     return next((each for each in reversed(members) if each.key == key), None)
 
 
-class _Reader:
+class _Scanner:
     """The text and an index that moves over it."""
 
     def __init__(self, text: str) -> None:

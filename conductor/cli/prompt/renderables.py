@@ -20,7 +20,15 @@ from rich.theme import Theme
 
 from conductor.cli.prompt.content import FileDiff, unseen_paths
 from conductor.cli.prompt.display import one_line
-from conductor.cli.prompt.view import Answer, Block, Note, PastPrompt, PlanEntry, ShownCall, Thought
+from conductor.cli.prompt.view import (
+    Answer,
+    Block,
+    Note,
+    PastPrompt,
+    ShownCall,
+    ShownPlanEntry,
+    Thought,
+)
 
 __all__ = ["THEME", "LastLines", "Safe", "block", "clean", "live_call", "plan", "question", "tail"]
 
@@ -92,7 +100,7 @@ class _LeftHeading(Heading):
         yield self.text
 
 
-class _Code(CodeBlock):
+class _ShortCode(CodeBlock):
     """A code block, in colours if it is short: the time of some of pygments' patterns grows with
     the square of the text."""
 
@@ -106,7 +114,7 @@ class _Markdown(Markdown):
     elements: ClassVar[dict[str, type[MarkdownElement]]] = {
         **Markdown.elements,
         "heading_open": _LeftHeading,
-        "fence": _Code,
+        "fence": _ShortCode,
     }
 
 
@@ -143,7 +151,7 @@ def live_call(call: ShownCall, now: float) -> Text:
     return line.append(f"  {_seconds(call.seconds(now))}", "dim")
 
 
-def plan(entries: Sequence[PlanEntry]) -> RenderableType:
+def plan(entries: Sequence[ShownPlanEntry]) -> RenderableType:
     """The plan, one line for each step."""
     return Group(*(_plan_line(entry) for entry in entries))
 
@@ -206,7 +214,7 @@ def _diff(diff: FileDiff, limit: int) -> RenderableType:
     return Padding(Group(*lines), (0, 0, 0, 2))
 
 
-def _plan_line(entry: PlanEntry) -> Text:
+def _plan_line(entry: ShownPlanEntry) -> Text:
     mark, style = {"completed": ("[x] ", "dim"), "in_progress": ("[>] ", "bold")}.get(
         entry.status, ("[ ] ", "")
     )

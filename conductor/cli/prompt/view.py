@@ -28,8 +28,8 @@ __all__ = [
     "Block",
     "Note",
     "PastPrompt",
-    "PlanEntry",
     "ShownCall",
+    "ShownPlanEntry",
     "Thought",
     "View",
 ]
@@ -84,7 +84,7 @@ class ShownCall:
 
 
 @attrs.frozen
-class PlanEntry:
+class ShownPlanEntry:
     text: str
     status: str
 
@@ -100,7 +100,7 @@ class View:
         factory=lambda: BoundedDict(_MAX_CALLS), init=False
     )
     """The tool calls of the turn, by id."""
-    plan: tuple[PlanEntry, ...] = attrs.field(default=(), init=False)
+    plan: tuple[ShownPlanEntry, ...] = attrs.field(default=(), init=False)
     commands: tuple[tuple[str, str], ...] = attrs.field(default=(), init=False)
     """Name and description of the agent's slash commands."""
     _stream: MarkdownStream = attrs.field(factory=MarkdownStream, init=False)
@@ -213,7 +213,7 @@ class View:
 
     def _change_plan(self, entries: Any) -> list[Block]:
         self.plan = tuple(
-            PlanEntry(str(each.get("content")), str(each.get("status")))
+            ShownPlanEntry(str(each.get("content")), str(each.get("status")))
             for each in (entries if isinstance(entries, list) else ())
             if isinstance(each, Mapping)
         )

@@ -106,11 +106,11 @@ def _run(target: str, settings: TrySettings, report: Report) -> int:
     report.line(f"{target}: {tried.name}, with {agent}")
     classes = [type(each) for _, each in proxies]
     with tell_started_functions(classes, report.function_started):
-        return trio.run(_Conversation(proxies, settings, report).run)
+        return trio.run(_TryRun(proxies, settings, report).run)
 
 
 @attrs.define(eq=False)
-class _Conversation:
+class _TryRun:
     proxies: Sequence[tuple[str, Proxy]]
     settings: TrySettings
     report: Report

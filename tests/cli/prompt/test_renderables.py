@@ -9,7 +9,7 @@ from rich.console import Console
 
 from conductor.cli.prompt import renderables
 from conductor.cli.prompt.content import FileDiff
-from conductor.cli.prompt.view import Answer, Note, PastPrompt, PlanEntry, ShownCall, Thought
+from conductor.cli.prompt.view import Answer, Note, PastPrompt, ShownCall, ShownPlanEntry, Thought
 
 HOSTILE = "\x1b[2J\x9b31m\x1b]0;title\x07&#27;[1m&#x9b;31m\u202e\r\b"
 
@@ -91,7 +91,7 @@ def test_questions_plans_and_running_calls_are_clean_too():
     call = ShownCall("1", HOSTILE)
     written = (
         shown(renderables.question(HOSTILE, call, HOSTILE, [{"name": HOSTILE}]))
-        + shown(renderables.plan([PlanEntry(HOSTILE, "pending")]))
+        + shown(renderables.plan([ShownPlanEntry(HOSTILE, "pending")]))
         + shown(renderables.live_call(call, 1.0))
         + shown(renderables.tail(Answer(HOSTILE), 5))
         + shown(renderables.tail(Thought(HOSTILE), 5))

@@ -7,8 +7,8 @@ from conductor.cli.prompt.view import (
     Answer,
     Note,
     PastPrompt,
-    PlanEntry,
     ShownCall,
+    ShownPlanEntry,
     Thought,
     View,
 )
@@ -84,7 +84,7 @@ def test_the_plan_is_the_last_one_in_both_versions():
     entries = [{"content": "read", "status": "in_progress"}]
 
     view.apply({"sessionUpdate": "plan", "entries": entries}, 0)
-    assert view.plan == (PlanEntry("read", "in_progress"),)
+    assert view.plan == (ShownPlanEntry("read", "in_progress"),)
     view.apply({"sessionUpdate": "plan_update", "plan": {"type": "items", "entries": []}}, 0)
     assert view.plan == ()
 

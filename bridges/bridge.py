@@ -53,11 +53,15 @@ log = get_logger(component="mcp-bridge")
 class McpBridge(Proxy):
     """Connect agents to MCP servers over ACP. Added to a chain automatically.
 
-    `mode`: how agents without native support get the servers; "off" refuses sessions that declare
-    any. `sandboxed`: whether the agent runs in a sandbox, where it sees no socket of the bridge in
-    the file system; `offline`: whether that sandbox has no network either. `start_timeout`: seconds
-    in which a server must answer; `requires_servers`: whether one that does not fails the session
-    set-up, and is not left out.
+    Options:
+        mode              how agents without native support get the servers; "off" refuses sessions
+                          that declare any
+        sandboxed         whether the agent runs in a sandbox, where it sees no socket of the bridge
+                          in the file system
+        offline           whether that sandbox has no network either
+        start_timeout     seconds in which a server must answer
+        requires_servers  whether a server that does not answer fails the session set-up; else it is
+                          left out
     """
 
     mode: Literal["auto", "stdio", "http", "off"] = "auto"

@@ -22,7 +22,7 @@ _LEVELS = {
 
 def commands() -> str:
     """Every command with its options."""
-    lines = ["# Commands", ""]
+    lines = ["# All commands and options", ""]
     for command, context, level in command_tree.commands():
         if level:
             lines += [f"{'#' * (level + 1)} {context.info_name}", ""]
@@ -35,55 +35,140 @@ def _command(command: click.Command, context: click.Context) -> Iterator[str]:
     for is_example, lines in command_tree.paragraphs(command):
         text = "\n".join(lines)
         yield from ("```sh", textwrap.dedent(text), "```", "") if is_example else (text, "")
-    if options := command_tree.options(command, context):
-        yield from ("| option | |", "|---|---|")
+    # An argument without a text is in the usage above.
+    if options := [each for each in command_tree.options(command, context) if each[1]]:
+        yield from ("| option | meaning |", "|---|---|")
         yield from (f"| {_code(name)} | {_cell(text)} |" for name, text in options)
         yield ""
 
 
+_ITEMS = {
+    "ComponentItem": "An item of `proxies:`",
+    "AgentItem": "`agent:`",
+    "WhenItem": "`when:`",
+    "SandboxItem": "`sandbox:`",
+    "TlsItem": "`tls:`",
+    "McpItem": "`mcp:`",
+    "LimitsItem": "`limits:`",
+    "AdaptItem": "`adapt:`",
+    "AdapterItem": "An item of `adapt:`",
+}
+
+
 def chain_file() -> str:
     """The keys of chain files, from the JSON Schema."""
-    schema = json.loads((ROOT / "docs" / "chain.schema.json").read_text())
+    schema = _schema()
     lines = [
         "# Keys of chain files",
         "",
-        "`acp-conductor schema` prints them as a JSON Schema. In every text `${VAR}` is replaced by"
-        " a variable of the environment, `${VAR:-text}` by a text if it is not set.",
+        "`acp-conductor schema` prints them as a JSON Schema, for completion in an editor. In every"
+        " text `${VAR}` is replaced by a variable of the environment, `${VAR:-text}` by a text if"
+        " it is not set.",
         "",
-        *_keys("The file", schema),
+        "## The file",
+        "",
+        *_keys(schema),
     ]
-    titles = {
-        "ComponentItem": "An item of `proxies:`",
-        "AgentItem": "`agent:`",
-        "SandboxItem": "`sandbox:`",
-        "TlsItem": "`tls:`",
-        "LimitsItem": "`limits:`",
-        "McpItem": "`mcp:`",
-    }
-    for name, title in titles.items():
-        lines += _keys(title, schema["$defs"][name])
+    component = schema["$defs"]["ComponentItem"]["properties"]
+    for name, title in _ITEMS.items():
+        item = schema["$defs"][name]
+        lines += [f"## {title}", ""]
+        if name == "AgentItem":
+            lines += ["The keys of an item of `proxies:`, but for `when`, and these:", ""]
+            own = {k: v for k, v in item["properties"].items() if component.get(k) != v}
+            item = {"properties": own}
+        lines += _keys(item)
     return "\n".join(lines)
-
-
-def _keys(title: str, schema: dict[str, Any]) -> Iterator[str]:
-    yield from (f"## {title}", "", "| key | default | |", "|---|---|---|")
-    for key, value in schema["properties"].items():
-        default = _code(json.dumps(value["default"])) if "default" in value else ""
-        yield f"| {_code(key)} | {default} | {_cell(value.get('description', ''))} |"
-    yield ""
 
 
 def components() -> str:
     """The ready-made components with their options, from the JSON Schema."""
-    schema = json.loads((ROOT / "docs" / "chain.schema.json").read_text())
-    lines = ["# Ready-made components", "", "[proxies.md](../proxies.md) has examples.", ""]
-    for name, options in schema["$defs"].items():
+    lines = [
+        "# Ready-made components",
+        "",
+        "The options of each, for `with:`. `rules[].path` is the key `path` of each item of"
+        " `rules`, `day.cost` the key `cost` of `day`. [proxies.md](../proxies.md) has examples.",
+        "",
+    ]
+    for name, options in _schema()["$defs"].items():
         if name.startswith("with "):
             title = name.removeprefix("with ")
             lines += [f"## {title}", "", options.get("description", ""), ""]
-            if options["properties"]:
-                lines += list(_keys("", options))[2:]
+            lines += _keys(options) if options["properties"] else ["It has no options.", ""]
     return "\n".join(lines)
+
+
+def _schema() -> dict[str, Any]:
+    schema: dict[str, Any] = json.loads((ROOT / "docs" / "chain.schema.json").read_text())
+    return schema
+
+
+def _keys(schema: dict[str, Any]) -> Iterator[str]:
+    yield from ("| key | value | default | meaning |", "|---|---|---|---|")
+    for key, value, is_required in _flat("", schema):
+        default = "must be given" if is_required else ""
+        if "default" in value:
+            default = _code(_text(value["default"]))
+        described = _cell(value.get("description", ""))
+        yield f"| {_code(key)} | {_value(value)} | {default} | {described} |"
+    yield ""
+
+
+def _flat(above: str, schema: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any], bool]]:
+    """The keys of a mapping, and those of the mappings in it that are written in line."""
+    for key, value in schema["properties"].items():
+        yield above + key, value, key in schema.get("required", ())
+        for one in _alternatives(value):
+            for suffix, inner in (
+                ("", one),
+                ("[]", one.get("items")),
+                (".*", one.get("additionalProperties")),
+            ):
+                for each in _alternatives(inner) if isinstance(inner, dict) else ():
+                    if "properties" in each:
+                        yield from _flat(f"{above}{key}{suffix}.", each)
+
+
+def _alternatives(schema: dict[str, Any]) -> list[dict[str, Any]]:
+    """The schemas of a value without null and `${VAR}`."""
+    found = [each for one in schema.get("anyOf", ()) for each in _alternatives(one)]
+    interpolated = {"type": "string", "pattern": r"\$\{"}
+    return [each for each in found or [schema] if each not in ({"type": "null"}, interpolated)]
+
+
+def _value(schema: dict[str, Any]) -> str:
+    """What one writes: a type in words, or the words to choose from."""
+    words = [_one_value(each) for each in _alternatives(schema)]
+    return " or ".join(dict.fromkeys(word for word in words if word))
+
+
+def _one_value(schema: dict[str, Any]) -> str:
+    match schema:
+        case {"$ref": str(reference)}:
+            title = _ITEMS[reference.rpartition("/")[2]]
+            anchor = title.replace("`", "").replace(":", "").replace(" ", "-").lower()
+            return f"[mapping](#{anchor})"
+        case {"enum": list(names), "enumDescriptions": _}:
+            return f"one of {len(names)} [names](components.md)"
+        case {"enum": list(names)}:
+            return ", ".join(_code(_text(name)) for name in names)
+        case {"errorMessage": str(message)}:
+            return message.removeprefix("expected a ")
+        case {"type": "array", "items": inner}:
+            return f"list of {_value(inner).replace('mapping', 'mappings')}" if inner else "list"
+        case {"type": "object"}:
+            return "mapping"
+        case {"type": "boolean"}:
+            return "`true`, `false`"
+        case {"type": "integer" | "number"}:
+            return "number"
+        case {"type": _}:
+            return "text"
+    return ""
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) and value else json.dumps(value)
 
 
 def log_events() -> str:
@@ -126,8 +211,14 @@ def _log_call(node: ast.AST) -> tuple[str, str, str] | None:
 
 
 def _code(text: str) -> str:
-    return f"`{text.replace('|', chr(92) + '|')}`"
+    return f"`{text}`"
 
 
 def _cell(text: str) -> str:
-    return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;")
+    """Text for a table; only what is between backticks is code."""
+    words = " ".join(text.split()).replace("|", "\\|")
+    parts = words.split("`")
+    parts[::2] = [
+        part.replace("<", "&lt;").replace("*", "\\*").replace("_", "\\_") for part in parts[::2]
+    ]
+    return "`".join(parts)

@@ -54,15 +54,25 @@ class Server:
     """One entry."""
 
     name: str
+    """The name of the server; with `remove`, a glob."""
     command: list[str] = attrs.field(factory=list)
+    """A program and its arguments."""
     url: str | None = None
+    """In place of `command`: the URL of a server."""
     type: Literal["http", "sse"] = "http"
+    """The transport of `url`."""
     env: dict[str, str] = attrs.field(factory=dict, repr=False)
+    """Environment variables for `command`."""
     headers: dict[str, str] = attrs.field(factory=dict, repr=False)
+    """HTTP headers for `url`."""
     remove: bool = False
+    """Whether servers of this name are removed instead."""
     required: bool = False
+    """Whether the session fails without this server; else it is left out with a notice."""
     cwd: list[str] = attrs.field(factory=list)
+    """Globs for the session's directory; without it, all."""
     agent: list[str] = attrs.field(factory=list)
+    """Globs for the agent's name; without it, all."""
 
     def __attrs_post_init__(self) -> None:
         if bool(self.command) + (self.url is not None) + self.remove != 1:

@@ -29,9 +29,13 @@ __all__ = ["McpTools"]
 class McpTools(Proxy):
     """Allow, deny, rename and describe the tools of MCP servers.
 
-    `allow` (empty: all) and `deny`, which overrides it, are globs (`delete_*`) for the server's
-    tool names. `rename` and `describe` have the server's tool names as keys; `prefix` is put before
-    names that are not renamed. `servers` (empty: all) are the names of the MCP servers affected.
+    Options:
+        allow     globs for the server's tool names (`read_*`); without it, all
+        deny      globs for tools that are hidden and refused, also if `allow` has them
+        rename    new names, by the server's tool names
+        prefix    put before names that are not renamed
+        describe  new descriptions, by the server's tool names
+        servers   names of the MCP servers that this is for; without it, all
     """
 
     allow: tuple[str, ...] = ()

@@ -4,11 +4,11 @@ For API keys with a quota, and against programs that prompt in a loop. Prompts o
 in order of arrival, or are refused.
 
 Options:
-    prompts   maximum prompts in any period of `per`
-    per       length of the period; default 1m
-    at_once   maximum concurrent turns, in all sessions; default unlimited
-    when_full wait (default) or refuse
-    longest   a prompt that would wait longer for the rate is refused; default 10m
+    prompts    maximum prompts in any period of `per`
+    per        length of the period; default 1m
+    at_once    maximum concurrent turns, in all sessions; default unlimited
+    when_full  wait (default) or refuse
+    longest    a prompt that would wait longer for the rate is refused; default 10m
 
 A waiting prompt can be cancelled. In protocol version 2 a turn goes on after the response to its
 prompt; `at_once` counts it until the session is idle.

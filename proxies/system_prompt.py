@@ -5,7 +5,8 @@ others they are put before the first prompt, or left out with `otherwise: skip`.
 from prompts that such an agent replays or echoes, unless the file was edited in between.
 
 Options:
-    text, file  the instructions; of both, the text comes first
+    text        the instructions
+    file        a file with them; what `text` has comes first
     of_client   for an agent without the capability, announce it, and put what the client gives for
                 a session before its first prompt, too; default false
     mode        append (default) to the agent's own instructions, or override them. For an agent

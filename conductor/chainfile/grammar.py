@@ -126,14 +126,19 @@ class ComponentItem(
     name: Annotated[str | None, component_name] = None
     run: Annotated[Argv | None, argv] = None
     use: Annotated[str | None, plugin_name] = None
+    """A ready-made or installed proxy or agent by its name, or a class in a file:
+    `./file.py:Class`."""
     registry: Annotated[str | None, registry_name] = None
     install_scripts: bool = False
     """Whether packages of the registry may run programs when they are installed."""
     connect: Annotated[str | None, url] = None
     unix: Annotated[str | None, nonempty_path] = None
     chain: Annotated[str | None, nonempty_path] = None
+    """Another chain file, whose proxies stand in this place."""
     options: dict[str, Any] = {}
+    """Options of the component that `use` names; `acp-conductor components NAME` lists them."""
     env: Annotated[dict[str, str], environment_names] = {}
+    """Environment variables of its process."""
     secrets: tuple[str, ...] = ()
     inherit_env: bool = True
     cwd: Annotated[str | None, nonempty_path] = None

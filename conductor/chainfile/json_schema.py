@@ -1,8 +1,9 @@
 """JSON Schema (2020-12) of chain files, for completion and checks in an editor.
 
 Derived from `grammar` and, for `with:`, from the classes of installed components. Each number and
-boolean may be written as `${VAR}`, so these types also accept text with `${`. The schema describes
-keys and types; `acp-conductor check` finds more mistakes, such as keys that exclude each other.
+boolean may be written as `${VAR}`, so these types also accept text with `${`. `errorMessage` and
+`enumDescriptions` are for the YAML language server. The schema describes keys and types;
+`acp-conductor check` finds more mistakes, such as keys that exclude each other.
 """
 
 from __future__ import annotations
@@ -37,15 +38,25 @@ JsonSchema = dict[str, Any]
 _DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 _INTERPOLATED: Final[JsonSchema] = {"type": "string", "pattern": r"\$\{"}
 _TEXT: Final[JsonSchema] = {"type": ["string", "number", "boolean"]}
+# In `anyOf`, although there is one: the language server inserts every key that has a type and a
+# default of its own into a new mapping.
 _DURATION: Final[JsonSchema] = {
-    "type": "string",
-    "pattern": r"^[0-9]+(\.[0-9]+)? ?(ms|s|m|h)$|\$\{",
+    "anyOf": [
+        {
+            "type": "string",
+            "pattern": r"^[0-9]+(\.[0-9]+)? ?(ms|s|m|h)$|\$\{",
+            "errorMessage": "expected a duration such as 30s or 500ms",
+        }
+    ]
 }
 _SIZE: Final[JsonSchema] = {
     "anyOf": [
-        {"type": "integer", "minimum": 0},
-        {"type": "string", "pattern": "^[0-9]+ ?([kKMGT]i?)?B?$"},
-        _INTERPOLATED,
+        {
+            "type": ["integer", "string"],
+            "minimum": 0,
+            "pattern": r"^[0-9]+ ?([kKMGT]i?)?B?$|\$\{",
+            "errorMessage": "expected a size such as 65536 or 64KiB",
+        }
     ]
 }
 _SCALARS: Final[dict[Any, JsonSchema]] = {
@@ -62,14 +73,18 @@ _SCALARS: Final[dict[Any, JsonSchema]] = {
             {"type": "string", "pattern": r"^\S+$"},
         ]
     },
-    RestartBudget: {"type": "string", "pattern": r"^[0-9]{1,6} in .+"},
+    RestartBudget: {
+        "type": "string",
+        "pattern": r"^[0-9]{1,6} in .+",
+        "errorMessage": "expected a budget such as 3 in 60s",
+    },
     type(None): {"type": "null"},
     Any: {},
     object: {},
 }
 _ARRAYS: Final = (list, tuple, set, frozenset, *(abc.Sequence, abc.MutableSequence, abc.Iterable))
 _MAPPINGS: Final = (dict, abc.Mapping, abc.MutableMapping)
-# The classes of the file as written have no docstrings per key; those of the data have.
+# Docstrings of keys that the classes of the file as written do not describe themselves.
 _DOCUMENTED_BY: Final[dict[str, type]] = {
     "ComponentItem": ComponentSpec,
     "AgentItem": ComponentSpec,
@@ -89,13 +104,13 @@ def chain_file_schema(options: Mapping[str, JsonSchema]) -> JsonSchema:
     del root["properties"]["version"]["default"]
     for cls in (ComponentItem, AgentItem):
         component = definitions[cls.__name__]
-        component["properties"]["use"] = _use(options)
+        component["properties"]["use"] |= _use(options)
         component["properties"]["with"]["type"] = "object"
         component["oneOf"] = [{"required": [kind]} for kind in COMPONENT_KINDS]
         component["allOf"] = [
             {
                 "if": {"properties": {"use": {"const": name}}, "required": ["use"]},
-                "then": {"properties": {"with": {"$ref": f"#/$defs/with {name}"}}},
+                "then": _with(name, options[name]),
             }
             for name in sorted(options)
         ]
@@ -136,6 +151,12 @@ def _use(options: Mapping[str, JsonSchema]) -> JsonSchema:
     return {"anyOf": [named, {"type": "string", "pattern": r"\.py:[^\d\W]\w*$|\$\{"}]}
 
 
+def _with(name: str, options: JsonSchema) -> JsonSchema:
+    """What `use: NAME` demands of `with:`."""
+    then: JsonSchema = {"properties": {"with": {"$ref": f"#/$defs/with {name}"}}}
+    return {**then, "required": ["with"]} if options.get("required") else then
+
+
 def _object(
     cls: Any, definitions: dict[str, JsonSchema] | None, around: tuple[type, ...] = ()
 ) -> JsonSchema:
@@ -145,14 +166,14 @@ def _object(
     if cls in around:
         return {"type": "object"}
     documented = _DOCUMENTED_BY.get(cls.__name__, cls)
-    texts = option_docstrings(cls) | attribute_docstrings(cls) | attribute_docstrings(documented)
+    texts = option_docstrings(cls) | attribute_docstrings(documented) | attribute_docstrings(cls)
     properties: dict[str, JsonSchema] = {}
     required = []
     for name, key, hint, given in _fields(cls):
         schema = dict(_schema(hint, definitions, (*around, cls)))
         if text := texts.get(name) or texts.get(key):
             schema["description"] = text
-        default = _default(given)
+        default = _default(given, plain_type(hint))
         if default is not None:
             schema["default"] = default
         if given is attrs.NOTHING:
@@ -212,19 +233,32 @@ def _schema(
         return _object(origin, None, around)
     if origin.__name__ not in definitions:
         definitions[origin.__name__] = {}  # a class may contain itself
-        definitions[origin.__name__] = _object(origin, definitions)
+        title = origin.__name__.removesuffix("Item").lower()  # in messages of the language server
+        definitions[origin.__name__] = {"title": title, **_object(origin, definitions)}
     return {"$ref": f"#/$defs/{origin.__name__}"}
 
 
-def _default(default: Any) -> Any:
-    """The default as JSON; None if there is none, or if it needs no mention."""
+def _default(default: Any, hint: Any) -> Any:
+    """The default as one writes it; None if there is none, or if it needs no mention."""
     match default:
+        case float() if hint == Seconds:
+            return f"{default:g}s"
+        case int() if hint == Bytes:
+            return _size(default)
         case bool() | int() | float() | str():
             return default
         case timedelta():
             return f"{default.total_seconds():g}s"
         case _:
             return None
+
+
+def _size(size: int) -> int | str:
+    for power, prefix in enumerate(("Ki", "Mi", "Gi"), 1):
+        number, rest = divmod(size, 1024**power)
+        if not rest and 0 < number < 1024:
+            return f"{number}{prefix}B"
+    return size
 
 
 def _one_paragraph(doc: str) -> str:

@@ -103,13 +103,13 @@ class Tls(msgspec.Struct, frozen=True):
     """TLS settings of a connection to a remote component; files are absolute paths to PEM files."""
 
     ca: str | None = None
-    """Trusted CA certificates; None: those of the system."""
+    """Trusted CA certificates; without it, those of the system."""
     cert: str | None = None
     """The client certificate, with its chain."""
     key: str | None = None
-    """The private key of `cert`; None: in the same file."""
+    """The private key of `cert`; without it, in the same file."""
     server_name: str | None = None
-    """Name required in the server's certificate; None: the host of the URL."""
+    """Name required in the server's certificate; without it, the host of the URL."""
     verify: bool = True
     """Whether the server's certificate is verified."""
 
@@ -184,23 +184,23 @@ class ComponentSpec(msgspec.Struct, frozen=True):
     inherit_env: bool = True
     """Whether the process inherits the conductor's environment, or gets `env` alone."""
     cwd: str | None = None
-    """Working directory, absolute; None: the conductor's."""
+    """Working directory; without it, the conductor's."""
     sandbox: Sandbox | None = None
-    """The sandbox that `run` starts in; None: no sandbox."""
+    """The sandbox that `run` starts in; without it, no sandbox."""
     isolate: bool = False
     """Whether a proxy named by `use` runs in a process of its own."""
     stdin_head: bytes = b""
     """Bytes that its process reads from stdin before the protocol starts."""
     ssh: str | None = None
-    """Destination for `ssh` on which `run` is executed: `user@host`; None: this machine."""
+    """Destination for `ssh` on which `run` is executed: `user@host`; without it, this machine."""
     headers: Mapping[str, str] = {}
     """HTTP headers of every request to the `connect` URL."""
     tls: Tls | None = None
-    """For `connect` with `wss` or `https`; None: default settings."""
+    """For `connect` with `wss` or `https`; without it, default settings."""
     ping_timeout: float = 30.0
     """Seconds without an answer to a ping until a remote component counts as lost."""
     dialect: Dialect | None = None
-    """Prefix of the proxy methods that the component uses; None: detected."""
+    """Prefix of the proxy methods that the component uses; without it, detected."""
     start_timeout: float = START_TIMEOUT
     """Seconds until `initialize` must be answered."""
     stop_timeout: float = STOP_TIMEOUT
@@ -208,7 +208,7 @@ class ComponentSpec(msgspec.Struct, frozen=True):
     request_timeout: Mapping[str, float] = {}
     """Seconds by method; methods without an entry have no limit."""
     stall_timeout: float | None = None
-    """Seconds without a message during a prompt turn that count as a stall; None: never."""
+    """Time without a message during a prompt turn that counts as a stall; without it, never."""
     on_stall: OnStall = "report"
     """The last escalation step on a stall: `report`, `cancel`, `cancel_request`, `restart`."""
     cancel_timeout: float = CANCEL_TIMEOUT
@@ -217,9 +217,9 @@ class ComponentSpec(msgspec.Struct, frozen=True):
     on_cancel_timeout: OnCancelTimeout = "answer"
     """Whether the component is also restarted if it blocks the cancelled turn."""
     on_failure: OnFailure | None = None
-    """Action when the component fails; None: the default of its kind."""
+    """Action when the component fails; without it, the default of its kind."""
     restarts: RestartBudget | None = None
-    """Restart budget; None: the default."""
+    """Restart budget, such as `3 in 60s`; without it, the default."""
     required: bool = False
     """Whether the chain cannot run without it; it is never bypassed."""
     when: tuple[When, ...] = ()
@@ -274,7 +274,8 @@ class ChainFile(msgspec.Struct, frozen=True):
     adapt: Mapping[str, Adaptation] = {}
     """Settings of adapters, by name; those without one have the default of the table."""
     on_start_failure: OnStartFailure | None = None
-    """Form in which `run` reports a failed start; None: the default of the command."""
+    """Form in which `run` reports a failed start: in the chat, or as an error; without it, the
+    command decides."""
     prewarm: bool = False
     """Whether programs of the chain start before a client asks."""
     given: frozenset[ValuePath] = frozenset()

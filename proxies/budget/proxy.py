@@ -68,8 +68,11 @@ class BudgetLimits:
     """Limits on one session, or on one day."""
 
     turns: int | None = attrs.field(default=None, validator=optional(ge(0)))
+    """Number of prompts."""
     tokens: int | None = attrs.field(default=None, validator=optional(ge(0)))
+    """Number of tokens, as the agent reports them."""
     cost: float | None = attrs.field(default=None, validator=optional(ge(0)))
+    """Cost, in `currency`."""
 
     def reached(
         self, sums: Mapping[str, float], part: float = 1.0, names: Sequence[str] = _ALL

@@ -70,9 +70,13 @@ class OtherAgent:
     """An entry of `agents`."""
 
     run: list[str] | None = None
+    """The command of an agent."""
     chain: Path | None = None
+    """In place of `run`: a chain file."""
     name: str = ""
+    """The name that the user sees; without it, that of the program or file."""
     env: dict[str, str] = attrs.field(factory=dict)
+    """Environment variables for `run`."""
 
     def __attrs_post_init__(self) -> None:
         if (self.run is None) == (self.chain is None) or self.run == []:

@@ -85,11 +85,17 @@ class Hook:
     """One hook: a command or a URL, for some events."""
 
     events: list[Event] = attrs.field(validator=min_len(1))
+    """When it runs."""
     run: list[str] = attrs.field(factory=list)
+    """A program and its arguments, without a shell."""
     url: str | None = attrs.field(default=None, repr=False)
+    """In place of `run`: a URL, which gets a POST."""
     headers: dict[str, str] = attrs.field(factory=dict, repr=False)
+    """HTTP headers for `url`."""
     timeout: timedelta = attrs.field(default=timedelta(seconds=30), validator=gt(timedelta()))
+    """Time after which it is ended."""
     kinds: list[str] = attrs.field(factory=list)
+    """Kinds of tool calls, such as `execute` or `edit`; without it, all."""
 
     def __attrs_post_init__(self) -> None:
         if bool(self.run) == (self.url is not None):

@@ -67,8 +67,11 @@ class Rule:
     """One rule. All its conditions must match; `kind` and globs match if one of the list does."""
 
     action: Action
+    """What happens with a request that matches."""
     name: str | None = None
+    """The name of the rule in the log and in `audit`; without it, its number."""
     kind: list[str] = attrs.field(factory=list)
+    """Kinds of tool calls, such as `read`, `edit` or `execute`."""
     about: list[About] = attrs.field(factory=list)
     """Subject of the request: running a `tool` (default), approving a `plan`, a `question`, or a
     `permission` for the agent itself. `kind: [switch_mode]` implies `plan`."""

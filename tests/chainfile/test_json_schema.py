@@ -13,7 +13,9 @@ import jsonschema
 import pytest
 import yaml
 
+from conductor import chainfile
 from conductor.chainfile.json_schema import chain_file_schema, options_schema
+from conductor.limits import Limits
 
 
 class Colour(Enum):
@@ -93,6 +95,9 @@ def test_correct_files_are_accepted(text: str) -> None:
         ("proxies: [{use: plugin, with: {files: [], mode: quick}}]", "$.proxies[0].with.mode"),
         ("proxies: [{use: plugin, with: {files: [], size: many}}]", "$.proxies[0].with.size"),
         ("proxies: [{use: plugni}]", "$.proxies[0].use"),
+        ("proxies: [{use: plugin}]", "$.proxies[0]"),  # an option must be given
+        ("limits: {max_message_bytes: 10 mb}", "$.limits.max_message_bytes"),
+        ("limits: {max_message_bytes: -1}", "$.limits.max_message_bytes"),
     ],
 )
 def test_mistakes_are_found(text: str, place: str) -> None:
@@ -118,6 +123,36 @@ def test_options_have_descriptions_and_defaults() -> None:
     rule = options["rules"]["additionalProperties"]["properties"]
     assert rule["pattern"]["description"] == "Where it applies."
     assert rule["inner"]["items"] == {"type": "object"}
+
+
+def test_defaults_are_accepted_by_their_own_schema_and_by_the_reader(tmp_path: Path) -> None:
+    validator = jsonschema.Draft202012Validator(SCHEMA)
+    found = {}
+    for name in ("ComponentItem", "AgentItem", "LimitsItem", "McpItem", "TlsItem", "SandboxItem"):
+        for key, schema in SCHEMA["$defs"][name]["properties"].items():
+            if "default" in schema:
+                assert validator.evolve(schema=schema).is_valid(schema["default"]), (name, key)
+                found[name, key] = schema["default"]
+    limits = {key: value for (name, key), value in found.items() if name == "LimitsItem"}
+    path = tmp_path / "chain.yaml"
+    path.write_text(yaml.safe_dump({"version": 1, "agent": {"run": "a"}, "limits": limits}))
+
+    assert found["AgentItem", "cancel_timeout"] == "10s"
+    assert limits["max_message_bytes"] == "256MiB"
+    assert chainfile.load(str(path)).limits == Limits()
+
+
+def test_every_key_says_what_it_is() -> None:
+    described = [SCHEMA, *(SCHEMA["$defs"][name] for name in SCHEMA["$defs"] if " " not in name)]
+    texts = {
+        key: schema.get("description", "")
+        for each in described
+        for key, schema in each["properties"].items()
+    }
+
+    assert [key for key, text in texts.items() if not text] == []
+    # The reader has a YAML file, which has no `None`.
+    assert [key for key, text in texts.items() if "None" in text] == []
 
 
 def test_a_class_without_options_accepts_none() -> None:

@@ -41,6 +41,35 @@ def test_components_are_imported_in_a_process_of_their_own(run):
     assert result.stdout == FILE.read_text()
 
 
+def without_description(path: str, schema: object) -> list[str]:
+    """The keys of the mappings in a schema that have no description."""
+    match schema:
+        case {"properties": properties}:
+            return [
+                each
+                for key, value in properties.items()
+                for each in (
+                    *([] if "description" in value else [f"{path}.{key}"]),
+                    *without_description(f"{path}.{key}", value),
+                )
+            ]
+        case {"items": inner} | {"additionalProperties": dict(inner)}:
+            return without_description(path, inner)
+        case {"anyOf": members}:
+            return [each for one in members for each in without_description(path, one)]
+    return []
+
+
+def test_every_option_of_the_ready_made_components_is_described():
+    definitions = json.loads(FILE.read_text())["$defs"]
+    options = {name: each for name, each in definitions.items() if name.startswith("with ")}
+
+    assert len(options) > 30
+    assert [name for name, each in options.items() if not each.get("description")] == []
+    missing = [each for name in options for each in without_description(name, options[name])]
+    assert missing == []
+
+
 @pytest.mark.parametrize("path", CHAINS, ids=lambda path: path.stem)
 def test_an_example_names_the_schema_and_satisfies_it(path):
     text = path.read_text()

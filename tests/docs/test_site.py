@@ -37,5 +37,9 @@ def test_the_site_is_built_without_a_warning(tmp_path):
         "reference/commands.html",
         "reference/errors.html",
     } <= pages
+    keys = (tmp_path / "reference" / "chain-file.html").read_text()
+    assert 'href="components.html"' in keys  # a link from one generated page to another
+    commands = (tmp_path / "commands.html").read_text()
+    assert "<code>proxy [PROXY]...|FILE</code>" in commands
     events = (tmp_path / "reference" / "log-events.html").read_text()
     assert "chain failed to start" in events

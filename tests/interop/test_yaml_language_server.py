@@ -118,6 +118,32 @@ def test_names_and_options_are_completed_with_their_meaning(server: LanguageServ
     assert options["dry_run"] == "forward every request, and record what the rules would have done"
 
 
+def test_durations_are_offered_and_demanded_as_they_are_written(server: LanguageServer) -> None:
+    text = HEAD + "agent:\n  use: test-agent\n  start_timeout: 30\n  \n"
+
+    found = server.diagnostics("waiting.yaml", text)
+    assert found == ["expected a duration such as 30s or 500ms"]
+    answer = server.ask(
+        "textDocument/completion",
+        textDocument={"uri": server.uri("waiting.yaml")},
+        position={"line": 5, "character": 2},
+    )
+    inserted = {each["label"]: each["insertText"] for each in answer["items"]}
+    assert inserted["cancel_timeout"] == "cancel_timeout: ${1:10s}"
+
+
+def test_a_list_of_proxies_begins_empty(server: LanguageServer) -> None:
+    server.diagnostics("empty.yaml", HEAD)
+    answer = server.ask(
+        "textDocument/completion",
+        textDocument={"uri": server.uri("empty.yaml")},
+        position={"line": 2, "character": 0},
+    )
+
+    inserted = {each["label"]: each["insertText"] for each in answer["items"]}
+    assert inserted["proxies"] == "proxies:\n  - "
+
+
 def test_the_name_at_the_cursor_is_explained_before_the_others(server: LanguageServer) -> None:
     text = HEAD + "proxies:\n  - use: redact\nagent: {use: test-agent}\n"
     server.diagnostics("shown.yaml", text)

@@ -101,7 +101,8 @@ async def perform(turn: CommandTurn) -> None:
 async def _help(turn: CommandTurn, _: str) -> None:
     rows = [(f"{each.name} {each.arguments}", each.about) for each in COMMANDS.values()]
     width = max(len(usage) for usage, _ in rows)
-    await turn.say("".join(f"{usage:{width}}  {about}\n" for usage, about in rows))
+    table = "".join(f"{usage:{width}}  {about}\n" for usage, about in rows)
+    await turn.say(f"```text\n{table}```\n")  # clients show Markdown
 
 
 @_command("say TEXT", "say TEXT")

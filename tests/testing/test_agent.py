@@ -61,10 +61,11 @@ async def test_echo_repeats_its_text(chain, agent):
         assert client.answer == {"stopReason": "end_turn"}
 
 
-async def test_help_lists_every_command(chain):
+async def test_help_lists_every_command_one_to_a_line_also_in_markdown(chain):
     async with talk(chain) as client:
-        lines = (await client.say("help")).splitlines()
+        first, *lines, last = (await client.say("help")).splitlines()
 
+    assert (first, last) == ("```text", "```")
     assert [line.split()[0] for line in lines] == list(COMMANDS)
 
 

@@ -98,6 +98,9 @@ class PermissionPrompt:
                 return None
             if line.isdecimal() and 1 <= int(line) <= len(options):
                 return options[int(line) - 1]
+            os.write(
+                2, f"no option {line[:40]!r}: type a number; Ctrl-C cancels the turn\n".encode()
+            )
         return None
 
     async def _read_line(self) -> str | None:

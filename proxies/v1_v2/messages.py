@@ -27,8 +27,8 @@ _MAX_MESSAGES: Final = 1000
 class _Sent:
     """The part of a message that a client of version 1 has received."""
 
-    id: str
-    """Its id there: another one after a replacement."""
+    replacement: int = 0
+    """The number of the replacement that it is; each has an id of its own there."""
     length: int = 0
     hash: Any = attrs.field(factory=lambda: hashlib.blake2b(digest_size=16))
 
@@ -44,6 +44,13 @@ class _Sent:
         digest = hashlib.blake2b(begun, digest_size=16).digest()
         return len(text) >= self.length and bool(digest == self.hash.digest())
 
+    def named(self, update: Json) -> Json:
+        """An update of the message with its id there."""
+        id = update.get("messageId")
+        if not self.replacement or not isinstance(id, str):
+            return update
+        return {**update, "messageId": f"{id}#{self.replacement}"}
+
 
 @attrs.define
 class MessagesToV1:
@@ -56,10 +63,9 @@ class MessagesToV1:
 
     def chunk(self, update: Json) -> list[Json]:
         """The chunk of version 1 for one of version 2."""
-        sent = self._of(key_of(str(update.get("messageId"))))
+        sent = self._sent.setdefault(_key(update), _Sent())
         sent.add(update.get("content"))
-        content = convert_block(update.get("content"), 1)
-        return [{**update, "messageId": sent.id, "content": content}]
+        return [{**sent.named(update), "content": convert_block(update.get("content"), 1)}]
 
     def whole(self, update: Json) -> list[Json]:
         """Chunks for a whole-message update.
@@ -67,22 +73,24 @@ class MessagesToV1:
         Only what is new if the message begins with what was sent, else everything, as another
         message. A client of version 1 cannot clear a message.
         """
-        id, blocks = key_of(str(update.get("messageId"))), objects(update.get("content"))
-        sent = self._of(id)
+        key, blocks = _key(update), objects(update.get("content"))
+        sent = self._sent.setdefault(key, _Sent())
         if not blocks:
             return []
         if not sent.begins(blocks):
             self._replaced += 1
-            sent = self._sent[id] = _Sent(f"{id}#{self._replaced}")
+            sent = self._sent[key] = _Sent(self._replaced)
         left = _behind(blocks, sent.length)
         for block in left:
             sent.add(block)
         kind = f"{update['sessionUpdate']}_chunk"
-        base = {**without(update, "content"), "sessionUpdate": kind, "messageId": sent.id}
+        base = {**without(sent.named(update), "content"), "sessionUpdate": kind}
         return [{**base, "content": convert_block(block, 1)} for block in left]
 
-    def _of(self, id: str) -> _Sent:
-        return self._sent.setdefault(id, _Sent(id))
+
+def _key(update: Json) -> str:
+    """The message of an update, as a key of what is remembered."""
+    return key_of(str(update.get("messageId")))
 
 
 def _piece(block: Any) -> str:

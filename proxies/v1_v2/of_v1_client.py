@@ -15,7 +15,7 @@ from conductor.error_codes import INVALID_PARAMS
 from conductor.proxy import Forward, RequestError
 from proxies.v1_v2.content import convert_blocks
 from proxies.v1_v2.kept_content import KeptContent
-from proxies.v1_v2.members import Json
+from proxies.v1_v2.members import Json, without
 from proxies.v1_v2.open_prompts import OpenPrompt, OpenPrompts
 from proxies.v1_v2.sessions import convert_commands, convert_setup_params, set_option_params
 from proxies.v1_v2.side import Side
@@ -71,10 +71,11 @@ class OfV1Client(Side[_V1ClientSession]):
         if shown.mode is None:
             raise RequestError(INVALID_PARAMS, "v1_v2: the agent has no option that is a mode")
         option = {"configId": shown.mode["configId"], "type": "id", "value": params.get("modeId")}
-        result = await self._ask("session/set_config_option", {"sessionId": id, **option})
+        asked = {**without(params, "modeId"), **option}
+        result = await self._ask("session/set_config_option", asked)
         options = shown.options(result.get("configOptions"))
         await self._tell(id, {"sessionUpdate": "config_option_update", "configOptions": options})
-        return {}
+        return without(result, "configOptions")
 
     async def set_option(self, params: Json) -> Json:
         result = await self._ask("session/set_config_option", set_option_params(params, 2))
@@ -101,10 +102,9 @@ class OfV1Client(Side[_V1ClientSession]):
         try:
             accepted = await self._ask("session/prompt", {**params, "prompt": blocks})
         except RequestError:
-            if turn in turns.waiting:
-                turns.waiting.remove(turn)
+            turns.refused(turn)
             raise
-        turns.accepted(turn, accepted.get("messageId"))
+        turns.accepted(turn, accepted)
         meta = accepted.get("_meta")
         if isinstance(meta, dict) and meta.get(_HANDLED) is True:
             turns.end(turn, {"stopReason": "end_turn", "_meta": meta})

@@ -14,7 +14,7 @@ import attrs
 from conductor.error_codes import INVALID_PARAMS, METHOD_NOT_FOUND, REQUEST_CANCELLED
 from conductor.proxy import Forward, RequestError
 from proxies.v1_v2.content import convert_blocks
-from proxies.v1_v2.members import Json
+from proxies.v1_v2.members import Json, without
 from proxies.v1_v2.sessions import convert_setup_params, set_option_params
 from proxies.v1_v2.side import Side
 from proxies.v1_v2.to_v2 import SessionToV2
@@ -119,10 +119,9 @@ class OfV2Client(Side[_V2ClientSession]):
         option = told.modes_option
         if option is not None and params.get("configId") == option["configId"]:
             mode = params.get("value")
-            await self._ask(
-                "session/set_mode", {"sessionId": params.get("sessionId"), "modeId": mode}
-            )
-            return {"configOptions": told.mode_set(mode)}
+            asked = {**without(params, "configId", "type", "value"), "modeId": mode}
+            result = await self._ask("session/set_mode", asked)
+            return {**result, "configOptions": told.mode_set(mode)}
         result = await self._ask("session/set_config_option", set_option_params(params, 1))
         return {**result, "configOptions": told.options_of(result.get("configOptions"))}
 

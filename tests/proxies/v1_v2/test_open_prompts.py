@@ -36,15 +36,71 @@ def test_an_idle_state_from_before_the_prompt_does_not_end_it(turns, turn, answe
 
 
 def test_an_accepted_prompt_ends_without_a_running_state(turns, turn, answers):
-    turns.accepted(turn, None)
+    turns.accepted(turn, {})
     turns.state({**IDLE, "stopReason": "new", "usage": {"n": 1}, "state": "idle"})
 
     assert answers == [({"stopReason": "end_turn", "usage": {"n": 1}}, None)]
 
 
+def test_an_idle_state_that_is_reported_again_with_background_work_ends_nothing(
+    turns, turn, answers
+):
+    turns.accepted(turn, {})
+    turns.state({**IDLE, "background": [{"type": "terminal", "terminalId": "t"}]})
+    assert answers == []
+
+    turns.state({"state": "running", "background": []})
+    turns.state({**IDLE, "background": []})
+    assert answers == [({"stopReason": "end_turn"}, None)]
+
+
+def test_work_from_before_the_prompt_does_not_end_it(turns, turn, answers):
+    turns.end(turn, {})
+    answers.clear()
+    turns.state({"state": "running"})
+    turns.begin(turn)
+    turns.state({"state": "running", "background": []})
+    turns.state(IDLE)
+    assert answers == []
+
+    turns.accepted(turn, {})
+    turns.state({"state": "running"})
+    turns.state(IDLE)
+    assert answers == [({"stopReason": "end_turn"}, None)]
+
+
+def test_a_prompt_that_is_accepted_while_the_agent_works_ends_with_this_work(turns, turn, answers):
+    turns.end(turn, {})
+    answers.clear()
+    turns.state({"state": "running"})
+    turns.begin(turn)
+    turns.accepted(turn, {})
+    turns.state({**IDLE, "background": []})
+
+    assert answers == [({"stopReason": "end_turn"}, None)]
+
+
+def test_what_a_process_reported_that_has_ended_is_forgotten(turns, turn, answers):
+    turns.state({"state": "running"})
+    turns.refused(turn)
+    turns.begin(turn)
+    turns.state({"state": "running"})
+    turns.state(IDLE)
+
+    assert answers == [({"stopReason": "end_turn"}, None)]
+
+
+def test_the_answer_has_what_the_agent_told_about_prompt_and_turn(turns, turn, answers):
+    turns.accepted(turn, {"messageId": "m", "_meta": {"a": 1, "b": 1}, "x": 1})
+    turns.state({**IDLE, "_meta": {"b": 2}, "y": [2], "background": None})
+
+    meta = {"a": 1, "b": 2}
+    assert answers == [({"stopReason": "end_turn", "_meta": meta, "x": 1, "y": [2]}, None)]
+
+
 def test_a_turn_that_ends_with_an_error_is_answered_with_it(turns, turn, answers):
     error = {"code": -1, "message": "no"}
-    turns.accepted(turn, None)
+    turns.accepted(turn, {})
     turns.state({"state": "idle", "stopReason": "error", "error": error})
 
     assert answers == [(None, error)]

@@ -593,6 +593,17 @@ async def test_a_whole_message_is_the_chunks_that_are_new(chain):
     assert told == [("m", "one"), ("m", ", "), ("m", "two"), ("m#1", "three"), ("m#1", "!")]
 
 
+async def test_messages_keep_their_ids_however_long_and_get_none(chain):
+    chunk = {"sessionUpdate": "agent_message_chunk", "content": {"type": "text", "text": "hi"}}
+    whole = {"sessionUpdate": "agent_message", "content": [{"type": "text", "text": "new"}]}
+    long = {"messageId": "m" * 1000}
+    steps = [{**chunk, **long}, {**whole, **long}, chunk, whole]
+    async with chain(V1V2(2), agent_of(2, turns=[steps]), strict=True) as client:
+        await client.prompt(await opened(client, 1), "hi")
+    told = [each.get("messageId") for each in updates(client)]
+    assert told == ["m" * 1000, "m" * 1000 + "#1", None, None]
+
+
 async def test_a_notice_is_a_text_for_a_client_that_does_not_know_it(chain):
     notice = {"sessionUpdate": "notice", "severity": "info", "title": "Hot", "description": "90°"}
     async with chain(V1V2(2), agent_of(2, turns=[[notice]]), strict=True) as client:

@@ -87,6 +87,50 @@ async def test_requests_that_are_the_same_keep_their_bytes(chain, version):
         assert before.payloads["request", method] == [OTHER_PAYLOAD]
 
 
+CONVERTED = {
+    1: {
+        "authenticate": "auth/login",
+        "logout": "auth/logout",
+        "session/new": "session/new",
+        "session/fork": "session/fork",
+        "session/load": "session/resume",
+        "session/resume": "session/resume",
+        "session/set_mode": "session/set_config_option",
+        "session/set_config_option": "session/set_config_option",
+    },
+    2: {
+        "auth/login": "authenticate",
+        "auth/logout": "logout",
+        "session/new": "session/new",
+        "session/fork": "session/fork",
+        "session/resume": "session/resume",
+        "session/set_config_option": "session/set_mode",
+    },
+}
+"""The client's method, and the agent's, by the version of the client."""
+CODE_OPTION = {"category": "mode", "name": "Mode", "type": "select", "currentValue": "code"}
+
+
+@pytest.mark.parametrize("version", [1, 2])
+async def test_converted_requests_keep_members_that_no_schema_knows(chain, version):
+    agent, methods = agent_of(3 - version), CONVERTED[version]
+    answer = {"sessionId": "s", "_meta": {"b": [None]}, "y": 2}
+    if version == 1:
+        answer["configOptions"] = [{**CODE_OPTION, "configId": "m", "options": []}]
+    else:
+        answer["modes"] = {"currentModeId": "code", "availableModes": [{"id": "code", "name": "C"}]}
+    agent.handlers |= dict.fromkeys(methods.values(), lambda params: answer)
+    params = {**SETUP, "sessionId": "s", "methodId": "m", "modeId": "code", "value": "code"}
+    params |= {"configId": "m" if version == 1 else "mode", "_meta": {"a": [None]}, "x": 1}
+    async with chain(V1V2(3 - version), agent, strict=True) as client:
+        await opened(client, version)
+        for method, converted in methods.items():
+            result = await client.request(method, params)
+            assert (result["_meta"], result["y"]) == (answer["_meta"], 2), method
+            seen = agent.transcript.of(converted, "request")[-1].params
+            assert (seen["_meta"], seen["x"]) == (params["_meta"], 1), method
+
+
 @pytest.mark.parametrize("version", [1, 2])
 @pytest.mark.parametrize("error", ODD_ERRORS, ids=lambda error: str(error[0]))
 async def test_errors_keep_code_message_and_data(chain, version, error):

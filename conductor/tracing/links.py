@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import defaultdict, deque
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Final, Literal, TypeAlias
 
 import attrs
@@ -33,7 +33,7 @@ from conductor.tracing.records import (
     TraceHeader,
 )
 
-__all__ = ["Cause", "How", "Message", "find_causes", "is_same_message"]
+__all__ = ["Cause", "How", "Message", "find_causes", "is_diverted", "is_same_message"]
 
 Message: TypeAlias = RequestRecord | NotificationRecord | ResponseRecord
 How: TypeAlias = Literal["recorded", "equal payload", "order", "request"]
@@ -80,24 +80,37 @@ def find_causes(records: Iterable[Record]) -> dict[int, Cause]:
 
 
 def is_same_message(before: Message, after: Message) -> bool:
-    """Whether `after` is `before`, passed on or changed by the component that received it."""
-    return (
-        type(before) is type(after)
-        and before.method == after.method
-        and before.receiver == after.sender
-        and before.sender != after.receiver
-    )
+    """Whether `after` is `before`, passed on or changed by the component that received it; or, on
+    the same hop, given to a component that was inserted for it (`is_diverted`)."""
+    if type(before) is not type(after) or before.method != after.method:
+        return False
+    if before.receiver == after.sender:
+        return before.sender != after.receiver
+    return is_diverted(before, after)
+
+
+def is_diverted(before: Message, after: Message) -> bool:
+    """Whether a component was inserted for a request: `before` is its record on the way to the
+    component behind, `after` that on the way to the inserted one."""
+    return before.sender == after.sender and isinstance(after, RequestRecord)
 
 
 def _recording_components(records: Sequence[Record]) -> set[tuple[str, str]]:
-    """Chains and names of the components that record causes, or begin or end every message."""
-    found = set()
+    """Chains and names of the components that record causes, or begin or end every message.
+
+    Those that are not in a header were inserted later, and are plugins if their messages have a
+    cause. Messages of processes have one if the conductor made or diverted them.
+    """
+    found, others = set(), set()
     for each in records:
         if isinstance(each, TraceHeader):
             kinds = ("plugin", "client", "parent")
-            found |= {(each.chain, one.name) for one in each.components if one.kind in kinds}
+            for one in each.components:
+                (found if one.kind in kinds else others).add((each.chain, one.name))
         elif isinstance(each, Message) and each.cause is not None:
-            found.add((each.chain, each.sender))
+            component = each.chain, each.sender
+            if component not in others:
+                found.add(component)
     return found
 
 
@@ -177,10 +190,8 @@ def _link_responses(messages: Sequence[Message], causes: dict[int, Cause]) -> No
     responses = {each.request: each for each in messages if isinstance(each, ResponseRecord)}
     passed_on: dict[int, list[int]] = defaultdict(list)
     for n, request in requests.items():
-        cause = causes.get(n)
-        before = None if cause is None else requests.get(cause.n)
-        if before is not None and is_same_message(before, request):
-            passed_on[before.n].append(n)
+        if (arrived := _passed_on_from(request, requests, causes)) is not None:
+            passed_on[arrived.n].append(n)
     for response in responses.values():
         if response.n in causes or response.request not in requests:
             continue
@@ -190,6 +201,20 @@ def _link_responses(messages: Sequence[Message], causes: dict[int, Cause]) -> No
             if n in responses and responses[n].n < response.n
         ]
         causes[response.n] = Cause(max(earlier, default=response.request), "request")
+
+
+def _passed_on_from(
+    request: RequestRecord, requests: Mapping[int, RequestRecord], causes: Mapping[int, Cause]
+) -> RequestRecord | None:
+    """The same request as its sender received it, one hop before."""
+    while (cause := causes.get(request.n)) is not None:
+        before = requests.get(cause.n)
+        if before is None or before.n >= request.n or not is_same_message(before, request):
+            return None
+        if not is_diverted(before, request):
+            return before
+        request = before
+    return None
 
 
 def _link_cancellations(messages: Sequence[Message], causes: dict[int, Cause]) -> None:

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Any, Final, Literal
 
 from conductor.tracing.json_diff import short_json
-from conductor.tracing.records import LogRecord
+from conductor.tracing.records import LogRecord, NotificationRecord, RequestRecord
 
-__all__ = ["log_text", "message_text"]
+__all__ = ["log_text", "message_text", "method_text"]
 
 _WITHOUT_DETAILS: Final = frozenset({"initialize"})
 _MAX_NAMES: Final = 8
@@ -45,6 +45,12 @@ def message_text(
         case "mcp/message", {"params": {"name": name, **rest}}:
             return f"tool {name} {short_json(rest.get('arguments', {}))}"
     return short_json({name: each for name, each in payload.items() if name != "sessionId"})
+
+
+def method_text(message: RequestRecord | NotificationRecord) -> str:
+    """The method; `initialize` of an MCP server is told from that of a component."""
+    is_mcp = message.protocol == "mcp" and message.method == "initialize"
+    return "initialize (MCP)" if is_mcp else message.method
 
 
 def log_text(log: LogRecord) -> str:

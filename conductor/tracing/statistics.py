@@ -10,7 +10,8 @@ from math import ceil
 import attrs
 
 from conductor.tracing.direction import direction
-from conductor.tracing.links import Message
+from conductor.tracing.links import Message, is_diverted
+from conductor.tracing.message_text import method_text
 from conductor.tracing.records import (
     HandlerRecord,
     LossRecord,
@@ -148,7 +149,7 @@ def _components(
     seconds: dict[str, list[float]] = defaultdict(list)
     for each in messages:
         earlier = before[each.n]
-        if earlier is not None:
+        if earlier is not None and not is_diverted(earlier, each):
             of_component[each.sender].append(each)
             seconds[each.sender].append(max(each.ts - earlier.ts, 0.0))
     return [_row(name, found, seconds[name]) for name, found in of_component.items()]
@@ -195,8 +196,10 @@ def _between(
 
 def _method(message: Message) -> str:
     """The method, and the kind of a session update."""
+    if isinstance(message, ResponseRecord):
+        return message.method
     kind = message.update_kind if isinstance(message, NotificationRecord) else None
-    return message.method if kind is None else f"{message.method} {kind}"
+    return method_text(message) if kind is None else f"{message.method} {kind}"
 
 
 def _elapsed(messages: Iterable[Message]) -> list[float]:

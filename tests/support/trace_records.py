@@ -43,7 +43,8 @@ class TraceScript:
         self.records: list[Record] = [header]
 
     def request(self, hop: str, method: str, params: Any = None, **others: Any) -> int:
-        """A request of a hop, as `client>notes`; returns its number."""
+        """A request of a hop, as `client>notes`; returns its number. Components that are not named
+        in the header were inserted later."""
         n = next(self._numbers)
         common = self._common(hop, params, others)
         protocol = common.pop("protocol_", "acp")
@@ -104,17 +105,21 @@ class TraceScript:
         path.write_bytes(b"".join(msgspec.json.encode(each) + b"\n" for each in self.records))
         return path
 
+    def _place(self, name: str) -> float:
+        """The place in the chain; a component that the header does not name is before the agent."""
+        return self.names.index(name) if name in self.names else len(self.names) - 1.5
+
     def _common(self, hop: str, payload: Any, others: dict[str, Any]) -> dict[str, Any]:
         sender, _, receiver = hop.partition(">")
         session = payload.get("sessionId") if isinstance(payload, dict) else None
-        places = [self.names.index(each) for each in (sender, receiver)]
+        places = [self._place(each) for each in (sender, receiver)]
         return {
             **self._when(),
-            "from_": self.labels[sender],
-            "to": self.labels[receiver],
+            "from_": self.labels.get(sender, sender),
+            "to": self.labels.get(receiver, receiver),
             "sender": sender,
             "receiver": receiver,
-            "hop": min(places),
+            "hop": int(min(places)),
             "session": session,
             "size": 0 if payload is None else len(msgspec.json.encode(payload)),
             **others,

@@ -20,6 +20,53 @@ def test_recorded_links_are_kept():
     assert find_causes(script.records) == {second: Cause(first), answer: Cause(second)}
 
 
+def with_bridge_inserted():
+    """A request of a process, for which a bridge is inserted, and its answer; a later prompt."""
+    setup = {"cwd": "/"}
+    script = TraceScript()
+    first = script.request("client>notes", "session/new", setup)  # 1
+    second = script.request("notes>agent", "session/new", setup)  # 2
+    third = script.request("notes>bridge", "session/new", setup, cause=second)  # 3
+    last = script.request("bridge>agent", "session/new", {"x": 1}, cause=third)  # 4
+    answer = script.answer(last, {})  # 5
+    script.answer(third, {}, cause=answer)  # 6
+    script.answer(first, {})  # 7
+    script.request("client>notes", "session/prompt", PROMPT)  # 8
+    script.request("notes>bridge", "session/prompt", PROMPT)  # 9
+    return script
+
+
+def test_a_process_before_an_inserted_bridge_keeps_its_links():
+    assert causes(with_bridge_inserted()) == {
+        2: (1, "equal payload"),
+        3: (2, "recorded"),
+        4: (3, "recorded"),
+        5: (4, "request"),
+        6: (5, "recorded"),
+        7: (6, "request"),
+        9: (8, "equal payload"),
+    }
+
+
+def test_an_error_that_the_conductor_sends_for_a_process_leaves_its_links():
+    script = TraceScript()
+    refused = script.request("client>notes", "session/load", {"a": 1})
+    script.answer(refused, {"code": 1, "message": "no"}, is_error=True, cause=refused)
+    first = script.request("client>notes", "session/prompt", PROMPT)
+    second = script.request("notes>agent", "session/prompt", PROMPT)
+
+    assert causes(script)[second] == (first, "equal payload")
+
+
+def test_requests_that_name_each_other_as_cause_end():
+    script = TraceScript()
+    script.request("client>notes", "session/new", cause=2)
+    script.request("client>notes", "session/new", cause=1)
+    script.answer(1, {})
+
+    assert causes(script)[3] == (1, "request")
+
+
 def test_an_equal_payload_is_the_same_message_whatever_was_dropped_before_it():
     script = TraceScript()
     dropped, kept = (script.update("agent>notes", text) for text in ("a", "b"))

@@ -79,3 +79,28 @@ def test_a_record_without_a_time_does_not_count_for_the_duration():
     script.records.append(LossRecord(ts=0.1, count=2))
 
     assert (statistics(script.records).seconds, statistics(script.records).lost) == (0.25, 2)
+
+
+def test_the_wait_for_an_inserted_component_is_not_time_in_the_sender():
+    script = TraceScript("client", "agent")
+    first = script.request("client>agent", "session/new")
+    second = script.request("client>bridge", "session/new", cause=first)
+    script.request("bridge>agent", "session/new", cause=second)
+
+    found = statistics(script.records)
+
+    assert [each.name for each in found.components] == ["bridge"]
+    assert found.messages == 1
+
+
+def test_initialize_of_an_mcp_server_is_another_method():
+    script = TraceScript()
+    first = script.request("client>agent", "initialize", {"protocolVersion": 1})
+    script.answer(first, {})
+    second = script.request("agent>client", "initialize", {}, protocol_="mcp")
+    script.answer(second, {})
+
+    assert {each.name for each in statistics(script.records).methods} == {
+        "initialize",
+        "initialize (MCP)",
+    }

@@ -51,6 +51,16 @@ def test_handlers_and_log_events_belong_to_their_message():
     assert [each.event for each in ways.logs[1]] == ["decided"]
 
 
+def test_the_way_goes_on_through_a_component_that_was_inserted_for_the_request():
+    script = TraceScript("client", "agent")
+    first = script.request("client>agent", "session/new")  # 1
+    second = script.request("client>bridge", "session/new", cause=first)  # 2
+    script.request("bridge>agent", "session/new", cause=second)  # 3
+    ways = MessageWays(script.records)
+
+    assert [numbers(ways.way(ways.messages[n])) for n in (1, 2, 3)] == [[1, 2, 3]] * 3
+
+
 def test_links_in_a_circle_end():
     script = TraceScript()
     script.update("agent>notes", "a", cause=2)

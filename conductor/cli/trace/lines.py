@@ -25,7 +25,7 @@ from conductor.cli.terminal_text import (
 from conductor.cli.units import shown_duration, shown_size
 from conductor.tracing.direction import direction
 from conductor.tracing.json_diff import short_json
-from conductor.tracing.message_text import log_text, message_text
+from conductor.tracing.message_text import log_text, message_text, method_text
 from conductor.tracing.records import (
     HandlerRecord,
     LogRecord,
@@ -171,7 +171,8 @@ def message_title(message: RequestRecord | NotificationRecord | ResponseRecord) 
             title = f"answer to {message.method}{_number(message.request or None)}"
             text = message_text("response", message.method, message.payload)
         case RequestRecord():
-            title, text = message.method, message_text("request", message.method, message.params)
+            title = method_text(message)
+            text = message_text("request", message.method, message.params)
         case NotificationRecord(request=n) if n:
             title, text = f"{message.method}{_number(n)}", ""
         case NotificationRecord():

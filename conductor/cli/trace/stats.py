@@ -101,7 +101,8 @@ def _turns(
     head = ("slowest turns", "took", "updates", "tools", "ended")
     lines = []
     for turn in turns[:top]:
-        prompt = message_text("request", "session/prompt", turn.request.params)[:_PROMPT]
+        prompt = message_text("request", "session/prompt", turn.request.params)
+        prompt = prompt if len(prompt) <= _PROMPT else prompt[: _PROMPT - 1] + "…"
         took = shown_duration(turn.response.elapsed)
         name = f"#{turn.request.n} {turn.request.session or ''}  {prompt}"
         lines.append([name, took, str(turn.updates), str(turn.tool_calls), _end(turn)])

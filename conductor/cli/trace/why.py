@@ -103,9 +103,12 @@ def _hop(ways: MessageWays, message: Message) -> Iterator[tuple[str, Style]]:
     """The message on one hop: what its sender did with it, and where it went."""
     from conductor.cli.trace.lines import hop_name
     from conductor.cli.units import shown_duration, shown_size
+    from conductor.tracing.links import is_diverted
 
     before = ways.before(message)
-    if before is not None:
+    if before is not None and is_diverted(before, message):
+        yield f"    {message.receiver} was inserted for it, and gets it instead", "text"
+    elif before is not None:
         how = _HOW.get(ways.causes[message.n].how)
         inferred = f"  (link inferred: {how})" if how else ""
         after = shown_duration(max(message.ts - before.ts, 0.0))

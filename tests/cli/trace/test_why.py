@@ -58,6 +58,22 @@ def test_every_hop_of_a_request_and_of_its_answer_is_shown(tmp_path):
     assert why(path, "#1") == lines
 
 
+def test_a_component_that_was_inserted_for_the_message_is_named(tmp_path):
+    script = TraceScript("client", "agent")
+    first = script.request("client>agent", "session/new")
+    second = script.request("client>bridge", "session/new", cause=first)
+    script.request("bridge>agent", "session/new", cause=second)
+    path = script.write(tmp_path / "t.jsonl")
+
+    assert why(path, 3)[1:6] == [
+        "  #1  0.250  client → agent",
+        "    bridge was inserted for it, and gets it instead",
+        "  #2  0.500  client → bridge",
+        "    bridge: passed on after 0.25 s, unchanged",
+        "  #3  0.750  bridge → agent",
+    ]
+
+
 def test_who_did_not_pass_a_message_on_is_said(tmp_path):
     script = TraceScript()
     prompt = script.request("client>notes", "session/prompt", PROMPT)

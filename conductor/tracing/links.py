@@ -101,7 +101,8 @@ def _recording_components(records: Sequence[Record]) -> set[tuple[str, str]]:
     Those that are not in a header were inserted later, and are plugins if their messages have a
     cause. Messages of processes have one if the conductor made or diverted them.
     """
-    found, others = set(), set()
+    found: set[tuple[str, str]] = set()
+    others: set[tuple[str, str]] = set()
     for each in records:
         if isinstance(each, TraceHeader):
             kinds = ("plugin", "client", "parent")

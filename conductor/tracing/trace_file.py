@@ -141,6 +141,13 @@ def _is_in_use(path: Path) -> bool:
 def _open_special(path: Path) -> int:
     """Open a pipe or a device: it is neither renamed nor limited in size. Raises `OSError` if
     no process reads the pipe."""
-    fd = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    try:
+        fd = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    except OSError as exc:
+        if exc.errno == errno.ENXIO:
+            raise OSError(
+                errno.ENXIO, "no program reads this pipe; start the reader first"
+            ) from exc
+        raise
     os.set_blocking(fd, True)
     return fd

@@ -71,6 +71,10 @@ class TraceWriter:
     """Bytes of all entries that were queued; `_written` of those that were taken."""
     _written: int = attrs.field(default=0, init=False)
     _lost: int = attrs.field(default=0, init=False)
+    """Entries dropped since the last record `lost`; `_all_lost` since the start."""
+    _all_lost: int = attrs.field(default=0, init=False)
+    _taken: int = attrs.field(default=0, init=False)
+    """Entries that are being written."""
     _awake: bool = attrs.field(default=False, init=False)
     """Whether the thread waits for more to write; `_has_enough` whether it need not."""
     _has_enough: bool = attrs.field(default=False, init=False)
@@ -113,6 +117,11 @@ class TraceWriter:
         self._wake.set()
         if self._thread is not None:
             self._thread.join(_CLOSE_TIMEOUT)
+            if self._thread.is_alive():  # the reader of a pipe does not read, or a disk is stuck
+                self._all_lost += self._taken + len(self._queue)
+        if self._all_lost:
+            self.log.error("trace records lost: written too slowly", records=self._all_lost)
+            self._all_lost = 0
         while self.closers:
             self.closers.pop()()
 
@@ -135,6 +144,9 @@ class TraceWriter:
         waiting = self._queued - self._written + size
         if waiting > _MAX_QUEUED and self._queue:
             self._lost += 1
+            self._all_lost += 1
+            if self._all_lost == 1:
+                self.log.warning("trace records dropped: written too slowly")
             return
         if self._lost:
             lost, self._lost = self._lost, 0
@@ -164,6 +176,7 @@ class TraceWriter:
                 self._awake = self._has_enough = False
                 self._write_queued()
             self._write_queued()
+            self._write_last_loss()
         finally:
             if self._dropped:
                 self.log.error("trace records lost: the disk was full", records=self._dropped)
@@ -184,6 +197,7 @@ class TraceWriter:
                 for listener in self.listeners:
                     listener(heard)
             self._written += size
+            self._taken = 0
 
     def _take(self) -> tuple[list[Entry], int]:
         """Entries for one write, and their size."""
@@ -195,6 +209,7 @@ class TraceWriter:
             entries.append(entry)
             if isinstance(entry, StartEntry):
                 self.chains[entry.recorder] = entry.components
+        self._taken = len(entries)
         return entries, size
 
     def _write(self, lines: bytes) -> None:
@@ -214,8 +229,14 @@ class TraceWriter:
                 self.log.error("trace records dropped: the disk is full", error=str(exc))
             self._dropped += new.count(b"\n")
 
+    def _write_last_loss(self) -> None:
+        """Record the loss that no later entry has a record for."""
+        if self._lost and not self._failed:
+            self._dropped, self._lost = self._dropped + self._lost, 0
+            self._write(b"")
+
     def _loss(self) -> bytes:
-        """The record of what a full disk has dropped."""
+        """The record of what was dropped, by a full disk or at the end."""
         for chain in self.chains:
             entry = LossEntry(chain, time.monotonic(), self._dropped)
             return self.encoder.encode([entry]).masked(current_masker())

@@ -114,13 +114,22 @@ def test_a_file_over_its_size_is_continued_in_another_with_the_headers(path):
     assert [(each.n, each.params["update"]["n"]) for each in newest[1:]] == [(3, 2)]
 
 
-def test_what_cannot_be_written_in_time_is_dropped_and_counted(path, monkeypatch):
+@pytest.fixture
+def held(monkeypatch):
+    """Until this event is set, nothing can be written, and `reached` is set by the first try."""
+    held, written = threading.Event(), trace_file.os.write
+    held.reached = threading.Event()
+
+    def write(fd, data):
+        held.reached.set()
+        return held.wait(60) and written(fd, data)
+
     monkeypatch.setattr(trace_writer, "_MAX_QUEUED", 50_000)
-    held = threading.Event()
-    written = trace_file.os.write
-    monkeypatch.setattr(
-        trace_file.os, "write", lambda fd, data: held.wait(60) and written(fd, data)
-    )
+    monkeypatch.setattr(trace_file.os, "write", write)
+    return held
+
+
+def test_what_cannot_be_written_in_time_is_dropped_and_counted(path, held, logged):
     file = TraceFile(path)
     port = begin(file)
     for number in range(10):
@@ -137,6 +146,38 @@ def test_what_cannot_be_written_in_time_is_dropped_and_counted(path, monkeypatch
     assert loss.count == 6
     assert trace.records[-1].time == pytest.approx(loss.time, abs=PATIENCE)
     assert trace.records.index(loss) == len(trace.records) - 2
+    assert [(event, fields.get("records")) for _, event, fields in logged] == [
+        ("trace records dropped: written too slowly", None),
+        ("trace records lost: written too slowly", 6),
+    ]
+
+
+def test_a_loss_at_the_end_is_recorded(path, held):
+    file = TraceFile(path)
+    port = begin(file)
+    for number in range(10):
+        port.notify("session/update", update(number, 10_000))
+    held.set()
+    file.close()
+
+    records = Trace.load(path).records
+    assert [each.count for each in records if isinstance(each, LossRecord)] == [6]
+    assert isinstance(records[-1], LossRecord)
+
+
+def test_the_end_does_not_wait_for_a_reader_that_does_not_read(path, held, logged, monkeypatch):
+    monkeypatch.setattr(trace_writer, "_CLOSE_TIMEOUT", 0)
+    file = TraceFile(path)
+    port = begin(file)  # the entry of the start
+    held.reached.wait(PATIENCE)
+    for number in range(3):
+        port.notify("session/update", update(number))
+    file.close()
+    held.set()
+
+    assert [(event, fields["records"]) for _, event, fields in logged] == [
+        ("trace records lost: written too slowly", 4)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -264,7 +305,7 @@ def test_a_pipe_gets_the_records_and_is_not_renamed(path):
 def test_a_pipe_without_a_reader_is_an_error(path):
     os.mkfifo(path)
 
-    with pytest.raises(OSError, match="No such device or address"):
+    with pytest.raises(OSError, match="no program reads this pipe"):
         TraceFile(path)
 
 

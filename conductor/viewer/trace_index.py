@@ -18,7 +18,7 @@ from conductor.tracing.direction import direction
 from conductor.tracing.json_diff import short_json, without_marks
 from conductor.tracing.links import Message, find_causes, is_same_message
 from conductor.tracing.log_subjects import LogSubjects
-from conductor.tracing.message_text import log_text, message_text
+from conductor.tracing.message_text import log_text, message_text, method_text
 from conductor.tracing.records import (
     HandlerRecord,
     LogRecord,
@@ -201,7 +201,7 @@ class TraceIndex:
             case RequestRecord():
                 row.type, row.is_mcp = "q", int(message.protocol == "mcp")
                 row.text = _said("request", message)
-                self._methods[message.n] = method
+                self._methods[message.n], method = method, method_text(message)
                 if method == "session/prompt" and self._begins_turn(message):
                     row.extra = {"turn": 1}
             case NotificationRecord():

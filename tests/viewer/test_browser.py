@@ -221,6 +221,25 @@ async def test_what_is_added_appears(turn, tmp_path, page):
     await page.wait_for("document.querySelector('#state').className === 'ended'")
 
 
+async def test_names_that_appear_while_the_trace_is_loaded_are_right(tmp_path, page, monkeypatch):
+    loading = property(lambda self: "loading", lambda self, value: None)
+    monkeypatch.setattr(TraceSource, "state", loading)  # at the end of the file, too
+    script = TraceScript()
+    path = script.write(tmp_path / "t.jsonl")
+    with TraceSource(path) as source:
+        async with open_viewer(source) as url:
+            await page.go(url)
+            await page.wait_for(f"{SHOWN}.length === 1")
+            for number in range(3):
+                script.request("client>notes", f"_example/{number}")
+                with path.open("ab") as file:
+                    file.write(msgspec.json.encode(script.records[-1]) + b"\n")
+                await page.wait_for(f"{SHOWN}.length === {len(script.records)}")
+
+            methods = await page.texts(".row:not([hidden]) .method")
+            assert methods == ["chain", "_example/0", "_example/1", "_example/2"]
+
+
 @pytest.mark.parametrize("way", ["served", "exported"])
 async def test_hostile_payloads_are_shown_and_never_run(tmp_path, page, way):
     script = TraceScript()

@@ -206,7 +206,7 @@ export class Diagram {
     holder.row.setAttribute("aria-selected", String(isSelected));
     holder.row.setAttribute("aria-posinset", String(place + 1));
     holder.row.setAttribute("aria-setsize", String(this.#visible.length));
-    holder.time.textContent = row.ts.toFixed(3);
+    holder.time.textContent = row.ts.toFixed(row.ts < 10_000 ? 3 : 1);
     holder.number.textContent = row.n || "";
     holder.change.hidden = !row.isChanged;
     holder.method.textContent = methodText(trace, row);

@@ -26,8 +26,8 @@ class ServedTrace {
 
   /** The next rows; with `waits`, after a while without any. */
   async page(rows, strings, waits) {
-    const wait = waits ? "&wait" : "";
-    return (await this.#get(`rows?from=${rows}&strings=${strings}${wait}=`)).json();
+    const wait = waits ? "&wait=" : "";
+    return (await this.#get(`rows?from=${rows}&strings=${strings}${wait}`)).json();
   }
 
   /** The JSON of a record. */

@@ -3,22 +3,29 @@
 The first line has id, directories and time of the session; others are appended: the id of the
 agent's session, titles, prompts, updates. If a file grows beyond `max_bytes`, its oldest turns are
 left out until half of that remains; of more than `max_sessions` files, the oldest are removed.
+
+Several processes may have one session open: each change is made under a lock of its file. A line
+that a crash or a full disk has cut is left out when the file is read.
 """
 
 from __future__ import annotations
 
 import datetime
+import fcntl
 import hashlib
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, BinaryIO, Final
 
 import attrs
 
 __all__ = ["JournalFiles", "KeptSession", "default_directory", "masker"]
 
+_NEW: Final = ".new"
+"""Suffix of a file that is to replace that of a session."""
 _EDGE: Final = 65536
 """Bytes at both ends of a file in which a title is looked for."""
 _SHORT: Final = 1000
@@ -81,15 +88,13 @@ class JournalFiles:
         line = self._masked(record)
         if len(line) > self.max_bytes // 16:
             line = self._masked(_shortened(record, len(line)))
-        try:
-            descriptor = os.open(self._path(id), os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
-        except FileNotFoundError:
-            return
-        with open(descriptor, "ab") as file:
-            file.write(line)
-            is_large = file.tell() > self.max_bytes
-        if is_large:
-            self._drop_oldest(self._path(id))
+        with _locked(self._path(id)) as file:
+            if file is None:
+                return
+            file.write(line if _has_whole_lines(file) else b"\n" + line)
+            file.flush()
+            if os.fstat(file.fileno()).st_size > self.max_bytes:
+                self._drop_oldest(self._path(id))
 
     def read(self, id: str) -> KeptSession | None:
         """Everything about a session; `None` if it has no file. Raises `OSError`."""
@@ -106,11 +111,9 @@ class JournalFiles:
 
     def delete(self, id: str) -> bool:
         """Remove the file of a session; returns whether there was one. Raises `OSError`."""
-        try:
-            self._path(id).unlink()
-        except FileNotFoundError:
-            return False
-        return True
+        with _locked(self._path(id)) as file:
+            _remove(self._path(id))
+            return file is not None
 
     def delete_if_empty(self, id: str) -> None:
         """Remove the file of a session that had no prompt."""
@@ -141,7 +144,7 @@ class JournalFiles:
         if len(paths) >= self.max_sessions:
             paths.sort(key=_modified)
             for path in paths[: len(paths) - self.max_sessions + 1]:
-                path.unlink(missing_ok=True)
+                _remove(path)
 
     def _drop_oldest(self, path: Path) -> None:
         """Leave out the oldest turns; of a turn that is too large itself, the oldest updates."""
@@ -154,7 +157,7 @@ class JournalFiles:
         first = turns[0] if turns else first
         state = [_last(lines[:first], member) for member in ("agent_session", "title")]
         kept = [header, *state, _line({"cut": True}), *lines[first:]]
-        new = path.with_suffix(".new")
+        new = path.with_suffix(_NEW)
         descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         with open(descriptor, "wb") as file:
             file.write(b"".join(kept))
@@ -174,6 +177,41 @@ def masker() -> Callable[[str], str]:
     from proxies.shared.secrets.patterns import PATTERNS
 
     return SecretFinder(PATTERNS, {}).redact
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[BinaryIO | None]:
+    """Open a file to append, with no other process that changes it; `None` if there is none."""
+    while True:
+        try:
+            descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)
+        except FileNotFoundError:
+            yield None
+            return
+        with open(descriptor, "ab") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            if _is_at(path, file):  # it was neither replaced nor removed before the lock
+                yield file
+                return
+
+
+def _is_at(path: Path, file: BinaryIO) -> bool:
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), path.stat())
+    except FileNotFoundError:
+        return False
+
+
+def _has_whole_lines(file: BinaryIO) -> bool:
+    """Whether the last line has its end."""
+    size = os.fstat(file.fileno()).st_size
+    return size == 0 or os.pread(file.fileno(), 1, size - 1) == b"\n"
+
+
+def _remove(path: Path) -> None:
+    """Remove the file of a session, and what a crash may have left of its replacement."""
+    for each in (path, path.with_suffix(_NEW)):
+        each.unlink(missing_ok=True)
 
 
 def _line(record: Mapping[str, Any]) -> bytes:

@@ -206,7 +206,7 @@ def adapter(name, tmp_path):
 
 async def answered(request, *args):
     """The result or the error of a request; fails if there is none."""
-    with trio.fail_after(5):
+    with trio.fail_after(20):
         try:
             return await request(*args)
         except RequestError as exc:

@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import fcntl
 import os
+import threading
+from pathlib import Path
 
 import pytest
 
@@ -83,6 +86,61 @@ def test_a_line_that_a_crash_has_cut_and_files_of_others_are_left_out(files, tmp
     (kept,) = files.sessions()
     assert kept.additional_directories == ["/more"]
     assert files.read("s").records == [prompt("a")]
+
+
+def test_a_cut_line_does_not_damage_the_next_one(files):
+    """After a crash or a full disk; the id of the agent's session is what comes next."""
+    files.create("s", "/work", [])
+    files.append("s", prompt("a"))
+    with files._path("s").open("ab") as file:
+        file.write(b'{"update": {"sess')
+    files.append("s", {"agent_session": "s-2"})
+
+    assert files.read("s").agent_session == "s-2"
+
+
+def test_what_a_crash_has_left_of_a_smaller_file_is_deleted_with_the_session(files, tmp_path):
+    files.create("s", "/work", [])
+    files._path("s").with_suffix(".new").write_bytes(b"half of it")
+
+    files.delete("s")
+
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_two_processes_with_one_session_lose_nothing_while_one_leaves_out_old_turns(
+    tmp_path, monkeypatch
+):
+    """The second one appends between reading and replacing the file: it waits for the lock."""
+    first, second = (JournalFiles(tmp_path, 8192, 3, str) for _ in range(2))
+    first.create("s", "/work", [])
+    replace, lock = Path.replace, fcntl.flock
+    begun, is_there = threading.Event(), threading.Event()
+
+    def replace_later(self, target):
+        begun.set()
+        is_there.wait(20)
+        return replace(self, target)
+
+    def lock_noted(file, operation):
+        if threading.current_thread() is appending:
+            is_there.set()
+        lock(file, operation)
+
+    def append():
+        begun.wait(20)
+        second.append("s", prompt("from the second"))
+        is_there.set()
+
+    monkeypatch.setattr(Path, "replace", replace_later)
+    monkeypatch.setattr(fcntl, "flock", lock_noted)
+    appending = threading.Thread(target=append)
+    appending.start()
+    while not begun.is_set():
+        first.append("s", update("x" * 100))
+    appending.join(20)
+
+    assert prompt("from the second") in first.read("s").records
 
 
 def test_an_id_is_never_a_path_and_is_taken_once(files, tmp_path):

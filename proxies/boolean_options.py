@@ -23,6 +23,7 @@ from conductor.proxy import (
     on_update,
     per_session,
 )
+from proxies.shared.client_capabilities import announce, client_has
 
 __all__ = ["BooleanOptions"]
 
@@ -42,13 +43,9 @@ class BooleanOptions(Proxy):
 
     @on("initialize")
     async def announce(self, request: dict[str, Any], forward: Forward) -> Any:
-        capabilities = request.get("clientCapabilities") or {}
-        session = capabilities.get("session") or {}
-        options = session.get("configOptions") or {}
-        self._is_needed = options.get("boolean") is None
+        self._is_needed = not client_has(request, "session", "configOptions", "boolean")
         if self._is_needed:
-            session = {**session, "configOptions": {**options, "boolean": {}}}
-            request["clientCapabilities"] = {**capabilities, "session": session}
+            announce(request, {}, "session", "configOptions", "boolean")
         return await forward()
 
     @on_session_setup

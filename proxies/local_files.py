@@ -35,6 +35,7 @@ from conductor.proxy import (
     on_session,
 )
 from proxies.shared.ask_first import ask_first
+from proxies.shared.client_capabilities import announce, client_has
 from proxies.shared.session_files import (
     read_text,
     resolved_inside,
@@ -66,15 +67,15 @@ class LocalFiles(Proxy):
 
     @on("initialize")
     async def announce(self, request: dict[str, Any], forward: Forward) -> Any:
-        capabilities = request.get("clientCapabilities") or {}
-        files = capabilities.get("fs") or {}
         allowed = {"readTextFile": self.read, "writeTextFile": self.write}
         self._served = frozenset(
-            name for name, is_allowed in allowed.items() if is_allowed and not files.get(name)
+            name
+            for name, is_allowed in allowed.items()
+            if is_allowed
+            if not client_has(request, "fs", name)
         )
-        if self._served:
-            files = {**files, **dict.fromkeys(sorted(self._served), True)}
-            request["clientCapabilities"] = {**capabilities, "fs": files}
+        for name in sorted(self._served):
+            announce(request, True, "fs", name)
         return await forward()
 
     @on_session

@@ -13,6 +13,7 @@ from typing import Any
 import attrs
 
 from conductor.proxy import Forward, Proxy, Session, on, on_update
+from proxies.shared.client_capabilities import announce, client_has
 from proxies.shared.notice_text import notice_text
 
 __all__ = ["NoticesAsText"]
@@ -28,11 +29,9 @@ class NoticesAsText(Proxy):
 
     @on("initialize")
     async def announce(self, request: dict[str, Any], forward: Forward) -> Any:
-        capabilities = request.get("clientCapabilities") or {}
-        session = capabilities.get("session") or {}
-        self._is_needed = session.get("notices") is None
+        self._is_needed = not client_has(request, "session", "notices")
         if self._is_needed:
-            request["clientCapabilities"] = {**capabilities, "session": {**session, "notices": {}}}
+            announce(request, {}, "session", "notices")
         return await forward()
 
     @on_update("notice")

@@ -26,6 +26,7 @@ from conductor.proxy import (
     on_update,
     per_session,
 )
+from proxies.shared.client_capabilities import announce, client_has
 
 __all__ = ["Subagents"]
 
@@ -70,10 +71,9 @@ class Subagents(Proxy):
 
     @on("initialize")
     async def announce(self, request: dict[str, Any], forward: Forward) -> Any:
-        capabilities = request.get("clientCapabilities") or {}
-        self._is_needed = capabilities.get("subagents") is None
+        self._is_needed = not client_has(request, "subagents")
         if self._is_needed:
-            request["clientCapabilities"] = {**capabilities, "subagents": {}}
+            announce(request, {}, "subagents")
         return await forward()
 
     @on_update("subagent_update")

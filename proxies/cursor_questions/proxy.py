@@ -41,6 +41,7 @@ from proxies.cursor_questions.forms import (
     questions,
     todo_entries,
 )
+from proxies.shared.agent_capabilities import has_member
 
 __all__ = ["CursorQuestions"]
 
@@ -71,7 +72,7 @@ class CursorQuestions(Proxy):
                 raise
         session, title = self._session(params), str(params.get("title") or "")
         asked = questions(params)
-        if (self.client_capabilities.get("elicitation") or {}).get("form") is not None:
+        if has_member(self.client_capabilities, ("elicitation", "form")):
             request = form(asked, title)
             result = await self._request("elicitation/create", session, request)
             return form_answer(asked, result)

@@ -39,6 +39,7 @@ from conductor.proxy import (
     per_session,
 )
 from proxies.elicitation.forms import Choice, answer, choices, shown, why_not_asked
+from proxies.shared.client_capabilities import announce, client_has
 
 __all__ = ["Elicitation"]
 
@@ -101,12 +102,12 @@ class Elicitation(Proxy):
 
     @on("initialize")
     async def announce(self, request: dict[str, Any], forward: Forward) -> Any:
-        capabilities = request.get("clientCapabilities") or {}
-        known = capabilities.get("elicitation") or {}
-        self._modes = frozenset(mode for mode in ("form", "url") if known.get(mode) is None)
-        if self._modes:
-            announced = {**known, **{mode: {} for mode in sorted(self._modes)}}
-            request["clientCapabilities"] = {**capabilities, "elicitation": announced}
+        modes = ("form", "url")
+        self._modes = frozenset(
+            mode for mode in modes if not client_has(request, "elicitation", mode)
+        )
+        for mode in sorted(self._modes):
+            announce(request, {}, "elicitation", mode)
         return await forward()
 
     @on_question

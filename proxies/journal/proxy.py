@@ -42,6 +42,7 @@ from conductor.proxy import Forward, RequestError, get_logger, on, text
 from proxies.journal.files import JournalFiles, KeptSession, default_directory, masker
 from proxies.journal.ids import SessionIds
 from proxies.journal.session import JournalSession, has_transcript, replayed, transcript_of
+from proxies.shared.agent_capabilities import has_member
 from proxies.shared.echoed_prompts import is_command
 
 __all__ = ["Journal"]
@@ -316,9 +317,9 @@ class Journal(SessionIds):
         why = (
             f"It was kept by acp-conductor. The agent continues in a new session, and gets {knows}."
         )
-        offered = (self.client_capabilities.get("session") or {}).get("notices")
+        shows_notices = has_member(self.client_capabilities, ("session", "notices"))
         update: dict[str, Any] = {"sessionUpdate": "notice", "severity": "info", "title": what}
-        if offered is None:
+        if not shows_notices:
             content = text(f"\n[{what}. {why}]\n")
             update = {"sessionUpdate": "agent_message_chunk", "content": content}
         else:

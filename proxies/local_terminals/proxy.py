@@ -45,6 +45,7 @@ from proxies.local_terminals.output_tail import OutputTail
 from proxies.local_terminals.terminal import LocalTerminal, argv_of, shown_command
 from proxies.shared.agent_capabilities import SESSION, has_capability, with_capability
 from proxies.shared.ask_first import ask_first
+from proxies.shared.client_capabilities import announce, client_has
 from proxies.shared.session_files import resolved_inside, session_directories
 
 __all__ = ["LocalTerminals"]
@@ -77,10 +78,9 @@ class LocalTerminals(Proxy):
 
     @on("initialize")
     async def announce(self, request: dict[str, Any], forward: Forward) -> Any:
-        capabilities = request.get("clientCapabilities") or {}
-        self._is_needed = not capabilities.get("terminal")
+        self._is_needed = not client_has(request, "terminal")
         if self._is_needed:
-            request["clientCapabilities"] = {**capabilities, "terminal": True}
+            announce(request, True, "terminal")
         result = await forward()
         if self._is_needed and not has_capability(result, SESSION, "close"):
             self._closes = True

@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["PROMPT", "SESSION", "has_capability", "with_capability"]
+__all__ = [
+    "PROMPT",
+    "SESSION",
+    "has_capability",
+    "has_member",
+    "with_capability",
+    "with_member",
+]
 
 SESSION: Mapping[int, tuple[str, ...]] = {
     1: ("agentCapabilities", "sessionCapabilities"),
@@ -21,23 +28,32 @@ PROMPT: Mapping[int, tuple[str, ...]] = {
 
 def has_capability(result: Any, where: Mapping[int, tuple[str, ...]], name: str) -> bool:
     """Whether the answer announces the capability: it is neither absent nor `false` nor `null`."""
-    value = result
-    for member in (*where[_version(result)], name):
-        value = value.get(member) if isinstance(value, dict) else None
-    return value is not None and value is not False
+    return has_member(result, (*where[_version(result)], name))
 
 
 def with_capability(
     result: dict[str, Any], where: Mapping[int, tuple[str, ...]], name: str, value: Any
 ) -> dict[str, Any]:
     """The answer with this capability and all else that it announces."""
-    return _with(result, (*where[_version(result)], name), value)
+    return with_member(result, (*where[_version(result)], name), value)
 
 
-def _with(holder: Any, path: tuple[str, ...], value: Any) -> dict[str, Any]:
+def has_member(holder: Any, path: tuple[str, ...]) -> bool:
+    """Whether there is a value at the path that is neither `false` nor `null`."""
+    value = holder
+    for member in path:
+        value = value.get(member) if isinstance(value, dict) else None
+    return value is not None and value is not False
+
+
+def with_member(holder: Any, path: tuple[str, ...], value: Any) -> dict[str, Any]:
+    """The holder with this value at the path; what is no object on the way is replaced."""
     members = holder if isinstance(holder, dict) else {}
     first, *rest = path
-    return {**members, first: _with(members.get(first), tuple(rest), value) if rest else value}
+    return {
+        **members,
+        first: with_member(members.get(first), tuple(rest), value) if rest else value,
+    }
 
 
 def _version(result: Any) -> int:

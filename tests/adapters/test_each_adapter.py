@@ -257,6 +257,35 @@ async def test_answers_of_a_client_that_are_nonsense_are_errors_or_passed(name, 
             check(name, -32601, await answered(agent.endpoint.request, method, ASKED))
 
 
+def paths(value, *above):
+    """The members that are no objects, or empty ones."""
+    if isinstance(value, dict) and value:
+        return {each for name in value for each in paths(value[name], *above, name)}
+    return {(*above, repr(value))}
+
+
+@pytest.mark.parametrize(
+    "capabilities",
+    [
+        dict.fromkeys(("session", "elicitation", "fs"), True),
+        {"session": {"notices": False, "configOptions": True}, "subagents": False},
+        {"elicitation": {"form": False, "url": None}, "fs": {"readTextFile": None}},
+        [],
+    ],
+)
+@EACH
+async def test_capabilities_of_a_client_that_are_nonsense_count_as_absent(adapter, capabilities):
+    announced = []
+    for each in ({}, capabilities):
+        agent = FakeAgent()
+        async with open_chain(adapter, agent) as client:
+            await client.request("initialize", {**PLAIN, "clientCapabilities": each})
+        (request,) = agent.transcript.of("initialize", "request")
+        announced.append(paths(request.params.get("clientCapabilities") or {}))
+
+    assert announced[0] - {("{}",)} <= announced[1]
+
+
 MALFORMED = [7, {}, [7], [{"type": 7}]]
 UPDATES = [
     *(

@@ -18,6 +18,7 @@ __all__ = ["Choice", "answer", "choices", "shown", "why_not_asked"]
 _MAX_CHOICES: Final = 9
 """With more, a list of buttons is worse than a text."""
 _TYPES: Final = ("string", "number", "integer", "boolean", "array")
+_MAX_INTEGER: Final = 2**63 - 1
 _YES: Final = frozenset({"yes", "y", "true", "on", "1"})
 _NO: Final = frozenset({"no", "n", "false", "off", "0"})
 
@@ -41,6 +42,8 @@ def why_not_asked(params: Mapping[str, Any]) -> str | None:
     for name, field in _fields(params).items():
         if field.get("type") not in _TYPES:
             return f"the type of its field {name!r} is unknown"
+        if field["type"] == "array" and not _listed(field):
+            return f"the values of its field {name!r} are unknown"
     return None
 
 
@@ -114,13 +117,13 @@ def _described(name: str, field: Mapping[str, Any], params: Mapping[str, Any]) -
     parts = [field[key] for key in ("title", "description") if isinstance(field.get(key), str)]
     if listed := _listed(field):
         opening = "any of, with commas: " if field["type"] == "array" else "one of: "
-        parts.append(opening + ", ".join(title for _, title in listed))
+        parts.append(opening + _titles(listed))
     elif field["type"] == "boolean":
         parts.append("yes or no")
     elif field["type"] in ("integer", "number"):
         parts.append("a number")
     if field.get("default") is not None and len(_fields(params)) > 1:
-        parts.append(f"without a line: {field['default']}")
+        parts.append(f"without a line: {_as_written(field, field['default'])}")
     elif name not in _required(params):
         parts.append("optional")
     return parts or ["a text"]
@@ -132,9 +135,10 @@ def _by_field(text: str, fields: Mapping[str, Mapping[str, Any]]) -> dict[str, s
     names = {**titles, **{name.casefold(): name for name in fields}}
     found = {}
     for line in filter(None, map(str.strip, text.splitlines())):
-        name, colon, value = line.partition(":")
-        key = names.get(name.strip(" `-*").casefold())
-        if not colon or key is None:
+        ends = [at for at, character in enumerate(line) if character == ":"]  # titles may have it
+        keys = [(names.get(line[:at].strip(" `-*").casefold()), line[at + 1 :]) for at in ends]
+        key, value = next((each for each in keys if each[0] is not None), (None, ""))
+        if key is None:
             raise ValueError(f"there is no field in the line {line[:100]!r}")
         found[key] = value.strip()
     return found
@@ -149,8 +153,7 @@ def _value(field: Mapping[str, Any], text: str) -> Any:
         case "integer" | "number" as kind:
             return _number(field, text, kind)
         case "array":
-            parts = filter(None, map(str.strip, text.split(",")))
-            values = list(dict.fromkeys(_chosen(field, part) for part in parts))
+            values = _chosen_values(field, text)
             _check_range(field, len(values), "minItems", "maxItems", "choose")
             return values
         case _ if _listed(field):
@@ -167,7 +170,9 @@ def _number(field: Mapping[str, Any], text: str, kind: str) -> float:
         raise ValueError(
             "write a whole number" if kind == "integer" else "write a number"
         ) from None
-    if not math.isfinite(value):
+    if kind == "integer" and abs(value) > _MAX_INTEGER:  # isfinite() raises for large ones
+        raise ValueError("write a smaller number")
+    if kind == "number" and not math.isfinite(value):
         raise ValueError("write a number")
     _check_range(field, value, "minimum", "maximum", "write a number of")
     return value
@@ -184,13 +189,59 @@ def _check_range(field: Mapping[str, Any], value: float, low: str, high: str, wo
 def _chosen(field: Mapping[str, Any], text: str) -> str:
     """The value that is meant by a value or by its title."""
     listed = _listed(field)
-    for value, title in listed:
-        if text in (value, title):
-            return value
-    for value, title in listed:
-        if text.casefold() in (value.casefold(), title.casefold()):
-            return value
-    raise ValueError(f"{text[:100]!r} is none of: " + ", ".join(title for _, title in listed))
+    if (value := _meant(listed, text)) is None:
+        raise ValueError(f"{text[:100]!r} is none of: {_titles(listed)}")
+    return value
+
+
+def _chosen_values(field: Mapping[str, Any], text: str) -> list[str]:
+    """The values that are meant by values or titles with commas between them, each once. Titles
+    may have commas, too: the longest that fits counts."""
+    listed = _listed(field)
+    most = 1 + max(each.count(",") for pair in listed for each in pair)
+    parts, values = [each.strip() for each in text.split(",")], dict[str, None]()
+    while parts:
+        for length in range(min(most, len(parts)), 0, -1):
+            value = _meant(listed, ", ".join(parts[:length]))
+            if value is not None:
+                values[value] = None
+                break
+        else:
+            if parts[0]:
+                raise ValueError(f"{parts[0][:100]!r} is none of: {_titles(listed)}")
+        del parts[:length]
+    return list(values)
+
+
+def _meant(listed: list[tuple[str, str]], text: str) -> str | None:
+    """The value that is meant by a value or a title; upper and lower case are the same, unless
+    it is exactly one of them."""
+    for fold in (_spaced, lambda each: _spaced(each).casefold()):
+        for value, title in listed:
+            if fold(text) in (fold(value), fold(title)):
+                return value
+    return None
+
+
+def _spaced(text: str) -> str:
+    """The text with one space after each comma."""
+    return ", ".join(map(str.strip, text.split(",")))
+
+
+def _titles(listed: list[tuple[str, str]]) -> str:
+    mark = "`" if any("," in title for _, title in listed) else ""
+    return ", ".join(f"{mark}{title}{mark}" for _, title in listed)
+
+
+def _as_written(field: Mapping[str, Any], value: Any) -> str:
+    """A default as the user would write it."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    titles = dict(_listed(field))
+    each = value if isinstance(value, list) else [value]
+    return ", ".join(
+        titles.get(one, str(one)) if isinstance(one, str) else str(one) for one in each
+    )
 
 
 def _listed(field: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -198,6 +249,8 @@ def _listed(field: Mapping[str, Any]) -> list[tuple[str, str]]:
     holder = field.get("items") if field["type"] == "array" else field
     if not isinstance(holder, dict):
         return []
+    if holder.get("type", "string") != "string" and holder is not field:
+        return []  # items of an unknown type
     titled = holder.get("oneOf") or holder.get("anyOf")
     if isinstance(titled, list):
         pairs = [(each.get("const"), each.get("title")) for each in titled if type(each) is dict]

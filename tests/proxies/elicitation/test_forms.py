@@ -6,6 +6,10 @@ from proxies.elicitation.forms import answer, choices, shown, why_not_asked
 
 PORT = {"type": "integer", "minimum": 1024, "maximum": 65535}
 COLOURS = {"type": "array", "minItems": 1, "maxItems": 2, "items": {"enum": ["Red", "Green"]}}
+SHADES = {
+    "type": "array",
+    "items": {"anyOf": [{"const": "red, dark"}, {"const": "g", "title": "Green"}]},
+}
 PLANS = [{"const": "a", "title": "Plan A"}, {"const": "b", "title": "Plan B"}]
 
 
@@ -100,6 +104,8 @@ def test_any_other_form_is_no_choice(params):
         (PORT, "8080", 8080),
         ({"type": "number"}, "1.5", 1.5),
         (COLOURS, "green, Red, green", ["Green", "Red"]),
+        (SHADES, "red,dark, green", ["red, dark", "g"]),
+        (SHADES, "G", ["g"]),
     ],
 )
 def test_one_field_is_the_whole_answer(field, text, value):
@@ -113,11 +119,15 @@ def test_one_field_is_the_whole_answer(field, text, value):
         (PORT, "80", "at least 1024"),
         (PORT, "99999", "at most 65535"),
         (PORT, "8.5", "a whole number"),
+        ({"type": "integer"}, "9" * 400, "a smaller number"),
+        ({"type": "integer"}, "-" + "9" * 20, "a smaller number"),
+        ({"type": "number"}, "9" * 400, "write a number"),
         ({"type": "number"}, "nan", "write a number"),
         ({"type": "string", "enum": ["a"]}, "b", "'b' is none of: a"),
         ({"type": "string", "minLength": 3}, "ab", "at least 3"),
         (COLOURS, "", "at least 1"),
         (COLOURS, "Blue", "none of: Red, Green"),
+        (SHADES, "red", "'red' is none of: `red, dark`, `Green`"),
     ],
 )
 def test_an_answer_that_does_not_fit_says_why(field, text, problem):
@@ -137,6 +147,12 @@ def test_several_fields_are_lines_by_name_or_title():
     assert answer(SEVERAL, "project name: x\n\n- Logs: no") == accepted(
         name="x", port=3000, logs=False
     )
+
+
+def test_a_name_or_a_title_may_have_a_colon():
+    params = form(a={"type": "string", "title": "Note: why?"}, b={"type": "string"})
+
+    assert answer(params, "Note: why?: it is: late\nb: c: d") == accepted(a="it is: late", b="c: d")
 
 
 @pytest.mark.parametrize(
@@ -161,6 +177,11 @@ def test_the_text_says_what_to_write():
         "Your next message is the answer, one line for each field, as `name: value`. "
         "Write `decline` to give none."
     )
+    defaults = form(
+        x={**SHADES, "default": ["red, dark", "g"]}, y={"type": "boolean", "default": False}
+    )
+    assert "without a line: red, dark, Green\n" in shown(defaults)
+    assert "- `y`: yes or no; without a line: no\n" in shown(defaults)
     assert "- `x`: any of, with commas: Red, Green\n" in shown(form(["x"], x=COLOURS))
 
 
@@ -171,6 +192,8 @@ def test_the_text_says_what_to_write():
         {"mode": "url"},
         form(x={"type": "_colour"}),
         form(x={"type": []}),
+        form(x={"type": "array"}),
+        form(x={"type": "array", "items": {"type": "_new", "enum": ["a"]}}),
         {"mode": "form", "requestedSchema": {"properties": {"x": 1}}},
     ],
 )

@@ -12,9 +12,9 @@ session that is loaded: its history has it. A restart of the agent changes nothi
 For protocol version 1; version 2 has no turns in this sense.
 
 Options:
-    questions  permission requests between turns wait for the next turn, too, for a client that
-               neither shows nor answers them; default false: they pass at once, before what is
-               kept. The conductor sets it for clients known for it
+    questions  permission requests and elicitations between turns wait for the next turn, too, for
+               a client that neither shows nor answers them; default false: they pass at once,
+               before what is kept. The conductor sets it for clients known for it
     max_bytes  with more than this of all sessions, what is kept of the session with the most of it
                is sent at once; default 1 MB
 """
@@ -58,6 +58,11 @@ class _Kind(msgspec.Struct):
 class _Params(msgspec.Struct):
     sessionId: str
     update: _Kind = msgspec.field(default_factory=_Kind)
+
+
+class _Question(msgspec.Struct):
+    sessionId: str | None = None
+    """`None`: it belongs to a request, such as a login."""
 
 
 @attrs.define(eq=False)
@@ -117,14 +122,14 @@ class TurnUpdates(Proxy):
 
     @on("session/request_permission")
     async def ask(self, raw: bytes, forward: Forward) -> Any:
-        session = self.session_by_id(msgspec.json.decode(raw, type=_Params).sessionId).user_session
-        kept = self.kept[session.id]
-        if self.questions and not kept.turn_begins.is_set():
-            self.release_lane()
-            await kept.turn_begins.wait()
-            if kept.has_ended:
-                return {"outcome": {"outcome": "cancelled"}}
-        return await forward()
+        is_there = await self._next_turn(msgspec.json.decode(raw, type=_Params).sessionId)
+        return await forward() if is_there else {"outcome": {"outcome": "cancelled"}}
+
+    @on("elicitation/create")
+    async def ask_with_form(self, raw: bytes, forward: Forward) -> Any:
+        id = msgspec.json.decode(raw, type=_Question).sessionId
+        is_there = id is None or await self._next_turn(id)
+        return await forward() if is_there else {"action": "cancel"}
 
     @on_session_setup
     async def set_up(self, setup: SessionSetup, forward: Forward) -> Any:
@@ -149,6 +154,16 @@ class TurnUpdates(Proxy):
             kept.turn_begins.set()
 
     # ----------------------------------------------------------------------------------------------
+
+    async def _next_turn(self, id: str) -> bool:
+        """Wait for a turn of the session, unless one runs or questions pass at once; returns
+        whether the session is still there."""
+        kept = self.kept[self.session_by_id(id).user_session.id]
+        if not self.questions or kept.turn_begins.is_set():
+            return True
+        self.release_lane()
+        await kept.turn_begins.wait()
+        return not kept.has_ended
 
     async def _bound(self) -> None:
         """Send what is kept of the sessions with the most until the rest fits `max_bytes`."""

@@ -6,6 +6,7 @@ import sys
 import attrs
 import pytest
 import trio
+import trio.testing
 
 from conductor import log
 from conductor.chainfile import load
@@ -13,6 +14,7 @@ from conductor.client.embedding import attach_file
 from conductor.errors import RequestError
 from conductor.testing import FakeAgent, FakeClient
 from conductor.transport.io_loop import HIGH_WATERMARK, ReadGate
+from proxies.elicitation import Elicitation
 from proxies.turn_updates import TurnUpdates
 from tests.support.plugin_harness import Host, hop
 
@@ -38,6 +40,7 @@ async def open_session(client):
 
 async def passed(client, agent, session):
     """Wait until what the agent has sent before has passed the proxy, or is kept."""
+    await trio.testing.wait_all_tasks_blocked()  # tasks that were just started have sent it
     agent.update(session, USAGE)
     await client.transcript.wait("session/update usage_update")
 
@@ -290,6 +293,51 @@ async def test_a_question_that_waits_is_cancelled_with_its_session(chain):
         await passed(client, agent, session)
         await client.request("session/close", {"sessionId": session})
     assert answers == ["cancelled"]
+
+
+async def ask_with_form(agent, session, answers):
+    choice = {"type": "object", "properties": {"x": {"type": "boolean"}}, "required": ["x"]}
+    params = {**session, "mode": "form", "message": "Well?", "requestedSchema": choice}
+    answers.append(await agent.endpoint.request("elicitation/create", params))
+
+
+async def test_an_elicitation_between_turns_waits_too(chain):
+    """Behind `elicitation`, which asks with a permission request, or in the conversation."""
+    agent, answers, proxies = (
+        FakeAgent(turns=[["one"]]),
+        [],
+        (Elicitation(), TurnUpdates(questions=True)),
+    )
+    async with chain(*proxies, agent) as client, trio.open_nursery() as nursery:
+        session = await open_session(client)
+        nursery.start_soon(ask_with_form, agent, {"sessionId": session}, answers)
+        await passed(client, agent, session)
+        between = client.transcript.labels
+        await client.prompt(session, "one")
+        await client.transcript.wait("session/request_permission?")
+
+    assert "session/request_permission?" not in between
+    assert answers == [{"action": "accept", "content": {"x": True}}]
+
+
+async def test_an_elicitation_that_waits_is_cancelled_with_its_session(chain):
+    agent, answers = FakeAgent(), []
+    agent.handlers["session/close"] = lambda params: {}
+    async with chain(TurnUpdates(questions=True), agent) as client, trio.open_nursery() as nursery:
+        session = await open_session(client)
+        nursery.start_soon(ask_with_form, agent, {"sessionId": session}, answers)
+        await passed(client, agent, session)
+        await client.request("session/close", {"sessionId": session})
+    assert answers == [{"action": "cancel"}]
+
+
+async def test_an_elicitation_of_a_request_does_not_wait(chain):
+    agent, answers = FakeAgent(), []
+    async with chain(TurnUpdates(questions=True), agent) as client:
+        client.handlers["elicitation/create"] = lambda params: {"action": "decline"}
+        await open_session(client)
+        await ask_with_form(agent, {"requestId": 1}, answers)
+    assert answers == [{"action": "decline"}]
 
 
 @pytest.mark.parametrize("succeeds", [True, False])

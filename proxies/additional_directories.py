@@ -10,7 +10,8 @@ Options:
           with further directories is an error
 
 The text comes before the first prompt other than a slash command, in a new session and after each
-load or resume. It is removed from prompts that the agent replays or echoes.
+load or resume; once more if the prompt fails. It is removed from prompts that the agent replays or
+echoes.
 """
 
 from __future__ import annotations
@@ -34,10 +35,10 @@ from conductor.proxy import (
     on_session_setup,
     on_update,
     per_session,
-    text,
 )
 from proxies.shared.agent_capabilities import SESSION, has_capability, with_capability
 from proxies.shared.echoed_prompts import has_user_text, is_command
+from proxies.shared.first_prompt import forward_with
 
 __all__ = ["AdditionalDirectories"]
 
@@ -89,9 +90,9 @@ class AdditionalDirectories(Proxy):
 
     @on_prompt
     async def prompt(self, session: Session, prompt: Prompt, forward: Forward) -> Any:
-        if self.untold.get(session.id) and not is_command(prompt.blocks):
-            prompt.blocks.insert(0, text(self.untold.pop(session.id)))
-        return await forward()
+        if is_command(prompt.blocks):
+            return await forward()
+        return await forward_with(self.untold, session, prompt, forward)
 
     @on_update("user_message", "user_message_chunk")
     async def echo(self, session: Session, update: dict[str, Any], forward: Forward) -> None:

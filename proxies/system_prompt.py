@@ -41,6 +41,7 @@ from conductor.proxy import (
 )
 from proxies.shared.agent_capabilities import SESSION, with_capability
 from proxies.shared.echoed_prompts import has_user_text
+from proxies.shared.first_prompt import forward_with
 
 __all__ = ["SystemPrompt"]
 
@@ -110,9 +111,7 @@ class SystemPrompt(Proxy):
 
     @on_prompt
     async def prompt(self, session: Session, prompt: Prompt, forward: Forward) -> Any:
-        if instructions := self.waiting.pop(session.id, ""):
-            prompt.blocks.insert(0, text(instructions))
-        return await forward()
+        return await forward_with(self.waiting, session, prompt, forward)
 
     @property
     def _capability(self) -> dict[str, Any] | None:

@@ -188,7 +188,14 @@ class PromptContext(Proxy):
         if not state.shown:
             return await forward()
         prompt.blocks.insert(0, text(state.shown))
-        return await forward()
+        is_taken = False
+        try:
+            result = await forward()
+            is_taken = not prompt.answered_by_proxy
+        finally:
+            if not is_taken:  # it failed, as without a login: the agent may not know it
+                state.prompts -= 1
+        return result
 
     @slash("context", "Show what was added to your prompts")
     async def report(self, session: Session, arguments: str) -> str:

@@ -85,6 +85,20 @@ async def test_a_session_that_is_opened_again_has_the_directories_of_the_request
     assert "/lib" not in note
 
 
+async def test_a_prompt_that_fails_has_not_told_the_agent(chain):
+    agent = FakeAgent(turns=[[RequestError(-32000, "log in first")], [], []])
+    async with chain(AdditionalDirectories(), agent) as client:
+        await client.initialize()
+        session = (await client.request("session/new", OTHERS))["sessionId"]
+        with pytest.raises(RequestError, match="log in first"):
+            await client.prompt(session, "go")
+        await client.prompt(session, "again")
+        await client.prompt(session, "third")
+
+    assert [len(each) for each in given(agent)] == [2, 2, 1]
+    assert given(agent)[1][0] == given(agent)[0][0]
+
+
 async def test_a_session_without_further_directories_is_left_alone(chain):
     agent = strict_agent()
     async with chain(AdditionalDirectories(), agent) as client:

@@ -73,6 +73,19 @@ async def test_another_agent_gets_it_before_the_first_prompt(chain):
     assert await opened_with(chain, SystemPrompt("Be kind."), {}) is None
 
 
+async def test_a_prompt_that_fails_has_not_brought_it(chain):
+    agent = FakeAgent(turns=[[RequestError(-32000, "log in first")]])
+    async with chain(SystemPrompt("Be kind."), agent) as client:
+        await client.initialize()
+        session = await client.new_session("/work")
+        with pytest.raises(RequestError, match="log in first"):
+            await client.prompt(session, "one")
+        await client.prompt(session, "two")
+
+    (_, second) = agent.transcript.of("session/prompt", "request")
+    assert [block["text"] for block in second.params["prompt"]] == ["Be kind.", "two"]
+
+
 async def test_another_agent_may_be_left_alone(chain):
     found = await prompts(chain, SystemPrompt("Be kind.", otherwise="skip"))
 

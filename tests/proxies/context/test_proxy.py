@@ -8,6 +8,7 @@ import pytest
 from conductor import log
 from conductor.chainfile import load
 from conductor.plugins.loading import load_plugin
+from conductor.proxy import RequestError
 from conductor.proxy.slash_commands import HANDLED_KEY
 from conductor.testing import FakeAgent
 from proxies.context import PromptContext
@@ -35,6 +36,19 @@ async def test_text_comes_before_the_first_prompt_only(chain):
         ['<context source="text">\nBe brief.\n</context>', "one"],
         ["two"],
     ]
+
+
+async def test_a_prompt_that_fails_was_not_the_first(chain):
+    agent = FakeAgent(turns=[[RequestError(-32000, "log in first")]])
+    async with chain(PromptContext(text="x"), agent) as client:
+        await client.initialize()
+        session = await client.new_session("/work")
+        with pytest.raises(RequestError, match="log in first"):
+            await client.prompt(session, "one")
+        await client.prompt(session, "two")
+        await client.prompt(session, "three")
+
+    assert [len(texts) == 2 for texts in prompts_of(agent)] == [True, True, False]
 
 
 @pytest.mark.parametrize(

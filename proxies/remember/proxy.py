@@ -117,7 +117,8 @@ class Remember(Proxy):
                         error=str(exc),
                     )
                 else:
-                    result = with_setting(result, setting, answer or {})
+                    told = answer if isinstance(answer, dict) else {}
+                    result = with_setting(result, setting, told)
         if scope.cancelled_caught:
             log.warning("remembered settings not set in time (timeout)", session=session)
         return result

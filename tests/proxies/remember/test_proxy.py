@@ -149,6 +149,23 @@ async def test_a_value_that_must_never_be_set_again_is_not(chain, tmp_path):
         assert values(await new(client)) == ("ask", "l")
 
 
+@pytest.mark.parametrize("answer", [None, [], "x", 7])
+async def test_an_answer_that_is_no_object_fails_no_session(chain, tmp_path, answer):
+    proxy = Remember(directory=tmp_path)
+    async with chain(proxy, Settable().agent()) as client:
+        await client.initialize()
+        session = (await new(client))["sessionId"]
+        await set_mode(client, session, "code")
+        await set_model(client, session, "l")
+    agent = Settable().agent()
+    agent.handlers |= dict.fromkeys(
+        ("session/set_mode", "session/set_config_option"), lambda params: answer
+    )
+    async with chain(proxy, agent) as client:
+        await client.initialize()
+        assert values(await new(client)) == ("code", "s")
+
+
 async def test_a_refused_setting_is_not_remembered_and_a_refusal_leaves_the_others(chain, tmp_path):
     async with chain(Remember(directory=tmp_path), Settable().agent()) as client:
         await client.initialize()

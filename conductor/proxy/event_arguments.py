@@ -96,7 +96,8 @@ class Prompt:
     ) -> dict[str, Any]:
         """Show `text` as the whole turn; return the result of the prompt, for the handler to
         return. The agent does not see the prompt. With `counts`, proxies nearer the client treat
-        it as a turn of the agent: budgets and limits count it, and hooks run."""
+        it as a turn of the agent: budgets and limits count it, and hooks run. The text of a
+        `refusal` is a notice in a client that shows notices: it is not the agent's."""
         return await self._answer(text, stop_reason, counts)
 
     async def wait(self, function: Callable[..., Awaitable[T]], *args: Any) -> T:

@@ -20,7 +20,7 @@ from conductor.proxy.mcp_events import mcp_layer
 from conductor.proxy.middleware import Body, Layer, Next, location_of
 from conductor.proxy.misfits import InvalidParams, session_id_in
 from conductor.proxy.returned import answer_body, text_or_none
-from conductor.proxy.sessions import Session, session_of
+from conductor.proxy.sessions import Session, session_of, shows_notices
 from conductor.proxy.slash_commands import answer, is_handled
 from conductor.proxy.text_filters import text_filter_layers
 from conductor.proxy.tool_calls import AgentToolCall
@@ -92,6 +92,7 @@ async def _prompt(function: _Function, plugin: Any, body: Body, call_next: Next)
             stop_reason=stop_reason,
             in_turn=session.is_running,
             counts=counts,
+            as_notice=stop_reason == "refusal" and bool(text) and shows_notices(session),
         )
 
     prompt = Prompt(

@@ -28,6 +28,7 @@ __all__ = [
     "SessionSet",
     "TurnEnd",
     "session_of",
+    "shows_notices",
 ]
 
 _ids: Iterator[int] = itertools.count(1)
@@ -160,7 +161,7 @@ class Session:
         with the same words (RFD session notices).
         """
         client = self._peer("notice()")
-        if not self._shows_notices():
+        if not shows_notices(self):
             words = title if description is None else f"{title}: {description}"
             await self.say(f"\n[{words}]\n")
             return
@@ -204,11 +205,6 @@ class Session:
                 f"Session.{what} works once the session has an id: call it in @on_session, or later"
             )
         return self._client
-
-    def _shows_notices(self) -> bool:
-        offered = self.chain.client_capabilities.get("session")
-        supported = isinstance(offered, dict) and isinstance(offered.get("notices"), dict)
-        return supported or self.protocol_version > 1
 
     # ---- what messages change --------------------------------------------------------------------
 
@@ -311,3 +307,10 @@ def session_of(plugin: Any, id: str) -> Session:
         session.id, session.chain, session._client = id, chain_info(plugin), plugin.client
         session._find = partial(session_of, plugin)
     return session
+
+
+def shows_notices(session: Session) -> bool:
+    """Whether the client shows notices apart from the conversation."""
+    offered = session.chain.client_capabilities.get("session")
+    supported = isinstance(offered, dict) and isinstance(offered.get("notices"), dict)
+    return supported or session.protocol_version > 1

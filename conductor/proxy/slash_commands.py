@@ -186,27 +186,32 @@ async def answer(
     stop_reason: str = "end_turn",
     in_turn: bool = False,
     counts: bool = False,
+    as_notice: bool = False,
 ) -> dict[str, Any]:
     """Show `text` as the whole turn of a prompt, and return the result of `session/prompt`.
 
     `in_turn`: a turn of the agent runs; in version 2 its state is left as it is. `counts`: it is a
-    turn for other proxies, and is not marked.
+    turn for other proxies, and is not marked. `as_notice`: it is no answer of the agent.
     """
     mark = {} if counts else {"_meta": _MARK}
-    if version == 1:
-        if text:
-            await say(client, session_id, text, version=1)
-        return {"stopReason": stop_reason, **mark}
 
     async def update(kind: str, **members: Any) -> None:
         await client.update(session_id, {"sessionUpdate": kind, **members})
 
+    async def show() -> None:
+        if as_notice:
+            await update("notice", severity="warning", title=text)
+        elif text:
+            await say(client, session_id, text, version=version)
+
+    if version == 1:
+        await show()
+        return {"stopReason": stop_reason, **mark}
     prompt_id = f"conductor-prompt-{next(_ids)}"
     await update("user_message", messageId=prompt_id, content=list(prompt))
     if not in_turn:
         await update("state_update", state="running", **mark)
-    if text:
-        await say(client, session_id, text, version=version)
+    await show()
     if not in_turn:
         await update("state_update", state="idle", stopReason=stop_reason, **mark)
     return {"messageId": prompt_id, **mark}

@@ -208,7 +208,7 @@ class Hooks(Proxy):
         if reason is None:
             return await forward()
         if session is not None:
-            await session.say(f"Declined by a hook: {reason}\n")
+            await session.notice("Declined by a hook", reason, severity="warning")
         return question.decline()
 
     # ----------------------------------------------------------------------------------------------

@@ -87,6 +87,24 @@ async def test_a_refusal_fires_no_hooks_either(chain):
         assert client.transcript.text().count("Refused") == 1
 
 
+@pytest.mark.parametrize(
+    ("capabilities", "expected"),
+    [
+        ({"session": {"notices": {}}}, {"sessionUpdate": "notice", "severity": "warning"}),
+        ({}, {"sessionUpdate": "agent_message_chunk"}),
+    ],
+)
+async def test_a_refusal_is_a_notice_in_a_client_that_shows_notices(chain, capabilities, expected):
+    async with chain(Budget(BudgetLimits(turns=0)), FakeAgent()) as client:
+        await client.initialize(capabilities=capabilities)
+        await client.prompt(await client.new_session("/work"), "hi")
+        (shown,) = client.transcript.updates()
+
+    text = shown.pop("title", None) or shown.pop("content")["text"]
+    assert text.startswith("Refused: the budget is used up")
+    assert shown == expected
+
+
 @pytest.mark.parametrize("version", [1, 2])
 async def test_a_command_takes_nothing_of_a_budget_and_is_not_refused_by_it(chain, version):
     agent = FakeAgent()
@@ -120,7 +138,7 @@ async def test_the_end_of_a_command_gives_no_running_turn_back(chain):
         for prompt in ("hi", "/context", "again"):
             await client.prompt(session, prompt)
         # No state: the turn of the agent runs on.
-        assert client.transcript.updates()[-1]["content"][0]["text"].startswith("Refused")
+        assert client.transcript.updates()[-1]["title"].startswith("Refused")
 
     assert [texts[-1] for texts in prompts_of(agent)] == ["hi"]
 

@@ -473,7 +473,7 @@ async def test_what_an_unannounced_session_spends_counts_for_all_open_sessions(c
             await client.prompt_turn(session, "hi")
         for session in (one, two, "unknown", "another"):
             await client.prompt_turn(session, "hi")
-            assert "(1.2 of 1 cost in this session)" in client.transcript.text(session)
+            assert "(1.2 of 1 cost in this session)" in str(client.transcript.updates(session))
         three = await client.new_session("/work")
         await client.prompt_turn(three, "hi")
 

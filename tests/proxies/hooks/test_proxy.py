@@ -190,12 +190,8 @@ def questioning(agent, answers, **scope):
     [
         ("exit 0", "accept", ""),
         ("exit 1", "accept", ""),
-        ("echo not now >&2; exit 2", "decline", "Declined by a hook: not now\n"),
-        (
-            "kill -9 $$",
-            "decline",
-            "Declined by a hook: a hook gave no answer (ended by signal 9)\n",
-        ),
+        ("echo not now >&2; exit 2", "decline", "not now"),
+        ("kill -9 $$", "decline", "a hook gave no answer (ended by signal 9)"),
     ],
 )
 async def test_a_hook_may_decline_an_elicitation(chain, tmp_path, script, action, said, version):
@@ -206,8 +202,15 @@ async def test_a_hook_may_decline_an_elicitation(chain, tmp_path, script, action
         client.handlers["elicitation/create"] = lambda params: {"action": "accept"}
         await client.initialize(version=version, capabilities={"elicitation": {"form": {}}})
         await client.prompt_turn(await client.new_session("/"), "go")
-        assert client.transcript.text() == said
+        notices = [
+            each for each in client.transcript.updates() if each["sessionUpdate"] == "notice"
+        ]
+        text = client.transcript.text()
 
+    shown = {"sessionUpdate": "notice", "severity": "warning", "title": "Declined by a hook"}
+    in_version_2 = version == 2 and said
+    assert notices == ([{**shown, "description": said}] if in_version_2 else [])
+    assert text == (f"\n[Declined by a hook: {said}]\n" if version == 1 and said else "")
     assert [each["action"] for each in answers] == [action]
     assert events(file) == [
         {"event": "elicitation", "session_id": "session-1", "cwd": "/", "elicitation": FORM}

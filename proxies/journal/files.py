@@ -15,7 +15,7 @@ import fcntl
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, Final
@@ -95,6 +95,12 @@ class JournalFiles:
             file.flush()
             if os.fstat(file.fileno()).st_size > self.max_bytes:
                 self._drop_oldest(self._path(id))
+
+    def copy(self, records: Iterable[Mapping[str, Any]], id: str) -> None:
+        """Add the records of another session, as its file has them. Raises `OSError`."""
+        with _locked(self._path(id)) as file:
+            if file is not None:
+                file.write(b"".join(map(_line, records)))
 
     def read(self, id: str) -> KeptSession | None:
         """Everything about a session; `None` if it has no file. Raises `OSError`."""

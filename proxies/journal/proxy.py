@@ -343,10 +343,8 @@ class Journal(SessionIds):
         except OSError as exc:
             log.warning("the journal cannot be written", session=id, error=str(exc))
         session = self._add(id, agent_id, result, like)
-        for record in like.records if like else ():
-            session.write(record)
-        if like and like.title:
-            session.write({"title": like.title})
+        if like:
+            session.copy(like)
         return {**result, "sessionId": id}
 
     def _add(

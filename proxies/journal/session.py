@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 
 import attrs
@@ -81,6 +82,13 @@ class JournalSession:
         self.flush()
         self._append(record)
 
+    def copy(self, kept: KeptSession) -> None:
+        """Begin as a kept session, which this one is a fork of."""
+        with self._noted_failure():
+            self.files.copy(kept.records, self.id)
+        if kept.title:
+            self.write({"title": kept.title})
+
     def flush(self) -> None:
         """Write the text that waits."""
         if (streamed := self._streamed) is not None:
@@ -100,8 +108,14 @@ class JournalSession:
             self._streamed = {**update, "content": dict(update["content"])}
 
     def _append(self, record: dict[str, Any]) -> None:
-        try:
+        with self._noted_failure():
             self.files.append(self.id, record)
+
+    @contextmanager
+    def _noted_failure(self) -> Iterator[None]:
+        """Log the first change of the file that fails."""
+        try:
+            yield
         except OSError as exc:
             if not self._has_failed:
                 log.warning("the journal cannot be written", session=self.id, error=str(exc))

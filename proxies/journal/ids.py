@@ -57,7 +57,14 @@ class SessionIds(Proxy):
 
     def _forget(self, id: str) -> None:
         if session := self._open.pop(id, None):
-            self._by_agent.pop(session.agent_id, None)
+            self._forget_agent_id(session)
+
+    def _forget_agent_id(self, session: JournalSession) -> None:
+        """Forget the agent's id of a session that has ended, once no turn of it runs."""
+        if self._open.get(session.id) is session or session.running:
+            return
+        if self._by_agent.get(session.agent_id) is session:
+            del self._by_agent[session.agent_id]
 
     def _with_agent_id(self, params: dict[str, Any]) -> JournalSession | None:
         """The session of a message of the client, which gets the agent's id of it."""

@@ -215,6 +215,7 @@ class Journal(SessionIds):
         finally:
             session.running -= 1
             session.flush()
+            self._forget_agent_id(session)
         if given:
             session.transcript = ""
         if is_first and session.title:

@@ -6,6 +6,7 @@ import json
 import stat
 
 import pytest
+import trio
 
 from conductor.proxy import RequestError
 from conductor.testing import FakeAgent
@@ -277,6 +278,33 @@ async def test_a_deleted_session_is_gone(chain, journal, tmp_path):
             await client.request("session/delete", {"sessionId": session})
 
     assert files(tmp_path) == []
+
+
+async def test_the_turn_of_a_deleted_session_ends_under_the_id_that_the_client_knows(
+    chain, journal, tmp_path
+):
+    session, agent = await talk(chain, journal(), ["one"]), FakeAgent()
+    cancelled = trio.Event()
+
+    async def work(id):
+        await cancelled.wait()
+        await agent.ask(id, {"toolCallId": "1", "title": "Clean up", "kind": "edit"})
+        agent.say(id, "stopped")
+
+    agent.turns = [[work], ["again"]]
+    agent.handlers["session/cancel"] = lambda params: cancelled.set()
+    async with chain(journal(), agent) as client, trio.open_nursery() as nursery:
+        await client.initialize()
+        await client.new_session("/work")
+        await client.request("session/load", {**SETUP, "sessionId": session})
+        nursery.start_soon(client.prompt, session, "go on")
+        await agent.transcript.wait("session/prompt?")
+        await client.request("session/delete", {"sessionId": session})
+        asked = await client.transcript.wait("session/request_permission?")
+
+    assert asked.params["sessionId"] == session
+    assert texts(updates(client, session))[-1] == "stopped"
+    assert len(files(tmp_path)) == 0
 
 
 async def test_files_are_private_and_have_no_secret_and_no_image(chain, journal, tmp_path):

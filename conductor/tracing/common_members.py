@@ -9,6 +9,7 @@ from typing import Final, TypeAlias, TypeVar
 import attrs
 import msgspec
 
+from conductor.acp import SESSION_SETUP_METHODS
 from conductor.jsonrpc.notification_batch import PARAMS_START, SESSION_UPDATE
 from conductor.routing.traced_port import TracedPort
 from conductor.tracing.masking import Masker
@@ -26,6 +27,7 @@ Hop: TypeAlias = tuple[str, int]
 _MAX: Final = 2000
 """Entries of a table before it is begun again."""
 _MAX_SESSIONS: Final = 64
+_UNUSUAL: Final = SESSION_SETUP_METHODS | {"authenticate", "auth/login", "mcp/message"}
 LINE_END: Final = b"}\n"
 """End of the line of an update behind its params, and of its record."""
 _K = TypeVar("_K")
@@ -41,6 +43,8 @@ class Common(msgspec.Struct, eq=False, gc=False):
     protocol: str | None
     session: bytes | None
     """JSON."""
+    is_usual: bool
+    """Whether the method decides neither about the session nor about what is masked."""
 
 
 @attrs.define(eq=False, repr=False)
@@ -80,14 +84,17 @@ class PortMembers:
     """Their texts."""
     prefixes: LinePrefixes = attrs.field(init=False)
     """Pieces of these lines, by their first bytes up to the session id."""
-    _by_method: dict[str, ByBeginning] = attrs.field(factory=dict, init=False)
-    _responses: dict[Common, Common] = attrs.field(factory=dict, init=False)
+    by_method: ByMethod = attrs.field(init=False)
+    responses: Responses = attrs.field(init=False)
+    """Those of the response to a request, which have no protocol."""
 
     def __attrs_post_init__(self) -> None:
         recorder = recorder_of(self.port)
         self.sender = self.port.sender
         self.hop = recorder.chain, recorder.hop(self.port)
         self.times = RecordTimes(recorder.started, recorder.started_at)
+        self.by_method = ByMethod(self)
+        self.responses = Responses(self)
         self.of_lines = ByBeginning(self, SESSION_UPDATE, PARAMS_START)
         self.texts_of_lines = LineTexts(self.of_lines)
         self.prefixes = LinePrefixes(self.of_lines)
@@ -104,25 +111,9 @@ class PortMembers:
         found = self._members.get(key)
         if found is None:
             text = self._text(method, protocol, session, sender)
-            found = Common(text, method, protocol, session)
+            is_usual = protocol == "acp" and method not in _UNUSUAL
+            found = Common(text, method, protocol, session, is_usual)
             _add(self._members, key, found)
-        return found
-
-    def of_response(self, request: Common) -> Common:
-        """Members of the response to a request, which has no protocol."""
-        found = self._responses.get(request)
-        if found is None:
-            found = self.of(request.method, None, request.session)
-            _add(self._responses, request, found)
-        return found
-
-    def by_beginning(self, method: str) -> ByBeginning:
-        """Members of a method's ACP messages, by the first `BEGINNING` bytes of their params: 0.1
-        µs for a message, 0.6 if its session id is cut out."""
-        found = self._by_method.get(method)
-        if found is None:
-            found = ByBeginning(self, method)
-            _add(self._by_method, method, found)
         return found
 
     def _text(self, method: str, protocol: str | None, session: bytes | None, sender: str) -> bytes:
@@ -140,6 +131,31 @@ class PortMembers:
             "hop": hop,
         }
         return b"," + self._masker.mask(_encode(members))[1:-1]
+
+
+class ByMethod(dict[str, "ByBeginning"]):
+    """Members of a method's ACP messages, by the first `BEGINNING` bytes of their params: 0.1 µs
+    for a message, 0.6 if its session id is cut out."""
+
+    def __init__(self, members: PortMembers) -> None:
+        self._members = members
+
+    def __missing__(self, method: str) -> ByBeginning:
+        found = ByBeginning(self._members, method)
+        _add(self, method, found)
+        return found
+
+
+class Responses(dict[Common, Common]):
+    """Members of responses, which have no protocol, by those of their requests."""
+
+    def __init__(self, members: PortMembers) -> None:
+        self._members = members
+
+    def __missing__(self, request: Common) -> Common:
+        found = self._members.of(request.method, None, request.session)
+        _add(self, request, found)
+        return found
 
 
 class ByBeginning(dict[bytes, Common]):

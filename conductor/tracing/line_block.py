@@ -26,29 +26,30 @@ _SMALL: Final = 32 * 1024
 class LineBlock:
     """Lines in the order in which they are added."""
 
-    _pieces: list[bytes] = attrs.field(factory=list, init=False)
-    _searched: list[bytes] = attrs.field(factory=list, init=False)
+    pieces: list[bytes] = attrs.field(factory=list, init=False)
+    searched: list[bytes] = attrs.field(factory=list, init=False)
+    """All of them that may have a secret."""
 
     def add(self, line: bytes) -> None:
         """Add a line, or several."""
-        self._pieces.append(line)
-        self._searched.append(line)
+        self.pieces.append(line)
+        self.searched.append(line)
 
     def add_pieces(self, pieces: list[bytes], searched: Iterable[bytes]) -> None:
         """Add lines; `searched` is all of them that may have a secret. The list may be kept."""
-        if self._pieces:
-            self._pieces += pieces
+        if self.pieces:
+            self.pieces += pieces
         else:
-            self._pieces = pieces
-        self._searched += searched
+            self.pieces = pieces
+        self.searched += searched
 
     def masked(self, masker: Masker) -> bytes:
         """All lines, with their secrets masked."""
-        lines = b"".join(self._pieces)
+        lines = b"".join(self.pieces)
         return masker.mask_lines(lines) if self._has_secret(masker) else lines
 
     def _has_secret(self, masker: Masker) -> bool:
-        new = [each for each, before in pairwise((*self._searched, b"")) if each != before]
+        new = [each for each, before in pairwise((*self.searched, b"")) if each != before]
         small = [each for each in new if len(each) <= _SMALL]
         large = [each for each in new if len(each) > _SMALL]
         return any(map(masker.spans, [b"\n".join(small), *large]))

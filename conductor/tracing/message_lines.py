@@ -21,6 +21,7 @@ from conductor.tracing.open_requests import OpenRequest, OpenRequests
 from conductor.tracing.passage import Passage
 from conductor.tracing.payload_text import Payloads, kept, mcp_message, payload_text, session_of
 from conductor.tracing.record_numbers import RecordNumbers
+from conductor.tracing.usual_lines import UsualLines
 
 __all__ = ["MessageLines"]
 
@@ -38,6 +39,7 @@ class MessageLines:
     _open: OpenRequests = attrs.field(factory=OpenRequests, init=False)
     _members: CommonMembers = attrs.field(init=False)
     _notifications: NotificationLines = attrs.field(init=False)
+    _usual: UsualLines = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
         self._mask_with_current()
@@ -46,18 +48,21 @@ class MessageLines:
         """Add the lines of messages, each with the members of a `Passage`, to a block."""
         if self._members.masker is not current_masker():
             self._mask_with_current()
+        usual = self._usual
         for entry in entries:
             kind = entry[2]
             if kind == "notification":
                 self._add_notification(entry, block)
             elif kind == "request":
-                block.add(self._request(entry))
-            else:
+                if not usual.add_request(entry, block):
+                    block.add(self._request(entry))
+            elif not usual.add_response(entry, block):
                 block.add(self._response(entry))
 
     def _mask_with_current(self) -> None:
         self._members = CommonMembers(current_masker())
         self._notifications = NotificationLines(self.payloads, self.numbers, self._members)
+        self._usual = UsualLines(self.payloads, self.numbers, self._members, self._open)
 
     # -- notifications -----------------------------------------------------------------------------
 
@@ -105,13 +110,15 @@ class MessageLines:
         try:
             if data is None or method == _MCP or not is_whole:
                 raise KeyError
-            common = at.by_beginning(method)[data[:BEGINNING]]
+            common = at.by_method[method][data[:BEGINNING]]
         except KeyError:
             session, protocol = session_of(data, is_whole=is_whole), "acp"
             if method == _MCP and is_whole and data is not None:
                 protocol, server, method, data = mcp_message(method, data)
             common = at.of(method, protocol, session)
-        self._open.add(call, at.hop, OpenRequest(n, time, port, common))
+        key = call, at.hop
+        before = self._open.get(key)
+        self._open[key] = OpenRequest(n, b"%d" % n, time, port, common, before)
         return (
             b'{"type":"request",%b,"id":%d,"n":%d%b%b%b,"size":%d,"wire_id":%b,"params":%b}\n'
             % (
@@ -137,7 +144,7 @@ class MessageLines:
             protocol, more, id = "acp", b"", n
             common = at.of(method, None, None)
         else:
-            common, id = at.of_response(request.common), request.n
+            common, id = at.responses[request.common], request.n
             method, protocol = request.common.method, request.common.protocol or ""
             cancelled = b',"cancelled":true' if is_cancelled else b""
             more = b',"request":%d,"elapsed":%.6f%b' % (id, time - request.time, cancelled)

@@ -51,7 +51,7 @@ class NotificationLines:
         params = bytes(payload)
         at = self.members.at(port)
         try:
-            common = at.by_beginning(method)[params[:BEGINNING]]
+            common = at.by_method[method][params[:BEGINNING]]
         except KeyError:
             common = at.of(method, "acp", session_of(params))
         start = b'{"type":"notification",%b,"n":%d%b%b%b' % (

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-import attrs
 import msgspec
 
 from conductor.routing.traced_port import TracedPort
@@ -19,29 +18,23 @@ class OpenRequest(msgspec.Struct, gc=False):
     """A request without a response. A `Struct`: one is made for each request on each hop."""
 
     n: int
+    number: bytes
+    """`n` as JSON."""
     time: float
     port: TracedPort
     common: Common
+    before: OpenRequest | None = None
+    """The same request, when it passed this hop before."""
     is_cancelled: bool = False
     """Whether the cancellation has a record."""
 
 
-@attrs.define(eq=False, repr=False)
-class OpenRequests:
+class OpenRequests(dict[tuple[int, Hop], OpenRequest]):
     """By the identity of the request, and hop.
 
     A request that an inserted component passes on as it is passes the hop twice, and its response
     in reverse order.
     """
-
-    _open: dict[tuple[int, Hop], list[OpenRequest]] = attrs.field(factory=dict, init=False)
-
-    def add(self, call: int, hop: Hop, request: OpenRequest) -> None:
-        key = call, hop
-        if key in self._open:
-            self._open[key].append(request)
-        else:
-            self._open[key] = [request]
 
     def answered(self, call: int, hop: Hop, method: str) -> OpenRequest | None:
         """The request that is answered on this hop; it is not open any more.
@@ -49,21 +42,23 @@ class OpenRequests:
         The startup gate sends an `initialize` of its own, and answers the client's.
         """
         key = call, hop
-        found = self._open.get(key)
-        if found is not None:
-            if len(found) == 1:
-                del self._open[key]
-            return found.pop()
-        if method == "initialize":
-            for other, requests in self._open.items():
-                if other[1] == hop and requests[0].common.method == method:
-                    return self._open.pop(other)[0]
-        return None
+        found = self.pop(key, None)
+        if found is None and method == "initialize":
+            for key, request in self.items():
+                if key[1] == hop and request.common.method == method:
+                    return self.pop(key)
+        if found is not None and found.before is not None:
+            self[key] = found.before
+        return found
 
     def cancelled(self, call: int, hops: Iterable[Hop]) -> list[OpenRequest]:
         """The requests on these hops, in order, that were not cancelled before."""
-        found = [each for hop in hops for each in self._open.get((call, hop), ())]
-        new = [each for each in found if not each.is_cancelled]
-        for each in new:
-            each.is_cancelled = True
+        new: list[OpenRequest] = []
+        for hop in hops:
+            request = self.get((call, hop))
+            while request is not None:
+                if not request.is_cancelled:
+                    request.is_cancelled = True
+                    new.append(request)
+                request = request.before
         return sorted(new, key=lambda request: request.n)

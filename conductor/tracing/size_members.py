@@ -20,11 +20,12 @@ _MAX_LENGTHS: Final = 256
 class SizeMembers:
     """The member of a size, and the name of the next, by the length of a text."""
 
-    __slots__ = ("_end", "_table")
+    __slots__ = ("_end", "_next", "_table")
 
-    def __init__(self, end: int) -> None:
+    def __init__(self, end: int, next: bytes = b"params") -> None:
         self._end = end
         """Bytes of the text behind the payload."""
+        self._next = next
         self._table: list[bytes] = []
 
     def of(self, lengths: list[int]) -> Sequence[bytes]:
@@ -44,7 +45,7 @@ class SizeMembers:
         return self._table[length]
 
     def _make(self, length: int) -> bytes:
-        return b',"size":%d,"params":' % (length - self._end)
+        return b',"size":%d,"%b":' % (length - self._end, self._next)
 
 
 class SessionPrefixes:

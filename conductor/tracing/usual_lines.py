@@ -1,5 +1,5 @@
-"""Lines of usual requests and their responses: of ACP, whole, not for the set-up of a session and not
-for authentication. Others are left to `message_lines`.
+"""Lines of usual requests and responses: whole messages of ACP that neither set up a session nor
+authenticate. Others are left to `message_lines`.
 
 The pieces of a line are added to the block as they are, without a step that makes a line of them:
 1 µs instead of 2.6. Of the line, the payload is searched for secrets: the other members are masked

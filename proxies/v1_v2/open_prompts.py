@@ -8,7 +8,7 @@ it reports again, such as `idle` with what still runs in the background, ends no
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 import attrs
 

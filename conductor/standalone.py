@@ -126,9 +126,9 @@ def run_isolated() -> NoReturn:
     def make() -> Sequence[Component]:
         components = build_components((spec,), mode=role)
         plugins = [each for each in components if isinstance(each, PluginComponent)]
-        first = plugins[0]
-        first.start_soon(first.client.notify, *plugin_info(each.plugin for each in plugins))
-        first.start_soon(recorder.send_reports, first.client.notify)
+        first, runtime = plugins[0], plugins[0].runtime
+        runtime.start_soon(runtime.client.notify, *plugin_info(each.plugin for each in plugins))
+        runtime.start_soon(recorder.send_reports, runtime.client.notify)
 
         def lost(error: ComponentExited) -> None:
             """Report the failure to the conductor, which answers the open requests and decides

@@ -19,7 +19,7 @@ from conductor.transport.local_command import local_command
 if TYPE_CHECKING:
     from http.cookiejar import CookieJar
 
-    from conductor.plugins.plugin_component import AgentChainOpener
+    from conductor.plugins.plugin_runtime import AgentChainOpener
 
 __all__ = ["launcher_for"]
 

@@ -15,7 +15,8 @@ from conductor.plugins.contained import with_contained
 from conductor.plugins.handler_reporter import ReportingRecorder
 from conductor.plugins.isolation import plugin_info
 from conductor.plugins.loading import load_plugin
-from conductor.plugins.plugin_component import AgentChainOpener, PluginComponent
+from conductor.plugins.plugin_component import PluginComponent
+from conductor.plugins.plugin_runtime import AgentChainOpener
 from conductor.proxy.base import Agent
 from conductor.remote.transport import RemoteTransport
 from conductor.tracing.recorder import TraceRecorder, current_recorder
@@ -65,12 +66,12 @@ def plugin_endpoint(
             )
             for name, plugin in plugins
         ]
-        first = components[0]
-        first.start_soon(first.client.notify, *plugin_info(plugin for _, plugin in plugins))
+        runtime = components[0].runtime
+        runtime.start_soon(runtime.client.notify, *plugin_info(plugin for _, plugin in plugins))
         outer = current_recorder.get()
         recorder = None if outer is None else _reporting(outer)
         if recorder is not None:
-            first.start_soon(recorder.send_reports, first.client.notify)
+            runtime.start_soon(recorder.send_reports, runtime.client.notify)
         chain = Chain(
             endpoint.network,
             lambda: components,

@@ -1,39 +1,33 @@
 """Component that runs a `Proxy` or an `Agent` in the conductor's process.
 
 It has no envelope and no ids: its two ports are objects (`plugin_port`). `scheduler` enforces the
-lane rules of `conductor.proxy`, `dispatch` calls the handlers; this module has the plugin's life
-cycle (`lifespan`, start timeout, stop) and the runtime functions that `Plugin` methods call.
+lane rules of `conductor.proxy`, `dispatch` calls the handlers, `plugin_runtime` has the functions
+that `Plugin` methods call; this module has the plugin's life cycle (`lifespan`, start timeout,
+stop).
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Mapping
-from contextlib import AbstractAsyncContextManager, suppress
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from functools import partial
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import attrs
 import trio
 
 from conductor.chainfile.model import CANCEL_TIMEOUT, START_TIMEOUT, STOP_TIMEOUT
-from conductor.errors import ComponentExited, LocalProtocolError, StartError, describe
+from conductor.errors import ComponentExited, StartError, describe
 from conductor.log import get_logger
 from conductor.plugins.blocked_turns import blocks_request, blocks_turn, busy_calls, end_turn
 from conductor.plugins.failure_log import FailureLog
-from conductor.plugins.handler_call import (
-    current_handler_call,
-    handled_message,
-    leave_handler_call,
-)
+from conductor.plugins.handler_call import handled_message
 from conductor.plugins.nursery_patch import accept_exceptions_without_repr
 from conductor.plugins.plugin_code import PluginCall, calls_plugin
 from conductor.plugins.plugin_errors import contain_failure, first_exception, split_failure
-from conductor.plugins.plugin_port import PluginPort
+from conductor.plugins.plugin_runtime import AgentChainOpener, PluginRuntime
 from conductor.plugins.scheduler import LaneScheduler
-from conductor.proxy.agent_peer import AgentPeer
 from conductor.proxy.base import Plugin
-from conductor.proxy.peers import ClientPeer, DeferredAnswer, NotificationTap
-from conductor.proxy.second_agent_host import AgentConnection, AgentSource
 from conductor.proxy.session_state import forget_all_sessions
 from conductor.proxy.session_tracking import end_sessions
 from conductor.proxy.update_kinds import UpdateFilter
@@ -44,34 +38,13 @@ from conductor.routing.traced_port import Tracer
 from conductor.supervision.cancel_arbiter import cancelled_answer
 from conductor.supervision.restart_policy import Bypass, EndChain
 from conductor.supervision.slow_setups import SLOW
-from conductor.transport.io_loop import HIGH_WATERMARK
 
-__all__ = ["AgentChainOpener", "PluginComponent"]
-
-
-class AgentChainOpener(Protocol):
-    """Runs a chain for a second agent; see `SecondAgentHost.open_agent_chain`."""
-
-    def __call__(
-        self, source: AgentSource | None, *, name: str | None, env: Mapping[str, str]
-    ) -> AbstractAsyncContextManager[tuple[str, AgentConnection]]: ...
+__all__ = ["PluginComponent"]
 
 
 def _running_lifespan(variables: Mapping[str, Any]) -> PluginCall:
     component = variables["self"]
     return PluginCall(component, {"plugin": component.name, "task": "lifespan()"})
-
-
-def _running_task(variables: Mapping[str, Any]) -> PluginCall:
-    component, function = variables["self"], variables["function"]
-    return PluginCall(function, {"plugin": component.name, "task": _task_name(function)})
-
-
-def _task_name(function: Callable[..., object]) -> str:
-    try:
-        return str(function.__qualname__)
-    except Exception:  # a callable object of the plugin
-        return type(function).__name__
 
 
 @attrs.define(eq=False, repr=False)
@@ -95,16 +68,10 @@ class PluginComponent(Component):
     """The `cancel_timeout` of an agent, in seconds."""
     agent_chain_opener: AgentChainOpener | None = None
     """For `Plugin.open_agent`; the package `chain` provides it."""
-    client: ClientPeer = attrs.field(init=False)
-    agent: AgentPeer = attrs.field(init=False)
+    runtime: PluginRuntime = attrs.field(init=False)
     _scheduler: LaneScheduler = attrs.field(init=False)
     failures: FailureLog = attrs.field(init=False)
     host: ComponentHost = attrs.field(init=False)
-    _nursery: trio.Nursery | None = attrs.field(default=None, init=False)
-    _queued_tasks: list[tuple[Any, tuple[Any, ...]]] = attrs.field(factory=list, init=False)
-    """Tasks that `lifespan` starts before its nursery exists."""
-    _written: int = attrs.field(default=0, init=False)
-    """Bytes of notifications written since the read gate was last checked."""
     _run_scope: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
     _ready: bool = attrs.field(default=False, init=False)
     _answered_elsewhere: bool = attrs.field(default=False, init=False)
@@ -122,8 +89,9 @@ class PluginComponent(Component):
             self.failures,
             is_agent=self.role == "agent",
         )
-        self.client = ClientPeer("client", *self._peer_functions(self._scheduler.client_port))
-        self.agent = AgentPeer("agent", *self._peer_functions(self._scheduler.agent_port))
+        self.runtime = PluginRuntime(
+            self.name, self.plugin, self._scheduler, self.failures, required=self.required
+        )
 
     @property
     def cancel_timeout(self) -> float:
@@ -176,8 +144,9 @@ class PluginComponent(Component):
 
     def prepare(self, host: ComponentHost) -> None:
         self.host = host
+        self.runtime.attach(host, self, self.agent_chain_opener)
         accept_exceptions_without_repr()
-        self.plugin._acp_runtime = self
+        self.plugin._acp_runtime = self.runtime
 
     async def run(self) -> None:
         failures: list[BaseException] = []
@@ -218,15 +187,14 @@ class PluginComponent(Component):
     async def _handle_messages(self) -> None:
         try:
             async with trio.open_nursery() as nursery:
-                self._nursery, self._ready = nursery, True
+                self._ready = True
                 self._scheduler.open(nursery, self.host.flusher, self.host.wait_for_share)
-                for function, args in self._queued_tasks:
-                    nursery.start_soon(self._run_beside, function, args)
+                self.runtime.open(nursery)
                 await self._stop.wait()
                 await end_sessions(self.plugin)
                 nursery.cancel_scope.cancel()
         finally:
-            self._nursery = None
+            self.runtime.close()
             self._scheduler.close()
 
     async def _watch_start(self) -> None:
@@ -300,7 +268,8 @@ class PluginComponent(Component):
 
     def break_cycles(self) -> None:
         self._scheduler.break_cycles()
-        del self.client, self.agent, self._scheduler
+        self.runtime.break_cycles()
+        del self.runtime, self._scheduler
         with suppress(AttributeError):  # it was never prepared
             del self.plugin._acp_runtime
 
@@ -309,98 +278,3 @@ class PluginComponent(Component):
 
     def backlog(self) -> int:
         return max(port.lane.size for port in self._scheduler.ports)
-
-    # -- runtime of the plugin ---------------------------------------------------------------------
-
-    def release_lane(self) -> None:
-        handler_call = current_handler_call.get()
-        if handler_call is not None and not handler_call.done and not handler_call.is_observer_call:
-            self._scheduler.release(handler_call)
-
-    def start_soon(self, function: Callable[..., Awaitable[Any]], *args: Any) -> None:
-        if not self._ready:
-            self._queued_tasks.append((function, args))
-        elif self._nursery is not None and not self._nursery.cancel_scope.cancel_called:
-            self._nursery.start_soon(self._run_beside, function, args)
-
-    def after_answer(self, function: Callable[..., Awaitable[Any]], *args: Any) -> None:
-        handler_call = current_handler_call.get()
-        if handler_call is None or handler_call.done or handler_call.response_state is None:
-            raise LocalProtocolError("after_answer() is for the handler of a request")
-        handler_call.after_answer += ((function, args),)
-
-    def handler_failed(self, exc: BaseException, **fields: str) -> None:
-        handler_call = current_handler_call.get()
-        if handler_call is not None and self._scheduler.dispatcher.blames_sender(handler_call, exc):
-            return
-        plugin = type(self.plugin).__name__
-        self.failures.report("handler failed", exc, plugin=plugin, **fields)
-
-    def open_agent_chain(
-        self, source: AgentSource | None, *, name: str | None, env: Mapping[str, str]
-    ) -> AbstractAsyncContextManager[tuple[str, AgentConnection]]:
-        if self.agent_chain_opener is None:
-            raise LocalProtocolError(f"{self.name}: this chain cannot open second agents")
-        return self.agent_chain_opener(source, name=name, env=env)
-
-    @property
-    def answering(self) -> bool:
-        handler_call = current_handler_call.get()
-        return (
-            handler_call is not None
-            and not handler_call.done
-            and handler_call.response_state is not None
-        )
-
-    def defer(self, on_cancelled: Callable[[], None]) -> DeferredAnswer:
-        return self._scheduler.dispatcher.deferred.defer(on_cancelled)
-
-    async def wait_room(self) -> None:
-        await self.host.edge_read_gate().wait()
-
-    def made_room(self) -> None:
-        self.host.flusher.made_room()
-
-    def tap(
-        self, source: Literal["client", "agent"], method: str, tap: NotificationTap
-    ) -> Callable[[], None]:
-        scheduler = self._scheduler
-        port = scheduler.client_port if source == "client" else scheduler.agent_port
-        return port.add_tap(method, tap)
-
-    async def _wait_for_readers(self, size: int) -> None:
-        """Add `size` bytes; wait while the chain's backlog is above the high watermark."""
-        self._written += size
-        if self._written > HIGH_WATERMARK >> 5:  # the check is not free
-            self._written = 0
-            self.host.flusher.flush()
-            if (read_gate := self.host.read_gate(self)) is not None:
-                await read_gate.wait()
-            await trio.lowlevel.checkpoint()
-
-    @calls_plugin(_running_task)
-    async def _run_beside(
-        self, function: Callable[..., Awaitable[Any]], args: tuple[Any, ...]
-    ) -> None:
-        task = leave_handler_call()
-        try:
-            await function(*args)
-        except BaseException as exc:
-            contain_failure(exc, partial(self._task_failed, function))
-        finally:
-            task.done = True
-
-    def _task_failed(self, function: Callable[..., Awaitable[Any]], exc: BaseException) -> None:
-        self.failures.report("task failed", exc, task=_task_name(function))
-
-    def _peer_functions(self, port: PluginPort) -> tuple[Any, ...]:
-        """The functions that `ClientPeer` and `AgentPeer` call."""
-        return (
-            partial(self._scheduler.outgoing.request, port),
-            partial(self._scheduler.outgoing.notify, port),
-            partial(self._scheduler.outgoing.ask, port),
-            port.add_tap,
-            self.release_lane,
-            self._wait_for_readers,
-            lambda: self.plugin.protocol_version,
-        )

@@ -191,7 +191,7 @@ async def test_a_tap_ends_with_its_block(chain):
         session = await client.new_session("/work")
         await client.prompt(session, "hi")
 
-        side = proxy._acp_runtime.agent_port
+        side = proxy._acp_runtime.scheduler.agent_port
         assert "session/update" not in side.intercepted
         assert not side.needs_check
 

@@ -8,7 +8,6 @@ handler runs.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
 from functools import partial
 from types import CoroutineType
 from typing import Any, Final, TypeAlias
@@ -20,8 +19,6 @@ from conductor.acp import SESSION_END_METHODS, SESSION_SETUP_METHODS, session_id
 from conductor.errors import (
     LocalProtocolError,
     RequestCancelled,
-    RequestError,
-    StartError,
     describe,
     details_are_withheld,
 )
@@ -38,14 +35,13 @@ from conductor.plugins.failure_log import FailureLog
 from conductor.plugins.handler_call import HandlerCall, ResponseState, running_handler
 from conductor.plugins.initialize_clock import InitializeClock
 from conductor.plugins.lane import LaneNotification, LaneRequest, LaneResponse
+from conductor.plugins.negotiated_version import fit_version, record_initialize
 from conductor.plugins.plugin_code import calls_plugin
-from conductor.plugins.plugin_errors import contain_failure, split_failure
+from conductor.plugins.plugin_errors import contain_failure, request_error_in, split_failure
 from conductor.plugins.plugin_port import PluginPort
 from conductor.proxy.base import Agent, Forward, Plugin, Proxy
-from conductor.proxy.chain_info import chain_info
 from conductor.proxy.conversion import (
     decode_answer,
-    decode_params,
     encode,
     encode_edited,
     invalid_params,
@@ -55,7 +51,6 @@ from conductor.proxy.misfits import mistake_of_sender, passes_misfit
 from conductor.proxy.raw_message import RawMessage
 from conductor.proxy.restart_hook import call_restart_hook
 from conductor.proxy.session_state import forget_session, mark_sessions_open
-from conductor.proxy.version_fit import VersionFit, version_fit
 from conductor.redaction import redact
 from conductor.schema.needed_result import needed_result
 
@@ -272,7 +267,7 @@ class Dispatcher:
             handler_call.forwarded = True
             raw = await self.request(port.other, item.method, params, forwards=True)
             if item.method == "initialize":
-                self._record_initialize(params, raw)
+                record_initialize(self.plugin, params, raw)
             return decode_answer(raw, item.method, handler.result)
 
         result = await self.call(handler_call, message, forward)
@@ -282,13 +277,17 @@ class Dispatcher:
             return None
         if item.method == "initialize":
             if not handler_call.forwarded:  # an agent
-                self._record_initialize(item.params, encode(result))
+                record_initialize(self.plugin, item.params, encode(result))
             elif isinstance(self.plugin, Proxy):
-                fit = version_fit(type(self.plugin), self.plugin.protocol_version)
-                if fit.handlers is not self.plugin._acp_handlers:
-                    reply = self._fit_version(fit, response_state)
-                    if reply is not None:
-                        return reply
+                reply = fit_version(
+                    self.name,
+                    self.plugin,
+                    response_state.answer,
+                    self.use_handlers,
+                    self.failures.log,
+                )
+                if reply is not None:
+                    return reply
         if result is None and _is_result(response_state.answer):
             raise LocalProtocolError(
                 f"the handler of {item.method!r} returned nothing, although the request was "
@@ -299,35 +298,6 @@ class Dispatcher:
                 f"the handler of {item.method!r} returned nothing, not a {needed}: write `return …`"
             )
         return encode(result) or b"null", None
-
-    def _fit_version(self, fit: VersionFit, response_state: ResponseState) -> _Reply | None:
-        """Leave out handlers for another version of the protocol than the negotiated one.
-
-        Returns the reply to `initialize` if it is not that of the handler: an error of a required
-        proxy, and the unchanged response if the proxy is bypassed.
-        """
-        cls, version = type(self.plugin), self.plugin.protocol_version
-        if self.plugin._acp_runtime.required and not fit.is_complete:
-            return None, exception_to_error(StartError(self.name, fit.problem(cls, version)))
-        if fit.is_bypassed:
-            self.failures.log.warning(
-                "proxy is bypassed: it is not for this version of the protocol",
-                plugin=cls.__name__,
-                versions=sorted(cls.versions or ()),
-                protocol_version=version,
-            )
-        for handler in fit.left_out:
-            self.failures.log.warning(
-                "handler is left out: its type is of another version of the protocol",
-                plugin=cls.__name__,
-                handler=handler.location,
-                method=handler.method,
-                handler_version=handler.version,
-                protocol_version=version,
-            )
-        self.use_handlers(fit.handlers)
-        answer = response_state.answer
-        return (answer.result, answer.error) if fit.is_bypassed and answer is not None else None
 
     def _failure_reply(
         self,
@@ -342,7 +312,7 @@ class Dispatcher:
             return None
         if response_state.deferred and not self.deferred.take(item.call):
             return None  # answered already
-        refusal = _request_error_in(exc)
+        refusal = request_error_in(exc)
         if refusal is not None:
             try:
                 return None, exception_to_error(refusal)
@@ -367,13 +337,6 @@ class Dispatcher:
         if not details_are_withheld():
             data["reason"] = redact(describe(exc))
         return None, encode_error(INTERNAL_ERROR, "Internal error", data)
-
-    def _record_initialize(self, params: bytes | None, result: bytes | None) -> None:
-        """Keep members of `initialize`, for `Plugin.protocol_version` and others."""
-        info = chain_info(self.plugin)
-        with suppress(ValueError):  # the peer answers it
-            info.asked(decode_params(params, dict))
-            info.answered(decode_params(result, dict))
 
     def _track_session(self, item: LaneRequest, reply: _Reply) -> None:
         """Keep the `per_session` state of an opened session; drop that of an ended one."""
@@ -403,14 +366,3 @@ class Dispatcher:
 def _is_result(answer: LaneResponse | None) -> bool:
     """Whether it is a result other than null."""
     return answer is not None and answer.result is not None and answer.result != b"null"
-
-
-def _request_error_in(exc: BaseException) -> RequestError | None:
-    """The `RequestError` in an exception or group: trio groups what a nursery's tasks raise."""
-    if isinstance(exc, RequestError):
-        return exc
-    if isinstance(exc, BaseExceptionGroup):
-        found = [_request_error_in(each) for each in exc.exceptions]
-        if None not in found:
-            return found[0]
-    return None

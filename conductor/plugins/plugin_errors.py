@@ -15,7 +15,9 @@ from typing import TypeVar
 
 import trio
 
-__all__ = ["call_plugin", "contain_failure", "first_exception", "split_failure"]
+from conductor.errors import RequestError
+
+__all__ = ["call_plugin", "contain_failure", "first_exception", "request_error_in", "split_failure"]
 
 T = TypeVar("T")
 
@@ -31,6 +33,17 @@ def split_failure(exc: BaseException) -> tuple[BaseException | None, BaseExcepti
     failures = [leaf for leaf in leaves if not _must_propagate(leaf)]
     failure = failures[0] if len(failures) == 1 else BaseExceptionGroup("failures", failures)
     return failure, passing[0]
+
+
+def request_error_in(exc: BaseException) -> RequestError | None:
+    """The `RequestError` in an exception or group: trio groups what a nursery's tasks raise."""
+    if isinstance(exc, RequestError):
+        return exc
+    if isinstance(exc, BaseExceptionGroup):
+        found = [request_error_in(each) for each in exc.exceptions]
+        if None not in found:
+            return found[0]
+    return None
 
 
 def contain_failure(exc: BaseException, failed: Callable[[BaseException], object]) -> None:

@@ -60,7 +60,7 @@ class _Params(msgspec.Struct):
     update: _Kind = msgspec.field(default_factory=_Kind)
 
 
-class _Question(msgspec.Struct):
+class _AgentQuestion(msgspec.Struct):
     sessionId: str | None = None
     """`None`: it belongs to a request, such as a login."""
 
@@ -127,7 +127,7 @@ class TurnUpdates(Proxy):
 
     @on("elicitation/create")
     async def ask_with_form(self, raw: bytes, forward: Forward) -> Any:
-        id = msgspec.json.decode(raw, type=_Question).sessionId
+        id = msgspec.json.decode(raw, type=_AgentQuestion).sessionId
         is_there = id is None or await self._next_turn(id)
         return await forward() if is_there else {"action": "cancel"}
 

@@ -16,7 +16,7 @@ PUBLIC_NAMES_OF_ACP_TYPES = {
 
 
 def class_names(path: Path) -> list[str]:
-    return re.findall(r"^ *class _?(\w+)[:([]", path.read_text(), re.MULTILINE)
+    return re.findall(r"^class _?(\w+)[:([]", path.read_text(), re.MULTILINE)
 
 
 def test_no_two_classes_have_one_name() -> None:

@@ -134,7 +134,7 @@ class ComponentItem(
     connect: Annotated[str | None, url] = None
     unix: Annotated[str | None, nonempty_path] = None
     chain: Annotated[str | None, nonempty_path] = None
-    """Another chain file, whose proxies stand in this place."""
+    """Another chain file: its proxies stand in this place."""
     options: dict[str, Any] = {}
     """Options of the component that `use` names; `acp-conductor components NAME` lists them."""
     env: Annotated[dict[str, str], environment_names] = {}

@@ -152,7 +152,7 @@ def _use(options: Mapping[str, JsonSchema]) -> JsonSchema:
 
 
 def _with(name: str, options: JsonSchema) -> JsonSchema:
-    """What `use: NAME` demands of `with:`."""
+    """The schema of `with:` for `use: NAME`."""
     then: JsonSchema = {"properties": {"with": {"$ref": f"#/$defs/with {name}"}}}
     return {**then, "required": ["with"]} if options.get("required") else then
 

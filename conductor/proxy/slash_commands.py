@@ -191,7 +191,7 @@ async def answer(
     """Show `text` as the whole turn of a prompt, and return the result of `session/prompt`.
 
     `in_turn`: a turn of the agent runs; in version 2 its state is left as it is. `counts`: it is a
-    turn for other proxies, and is not marked. `as_notice`: it is no answer of the agent.
+    turn for other proxies, and is not marked. `as_notice`: it is not an answer of the agent.
     """
     mark = {} if counts else {"_meta": _MARK}
 

@@ -86,7 +86,7 @@ class PortMembers:
     """Pieces of these lines, by their first bytes up to the session id."""
     by_method: ByMethod = attrs.field(init=False)
     responses: Responses = attrs.field(init=False)
-    """Those of the response to a request, which have no protocol."""
+    """Members of the response to a request, which has no protocol."""
 
     def __attrs_post_init__(self) -> None:
         recorder = recorder_of(self.port)

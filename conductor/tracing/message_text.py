@@ -48,7 +48,7 @@ def message_text(
 
 
 def method_text(message: RequestRecord | NotificationRecord) -> str:
-    """The method; `initialize` of an MCP server is told from that of a component."""
+    """The method; `initialize (MCP)` for that of an MCP server."""
     is_mcp = message.protocol == "mcp" and message.method == "initialize"
     return "initialize (MCP)" if is_mcp else message.method
 

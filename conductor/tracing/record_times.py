@@ -26,7 +26,7 @@ class RecordTimes:
         self._text = b""
         self._time = -1.0
         self._members = b""
-        """Those of `_time`: messages of one wake-up have one time."""
+        """The members for `_time`: messages of one wake-up have one time."""
 
     def members(self, time: float) -> bytes:
         """The members `ts` and `time` of a moment on the monotonic clock."""

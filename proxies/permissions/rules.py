@@ -67,7 +67,7 @@ class Rule:
     """One rule. All its conditions must match; `kind` and globs match if one of the list does."""
 
     action: Action
-    """What happens with a request that matches."""
+    """Action for a request that matches."""
     name: str | None = None
     """The name of the rule in the log and in `audit`; without it, its number."""
     kind: list[str] = attrs.field(factory=list)

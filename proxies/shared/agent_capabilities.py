@@ -47,7 +47,7 @@ def has_member(holder: Any, path: tuple[str, ...]) -> bool:
 
 
 def with_member(holder: Any, path: tuple[str, ...], value: Any) -> dict[str, Any]:
-    """The holder with this value at the path; what is no object on the way is replaced."""
+    """The holder with this value at the path; other values than objects on the way are replaced."""
     members = holder if isinstance(holder, dict) else {}
     first, *rest = path
     return {

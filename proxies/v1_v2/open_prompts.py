@@ -38,7 +38,7 @@ class OpenPrompt:
     message_id: str | None = None
     """The id of the prompt as a message of the agent, once it is known."""
     accepted: Json = attrs.field(factory=dict)
-    """What the agent has answered to the prompt, besides that id."""
+    """The agent's answer to the prompt, without that id."""
 
 
 @attrs.define

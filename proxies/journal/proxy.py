@@ -41,7 +41,7 @@ from conductor.error_codes import (
 from conductor.proxy import Forward, RequestError, get_logger, on, text
 from proxies.journal.files import JournalFiles, KeptSession, default_directory, masker
 from proxies.journal.ids import SessionIds
-from proxies.journal.session import JournalSession, has_transcript, replayed, transcript_of
+from proxies.journal.session import JournalSession, has_transcript, notice, replayed, transcript_of
 from proxies.shared.agent_capabilities import has_member
 from proxies.shared.echoed_prompts import is_command
 
@@ -309,7 +309,11 @@ class Journal(SessionIds):
         return result
 
     async def _replay(self, method: str, id: str, kept: KeptSession | None) -> None:
-        for update in replayed(kept) if method == "session/load" and kept else ():
+        if method != "session/load" or kept is None:
+            return
+        if kept.is_cut:
+            await self._notice(id, "Older turns of this session were not kept")
+        for update in replayed(kept):
             await self.client.update(id, update)
 
     async def _tell(self, session: JournalSession, what: str) -> None:
@@ -318,14 +322,11 @@ class Journal(SessionIds):
         why = (
             f"It was kept by acp-conductor. The agent continues in a new session, and gets {knows}."
         )
+        await self._notice(session.id, what, why)
+
+    async def _notice(self, id: str, title: str, more: str = "") -> None:
         shows_notices = has_member(self.client_capabilities, ("session", "notices"))
-        update: dict[str, Any] = {"sessionUpdate": "notice", "severity": "info", "title": what}
-        if not shows_notices:
-            content = text(f"\n[{what}. {why}]\n")
-            update = {"sessionUpdate": "agent_message_chunk", "content": content}
-        else:
-            update["description"] = why
-        await self.client.update(session.id, update)
+        await self.client.update(id, notice(title, more, as_text=not shows_notices))
 
     def _opened_new(
         self, params: dict[str, Any], result: Any, like: KeptSession | None = None

@@ -17,6 +17,7 @@ __all__ = [
     "OPENING",
     "JournalSession",
     "has_transcript",
+    "notice",
     "replayed",
     "transcript_of",
 ]
@@ -85,7 +86,8 @@ class JournalSession:
     def copy(self, kept: KeptSession) -> None:
         """Begin as a kept session, which this one is a fork of."""
         with self._noted_failure():
-            self.files.copy(kept.records, self.id)
+            cut: list[dict[str, Any]] = [{"cut": True}] if kept.is_cut else []
+            self.files.copy([*cut, *kept.records], self.id)
         if kept.title:
             self.write({"title": kept.title})
 
@@ -133,7 +135,7 @@ def replayed(kept: KeptSession) -> Iterator[dict[str, Any]]:
 
 def transcript_of(kept: KeptSession, limit: int) -> str:
     """The end of a kept session as a text for an agent that has not seen it."""
-    transcript = BoundedTranscript(limit)
+    transcript = BoundedTranscript(limit, is_cut=kept.is_cut)
     for update in replayed(kept):
         kind = update.get("sessionUpdate")
         text = chunk_text(update) or ""
@@ -145,6 +147,15 @@ def transcript_of(kept: KeptSession, limit: int) -> str:
             transcript.add("agent", f"\n[tool call: {update.get('title')}]\n")
     said = str(transcript)
     return f"{OPENING}\n\n<transcript>\n{said}\n</transcript>" if said else ""
+
+
+def notice(title: str, more: str, *, as_text: bool) -> dict[str, Any]:
+    """An update that tells the user something, if need be as a text of the agent."""
+    if as_text:
+        shown = f"\n[{title}. {more}]\n" if more else f"[{title}]\n\n"
+        return {"sessionUpdate": "agent_message_chunk", "content": {"type": "text", "text": shown}}
+    update = {"sessionUpdate": "notice", "severity": "info", "title": title}
+    return {**update, "description": more} if more else update
 
 
 def has_transcript(update: dict[str, Any]) -> bool:

@@ -15,10 +15,11 @@ class BoundedTranscript:
     """Texts of user and agent, the newest `limit` characters."""
 
     limit: int = 40_000
+    is_cut: bool = False
+    """Whether older messages are left out."""
     _entries: deque[tuple[str, str]] = attrs.field(factory=deque, init=False)
     """Role and text; neighbours of the same role are pieces of one message."""
     _size: int = attrs.field(default=0, init=False)
-    _is_cut: bool = attrs.field(default=False, init=False)
 
     def add(self, role: Literal["user", "agent"], text: str) -> None:
         """Add a message, or the next piece of the last one."""
@@ -26,7 +27,7 @@ class BoundedTranscript:
             self._entries.append((role, text))
             self._size += len(text)
         while self._size > self.limit:
-            self._is_cut = True
+            self.is_cut = True
             oldest_role, oldest = self._entries.popleft()
             excess = self._size - self.limit
             self._size -= min(excess, len(oldest))
@@ -36,11 +37,11 @@ class BoundedTranscript:
     def clear(self) -> None:
         """Forget all messages."""
         self._entries.clear()
-        self._size, self._is_cut = 0, False
+        self._size, self.is_cut = 0, False
 
     def __str__(self) -> str:
         """The messages below each other; empty if there is none."""
-        lines = ["[older messages are left out]"] if self._is_cut else []
+        lines = ["[older messages are left out]"] if self.is_cut else []
         last = None
         for role, text in self._entries:
             if role == last:

@@ -267,6 +267,29 @@ async def test_a_fork_continues_apart(chain, journal):
         assert texts(updates(client, fork))[:4] == ["hi", "Hello", "other", "in the fork"]
 
 
+@pytest.mark.parametrize("capabilities", [{}, {"session": {"notices": {}}}])
+async def test_the_user_and_the_agent_are_told_that_older_turns_were_not_kept(
+    chain, journal, capabilities
+):
+    small = {"max_bytes": 65536, "transcript": 100_000}
+    session = await talk(chain, journal(**small), *[["x" * 4000]] * 20)
+    agent = FakeAgent()
+    async with chain(journal(**small), agent) as client:
+        await client.initialize(capabilities=capabilities)
+        fork = (await client.request("session/fork", {**SETUP, "sessionId": session}))["sessionId"]
+        for each in (session, fork):
+            await client.request("session/load", {**SETUP, "sessionId": each})
+            shown = [str(update) for update in updates(client, each)]
+            (told,) = [
+                text for text in shown if "Older turns of this session were not kept" in text
+            ]
+            assert ("notice" in told) is bool(capabilities)
+            assert "user_message_chunk" in shown[shown.index(told) + 1]
+        await client.prompt(session, "go on")
+
+    assert "[older messages are left out]" in given(agent)[0][0]
+
+
 async def test_a_deleted_session_is_gone(chain, journal, tmp_path):
     session = await talk(chain, journal(), ["Hello"])
     async with chain(journal(), FakeAgent()) as client:

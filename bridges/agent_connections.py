@@ -2,7 +2,7 @@
 
 In: the connections of the agent's MCP clients, each for one replaced declaration. Out: for each an
 `McpConnection` to the declared server. Messages of a server wait, in their lane, for an MCP client
-that does not read; what the slowest shim has not read stops the senders.
+that does not read; the unread bytes of the slowest shim stop the senders.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ Names of MCP servers that the bridge renamed for the agent, for proxies that rea
     `declared_server_names(result)` reads the decoded result of a session set-up request and maps
     the agent's names to the declared ones: `{"tools-2": "tools"}`. The bridge adds them with
     `with_server_names`; see `conductor.routing.server_names`.
-What the conductor tells the user in a session, in the form that the client supports:
+Notices of the conductor to the user, in the form that the client supports:
     `Notices` and their `Severity`.
 A lock on a private directory, which ends with the process:
     `lock_directory`.

@@ -3,7 +3,7 @@
 An agent may ask its client for files (`fs/read_text_file`, `fs/write_text_file`) if the client
 announces it; some agents have no other access. This proxy announces what the client does not have,
 and serves it on this machine: in the directories of the user's session, `cwd` and
-`additionalDirectories`, and nowhere else. What the client has, it keeps, method by method.
+`additionalDirectories`, and nowhere else. Methods that the client has remain the client's.
 
 For agents of version 1; version 2 has no files of the client. With a client of version 2 it stands
 behind `v1_v2`.

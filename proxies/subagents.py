@@ -4,7 +4,7 @@ for it.
 An agent may give each subagent a session of its own, to clients that announce `subagents` (RFD
 subagent sessions); in version 2 it expects that of every client. To a client without that view, the
 questions of such a session would be about one that it does not know. This proxy announces the
-capability. A subagent becomes a tool call of the user's session, with what it says at last; its own
+capability. A subagent becomes a tool call of the user's session, with its last message; its own
 tool calls, questions, files and terminals are those of the user's session. When the client cancels
 the turn, the subagents are cancelled, too. Plans, commands and usage of subagents are not shown. A
 client that has the capability gets everything as it is.

@@ -1,7 +1,7 @@
 """`usage`: answers the slash command `/usage` with the tokens and cost of the session.
 
 Most clients do not show the context window, tokens and cost that agents report. The command does
-not reach the agent and costs nothing. What subagents report for sessions of their own is included.
+not reach the agent and costs nothing. Reports of subagents for sessions of their own are included.
 
 Options:
     command  the slash command; default `usage`. If the agent has one of that name, this one

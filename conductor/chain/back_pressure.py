@@ -5,7 +5,8 @@ over the high watermark. A proxy is read even then, because one pipe carries bot
 and a proxy that cannot write may stop reading. It is not read once its predecessor, or a peer
 outside of the chain, has its share of `max_buffered_bytes` waiting, or the whole chain 5/4 of
 `max_buffered_bytes`. So each component waits only for components nearer to the client, and the
-client for none: there is no deadlock. What a proxy floods toward the agent is bounded by the total.
+client for none: there is no deadlock. Bytes that a proxy floods toward the agent are bounded by the
+total.
 """
 
 from __future__ import annotations

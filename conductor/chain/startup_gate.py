@@ -1,9 +1,9 @@
 """Startup gate: queues the client's messages until its chain is initialized. Pure.
 
-Before `initialize` no component runs. `initialize` starts them; what the client sends meanwhile is
-queued in order. When the chain has answered, the client's port is connected to the first
-component's port, the queue is delivered, and the gate is out of the path. A failed start may be
-tried again: by another `initialize`, or, where a start-failure agent has answered, by the next
+Before `initialize` no component runs. `initialize` starts them; messages that the client sends
+meanwhile are queued in order. When the chain has answered, the client's port is connected to the
+first component's port, the queue is delivered, and the gate is out of the path. A failed start may
+be tried again: by another `initialize`, or, where a start-failure agent has answered, by the next
 session set-up.
 """
 

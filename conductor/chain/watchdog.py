@@ -5,7 +5,7 @@ a signal nor EOF on stdin is handled. Until a shutdown is requested, by a signal
 client has closed its end, this is logged (`blocking_log`); a command may limit it (`max_blocked`).
 From then on the thread pings the loop repeatedly until the process ends. If the loop does not reply
 because one step of it runs for longer than the timeout (`blocking_step`), all child processes are
-killed and the process exits; what is already answered is written before. A second request reduces
+killed and the process exits; answers that are ready are written before. A second request reduces
 the timeout to one second.
 
 The thread cannot run while C code holds the interpreter lock. Regular expressions do, but they run

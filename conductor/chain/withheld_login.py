@@ -2,8 +2,8 @@
 
 So a remote client gets them, and the client of an agent that is isolated from this machine: what
 the agent names would run outside of its sandbox. Methods are read as frames are, by decoded names,
-and written anew from the members that are listed here. What cannot be read is left out, as are
-methods of type `terminal`. In: raw JSON. Pure.
+and written anew from the members that are listed here. Methods that cannot be read are left out, as
+are those of type `terminal`. In: raw JSON. Pure.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Check plugins in a separate process: for `check`, and for `serve` before it listens.
 
 Each plugin is imported and made with its options within its `start_timeout`. One that ends the
-process or takes too long is reported with its location. What they say about their places in the
-chain is compared here.
+process or takes too long is reported with its location. Their statements about their places in the
+chain are compared here.
 """
 
 from __future__ import annotations

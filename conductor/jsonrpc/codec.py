@@ -2,7 +2,7 @@
 
 In: one line without its newline. Out: exactly one frame, never an exception. Invalid input becomes
 `Malformed`: a client gets an error response for it, a component only a log entry (as the Rust
-reference conductor; JSON-RPC 2.0 §5.1, §6); what shows of its id is found in `malformed`.
+reference conductor; JSON-RPC 2.0 §5.1, §6); `malformed` finds its id as far as it can be read.
 
 msgspec decodes the envelope and checks the syntax of the whole line. Two gaps are closed here, off
 the fast path: msgspec does not check UTF-8 inside raw values, and it refuses escaped lone

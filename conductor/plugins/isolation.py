@@ -1,11 +1,10 @@
 """Isolated plugins (`isolate: true`): bootstrap of the plugin's process, and its notifications.
 
 `chain.build` decides which plugins are isolated. The conductor neither imports the plugin's module
-nor makes an instance: the plugin's process (`python -m conductor.standalone`) does. What it needs,
-options included, is the first line of its stdin, so that nothing of it is in an argument or in an
-environment that its children inherit.
-The locations of the chain file are included, so mistakes are reported by the same code, with the
-same text, as those of a plugin in the conductor's process.
+nor makes an instance: the plugin's process (`python -m conductor.standalone`) does. The first line
+of its stdin has all that it needs, options included, so that no argument and no inherited
+environment has any of it. The locations of the chain file are included, so mistakes are reported by
+the same code, with the same text, as those of a plugin in the conductor's process.
 """
 
 from __future__ import annotations

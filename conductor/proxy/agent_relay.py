@@ -1,9 +1,9 @@
 """Messages between a second agent and the client, for an agent that has sessions of the client.
 
-What the agent sends goes to the client in its order, its requests among its notifications. The
-answer to a request that the plugin sends to the agent takes its place in that order, too: it is
-returned after everything that the agent sent before it, and what follows waits until the handler
-has answered the client.
+The agent's messages go to the client in their order, requests among notifications. The answer to a
+request that the plugin sends to the agent takes its place in that order, too: it is returned after
+everything that the agent sent before it, and what follows waits until the handler has answered the
+client.
 """
 
 from __future__ import annotations

@@ -175,7 +175,7 @@ class Plugin:
         answered `cancelled` and all others refused.
 
         With `relay` the agent is for sessions of the client: it gets name and capabilities of the
-        client and no session; send it `session/new` with `agent.request`. What it sends goes to the
+        client and no session; send it `session/new` with `agent.request`. Its messages go to the
         client, in order, with the params that `relay(method, params)` returns. A handler that
         returns an answer of this agent returns it before what the agent sends next.
 

@@ -3,7 +3,7 @@
 An agent can announce calls that never end, with outputs of any size, in any number of sessions.
 When it has sent `_MAX_BYTES` about tool calls, the remembered ones are measured; if they are larger
 than half of that, the largest lose their outputs, and if that is not enough, they are forgotten.
-What permission rules read (kind, input, paths, diffs) stays as long as possible.
+The members that permission rules read (kind, input, paths, diffs) stay as long as possible.
 """
 
 from __future__ import annotations

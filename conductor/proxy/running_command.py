@@ -51,7 +51,7 @@ class RunningCommand:
     async def wait(self) -> int:
         """Wait until the command exits; return the exit status, negative for a signal.
 
-        What it has left running is killed then.
+        Processes that it has left running are killed then.
         """
         async with self._waiting:
             if self._process.returncode is None:

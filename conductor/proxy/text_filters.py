@@ -1,8 +1,8 @@
 """The layers of `@text_filter`: pass texts through filters, and send what these hold back in time.
 
-What is held back is sent before a request of the agent that the user sees, and before the response
-to a request that ends a turn, a replay or the session. That of a subagent is sent when it is idle,
-or with its parent's, if the agent does not report that it is at work.
+Held-back text is sent before a request of the agent that the user sees, and before the response to
+a request that ends a turn, a replay or the session. That of a subagent is sent when it is idle, or
+with its parent's, if the agent does not report that it is at work.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Texts that arrive in chunks, rewritten by filters that may hold back the end of what they have.
+"""Texts that arrive in chunks, rewritten by filters that may hold back their end.
 
-A filter rewrites one text. What it holds back is sent when the text ends: in the shape of its last
+A filter rewrites one text. Held-back text is sent when the text ends: in the shape of its last
 chunk, before the update that ends it. An update of session state ends no text, nor does a chunk of
 another text if both have ids; any other update ends all. Waits for nothing but the filters.
 """

@@ -1,8 +1,8 @@
 """Package managers, npm and uv: where they are, and how they are run.
 
 They run without a shell, with an environment of their own: a package manager, and the scripts of
-packages where those are allowed, need no keys and tokens of the conductor's environment. What they
-print goes to stderr; stdout belongs to the protocol.
+packages where those are allowed, need no keys and tokens of the conductor's environment. Their
+output goes to stderr; stdout belongs to the protocol.
 """
 
 from __future__ import annotations

@@ -5,9 +5,8 @@ than `_SLOW_POST`, and the POST of `initialize` at once: the server may be waiti
 response, as a proxy does during its initialization. A session's stream is opened before the first
 message that names the session, or on the response that sets it up.
 
-What the server refuses with 401, 403, 407, 429 or 5xx ends the connection, and so does a 404 that
-is about the connection. With another status only the message is refused: a request is answered with
-an error.
+A response 401, 403, 407, 429 or 5xx ends the connection, and so does a 404 that is about the
+connection. With another status only the message is refused: a request is answered with an error.
 
 A conductor as the server states for how long it keeps a cut connection: events are numbered and
 acknowledged, a stream continues after the last event received, and a POST without a response is

@@ -1,6 +1,6 @@
 """Requests that were answered in the place of a component; its own answers may still come. Pure.
 
-A late answer is dropped; what the log says of it names its request. Times are in seconds of the
+A late answer is dropped, with a log event that names its request. Times are in seconds of the
 caller's clock.
 """
 

@@ -1,7 +1,7 @@
 """Attributes of spans by the semantic conventions of OpenTelemetry: GenAI, MCP, RPC, code. Pure.
 
-Names beginning with `acp_conductor` are the conductor's own. What a user, a model or a tool wrote
-is only in the results of `message_content` and `tool_content`, which are used on request.
+Names beginning with `acp_conductor` are the conductor's own. Texts of a user, a model or a tool are
+only in the results of `message_content` and `tool_content`, which are used on request.
 """
 
 from __future__ import annotations

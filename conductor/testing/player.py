@@ -2,8 +2,8 @@
 
 Messages are sent in the recorded order, each after what came before it in its track
 (`replay_tracks`). A client gives up waiting for a message when a later request or response of the
-session has come, so that an agent that leaves one out does not stop the replay. What the peer does
-differently is reported (`Deviation`), and the replay goes on.
+session has come, so that an agent that leaves one out does not stop the replay. Differences in the
+peer's behaviour are reported (`Deviation`), and the replay goes on.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 The bytes of a line are copied once, when the block is joined. Most blocks have no secret; to find
 that out, an update is searched as it came, without the members that the record adds to it, which
 are masked already and are half of the line. If anything is found, all lines of the block are
-searched, and masked. What a component passes on unchanged is searched once for two hops.
+searched, and masked. A payload that a component passes on unchanged is searched once for two hops.
 """
 
 from __future__ import annotations

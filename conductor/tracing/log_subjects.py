@@ -1,8 +1,8 @@
 """The messages that log events are about. Pure.
 
-What a plugin logs while it handles a message names that message. Stalls, timeouts and turns that
-the conductor ends are logged outside of handlers: such an event names the component, its session
-or the method, and is about the request that the component has not answered at that time.
+Log events of a plugin that handles a message name that message. Stalls, timeouts and turns that the
+conductor ends are logged outside of handlers: such an event names the component, its session or the
+method, and is about the request that the component has not answered at that time.
 """
 
 from __future__ import annotations

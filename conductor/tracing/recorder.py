@@ -218,7 +218,7 @@ class TraceRecorder(Tracer):
     def hop(self, port: TracedPort) -> int:
         """The hop in front of a port: 0 is the one between the client and the first component.
 
-        What a component answers to the conductor is on the hop in front of the component. A
+        Answers of a component to the conductor are on the hop in front of the component. A
         component may itself have the name "conductor".
         """
         names = [each.name for each in self.components]

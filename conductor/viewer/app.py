@@ -1,7 +1,7 @@
 """The ASGI application of the page: its files, and the trace as JSON.
 
-The page and its files contain nothing of the trace, and need no token; what is below `/api/` does.
-The token is in the fragment of the URL, which a browser sends to no server; the page sends it as a
+The page and its files contain nothing of the trace, and need no token; paths below `/api/` do. The
+token is in the fragment of the URL, which a browser sends to no server; the page sends it as a
 bearer token. Other users of the machine see the arguments of a browser that is started: its URL has
 a code in place of the token, which is exchanged once.
 """

@@ -234,8 +234,8 @@ class Budget(Proxy):
                 self._keep(lambda: self._ledger.refund({"turns": 1}, day))
 
     def _payers(self, session: Session) -> list[tuple[Session, _Spending]]:
-        """The user's session that pays for a session. Where it is not known, all that may be it do;
-        the first is then the session itself, with what all such sessions share."""
+        """The sessions that a session's spending counts for: the user's session above it. If that
+        is not known, the shared state of such sessions, and every open session of the user."""
         if session.is_placed:
             user = session.user_session
             return [(user, self._state(user))]

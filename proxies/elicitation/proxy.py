@@ -5,7 +5,8 @@ proxy announces it, and asks in another way: a page to open, a question with yes
 of up to nine values as a permission request; each other form as a text, which the user's next
 prompt answers. For that prompt, the client must see the end of its turn: it gets the response
 `end_turn` with the text, while the agent's turn goes on, and the prompt with the answer gets the
-response of the agent. What a client can show itself, a form or a page, passes unchanged.
+response of the agent. A question that the client can show itself, as a form or a page, passes
+unchanged.
 
 For protocol version 1; with a client of version 2 and an agent of version 1, behind `v1_v2`.
 

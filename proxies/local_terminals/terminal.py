@@ -1,4 +1,4 @@
-"""A command that runs for an agent: its output, its end, and what a terminal can be asked."""
+"""A command that runs for an agent: its output, exit status, and the requests of `terminal/*`."""
 
 from __future__ import annotations
 

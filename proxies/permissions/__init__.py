@@ -1,6 +1,6 @@
 """`permissions`: answers permission requests by rules. `rules` matches them and decides.
 
-What a tool call is about (paths, commands, kinds) is found by `proxies.shared.tool_calls`.
+`proxies.shared.tool_calls` finds the paths, commands and kinds of a tool call.
 """
 
 from proxies.permissions.proxy import Permissions

@@ -1,7 +1,7 @@
 """Content blocks that an agent does not take, in a form that it does, and back. Pure.
 
-An embedded text is a fenced block below its URI; other content is a link to a file. What an agent
-echoes of them is shown to the user in the form that the user has sent.
+An embedded text is a fenced block below its URI; other content is a link to a file. Echoes of the
+agent are shown to the user in the form that the user has sent.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Content of prompts as private files, by session: bounded, and deleted with the session.
 
-A running proxy locks its directory; what a killed one has left is removed by the next.
+A running proxy locks its directory; the next one removes the directories of killed ones.
 """
 
 from __future__ import annotations

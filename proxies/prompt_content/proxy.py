@@ -2,8 +2,8 @@
 
 A client sends them only to an agent that announces them. This proxy announces what the agent lacks.
 An embedded text becomes a fenced block below its URI. Everything else is written to a file, and the
-agent gets a link to it: whether it can look at an image there depends on its tools. What the agent
-takes passes unchanged.
+agent gets a link to it: whether it can look at an image there depends on its tools. Content that
+the agent takes passes unchanged.
 
 Options:
     directory  where the files are; default: `prompt-files` in the state directory of the user. An

@@ -1,11 +1,11 @@
 """`remember`: gives new sessions the mode, the model and the options that the user last selected.
 
-What the client sets in a session, and the agent accepts, is remembered by agent. A new session gets
-it before the client sees the session: the response to `session/new` has the values, so that the
-client shows them. A session that is loaded or resumed gets what was set in it. Only values that the
-agent still offers are set. What the agent changes itself, as when it leaves its plan mode, is not
-remembered, nor what is set in a subagent's session. A mode in which the agent asks no questions is
-remembered like any other: name it in `never`.
+Settings that the client makes in a session, and the agent accepts, are remembered by agent. A new
+session gets them before the client sees the session: the response to `session/new` has the values,
+so that the client shows them. A session that is loaded or resumed gets its own settings again. Only
+values that the agent still offers are set. Changes that the agent makes itself, as when it leaves
+its plan mode, are not remembered, nor settings of a subagent's session. A mode in which the agent
+asks no questions is remembered like any other: name it in `never`.
 
 Options:
     scope      project (default): for sessions in exactly this directory, not in those below it;

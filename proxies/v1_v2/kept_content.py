@@ -1,8 +1,8 @@
 """Content of unfinished tool calls, for chunks that are appended to it. Pure.
 
 An agent can append any number of items of any size, to any number of calls, in all sessions of a
-chain. What is too much is forgotten: the oldest items of a call, then the calls that were not
-changed for the longest time.
+chain. Content over the limits is forgotten: the oldest items of a call, then the calls that were
+not changed for the longest time.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Messages in protocol versions 1 and 2: whole or in chunks, with or without ids. Pure.
 
 Version 2 replaces the content of a message by a whole-message update, version 1 can only append to
-it. What was sent of each message is remembered as its length and hash.
+it. The sent part of each message is remembered as its length and hash.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from proxies.v1_v2.members import Json, key_of, objects, text_block, without
 __all__ = ["MessagesToV1", "MessagesToV2"]
 
 _MAX_MESSAGES: Final = 1000
-"""Messages of a session of which is known what was sent; the oldest are forgotten."""
+"""Maximum remembered messages of a session; the oldest are forgotten."""
 
 
 @attrs.define

@@ -1,6 +1,6 @@
 """`v1_v2`: a client of protocol version 1 with an agent of version 2, or the other way round.
 
-What stands before it in the chain sees the version of the client, what stands behind it that of the
+Components before it in the chain see the version of the client, components behind it that of the
 agent. docs/adapters-v1-v2.md says what is converted, and what one version cannot show.
 
 Options:

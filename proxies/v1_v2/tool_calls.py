@@ -95,7 +95,7 @@ class ToolCallsToV1:
     def permission(self, params: Json) -> Json:
         """The params of `session/request_permission` for a client of version 1.
 
-        What has no subject, or another one than a tool call, is shown as a call.
+        A request without a subject, or about something else, is shown as a call.
         """
         subject = params.get("subject")
         subject = subject if isinstance(subject, dict) else {}

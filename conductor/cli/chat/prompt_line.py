@@ -1,8 +1,8 @@
 """The line in which the user types a prompt: prompt_toolkit, in a thread beside trio.
 
-prompt_toolkit runs on asyncio. What comes while the user types is shown above the line. The thread
-ends with the line; if the reading task is cancelled, or the chain ends, the line is given up, which
-restores the terminal.
+prompt_toolkit runs on asyncio. Output that arrives while the user types is shown above the line.
+The thread ends with the line; if the reading task is cancelled, or the chain ends, the line is
+given up, which restores the terminal.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class PromptLine:
         raise AssertionError
 
     def show_above(self, text: str) -> None:
-        """Show lines above the one that is typed; while none is, with the next."""
+        """Show lines above the prompt line; without one, above the next."""
         self._above.append(text)
         app = self._session.app
         if len(self._above) == 1 and app.loop is not None and app.is_running:

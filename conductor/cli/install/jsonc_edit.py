@@ -1,4 +1,4 @@
-"""Edit JSON with comments (JSONC) as text: what is not changed keeps its bytes.
+"""Edit JSON with comments (JSONC) as text: unchanged parts keep their bytes.
 
 Insertion follows the indentation, the line ends and the trailing commas around it. Removing a
 member that was inserted last restores the text, except for white space in an object that was empty.

@@ -75,7 +75,7 @@ def tool_call_of(request: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def options_of(request: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """The options of a permission request; what is none is left out."""
+    """The options of a permission request; malformed ones are left out."""
     found = request.get("options")
     return [each for each in found if isinstance(each, Mapping)] if isinstance(found, list) else []
 

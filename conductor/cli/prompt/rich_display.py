@@ -1,8 +1,8 @@
 """Output of `prompt` and `chat` on a terminal: finished blocks above, what still changes below.
 
 The lower part, redrawn ten times a second, has the end of the answer, running tool calls with their
-elapsed time, and the plan. Its height is less than the terminal's; what is finished is printed
-once, above it, and scrolls as usual.
+elapsed time, and the plan. Its height is less than the terminal's; finished blocks are printed
+once, above it, and scroll as usual.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class RichDisplay:
     """Effect of Ctrl-C, as shown to the user."""
     _left_out: int = attrs.field(default=0, init=False)
     _is_slow: bool = attrs.field(default=False, init=False)
-    """Rendering has taken long in this turn: what comes is shown as plain text."""
+    """Rendering has taken long in this turn: further output is plain text."""
 
     def __attrs_post_init__(self) -> None:
         self.console = terminal_console(self.stdout)

@@ -68,7 +68,7 @@ class Report:
     _answers: dict[HandlerCall, PassedMessage] = attrs.field(factory=dict, init=False)
     """The last response to a forwarded request."""
     _told: set[HandlerCall] = attrs.field(factory=set, init=False)
-    """Handlers of notifications that have forwarded theirs."""
+    """Handlers that have forwarded their notification."""
     _received: set[InFlightRequest] = attrs.field(factory=set, init=False)
     """Requests to the proxy."""
     _answered: set[InFlightRequest] = attrs.field(factory=set, init=False)

@@ -75,7 +75,7 @@ def run_once(target: str, settings: TrySettings) -> NoReturn:
     Exit codes: 0 the turns ended, 1 the proxy raised an exception or a request failed, 3 the proxy
     could not be loaded or did not start, 130 interrupted.
 
-    A proxy that is stuck ends too: what it blocks has `settings.timeout`, the event loop
+    A proxy that is stuck ends too: each blocked wait has `settings.timeout`, the event loop
     `STOP_TIMEOUT` and the end of the chain `_STOP_TIMEOUT` seconds.
     """
     become_subreaper()

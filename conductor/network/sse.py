@@ -1,18 +1,14 @@
 """Decoder and encoder for server-sent events (WHATWG HTML, "Server-sent events"). Pure.
 
-The decoder accepts the whole format; the encoder writes `data`, and `id` where events are numbered.
+The decoder accepts the whole format, and ignores `retry`; the encoder writes `data`, and `id` where
+events are numbered.
 """
 
 from __future__ import annotations
 
-from typing import Final
-
 import attrs
 
 __all__ = ["EventDecoder", "EventTooLarge", "ServerSentEvent", "encode_event"]
-
-_MAX_DIGITS: Final = 9
-"""Maximum digits of a time, in milliseconds."""
 
 
 class EventTooLarge(Exception):
@@ -33,8 +29,6 @@ class EventDecoder:
     """Incremental decoder. `limit`: maximum size of an event in bytes."""
 
     limit: int
-    retry: float | None = attrs.field(default=None, init=False)
-    """Reconnection time in seconds, as given by the server."""
     _pieces: list[bytes] = attrs.field(factory=list, init=False)
     """Parts of the incomplete last line."""
     _size: int = attrs.field(default=0, init=False)
@@ -87,8 +81,6 @@ class EventDecoder:
                 self._id = value.decode(errors="replace")
             case b"event":
                 self._type = value.decode(errors="replace")
-            case b"retry" if value.isdigit() and len(value) <= _MAX_DIGITS:
-                self.retry = int(value) / 1000
         self._size -= len(line)
 
 

@@ -60,11 +60,6 @@ class Pattern:
     source: str
     _compiled: Any = attrs.field(repr=False, eq=False)
 
-    @property
-    def group_names(self) -> Mapping[str, int]:
-        names: Mapping[str, int] = self._compiled.groupindex
-        return names
-
     def search(self, text: str, start: int = 0) -> Any:
         """Return the first match, with the methods of `re.Match`, or `None`."""
         return self._compiled.search(_encodable(text), start)

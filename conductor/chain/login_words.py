@@ -13,14 +13,14 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 
 __all__ = ["AgentLogin", "TerminalLogin", "login_words", "split_login", "terminal_login_of"]
 
-TerminalLogin: TypeAlias = Literal["kept", "appended", "led here", "withheld"]
+TerminalLogin: TypeAlias = Literal["kept", "appended", "redirected", "withheld"]
 """How a login method of type `terminal` reaches the client: unchanged; unchanged, because this
 program appends its arguments to the agent's command; with arguments for this program (`--login`);
 or left out."""
 _WORD: Final = "--login"
 _SERVING: Final[dict[str, TerminalLogin]] = {
-    "run": "led here",
-    "agent": "led here",
+    "run": "redirected",
+    "agent": "redirected",
     "connect": "withheld",
     "wrap": "appended",
     "proxy": "kept",
@@ -54,7 +54,7 @@ def terminal_login_of(arguments: Sequence[str]) -> TerminalLogin:
 
 def split_login(arguments: Sequence[str]) -> tuple[Sequence[str], AgentLogin | None]:
     """The command line of a chain, and the login that is asked for instead of the chain."""
-    if _WORD not in arguments or terminal_login_of(arguments) != "led here":
+    if _WORD not in arguments or terminal_login_of(arguments) != "redirected":
         return arguments, None
     at = list(arguments).index(_WORD)
     words = list(arguments[at + 1 :])

@@ -35,11 +35,11 @@ def for_client(
     is_isolated = _is_isolated(components)
     if login == "kept" or (login == "appended" and not is_isolated):
         return result
-    if login == "led here" and is_isolated:
+    if login == "redirected" and is_isolated:
         from conductor.chain.withheld_login import result_without_commands
 
         return result_without_commands(result, partial(_of_isolated, command=command))
-    if login != "led here" or not _is_program(components):
+    if login != "redirected" or not _is_program(components):
         from conductor.chain.withheld_login import result_without_commands
 
         return result_without_commands(result)

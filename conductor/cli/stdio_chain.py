@@ -64,7 +64,8 @@ def serve_chain_of_arguments(
     trace: TraceWriter | None = None,
     others: OtherFiles | None = None,
 ) -> NoReturn:
-    """Serve a chain that is in no file; never returns. Each attempt to start takes the same.
+    """Serve a chain of command-line arguments; never returns. Each attempt to start uses the same
+    chain.
 
     `others`: which files of the user and the project are used besides, if any.
     """

@@ -23,7 +23,7 @@ SAMPLERS: Final = tuple(
 def sampler_of(environ: Mapping[str, str]) -> Sampler:
     """The sampler of the environment variables `OTEL_TRACES_SAMPLER` and `…_ARG`.
 
-    Raises `ValueError` for another name, and a ratio that is none.
+    Raises `ValueError` for an unknown name or an invalid ratio.
     """
     name = environ.get("OTEL_TRACES_SAMPLER", "").strip().lower() or "parentbased_always_on"
     if name not in SAMPLERS:

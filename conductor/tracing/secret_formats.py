@@ -62,7 +62,7 @@ _ESCAPE: Final = re.compile(rb"\\(?:[nrtbf]|u[0-9a-fA-F]{4})\Z")
 
 
 def format_span(data: bytes, literal: bytes, at: int) -> Span | None:
-    """The secret that begins with a literal of `FORMATS` at this place; `None` if it is none."""
+    """The secret that begins with a literal of `FORMATS` at this place; `None` if there is none."""
     found = _PATTERNS[literal].match(data, at)
     if found is None or (literal in _KEYS and _continues_word(data, at)):
         return None

@@ -1,5 +1,5 @@
-"""`known_kinds`: shows what a client of an older generation does not know as the nearest that it
-knows.
+"""`known_kinds`: replaces updates, content and values that an older client does not know by the
+nearest that it knows.
 
 The protocol adds kinds of updates, types of content and values of enumerations. Many clients refuse
 a message with one that they do not know: it is lost, or the turn fails. Here such an update becomes

@@ -29,7 +29,7 @@ def test_only_run_and_agent_take_the_words_of_a_login(arguments, command, login)
 @pytest.mark.parametrize(
     ("arguments", "result"),
     [
-        (["--log", "info", "run", "f"], "led here"),
+        (["--log", "info", "run", "f"], "redirected"),
         (["connect", "wss://example.com/acp"], "withheld"),
         (["wrap", "--", "x", "run"], "appended"),
         (["-c"], "kept"),

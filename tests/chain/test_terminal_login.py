@@ -33,7 +33,7 @@ INVALID = [
 
 
 def test_the_args_lead_to_the_conductor_and_name_the_variables_without_their_values():
-    assert for_client(RESULT, "led here", AGENT, COMMAND) == RESULT.replace(
+    assert for_client(RESULT, "redirected", AGENT, COMMAND) == RESULT.replace(
         b'["--setup","now"]', b'["--login","--env=A","--","--setup","now"]'
     )
 
@@ -41,14 +41,14 @@ def test_the_args_lead_to_the_conductor_and_name_the_variables_without_their_val
 def test_a_method_without_args_and_env_gets_args():
     result = b'{"authMethods":[{"id":"t","type":"terminal"}]}'
 
-    changed = json.loads(for_client(result, "led here", AGENT, COMMAND))
+    changed = json.loads(for_client(result, "redirected", AGENT, COMMAND))
 
     assert changed["authMethods"] == [{"id": "t", "type": "terminal", "args": ["--login", "--"]}]
 
 
 @pytest.mark.parametrize(
     ("login", "components"),
-    [("withheld", AGENT), ("led here", REMOTE), ("led here", PLUGIN), ("led here", [])],
+    [("withheld", AGENT), ("redirected", REMOTE), ("redirected", PLUGIN), ("redirected", [])],
 )
 def test_a_method_that_would_lead_elsewhere_is_left_out(login, components):
     changed = json.loads(for_client(RESULT, login, components, COMMAND))
@@ -58,7 +58,7 @@ def test_a_method_that_would_lead_elsewhere_is_left_out(login, components):
 
 @pytest.mark.parametrize("result", INVALID)
 def test_what_is_no_valid_method_keeps_its_bytes(result):
-    assert for_client(result, "led here", AGENT, COMMAND) == result
+    assert for_client(result, "redirected", AGENT, COMMAND) == result
 
 
 def test_without_a_rule_the_bytes_stay():
@@ -91,7 +91,7 @@ def test_a_whole_command_in_the_meta_leads_to_the_conductor_too():
     """So that it has the environment of the agent in the chain."""
     told = method(type="terminal", args=["--setup"], env={"A": "b"}).encode()
 
-    (changed,) = json.loads(for_client(told, "led here", AGENT, COMMAND))["authMethods"]
+    (changed,) = json.loads(for_client(told, "redirected", AGENT, COMMAND))["authMethods"]
 
     words = ["--login", "--env=A", "--", "--setup"]
     assert changed["args"] == words
@@ -102,7 +102,7 @@ def test_a_whole_command_in_the_meta_leads_to_the_conductor_too():
 def test_a_whole_command_of_another_program_stays_for_a_client_on_this_machine_alone():
     told = method().encode()
 
-    assert for_client(told, "led here", AGENT, COMMAND) == told
+    assert for_client(told, "redirected", AGENT, COMMAND) == told
     (changed,) = json.loads(for_client(told, "withheld", AGENT, COMMAND))["authMethods"]
     assert changed == {"id": "t"}
 
@@ -134,7 +134,7 @@ def test_a_whole_command_of_another_program_stays_for_a_client_on_this_machine_a
 def test_of_an_isolated_agent_come_neither_variables_nor_other_commands(isolated, members, got):
     told = method(**members).encode()
 
-    changed = json.loads(for_client(told, "led here", isolated, COMMAND))["authMethods"]
+    changed = json.loads(for_client(told, "redirected", isolated, COMMAND))["authMethods"]
 
     assert changed == ([] if got is None else [{"id": "t", **got}])
 

@@ -61,7 +61,7 @@ def state_directories() -> dict[str, Kind]:
 
 
 def gather_files(paths: dict[str, Kind]) -> Iterator[FileFacts]:
-    """The facts about those that exist."""
+    """Facts about those of the files that exist."""
     for path, kind in paths.items():
         try:
             found = os.stat(path)

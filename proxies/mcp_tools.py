@@ -45,6 +45,19 @@ class McpTools(Proxy):
     describe: dict[str, str] = attrs.field(factory=dict)
     servers: tuple[str, ...] = ()
 
+    def option_warnings(self) -> Sequence[tuple[str, str]]:
+        return [
+            (
+                option,
+                f"`{name}` is compared with the tool's name alone: write `{tool}`, with"
+                f" `servers: [{server}]` if only this server is meant",
+            )
+            for option in ("allow", "deny", "rename", "describe")
+            for name in getattr(self, option)
+            for server, slash, tool in [name.partition("/")]
+            if slash
+        ]
+
     @on_mcp("tools/list")
     async def list_tools(self, server: str, params: dict[str, Any], forward: Forward) -> Any:
         result = await forward()

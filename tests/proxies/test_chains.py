@@ -14,10 +14,12 @@ CHAINS = Path(__file__).parents[2] / "chains"
 # A prompt, and what the answer has in it.
 PROMISED = {
     "additional_directories": ("say hello", "hello"),
+    "boolean_options": ("say hello", "hello"),
     "budget": ("say hello", "hello"),
     "checkpoint": ("/rewind", "There are no checkpoints of this directory."),
     "context": ("echo", "Answer briefly."),
     "cursor_questions": ("say hello", "hello"),
+    "elicitation": ("say hello", "hello"),
     "failover": ("say hello", "hello"),
     "hide_tools": ("say hello", "hello"),
     "hooks": ("say hello", "hello"),
@@ -45,10 +47,8 @@ PROMISED = {
     "usage": ("/usage", "The agent has not reported any usage yet."),
 }
 
-ADAPTERS = {"boolean_options", "elicitation"}
-WITHOUT_EXAMPLE = {"mcp_tools", "sandbox_guard", *ADAPTERS}
-"""`mcp_tools` needs a server; the guard is placed by the conductor, before an agent's `sandbox`;
-adapters are switched on with `adapt:`."""
+WITHOUT_EXAMPLE = {"mcp_tools", "sandbox_guard"}
+"""`mcp_tools` needs a server; the guard is placed by the conductor, before an agent's `sandbox`."""
 
 
 @pytest.mark.parametrize("name", PROMISED)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from conductor.chainfile import load
-from conductor.plugins.loading import load_plugin
+from conductor.plugins.loading import entry_points, load_plugin
 
 ROOT = Path(__file__).parents[2]
 PARAGRAPHS = dict(
@@ -28,6 +28,13 @@ def test_the_example_of_a_paragraph_is_valid(name, tmp_path):
 
     (spec,) = load(file, environ={"DOCS_TOKEN": "x"}).proxies
     assert type(load_plugin(spec)).__module__.removesuffix(".proxy") == f"proxies.{name}"
+
+
+def test_the_components_without_a_paragraph_are_named_at_the_beginning():
+    beginning, _, _ = (ROOT / "docs" / "proxies.md").read_text().partition("\n## ")
+
+    for name in {*entry_points()} - {*PARAGRAPHS}:
+        assert f"`{name}`" in beginning, name
 
 
 def test_every_proxy_has_a_paragraph():

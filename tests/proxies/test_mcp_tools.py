@@ -82,3 +82,13 @@ async def test_other_servers_are_left_alone(binding):
     options = {"servers": ("other",), "deny": ("*",)}
     assert await _filtered(binding, options, _names) == ["add", "count", "echo"]
     assert await _filtered(binding, options, _names, name="other") == []
+
+
+def test_names_with_a_server_are_warned_of():
+    (warning,) = McpTools(allow=("read_*",), deny=("docs/delete_*",)).option_warnings()
+
+    assert warning == (
+        "deny",
+        "`docs/delete_*` is compared with the tool's name alone: write `delete_*`, with"
+        " `servers: [docs]` if only this server is meant",
+    )

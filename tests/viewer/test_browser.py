@@ -221,6 +221,25 @@ async def test_what_is_added_appears(turn, tmp_path, page):
     await page.wait_for("document.querySelector('#state').className === 'ended'")
 
 
+async def test_a_request_for_which_a_component_was_inserted_has_no_open_bar(tmp_path, page):
+    script = TraceScript("client", "agent")
+    first = script.request("client>agent", "session/new")
+    second = script.request("client>bridge", "session/new", cause=first)
+    third = script.request("bridge>agent", "session/new", cause=second)
+    answer = script.answer(third, {})
+    script.answer(second, {}, cause=answer)
+    await page.go(export(script, tmp_path))
+    await page.wait_for(f"{SHOWN}.length === {len(script.records)}")
+    await open_row(page, second)
+    await page.press("3")
+
+    way = await page.text(".way")
+    assert "bridge was inserted for it, and gets it instead" in way
+    open_bars = "document.querySelectorAll('.span.open:not([hidden])').length"
+    assert await page.evaluate(open_bars) == 0
+    assert page.problems == []
+
+
 async def test_names_that_appear_while_the_trace_is_loaded_are_right(tmp_path, page, monkeypatch):
     loading = property(lambda self: "loading", lambda self, value: None)
     monkeypatch.setattr(TraceSource, "state", loading)  # at the end of the file, too

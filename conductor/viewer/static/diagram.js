@@ -2,6 +2,7 @@
 // seen are in the document; they are used again while scrolling.
 import { beforeFrame, element } from "./dom.js";
 import { bytes, duration, printable } from "./format.js";
+import { isDiverted } from "./rows.js";
 
 const NARROW = 620;
 const BLOCK = 128;
@@ -240,6 +241,7 @@ export class Diagram {
     this.#visible.forEach((i, place) => {
       const row = this.trace.rows[i];
       if (row.type === "q") {
+        this.#endDiverted(row, open, used);
         const depths = used.get(row.receiver) ?? used.set(row.receiver, []).get(row.receiver);
         let depth = depths.indexOf(false);
         if (depth < 0) depth = depths.length;
@@ -264,6 +266,16 @@ export class Diagram {
       }
     }
     this.#spans = blocks;
+  }
+
+  /** The component behind does not get a request for which another one is inserted. */
+  #endDiverted(row, open, used) {
+    const before = this.trace.before(row);
+    const span = before && isDiverted(before, row) && open.get(before.n);
+    if (!span) return;
+    span.end = span.start;
+    used.get(before.receiver)[span.depth] = false;
+    open.delete(before.n);
   }
 
   #drawSpans(first, last, shift) {

@@ -4,6 +4,7 @@ import { bytes, duration, parseJson, printable } from "./format.js";
 import { diffLines, diffView } from "./json_diff.js";
 import { jsonView } from "./json_view.js";
 import { hopText, kindName, methodText } from "./diagram.js";
+import { isDiverted } from "./rows.js";
 
 const TABS = { message: "Message", changes: "Changes", way: "Way" };
 const KEPT = 300;
@@ -170,6 +171,10 @@ export class Panel {
   }
 
   #passedOn(before, row) {
+    if (isDiverted(before, row)) {
+      const inserted = printable(this.trace.string(row.receiver));
+      return element("p", {}, `${inserted} was inserted for `, this.#link(before), ", and gets it instead");
+    }
     const after = duration(Math.max(row.ts - before.ts, 0));
     const how = this.trace.inference(row);
     const sender = printable(this.trace.string(row.sender));
@@ -231,6 +236,7 @@ export class Panel {
       ? element("button", { type: "button", class: "link changed", onclick: () => this.#showChanges(row) }, "changed")
       : "unchanged";
     const how = this.trace.inference(row);
+    if (isDiverted(before, row)) return [`${printable(this.trace.string(row.receiver))} was inserted for it, and gets it instead`];
     return [`${sender}: passed on after ${after}, `, what, how && element("span", { class: "note" }, ` (inferred: ${how})`)];
   }
 

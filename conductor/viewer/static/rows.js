@@ -158,12 +158,14 @@ export class Trace {
 }
 
 function isSame(before, after) {
-  return (
-    before.type === after.type &&
-    before.receiver === after.sender &&
-    before.sender !== after.receiver &&
-    (before.method === after.method || before.type === "n")
-  );
+  if (before.type !== after.type) return false;
+  if (before.method !== after.method && before.type !== "n") return false;
+  return before.receiver === after.sender ? before.sender !== after.receiver : isDiverted(before, after);
+}
+
+/** Whether a component was inserted for a request: `before` goes to the one behind, `after` to it. */
+export function isDiverted(before, after) {
+  return after.type === "q" && before.type === "q" && before.sender === after.sender;
 }
 
 function push(map, key, value) {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import unicodedata
+from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
 __all__ = [
@@ -21,6 +22,8 @@ __all__ = [
 Style: TypeAlias = Literal[
     "message", "function", "note", "-", "+", "error", "warning", "response", "text"
 ]
+_PACKAGES: Final = f"{Path(__file__).parents[2]}{os.sep}"
+"""The directory of the installed packages."""
 _COLOURS: Final = {
     "message": "1",
     "function": "36",
@@ -83,6 +86,7 @@ def styled(text: str, style: Style) -> str:
 
 
 def shown_path(file: str) -> str:
-    """The path of a file, relative to the current directory if that is shorter."""
-    relative = os.path.relpath(file)
-    return relative if len(relative) < len(file) else file
+    """The path of a file: relative to the current directory, or to that of the installed packages,
+    whichever is the shortest."""
+    installed = file.removeprefix(_PACKAGES) if file.startswith(_PACKAGES) else file
+    return min(file, os.path.relpath(file), installed, key=len)

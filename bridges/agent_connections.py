@@ -24,7 +24,7 @@ from bridges.server_starts import ServerStarts
 from bridges.shared_servers import SessionFilter, SharedServers
 from bridges.shim_consumer import ShimConsumer
 from bridges.shim_listener import ShimListener, SocketTransport
-from conductor.bridge_api import Flusher, Limits
+from conductor.bridge_api import Flusher, Limits, begin_worker
 from conductor.log import get_logger
 from conductor.proxy import Peer
 
@@ -69,10 +69,10 @@ class AgentConnections:
             self._serving_shims = True
             self.host.start_soon(self._flusher.run)
             self.host.start_soon(self._signal_room)
-            self.host.start_soon(shims.serve, self._serve_shim)
+            self.host.start_soon(_serve, shims.serve, self._serve_shim)
         if not self._serving_http and http is not None and http.origin is not None:
             self._serving_http = True
-            self.host.start_soon(http.serve)
+            self.host.start_soon(_serve, http.serve)
 
     def flush(self) -> None:
         self._flusher.flush()
@@ -141,3 +141,10 @@ class AgentConnections:
         while True:
             await self._flusher.wait_room()
             self.host.made_room()
+
+
+async def _serve(serve: Callable[..., Awaitable[None]], *args: Any) -> None:
+    """Run a listener. What its connections send is not caused by the session set-up that happened
+    to be the first."""
+    begin_worker()
+    await serve(*args)

@@ -25,6 +25,9 @@ A lock on a private directory, which ends with the process:
     `lock_directory`.
 An HTTP server: accept connections, and serve each with hypercorn (imported with `serve_http`):
     `accept`, `serve_http`, `is_peer_gone`.
+A task that a handler starts, and that serves others: what it sends is not caused by the handler's
+message, once it has called
+    `begin_worker`.
 """
 
 from __future__ import annotations
@@ -56,6 +59,7 @@ from conductor.jsonrpc.messages import (
 from conductor.jsonrpc.notification_batch import NotificationBatch
 from conductor.limits import Limits
 from conductor.network.accept import accept
+from conductor.plugins.handler_call import begin_worker
 from conductor.proxy.peers import ResponseCallback
 from conductor.routing.capabilities import with_mcp_over_acp
 from conductor.routing.notices import Notices, Severity
@@ -90,6 +94,7 @@ __all__ = [
     "Severity",
     "WaitingTransport",
     "accept",
+    "begin_worker",
     "declared_server_names",
     "decode",
     "encode_error",

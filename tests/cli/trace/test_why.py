@@ -13,6 +13,14 @@ from conductor.cli.trace.command import command
 from conductor.tracing.reader import Trace
 from conductor.tracing.records import RequestRecord
 
+ADDER = """
+from conductor.proxy import Proxy, tool
+
+class Adder(Proxy):
+    @tool
+    async def add(self, a: int, b: int) -> str:
+        return str(a + b)
+"""
 PROMPT = {"sessionId": "s", "prompt": [{"type": "text", "text": "hi"}]}
 CHANGED = {"sessionId": "s", "prompt": [{"type": "text", "text": "hi"}, {"type": "x"}]}
 
@@ -151,6 +159,22 @@ def test_links_of_a_real_process_are_inferred(run, chain_file, tmp_path):
 
     assert "unchanged  (link inferred: equal payload)" in text
     assert "(link inferred: through its request)" in text
+
+
+@pytest.mark.slow
+def test_a_tool_call_over_a_bridge_does_not_come_from_the_set_up_of_a_session(run, tmp_path):
+    (tmp_path / "adder.py").write_text(ADDER)
+    agent = f"run: [{sys.executable}, -m, conductor.testing.agent]"
+    chain = f"version: 1\nproxies:\n  - use: ./adder.py:Adder\nagent:\n  {agent}\n"
+    (tmp_path / "chain.yaml").write_text(chain)
+    run("prompt", "--trace", "t.jsonl", "chain.yaml", 'call Adder add {"a": 1, "b": 2}')
+
+    (call,) = (
+        each
+        for each in Trace.load(tmp_path / "t.jsonl").messages
+        if isinstance(each, RequestRecord) and each.method == "tools/call"
+    )
+    assert (call.sender, call.cause) == ("mcp-bridge", None)
 
 
 def test_who_cancelled_a_request_is_said(tmp_path):

@@ -222,7 +222,8 @@ class Player:
                 has_waited = True
                 task_status.started()
 
-        await self._play(track, waits)
+        with suppress(_NoResponse):
+            await self._play(track, waits)
         waits()
 
     async def _play(self, track: Sequence[int], waits: Callable[[], None] = _nothing) -> None:
@@ -297,7 +298,8 @@ class Player:
             patience = 0
         with trio.move_on_after(patience) as scope:
             await self._wait_until(lambda: index in self._arrived or self._is_given_up(index))
-        if message.method == "initialize" and message.id in self._failed and not message.is_error:
+        is_handshake = message.protocol == "acp" and message.method == "initialize"
+        if is_handshake and message.id in self._failed and not message.is_error:
             raise _NoResponse
         if scope.cancelled_caught and (not self._timed_out or message.kind == "response"):
             self._timed_out = True

@@ -135,6 +135,21 @@ async def test_a_turn_waits_for_the_client(acp_chain, agent):
     ]
 
 
+async def test_a_turn_goes_on_although_an_mcp_server_does_not_start(acp_chain, agent):
+    asked = request(4, "initialize", {}, "Agent") | {"protocol": "mcp", "mcp_server": "tools"}
+    turn = [
+        request(3, "session/prompt", {"prompt": []}),
+        asked,
+        response(4, {}, "Client"),
+        chunk("after"),
+        response(3, {"stopReason": "end_turn"}),
+    ]
+    async with acp_chain(agent(*turn)) as client:
+        await client.prompt(await open_session(client), "hi")
+
+    assert client.transcript.text() == "at /projectafter"
+
+
 async def test_an_error_is_played(acp_chain, agent):
     error = {"code": -32000, "message": "log in first", "data": {"x": 1}}
     turn = [request(3, "session/prompt", {"prompt": []}), response(3, error, is_error=True)]

@@ -86,7 +86,7 @@ def styled(text: str, style: Style) -> str:
 
 
 def shown_path(file: str) -> str:
-    """The path of a file: relative to the current directory, or to that of the installed packages,
-    whichever is the shortest."""
+    """The path of a file, or the shorter one relative to the current directory or to that of the
+    installed packages."""
     installed = file.removeprefix(_PACKAGES) if file.startswith(_PACKAGES) else file
     return min(file, os.path.relpath(file), installed, key=len)

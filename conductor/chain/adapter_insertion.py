@@ -122,26 +122,21 @@ class AdapterInsertion(msgspec.Struct, eq=False):
         if not needed:
             return False
         self._is_decided = True
-        self._insert(initialization, call, params, result, needed)
+        if result is None or any(_restarts_agent(each.adapter, client, agent) for each in needed):
+            initialization.start_again()
+        else:
+            initialization.answer_again(result)
+        self._insert(call, params, needed)
         return True
 
     def _is_asked_again(self, client: Announced, agent: Announced) -> bool:
         row, self.neighbour = self.neighbour, None
-        return row is not None and row.restarts_agent and row.is_needed(client, agent)
+        return row is not None and _restarts_agent(row, client, agent)
 
     def _insert(
-        self,
-        initialization: Initialization,
-        call: InFlightRequest,
-        params: bytes,
-        result: Payload | None,
-        needed: Sequence[NeededAdapter],
+        self, call: InFlightRequest, params: bytes, needed: Sequence[NeededAdapter]
     ) -> None:
         predecessor = self.agent.client_port.neighbour
-        if result is None or any(each.adapter.restarts_agent for each in needed):
-            initialization.start_again()
-        else:
-            initialization.answer_again(result)
         inserted: list[Component] = []
         for each in needed:
             name = each.adapter.name
@@ -157,6 +152,11 @@ class AdapterInsertion(msgspec.Struct, eq=False):
             inserted.append(component)
             log.lifecycle("adapter inserted", adapter=name, before=self.agent.name)
         inserted[0].client_port.request(call, "initialize", params)
+
+
+def _restarts_agent(row: Adapter, client: Announced, agent: Announced | None) -> bool:
+    """Whether the agent has to be asked again; not for an adapter that is only forced."""
+    return row.restarts_agent and row.is_needed(client, agent)
 
 
 def _is_refusal(error: Payload) -> bool:

@@ -122,6 +122,21 @@ async def test_an_agent_that_fits_is_asked_once_and_no_adapter_is_in_the_chain(
     assert len((tmp_path / "starts").read_text().split()) == 1
 
 
+async def test_an_agent_that_fits_is_asked_once_by_an_adapter_that_is_forced(tmp_path):
+    (tmp_path / "agent.py").write_text(AGENT)
+    agent = {"run": [sys.executable, "agent.py"], "cwd": ".", "env": {"REFUSAL": "{}"}}
+    file = tmp_path / "chain.yaml"
+    file.write_text(json.dumps({"version": 1, "adapt": {"v1_v2": "always"}, "agent": agent}))
+    async with attach_file(FakeClient, load(str(file))) as attached:
+        await attached.client.initialize(version=2)
+        session = await attached.client.request("session/new", {"cwd": "/", "mcpServers": []})
+        names = [each.name for each in attached.chain.components]
+
+    assert names[0] == "adapter:v1_v2"
+    assert session["sessionId"] == "s"
+    assert len((tmp_path / "starts").read_text().split()) == 1
+
+
 async def test_an_adapter_for_the_same_version_gets_the_answer_that_is_known(chain_file, tmp_path):
     chain = chain_file(REFUSED, is_needed=lambda *_: True, restarts_agent=False)
     async with attach_file(FakeClient, chain) as attached:

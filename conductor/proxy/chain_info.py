@@ -38,15 +38,17 @@ class ChainInfo:
     forgets_tool_calls: bool = False
     """Whether some of them have been forgotten."""
 
-    def asked(self, params: Mapping[str, Any]) -> None:
+    def asked(self, params: Any) -> None:
         """Record the params of `initialize`, of version 1 or 2."""
+        params = _object(params)
         self.client_info = _object(params.get("clientInfo", params.get("info")))
         self.client_capabilities = _object(
             params.get("clientCapabilities", params.get("capabilities"))
         )
 
-    def answered(self, result: Mapping[str, Any]) -> None:
+    def answered(self, result: Any) -> None:
         """Record the result of `initialize`, of version 1 or 2."""
+        result = _object(result)
         version = result.get("protocolVersion")
         self.protocol_version = version if isinstance(version, int) else 1
         self.agent_info = _object(result.get("agentInfo", result.get("info")))

@@ -26,6 +26,7 @@ from conductor.proxy import Forward, Proxy, RequestError, on, per_session
 from proxies.v1_v2.handshake import initialize_params, initialize_result
 from proxies.v1_v2.of_v1_client import OfV1Client
 from proxies.v1_v2.of_v2_client import OfV2Client
+from proxies.v1_v2.side import answered_object
 
 __all__ = ["V1V2"]
 
@@ -63,7 +64,7 @@ class V1V2(Proxy):
             if exc.code not in _REFUSALS:
                 raise
             return await self._initialize_again(params, 3 - client, forward)
-        if result.get("protocolVersion", 1) != 3 - client:
+        if answered_object("initialize", result).get("protocolVersion", 1) != 3 - client:
             return result
         return await self._initialize_again(params, 3 - client, forward)
 
@@ -79,12 +80,12 @@ class V1V2(Proxy):
     async def _initialize_other(
         self, params: dict[str, Any], agent: int, forward: Forward
     ) -> dict[str, Any]:
-        result = await forward(initialize_params(params, agent))
+        asked = initialize_params(params, agent)
+        result = answered_object("initialize", await forward(asked))
         answered = result.get("protocolVersion", 1)
         if answered != agent:
-            raise RequestError(
-                INVALID_PARAMS, f"v1_v2: the agent speaks version {answered}, not {agent}"
-            )
+            text = f"v1_v2: the agent speaks version {answered!r}, not {agent}"
+            raise RequestError(INVALID_PARAMS, text)
         kind = OfV1Client if agent == 2 else OfV2Client
         self._sides = kind(self, self.sessions, params, result)
         return initialize_result(result, 3 - agent)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import attrs
 
@@ -11,7 +11,7 @@ from conductor.error_codes import INTERNAL_ERROR
 from conductor.proxy import Proxy, RequestError
 from proxies.v1_v2.members import Json
 
-__all__ = ["Side"]
+__all__ = ["Side", "answered_object"]
 
 SessionT = TypeVar("SessionT")
 
@@ -32,10 +32,15 @@ class Side(Generic[SessionT]):
 
     async def _ask(self, method: str, params: Json) -> Json:
         result = await self.proxy.agent.request(method, params)
-        if result is not None and not isinstance(result, dict):
-            text = f"v1_v2: the agent's answer to {method} is not an object"
-            raise RequestError(INTERNAL_ERROR, text, {"answer": type(result).__name__})
-        return result or {}
+        return {} if result is None else answered_object(method, result)
 
     async def _tell(self, id: str, update: Json) -> None:
         await self.proxy.client.notify("session/update", {"sessionId": id, "update": update})
+
+
+def answered_object(method: str, result: Any) -> Json:
+    """The agent's answer, if it is an object. Raises `RequestError`, which names the adapter."""
+    if not isinstance(result, dict):
+        text = f"v1_v2: the agent's answer to {method} is not an object"
+        raise RequestError(INTERNAL_ERROR, text, {"answer": type(result).__name__})
+    return result

@@ -70,6 +70,8 @@ class SessionToV2:
                 return [{**update, "configOptions": self.options_of(update.get("configOptions"))}]
             case "current_mode_update":
                 return self._mode(update)
+            case "state_update":  # not of version 1: the states of turns are made from its prompts
+                return []
         return [update]
 
     def turn_started(self) -> str:

@@ -537,6 +537,35 @@ async def test_behind_it_a_proxy_needs_the_version_named(chain):
             await client.initialize()
 
 
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("named", [True, False], ids=["named", "asked"])
+@pytest.mark.parametrize("answer", [None, [], "no", 5])
+async def test_an_answer_to_initialize_that_is_no_object_is_an_error_with_the_name(
+    chain, version, named, answer
+):
+    agent = FakeAgent(handlers={"initialize": lambda params: answer})
+    async with chain(V1V2(3 - version if named else None), agent, strict=True) as client:
+        with pytest.raises(RequestError, match="v1_v2: the agent's answer to initialize"):
+            await client.initialize(version=version)
+
+
+async def test_states_of_an_agent_of_version_1_do_not_end_the_turn_of_version_2(chain):
+    idle = {"sessionUpdate": "state_update", "state": "idle", "stopReason": "end_turn"}
+    agent = agent_of(1)
+
+    async def prompt(params):
+        agent.update("session-1", idle)
+        agent.say("session-1", "more")
+        return {"stopReason": "refusal"}
+
+    agent.handlers["session/prompt"] = prompt
+    async with chain(V1V2(1), agent, strict=True) as client:
+        await client.prompt_turn(await opened(client, 2), "hi")
+    states = [each["state"] for each in updates(client, "state_update")]
+    assert states == ["running", "idle"]
+    assert updates(client)[-1]["stopReason"] == "refusal"
+
+
 async def test_an_agent_that_speaks_neither_is_an_error_with_the_name(chain):
     agent = FakeAgent()
     agent.handlers["initialize"] = lambda params: {"protocolVersion": 7}

@@ -83,7 +83,7 @@ class PortMembers:
     texts_of_lines: LineTexts = attrs.field(init=False)
     """Their texts."""
     prefixes: LinePrefixes = attrs.field(init=False)
-    """Pieces of these lines, by their first bytes up to the session id."""
+    """Pieces of these lines, by their first bytes up to the session id, or further."""
     by_method: ByMethod = attrs.field(init=False)
     responses: Responses = attrs.field(init=False)
     """Members of the response to a request, which has no protocol."""
@@ -195,7 +195,7 @@ class LinePrefixes(dict[bytes, SessionPrefixes]):
 
     def __missing__(self, beginning: bytes) -> SessionPrefixes:
         members, params = self._commons[beginning].text, beginning[len(PARAMS_START) :]
-        found = SessionPrefixes(members, params, len(LINE_END))
+        found = SessionPrefixes(members, params)
         _add(self, beginning, found, _MAX_SESSIONS)
         return found
 

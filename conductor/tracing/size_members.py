@@ -22,7 +22,7 @@ class SizeMembers:
 
     __slots__ = ("_end", "_next", "_table")
 
-    def __init__(self, end: int, next: bytes = b"params") -> None:
+    def __init__(self, end: int = 0, next: bytes = b"params") -> None:
         self._end = end
         """Bytes of the text behind the payload."""
         self._next = next
@@ -49,16 +49,15 @@ class SizeMembers:
 
 
 class SessionPrefixes:
-    """All pieces from the number to the session id in the params, as one: of the updates of one
-    session on one hop, by the length of what comes behind the id."""
+    """All pieces from the number to the session id in the params, or to the text of a message, as
+    one: of the updates of one session on one hop, by the length of what comes behind."""
 
-    __slots__ = ("_beginning", "_end", "_members", "_table")
+    __slots__ = ("_beginning", "_members", "_table")
 
-    def __init__(self, members: bytes, beginning: bytes, end: int) -> None:
-        """`members` are those of hop and session, `beginning` is that of the params up to the id,
-        `end` are bytes behind the params."""
+    def __init__(self, members: bytes, beginning: bytes) -> None:
+        """`members` are those of hop and session, `beginning` is that of the params up to the id
+        or the text. The brace that ends the params is behind what comes behind."""
         self._members, self._beginning = members, beginning
-        self._end = end
         self._table: dict[int, bytes] = {}
 
     def of(self, lengths: list[int]) -> Sequence[bytes]:
@@ -73,7 +72,7 @@ class SessionPrefixes:
 
     def size(self, length: int) -> int:
         """The size of the params."""
-        return len(self._beginning) + length - self._end
+        return len(self._beginning) + length + 1
 
     def _add(self, lengths: list[int]) -> None:
         if len(self._table) > _MAX_LENGTHS:

@@ -65,6 +65,12 @@ LINES = {
     "one session, of other lengths": [line(update(text="x" * n)) for n in range(600)],
     "pieces of a text": [line(chunk(text=f"{n}")) for n in range(30)],
     "pieces of two texts": [line(chunk(of=each)) for each in ("message", "thought", "message")],
+    "a piece of another text between": [
+        line(chunk(of="thought" if n == 1 else "message")) for n in range(5)
+    ],
+    "another end of one line": [
+        line(update(n=n))[: -3 if n == 1 else None] + b"} }\n" * (n == 1) for n in range(5)
+    ],
     "a secret in pieces of a text": [line(chunk(text=each)) for each in ("x", SECRET, "")],
     "a name in pieces of a text": [line(chunk(text=each)) for each in ("", "password: abc1", "x")],
     "a header in pieces of a text": [line(chunk(text=each)) for each in ("x", "Cookie: abc1=2")],

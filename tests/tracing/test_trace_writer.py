@@ -46,7 +46,7 @@ def test_much_is_written_before_the_delay_is_over(monkeypatch):
     try:
         send(writer, 10)
         assert not written.is_set()
-        send(writer, 600)
+        send(writer, 3000)
         assert written.wait(20)
     finally:
         writer.close()

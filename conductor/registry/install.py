@@ -20,7 +20,7 @@ from conductor.errors import RegistryError
 from conductor.registry.binary import discard_download, install_binary, pin_binary
 from conductor.registry.entries import Entry, Kind, Registry
 from conductor.registry.npm import install_npm, pin_npm, script_packages
-from conductor.registry.pins import BinaryPin, NpxPin, Pin, sealed
+from conductor.registry.pins import BinaryPin, NpxPin, Pin, check_digest
 from conductor.registry.platform import current_platform
 from conductor.registry.pypi import install_pypi, pin_pypi
 from conductor.registry.resolve import pin_path
@@ -78,7 +78,7 @@ def ensure_installed(name: str, pin: Pin) -> tuple[Path, InstalledPackage]:
         if isinstance(pin, BinaryPin):
             discard_download(pin, current_platform())
         return found
-    _check_digest(name, pin)
+    check_digest(name, pin)
     begin = time.monotonic()
     _say(f"installing {name} {pin.version} from {_PLACES[pin.kind]}, once")
     with installing(name, pin) as staging:
@@ -103,20 +103,6 @@ def _install(name: str, pin: Pin, directory: Path) -> InstalledPackage:
             " without them, give it `install_scripts: yes`"
         )
     return install_npm(pin, directory)
-
-
-def _check_digest(name: str, pin: Pin) -> None:
-    """Raise `RegistryError` if a pin does not match its digest.
-
-    The digest is part of the path in the store: an edited lock file must not install other packages
-    under the same path.
-    """
-    if not isinstance(pin, BinaryPin) and sealed(pin).digest != pin.digest:
-        raise RegistryError(
-            f"the pin of `{name}` was changed by hand: its digest is {pin.digest}, that of its"
-            f" packages {sealed(pin).digest}",
-            "restore the lock file, or pin anew with `acp-conductor update`",
-        )
 
 
 def _usable_kind(entry: Entry) -> Kind:

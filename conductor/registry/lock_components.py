@@ -16,7 +16,7 @@ from conductor.registry.binary import with_checksum
 from conductor.registry.entries import Entry
 from conductor.registry.install import ensure_installed, fetched_registry, make_pin
 from conductor.registry.lock_file import read_lock, write_lock
-from conductor.registry.pins import BinaryPin, Pin
+from conductor.registry.pins import BinaryPin, Pin, check_digest
 from conductor.registry.platform import current_platform
 from conductor.registry.resolve import find_pin
 from conductor.registry.source import refresh_registry
@@ -82,6 +82,7 @@ def _pin(name: RegistryName, known: Pin | None, *, renew: bool) -> Pin:
         known = find_pin(name) or make_pin(entry, scripts=name.install_scripts)
     if isinstance(known, BinaryPin):
         return with_checksum(name.name, known, current_platform())
+    check_digest(name.name, known)
     return known
 
 

@@ -13,7 +13,16 @@ import msgspec
 
 from conductor.errors import RegistryError
 
-__all__ = ["BinaryPin", "LockedTarget", "NpxPin", "Pin", "UvxPin", "digest_of", "sealed"]
+__all__ = [
+    "BinaryPin",
+    "LockedTarget",
+    "NpxPin",
+    "Pin",
+    "UvxPin",
+    "check_digest",
+    "digest_of",
+    "sealed",
+]
 
 
 class NpxPin(msgspec.Struct, frozen=True, tag="npx", tag_field="kind", omit_defaults=True):
@@ -101,3 +110,17 @@ def sealed(pin: _PackagePin) -> _PackagePin:
     else:
         content |= {"python": pin.python, "requirements": pin.requirements}
     return msgspec.structs.replace(pin, digest=digest_of(content))
+
+
+def check_digest(name: str, pin: Pin) -> None:
+    """Raise `RegistryError` if a pin does not match its digest.
+
+    The digest is part of the path in the store: an edited lock file must not install other packages
+    under the same path.
+    """
+    if not isinstance(pin, BinaryPin) and sealed(pin).digest != pin.digest:
+        raise RegistryError(
+            f"the pin of `{name}` was changed by hand: its digest is {pin.digest}, that of its"
+            f" packages {sealed(pin).digest}",
+            "restore the lock file, or pin anew with `acp-conductor update`",
+        )

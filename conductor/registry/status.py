@@ -9,7 +9,7 @@ import msgspec
 
 from conductor.chainfile.model import RegistryName
 from conductor.registry.lock_file import read_lock
-from conductor.registry.pins import BinaryPin, NpxPin, Pin
+from conductor.registry.pins import BinaryPin, NpxPin, Pin, check_digest
 from conductor.registry.resolve import command_parts, find_pin
 from conductor.registry.source import load_registry
 from conductor.registry.store import find_installed
@@ -37,10 +37,15 @@ class RegistryStatus(msgspec.Struct, frozen=True):
 
 
 def registry_status(name: RegistryName) -> RegistryStatus:
-    """The status of a name. Raises `RegistryError` for an unknown name or an unfit lock file."""
+    """The status of a name.
+
+    Raises `RegistryError` for an unknown name, or a lock file that does not fit or was changed by
+    hand. (A start does not compare digests: it takes the packages that are in the store under it.)
+    """
     pin = find_pin(name)
     if pin is None:
         return RegistryStatus(load_registry(name.source).find(name.name).version, is_locked=False)
+    check_digest(name.name, pin)
     found = find_installed(name.name, pin)
     command = () if found is None else command_parts(name.name, pin, *found)[0]
     is_locked = name.name in read_lock(name.lock).pins

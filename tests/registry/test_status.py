@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from conductor.errors import RegistryError
 from conductor.registry.install import ensure_installed, make_pin
 from conductor.registry.lock_file import write_lock
+from conductor.registry.pins import UvxPin, sealed
 from conductor.registry.source import load_registry
 from conductor.registry.status import registry_status
 
@@ -44,3 +46,14 @@ def test_an_unknown_name_is_an_error(chain, registry_file):
 
     with pytest.raises(RegistryError, match="has no `echo`"):
         registry_status(agent_spec(chain()).registry)
+
+
+def test_a_pin_that_was_changed_by_hand_is_an_error(chain, registry_file):
+    registry_file()
+    pin = sealed(UvxPin("echo", "1.0.0", "3.11", ("echo==1.0.0 --hash=sha256:0",)))
+    changed = msgspec.structs.replace(pin, requirements=("evil==1.0.0 --hash=sha256:1",))
+    path = chain()
+    write_lock(str(path.with_suffix(".lock")), {"echo": changed})
+
+    with pytest.raises(RegistryError, match="changed by hand"):
+        registry_status(agent_spec(path).registry)

@@ -33,7 +33,7 @@ def check_conditions(chain: ChainFile) -> Iterator[Diagnostic]:
                     0,
                     f"it is always left out: `{'`, `'.join(when.agent)}` does not fit the agent of "
                     "this file",
-                    f"the agent is called {named}; a shell pattern fits, `claude*`",
+                    f"the agent is called {named}; write its name or a shell pattern of it",
                 )
 
 

@@ -45,25 +45,33 @@ class ServerStart:
 
 
 def added_servers(file: ChainFile) -> list[AddedServer]:
-    """The servers of all `mcp_servers` proxies of a chain."""
+    """The servers of all `mcp_servers` proxies of a chain.
+
+    Entries with mistakes are left out: with them the chain does not start, which is a finding of
+    its own.
+    """
     found = []
     for spec in file.flat():
         entries = spec.options.get("servers") if spec.use == "mcp_servers" else None
         for entry in entries if isinstance(entries, list) else []:
-            if isinstance(entry, Mapping) and ("command" in entry or "url" in entry):
-                found.append(_added(entry))
+            if isinstance(entry, Mapping) and (server := _added(entry)) is not None:
+                found.append(server)
     return found
 
 
-def _added(entry: Mapping[str, Any]) -> AddedServer:
-    command = entry.get("command")
+def _added(entry: Mapping[str, Any]) -> AddedServer | None:
+    command, url = entry.get("command") or [], entry.get("url")
+    env, headers = entry.get("env") or {}, entry.get("headers") or {}
+    is_valid = isinstance(command, list) and isinstance(env, Mapping)
+    if not (is_valid and isinstance(headers, Mapping) and (command or isinstance(url, str))):
+        return None
     return AddedServer(
         name=str(entry.get("name")),
-        command=tuple(map(str, command)) if isinstance(command, list) else (),
-        env={str(name): str(value) for name, value in (entry.get("env") or {}).items()},
-        url=entry.get("url"),
+        command=tuple(map(str, command)),
+        env={str(name): str(value) for name, value in env.items()},
+        url=url,
         type=str(entry.get("type", "http")),
-        headers={str(name): str(value) for name, value in (entry.get("headers") or {}).items()},
+        headers={str(name): str(value) for name, value in headers.items()},
     )
 
 
@@ -98,8 +106,6 @@ async def _count_tools(server: AddedServer, stderr: Any) -> int:
     from mcp.client.streamable_http import streamable_http_client
 
     if server.url is None:
-        if not server.command:
-            raise ValueError("`command` is empty")
         program, *args = server.command
         if shutil.which(program) is None:
             raise FileNotFoundError(f"command not found: {program}")

@@ -83,8 +83,7 @@ def start_findings(start: ChainStart) -> Iterator[Finding]:
         if name in start.waits_for:
             continue
         if seconds is not None and seconds > _SLOW:
-            help = "a program that is installed starts faster than npx or uvx, which look for a "
-            help += "newer version first: see `acp-conductor lock`"
+            help = _faster(start.file, name)
             yield Finding("warning", "start", f"{name} is slow to start", help, seconds)
         elif start.seconds is not None:
             where = "started" if seconds is not None else "runs in the conductor's process"
@@ -97,6 +96,19 @@ def start_findings(start: ChainStart) -> Iterator[Finding]:
         yield from _failure("start", "the chain does not start", start.start_error, start)
     else:
         yield from _login_findings(start)
+
+
+def _faster(file: ChainFile, name: str) -> str | None:
+    """What to do about the slow start of a component."""
+    spec = next((spec for spec in file.flat() if spec.name == name), None)
+    if spec is None or spec.ssh is not None or (spec.run is None and spec.registry is None):
+        return None
+    if spec.run and os.path.basename(spec.run[0]) in {"npx", "uvx"}:
+        return (
+            f"{spec.run[0]} looks for a newer version at each start: `registry:` with"
+            " `acp-conductor lock` starts what is installed"
+        )
+    return "`prewarm: true` starts programs before the editor asks"
 
 
 def _login_findings(start: ChainStart) -> Iterator[Finding]:

@@ -33,6 +33,20 @@ def test_the_servers_of_a_chain_are_found(tmp_path):
 
 
 @pytest.mark.parametrize(
+    "entry",
+    ["command: npx, args: [-y, a]", "command: []", "command: [a], env: [K=v]", "url: [u]"],
+)
+def test_an_entry_with_mistakes_is_no_server_that_does_not_start(tmp_path, entry):
+    path = tmp_path / "c.yaml"
+    servers = f"{{servers: [{{name: a, {entry}}}]}}"
+    path.write_text(
+        f"version: 1\nproxies: [{{use: mcp_servers, with: {servers}}}]\nagent: {{run: x}}\n"
+    )
+
+    assert added_servers(load(str(path))) == []
+
+
+@pytest.mark.parametrize(
     ("start", "severity", "help"),
     [
         (ServerStart(AddedServer("a", ("a",)), 0.1, tools=2), "ok", None),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from conductor.chainfile.model import ChainFile, ComponentSpec
+import pytest
+
+from conductor.chainfile.model import ChainFile, ComponentSpec, RegistryName
 from conductor.cli.doctor.starts import ChainStart, start_findings
 from conductor.errors import RequestError, StartError
 
@@ -25,6 +27,27 @@ def test_a_good_start_has_no_problems():
 
 def test_a_slow_component_is_a_warning():
     assert problems(waited={"agent": 3.0}) == [("warning", "start", "agent is slow to start")]
+
+
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        (ComponentSpec("agent", run=("npx", "-y", "some-agent")), "acp-conductor lock"),
+        (ComponentSpec("agent", run=("agent",)), "prewarm"),
+        (ComponentSpec("agent", registry=RegistryName("agent", "c.lock")), "prewarm"),
+    ],
+)
+def test_a_slow_program_gets_the_remedy_that_fits_it(spec, expected):
+    start = ChainStart(ChainFile("c.yaml", "c", agent=spec), ["agent"], {"agent": 3.0}, 3.0, 0.1)
+
+    assert expected in next(start_findings(start)).help
+
+
+def test_a_slow_connection_has_no_remedy():
+    spec = ComponentSpec("agent", connect="wss://example.org/acp")
+    start = ChainStart(ChainFile("c.yaml", "c", agent=spec), ["agent"], {"agent": 3.0}, 3.0, 0.1)
+
+    assert next(start_findings(start)).help is None
 
 
 def test_a_failed_start_has_the_last_lines_of_stderr():

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import attrs
 
-__all__ = ["Choice", "answer", "choices", "shown", "why_not_asked"]
+__all__ = ["Choice", "answer", "choices", "explained", "shown", "titled", "why_not_asked"]
 
 _MAX_CHOICES: Final = 9
 """With more, a list of buttons is worse than a text."""
@@ -78,12 +78,35 @@ def choices(params: Mapping[str, Any], *, by_kind: bool = False) -> list[Choice]
     return [*found, decline]
 
 
+def titled(params: Mapping[str, Any]) -> str:
+    """The question as a title: the message with the page, or with what the form and its only field
+    say. The user decides by it."""
+    parts, fields = [*_heading(params)], [*_fields(params).values()]
+    if params.get("mode") == "url":
+        parts.append(params["url"])
+    elif len(fields) == 1:
+        parts += _texts(fields[0])
+    title = ""
+    for part in parts:
+        if part not in title:
+            separator = "" if not title else " " if title[-1] in ".:!?" or "url" in params else ": "
+            title += separator + part
+    return title
+
+
+def explained(params: Mapping[str, Any]) -> str:
+    """A line for each value to choose from that has a description; empty without any."""
+    lines = [line for field in _fields(params).values() for line in _meanings(field)]
+    return "\n".join(lines)
+
+
 def shown(params: Mapping[str, Any]) -> str:
     """The question as a text, with how to answer."""
     fields = _fields(params)
-    lines = [str(params.get("message", "")), ""]
+    lines = ["\n\n".join(_heading(params)), ""]
     for name, field in fields.items():
         lines.append(f"- `{name}`: " + "; ".join(_described(name, field, params)))
+        lines += [f"  {line}" for line in _meanings(field)]
     how = "" if len(fields) == 1 else ", one line for each field, as `name: value`"
     lines += ["", f"Your next message is the answer{how}. Write `decline` to give none."]
     return "\n".join(lines)
@@ -113,8 +136,30 @@ def answer(params: Mapping[str, Any], text: str) -> dict[str, Any]:
     return {"action": "accept", "content": content}
 
 
+def _heading(params: Mapping[str, Any]) -> list[str]:
+    """The message, and title and description of the form."""
+    message, schema = params.get("message"), params.get("requestedSchema")
+    parts = [message] if isinstance(message, str) and message else []
+    return [*parts, *(_texts(schema) if isinstance(schema, dict) else ())]
+
+
+def _texts(holder: Mapping[str, Any]) -> list[str]:
+    found = (holder.get(name) for name in ("title", "description"))
+    return [each for each in found if isinstance(each, str) and each]
+
+
+def _meanings(field: Mapping[str, Any]) -> list[str]:
+    """The descriptions of the values to choose from."""
+    options = [each for each in _options(field) if isinstance(each, dict)]
+    return [
+        f"- {each.get('title') or each.get('const')}: {each['description']}"
+        for each in options
+        if isinstance(each.get("description"), str)
+    ]
+
+
 def _described(name: str, field: Mapping[str, Any], params: Mapping[str, Any]) -> list[str]:
-    parts = [field[key] for key in ("title", "description") if isinstance(field.get(key), str)]
+    parts = _texts(field)
     if listed := _listed(field):
         opening = "any of, with commas: " if field["type"] == "array" else "one of: "
         parts.append(opening + _titles(listed))
@@ -246,17 +291,25 @@ def _as_written(field: Mapping[str, Any], value: Any) -> str:
 
 def _listed(field: Mapping[str, Any]) -> list[tuple[str, str]]:
     """The values to choose from, each with its title; none for a free text."""
-    holder = field.get("items") if field["type"] == "array" else field
+    found = []
+    for each in _options(field):
+        value, title = (
+            (each.get("const"), each.get("title")) if type(each) is dict else (each, each)
+        )
+        if isinstance(value, str):
+            found.append((value, str(title or value)))
+    return found
+
+
+def _options(field: Mapping[str, Any]) -> list[Any]:
+    """The values to choose from, as they are listed: texts, or objects with `const`."""
+    holder = field.get("items") if field.get("type") == "array" else field
     if not isinstance(holder, dict):
         return []
     if holder.get("type", "string") != "string" and holder is not field:
         return []  # items of an unknown type
-    titled = holder.get("oneOf") or holder.get("anyOf")
-    if isinstance(titled, list):
-        pairs = [(each.get("const"), each.get("title")) for each in titled if type(each) is dict]
-        return [(value, str(title or value)) for value, title in pairs if isinstance(value, str)]
-    plain = holder.get("enum")
-    return [(each, each) for each in plain if isinstance(each, str)] if type(plain) is list else []
+    found = holder.get("oneOf") or holder.get("anyOf") or holder.get("enum")
+    return found if isinstance(found, list) else []
 
 
 def _fields(params: Mapping[str, Any]) -> dict[str, dict[str, Any]]:

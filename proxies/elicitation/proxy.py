@@ -39,7 +39,15 @@ from conductor.proxy import (
     on_session_end,
     per_session,
 )
-from proxies.elicitation.forms import Choice, answer, choices, shown, why_not_asked
+from proxies.elicitation.forms import (
+    Choice,
+    answer,
+    choices,
+    explained,
+    shown,
+    titled,
+    why_not_asked,
+)
 from proxies.shared.client_capabilities import announce, client_has
 
 __all__ = ["Elicitation"]
@@ -170,9 +178,10 @@ class Elicitation(Proxy):
     async def _ask_permission(
         self, session: Session, params: Mapping[str, Any], offered: list[Choice]
     ) -> dict[str, Any]:
-        url = params["url"] if params.get("mode") == "url" else ""
-        title = f"{params.get('message', '')} {url}".strip()
-        call = {"toolCallId": f"conductor-question-{next(_ids)}", "title": title, "kind": "other"}
+        id = f"conductor-question-{next(_ids)}"
+        call: dict[str, Any] = {"toolCallId": id, "title": titled(params), "kind": "other"}
+        if meanings := explained(params):
+            call["content"] = [{"type": "content", "content": {"type": "text", "text": meanings}}]
         options = [
             {"optionId": str(number), "name": each.name, "kind": each.kind}
             for number, each in enumerate(offered)

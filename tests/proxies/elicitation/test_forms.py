@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from proxies.elicitation.forms import answer, choices, shown, why_not_asked
+from proxies.elicitation.forms import answer, choices, explained, shown, titled, why_not_asked
 
 PORT = {"type": "integer", "minimum": 1024, "maximum": 65535}
 COLOURS = {"type": "array", "minItems": 1, "maxItems": 2, "items": {"enum": ["Red", "Green"]}}
@@ -44,6 +44,48 @@ DECLINED = {"action": "decline"}
 )
 def test_a_single_choice_has_an_option_for_each_value_and_one_to_decline(params, expected):
     assert results(params) == {**expected, "Decline": DECLINED}
+
+
+DELETE = {"type": "boolean", "title": "Delete all files?", "description": "For good."}
+
+
+@pytest.mark.parametrize(
+    ("params", "title"),
+    [
+        (form(x={"type": "boolean"}), "How?"),
+        (form(x=DELETE), "How? Delete all files? For good."),
+        (
+            {**form(x=DELETE), "message": "Please confirm"},
+            "Please confirm: Delete all files? For good.",
+        ),
+        (
+            {**form(x={**DELETE, "description": "How?"}), "message": "How?"},
+            "How? Delete all files?",
+        ),
+        (
+            {"mode": "form", "message": "A", "requestedSchema": {"title": "B", "description": "C"}},
+            "A: B: C",
+        ),
+        (
+            {"mode": "url", "message": "Log in", "url": "https://a.example"},
+            "Log in https://a.example",
+        ),
+        ({"mode": "url", "url": "https://a.example"}, "https://a.example"),
+    ],
+)
+def test_the_title_has_all_that_is_asked(params, title):
+    assert titled(params) == title
+
+
+def test_what_a_value_means_is_shown():
+    plans = [{"const": "a", "title": "Plan A", "description": "Now."}, {"const": "b"}]
+    params = form(x={"type": "string", "oneOf": plans}, y={"type": "string"})
+    params["requestedSchema"]["title"] = "Plans"
+
+    assert explained(params) == "- Plan A: Now."
+    assert shown(params).startswith(
+        "How?\n\nPlans\n\n- `x`: one of: Plan A, b; optional\n  - Plan A: Now.\n- `y`"
+    )
 
 
 def test_to_answer_no_is_not_to_reject():

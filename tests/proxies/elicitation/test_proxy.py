@@ -78,6 +78,19 @@ async def test_a_choice_is_a_permission_request(chain):
     ]
 
 
+async def test_a_permission_request_has_what_the_field_and_its_values_say(chain):
+    """A server's message may be no more than `Please confirm`."""
+    values = [{"const": "all", "title": "All", "description": "2,000 files"}]
+    field = {"type": "string", "title": "Delete which files?", "oneOf": values}
+    async with chain(Elicitation(), asking(form({"properties": {"x": field}}))) as client:
+        await client.prompt(await open_session(client), "go")
+
+    (asked,) = permissions(client)
+    assert asked["toolCall"]["title"] == "Question 0? Delete which files?"
+    (content,) = asked["toolCall"]["content"]
+    assert content["content"]["text"] == "- All: 2,000 files"
+
+
 async def test_a_choice_is_a_text_in_a_client_with_one_option_of_each_kind(chain):
     agent = asking(form(CHOICE))
     async with chain(Elicitation(options_by_kind=True), agent) as client:

@@ -10,7 +10,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
-__all__ = ["Setting", "is_current", "is_offered", "request_for", "setting_of", "with_setting"]
+__all__ = [
+    "Setting",
+    "is_current",
+    "is_offered",
+    "is_reported",
+    "request_for",
+    "setting_of",
+    "with_setting",
+]
 
 Setting: TypeAlias = tuple[str, str, str | bool]
 
@@ -63,6 +71,12 @@ def is_offered(setting: Setting, state: Mapping[str, Any]) -> bool:
     return any(
         each.get(id_name) == value for each in _objects(_object(state.get(holder)).get(list_name))
     )
+
+
+def is_reported(setting: Setting, state: Mapping[str, Any]) -> bool:
+    """Whether the agent says which values of this kind there are, by the result of a set-up."""
+    kind = setting[0]
+    return state.get("configOptions" if kind == "option" else _STATES[kind][0]) is not None
 
 
 def is_current(setting: Setting, state: Mapping[str, Any]) -> bool:

@@ -44,6 +44,7 @@ from proxies.remember.chosen_settings import (
     Setting,
     is_current,
     is_offered,
+    is_reported,
     request_for,
     setting_of,
     with_setting,
@@ -67,19 +68,22 @@ class Remember(Proxy):
     @on_session_setup
     async def set_up(self, setup: SessionSetup, forward: Forward) -> Any:
         result = await forward()
-        if setup.opened_by == "fork" or not isinstance(result, dict):
+        is_new = setup.opened_by == "new"
+        if setup.opened_by == "fork" or (is_new and not isinstance(result, dict)):
             return result  # a fork has the settings of its session
-        session = result.get("sessionId", setup.session_id)
+        state = result if isinstance(result, dict) else {}  # to load, agents may answer `null`
+        session = state.get("sessionId", setup.session_id)
         if not isinstance(session, str):
             return result
         file = self._file(setup.cwd)
-        read = file.latest if setup.opened_by == "new" else partial(file.of_session, session)
+        read = file.latest if is_new else partial(file.of_session, session)
         try:
             settings = await trio.to_thread.run_sync(read)
         except (OSError, ValueError) as exc:
             log.warning("remembered settings not read", error=str(exc))
             return result
-        return await self._with_settings(session, settings, result)
+        changed = await self._with_settings(session, settings, state, is_new=is_new)
+        return changed if changed else result
 
     @on("session/set_mode", source="client")
     async def mode_set(self, params: dict[str, Any], forward: Forward) -> Any:
@@ -96,14 +100,18 @@ class Remember(Proxy):
     # ----------------------------------------------------------------------------------------------
 
     async def _with_settings(
-        self, session: str, settings: list[Setting], result: dict[str, Any]
+        self, session: str, settings: list[Setting], result: dict[str, Any], *, is_new: bool
     ) -> dict[str, Any]:
-        """Set what the agent offers; returns the result of the set-up with the values."""
+        """Set what the agent offers; returns the result of the set-up with the values.
+
+        Of an earlier session an agent need not say what it offers: it has accepted these values.
+        """
         with trio.move_on_after(self.timeout.total_seconds()) as scope:
             for setting in settings:
                 if setting[2] in self.never or is_current(setting, result):
                     continue
-                if not is_offered(setting, result):
+                is_known = is_new or is_reported(setting, result)
+                if is_known and not is_offered(setting, result):
                     log.info("remembered setting not offered", session=session, setting=setting)
                     continue
                 method, params = request_for(setting, session, self.protocol_version)
@@ -118,7 +126,12 @@ class Remember(Proxy):
                     )
                 else:
                     told = answer if isinstance(answer, dict) else {}
-                    result = with_setting(result, setting, told)
+                    if is_known or setting[0] == "option":
+                        result = with_setting(result, setting, told)
+                    elif setting[0] == "mode":
+                        update = {"sessionUpdate": "current_mode_update"}
+                        update["currentModeId"] = str(setting[2])
+                        self.after_answer(self.client.update, session, update)
         if scope.cancelled_caught:
             log.warning("remembered settings not set in time (timeout)", session=session)
         return result

@@ -132,6 +132,27 @@ async def test_a_session_that_is_opened_again_has_what_was_set_in_it(chain, tmp_
     assert found == {"1": "code", "2": "yolo", "3": "yolo"}  # the agent itself keeps the last
 
 
+@pytest.mark.parametrize("answer", [{}, None])
+@pytest.mark.parametrize("method", ["session/load", "session/resume"])
+async def test_an_agent_that_does_not_say_what_it_offers_is_asked_to_set_it(
+    chain, tmp_path, method, answer
+):
+    await chosen(chain, Remember(directory=tmp_path))
+    settable = Settable()
+    agent = settable.agent()
+    agent.handlers[method] = lambda params: answer
+    async with chain(Remember(directory=tmp_path), agent) as client:
+        await client.initialize()
+        params = {"sessionId": "1", "cwd": "/a", "mcpServers": []}
+        result = await client.request(method, params)
+        assert (settable.mode, settable.model) == ("code", "l")
+        with trio.fail_after(20):
+            told = await client.transcript.wait("session/update current_mode_update")
+
+    assert told.params["update"]["currentModeId"] == "code"
+    assert list(result) == ["configOptions"]
+
+
 async def test_only_what_the_agent_still_offers_is_set(chain, tmp_path):
     await chosen(chain, Remember(directory=tmp_path))
     agent = Settable(modes=MODES[:1])

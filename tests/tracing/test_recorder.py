@@ -78,14 +78,13 @@ class Traced:
     def __init__(self, client, recorder):
         self.client, self.recorder = client, recorder
 
+    def lines(self):
+        written = Encoder().encode(self.recorder.flight).masked(current_masker())
+        return written.splitlines(keepends=True)
+
     def records(self, *kinds):
-        lines = (
-            Encoder()
-            .encode(self.recorder.flight)
-            .masked(current_masker())
-            .splitlines(keepends=True)
-        )
-        return [each for each in read_records(lines) if not kinds or isinstance(each, kinds)]
+        lines = read_records(self.lines())
+        return [each for each in lines if not kinds or isinstance(each, kinds)]
 
     def messages(self, *kinds):
         return self.records(*(kinds or (RequestRecord, NotificationRecord, ResponseRecord)))
@@ -128,6 +127,39 @@ async def test_each_hop_of_a_message_is_recorded_once(traced_chain):
     assert traced.ways("session/prompt", RequestRecord) == there
     assert traced.ways("session/prompt", ResponseRecord) == back
     assert [each.from_ for each in traced.records(RequestRecord)][:2] == ["Client", "Proxy(0)"]
+
+
+RUST_KEYS = {
+    "request": {"type", "ts", "protocol", "from", "to", "id", "method", "params"},
+    "notification": {"type", "ts", "protocol", "from", "to", "method", "params"},
+    "response": {"type", "ts", "from", "to", "id", "is_error", "payload"},
+}
+
+
+async def test_the_viewer_of_the_rust_conductor_finds_its_keys_and_each_answer(traced_chain):
+    async with traced_chain(IN_PROCESS) as traced:
+        session = await traced.client.new_session("/")
+        await traced.client.prompt(session, "say hello")
+        with pytest.raises(RequestError):
+            await traced.client.request("_nobody/knows", {})
+
+    lines = [json.loads(line) for line in traced.lines()]
+    messages = [each for each in lines if each["type"] in RUST_KEYS]
+    open_requests, ends, errors = set(), set(), []
+    for each in messages:
+        assert RUST_KEYS[each["type"]] <= each.keys()
+        assert each.get("protocol") in ("acp", None)
+        ends |= {each["from"], each["to"]}
+        if each["type"] == "request":  # it finds the answer by the receiver and the id
+            assert (each["to"], each["id"]) not in open_requests
+            open_requests.add((each["to"], each["id"]))
+        elif each["type"] == "response":
+            open_requests.remove((each["from"], each["id"]))
+            errors += [each["error_domain"]] if each["is_error"] else []
+
+    assert open_requests == set()
+    assert ends == {"Client", "Proxy(0)", "Proxy(1)", "Agent"}
+    assert errors == ["acp"] * 3
 
 
 async def test_a_message_names_the_one_that_it_came_from(traced_chain):

@@ -82,6 +82,8 @@ def way_lines(ways: MessageWays, message: Message) -> Iterator[tuple[str, Style]
 
 def _one_way(ways: MessageWays, way: list[Message]) -> Iterator[tuple[str, Style]]:
     from conductor.cli.trace.lines import message_title
+    from conductor.tracing.direction import direction
+    from conductor.tracing.records import ResponseRecord
 
     first = way[0]
     is_error = getattr(first, "is_error", False)
@@ -93,7 +95,12 @@ def _one_way(ways: MessageWays, way: list[Message]) -> Iterator[tuple[str, Style
             what = f"#{earlier.n} {message_title(earlier)}"
             yield f"  sent by {first.sender} while it handled {what}", "note"
     elif first.from_ not in _ENDS and first.sender != "conductor":
-        yield f"  made by {first.sender}: none of the messages that it got is its cause", "note"
+        is_mcp = not isinstance(first, ResponseRecord) and first.protocol == "mcp"
+        if is_mcp and direction(first) == "client":
+            yield f"  sent by {first.sender} for an MCP connection of the agent", "note"
+        else:
+            text = f"  made by {first.sender}: none of the messages that it got is its cause"
+            yield text, "note"
     for message in way:
         yield from _hop(ways, message)
         yield from _at_receiver(ways, message)

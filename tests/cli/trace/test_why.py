@@ -205,6 +205,15 @@ def test_a_message_that_a_component_made_without_a_cause_is_said_to_be_so(tmp_pa
 
 
 @pytest.mark.slow
+def test_an_mcp_call_of_the_agent_is_said_to_be_one(tmp_path):
+    script = TraceScript("client", "notes", "mcp-bridge", "agent")
+    script.request("mcp-bridge>notes", "tools/call", {"name": "add"}, protocol_="mcp")
+
+    text = why(script.write(tmp_path / "t.jsonl"), 1)
+
+    assert text[1] == "  sent by mcp-bridge for an MCP connection of the agent"
+
+
 def test_a_turn_that_stalls_says_so(run, tmp_path):
     (tmp_path / "chain.yaml").write_text(
         "version: 1\nagent:\n  name: agent\n  stall_timeout: 200ms\n"

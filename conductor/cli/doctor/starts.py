@@ -99,7 +99,7 @@ def start_findings(start: ChainStart) -> Iterator[Finding]:
 
 
 def _faster(file: ChainFile, name: str) -> str | None:
-    """What to do about the slow start of a component."""
+    """Advice about the slow start of a component."""
     spec = next((spec for spec in file.flat() if spec.name == name), None)
     if spec is None or spec.ssh is not None or (spec.run is None and spec.registry is None):
         return None

@@ -120,6 +120,7 @@ class @Class@(Proxy):
     """Puts a note before every prompt. The fields are the options: `with:` in a chain file."""
 
     note: str
+    """The text of the note."""
 
     @on("session/prompt")
     async def add_note(

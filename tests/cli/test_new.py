@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from conductor.chainfile.json_schema import options_schema
+
 pytestmark = pytest.mark.slow
 
 CONDUCTOR = [sys.executable, "-m", "conductor"]
@@ -59,7 +61,10 @@ def test_its_metadata_name_existing_files(written, monkeypatch):
     monkeypatch.syspath_prepend(written)
 
     module, _, name = project["entry-points"]["conductor.components"]["side-notes"].partition(":")
-    assert getattr(import_module(module), name).__name__ == "SideNotes"
+    cls = getattr(import_module(module), name)
+    assert cls.__name__ == "SideNotes"
+    # Shown by `components` and in editors.
+    assert options_schema(cls)["properties"]["note"]["description"] == "The text of the note."
 
 
 def test_it_passes_ruff_and_mypy(written):

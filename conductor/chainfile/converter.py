@@ -140,8 +140,8 @@ def _mapping_hook(hint: Any, converter: Converter) -> Hook:
 
     def hook(value: Any) -> Any:
         if not isinstance(value, abc.Mapping):
-            empty = "for an empty mapping write `{}`" if value is None else None
-            raise expected("a mapping", empty)
+            help = "indent what belongs to it deeper; an empty mapping is `{}`"
+            raise expected("a mapping", help if value is None else None)
         found: list[ValueIssue] = []
         items = {}
         for key, item in value.items():

@@ -129,6 +129,14 @@ def _syntax_error(source: SourceText, error: MarkedYAMLError) -> ChainFileError:
         help = 'inside `[ ]` and `{ }`, put a reference in quotes: `"${VAR}"`'
     elif source.path.endswith(".py"):
         help = "a chain file is YAML; `acp-conductor try FILE` runs a proxy in Python"
+    elif problem.startswith("expected <block end>") and note:
+        message = "the indentation fits no line above"
+        column, wanted = location.column, note[0].column
+        help = (
+            f"it begins in column {column}; what this block has begins in column {wanted}, "
+            f"and what belongs to an item of it deeper than its first word"
+        )
+        note = (note[0], "the block begins here")
     elif "mapping values are not allowed" in problem:
         help = "put a value that contains `: ` in quotes"
     elif "cannot start any token" in problem:

@@ -67,9 +67,14 @@ def plugin_name(_: Any, __: Any, value: str | None) -> None:
         return
     looks_like_a_path = "/" in value or ":" in value or value.endswith(".py")
     if looks_like_a_path and not re.fullmatch(_PATH_AND_CLASS, value):
-        raise expected("a name or `path.py:Class`", "name the class of the file: `./file.py:Class`")
+        raise expected("a name or `path.py:Class`", _class_of_the_file)
     if not value.strip():
         raise expected("a name or `path.py:Class`", "`acp-conductor components` lists the names")
+
+
+def _class_of_the_file(written: str) -> str:
+    path = written if written.endswith(".py") else "./file.py"
+    return f"name the class of the file: `{path}:Class`"
 
 
 def registry_name(_: Any, __: Any, value: str | None) -> None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import gc
 import os
+import shlex
 import stat
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Literal, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, NoReturn, TypeAlias
 
 import msgspec
 
@@ -39,6 +40,11 @@ __all__ = [
 ]
 
 Mode: TypeAlias = Literal["agent", "proxy"]
+
+_FOR_EDITORS: Final = (
+    "note: this waits for the messages of an editor; to talk with the agent in a terminal, press "
+    "Ctrl-C and run `acp-conductor chat {file}`"
+)
 
 
 def serve(
@@ -132,6 +138,8 @@ def serve_file(
         chooser = None
         again = load or partial(load_chain, chain.path, _REQUIRED_KIND[mode])
         make = _ChainReloader(chain.path, again, chain).make
+    if mode == "agent" and os.isatty(0) and os.isatty(2):
+        print(_FOR_EDITORS.format(file=shlex.quote(chain.path)), file=sys.stderr, flush=True)
     if chain.prewarm and mode == "agent" and not has_prestarted():
         from conductor.chain.local_programs import local_programs
 

@@ -25,6 +25,8 @@ from typing import Any, Final, Generic, TypeVar, overload
 
 import attrs
 
+from conductor.proxy.annotations import DeclarationError
+
 __all__ = [
     "forget_all_sessions",
     "forget_session",
@@ -47,6 +49,11 @@ class per_session(Generic[T]):
     """
 
     def __init__(self, factory: Callable[[], T] | Callable[[Any], T]) -> None:
+        if not callable(factory):
+            raise DeclarationError(
+                f"per_session({factory!r}): write a function that makes the value of each session, "
+                f"such as `per_session(list)` or `per_session(lambda: …)`"
+            )
         self._factory: Callable[..., T] = factory
         self._takes_plugin = (
             isinstance(factory, FunctionType) and len(signature(factory).parameters) == 1
@@ -67,15 +74,16 @@ class per_session(Generic[T]):
         found = kept.states.get(self._name)
         if found is None:
             factory = partial(self._factory, instance) if self._takes_plugin else self._factory
-            found = kept.states[self._name] = _States(factory, kept.open)
+            found = kept.states[self._name] = _States(self._name, factory, kept.open)
         return found
 
 
 class _States(defaultdict[str, T]):
     """The values of one attribute, by session id; bounded for sessions that are not open."""
 
-    def __init__(self, factory: Callable[[], T], open: set[str]) -> None:
+    def __init__(self, name: str, factory: Callable[[], T], open: set[str]) -> None:
         super().__init__(factory)
+        self._name = name
         self._open = open
         self._unknown: dict[str, None] = {}
         """Ids that were not open when their value was created, oldest first."""
@@ -83,6 +91,12 @@ class _States(defaultdict[str, T]):
         """Characters of the ids in `_unknown`."""
 
     def __missing__(self, id: str) -> T:
+        if not isinstance(id, str):
+            name = self._name
+            raise TypeError(
+                f"{name}[…] takes the id of a session, not a {type(id).__name__}: "
+                f"write `self.{name}[session.id]`"
+            )
         if id not in self._open and id not in self._unknown:
             self._unknown[id] = None
             self._characters += len(id)

@@ -102,7 +102,9 @@ class Registry(msgspec.Struct, frozen=True):
         containing = [id for id in self.entries if len(name) > 2 and (name in id or id in name)]
         similar = list(dict.fromkeys([*([near] if near else []), *containing]))[:4]
         help = "`acp-conductor registry list` lists the names"
-        if similar:
+        if name == "test-agent":
+            help = f"the built-in agent is written `use: test-agent`; {help}"
+        elif similar:
             help = f"did you mean {' or '.join(f'`{id}`' for id in similar)}? {help}"
         help += ", `acp-conductor registry refresh` fetches the newest"
         raise RegistryError(f"the registry ({self.described}) has no `{name}`", help)

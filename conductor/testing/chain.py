@@ -37,8 +37,9 @@ async def open_chain(
 ) -> AsyncIterator[FakeClient]:
     """Run a chain of `parts` for the duration of the block; yields its `FakeClient`.
 
-    The first part is nearest to the client. A path stands for all components of a chain file. If
-    the last part is a proxy, a `TestAgent` is added behind it. In "proxy" mode the fake client acts
+    The first part is nearest to the client. A path stands for all components of a chain file;
+    parts after it take the place of its agent. If the last part is a proxy, a `TestAgent` is added
+    behind it. In "proxy" mode the fake client acts
     as an outer conductor: the chain has no agent, and its successor is the client as well.
 
     No component starts before the client sends `initialize`. After the block the chain stops in
@@ -56,8 +57,11 @@ async def open_chain(
     handler is an answer in both cases. What scripts and handlers of fakes raise is always raised.
     """
     flat: list[ChainPart] = []
-    for part in parts:
-        flat += [part] if isinstance(part, Plugin | FakeComponent | ComponentSpec) else _file(part)
+    for index, part in enumerate(parts, 1):
+        if isinstance(part, Plugin | FakeComponent | ComponentSpec):
+            flat.append(part)
+        else:
+            flat += _file(part, with_agent=index == len(parts))
     if mode == "agent" and (not flat or _is_proxy(flat[-1])):
         from conductor.testing.agent import TestAgent
 
@@ -102,10 +106,12 @@ async def open_chain(
     failures.raise_first()
 
 
-def _file(path: str | os.PathLike[str]) -> list[ChainPart]:
+def _file(path: str | os.PathLike[str], *, with_agent: bool) -> list[ChainPart]:
     from conductor.chainfile import load
 
-    return list(load(os.fspath(path)).flat())
+    chain = load(os.fspath(path))
+    parts = list(chain.flat())
+    return parts if with_agent or chain.agent is None else parts[:-1]
 
 
 def _is_proxy(part: ChainPart) -> bool:

@@ -117,6 +117,28 @@ def test_a_proxy_in_python_is_not_taken_for_a_chain_file(tmp_path: Path) -> None
     assert "help: a chain file is YAML; `acp-conductor try FILE` runs" in str(caught.value)
 
 
+def test_a_line_that_is_indented_too_little_names_the_column_of_its_block(
+    diagnostics: Problems,
+) -> None:
+    assert (
+        diagnostics("""\
+        version: 1
+        proxies:
+          - use: context
+           with: {text: x}
+        """)
+        == """
+chain.yaml:4:4: error: the indentation fits no line above
+   |    with: {text: x}
+   |    ^
+chain.yaml:3:3: note: the block begins here
+   |   - use: context
+   |   ^
+help: it begins in column 4; what this block has begins in column 3, and what belongs to an item of it deeper than its first word
+"""
+    )
+
+
 def test_a_tab_as_indentation_asks_for_spaces(diagnostics: Problems) -> None:
     assert (
         diagnostics("version: 1\nagent:\n\trun: [agent]\n")

@@ -198,7 +198,7 @@ help: write a list: `[a, "${TOKEN}"]`
 chain.yaml:9:8: error: use: expected a name or `path.py:Class`, found `${TOKEN}.py`
    | - use: ${TOKEN}.py
    |        ^^^^^^^^^^^
-help: name the class of the file: `./file.py:Class`
+help: name the class of the file: `${TOKEN}.py:Class`
 chain.yaml:10:9: error: name: expected a name without `/`, found `/${TOKEN}`
    |   name: /${TOKEN}
    |         ^^^^^^^^^

@@ -78,7 +78,7 @@ def test_a_file_without_a_class_asks_for_one(diagnostics: Problems) -> None:
 chain.yaml:3:8: error: use: expected a name or `path.py:Class`, found `./approve.py`
    | - use: ./approve.py
    |        ^^^^^^^^^^^^
-help: name the class of the file: `./file.py:Class`
+help: name the class of the file: `./approve.py:Class`
 chain.yaml:4:8: error: use: expected a name or `path.py:Class`, found `a.b:C`
    | - use: a.b:C
    |        ^^^^^
@@ -358,3 +358,16 @@ chain.yaml:2:1: error: proxies: expected a list, found nothing
 help: for an empty list write `[]`
 """
     )
+
+
+def test_options_that_are_not_indented_are_named(diagnostics: Problems) -> None:
+    found = diagnostics("""\
+        version: 1
+        proxies:
+        - use: context
+          with:
+          text: x
+        """)
+
+    assert "4:3: error: with: expected a mapping, found nothing" in found
+    assert "help: indent what belongs to it deeper; an empty mapping is `{}`" in found

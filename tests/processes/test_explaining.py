@@ -3,6 +3,8 @@
 import json
 import os
 import pty
+import select
+import signal
 import subprocess
 import sys
 
@@ -313,3 +315,27 @@ def test_a_wrong_file_at_a_terminal_ends_at_once(tmp_path):
 
     assert (done.returncode, done.stdout) == (2, b"")
     assert b"there is no such file" in done.stderr
+
+
+def test_at_a_terminal_a_note_says_that_an_editor_is_awaited(tmp_path):
+    file = tmp_path / "chain.yaml"
+    file.write_text("version: 1\nagent: {use: test-agent}\n")
+    ours, theirs = pty.openpty()
+    try:
+        process = subprocess.Popen(
+            [*CONDUCTOR, "run", str(file)], stdin=theirs, stdout=subprocess.PIPE, stderr=theirs
+        )
+        shown = b""
+        with process:
+            while b"\n" not in shown:
+                assert select.select([ours], [], [], 60)[0]
+                shown += os.read(ours, 4096)
+            process.send_signal(signal.SIGINT)
+            stdout, _ = process.communicate(timeout=60)
+    finally:
+        os.close(ours)
+        os.close(theirs)
+
+    assert stdout == b""
+    assert shown.startswith(b"note: this waits for the messages of an editor; to talk with")
+    assert f"`acp-conductor chat {file}`".encode() in shown

@@ -11,7 +11,16 @@ import trio
 
 from conductor.errors import LocalProtocolError
 from conductor.jsonrpc.in_flight import InFlightRequest
-from conductor.proxy import Proxy, RawMessage, RequestError, on, per_session, text, tool
+from conductor.proxy import (
+    DeclarationError,
+    Proxy,
+    RawMessage,
+    RequestError,
+    on,
+    per_session,
+    text,
+    tool,
+)
 from conductor.schema import v1, v2
 from conductor.testing import FakeAgent
 
@@ -315,6 +324,13 @@ def test_a_method_as_factory_gets_the_plugin():
     assert [field.name for field in attrs.fields(P)] == ["limit"]
     assert P(3).latest["a"].maxlen == 3
     assert P(4).sizes["a"] == [4]
+
+
+def test_per_session_says_what_to_write_in_place_of_a_value_or_a_session():
+    with pytest.raises(DeclarationError, match=r"write a function .* `per_session\(list\)`"):
+        per_session([])
+    with pytest.raises(TypeError, match=r"not a tuple: write `self\.prompts\[session\.id\]`"):
+        Counts().prompts[("a",)]
 
 
 @pytest.mark.parametrize("method", ["session/close", "session/delete"])

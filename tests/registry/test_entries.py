@@ -58,6 +58,11 @@ def test_an_unknown_name_has_near_matches(name):
     assert f"has no `{name}`" in caught.value.message
 
 
+def test_the_test_agent_is_none_of_the_registry():
+    with pytest.raises(RegistryError, match="the built-in agent is written `use: test-agent`"):
+        registry(entry("agent", uvx={"package": "x"})).find("test-agent")
+
+
 def test_a_binary_is_preferred_where_there_is_one():
     found = registry(entry("both", npx={"package": "x"}, binary={"linux-x86_64": TARGET})).find(
         "both"

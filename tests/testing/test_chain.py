@@ -189,6 +189,20 @@ async def test_a_chain_that_is_not_strict_goes_on(acp_chain):
         assert client.transcript.text() == "You said: hi"
 
 
+async def test_an_agent_after_a_chain_file_takes_the_place_of_its_agent(acp_chain, tmp_path):
+    file = tmp_path / "chain.yaml"
+    file.write_text(
+        "version: 1\nproxies: [{use: context, with: {text: hello}}]\nagent: {run: [/absent]}\n"
+    )
+    agent = FakeAgent(turns=[["hi"]])
+
+    async with acp_chain(file, agent, strict=True) as client:
+        await take_a_turn(client)
+
+    (prompt,) = agent.transcript.of("session/prompt", "request")
+    assert "hello" in prompt.params["prompt"][0]["text"]
+
+
 def test_the_old_name_of_the_fixture_stays(chain, acp_chain):
     assert chain is acp_chain is open_chain
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import attrs
 
+from conductor.chainfile.diagnostics import closest_match
 from conductor.chainfile.model import ComponentSpec
 from conductor.cli.try_proxy.report import failure_lines
 from conductor.errors import StartError
@@ -65,7 +66,9 @@ def load_target(target: str, options: dict[str, Any]) -> TriedProxy:
     try:
         plugins = with_contained(cls.__name__, instantiate(spec, cls))
     except InvalidOptions as exc:
-        problems = "\n".join(each.message for each in exc.diagnostics)
+        problems = "\n".join(
+            each.message + (f"; {each.help}" if each.help else "") for each in exc.diagnostics
+        )
         raise _wrong_options(cls, problems) from exc
     except StartError as exc:
         raise TargetError(exc.reason, exc.__cause__) from exc
@@ -134,11 +137,26 @@ def _file_of(target: str) -> str | None:
     """The path in `notes.py` and `notes.py:Notes`. Raises `TargetError` if the file is missing."""
     path, colon, _ = target.rpartition(":")
     for each in (target, path if colon else ""):
-        if each.endswith(".py") or (each and os.path.isfile(each)):
+        if each.endswith((".py", ".yaml", ".yml")) or (each and os.path.isfile(each)):
             if not os.path.exists(each):
-                raise TargetError(f"no such file: {each}")
+                raise TargetError(f"no such file: {each}{_similar_file(each)}")
+            if each.endswith((".yaml", ".yml")):
+                raise TargetError(
+                    f"{each} is a chain file; try runs one proxy, such as notes.py: "
+                    f"`acp-conductor prompt {each} TEXT` runs the chain"
+                )
             return each
     return None
+
+
+def _similar_file(path: str) -> str:
+    directory, name = os.path.split(path)
+    try:
+        files = [each for each in os.listdir(directory or ".") if each.endswith(".py")]
+    except OSError:
+        return ""
+    meant = closest_match(name, files)
+    return "" if meant is None else f"; did you mean {os.path.join(directory, meant)}?"
 
 
 def _imported(load: Any, what: str) -> Any:

@@ -286,7 +286,7 @@ def test_files_are_written_if_asked_for(run, tmp_path):
         ([HELLO, "--file", "missing", "hello"], "missing does not exist"),
         ([HELLO, " "], "the prompt is empty"),
         (["missing.yaml", "hello"], "there is no such file"),
-        (["--", "hello"], "a prompt needs a chain and a text"),
+        (["--", "hello"], "a prompt needs a chain and a text; see --help"),
     ],
     ids=str,
 )

@@ -375,6 +375,10 @@ class Options(Proxy):
     assert "times" in result.stdout
     assert "texts" in result.stdout
 
+    result = run("try", name, "--with", "texts=a", "--with", "tmes=2")
+    assert "texts: expected a list, found `a`; write a list: `[a]`" in result.stdout
+    assert "unknown option `tmes`; did you mean `times`?" in result.stdout
+
 
 def test_a_recorded_agent_takes_the_place_of_the_test_agent(run, write):
     result = run("try", write(NOTES), "--agent", "opencode")

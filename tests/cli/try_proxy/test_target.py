@@ -31,6 +31,8 @@ def test_the_proxy_is_named_in_three_ways(run, write, target, shown):
     ("text", "target", "problem"),
     [
         ("", "other.py", "no such file: other.py"),
+        ("", "note.py", "no such file: note.py; did you mean notes.py?"),
+        ("", "none.yaml", "no such file: none.yaml"),
         ("", "other", "other is neither a file nor a name for `use:`"),
         ("", "other:X", "ModuleNotFoundError: No module named 'other'"),
         ("", "notes.py", "notes.py has no proxy class; write\n\n    from conductor.proxy import"),
@@ -74,6 +76,14 @@ def test_a_proxy_that_cannot_be_loaded_is_explained(
     shown = "".join(f"{line}\n" for line in caught.value.lines)
     assert problem in shown
     assert "conductor/plugins" not in shown
+
+
+def test_a_chain_file_is_no_proxy(tmp_path):
+    path = tmp_path / "review.yaml"
+    path.write_text("version: 1\n")
+
+    with pytest.raises(TargetError, match=rf"`acp-conductor prompt {path} TEXT` runs the chain"):
+        load_target(str(path), {})
 
 
 def test_a_constructor_that_raises_is_told_with_its_line(run, write):

@@ -4,7 +4,6 @@ import json
 import os
 import pty
 import select
-import signal
 import subprocess
 import sys
 
@@ -326,12 +325,13 @@ def test_at_a_terminal_a_note_says_that_an_editor_is_awaited(tmp_path):
             [*CONDUCTOR, "run", str(file)], stdin=theirs, stdout=subprocess.PIPE, stderr=theirs
         )
         shown = b""
-        with process:
+        try:
             while b"\n" not in shown:
                 assert select.select([ours], [], [], 60)[0]
                 shown += os.read(ours, 4096)
-            process.send_signal(signal.SIGINT)
-            stdout, _ = process.communicate(timeout=60)
+        finally:
+            process.kill()
+            stdout, _ = process.communicate()
     finally:
         os.close(ours)
         os.close(theirs)

@@ -110,7 +110,7 @@ def _file(path: str | os.PathLike[str], *, with_agent: bool) -> list[ChainPart]:
     from conductor.chainfile import load
 
     chain = load(os.fspath(path))
-    parts = list(chain.flat())
+    parts: list[ChainPart] = list(chain.flat())
     return parts if with_agent or chain.agent is None else parts[:-1]
 
 

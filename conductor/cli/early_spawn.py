@@ -70,6 +70,10 @@ def _serve_file(path: str) -> None:
         mistake = missing_chain(path)
         error = exc if mistake is None else ChainFileError([mistake])
         serve_invalid(path, error, load=again, chooser=file_chooser(path, error, again))
+    if os.isatty(0):
+        from conductor.cli.terminal_note import note_for_terminals
+
+        note_for_terminals(chain)
     if chain.agent is not None and chain.prewarm:
         _exit_early_on_signals()
     is_awaited = chain.agent is not None and (chain.prewarm or _wait_for_initialize())

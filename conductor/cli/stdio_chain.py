@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import gc
 import os
-import shlex
 import stat
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final, Literal, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Literal, NoReturn, TypeAlias
 
 import msgspec
 
@@ -21,6 +20,7 @@ from conductor.chainfile.model import ChainFile, ComponentSpec, OnStartFailure
 from conductor.chainfile.paths import working_directory
 from conductor.cli.file_chooser import file_chooser, forget_plugin_files, is_pipe
 from conductor.cli.load import load_chain, report
+from conductor.cli.terminal_note import note_for_terminals
 from conductor.errors import ChainFileError, CommandLineError
 from conductor.projects.chooser import ChainChooser, OtherFiles
 from conductor.routing.component import Component
@@ -40,11 +40,6 @@ __all__ = [
 ]
 
 Mode: TypeAlias = Literal["agent", "proxy"]
-
-_FOR_EDITORS: Final = (
-    "note: this waits for the messages of an editor; to talk with the agent in a terminal, press "
-    "Ctrl-C and run `acp-conductor chat {file}`"
-)
 
 
 def serve(
@@ -113,6 +108,7 @@ def serve_from_file(
     except ChainFileError as exc:
         chooser = None if others is None else file_chooser(path, exc, load, others)
         serve_invalid(path, exc, mode, on_start_failure, trace, load, chooser)
+    note_for_terminals(chain)
     chooser = None if others is None else file_chooser(path, chain, load, others)
     serve_file(chain, on_start_failure, trace, load, chooser)
 
@@ -138,8 +134,6 @@ def serve_file(
         chooser = None
         again = load or partial(load_chain, chain.path, _REQUIRED_KIND[mode])
         make = _ChainReloader(chain.path, again, chain).make
-    if mode == "agent" and os.isatty(0) and os.isatty(2):
-        print(_FOR_EDITORS.format(file=shlex.quote(chain.path)), file=sys.stderr, flush=True)
     if chain.prewarm and mode == "agent" and not has_prestarted():
         from conductor.chain.local_programs import local_programs
 

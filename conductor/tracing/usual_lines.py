@@ -2,7 +2,7 @@
 authenticate. Others are left to `message_lines`.
 
 The pieces of a line are added to the block as they are, without a step that makes a line of them:
-a quarter less time. Of the line, the payload is searched for secrets: the other members are masked
+a fifth less time. Of the line, the payload is searched for secrets: the other members are masked
 already, or are numbers of the trace.
 """
 

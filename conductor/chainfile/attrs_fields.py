@@ -107,6 +107,8 @@ def unknown_key_help(key: str, fields: Mapping[str, Any], word: str) -> str:
         return f"did you mean `{meant}`?"
     if not fields:
         return f"there are no {word}s"
+    if key == "args" and "command" in fields:  # as in other configurations of MCP servers
+        return "write the arguments into `command`: `[PROGRAM, ARGUMENT, …]`"
     names = [f"`{name}`" for name in fields]
     listed = ", ".join(names[:_MAX_LISTED]) + (", …" if len(names) > _MAX_LISTED else "")
     return f"the {word}s are {listed}"

@@ -16,7 +16,12 @@ from conductor.proxy.agent_peer import AgentPeer
 from conductor.proxy.agent_relay import Translation
 from conductor.proxy.annotations import DeclarationError
 from conductor.proxy.chain_info import chain_info
-from conductor.proxy.class_checks import check_contained, check_fields, check_reserved
+from conductor.proxy.class_checks import (
+    check_contained,
+    check_event_names,
+    check_fields,
+    check_reserved,
+)
 from conductor.proxy.forward import Forward
 from conductor.proxy.handlers import Handler
 from conductor.proxy.peers import ClientPeer, DeferredAnswer, NotificationTap
@@ -120,6 +125,7 @@ class Plugin:
                 f"{cls.__name__}.required is not an option: write `required = True`, without an "
                 f"annotation"
             )
+        check_event_names(cls)
         check_contained(cls)
         if cls.on_error not in ("fail", "pass"):
             raise DeclarationError(f'{cls.__name__}.on_error must be "fail" or "pass"')

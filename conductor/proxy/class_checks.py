@@ -1,4 +1,4 @@
-"""Checks of a plugin's class when it is defined: fields, reserved names, contained proxies.
+"""Checks of a plugin's class when it is defined: fields, names, contained proxies.
 
 Each raises `DeclarationError`, which says what to write instead.
 """
@@ -11,9 +11,11 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from conductor.proxy.annotations import DeclarationError
+from conductor.proxy.events import EVENTS, event_marks
+from conductor.proxy.handlers import is_handler
 from conductor.proxy.session_state import per_session
 
-__all__ = ["check_contained", "check_fields", "check_reserved"]
+__all__ = ["check_contained", "check_event_names", "check_fields", "check_reserved"]
 
 
 def check_fields(cls: type) -> None:
@@ -49,6 +51,19 @@ def check_reserved(cls: type, names: Iterable[str], module: str) -> None:
                 f"{hiding.__name__}.{name} would hide {provider.__name__}.{name}, which plugins "
                 f"use; rename it (an option `{name}` can stay: "
                 f'`{name}_: … = attrs.field(alias="{name}")`)'
+            )
+
+
+def check_event_names(cls: type) -> None:
+    """Refuse a method with the name of an event that handles nothing: it would never be called."""
+    for name, value in vars(cls).items():
+        if not name.startswith("on_") or name not in EVENTS or not inspect.isfunction(value):
+            continue
+        if not event_marks(value) and not is_handler(value):
+            shown = f'@{name}("…")' if name in ("on_update", "on_mcp") else f"@{name}"
+            raise DeclarationError(
+                f"{cls.__name__}.{name} is never called: events are not found by name; write "
+                f"`{shown}` above it (`from conductor.proxy import {name}`), or rename it"
             )
 
 

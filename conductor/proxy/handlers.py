@@ -46,6 +46,7 @@ __all__ = [
     "ALL_METHODS",
     "Handler",
     "collect_handlers",
+    "is_handler",
     "marked_handlers",
     "of_kinds",
     "on",
@@ -184,6 +185,11 @@ def collect_handlers(cls: type, version: int | None = None) -> tuple[Handler, ..
             watcher = Handler(method, _see, ("client",), bytes, bytes, takes_forward=True)
             handlers.setdefault((method, "client"), watcher)
     return tuple(dict.fromkeys(handlers.values()))
+
+
+def is_handler(function: Any) -> bool:
+    """Whether the function is marked with `@on`."""
+    return hasattr(function, _MARK)
 
 
 def marked_handlers(cls: type) -> Iterator[Handler]:

@@ -278,6 +278,19 @@ help: the options are `token`, `few`, `low`, `high`
     )
 
 
+def test_arguments_beside_a_command_belong_into_it(chain: Callable[..., ChainFile]) -> None:
+    @attrs.define
+    class McpServer:
+        command: list[str]
+        name: str = ""
+
+    text = "version: 1\nproxies: [{use: x, with: {command: [npx], args: [-y]}}]\n"
+    found = _mistakes(chain(text).proxies[0], McpServer)
+
+    assert "error: unknown option `args`" in found
+    assert "help: write the arguments into `command`: `[PROGRAM, ARGUMENT, …]`" in found
+
+
 def test_an_error_about_all_options_is_shown_at_the_class(
     chain: Callable[..., ChainFile],
 ) -> None:

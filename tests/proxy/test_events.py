@@ -131,6 +131,21 @@ def test_parameters_of_an_event_handler_are_checked():
             async def prompt(self, prompt, session, forward): ...
 
 
+@pytest.mark.parametrize(
+    ("name", "decorator"),
+    [("on_prompt", "`@on_prompt`"), ("on_update", '`@on_update("…")`')],
+)
+def test_a_method_with_the_name_of_an_event_must_handle_it(name, decorator):
+    async def method(self, session, prompt, forward): ...
+
+    with pytest.raises(DeclarationError, match=f"P.{name} is never called") as caught:
+        type("P", (Proxy,), {name: method})
+
+    assert f"write {decorator} above it" in str(caught.value).replace("\n", " ")
+    on_prompt(method)
+    type("P", (Proxy,), {name: method})
+
+
 RUNNING = {"sessionUpdate": "state_update", "state": "running"}
 IDLE = {**RUNNING, "state": "idle", "stopReason": "end_turn", "usage": {"totalTokens": 3}}
 

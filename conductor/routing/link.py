@@ -116,11 +116,7 @@ class Link(LinkState):
         if connection is None or connection.sent.get(call.target_id) is not call:
             return
         del connection.sent[call.target_id]
-        if self.late_answers is None:
-            from conductor.routing.late_answers import LateAnswers
-
-            self.late_answers = LateAnswers()
-        self.late_answers.expect(call, monotonic(), waited)
+        self.expect_late_answer(call, waited)
         self.on_response(call, result, error)
 
     def on_eof(self, error: bytes) -> None:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from time import monotonic
 from typing import TYPE_CHECKING, Final, Literal
 
 from conductor.jsonrpc.connection import Connection
@@ -109,6 +110,14 @@ class LinkState:
     def set_eof_error(self, error: bytes) -> None:
         """From now on, requests to the peer are answered with this wire error."""
         self.eof_error = error
+
+    def expect_late_answer(self, call: InFlightRequest, waited: float | None) -> None:
+        """The request is answered in the peer's place, after so many seconds if known."""
+        if self.late_answers is None:
+            from conductor.routing.late_answers import LateAnswers
+
+            self.late_answers = LateAnswers()
+        self.late_answers.expect(call, monotonic(), waited)
 
     def take_connection(self) -> Connection | None:
         """The connection, which the link has no more."""

@@ -1,4 +1,4 @@
-"""What `run` says to a person who starts it in a terminal."""
+"""Note of `run` for a person who starts it in a terminal."""
 
 from __future__ import annotations
 

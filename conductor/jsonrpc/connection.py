@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Final, Protocol
 
-from msgspec import UNSET
+from msgspec import UNSET, structs
 
 from conductor.errors import ConnectionClosed
 from conductor.jsonrpc.codec import MAX_BATCH_MEMBERS, Batch, Frame, decode, strip_ansi
 from conductor.jsonrpc.in_flight import BatchResponse, InFlightRequest
 from conductor.jsonrpc.line_framing import BlockSplitter, OverlongLine
-from conductor.jsonrpc.malformed import Malformed, oversized_line
+from conductor.jsonrpc.malformed import Malformed, excerpt_of, oversized_line
 from conductor.jsonrpc.messages import (
     INVALID_REQUEST,
     Id,
@@ -197,7 +197,11 @@ class Connection:
         elif not line.isspace():  # a blank line is neither a message nor malformed
             line = line.removesuffix(b"\n")
             stripped = line if self.reports_malformed else strip_ansi(line)
-            reparsed = decode(stripped)
+            reparsed: Frame
+            if stripped == line and isinstance(frame, Malformed):
+                reparsed = structs.replace(frame, excerpt=excerpt_of(line))
+            else:
+                reparsed = decode(stripped)
             if isinstance(reparsed, Malformed):
                 self._answer_malformed(reparsed, stripped)
             else:

@@ -8,7 +8,6 @@ from collections.abc import Iterable
 from typing import Literal, TypeAlias
 
 from conductor.chainfile import ChainFile, Diagnostic, SourceLocation, load
-from conductor.chainfile.diagnostics import closest_match
 from conductor.errors import ChainFileError
 from conductor.projects.places import unknown_name_help
 from conductor.redaction import redact, register_environment
@@ -69,13 +68,13 @@ def missing_chain(path: str) -> Diagnostic | None:
 
 def _similar_file_help(path: str) -> str | None:
     """The chain file beside it with a similar name."""
-    directory, name = os.path.split(path)
+    from conductor.cli.similar_file import similar_file
+
     try:
-        files = [each for each in os.listdir(directory or ".") if each.endswith((".yaml", ".yml"))]
+        meant = similar_file(path, (".yaml", ".yml"))
     except OSError:
-        return f"there is no directory {directory} either"
-    meant = closest_match(name, files)
-    return None if meant is None else f"did you mean `{os.path.join(directory, meant)}`?"
+        return f"there is no directory {os.path.dirname(path)} either"
+    return None if meant is None else f"did you mean `{meant}`?"
 
 
 def check_options(chain: ChainFile) -> None:

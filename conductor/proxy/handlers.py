@@ -276,7 +276,7 @@ async def _see(plugin: Any, params: bytes, forward: Callable[..., Any]) -> Any:
 
 def _check_override(cls: type, name: str, function: Any) -> None:
     """Raise `DeclarationError` for an override of a handler without `@on`: it would be ignored."""
-    if hasattr(function, _MARK) or not callable(function):
+    if is_handler(function) or not callable(function):
         return
     for base in cls.__mro__[1:]:
         marks = getattr(vars(base).get(name), _MARK, ())

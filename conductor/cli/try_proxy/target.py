@@ -11,8 +11,8 @@ from typing import Any
 
 import attrs
 
-from conductor.chainfile.diagnostics import closest_match
 from conductor.chainfile.model import ComponentSpec
+from conductor.cli.similar_file import similar_file
 from conductor.cli.try_proxy.report import failure_lines
 from conductor.errors import StartError
 from conductor.plugins.contained import with_contained
@@ -150,13 +150,11 @@ def _file_of(target: str) -> str | None:
 
 
 def _similar_file(path: str) -> str:
-    directory, name = os.path.split(path)
     try:
-        files = [each for each in os.listdir(directory or ".") if each.endswith(".py")]
+        meant = similar_file(path, (".py",))
     except OSError:
         return ""
-    meant = closest_match(name, files)
-    return "" if meant is None else f"; did you mean {os.path.join(directory, meant)}?"
+    return "" if meant is None else f"; did you mean {meant}?"
 
 
 def _imported(load: Any, what: str) -> Any:

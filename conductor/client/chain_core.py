@@ -33,6 +33,7 @@ from conductor.errors import (
     describe,
 )
 from conductor.log import get_logger
+from conductor.proxy.foreground_work import ForegroundWork
 from conductor.proxy.second_agent import start_error
 from conductor.schema.base import Object
 from conductor.schema.convert import SchemaError, structure, unstructure
@@ -90,6 +91,7 @@ class SessionCore:
 
     id: str
     chain: ChainCore
+    work: ForegroundWork = attrs.field(factory=ForegroundWork, init=False)
     turn: TurnCore | None = attrs.field(default=None, init=False)
     is_cancelled: bool = attrs.field(default=False, init=False)
     """Whether the running turn was cancelled."""
@@ -109,7 +111,7 @@ class SessionCore:
         if self.chain.client.ended.is_set():
             raise await self.chain.end_error()
         self.is_cancelled = False
-        turn = self.turn = TurnCore(self.chain.types)
+        turn = self.turn = TurnCore(self.chain.types, self.work)
         self.chain.client.start_soon(self._run, turn, prompt)
         return turn
 
@@ -266,6 +268,8 @@ class ChainCore:
         if session is not None and session.turn is not None:
             session.turn.on_update(params)
             return None
+        if session is not None and isinstance(update := params.get("update"), dict):
+            session.work.take(update)
         handler = self.settings.handlers.get("session/update")
         return None if handler is None else self._notified(handler, params)
 

@@ -10,6 +10,7 @@ import trio
 from conductor.errors import RemoteProtocolError, describe
 from conductor.log import get_logger
 from conductor.proxy.conversion import encode
+from conductor.proxy.foreground_work import ForegroundWork
 from conductor.schema.convert import SchemaError, structure
 
 if TYPE_CHECKING:
@@ -42,6 +43,8 @@ class TurnCore:
 
     types: Any
     """`conductor.schema.v1` or `v2`."""
+    work: ForegroundWork
+    """The session's work, over its turns."""
     size: int = attrs.field(default=0, init=False)
     """Bytes of the updates that are not yet taken."""
     result: TurnResult | None = attrs.field(default=None, init=False)
@@ -70,18 +73,18 @@ class TurnCore:
         except (KeyError, SchemaError) as exc:
             log.warning("update left out: it does not fit the schema", error=describe(exc))
             return
+        change = self.work.take(params["update"])
         self._updates.append(update)
         self.size += size
         types = self.types
         if isinstance(update, types.AgentMessageChunk):
             if isinstance(update.content, types.TextContent):
                 self._text.append(update.content.text)
-        elif getattr(update, "state", None) == "idle":
-            if self._is_running or self._response is not None:
-                self._idle = update
-                self._end_if_complete()
-        elif getattr(update, "state", None) is not None:
+        elif change == "started":
             self._is_running = True
+        elif change == "ended" and (self._is_running or self._response is not None):
+            self._idle = update
+            self._end_if_complete()
         self._changed.set()
 
     def on_response(self, response: dict[str, Any]) -> None:

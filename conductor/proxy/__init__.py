@@ -93,6 +93,7 @@ from conductor.proxy.events import (
     slash,
     text_filter,
 )
+from conductor.proxy.foreground_work import ForegroundWork
 from conductor.proxy.handlers import on
 from conductor.proxy.mcp_context import Context
 from conductor.proxy.mcp_methods import ToolCall, prompt, resource, tool
@@ -131,6 +132,7 @@ __all__ = [
     "Context",
     "Counting",
     "DeclarationError",
+    "ForegroundWork",
     "Forward",
     "Logger",
     "Peer",

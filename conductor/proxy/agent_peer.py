@@ -3,22 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
+import attrs
+
+from conductor.bounded_dict import BoundedDict
 from conductor.proxy.conversion import decode_params, encode
+from conductor.proxy.foreground_work import ForegroundWork
 from conductor.proxy.peers import Peer, without_none
 from conductor.proxy.prompt_turn import PromptTurn, TurnCollector
 
 __all__ = ["AgentPeer"]
 
+_MAX_SESSIONS: Final = 1000
 
+
+@attrs.frozen(eq=False, repr=False)
 class AgentPeer(Peer):
     """The agent, with methods for the requests that agents answer.
 
     `request(…)` sends all others, such as extension methods.
     """
 
-    __slots__ = ()
+    _work: BoundedDict[str, ForegroundWork] = attrs.field(
+        factory=lambda: BoundedDict(_MAX_SESSIONS), init=False
+    )
+    """Work of the sessions of `prompt_turn`, by session id."""
 
     async def prompt_turn(self, session_id: str, prompt: str | Sequence[Any]) -> PromptTurn:
         """Send a prompt (a text or content blocks), wait for the end of the turn and return it.
@@ -27,7 +37,8 @@ class AgentPeer(Peer):
         protocol the turn ends after the response, so the handler then holds no lane.
         """
         blocks = [{"type": "text", "text": prompt}] if isinstance(prompt, str) else list(prompt)
-        collector = TurnCollector(session_id)
+        work = self._work.setdefault(session_id, ForegroundWork())
+        collector = TurnCollector(session_id, work)
         remove = self._tap("session/update", collector.take)
         try:
             params = encode({"sessionId": session_id, "prompt": blocks})

@@ -8,6 +8,7 @@ import msgspec
 import trio
 
 from conductor.proxy.conversion import decode_params
+from conductor.proxy.foreground_work import ForegroundWork
 
 __all__ = ["SESSION_STATE_UPDATES", "PromptTurn", "TurnCollector", "is_turn_output"]
 
@@ -40,12 +41,21 @@ class PromptTurn(msgspec.Struct, frozen=True):
 class TurnCollector:
     """Collects the agent's text in one session. `idle` is set by the update that ends a turn in
     protocol version 2: not by one that was on its way when the turn began, such as the first state
-    of a new session."""
+    of a new session. `work` is that of the session, as far as it is known."""
 
-    __slots__ = ("_is_running", "_pieces", "idle", "is_accepted", "session_id", "stop_reason")
+    __slots__ = (
+        "_is_running",
+        "_pieces",
+        "_work",
+        "idle",
+        "is_accepted",
+        "session_id",
+        "stop_reason",
+    )
 
-    def __init__(self, session_id: str) -> None:
+    def __init__(self, session_id: str, work: ForegroundWork) -> None:
         self.session_id: str = session_id
+        self._work: ForegroundWork = work
         self.stop_reason: str = "end_turn"
         self.idle: trio.Event = trio.Event()
         self.is_accepted: bool = False
@@ -65,11 +75,13 @@ class TurnCollector:
                 content = update.get("content")
                 if isinstance(content, dict) and isinstance(content.get("text"), str):
                     self._pieces.append(content["text"])
-            case "state_update" if update.get("state") != "idle":
-                self._is_running = True
-            case "state_update" if self.is_accepted or self._is_running:
-                self.stop_reason = update.get("stopReason") or self.stop_reason
-                self.idle.set()
+            case "state_update":
+                change = self._work.take(update)
+                if change == "started":
+                    self._is_running = True
+                elif change == "ended" and (self.is_accepted or self._is_running):
+                    self.stop_reason = update.get("stopReason") or self.stop_reason
+                    self.idle.set()
         return False
 
 

@@ -35,6 +35,7 @@ from conductor.errors import (
 from conductor.log import get_logger
 from conductor.proxy.agent_relay import AgentRelay, Translation
 from conductor.proxy.chain_info import ChainInfo
+from conductor.proxy.foreground_work import ForegroundWork
 from conductor.proxy.prompt_turn import PromptTurn
 from conductor.proxy.second_agent_host import (
     AgentConnection,
@@ -80,6 +81,7 @@ class SecondAgent:
     capabilities: Mapping[str, Any] = attrs.field(factory=dict, init=False)
     _connection: AgentConnection
     _host: SecondAgentHost
+    _work: ForegroundWork = attrs.field(factory=ForegroundWork, init=False)
     _turn: SecondAgentTurn | None = attrs.field(default=None, init=False)
     _relay: AgentRelay | None = attrs.field(default=None, init=False)
 
@@ -103,7 +105,9 @@ class SecondAgent:
                 "open another agent"
             )
         self._host.release_lane()
-        turn = self._turn = SecondAgentTurn(self.name, self.session_id, self._connection)
+        turn = self._turn = SecondAgentTurn(
+            self.name, self.session_id, self._connection, self._work
+        )
         blocks = [{"type": "text", "text": prompt}] if isinstance(prompt, str) else list(prompt)
         failure: BaseException | None = None
         try:
@@ -203,8 +207,12 @@ class SecondAgent:
         return 0 if self._turn is None else self._turn.unread
 
     def _on_update(self, params: Any) -> None:
-        if self._turn is not None and params.get("sessionId") == self.session_id:
+        if params.get("sessionId") != self.session_id:
+            return
+        if self._turn is not None:
             self._turn.take(params)
+        elif isinstance(update := params.get("update"), dict):
+            self._work.take(update)
 
 
 @asynccontextmanager

@@ -12,6 +12,7 @@ import trio
 
 from conductor.errors import ConnectionClosed, RemoteProtocolError, RequestError
 from conductor.proxy.conversion import encode
+from conductor.proxy.foreground_work import ForegroundWork
 from conductor.proxy.prompt_turn import PromptTurn, TurnCollector
 from conductor.proxy.second_agent_host import AgentConnection
 
@@ -31,8 +32,12 @@ class SecondAgentTurn:
     unread: int = attrs.field(default=0, init=False)
     """Bytes of the updates that wait to be delivered."""
     _connection: AgentConnection
+    _work: ForegroundWork
+    """The work of the agent's session, over its turns."""
     _collector: TurnCollector = attrs.field(
-        default=attrs.Factory(lambda self: TurnCollector(self.session_id), takes_self=True),
+        default=attrs.Factory(
+            lambda self: TurnCollector(self.session_id, self._work), takes_self=True
+        ),
         init=False,
     )
     _updates: deque[tuple[dict[str, Any], int]] = attrs.field(factory=deque, init=False)
@@ -67,6 +72,7 @@ class SecondAgentTurn:
                     self.agent, "its result of session/prompt is not an object"
                 )
             self._result = result
+            self._collector.is_accepted = True
         except (RequestError, ConnectionClosed, RemoteProtocolError) as exc:
             self._error = exc
         self._changed.set()

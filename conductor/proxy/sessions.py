@@ -17,6 +17,7 @@ import trio
 from conductor.acp import MAX_AGENTS_ID
 from conductor.errors import LocalProtocolError, RequestError
 from conductor.proxy.chain_info import ChainInfo, chain_info
+from conductor.proxy.foreground_work import ForegroundWork
 from conductor.proxy.peers import ClientPeer
 from conductor.proxy.session_state import per_session
 from conductor.proxy.slash_commands import AnnouncedCommands, is_handled, say
@@ -81,6 +82,7 @@ class Session:
     """Whether the client has cancelled the running turn."""
     held_prompts: set[trio.CancelScope] = attrs.field(factory=set, repr=False)
     """The scopes of prompts that wait (`Prompt.wait`)."""
+    _work: ForegroundWork = attrs.field(factory=ForegroundWork, repr=False)
     _client: ClientPeer | None = None
     _find: Callable[[str], Session] | None = attrs.field(default=None, repr=False)
     """Finds a session of the same proxy by its id."""
@@ -262,11 +264,11 @@ class Session:
         if is_handled(update):
             return None
         self.state_updates += 1
-        state = update.get("state")
-        if state in ("running", "requires_action"):
+        change = self._work.take(update)
+        if change == "started":
             self.is_running = True
-        elif state == "idle" and self.is_running:
-            self.turn_ended()  # a repeated idle update is not the end of another turn
+        elif change == "ended" and self.is_running:
+            self.turn_ended()
             return turn_end(update)
         return None
 

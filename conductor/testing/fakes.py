@@ -10,7 +10,6 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from itertools import takewhile
 from typing import Any, Final, Literal
 
 import attrs
@@ -19,6 +18,7 @@ from conductor.client.acp_client import Client
 from conductor.client.embedding import AttachedClient
 from conductor.errors import RequestError, describe
 from conductor.peer import JsonRpcPeer, MessageHandler
+from conductor.proxy.foreground_work import ForegroundWork
 from conductor.testing.memory_pair_component import MemoryPairComponent
 from conductor.testing.script import (
     ScriptedTurn,
@@ -82,24 +82,29 @@ class FakeClient(Client):
         def is_state(heard: Heard) -> bool:
             return heard.label == "session/update state_update" and heard.session == session
 
-        def is_end(heard: Heard) -> bool:
-            return is_state(heard) and heard.params["update"].get("state") == "idle"
-
-        def is_early(heard: Heard) -> bool:
-            """Not yet of the turn, as the first state of a new session may be."""
-            is_answer = heard.label == "answer to session/prompt"
-            return not is_answer and (is_end(heard) or not is_state(heard))
-
         before = len(self.transcript.labels)
         result = await self.prompt(session, prompt)
         if self.protocol_version == 1 or "stopReason" in result:  # as of a script with states
             return result
-        heard = list(self.transcript)
-        early = [*heard[:before], *takewhile(is_early, heard[before:])]
-        ended = sum(1 for each in early if is_end(each))
-        end = await self.transcript.wait(is_end, count=ended + 1)
-        update: dict[str, Any] = end.params["update"]
-        return update
+        while (end := self._end_of_turn(session, before)) is None:
+            states = sum(1 for each in self.transcript if is_state(each))
+            await self.transcript.wait(is_state, count=states + 1)
+        return end
+
+    def _end_of_turn(self, session: str, before: int) -> dict[str, Any] | None:
+        """The state that ends the turn of a prompt sent after `before` messages were received."""
+        work, is_begun = ForegroundWork(), False
+        for n, heard in enumerate(self.transcript):
+            if n >= before and heard.label == "answer to session/prompt":
+                is_begun = True
+            elif heard.label == "session/update state_update" and heard.session == session:
+                update: dict[str, Any] = heard.params["update"]
+                change = work.take(update)
+                if change == "started":
+                    is_begun = is_begun or n >= before
+                elif change == "ended" and is_begun:
+                    return update
+        return None
 
 
 def _first_option(params: Any) -> dict[str, Any]:

@@ -1,8 +1,7 @@
 """Prompts of a client of version 1, open until an agent of version 2 ends their turn. Pure.
 
 The agent answers a prompt when it has accepted it, and reports the end of the turn by a state; the
-client waits for the end in the answer. An agent may report states before it answers. A state that
-it reports again, such as `idle` with what still runs in the background, ends nothing.
+client waits for the end in the answer. An agent may report states before it answers.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from typing import Final
 import attrs
 
 from conductor.error_codes import INTERNAL_ERROR
-from conductor.proxy import BoundedDict
+from conductor.proxy import BoundedDict, ForegroundWork
 from proxies.v1_v2.members import Json, key_of, without
 
 __all__ = ["OpenPrompt", "OpenPrompts"]
@@ -46,8 +45,7 @@ class OpenPrompts:
     """The prompts of one session that are not answered."""
 
     waiting: list[OpenPrompt] = attrs.field(factory=list, init=False)
-    _is_working: bool = attrs.field(default=False, init=False)
-    """By the last state of the agent."""
+    _work: ForegroundWork = attrs.field(factory=ForegroundWork, init=False)
     _echoes: BoundedDict[str, None] = attrs.field(
         factory=lambda: BoundedDict(_MAX_ECHOES), init=False
     )
@@ -67,7 +65,7 @@ class OpenPrompts:
         if turn in self.waiting:
             self.waiting.remove(turn)
         if not self.waiting:
-            self._is_working = False  # a process that has ended does not report it
+            self._work.is_running = False  # a process that has ended does not report it
 
     def end(self, turn: OpenPrompt, result: Json | None, error: Json | None = None) -> None:
         """Answer a prompt, if it is not answered yet."""
@@ -77,15 +75,11 @@ class OpenPrompts:
 
     def state(self, update: Json) -> None:
         """Take a `state_update`."""
-        match update.get("state"):
-            case "running" | "requires_action":
+        match self._work.take(update):
+            case "started":
                 for turn in self.waiting:
-                    turn.is_running = turn.is_running or not self._is_working
-                self._is_working = True
-            case "idle":
-                was_working, self._is_working = self._is_working, False
-                if not was_working and isinstance(update.get("background"), list):
-                    return
+                    turn.is_running = True
+            case "ended":
                 for turn in [each for each in self.waiting if each.is_accepted or each.is_running]:
                     self.end(turn, *_outcome(update, turn.accepted))
 

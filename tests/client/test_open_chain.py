@@ -23,6 +23,7 @@ from conductor.errors import (
     RequestError,
     StartError,
 )
+from conductor.proxy import ForegroundWork
 from conductor.schema import v1, v2
 from conductor.transport.io_loop import HIGH_WATERMARK
 
@@ -72,18 +73,31 @@ def test_a_turn_of_version_2_ends_with_its_state(run, chain):
 @pytest.mark.parametrize("is_running", [True, False])
 def test_a_state_that_was_on_its_way_does_not_end_a_turn_of_version_2(is_running):
     """As the first state of a new session may be."""
-    turn = TurnCore(v2)
-
-    def state(name, **members):
-        turn.on_update({"update": {"sessionUpdate": "state_update", "state": name, **members}})
-
-    state("idle")
+    turn = TurnCore(v2, ForegroundWork())
+    turn.on_update(state("idle"))
     if is_running:
-        state("running")
+        turn.on_update(state("running"))
     turn.on_response({"messageId": "p"})
     assert not turn.ended.is_set()
-    state("idle", stopReason="refusal")
+    turn.on_update(state("idle", stopReason="refusal"))
     assert turn.result == conductor.TurnResult("refusal", "")
+
+
+def test_an_idle_state_repeated_with_background_work_does_not_end_a_turn():
+    work = ForegroundWork()
+    for name in ("running", "idle"):  # a turn before
+        work.take(state(name)["update"])
+    turn = TurnCore(v2, work)
+    turn.on_response({"messageId": "p"})
+    turn.on_update(state("idle", background=[]))
+    assert not turn.ended.is_set()
+    turn.on_update(state("running"))
+    turn.on_update(state("idle", background=[]))
+    assert turn.ended.is_set()
+
+
+def state(name, **members):
+    return {"update": {"sessionUpdate": "state_update", "state": name, **members}}
 
 
 @pytest.mark.parametrize("is_async", [True, False])

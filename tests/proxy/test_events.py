@@ -175,6 +175,42 @@ async def test_in_version_2_the_idle_state_ends_a_turn_once(chain):
     ]
 
 
+async def test_an_idle_state_repeated_with_background_work_ends_no_turn(chain):
+    """Not for the client, not for events, and not for a proxy that prompts."""
+    recorder, ends = Recorder(), []
+    background = [{"type": "terminal", "terminalId": "t"}]
+
+    class Prompts(Proxy):
+        @on_prompt
+        async def prompt(self, session, prompt, forward):
+            if prompt.text == "twice":
+                ends.extend([await self.agent.prompt_turn(session.id, "hi") for _ in range(2)])
+            return await forward()
+
+    async def play(session):
+        if session in sessions:  # it has worked before
+            agent.update(session, {**IDLE, "background": background})
+        sessions.add(session)
+        agent.update(session, RUNNING)
+        agent.update(session, {**IDLE, "stopReason": "refusal", "background": background})
+
+    async def accept(params):
+        agent.endpoint.start_soon(play, params["sessionId"])  # after the answer is written
+        return {"messageId": "p"}
+
+    sessions: set[str] = set()
+    agent = FakeAgent({"session/prompt": accept})
+    async with chain(recorder, Prompts(), agent) as client:
+        await client.initialize(version=2)
+        session = await client.new_session("/work")
+        prompts = ["hi", "hi", "twice", "hi"]
+        of_client = [(await client.prompt_turn(session, each))["stopReason"] for each in prompts]
+
+    assert of_client == ["refusal"] * 4
+    assert [each.stop_reason for each in ends] == ["refusal"] * 2
+    assert [each[1] for each in recorder.seen if each[0] == "turn end"] == ["refusal"] * 6
+
+
 async def test_the_update_that_ends_a_tool_call_still_finds_it(chain):
     seen: list[Any] = []
 

@@ -19,6 +19,7 @@ from conductor.cli.prompt.permissions import PermissionPrompt
 from conductor.client.acp_client import Client
 from conductor.error_codes import METHOD_NOT_FOUND, PROTOCOL_VERSION
 from conductor.errors import ConnectionClosed, RequestError
+from conductor.proxy.foreground_work import ForegroundWork
 
 __all__ = ["Conversation"]
 
@@ -37,8 +38,9 @@ class Conversation:
     in_turn: bool = attrs.field(default=False, init=False)
     is_cancelling: bool = attrs.field(default=False, init=False)
     _is_replaying: bool = attrs.field(default=False, init=False)
+    _work: ForegroundWork = attrs.field(factory=ForegroundWork, init=False)
     _is_running: bool = attrs.field(default=False, init=False)
-    """Version 2: the turn has begun, so that an idle state ends it."""
+    """Version 2: the turn has begun, so that the end of the work is its end."""
     _idle: trio.Event = attrs.field(factory=trio.Event, init=False)
     _ending: Mapping[str, Any] = attrs.field(factory=dict, init=False)
 
@@ -127,13 +129,13 @@ class Conversation:
             self.display.note(f"an update cannot be shown: {type(exc).__name__}: {exc}")
         if self._is_replaying:
             return
-        if update.get("sessionUpdate") == "state_update" and session == self.session:
-            self._on_state(update.get("state"), update)
+        if session == self.session:
+            self._on_state(self._work.take(update), update)
 
-    def _on_state(self, state: object, update: Mapping[str, Any]) -> None:
-        if state == "running":
+    def _on_state(self, change: str | None, update: Mapping[str, Any]) -> None:
+        if change == "started":
             self._is_running = True
-        elif state == "idle" and self.in_turn and self._is_running and not self._idle.is_set():
+        elif change == "ended" and self.in_turn and self._is_running and not self._idle.is_set():
             self._ending = {"stopReason": update.get("stopReason") or "end_turn"}
             if "error" in update:
                 self._ending["error"] = update["error"]

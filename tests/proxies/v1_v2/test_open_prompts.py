@@ -45,12 +45,23 @@ def test_an_accepted_prompt_ends_without_a_running_state(turns, turn, answers):
 def test_an_idle_state_that_is_reported_again_with_background_work_ends_nothing(
     turns, turn, answers
 ):
+    turns.state({"state": "running"})
+    turns.state({"state": "idle"})
+    answers.clear()
+    turns.begin(turn)
     turns.accepted(turn, {})
     turns.state({**IDLE, "background": [{"type": "terminal", "terminalId": "t"}]})
     assert answers == []
 
     turns.state({"state": "running", "background": []})
     turns.state({**IDLE, "background": []})
+    assert answers == [({"stopReason": "end_turn"}, None)]
+
+
+def test_an_agent_that_never_reports_that_it_runs_does_not_hold_the_prompt(turns, turn, answers):
+    turns.accepted(turn, {})
+    turns.state({**IDLE, "background": []})
+
     assert answers == [({"stopReason": "end_turn"}, None)]
 
 

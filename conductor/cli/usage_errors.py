@@ -35,6 +35,7 @@ def fail_usage(error: click.UsageError, arguments: Sequence[str], commands: Sequ
     """Report the error on stderr. If a client is connected, answer it and exit; else return."""
     register_environment(os.environ)
     register_secrets(_secrets(arguments))
+    error = _with_place(error)
     shown = io.StringIO()
     error.show(file=shown)
     print(redact(shown.getvalue()), end="", file=sys.stderr, flush=True)
@@ -51,6 +52,20 @@ def served_command(arguments: Sequence[str], commands: Sequence[str]) -> str | N
         first = next((word for word in arguments if not word.startswith("-")), "")
         named = next(iter(difflib.get_close_matches(first, commands, n=1)), None)
     return named if named in _SERVED else None
+
+
+def _with_place(error: click.UsageError) -> click.UsageError:
+    """The error of an option of all commands, such as `--log`, behind one: it says where it is
+    written. Other errors as they are."""
+    if not isinstance(error, click.NoSuchOption) or error.ctx is None:
+        return error
+    root, name = error.ctx.find_root(), error.option_name
+    if error.ctx is root or not any(name in option.opts for option in root.command.params):
+        return error
+    program = root.command_path
+    place = f"{program} {name} …{error.ctx.command_path.removeprefix(program)}"
+    message = f"{error.message} It is written before the command: {place}"
+    return click.NoSuchOption(name, message, ctx=error.ctx)
 
 
 def _explains_in_chat(arguments: Sequence[str], command: str | None) -> bool:

@@ -72,6 +72,14 @@ def test_a_usage_error_is_the_response_to_initialize(run, arguments, reason):
     assert done.returncode == 2
 
 
+def test_an_option_of_all_commands_behind_one_is_told_its_place(run):
+    done = run("prompt", "--log", "debug", "chain.yaml", "hi")
+
+    assert done.returncode == 2
+    place = "It is written before the command: acp-conductor --log … prompt"
+    assert f"No such option '--log'. {place}" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [

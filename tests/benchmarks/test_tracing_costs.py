@@ -1,8 +1,8 @@
 """Bars for what recording costs: CPU per message against a conductor that records nothing.
 
-The bars are those of docs/performance.md: 1.1 for the flight recorder, and 2 for `--trace`. The
-subjects take turns in short slices, so that other load changes a ratio by some hundredths; up to
-`TRIES` starts are compared.
+The bars are those of docs/performance.md: 1.1 for the flight recorder, with 0.05 for the difference
+between starts, and 2 for `--trace`. The subjects take turns in short slices, so that other load
+changes a ratio by some hundredths; up to `TRIES` starts are compared.
 """
 
 from __future__ import annotations
@@ -16,8 +16,7 @@ from .compare import pin_to_one_cpu
 from .slices import LOADS, costs_in_slices
 from .tracing_costs import FLIGHT, FULL, commands
 
-BARS = {FLIGHT: 1.1, FULL: 2.0}
-TOLERANCE = 1.1
+BARS = {FLIGHT: 1.15, FULL: 2.0}
 TRIES = 4
 SLICES = 8
 
@@ -40,7 +39,7 @@ def test_recording_costs_no_more_than_the_bars(name, proxies, tmp_path):
     for _ in range(TRIES):
         costs = costs_in_slices(compared, LOADS[name], starts=1, slices=SLICES)
         ratios = {each: costs.ratio(each) for each in BARS}
-        if all(ratios[each] <= bar * TOLERANCE for each, bar in BARS.items()):
+        if all(ratios[each] <= bar for each, bar in BARS.items()):
             return
 
     shown = ", ".join(f"{recorder} {ratio:.2f}" for recorder, ratio in ratios.items())

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence, Set
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Any, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 from conductor.errors import LocalProtocolError
 from conductor.proxy.agent_peer import AgentPeer
@@ -21,6 +21,7 @@ from conductor.proxy.class_checks import (
     check_event_names,
     check_fields,
     check_reserved,
+    missing_attribute,
 )
 from conductor.proxy.forward import Forward
 from conductor.proxy.handlers import Handler
@@ -132,6 +133,11 @@ class Plugin:
         _check_versions(cls)
         cls._acp_handlers = handlers_of(cls)
         cls._acp_version_fits = {}
+
+    if not TYPE_CHECKING:  # for which every name would be an attribute
+
+        def __getattr__(self, name: str) -> Any:
+            raise AttributeError(missing_attribute(type(self), name), name=name, obj=self)
 
     @property
     def client(self) -> ClientPeer:

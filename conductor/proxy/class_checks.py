@@ -15,7 +15,13 @@ from conductor.proxy.events import EVENTS, event_marks
 from conductor.proxy.handlers import is_handler
 from conductor.proxy.session_state import per_session
 
-__all__ = ["check_contained", "check_event_names", "check_fields", "check_reserved"]
+__all__ = [
+    "check_contained",
+    "check_event_names",
+    "check_fields",
+    "check_reserved",
+    "missing_attribute",
+]
 
 
 def check_fields(cls: type) -> None:
@@ -65,6 +71,15 @@ def check_event_names(cls: type) -> None:
                 f"{cls.__name__}.{name} is never called: events are not found by name; write "
                 f"`{shown}` above it (`from conductor.proxy import {name}`), or rename it"
             )
+
+
+def missing_attribute(cls: type, name: str) -> str:
+    """The message of the `AttributeError` for an attribute that no instance of `cls` has."""
+    message = f"{cls.__name__!r} object has no attribute {name!r}"
+    owner = next((base for base in cls.__mro__ if name in _annotations_of(base)), None)
+    if owner is None or "__attrs_attrs__" in vars(owner):
+        return message
+    return f"{message}: for an option, write `@attrs.define` above `class {owner.__name__}`"
 
 
 def check_contained(cls: type) -> None:

@@ -33,6 +33,7 @@ event run in the order of the class and its bases (the method resolution order).
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Literal, TypeVar, overload
 
@@ -107,6 +108,16 @@ EVENTS: Final[Mapping[str, tuple[str, ...]]] = {
 }
 """Parameters of the handler of each event, after `self`."""
 
+_ARGUMENT_TYPES: Final = {
+    "session": "Session",
+    "setup": "SessionSetup",
+    "prompt": "Prompt",
+    "call": "AgentToolCall",
+    "asked": "PermissionQuestion",
+    "question": "Question",
+    "end": "TurnEnd",
+}
+_BUILTIN: Final = re.compile(r"(str|bytes|int|float|bool|dict|list|tuple)\b")
 _MARK: Final = "__acp_events__"
 
 
@@ -144,6 +155,15 @@ def _mark(function: F, mark: EventMark) -> F:
             f"{what}: {shown} takes ({', '.join(names)}); write "
             f"`{define} {function.__name__}(self, {', '.join(wanted)})`"
         )
+    for parameter, name in zip(parameters, wanted, strict=True):
+        annotation = parameter.annotation
+        given = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", "")
+        if name in _ARGUMENT_TYPES and _BUILTIN.match(given):
+            kind = _ARGUMENT_TYPES[name]
+            raise DeclarationError(
+                f"{what}: {shown} gets a `{kind}` as `{parameter.name}`, no `{given}`: write "
+                f"`{parameter.name}: {kind}` (`from conductor.proxy import {kind}`)"
+            )
     if mark.event in ("on_text", "slash"):
         check_text_return(f"{what}: {shown}", function)
     elif "forward" in wanted and mark.event != "on_update":

@@ -28,7 +28,8 @@ _DIRECTORY_HINT = "--directory chooses another place"
     help="Directory to write to; a new one called NAME if not given.",
 )
 def command(kind: str, name: str, directory: Path | None) -> None:
-    """Write an installable package: a proxy, its test, a chain file, and checks for GitHub Actions.
+    """Write an installable package: a proxy, its test, a chain file, a README, and checks for
+    GitHub Actions.
 
     \b
     Examples:
@@ -111,8 +112,7 @@ _TEMPLATES = {
 from __future__ import annotations
 
 import attrs
-from conductor.proxy import Forward, Proxy, on, run, text
-from conductor.schema.v1 import PromptRequest, PromptResponse
+from conductor.proxy import Forward, Prompt, Proxy, Session, on_prompt, run, text
 
 
 @attrs.define
@@ -122,12 +122,10 @@ class @Class@(Proxy):
     note: str
     """The text of the note."""
 
-    @on("session/prompt")
-    async def add_note(
-        self, request: PromptRequest, forward: Forward[PromptRequest, PromptResponse]
-    ) -> PromptResponse:
-        request.prompt.insert(0, text(self.note))
-        return await forward(request)
+    @on_prompt
+    async def add_note(self, session: Session, prompt: Prompt, forward: Forward) -> object:
+        prompt.blocks.insert(0, text(self.note))
+        return await forward()
 
 
 if __name__ == "__main__":  # as a program, under any conductor: python @module@.py --note "…"
@@ -164,6 +162,32 @@ proxies:
 agent:
   use: test-agent                # for a real one: `run: claude-agent-acp`
 """,
+    "README.md": """
+# @name@
+
+A proxy for acp-conductor that puts a note before every prompt, with any editor and any agent:
+
+```sh
+pip install @name@
+```
+
+```yaml
+version: 1
+proxies:
+  - use: @name@
+    with:
+      note: Answer in one sentence.
+agent:
+  run: claude-agent-acp
+```
+
+| Option | |
+|---|---|
+| `note` | the text of the note |
+
+To work on it: `pip install -e '.[dev]'`, then `python -m pytest`, and `acp-conductor try @module@.py
+--with "note=Be kind."` shows what it does with each message.
+""",
     "pyproject.toml": """
 [build-system]
 requires = ["hatchling>=1.25"]
@@ -173,6 +197,7 @@ build-backend = "hatchling.build"
 name = "@name@"
 version = "0.1.0"
 description = "A proxy for acp-conductor."
+readme = "README.md"
 requires-python = ">=3.11"
 dependencies = ["acp-conductor"]
 

@@ -67,6 +67,17 @@ def test_its_metadata_name_existing_files(written, monkeypatch):
     assert options_schema(cls)["properties"]["note"]["description"] == "The text of the note."
 
 
+@pytest.mark.fast
+def test_its_readme_names_what_exists(written):
+    readme = (written / "README.md").read_text()
+
+    assert "use: side-notes" in readme
+    assert "side_notes.py" in readme
+    project = tomllib.loads((written / "pyproject.toml").read_text())["project"]
+    assert (written / project["readme"]).is_file()
+    assert "@" not in readme  # a name that was not filled in
+
+
 def test_it_passes_ruff_and_mypy(written):
     for tool in (["check", "--select", "E,F,W,B,UP,I"], ["format", "--check"]):
         result = run(sys.executable, "-m", "ruff", *tool, ".", cwd=written)

@@ -185,8 +185,8 @@ agent:
 |---|---|
 | `note` | the text of the note |
 
-To work on it: `pip install -e '.[dev]'`, then `python -m pytest`, and `acp-conductor try @module@.py
---with "note=Be kind."` shows what it does with each message.
+To work on it: `pip install -e '.[dev]'`, then `python -m pytest`.
+`acp-conductor try @module@.py --with "note=Be kind."` shows what it does with each message.
 """,
     "pyproject.toml": """
 [build-system]

@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from itertools import chain
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 from yaml import BaseLoader, MarkedYAMLError, Node, ScalarNode, SequenceNode
@@ -106,6 +106,10 @@ def _compose(source: SourceText) -> Node:
     return node
 
 
+_KEY: Final = re.compile(r"\s+[\w-]+:")
+"""A line up to the colon of its first word."""
+
+
 def _syntax_error(source: SourceText, error: MarkedYAMLError) -> ChainFileError:
     problem, mark = error.problem or "", error.problem_mark or error.context_mark
     index = min(mark.index, len(source.text)) if mark else 0
@@ -131,17 +135,28 @@ def _syntax_error(source: SourceText, error: MarkedYAMLError) -> ChainFileError:
         help = "a chain file is YAML; `acp-conductor try FILE` runs a proxy in Python"
     elif problem.startswith("expected <block end>") and note:
         message = "the indentation fits no line above"
-        column, wanted = location.column, note[0].column
-        help = (
-            f"it begins in column {column}; what this block has begins in column {wanted}, "
-            f"and what belongs to an item of it deeper than its first word"
-        )
+        column, above = note[0].column, _column_above(source.text, index)
+        help = f"begin it in column {above}, as the key above"
+        if note[1] == "while parsing a block mapping" and above != column:
+            help += f", or in column {column}, as the keys of the block"
         note = (note[0], "the block begins here")
     elif "mapping values are not allowed" in problem:
         help = "put a value that contains `: ` in quotes"
+        if _KEY.fullmatch(location.source[: location.column]):
+            help = (
+                "begin this line in the same column as the one before, which has a value and "
+                "can have no keys"
+            )
     elif "cannot start any token" in problem:
         help = "put a value that begins with this character in quotes"
     return ChainFileError([Diagnostic(location, message, note, help)])
+
+
+def _column_above(text: str, index: int) -> int:
+    """The column of the last key before the line of `index`; of a list item, its first key."""
+    lines = text[: text.rfind("\n", 0, index) + 1].splitlines()
+    above = next((each for each in reversed(lines) if each.strip() and each.strip()[0] != "#"), "")
+    return len(above) - len(above.lstrip(" -")) + 1
 
 
 def _error(

@@ -134,7 +134,40 @@ chain.yaml:4:4: error: the indentation fits no line above
 chain.yaml:3:3: note: the block begins here
    |   - use: context
    |   ^
-help: it begins in column 4; what this block has begins in column 3, and what belongs to an item of it deeper than its first word
+help: begin it in column 5, as the key above
+"""
+    )
+    assert (
+        diagnostics("""        version: 1
+        agent:
+          run: echo
+          # only here
+
+         env: {A: b}
+        """)
+        == """
+chain.yaml:6:2: error: the indentation fits no line above
+   |  env: {A: b}
+   |  ^
+chain.yaml:1:1: note: the block begins here
+   | version: 1
+   | ^
+help: begin it in column 3, as the key above, or in column 1, as the keys of the block
+"""
+    )
+
+
+def test_a_line_that_is_indented_too_much_names_the_line_before(diagnostics: Problems) -> None:
+    assert (
+        diagnostics("""        agent:
+          run: echo
+            env: {A: b}
+        """)
+        == """
+chain.yaml:3:8: error: not valid YAML: mapping values are not allowed here
+   |     env: {A: b}
+   |        ^
+help: begin this line in the same column as the one before, which has a value and can have no keys
 """
     )
 

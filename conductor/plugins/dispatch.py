@@ -36,6 +36,7 @@ from conductor.plugins.handler_call import HandlerCall, ResponseState, running_h
 from conductor.plugins.initialize_clock import InitializeClock
 from conductor.plugins.lane import LaneNotification, LaneRequest, LaneResponse
 from conductor.plugins.negotiated_version import fit_version, record_initialize
+from conductor.plugins.peer_mistakes import error_of_peer
 from conductor.plugins.plugin_code import calls_plugin
 from conductor.plugins.plugin_errors import contain_failure, request_error_in, split_failure
 from conductor.plugins.plugin_port import PluginPort
@@ -47,7 +48,7 @@ from conductor.proxy.conversion import (
     invalid_params,
 )
 from conductor.proxy.handlers import Handler
-from conductor.proxy.misfits import mistake_of_sender, passes_misfit
+from conductor.proxy.misfits import passes_misfit
 from conductor.proxy.raw_message import RawMessage
 from conductor.proxy.restart_hook import call_restart_hook
 from conductor.proxy.session_state import forget_session, mark_sessions_open
@@ -116,29 +117,15 @@ class Dispatcher:
             return
 
         def failed(failure: BaseException) -> None:
-            if not self.blames_sender(handler_call, failure):
-                self._log_failure(handler_call, item.method, item.params, failure)
+            self._report(handler_call, item.method, item.params, failure)
             if self.plugin.on_error == "pass" and not handler_call.forwarded:
                 port.forward_unchanged(item)
 
         contain_failure(exc, failed)
 
-    def blames_sender(self, handler_call: HandlerCall, failure: BaseException) -> str | None:
-        """The mistake in the message that made a handler fail, which is also logged. `None` if the
-        failure is the plugin's: the message is correct, or the handler has broken a rule for
-        authors."""
-        item = handler_call.item
-        if isinstance(item, LaneResponse):
-            return None
-        return mistake_of_sender(
-            self.plugin,
-            handler_call.handler.location,
-            item.method,
-            item.params,
-            failure,
-            is_request=isinstance(item, LaneRequest),
-            sender=handler_call.port.sender(item.method),
-        )
+    def error_of_peer(self, handler_call: HandlerCall, failure: BaseException) -> bytes | None:
+        """The error for the request if a peer's mistake made its handler fail (`peer_mistakes`)."""
+        return error_of_peer(self.plugin, self.name, handler_call, failure)
 
     @calls_plugin(running_handler)
     async def run_request(self, handler_call: HandlerCall, item: LaneRequest) -> None:
@@ -183,6 +170,8 @@ class Dispatcher:
             port.handled_bytes -= size
             if reply is not None and not response_state.settled:
                 self._track_session(item, reply)
+                if (got := response_state.answer) is not None and got.result is not None:
+                    call.forwarded = got.call, got.result
                 port.neighbour.respond(call, *reply)
                 if reply[1] is None and handler_call.after_answer:
                     await self._run_after_answer(handler_call, item)
@@ -196,9 +185,7 @@ class Dispatcher:
             try:
                 await function(*args)
             except BaseException as exc:
-                contain_failure(
-                    exc, partial(self._log_failure, handler_call, item.method, item.params)
-                )
+                contain_failure(exc, partial(self._report, handler_call, item.method, item.params))
 
     @calls_plugin(running_handler)
     async def observe(self, handler_call: HandlerCall, message: RawMessage) -> None:
@@ -288,16 +275,24 @@ class Dispatcher:
                 )
                 if reply is not None:
                     return reply
-        if result is None and _is_result(response_state.answer):
+        if result is None:
+            self._check_nothing(item.method, response_state.answer)
+        return encode(result) or b"null", None
+
+    def _check_nothing(self, method: str, answer: LaneResponse | None) -> None:
+        """Raise `LocalProtocolError` for a handler that has returned no result, unless that is the
+        answer to the forwarded request, or a request of the method needs none."""
+        if answer is not None and answer.result == b"null":
+            return
+        if answer is not None and answer.result is not None:
             raise LocalProtocolError(
-                f"the handler of {item.method!r} returned nothing, although the request was "
+                f"the handler of {method!r} returned nothing, although the request was "
                 f"answered: write `return await forward(…)`"
             )
-        if result is None and (needed := needed_result(item.method, self.plugin.protocol_version)):
+        if needed := needed_result(method, self.plugin.protocol_version):
             raise LocalProtocolError(
-                f"the handler of {item.method!r} returned nothing, not a {needed}: write `return …`"
+                f"the handler of {method!r} returned nothing, not a {needed}: write `return …`"
             )
-        return encode(result) or b"null", None
 
     def _failure_reply(
         self,
@@ -318,8 +313,8 @@ class Dispatcher:
                 return None, exception_to_error(refusal)
             except BaseException as broken:  # the plugin's `data`: its `__repr__`, for example
                 exc = broken
-        problem = self.blames_sender(handler_call, exc)
-        if problem is None:
+        mistake = self.error_of_peer(handler_call, exc)
+        if mistake is None:
             self._log_failure(handler_call, item.method, item.params, exc)
         if self.plugin.on_error == "pass":
             if response_state.answer is not None:
@@ -327,9 +322,8 @@ class Dispatcher:
             if not handler_call.forwarded:
                 handler_call.port.forward_unchanged(item)
                 return None
-        if problem is not None:
-            sender = handler_call.port.sender(item.method)
-            return None, invalid_params(item.method, problem, sender)
+        if mistake is not None:
+            return None, mistake
         data = {
             "component": self.name,
             "plugin": type(self.plugin).__name__,
@@ -349,6 +343,13 @@ class Dispatcher:
         elif session is not None:
             forget_session(self.plugin, session)
 
+    def _report(
+        self, handler_call: HandlerCall, method: str, params: bytes | None, exc: BaseException
+    ) -> None:
+        """Log a failure as the plugin's, or as a peer's mistake."""
+        if self.error_of_peer(handler_call, exc) is None:
+            self._log_failure(handler_call, method, params, exc)
+
     def _log_failure(
         self, handler_call: HandlerCall, method: str, params: bytes | None, exc: BaseException
     ) -> None:
@@ -361,8 +362,3 @@ class Dispatcher:
             method=method,
             session=session_id_of(params),
         )
-
-
-def _is_result(answer: LaneResponse | None) -> bool:
-    """Whether it is a result other than null."""
-    return answer is not None and answer.result is not None and answer.result != b"null"

@@ -35,6 +35,7 @@ __all__ = [
     "TaskBeside",
     "begin_worker",
     "current_handler_call",
+    "got_answer",
     "handled_message",
     "leave_handler_call",
     "running_handler",
@@ -79,6 +80,8 @@ class HandlerCall(msgspec.Struct, eq=False):
     done: bool = False
     failed: bool = False
     """Whether its exception was logged."""
+    answer: tuple[InFlightRequest, bytes] | None = None
+    """The last request that it has sent and got a result of, with the raw result."""
     mark: Mark | None = None
     """The last message that it has got, in a traced chain."""
     started: float = 0.0
@@ -128,6 +131,8 @@ class TaskBeside(msgspec.Struct, eq=False):
     cause: Mark | None
     """The last message that the handler which started it had got by then, in a traced chain."""
     done: bool = False
+    answer: tuple[InFlightRequest, bytes] | None = None
+    """The last request that it has sent and got a result of, with the raw result."""
 
 
 def handled_message() -> Mark | None:
@@ -153,6 +158,13 @@ def leave_handler_call() -> TaskBeside:
         task = TaskBeside(None if starter is None else starter.cause)
     _task.set(task)
     return task
+
+
+def got_answer(call: InFlightRequest, result: bytes) -> None:
+    """Note the result of a request for the handler or the task that has sent it."""
+    asker = current_handler_call.get() or _task.get()
+    if asker is not None:
+        asker.answer = call, result
 
 
 def begin_worker() -> None:

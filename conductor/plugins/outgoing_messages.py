@@ -16,7 +16,12 @@ from conductor.errors import ConnectionClosed, LocalProtocolError, RequestCancel
 from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.jsonrpc.notification_batch import SESSION_UPDATE
 from conductor.plugins.failure_log import FailureLog
-from conductor.plugins.handler_call import HandlerCall, HandlerResponse, current_handler_call
+from conductor.plugins.handler_call import (
+    HandlerCall,
+    HandlerResponse,
+    current_handler_call,
+    got_answer,
+)
 from conductor.plugins.initialize_clock import InitializeClock
 from conductor.plugins.lane import Lane, LaneRequest, LaneResponse
 from conductor.plugins.new_session_updates import NewSessionUpdates
@@ -89,7 +94,9 @@ class OutgoingMessages:
             self.clock.pause(handler_call)
         flusher.flush()
         try:
-            return await response.wait()
+            result = await response.wait()
+            got_answer(call, result)
+            return result
         except trio.Cancelled:
             call.cancel()
             raise

@@ -100,10 +100,13 @@ class PluginPort(Port):
         """The last update from the plugin that is in the lane, by session."""
         self.use_handlers(handlers)
 
+    @property
+    def component_name(self) -> str:
+        return self._owner.name
+
     def sender_of(self, method: str) -> str:
-        if method in self.other.intercepted:
-            return self._owner.name
-        return self.other.neighbour.sender_of(method) or self._owner.name
+        is_passed = method not in self.other.intercepted
+        return (is_passed and self.other.neighbour.sender_of(method)) or self._owner.name
 
     def sender(self, method: str) -> str:
         """The name of the component that sends this port messages of this method, else its side."""

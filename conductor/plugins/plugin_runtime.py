@@ -15,7 +15,8 @@ import trio
 
 from conductor.errors import LocalProtocolError
 from conductor.plugins.failure_log import FailureLog
-from conductor.plugins.handler_call import current_handler_call, leave_handler_call
+from conductor.plugins.handler_call import TaskBeside, current_handler_call, leave_handler_call
+from conductor.plugins.peer_mistakes import error_of_answerer
 from conductor.plugins.plugin_code import PluginCall, calls_plugin
 from conductor.plugins.plugin_errors import contain_failure
 from conductor.plugins.plugin_port import PluginPort
@@ -115,7 +116,8 @@ class PluginRuntime:
 
     def handler_failed(self, exc: BaseException, **fields: str) -> None:
         handler_call = current_handler_call.get()
-        if handler_call is not None and self.scheduler.dispatcher.blames_sender(handler_call, exc):
+        dispatcher = self.scheduler.dispatcher
+        if handler_call is not None and dispatcher.error_of_peer(handler_call, exc) is not None:
             return
         plugin = type(self.plugin).__name__
         self.failures.report("handler failed", exc, plugin=plugin, **fields)
@@ -170,12 +172,16 @@ class PluginRuntime:
         try:
             await function(*args)
         except BaseException as exc:
-            contain_failure(exc, partial(self._task_failed, function))
+            contain_failure(exc, partial(self._task_failed, function, task))
         finally:
             task.done = True
 
-    def _task_failed(self, function: Callable[..., Awaitable[Any]], exc: BaseException) -> None:
-        self.failures.report("task failed", exc, task=_task_name(function))
+    def _task_failed(
+        self, function: Callable[..., Awaitable[Any]], task: TaskBeside, exc: BaseException
+    ) -> None:
+        name, answers = _task_name(function), filter(None, (task.answer,))
+        if error_of_answerer(self.plugin, self.name, name, answers, exc) is None:
+            self.failures.report("task failed", exc, task=name)
 
     def _peer_functions(self, port: PluginPort) -> tuple[Any, ...]:
         """The functions that `ClientPeer` and `AgentPeer` call."""

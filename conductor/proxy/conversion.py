@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Final
 
 import msgspec
@@ -83,20 +84,18 @@ def decode_answer(raw: bytes | None, method: str, annotation: Any) -> Any:
 
     A handler with types of one protocol version may run in a chain of the other, and its types
     often fit. A response that does not fit `annotation` is decoded to the type of the other
-    version, or else to a `dict`.
+    version, or else to plain JSON.
     """
     try:
         return decode_result(raw, annotation)
     except ValueError:
         if annotation is dict or annotation is bytes:
             raise
-        other = 1 if annotation.__module__.endswith("v2") else 2
-        if METHODS_BY_VERSION[other].get(method) is None:
-            raise
-    try:
-        return decode_result(raw, result_type(method, other))
-    except ValueError:
-        return decode_result(raw, dict)
+    other = 1 if annotation.__module__.endswith("v2") else 2
+    if METHODS_BY_VERSION[other].get(method) is not None:
+        with suppress(ValueError):
+            return decode_result(raw, result_type(method, other))
+    return decode_result(raw, dict)
 
 
 def encode(value: Any) -> bytes | None:

@@ -19,7 +19,7 @@ from conductor.proxy.events import EventMark
 from conductor.proxy.mcp_events import mcp_layer
 from conductor.proxy.middleware import Body, Layer, Next, location_of
 from conductor.proxy.misfits import InvalidParams, session_id_in
-from conductor.proxy.returned import answer_body, text_or_none
+from conductor.proxy.returned import SentRequest, answer_body, text_or_none
 from conductor.proxy.sessions import Session, session_of, shows_notices
 from conductor.proxy.slash_commands import answer, is_handled
 from conductor.proxy.text_filters import text_filter_layers
@@ -69,10 +69,13 @@ async def _setup(
     opened_by: Any = method.removeprefix("session/")
     setup = SessionSetup(opened_by, body.decode())
 
-    async def forward(changed: SessionSetup | None = None) -> Any:
-        return (await call_next(body.edited((changed or setup).params))).decode()
+    sent = SentRequest(call_next)
 
-    return answer_body(function, await function(plugin, setup, forward), "`return await forward()`")
+    async def forward(changed: SessionSetup | None = None) -> Any:
+        return await sent(body.edited((changed or setup).params))
+
+    result = await function(plugin, setup, forward)
+    return answer_body(function, result, sent, "`return await forward()`")
 
 
 async def _prompt(function: _Function, plugin: Any, body: Body, call_next: Next) -> Body:
@@ -102,13 +105,15 @@ async def _prompt(function: _Function, plugin: Any, body: Body, call_next: Next)
         partial(_wait, plugin, session),
     )
 
+    sent = SentRequest(call_next)
+
     async def forward(changed: Prompt | None = None) -> Any:
-        sent = body
+        passed = body
         if (shown := prompt if changed is None else changed).is_read:
-            sent = body.edited({**body.value, "prompt": shown.blocks})
-            if sent is not body:
+            passed = body.edited({**body.value, "prompt": shown.blocks})
+            if passed is not body:
                 _check_blocks(function, shown.blocks, body.value["prompt"])
-        result = (await call_next(sent)).decode()
+        result = await sent(passed)
         prompt.answered_by_proxy = isinstance(result, dict) and is_handled(result)
         return result
 
@@ -119,7 +124,7 @@ async def _prompt(function: _Function, plugin: Any, body: Body, call_next: Next)
             raise
         return Body.of({"stopReason": "cancelled"})
     return answer_body(
-        function, result, "`return await forward()` or `return await prompt.answer(…)`"
+        function, result, sent, "`return await forward()` or `return await prompt.answer(…)`"
     )
 
 
@@ -172,12 +177,15 @@ async def _permission(function: _Function, plugin: Any, body: Body, call_next: N
         call, options, params, session, announced, told if isinstance(told, dict) else {}
     )
 
+    sent = SentRequest(call_next)
+
     async def forward(changed: Mapping[str, Any] | None = None) -> Any:
-        return (await call_next(body.edited(params if changed is None else changed))).decode()
+        return await sent(body.edited(params if changed is None else changed))
 
     return answer_body(
         function,
         await function(plugin, session, asked, forward),
+        sent,
         "`return await forward()`, `return asked.allow()` or `return asked.deny()`",
     )
 
@@ -203,13 +211,16 @@ async def _question(function: _Function, plugin: Any, body: Body, call_next: Nex
     id = params.get("sessionId")
     session = session_of(plugin, id) if isinstance(id, str) else None
 
+    sent = SentRequest(call_next)
+
     async def forward(changed: Mapping[str, Any] | None = None) -> Any:
-        return (await call_next(body.edited(params if changed is None else changed))).decode()
+        return await sent(body.edited(params if changed is None else changed))
 
     question = Question(str(params.get("message", "")), params)
     return answer_body(
         function,
         await function(plugin, session, question, forward),
+        sent,
         "`return await forward()`, `return question.accept(…)` or `return question.decline()`",
     )
 

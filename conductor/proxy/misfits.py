@@ -8,16 +8,22 @@ compared with the schema only when a handler has failed, so good messages cost n
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from conductor.acp import MCP_METHODS, session_id_of
 from conductor.errors import LocalProtocolError, describe
 from conductor.log import get_logger
 from conductor.proxy.chain_info import chain_info
-from conductor.schema import METHODS_BY_VERSION, notification_type, params_type
-from conductor.schema.convert import structure
+from conductor.schema import METHODS_BY_VERSION
+from conductor.schema.misfit import misfit
 
-__all__ = ["InvalidParams", "mistake_of_sender", "passes_misfit", "session_id_in"]
+__all__ = [
+    "InvalidParams",
+    "mistake_of_answerer",
+    "mistake_of_sender",
+    "passes_misfit",
+    "session_id_in",
+]
 
 log: Final = get_logger()
 
@@ -52,7 +58,7 @@ def mistake_of_sender(
     """
     if isinstance(failure, LocalProtocolError):
         return None
-    problem = _misfit(plugin, method, params, is_request=is_request)
+    problem = _misfit(plugin, method, params, "params" if is_request else "notification")
     if problem is None and isinstance(failure, InvalidParams):
         problem = str(failure)
     if problem is None:
@@ -73,19 +79,45 @@ def mistake_of_sender(
     return problem
 
 
-def _misfit(plugin: Any, method: str, params: bytes | None, *, is_request: bool) -> str | None:
+def mistake_of_answerer(
+    plugin: Any,
+    handler: str,
+    method: str,
+    result: bytes,
+    failure: BaseException,
+    answerer: str,
+) -> str | None:
+    """The part of an answer that does not fit the schema, as `mistake_of_sender`."""
+    if isinstance(failure, LocalProtocolError):
+        return None
+    problem = _misfit(plugin, method, result, "result")
+    known = chain_info(plugin).misfits
+    if problem is not None and handler not in known:
+        known.add(handler)
+        log.warning(
+            "malformed answer, its handler cannot read it; later ones are not logged",
+            answerer=answerer,
+            method=method,
+            problem=problem,
+            plugin=type(plugin).__name__,
+            handler=handler,
+            failure=describe(failure),
+        )
+    return problem
+
+
+def _misfit(
+    plugin: Any, method: str, raw: bytes | None, part: Literal["params", "notification", "result"]
+) -> str | None:
     """The part that does not fit; `None` if it fits, or no schema describes the message."""
     versions = (plugin.protocol_version, *METHODS_BY_VERSION)
     version = next((v for v in versions if method in METHODS_BY_VERSION.get(v, ())), None)
     # MCP messages have several bindings, of which the schema describes one.
     if version is None or method in MCP_METHODS:
         return None
-    type_of = params_type if is_request else notification_type
-    try:
-        structure(b"{}" if params is None else params, type_of(method, version))
-    except ValueError as exc:
-        return str(exc)
-    return None
+    described = METHODS_BY_VERSION[version][method]
+    type_name = getattr(described, part) or (None if part == "result" else described.params)
+    return None if type_name is None else misfit(b"{}" if raw is None else raw, type_name, version)
 
 
 def passes_misfit(

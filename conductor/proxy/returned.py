@@ -7,17 +7,35 @@ from collections.abc import Callable
 from typing import Any
 
 from conductor.errors import LocalProtocolError
-from conductor.proxy.middleware import Body
+from conductor.proxy.middleware import Body, Next
 
-__all__ = ["answer_body", "text_or_none"]
+__all__ = ["SentRequest", "answer_body", "text_or_none"]
 
 
-def answer_body(function: Callable[..., Any], value: Any, instead: str) -> Body:
+class SentRequest:
+    """A request that a handler may forward, and the last answer to it."""
+
+    __slots__ = ("_call_next", "answer")
+
+    def __init__(self, call_next: Next) -> None:
+        self._call_next = call_next
+        self.answer: Body | None = None
+
+    async def __call__(self, body: Body) -> Any:
+        """Send the request; returns the result, which the handler may change."""
+        self.answer = await self._call_next(body)
+        return self.answer.decode()
+
+
+def answer_body(function: Callable[..., Any], value: Any, sent: SentRequest, instead: str) -> Body:
     """The body of the result of a request, which is a JSON object in every version of the protocol.
 
-    `instead` tells the author what to write. Raises `LocalProtocolError` for other values.
+    `instead` tells the author what to write. The answer of the peer is passed on also if it is not
+    an object. Raises `LocalProtocolError` for other values.
     """
     _check_awaited(function, value)
+    if sent.answer is not None and value == sent.answer.decode():
+        return sent.answer
     body = None if value is None else Body.of(value)
     if body is None or body.raw is None or not body.raw.lstrip().startswith(b"{"):
         raise _wrong(function, value, f"the answer to a request: write {instead}")

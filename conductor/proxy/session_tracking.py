@@ -137,6 +137,8 @@ async def _initialize(
     ]
     answered = await call_next(body)
     result = answered.value
+    if not isinstance(result, dict):
+        return answered
     with_commands = info.commands.initialized(result)
     return answered if with_commands is result else Body.of(with_commands)
 

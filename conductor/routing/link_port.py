@@ -46,6 +46,10 @@ class LinkPort(Port):
         self.link: LinkState = link
         self.enveloped: bool = enveloped
 
+    @property
+    def component_name(self) -> str:
+        return self.link.name
+
     def sender_of(self, method: str) -> str:
         return self.link.name
 

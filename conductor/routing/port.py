@@ -34,6 +34,11 @@ class Port:
         """Called when a request is cancelled here: a cancellation goes to the port that has the
         request, past the traced ports before it."""
 
+    @property
+    def component_name(self) -> str:
+        """The name of the component; empty if unknown."""
+        return ""
+
     def sender_of(self, method: str) -> str:
         """The name of the component that made the messages of this method that leave here: the
         port's own, or the one before it if these are passed on unread; empty if unknown."""

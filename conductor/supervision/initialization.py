@@ -139,7 +139,11 @@ class Initialization:
         if self._attempt is not None:
             self._react(EchoedToPredecessor(method), lambda: None)
 
-    # -- CallTarget ------------------------------------------------------------------------------
+    # -- RequestTarget ---------------------------------------------------------------------------
+
+    @property
+    def component_name(self) -> str:
+        return self.link.name
 
     def cancel(self, call: InFlightRequest) -> None:
         if self._attempt is not None:

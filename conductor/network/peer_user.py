@@ -11,7 +11,7 @@ import struct
 import sys
 from typing import Any, Final, TypeAlias
 
-__all__ = ["NO_USER", "peer_user"]
+__all__ = ["NO_USER", "peer_user", "user_at"]
 
 _Address: TypeAlias = tuple[bytes, int]
 """The packed address, and the port."""
@@ -31,10 +31,17 @@ _AT_USER: Final = _HEADER.size + 64
 def peer_user(connection: Any) -> int | None:
     """The user id of the other end, `NO_USER` if it has closed its socket, `None` if it is on
     another machine, or if the kernel cannot be asked."""
+    try:
+        return user_at(connection.getpeername(), connection.getsockname())
+    except OSError:
+        return None
+
+
+def user_at(remote: Any, local: Any) -> int | None:
+    """The same, by the addresses of the two ends: host and port."""
     if sys.platform != "linux":
         return None
     try:
-        local, remote = connection.getsockname(), connection.getpeername()
         source, target = _packed(remote[0]), _packed(local[0])
         if source != target and not _is_loopback(remote[0]):
             return None

@@ -3,11 +3,13 @@
 The page and its files contain nothing of the trace, and need no token; paths below `/api/` do. The
 token is in the fragment of the URL, which a browser sends to no server; the page sends it as a
 bearer token. Other users of the machine see the arguments of a browser that is started: its URL has
-a code in place of the token, which is exchanged once.
+a code in place of the token, which is exchanged once, and only for a process of this user, because
+another user's can be faster than the browser.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from hmac import compare_digest
 from typing import Any, Final
@@ -17,6 +19,7 @@ import attrs
 import msgspec
 import trio
 
+from conductor.network.peer_user import user_at
 from conductor.server.access import AccessPolicy, Refusal, TcpPeer, join_headers
 from conductor.viewer.page import MEDIA_TYPES, served_files
 from conductor.viewer.trace_source import TraceSource
@@ -97,7 +100,7 @@ class ViewerApp:
             for name, values in parse_qs(scope["query_string"].decode("latin-1")).items()
         }
         if scope["path"] == "/api/token":
-            return self._exchange(query.get("code", ""))
+            return self._exchange(query.get("code", ""), scope)
         if not is_data:
             name = scope["path"].removeprefix("/") or "view.html"
             if name not in self._files:
@@ -106,7 +109,9 @@ class ViewerApp:
             return _Response(200, self._files[name], media_type)
         return await self._data(scope["path"].removeprefix("/api/"), query)
 
-    def _exchange(self, code: str) -> _Response:
+    def _exchange(self, code: str, scope: Any) -> _Response:
+        if not _is_of_this_user(scope):
+            return _text(403, "this link is for the user who started the page")
         if self.code is None or not compare_digest(self.code.encode(), code.encode()):
             return _text(401, "this link was opened before; open the one that was printed")
         self.code = None
@@ -156,6 +161,11 @@ class ViewerApp:
             }
         )
         return head[:-1] + b',"rows":[' + b",".join(rows) + b"]}"
+
+
+def _is_of_this_user(scope: Any) -> bool:
+    """Whether a request comes from this user or root, as far as the kernel can be asked."""
+    return user_at(scope["client"], scope["server"]) in (None, 0, os.geteuid())
 
 
 def _number(text: str | None) -> int:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 from http.client import HTTPConnection
 from urllib.parse import urlsplit
 
 import pytest
 import trio
 
+from conductor.network.peer_user import user_at
 from conductor.viewer.run import open_viewer
 from conductor.viewer.trace_source import TraceSource
 
@@ -59,6 +61,25 @@ async def test_rows_and_records_need_the_token(server):
 async def test_no_code_is_exchanged_that_was_not_given(server):
     for code in ("", "?code=", "?code=None", "?code=%F0%9F"):
         assert (await get(server, f"/api/token{code}", token=""))[0] == 401
+
+
+async def test_another_user_who_reads_the_code_from_ps_gets_no_token(turn, tmp_path, monkeypatch):
+    seen = []
+
+    def of_another_user(remote, local):
+        seen.append(user_at(remote, local))
+        return 65534
+
+    with TraceSource(turn.write(tmp_path / "t.jsonl")) as source:
+        async with open_viewer(source, code="from-ps") as url:
+            with monkeypatch.context() as patched:
+                patched.setattr("conductor.viewer.app.user_at", of_another_user)
+                assert (await get(url, "/api/token?code=from-ps", token=""))[0] == 403
+            assert seen == [os.geteuid()]  # that of this test, as the kernel tells it
+
+            status, _, body = await get(url, "/api/token?code=from-ps", token="")
+            assert (status, json.loads(body)) == (200, url.rpartition("token=")[2])
+            assert (await get(url, "/api/token?code=from-ps", token=""))[0] == 401
 
 
 async def test_the_page_has_nothing_of_the_trace_and_needs_no_token(server):

@@ -92,12 +92,14 @@ class LocalTerminals(Proxy):
         if not self._is_needed:
             return await forward()
         session = self.session_by_id(_text(params, "sessionId"))
-        command, args, env = _text(params, "command"), _args(params), _environment(params)
+        command, args, variables = _text(params, "command"), _args(params), _variables(params)
         cwd = await trio.to_thread.run_sync(partial(_directory, params.get("cwd"), session))
         limit = _limit(params)
         shown = shown_command(command, args)
         if self.ask:
             given = {"command": command, "args": args, "cwd": cwd}
+            if variables:  # they decide what is executed: `PATH`, `LD_PRELOAD`, `GIT_PAGER`
+                given["env"] = variables
             call = {"title": shown, "kind": "execute", "rawInput": given}
             await ask_first(self, _NAME, session, call, f"the user refuses to run `{shown}`")
         if len(self._terminals) >= self.max_terminals:
@@ -105,6 +107,7 @@ class LocalTerminals(Proxy):
             raise RequestError(INTERNAL_ERROR, text)
         id = f"conductor-terminal-{next(_ids)}"
         terminal = self._terminals[id] = LocalTerminal(session.id, shown, OutputTail(limit))
+        env = {**os.environ, **variables}
         self.start_soon(self._run, id, terminal, argv_of(command, args), cwd, env)
         await terminal.started.wait()
         if terminal.problem is not None:
@@ -229,8 +232,8 @@ def _args(params: Mapping[str, Any]) -> list[str]:
     return args
 
 
-def _environment(params: Mapping[str, Any]) -> dict[str, str]:
-    """The environment of the conductor, with the variables of the request."""
+def _variables(params: Mapping[str, Any]) -> dict[str, str]:
+    """The variables of the request, beside those of the conductor's environment."""
     try:
         given = {each["name"]: each["value"] for each in params.get("env") or []}
         if not all(isinstance(each, str) for each in (*given, *given.values())):
@@ -238,7 +241,7 @@ def _environment(params: Mapping[str, Any]) -> dict[str, str]:
     except (TypeError, KeyError):
         text = f"{_NAME}: `env` is not a list of variables"
         raise RequestError(INVALID_PARAMS, text) from None
-    return {**os.environ, **given}
+    return given
 
 
 def _limit(params: Mapping[str, Any]) -> int:

@@ -289,6 +289,37 @@ async def test_rules_of_permissions_before_it_answer_its_questions(chain, projec
     assert client.transcript.of("session/request_permission") == []
 
 
+async def test_its_question_shows_the_variables_of_a_command(chain, project):
+    agent = FakeAgent()
+    async with chain(LocalTerminals(ask=True), agent) as client:
+        session = await open_session(client, project)
+        env = [{"name": "GREETING", "value": "hello"}]
+        assert await finished(agent, session, "echo $GREETING", env=env) == ("hello\n", 0)
+        assert await finished(agent, session, "echo", args=["x"], env=[]) == ("x\n", 0)
+
+    given = [
+        each.params["toolCall"]["rawInput"]
+        for each in client.transcript.of("session/request_permission", "request")
+    ]
+    with_variables = {"command": "echo $GREETING", "args": [], "env": {"GREETING": "hello"}}
+    without = {"command": "echo", "args": ["x"]}
+    assert given == [{**each, "cwd": str(project)} for each in (with_variables, without)]
+
+
+async def test_no_rule_allows_a_command_with_variables_which_may_make_another_of_it(chain, project):
+    """`LD_PRELOAD`, `PATH`, `GIT_PAGER`."""
+    rule = Rule(action="allow_once", argv=["echo"])
+    agent = FakeAgent()
+    async with chain(
+        Permissions(rules=[rule], default="deny"), LocalTerminals(ask=True), agent
+    ) as client:
+        session = await open_session(client, project)
+        env = [{"name": "PATH", "value": "/tmp"}]
+        refused = await create(agent, session, "echo", args=["hello"], env=env)
+
+    assert refused == "-32600 local_terminals: the user refuses to run `echo hello`"
+
+
 async def test_a_tool_call_shows_the_terminal_as_text(chain, project):
     agent = FakeAgent()
     async with chain(LocalTerminals(), agent) as client:

@@ -4,14 +4,14 @@ The first line has id, directories and time of the session; others are appended:
 agent's session, titles, prompts, updates. If a file grows beyond `max_bytes`, its oldest turns are
 left out until half of that remains; of more than `max_sessions` files, the oldest are removed.
 
-Several processes may have one session open: each change is made under a lock of its file. A line
-that a crash or a full disk has cut is left out when the file is read.
+Several processes may have one session open: each change is made under a lock of its file, and fails
+if another process keeps it. A line that a crash or a full disk has cut is left out when the file is
+read.
 """
 
 from __future__ import annotations
 
 import datetime
-import fcntl
 import hashlib
 import json
 import os
@@ -19,13 +19,18 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, Final
+from urllib.parse import quote
 
 import attrs
 
-__all__ = ["JournalFiles", "KeptSession", "default_directory", "masker"]
+from proxies.shared.own_files import lock_file, open_own
+
+__all__ = ["JournalFiles", "KeptSession", "agent_directory", "masker"]
 
 _NEW: Final = ".new"
 """Suffix of a file that is to replace that of a session."""
+_PATIENCE: Final = 0.5
+"""Seconds to wait for the lock of a file, in which nothing else runs; none after it was in vain."""
 _EDGE: Final = 65536
 """Bytes at both ends of a file in which a title is looked for."""
 _SHORT: Final = 1000
@@ -67,6 +72,7 @@ class JournalFiles:
     max_sessions: int
     mask: Callable[[str], str]
     """Replaces secrets in a text."""
+    _patience: float = attrs.field(default=_PATIENCE, init=False)
 
     def create(self, id: str, cwd: str, directories: list[str]) -> bool:
         """Make the file of a new session; `False` if there is one of this id."""
@@ -88,7 +94,7 @@ class JournalFiles:
         line = self._masked(record)
         if len(line) > self.max_bytes // 16:
             line = self._masked(_shortened(record, len(line)))
-        with _locked(self._path(id)) as file:
+        with self._locked(id) as file:
             if file is None:
                 return
             file.write(line if _has_whole_lines(file) else b"\n" + line)
@@ -98,14 +104,16 @@ class JournalFiles:
 
     def copy(self, records: Iterable[Mapping[str, Any]], id: str) -> None:
         """Add the records of another session, as its file has them. Raises `OSError`."""
-        with _locked(self._path(id)) as file:
+        with self._locked(id) as file:
             if file is not None:
                 file.write(b"".join(map(_line, records)))
 
     def read(self, id: str) -> KeptSession | None:
         """Everything about a session; `None` if it has no file. Raises `OSError`."""
+        path = self._path(id)
         try:
-            return _kept(self._path(id), self._path(id).read_bytes())
+            with open(open_own(path, os.O_RDONLY), "rb") as file:
+                return _kept(path, file.read())
         except FileNotFoundError:
             return None
 
@@ -117,7 +125,7 @@ class JournalFiles:
 
     def delete(self, id: str) -> bool:
         """Remove the file of a session; returns whether there was one. Raises `OSError`."""
-        with _locked(self._path(id)) as file:
+        with self._locked(id) as file:
             _remove(self._path(id))
             return file is not None
 
@@ -132,6 +140,30 @@ class JournalFiles:
     def _path(self, id: str) -> Path:
         name = hashlib.sha256(id.encode("utf-8", "surrogatepass")).hexdigest()[:32]
         return self.directory / f"{name}.jsonl"
+
+    @contextmanager
+    def _locked(self, id: str) -> Iterator[BinaryIO | None]:
+        """Open a file to append, with no other process that changes it; `None` if there is none."""
+        path = self._path(id)
+        while True:
+            try:
+                descriptor = open_own(path, os.O_RDWR | os.O_APPEND)
+            except FileNotFoundError:
+                yield None
+                return
+            with open(descriptor, "ab") as file:
+                self._lock(descriptor)
+                if _is_at(path, file):  # it was neither replaced nor removed before the lock
+                    yield file
+                    return
+
+    def _lock(self, descriptor: int) -> None:
+        try:
+            lock_file(descriptor, self._patience)
+        except BlockingIOError:
+            self._patience = 0.0
+            raise
+        self._patience = _PATIENCE
 
     def _masked(self, record: Mapping[str, Any]) -> bytes:
         return _line({name: self._without_secrets(value) for name, value in record.items()})
@@ -164,17 +196,21 @@ class JournalFiles:
         state = [_last(lines[:first], member) for member in ("agent_session", "title")]
         kept = [header, *state, _line({"cut": True}), *lines[first:]]
         new = path.with_suffix(_NEW)
-        descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        new.unlink(missing_ok=True)  # what a crash has left
+        descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         with open(descriptor, "wb") as file:
             file.write(b"".join(kept))
         new.replace(path)
 
 
-def default_directory() -> Path:
-    """Where the files of all agents are, without an option."""
+def agent_directory(parent: Path | None, agent: str) -> Path:
+    """The directory for the sessions of an agent, by the name that it gives; `parent` is that for
+    all agents, by default in the state directory."""
     from platformdirs import user_state_path
 
-    return user_state_path("acp-conductor", appauthor=False) / "journal"
+    parent = parent or user_state_path("acp-conductor", appauthor=False) / "journal"
+    name = quote(agent[:80], safe=" @", errors="replace")
+    return parent / (name if name.strip(".") else name.replace(".", "%2E"))  # `..` is another one
 
 
 def masker() -> Callable[[str], str]:
@@ -183,22 +219,6 @@ def masker() -> Callable[[str], str]:
     from proxies.shared.secrets.patterns import PATTERNS
 
     return SecretFinder(PATTERNS, {}).redact
-
-
-@contextmanager
-def _locked(path: Path) -> Iterator[BinaryIO | None]:
-    """Open a file to append, with no other process that changes it; `None` if there is none."""
-    while True:
-        try:
-            descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)
-        except FileNotFoundError:
-            yield None
-            return
-        with open(descriptor, "ab") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            if _is_at(path, file):  # it was neither replaced nor removed before the lock
-                yield file
-                return
 
 
 def _is_at(path: Path, file: BinaryIO) -> bool:
@@ -254,7 +274,7 @@ def _records(content: bytes) -> Iterator[dict[str, Any]]:
 def _summary(path: Path) -> KeptSession | None:
     """The summary, read from both ends of the file."""
     try:
-        with path.open("rb") as file:
+        with open(open_own(path, os.O_RDONLY), "rb") as file:
             content = file.read(_EDGE)
             file.seek(max(_EDGE, path.stat().st_size - _EDGE))
             return _kept(path, content + b"\n" + file.read())

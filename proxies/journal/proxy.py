@@ -26,7 +26,6 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 import attrs
 import trio
@@ -39,7 +38,7 @@ from conductor.error_codes import (
     RESOURCE_NOT_FOUND,
 )
 from conductor.proxy import Forward, RequestError, get_logger, on, text
-from proxies.journal.files import JournalFiles, KeptSession, default_directory, masker
+from proxies.journal.files import JournalFiles, KeptSession, agent_directory, masker
 from proxies.journal.ids import SessionIds
 from proxies.journal.session import JournalSession, has_transcript, notice, replayed, transcript_of
 from proxies.shared.agent_capabilities import has_member
@@ -102,7 +101,7 @@ class Journal(SessionIds):
         if {"session/load", "session/list"} <= has:
             return result
         name = str((result.get("agentInfo") or {}).get("name") or "agent")
-        directory = (self.directory or default_directory()) / quote(name[:80], safe=" @")
+        directory = agent_directory(self.directory, name)
         mask = masker() if self.mask else str
         self._files = JournalFiles(directory, self.max_bytes, self.sessions, mask)
         # From a list of the agent's own, only the agent could delete.

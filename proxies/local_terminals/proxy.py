@@ -97,7 +97,7 @@ class LocalTerminals(Proxy):
         limit = _limit(params)
         shown = shown_command(command, args)
         if self.ask:
-            given = {"command": command, "args": args, "cwd": cwd}
+            given: dict[str, Any] = {"command": command, "args": args, "cwd": cwd}
             if variables:  # they decide what is executed: `PATH`, `LD_PRELOAD`, `GIT_PAGER`
                 given["env"] = variables
             call = {"title": shown, "kind": "execute", "rawInput": given}

@@ -6,10 +6,8 @@ Only its owner can read it. It is replaced at once, under a lock, so that two ch
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
-import stat
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -17,6 +15,7 @@ from typing import Any
 import attrs
 
 from proxies.remember.chosen_settings import Setting
+from proxies.shared.own_files import lock_file, open_own
 
 __all__ = ["SettingsFile"]
 
@@ -25,6 +24,8 @@ _MAX_SETTINGS = 100
 _MAX_VALUE = 1000
 """Characters of an id or a value; longer ones are not remembered."""
 _MAX_BYTES = 16 * 1024 * 1024
+_PATIENCE = 5.0
+"""Seconds to wait for the lock."""
 
 
 @attrs.frozen
@@ -50,13 +51,9 @@ class SettingsFile:
         if max(len(session), len(id), 0 if isinstance(value, bool) else len(value)) > _MAX_VALUE:
             return
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        lock = os.open(
-            self.path.with_suffix(".lock"),
-            os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK,
-            0o600,
-        )
+        lock = open_own(self.path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT)
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+            lock_file(lock, _PATIENCE)
             try:
                 before = self._read()
             except ValueError:
@@ -73,14 +70,10 @@ class SettingsFile:
 
     def _read(self) -> dict[str, Any]:
         try:
-            descriptor = os.open(
-                self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-            )
+            descriptor = open_own(self.path, os.O_RDONLY)
         except FileNotFoundError:
             return {}
         with open(descriptor, "rb") as file:
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise ValueError(f"{self.path} is not a regular file")
             data = file.read(_MAX_BYTES + 1)
         if len(data) > _MAX_BYTES:
             raise ValueError(f"{self.path} is larger than {_MAX_BYTES} bytes")

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from proxies.journal.files import JournalFiles
+from proxies.journal.files import JournalFiles, agent_directory
+from proxies.shared import own_files
 
 
 @pytest.fixture
@@ -159,3 +160,60 @@ def test_a_new_title_counts(files):
     assert files.delete("s")
     assert not files.delete("s")
     assert files.read("s") is None
+
+
+def test_a_process_that_keeps_the_lock_is_waited_for_once(files, tmp_path, monkeypatch):
+    """Nothing else runs meanwhile. It may have been stopped, or be the agent."""
+    files.create("s", "/work", [])
+    times = [0.0]
+    monkeypatch.setattr(own_files.time, "monotonic", lambda: times[0])
+    monkeypatch.setattr(own_files.time, "sleep", lambda seconds: times.append(times.pop() + 0.1))
+    with next(tmp_path.iterdir()).open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        for _ in range(3):
+            with pytest.raises(BlockingIOError, match="another process has locked it"):
+                files.append("s", prompt("lost"))
+            assert 0.4 < times[0] < 0.7
+        fcntl.flock(lock, fcntl.LOCK_UN)
+
+    files.append("s", prompt("kept"))
+    assert files.read("s").records == [prompt("kept")]
+
+
+def test_a_file_that_another_user_has_put_there_is_neither_read_nor_written(
+    files, tmp_path, monkeypatch
+):
+    """In a directory in which every user can write."""
+    files.create("s", "/work", [])
+    files.append("s", {"title": "Of another user"})
+    before = next(tmp_path.iterdir()).read_bytes()
+    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+
+    for use in (lambda: files.read("s"), lambda: files.append("s", prompt("secret"))):
+        with pytest.raises(PermissionError, match="not a regular file of this user"):
+            use()
+    assert files.sessions() == []
+    assert next(tmp_path.iterdir()).read_bytes() == before
+
+
+def test_no_link_is_followed(files, tmp_path):
+    files.create("s", "/work", [])
+    path = next(tmp_path.iterdir())
+    kept, outside = path.read_bytes(), tmp_path / "outside"
+    outside.write_bytes(kept)
+    path.with_suffix(".new").symlink_to(outside)
+    for number in range(100):  # the smaller file replaces the link
+        files.append("s", prompt(f"{number} " + "x" * 100))
+    path.unlink()
+    path.symlink_to(outside)
+    with pytest.raises(OSError, match="symbolic links"):
+        files.append("s", prompt("secret"))
+
+    assert outside.read_bytes() == kept
+
+
+@pytest.mark.parametrize("name", ["..", ".", "a/../../b", "/etc", "...", "\ud800", "a\0b"])
+def test_the_name_of_an_agent_is_never_a_path(name, tmp_path):
+    directory = agent_directory(tmp_path, name)
+    directory.mkdir()
+    assert directory.resolve().parent == tmp_path.resolve()

@@ -1,9 +1,11 @@
+import fcntl
 import json
 import os
 import stat
 
 import pytest
 
+from proxies.remember import settings_file
 from proxies.remember.settings_file import SettingsFile
 
 MODE = ("mode", "", "code")
@@ -69,9 +71,31 @@ def test_other_json_is_empty(file, content):
 def test_a_named_pipe_or_a_link_is_not_read(file, tmp_path):
     file.path.parent.mkdir()
     os.mkfifo(file.path)
-    with pytest.raises(ValueError, match="not a regular file"):
+    with pytest.raises(OSError, match="not a regular file"):
         file.latest()
     file.path.unlink()
     file.path.symlink_to(tmp_path / "elsewhere")
     with pytest.raises(OSError, match="symbolic links"):
         file.latest()
+
+
+def test_a_file_that_another_user_has_put_there_sets_nothing(file, monkeypatch):
+    """In a directory in which every user can write; a mode may be one that asks nothing."""
+    file.add("s", MODE)
+    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+
+    with pytest.raises(PermissionError, match="not a regular file of this user"):
+        file.latest()
+    with pytest.raises(PermissionError, match="not a regular file of this user"):
+        file.add("s", MODE)
+
+
+def test_a_process_that_keeps_the_lock_is_not_waited_for_without_end(file, monkeypatch):
+    file.add("s", MODE)
+    monkeypatch.setattr(settings_file, "_PATIENCE", 0.0)
+    with file.path.with_suffix(".lock").open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with pytest.raises(BlockingIOError, match="another process has locked it"):
+            file.add("s", ("mode", "", "other"))
+
+    assert file.latest() == [MODE]

@@ -1,6 +1,7 @@
 """The listener of `--metrics`: `GET /metrics` and `GET /healthz` over HTTP/1.1, in the event loop.
 
-An answer of `/healthz` tells that the event loop runs. One request per connection.
+An answer of `/healthz` tells that the event loop runs. One request per connection. An error while
+the metrics are written ends this request, not the server.
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ import attrs
 import h11
 import trio
 
+from conductor.log import get_logger
 from conductor.network.accept import accept
+from conductor.server.exception_location import exception_location
 
 __all__ = ["MetricsListener"]
 
@@ -22,6 +25,7 @@ _TIMEOUT: Final = 10.0
 _MAX_CONNECTIONS: Final = 20
 _MAX_HEAD: Final = 16 * 1024
 _CHUNK: Final = 4096
+log: Final = get_logger(component="server")
 _TEXT: Final = "text/plain; charset=utf-8"
 
 
@@ -83,5 +87,9 @@ class MetricsListener:
             return 200, _TEXT, b"ok\n"
         if path == b"/metrics":
             accepted = [value for name, value in request.headers if name == b"accept"]
-            return 200, *self.text(b",".join(accepted).decode("latin-1"))
+            try:
+                return 200, *self.text(b",".join(accepted).decode("latin-1"))
+            except Exception as exc:  # prometheus_client cannot read some values of `Accept`
+                log.error("metrics not written", **exception_location(exc))
+                return 500, _TEXT, b"the log of the server has the error\n"
         return 404, _TEXT, b"there are /metrics and /healthz\n"

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager, suppress
 
 import pytest
 import trio
+from prometheus_client.exposition import choose_encoder
 
 from conductor.server.listen.address import TcpAddress, bind_tcp
 from conductor.server.metrics.listener import MetricsListener
@@ -16,7 +17,7 @@ def text(accept):
 
 
 @asynccontextmanager
-async def listening():
+async def listening(text=text):
     (listener,) = await bind_tcp(TcpAddress("127.0.0.1", 0))
     async with trio.open_nursery() as nursery:
         nursery.start_soon(MetricsListener(text).serve, listener)
@@ -57,4 +58,15 @@ async def test_what_is_no_request_ends_the_connection_only(request_):
     async with listening() as port:
         with suppress(trio.BrokenResourceError):  # the rest was not read
             assert await exchange(port, request_) == b""
+        assert b"ok" in await exchange(port, b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+
+
+async def test_an_accept_header_that_cannot_be_read_ends_one_request_only():
+    """With this one, `prometheus_client` compares a text with a number."""
+    accept = "application/openmetrics-text;version=1.0.0x.5"
+    request = f"GET /metrics HTTP/1.1\r\nHost: x\r\nAccept: {accept}\r\n\r\n"
+    async with listening(lambda accept: (choose_encoder(accept)[1], b"")) as port:
+        response = await exchange(port, request.encode())
+        assert response.startswith(b"HTTP/1.1 500 ")
+        assert response.endswith(b"\r\n\r\nthe log of the server has the error\n")
         assert b"ok" in await exchange(port, b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")

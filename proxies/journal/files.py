@@ -30,7 +30,7 @@ __all__ = ["JournalFiles", "KeptSession", "agent_directory", "masker"]
 _NEW: Final = ".new"
 """Suffix of a file that is to replace that of a session."""
 _PATIENCE: Final = 0.5
-"""Seconds to wait for the lock of a file, in which nothing else runs; none after it was in vain."""
+"""Seconds to wait for the lock of a file; nothing else runs then. After a failed wait, none."""
 _EDGE: Final = 65536
 """Bytes at both ends of a file in which a title is looked for."""
 _SHORT: Final = 1000

@@ -88,5 +88,7 @@ def styled(text: str, style: Style) -> str:
 def shown_path(file: str) -> str:
     """The path of a file, or the shorter one relative to the current directory or to that of the
     installed packages."""
+    if not file:
+        return ""
     installed = file.removeprefix(_PACKAGES) if file.startswith(_PACKAGES) else file
     return min(file, os.path.relpath(file), installed, key=len)

@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from conductor import __version__
-from conductor.telemetry.span import Attributes, Span, encodable
+from conductor.telemetry.span import Attributes, Span, encodable, nanoseconds
 
 __all__ = ["otlp_json"]
 
@@ -36,8 +36,8 @@ def _span(span: Span) -> dict[str, Any]:
         "flags": flags,
         "name": span.name,
         "kind": _KINDS[span.kind],
-        "startTimeUnixNano": _nanoseconds(span.start),
-        "endTimeUnixNano": _nanoseconds(span.end),
+        "startTimeUnixNano": str(nanoseconds(span.start)),
+        "endTimeUnixNano": str(nanoseconds(span.end)),
         "attributes": _attributes(span.attributes),
     }
     if span.parent_id is not None:
@@ -45,7 +45,7 @@ def _span(span: Span) -> dict[str, Any]:
     if span.events:
         found["events"] = [
             {
-                "timeUnixNano": _nanoseconds(each.time),
+                "timeUnixNano": str(nanoseconds(each.time)),
                 "name": each.name,
                 "attributes": _attributes(each.attributes),
             }
@@ -71,7 +71,3 @@ def _value(value: str | int | float | bool | list[str]) -> dict[str, Any]:
         case str():
             return {"stringValue": value}
     return {"arrayValue": {"values": [{"stringValue": each} for each in value]}}
-
-
-def _nanoseconds(seconds: float) -> str:
-    return str(round(seconds * 1_000_000) * 1000)

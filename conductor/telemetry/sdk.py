@@ -30,7 +30,7 @@ from opentelemetry.trace import (
 
 from conductor import __version__
 from conductor.log import get_logger
-from conductor.telemetry.span import Span, encodable
+from conductor.telemetry.span import Span, encodable, nanoseconds
 
 __all__ = ["SpanExport"]
 
@@ -100,13 +100,13 @@ class SpanExport:
             context,
             _KINDS[span.kind],
             span.attributes,
-            start_time=_nanoseconds(span.start),
+            start_time=nanoseconds(span.start),
         )
         for event in span.events:
-            made.add_event(event.name, event.attributes, _nanoseconds(event.time))
+            made.add_event(event.name, event.attributes, nanoseconds(event.time))
         if span.error is not None:
             made.set_status(Status(StatusCode.ERROR, span.error))
-        made.end(_nanoseconds(span.end))
+        made.end(nanoseconds(span.end))
 
     def close(self, timeout: float) -> None:
         """Send the spans that wait, for up to `timeout` seconds; those that are left are lost."""
@@ -168,7 +168,3 @@ def _exporter(endpoint: str | None) -> SpanExporter:
 def _names_no_service() -> bool:
     resource = os.environ.get("OTEL_RESOURCE_ATTRIBUTES", "")
     return "OTEL_SERVICE_NAME" not in os.environ and "service.name=" not in resource
-
-
-def _nanoseconds(seconds: float) -> int:
-    return round(seconds * 1_000_000) * 1000

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 import attrs
 
-__all__ = ["Attributes", "Span", "SpanEvent", "encodable"]
+__all__ = ["Attributes", "Span", "SpanEvent", "encodable", "nanoseconds"]
 
 Attributes: TypeAlias = dict[str, str | int | float | bool | list[str]]
+_LATEST: Final = 9.2e9
+"""Seconds since 1970 of the latest time: its nanoseconds are a signed integer of 64 bits."""
 
 
 @attrs.frozen
@@ -55,6 +57,11 @@ def encodable(span: Span) -> Span:
     return attrs.evolve(
         span, name=_text(span.name), attributes=attributes, events=events, error=error
     )
+
+
+def nanoseconds(seconds: float) -> int:
+    """A time in nanoseconds, in the range of OpenTelemetry: a trace file may have any number."""
+    return round(min(max(0.0, seconds), _LATEST) * 1_000_000) * 1000
 
 
 def _attributes(attributes: Attributes) -> Attributes:

@@ -9,3 +9,7 @@ def test_a_path_is_as_short_as_it_can_be(tmp_path, monkeypatch):
     assert shown_path(proxies.__file__) == "proxies/__init__.py"
     assert shown_path(str(tmp_path / "deep" / "notes.py")) == "../notes.py"
     assert shown_path("/notes.py") == "/notes.py"
+
+
+def test_a_record_of_a_trace_may_have_no_path():
+    assert shown_path("") == ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 
+import pytest
 from google.protobuf.json_format import ParseDict
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
@@ -68,3 +69,12 @@ def test_half_a_surrogate_pair_becomes_a_question_mark():
     assert values["gen_ai.tool.name"].string_value == "?"
     assert [each.string_value for each in values["é?"].array_value.values] == ["?", "😀"]
     assert values["n"].int_value == 1
+
+
+@pytest.mark.parametrize("time", [1e308, -1e308, float("inf"), float("nan"), 1e10])
+def test_no_time_in_a_trace_file_is_beyond_the_protocol(time):
+    span = Span("root", TRACE, ROOT, None, time, end=time)
+    span.events.append(SpanEvent(time, "event"))
+    ((found,),) = [scope.spans for scope in parsed(otlp_json([span])).resource_spans[0].scope_spans]
+
+    assert found.start_time_unix_nano == found.end_time_unix_nano < 2**63

@@ -33,7 +33,7 @@ def test_only_a_regular_file_is_opened_and_nothing_is_waited_for(kind, tmp_path)
             path.symlink_to(tmp_path / "b")
         case "device":
             path = Path(os.devnull)
-    with pytest.raises(OSError, match="not a regular file of this user|symbolic links"):
+    with pytest.raises(OSError, match=r"not a regular file of this user|symbolic links"):
         open_own(path, os.O_RDONLY)
 
 

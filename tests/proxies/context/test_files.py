@@ -108,3 +108,37 @@ def test_a_file_that_cannot_be_read_says_why(project, monkeypatch):
 
     text = b"(cannot be read: No such file or directory)"
     assert read_files(["AGENTS.md"], str(project), 10) == [("AGENTS.md", text)]
+
+
+def test_a_link_that_leads_out_of_the_project_is_not_followed(project):
+    """The repository, or an agent in a sandbox, may have made it: the agent would get the file."""
+    (project / ".git").mkdir()
+    secret = project.parent / "id_rsa"
+    secret.write_text("a private key")
+    (project / "a" / "AGENTS.md").symlink_to(secret)
+    (project / "docs").symlink_to(project.parent)
+    (project / "a" / "CLAUDE.md").symlink_to("../README.md")
+    (project / "README.md").write_text("read me")
+
+    out = f"(cannot be read: {files._LEADS_OUT})".encode()
+    cwd = str(project / "a")
+    assert read_files(["AGENTS.md", "docs/id_*"], cwd, 99) == [
+        ("AGENTS.md", out),
+        ("../docs/id_rsa", out),
+    ]
+    assert read_files(["CLAUDE.md"], cwd, 99) == [("CLAUDE.md", b"read me")]
+    absolute = str(project / "a" / "AGENTS.md")
+    assert read_files([absolute], cwd, 99) == [(absolute, b"a private key")]
+
+
+def test_a_link_that_takes_the_place_of_a_file_meanwhile_is_not_followed(project, monkeypatch):
+    (project / "AGENTS.md").write_text("text")
+    (project.parent / "secret").write_text("secret")
+    opened = files.os.open
+
+    def replaced(path, flags):
+        return opened(project.parent / "secret", flags)
+
+    monkeypatch.setattr(files.os, "open", replaced)
+    ((_, text),) = read_files(["AGENTS.md"], str(project), 99)
+    assert text == f"(cannot be read: {files._LEADS_OUT})".encode()

@@ -13,6 +13,7 @@ import attrs
 import trio
 
 from conductor.error_codes import INTERNAL_ERROR
+from conductor.errors import LocalProtocolError
 from conductor.proxy import (
     ChainFileError,
     ComponentError,
@@ -29,7 +30,13 @@ __all__ = ["ProcessEnded", "SessionProcess"]
 
 log = get_logger(component="session_processes")
 
-_NOT_STARTED: Final = (ChainFileError, ComponentError, ConnectionClosed, RemoteProtocolError)
+_NOT_STARTED: Final = (
+    ChainFileError,
+    ComponentError,
+    ConnectionClosed,
+    LocalProtocolError,
+    RemoteProtocolError,
+)
 
 
 class ProcessEnded(RequestError):

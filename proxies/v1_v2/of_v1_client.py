@@ -58,7 +58,7 @@ class OfV1Client(Side[_V1ClientSession]):
         if method == "session/load":
             method = "session/resume"
             converted["replayFrom"] = {"type": "start"}
-        result = await self._ask(method, converted)
+        result = await self._open(method, converted)
         id = str(result.get("sessionId", params.get("sessionId")))
         commands = result.get("availableCommands")
         if commands is not None:

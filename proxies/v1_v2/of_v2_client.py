@@ -84,7 +84,7 @@ class OfV2Client(Side[_V2ClientSession]):
         if method == "session/resume":
             result = await self._resume(converted, params.get("replayFrom"))
         else:
-            result = await self._ask(method, converted)
+            result = await self._open(method, converted)
         id = str(result.get("sessionId", params.get("sessionId")))
         session = self._session(id)
         if method == "session/resume":  # the state has to come before the answer

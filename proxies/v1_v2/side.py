@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 import attrs
 
@@ -12,6 +12,8 @@ from conductor.proxy import Proxy, RequestError
 from proxies.v1_v2.members import Json
 
 __all__ = ["Side", "answered_object"]
+
+_NEW: Final = ("session/new", "session/fork")
 
 SessionT = TypeVar("SessionT")
 
@@ -33,6 +35,14 @@ class Side(Generic[SessionT]):
     async def _ask(self, method: str, params: Json) -> Json:
         result = await self.proxy.agent.request(method, params)
         return {} if result is None else answered_object(method, result)
+
+    async def _open(self, method: str, params: Json) -> Json:
+        """Set up a session; a new one needs an id of the agent's."""
+        result = await self._ask(method, params)
+        if method in _NEW and not isinstance(result.get("sessionId"), str):
+            text = f"v1_v2: the agent's answer to {method} has no `sessionId`"
+            raise RequestError(INTERNAL_ERROR, text)
+        return result
 
     async def _tell(self, id: str, update: Json) -> None:
         await self.proxy.client.notify("session/update", {"sessionId": id, "update": update})

@@ -13,7 +13,8 @@ from trio.testing import wait_all_tasks_blocked
 from conductor.chainfile import load
 from conductor.client.embedding import attach_file
 from conductor.proxy import RequestError
-from conductor.testing import FakeClient
+from conductor.testing import FakeAgent, FakeClient
+from proxies.session_processes import SessionProcesses
 
 AGENT = '''
 import os
@@ -315,3 +316,11 @@ async def test_an_agent_that_does_not_start_is_an_error_that_names_the_proxy(ope
         (tmp_path / "one.py").unlink()
         with pytest.raises(RequestError, match=r"session_processes: .*one\.py"):
             await new(client)
+
+
+async def test_why_no_further_agent_can_be_opened_is_in_the_error(acp_chain):
+    async with acp_chain(SessionProcesses(), FakeAgent()) as client:  # no program
+        await client.initialize()
+        await client.new_session("/")
+        with pytest.raises(RequestError, match=r"session_processes: open_agent: without a source"):
+            await client.new_session("/")

@@ -204,6 +204,19 @@ async def test_what_an_agent_of_version_1_cannot_do_is_an_error_with_the_name(ch
             assert caught.value.code == code
 
 
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("method", ["session/new", "session/fork"])
+@pytest.mark.parametrize("answer", [None, {}, {"sessionId": 5}])
+async def test_a_new_session_without_an_id_is_an_error_with_the_name(
+    chain, version, method, answer
+):
+    agent = agent_of(3 - version, handlers={method: lambda params: answer})
+    async with chain(V1V2(3 - version), agent) as client:
+        await client.initialize(version=version)
+        with pytest.raises(RequestError, match=f"v1_v2: .* {method} has no `sessionId`"):
+            await client.request(method, {"sessionId": "s", **SETUP})
+
+
 async def test_a_mode_that_the_agent_does_not_have_is_an_error_with_the_name(chain):
     async with chain(V1V2(2), agent_of(2), strict=True) as client:
         session = await opened(client, 1)

@@ -61,5 +61,6 @@ class ViewedTrace(TraceFile):
     def close(self) -> None:
         TraceFile.close(self)
         self._viewer.kill()
+        self._viewer.communicate()  # closes its stdin, and waits
         if self.is_temporary:
             shutil.rmtree(self.path.parent, ignore_errors=True)

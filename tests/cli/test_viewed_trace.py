@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import io
 import json
+import os
 import re
 import signal
 import subprocess
+import sys
+import tempfile
+from contextlib import contextmanager
 from urllib.request import Request, urlopen
 
 import psutil
 import pytest
 from support.editor import ROOT
+
+from conductor.cli.viewed_trace import ViewedTrace, temporary_trace
 
 from .conftest import AGENT, COMMAND, PATIENCE
 
@@ -52,9 +59,9 @@ def temporary_traces(directory):
     return list(directory.glob("acp-conductor-view-*"))
 
 
-def rows(process):
+def rows(stderr):
     """Ask the viewer, whose URL is in stderr, for the rows."""
-    for line in process.stderr:
+    for line in stderr:
         if found := URL.search(line):
             break
     headers = {"Authorization": f"Bearer {found[2]}"}
@@ -71,7 +78,7 @@ def test_the_page_is_served_while_the_chain_runs(start, tmp_path, words):
     process.stdin.flush()
     assert json.loads(process.stdout.readline())["id"] == 7
 
-    page = rows(process)
+    page = rows(process.stderr)
     assert len(temporary_traces(tmp_path)) == 1
 
     assert page["live"]
@@ -86,7 +93,7 @@ def test_the_page_is_served_while_the_chain_runs(start, tmp_path, words):
 def test_a_server_shows_its_clients(start):
     process = start("serve", "--view", "--listen", "127.0.0.1:0", HELLO)
 
-    assert rows(process)["total"] == 0
+    assert rows(process.stderr)["total"] == 0
     process.send_signal(signal.SIGTERM)
     assert process.wait(PATIENCE) == 128 + signal.SIGTERM
 
@@ -102,7 +109,7 @@ def test_the_trace_file_is_kept_if_it_is_asked_for(start, tmp_path):
 
 def test_nothing_is_left_of_a_conductor_that_is_killed(start, tmp_path):
     process = start("run", "--view", HELLO)
-    assert rows(process)["live"]
+    assert rows(process.stderr)["live"]
     viewers = process.children()
     process.kill()
 
@@ -118,3 +125,50 @@ def test_a_prompt_on_a_terminal_waits_for_its_reader(terminal):
     prompt.type("\x03")
 
     assert prompt.exit_code() == 0
+
+
+@contextmanager
+def own_stderr():
+    """A reader of what this process and those that it starts write to descriptor 2."""
+    reading, writing = os.pipe()
+    kept = os.dup(2)
+    os.dup2(writing, 2)
+    os.close(writing)
+    with open(reading) as stderr:
+        try:
+            yield stderr
+        finally:
+            os.dup2(kept, 2)
+            os.close(kept)
+
+
+@pytest.mark.fast
+def test_a_temporary_trace_is_shown_until_it_is_closed(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with own_stderr() as stderr:
+        trace = ViewedTrace(temporary_trace(), is_temporary=True)
+        assert rows(stderr)["live"]
+        assert len(temporary_traces(tmp_path)) == 1
+
+        trace.linger()  # returns at once: stderr is not a terminal
+        trace.close()
+
+    assert temporary_traces(tmp_path) == []
+
+
+class TerminalStream(io.StringIO):
+    def isatty(self):
+        return True
+
+
+@pytest.mark.fast
+def test_on_a_terminal_the_trace_lingers_until_the_viewer_ends(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "stderr", TerminalStream())
+    trace = ViewedTrace(tmp_path / "t.jsonl")
+    trace._viewer.kill()
+
+    trace.linger()
+    trace.close()
+
+    assert sys.stderr.getvalue() == "acp-conductor: the view ends with Ctrl-C\n"
+    assert (tmp_path / "t.jsonl").exists()

@@ -2,6 +2,8 @@
 
 import os
 import signal
+import subprocess
+import sys
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -11,8 +13,10 @@ import pytest
 import trio
 from support.python_script import run
 
+from conductor.transport import orphan_guard_process
 from conductor.transport import process_group as process_module
 from conductor.transport.child_process import start_child
+from conductor.transport.process_tree import MARK, new_mark
 
 ROOT = Path(__file__).parents[2]
 PATIENCE = 60
@@ -319,6 +323,23 @@ os.kill(os.getpid(), signal.SIGKILL)
     finally:
         with suppress(ProcessLookupError):
             os.kill(process, signal.SIGKILL)
+
+
+def test_the_program_of_the_guard_kills_the_processes_with_its_mark_and_no_others(monkeypatch):
+    """Called in this process: coverage does not see one that is started with `-I -S`."""
+    marks = new_mark(), new_mark()
+    marked, other = (subprocess.Popen(["sleep", "3600"], env={**ENV, MARK: mark}) for mark in marks)
+    monkeypatch.setattr(sys, "argv", ["guard", marks[0]])
+
+    orphan_guard_process.main()
+
+    try:
+        assert marked.wait(PATIENCE) == -signal.SIGKILL
+        assert other.poll() is None
+    finally:
+        for process in (marked, other):
+            process.kill()
+            process.wait()
 
 
 def test_the_guard_is_killed_last():

@@ -78,6 +78,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items[:] = [item for item in items if not item.get_closest_marker("long")]
 
 
+def pytest_collection() -> None:
+    """Collecting the tests makes millions of objects, and none that could be freed."""
+    gc.disable()
+
+
 def pytest_sessionstart() -> None:
     """Programs that tests start can be interrupted, also if the tests run as a background job of a
     shell: its processes ignore SIGINT, and so would those that they start."""
@@ -107,6 +112,7 @@ def pytest_collection_finish() -> None:
     """Tests that call `gc.collect()` do not traverse what collecting the tests has made."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(autouse=True)

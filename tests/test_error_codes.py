@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
@@ -31,7 +32,9 @@ def test_a_code_is_a_name_elsewhere(directory):
         f"{path.relative_to(ROOT)}: {number}"
         for path in (ROOT / directory).rglob("*.py")
         if path != Path(error_codes.__file__)
-        for number in numbers(path.read_text())
+        for source in [path.read_text()]
+        if re.search(r"32_?\d{3}", source)  # parsing all modules takes seconds
+        for number in numbers(source)
     }
 
     assert found == set()

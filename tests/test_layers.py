@@ -189,7 +189,7 @@ def _imports(path: Path, body: list[ast.stmt], when: str) -> Iterator[Import]:
         elif isinstance(node, ast.ImportFrom):
             names = [alias.name for alias in node.names]
             yield Import(path, node.lineno, _absolute(path, node), names, when)
-        elif isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+        elif isinstance(node, ast.If) and _has_name(node.test, "TYPE_CHECKING"):
             yield from _imports(path, node.body, "type checking")
             yield from _imports(path, node.orelse, when)
         else:
@@ -202,7 +202,11 @@ def _imports(path: Path, body: list[ast.stmt], when: str) -> Iterator[Import]:
 
 
 def _is_main(node: ast.stmt) -> bool:
-    return isinstance(node, ast.If) and "__name__" in ast.unparse(node.test)
+    return isinstance(node, ast.If) and _has_name(node.test, "__name__")
+
+
+def _has_name(test: ast.expr, name: str) -> bool:
+    return any(isinstance(each, ast.Name) and each.id == name for each in ast.walk(test))
 
 
 def _absolute(path: Path, node: ast.ImportFrom) -> str:

@@ -35,7 +35,9 @@ def test_python_is_started_with_a_safe_path(directory):
         f"{path.relative_to(ROOT)}:{line}"
         for path in (ROOT / directory).rglob("*.py")
         if str(path.relative_to(ROOT)) not in DEVELOPMENT
-        for line in unsafe_starts(path.read_text())
+        for source in [path.read_text()]
+        if "sys.executable" in source  # parsing all modules takes seconds
+        for line in unsafe_starts(source)
     }
 
     assert found == set()

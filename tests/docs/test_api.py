@@ -6,6 +6,7 @@ import ast
 import importlib
 import re
 import runpy
+from functools import cache
 
 import pytest
 from support.doc_snippets import ROOT
@@ -41,6 +42,7 @@ def test_the_fixtures_of_pytest_are_there():
     assert {"acp_chain", "virtual_clock"} <= set(SECTIONS)
 
 
+@cache
 def listed(page=PAGE):
     """The names on the page, with their modules."""
     modules = re.findall(r"^## (conductor\S+)\n(.*?)(?=^## |\Z)", page, re.DOTALL | re.MULTILINE)

@@ -203,7 +203,7 @@ DEEP = [
 
 
 @pytest.mark.parametrize("kinds", [[], ["proxy"], ["handlers"]])
-@pytest.mark.parametrize("refused", [False, True])
+@pytest.mark.parametrize("refused", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_json_at_the_nesting_limit_does_not_close_the_connection(kinds, refused):
     """A second reader deeper in the call stack may fail to parse it."""
     limit = min(raw_json.deepest(), 20_000)  # or the peers of the test cannot read it (Python 3.14)

@@ -48,7 +48,7 @@ MOSTLY_SLOW = [
     for state, version in CASES
 ]
 
-FAST = [("newest", 1, "head"), ("newest", 2, "full"), ("newest", 2, "head")]
+FAST = [("newest", 1, "head"), ("newest", 2, "full")]
 
 
 @pytest.fixture

@@ -19,13 +19,14 @@ def cases(expected):
             yield pytest.param(group, members, id=f"{group['what']}: {text}"[:150])
 
 
-@pytest.fixture
-def places(tmp_path, monkeypatch):
-    """The directories of the head of `bypasses.yaml`."""
-    places = make_places(tmp_path)
-    monkeypatch.setenv("HOME", str(places["home"]))
-    monkeypatch.delenv("UNKNOWN", raising=False)
-    return places
+@pytest.fixture(scope="module")
+def places(tmp_path_factory):
+    """The directories of the head of `bypasses.yaml`, which no test changes."""
+    places = make_places(tmp_path_factory.mktemp("places"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HOME", str(places["home"]))
+        patch.delenv("UNKNOWN", raising=False)
+        yield places
 
 
 def action(group, members, places, *later):

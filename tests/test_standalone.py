@@ -125,7 +125,7 @@ def test_in_process_isolated_and_stand_alone_in_one_chain(start, tmp_path):
     assert texts == ["alone", "isolated", "isolated", "inside", "echo"]
 
 
-@pytest.mark.parametrize("dialect", ["proxy", "_proxy"])
+@pytest.mark.parametrize("dialect", ["proxy", pytest.param("_proxy", marks=pytest.mark.slow)])
 def test_a_stand_alone_proxy_speaks_the_dialect_of_its_conductor(tmp_path, dialect):
     # A conductor skips lines that a module prints before it calls `run`; this test does not.
     (tmp_path / "mark.py").write_text(PROXY.replace('print("stray output of an import")', ""))
@@ -175,6 +175,7 @@ def test_a_list_is_json(start):
     assert start("mark.py", "--mark", '["a b"]', files={"mark.py": text}).returncode == 0
 
 
+@pytest.mark.slow
 def test_a_program_without_docstring_does_not_describe_its_base_class(start):
     text = PROXY.replace('    """Put a mark before every prompt."""\n', "")
 

@@ -93,7 +93,10 @@ def test_behind_wrap_the_words_of_the_agent_stay(run):
     assert method["args"] == ["--login"]
 
 
-@pytest.mark.parametrize("isolated", [{"sandbox": {"workspaces": ["."]}}, {"ssh": "host"}])
+@pytest.mark.parametrize(
+    "isolated",
+    [{"sandbox": {"workspaces": ["."]}}, pytest.param({"ssh": "host"}, marks=pytest.mark.slow)],
+)
 def test_variables_that_an_isolated_agent_asks_for_are_an_error(run, chain_file, isolated):
     path = chain_file(f"agent: {json.dumps({'run': ['agent'], **isolated})}\n")
 

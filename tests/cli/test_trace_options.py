@@ -20,7 +20,13 @@ def requests(path):
     return [each for each in Trace.load(path).messages if isinstance(each, RequestRecord)]
 
 
-@pytest.mark.parametrize("command", [("run", HELLO), ("agent", AGENT)], ids=["run", "agent"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        pytest.param(("run", HELLO), id="run"),
+        pytest.param(("agent", AGENT), id="agent", marks=pytest.mark.slow),
+    ],
+)
 def test_messages_of_an_editor_are_written(run, tmp_path, command):
     name, *words = command
 

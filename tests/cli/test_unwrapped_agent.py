@@ -47,9 +47,19 @@ def test_in_a_terminal_other_options_change_nothing(terminal):
     assert shell.seen == "alone\n"
 
 
-@pytest.mark.parametrize("options", [[], ["--trace", "t.jsonl"]], ids=["early", "click"])
+EARLY, CLICK = [], ["--trace", "t.jsonl"]
+KEY, LONG = "sk-key\n", "x" * 300_000
+
+
 @pytest.mark.parametrize(
-    ("input", "output"), [("", ""), ("sk-key\n", "sk-key\n"), ("x" * 300_000, "x" * 300_000)]
+    ("input", "output", "options"),
+    [
+        *(("", "", EARLY), (LONG, LONG, EARLY), (KEY, KEY, CLICK)),
+        *(
+            pytest.param(*each, marks=pytest.mark.slow)
+            for each in (("", "", CLICK), (LONG, LONG, CLICK), (KEY, KEY, EARLY))
+        ),
+    ],
 )
 def test_the_agent_reads_an_input_that_is_not_json(run, options, input, output):
     done = run("wrap", *options, "--", "sh", "-c", "cat; exit 7", input=input)

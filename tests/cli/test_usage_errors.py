@@ -84,7 +84,11 @@ def test_an_option_of_all_commands_behind_one_is_told_its_place(run):
     ("arguments", "reason"),
     [
         (["run"], "Missing argument 'FILE'."),
-        (["run", "--bogus", "chain.yaml"], "No such option '--bogus'."),
+        pytest.param(
+            ["run", "--bogus", "chain.yaml"],
+            "No such option '--bogus'.",
+            marks=pytest.mark.slow,
+        ),
         (["rnu", "chain.yaml"], "Did you mean 'run'?"),
         (["agent", "--on-start-failure", "explain", "say 'x"], "No closing quotation"),
     ],

@@ -23,7 +23,9 @@ def url(request: pytest.FixtureRequest, server: str) -> str:
     return f"{request.param}://{server}/acp"
 
 
-@pytest.mark.fast
+@pytest.mark.parametrize(
+    "server", [pytest.param("hypercorn", marks=pytest.mark.fast), "uvicorn"], indirect=True
+)
 async def test_a_whole_turn_with_questions_arrives_in_order(url):
     async with reach(connect=url) as client:
         answer = await client.initialize()

@@ -118,7 +118,7 @@ async def _kill(process: subprocess.Popen[str]) -> None:
     await trio.sleep_forever()
 
 
-@HTTP_IS_FAST
+@pytest.mark.parametrize("scheme", ["ws", "http"])
 async def test_a_client_with_the_token_is_accepted(scheme, tmp_path):
     tokens = {**os.environ, "ACP_CONDUCTOR_TOKENS": "me:the-one-right-token"}
     with serve(tmp_path, "agent: {use: test-agent}\n", env=tokens) as (_, line):

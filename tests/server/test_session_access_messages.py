@@ -62,35 +62,51 @@ class Recorder(Agent):
         return {"sessions": []}
 
 
-Try: TypeAlias = Callable[[RunningServer, int, Any], Awaitable[None]]
+Send: TypeAlias = Callable[[Any], Awaitable[None]]
+"""Sends a message, and returns when it has been dealt with."""
 
 
-async def by_websocket(server: RunningServer, version: int, message: Any) -> None:
+@asynccontextmanager
+async def by_websocket(server: RunningServer, version: int) -> AsyncIterator[Send]:
     async with _socket(server, version) as socket:
-        await socket.send_message(json.dumps(message))
-        await ask(socket, request(99, "session/list"))
+
+        async def send(message: Any) -> None:
+            await socket.send_message(json.dumps(message))
+            await ask(socket, request(99, "session/list"))
+
+        yield send
 
 
-async def by_batch(server: RunningServer, version: int, message: Any) -> None:
+@asynccontextmanager
+async def by_batch(server: RunningServer, version: int) -> AsyncIterator[Send]:
     async with _socket(server, version) as socket:
-        await socket.send_message(json.dumps([message, request(99, "session/list")]))
-        answers = json.loads(await socket.get_message())
-        assert 99 in [answer["id"] for answer in answers]
+
+        async def send(message: Any) -> None:
+            await socket.send_message(json.dumps([message, request(99, "session/list")]))
+            answers = json.loads(await socket.get_message())
+            assert 99 in [answer["id"] for answer in answers]
+
+        yield send
 
 
-async def by_http(server: RunningServer, version: int, message: Any) -> None:
+@asynccontextmanager
+async def by_http(server: RunningServer, version: int) -> AsyncIterator[Send]:
     authorized = {"authorization": f"Bearer {BOB}"}
     async with http(server, headers=authorized) as client:
         hello = request(0, "initialize", protocolVersion=version, clientCapabilities={})
         response = await client.post("/acp", json=hello)
         remote = Remote(client, response.headers["acp-connection-id"], lambda: _http(server))
         async with remote.stream() as messages:
-            await remote.post(message)
-            named = {**remote.headers(message["params"]["sessionId"])}
-            await client.post("/acp", json=message, headers=named)
-            await remote.post(request(99, "session/list"))
-            while (await messages.receive()).get("id") != 99:
-                pass
+
+            async def send(message: Any) -> None:
+                await remote.post(message)
+                named = {**remote.headers(message["params"]["sessionId"])}
+                await client.post("/acp", json=message, headers=named)
+                await remote.post(request(99, "session/list"))
+                while (await messages.receive()).get("id") != 99:
+                    pass
+
+            yield send
 
 
 def _http(server: RunningServer) -> Any:
@@ -141,13 +157,17 @@ async def test_no_message_about_a_session_of_another_principal_reaches_the_agent
 ):
     methods_of_version = [method for each, method in CASES if each == version]
     assert methods_of_version
-    async with recording() as (server, reached), _socket(server, 1, ANN) as ann:
+    async with (
+        recording() as (server, reached),
+        _socket(server, 1, ANN) as ann,
+        way(server, version) as send,
+    ):
         session = (await ask(ann, new_session(1)))["result"]["sessionId"]
         for method in methods_of_version:
             del reached[:]
             message = (request(2, method), {"jsonrpc": "2.0", "method": method})[form]
             params = {"sessionId": session, "cwd": "/", "mcpServers": []}
-            await way(server, version, {**message, "params": params})
+            await send({**message, "params": params})
 
             assert method not in reached, method
 

@@ -289,7 +289,10 @@ async def test_the_turn_ends_as_it_is_told_to(chain):
 
 @pytest.mark.parametrize(
     ("command", "status"),
-    [("exit 4", "exited with status 4"), ("signal KILL", "was ended by SIGKILL")],
+    [
+        ("exit 4", "exited with status 4"),
+        pytest.param("signal KILL", "was ended by SIGKILL", marks=pytest.mark.slow),
+    ],
 )
 async def test_it_crashes_on_demand(chain, command, status):
     async with talk(chain, OWN_PROCESS) as client:

@@ -155,8 +155,6 @@ def test_start_names_inserted_adapters_and_what_is_left_out(run, chain_file):
     assert lines[-1][0].startswith("inserted if needed: adapter:turn_updates (client: version 1, k")
 
 
-@pytest.mark.fast
-@pytest.mark.slow
 def test_start_has_the_proxies_of_the_project_that_is_trusted(run, chain_file, tmp_path):
     directory = tmp_path / "project"
     directory.mkdir()

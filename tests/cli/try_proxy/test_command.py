@@ -177,7 +177,7 @@ def test_an_observer_is_shown_below_the_message(run, write):
     )
 
 
-@pytest.mark.parametrize("protocol", ["1", "2"])
+@pytest.mark.parametrize("protocol", [pytest.param("1", marks=pytest.mark.slow), "2"])
 def test_an_exception_is_shown_with_its_place(run, write, protocol):
     name = write(
         """class Failing(Proxy):

@@ -50,10 +50,15 @@ def process(name):
     return {"run": proxy(name)}
 
 
+LOGGED = {"before": [{"use": "log_messages"}], "behind": [{"use": "log_messages"}]}
 BETWEEN = [
-    {},
-    {"before": [{"use": "log_messages"}], "behind": [{"use": "log_messages"}]},
-    {"before": [process("a")], "behind": [process("b")]},
+    pytest.param({}, id="alone"),
+    pytest.param(LOGGED, id="plugins"),
+    pytest.param(
+        {"before": [process("a")], "behind": [process("b")]},
+        id="processes",
+        marks=pytest.mark.slow,
+    ),
 ]
 
 
@@ -75,7 +80,7 @@ async def failed_turn(client, session, text):
 
 
 @pytest.mark.parametrize("version", [1, 2])
-@pytest.mark.parametrize("between", BETWEEN, ids=["alone", "plugins", "processes"])
+@pytest.mark.parametrize("between", BETWEEN)
 async def test_a_turn_that_the_agent_does_not_survive_ends_with_an_error(run, version, between):
     async with run(version, *WAYS[3 - version], **between) as client:
         session = await new_session(client)
@@ -140,7 +145,7 @@ async def test_an_agent_that_dies_of_a_cancellation_ends_the_turn(run, version, 
 
 
 @pytest.mark.parametrize("version", [1, 2])
-@pytest.mark.parametrize("between", BETWEEN, ids=["alone", "plugins", "processes"])
+@pytest.mark.parametrize("between", BETWEEN)
 async def test_a_cancelled_turn_that_the_agent_does_not_end_is_ended(run, version, between):
     deaf = ("--fault", "silent", "--at", "session/cancel")
     async with run(version, *deaf, **between, cancel_timeout="200ms") as client:
@@ -185,7 +190,7 @@ async def test_an_agent_for_which_it_was_inserted_goes_on_in_its_version(run, ve
 
 
 @pytest.mark.parametrize("version", [1, 2])
-@pytest.mark.parametrize("between", BETWEEN, ids=["alone", "plugins", "processes"])
+@pytest.mark.parametrize("between", BETWEEN)
 async def test_an_agent_that_is_not_restarted_ends_the_turn(run, version, between):
     """Before the connection ends, which in version 2 no request of the client holds open."""
     async with run(version, **between, on_failure="end_chain") as client:
@@ -218,8 +223,10 @@ async def test_what_is_queued_for_the_new_process_is_not_ended_by_the_failure(ru
     ("version", "named"),
     [
         (1, True),
-        (2, False),
-        *(pytest.param(*each, marks=pytest.mark.slow) for each in ((1, False), (2, True))),
+        *(
+            pytest.param(*each, marks=pytest.mark.slow)
+            for each in ((1, False), (2, True), (2, False))
+        ),
     ],
 )
 async def test_a_restarted_adapter_converts_as_before_and_replays_nothing(run, version, named):

@@ -10,13 +10,18 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
+from contextlib import suppress
 from math import isnan
 from pathlib import Path
 
 import pytest
+import trio
 from prometheus_client.parser import text_string_to_metric_families
 from support.editor import ROOT
 from support.external_programs import free_port, program
+from support.remote_agents import reach
+
+from conductor.errors import RequestError
 
 pytestmark = pytest.mark.slow
 
@@ -62,18 +67,20 @@ class Server:
                 found[f"{each.name}{{{labels}}}" if labels else each.name] = each.value
         return found
 
-    def prompt(self, text: str) -> None:
-        remote = self.url.replace("http:", "ws:")
-        (self.directory / "remote.yaml").write_text(f"version: 1\nagent:\n  connect: {remote}\n")
-        command = [*CONDUCTOR, "prompt", "--permissions", "allow", "remote.yaml", text]
-        subprocess.run(command, cwd=self.directory, capture_output=True, timeout=PATIENCE)
+    async def prompt(self, *texts: str) -> None:
+        """Send prompts; a client of each allows what it is asked."""
+        for text in texts:
+            async with reach(connect=self.url.replace("http:", "ws:")) as client:
+                await client.initialize()
+                session = await client.new_session(str(self.directory))
+                with suppress(RequestError):
+                    await client.prompt(session, text)
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
     server = Server(tmp_path_factory.mktemp("metrics"))
-    server.prompt("ask the secret question")
-    server.prompt("fail -32603 secret")
+    trio.run(server.prompt, "ask the secret question", "fail -32603 secret")
     yield server
     server.process.terminate()
     server.process.communicate()
@@ -207,8 +214,7 @@ def prometheus(server, tmp_path):
 @pytest.mark.external
 def test_prometheus_has_values_for_every_query_of_the_dashboard(server, prometheus):
     prometheus("acp_conductor_build_info")
-    server.prompt("fail -32603 again")
-    server.prompt("say hello")
+    trio.run(server.prompt, "fail -32603 again", "say hello")
 
     for each in expressions():
         assert min(prometheus(each.replace("$__rate_interval", "30s"))) >= 0

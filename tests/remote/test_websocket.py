@@ -9,6 +9,7 @@ from http.cookiejar import CookieJar
 
 import pytest
 import trio
+import trio.testing
 import trio_websocket
 from support.remote_agents import reach
 
@@ -135,7 +136,7 @@ async def test_a_cookie_comes_back_when_the_component_is_reached_again():
         assert (first.get(b"cookie"), second.get(b"cookie")) == (None, b"stick=here")
 
 
-async def test_back_pressure_does_not_trigger_the_ping_timeout():
+async def test_back_pressure_does_not_trigger_the_ping_timeout(mock_clock):
     """Its pongs wait behind unread data; `ping_timeout` passes three times meanwhile."""
 
     async def turn(socket, stream):
@@ -150,7 +151,9 @@ async def test_back_pressure_does_not_trigger_the_ping_timeout():
     ):
         await socket.send('{"id":1}')
         nursery.start_soon(send_pings, socket, 0.2)
-        await trio.sleep(0.6)
+        for _ in range(60):
+            await trio.testing.wait_all_tasks_blocked()
+            mock_clock.jump(0.01)
         received = [await socket.receive() for _ in range(11)]
         nursery.cancel_scope.cancel()
 

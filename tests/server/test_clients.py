@@ -4,7 +4,6 @@ is not ended for time in which the server did not read."""
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any, NoReturn, TypeAlias
 
 import pytest
 import trio
+import trio.testing
 import trio_websocket
 from support.server_clients import http, initialize, serving, websocket
 
@@ -65,8 +65,15 @@ async def test_an_http_client_gets_an_error(server: RunningServer):
     assert response.status_code == 500
 
 
-KEEP = 0.4
-"""Seconds for which a detached client is kept."""
+KEEP = 4.0
+"""Seconds for which a detached client is kept, on a virtual clock."""
+
+
+async def pass_time(clock: trio.testing.MockClock, seconds: float) -> None:
+    """In steps, so that the server checks its clients meanwhile."""
+    for _ in range(20):
+        clock.jump(seconds / 20)
+        await trio.testing.wait_all_tasks_blocked()
 
 
 @asynccontextmanager
@@ -77,6 +84,7 @@ async def opened_over_http(tmp_path: Path) -> AsyncIterator[tuple[RunningServer,
         http(server) as client,
         http(server) as other,
     ):
+        server.clients.fair_share.clock = trio.current_time  # which stands still
         await other.get("/health")  # makes its TLS context, which takes long
         opened = await client.post("/acp", json=initialize())
         headers = {
@@ -92,14 +100,14 @@ async def opened_over_http(tmp_path: Path) -> AsyncIterator[tuple[RunningServer,
         yield server, stream_status
 
 
-async def test_a_client_is_kept_while_the_event_loop_is_blocked(tmp_path):
+async def test_a_client_is_kept_while_the_event_loop_is_blocked(tmp_path, mock_clock):
     async with opened_over_http(tmp_path) as (_, stream_status):
-        time.sleep(2 * KEEP)  # noqa: ASYNC251
+        mock_clock.jump(2 * KEEP)  # before any task runs again
 
         assert await stream_status() == 200
 
 
-async def test_a_client_is_kept_while_its_request_waits_for_its_share(tmp_path):
+async def test_a_client_is_kept_while_its_request_waits_for_its_share(tmp_path, mock_clock):
     async with opened_over_http(tmp_path) as (server, stream_status):
         account = server.clients.fair_share.account("127.0.0.1")
         async with trio.open_nursery() as nursery:
@@ -111,13 +119,18 @@ async def test_a_client_is_kept_while_its_request_waits_for_its_share(tmp_path):
                     await statuses[0].send(await stream_status())
 
                 nursery.start_soon(open_stream)
-                await trio.sleep(1.5 * KEEP)
+                while not account.waiting:
+                    await trio.lowlevel.checkpoint()
+                await pass_time(mock_clock, 1.5 * KEEP)
+            mock_clock.autojump_threshold = 0  # until it has its share
             assert await statuses[1].receive() == 200
 
 
-async def test_a_client_whose_requests_wait_for_ever_is_ended(tmp_path):
+async def test_a_client_whose_requests_wait_for_ever_is_ended(tmp_path, mock_clock):
     async with opened_over_http(tmp_path) as (server, _):
         (client,) = server.clients.by_id.values()
         server.clients.fair_share.account("127.0.0.1").waiting = 1
 
+        await pass_time(mock_clock, 3 * KEEP)
+        assert client.is_ending
         await client.ended.wait()

@@ -37,6 +37,13 @@ _NOT_STARTED: Final = (
     LocalProtocolError,
     RemoteProtocolError,
 )
+_NEEDED: Final = frozenset(
+    {
+        *("session/new", "session/fork", "session/prompt", "session/list", "session/status"),
+        *("session/set_config_option", "session/set_title"),
+    }
+)
+"""Requests that need a result: `null` is a mistake of the agent."""
 
 
 class ProcessEnded(RequestError):
@@ -92,13 +99,17 @@ class SessionProcess:
         if self._agent is None:
             raise ProcessEnded
         try:
-            return await self._agent.request(method, self._for_agent(params))
+            result = await self._agent.request(method, self._for_agent(params))
         except ConnectionClosed:
             raise ProcessEnded from None
         except RequestError:
             if self.is_ending:
                 raise ProcessEnded from None
             raise
+        if not isinstance(result, dict) and (result is not None or method in _NEEDED):
+            text = f"session_processes: the agent's answer to {method} is not an object"
+            raise RequestError(INTERNAL_ERROR, text)
+        return result
 
     async def listed(self, params: dict[str, Any]) -> dict[str, Any] | None:
         """The session as the agent lists it; `None` if it does not."""

@@ -174,8 +174,8 @@ class SessionProcesses(Proxy):
         self.start_soon(self._run, process)
         try:
             await process.wait_started()
-            result = await process.request(method, params)
-            id = result.get("sessionId", reopened) if isinstance(result, dict) else reopened
+            result = await process.request(method, params) or {}
+            id = result.get("sessionId", reopened)
             if not isinstance(id, str):
                 raise RequestError(INTERNAL_ERROR, "session_processes: the agent opened no session")
             process.opened(id)

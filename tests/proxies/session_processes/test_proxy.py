@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from contextlib import asynccontextmanager
 
 import pytest
@@ -324,3 +325,40 @@ async def test_why_no_further_agent_can_be_opened_is_in_the_error(acp_chain):
         await client.new_session("/")
         with pytest.raises(RequestError, match=r"session_processes: open_agent: without a source"):
             await client.new_session("/")
+
+
+NONSENSE = """\
+import json, sys
+
+for line in sys.stdin:
+    asked = json.loads(line)
+    result = {"protocolVersion": 1} if asked["method"] == "initialize" else ANSWER
+    if asked["method"] == "session/new":
+        result = {"sessionId": "s"}
+    if "id" in asked:
+        print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], "result": result}), flush=True)
+"""
+
+
+@pytest.mark.parametrize("answer", [None, []])
+async def test_an_answer_that_is_not_an_object_is_an_error_that_names_the_proxy(tmp_path, answer):
+    (tmp_path / "agent.py").write_text(NONSENSE.replace("ANSWER", repr(answer)))
+    agent = {"run": [sys.executable, "-S", "agent.py"], "cwd": "."}
+    file = {"version": 1, "proxies": [{"use": "session_processes"}], "agent": agent}
+    (tmp_path / "chain.yaml").write_text(json.dumps(file))
+    async with attach_file(FakeClient, load(str(tmp_path / "chain.yaml"))) as attached:
+        client = attached.client
+        await client.initialize()
+        await client.new_session("/")
+        second = await client.new_session("/")
+
+        wrong = ["session/prompt", "session/set_config_option"]
+        if answer is None:
+            assert await client.request("session/load", {"sessionId": "old", **NEW}) == {}
+            assert await client.request("session/set_mode", {"sessionId": second}) is None
+        else:
+            wrong += ["session/load", "session/set_mode"]
+        for method in wrong:
+            id = "old" if method == "session/load" else second
+            with pytest.raises(RequestError, match=f"^session_processes: .* {method} is not"):
+                await client.request(method, {"sessionId": id, **NEW, "prompt": []})

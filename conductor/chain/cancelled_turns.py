@@ -86,13 +86,17 @@ class CancelledTurns:
         call = overdue.call
         blocking, acts = self.blocking_component(None, ("request", call.method))
         if acts:
-            name = "the chain" if blocking is None else blocking.name
+            name = self._blocking_name(blocking)
             log.warning(
                 "request not answered after $/cancel_request: answered in its place",
                 method=call.method,
                 blocked_by=name,
             )
             self._client_port.respond(call, None, cancelled_error(call.method, name))
+
+    def _blocking_name(self, blocking: Component | None) -> str:
+        found = blocking or self._arbiter.suspect(self._components)
+        return "the chain" if found is None else found.name
 
     def _end_turn(self, overdue: TurnOverdue) -> None:
         session, seconds = overdue.session, self._monitor.timeouts.timeout

@@ -36,10 +36,10 @@ def blocks_turn(scheduler: LaneScheduler, session: str) -> bool:
     )
 
 
-def blocks_request(scheduler: LaneScheduler, method: str) -> bool:
-    """Whether a request of this method was cancelled and its handler continues."""
+def blocks_request(scheduler: LaneScheduler, method: str | None) -> bool:
+    """Whether a request of this method (`None`: any) was cancelled and its handler continues."""
     return any(
-        call.method == method and call.cancelled and not handler_call.awaited
+        method in (None, call.method) and call.cancelled and not handler_call.awaited
         for call, handler_call in scheduler.dispatcher.running.items()
     )
 

@@ -100,7 +100,7 @@ class PluginComponent(Component):
     def blocks_turn(self, session: str) -> bool:
         return blocks_turn(self._scheduler, session)
 
-    def blocks_request(self, method: str) -> bool:
+    def blocks_request(self, method: str | None) -> bool:
         return blocks_request(self._scheduler, method)
 
     def end_turn(self, session: str, *, version_2: bool) -> bool:

@@ -170,8 +170,9 @@ class Component(Protocol):
         """Whether a cancelled turn of this session still runs in this component."""
         return False
 
-    def blocks_request(self, method: str) -> bool:
-        """Whether a cancelled request of this method is still unanswered in this component."""
+    def blocks_request(self, method: str | None) -> bool:
+        """Whether a cancelled request of this method (`None`: any) is still unanswered in this
+        component."""
         return False
 
     def end_turn(self, session: str, *, version_2: bool) -> bool:

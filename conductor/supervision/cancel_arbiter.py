@@ -67,6 +67,17 @@ class CancelArbiter:
             self._recently_ended[cancelled] = (now + self.timeout / 2, watcher)
         return blocking, acts
 
+    def suspect(self, components: Sequence[Component]) -> Component | None:
+        """The component that probably blocks a request although none has one of its method: a proxy
+        may have sent another for it, as `v1_v2` does for `session/load`. After `find`."""
+        blocking = next((each for each in reversed(components) if each.blocks_request(None)), None)
+        if blocking is not None:
+            return blocking
+        ended = [
+            watcher for (kind, _), (_, watcher) in self._recently_ended.items() if kind == "request"
+        ]
+        return next(filter(None, reversed(ended)), None)
+
 
 def find_blocking_component(
     components: Sequence[Component],

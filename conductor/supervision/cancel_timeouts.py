@@ -142,9 +142,9 @@ class CancelTimeouts:
         """Whether a turn of this session was cancelled and continues."""
         return any(self._session_of(key) == session for key in self._cancelled_turns)
 
-    def blocks_request(self, method: str) -> bool:
-        """Whether a request of this method was cancelled and is not answered."""
-        return any(call.method == method for call in self.cancelled_requests)
+    def blocks_request(self, method: str | None) -> bool:
+        """Whether a request of this method (`None`: any) was cancelled and is not answered."""
+        return any(method in (None, call.method) for call in self.cancelled_requests)
 
     def next_deadline(self) -> float:
         """The earliest deadline; infinite if there is none."""

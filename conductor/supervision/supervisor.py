@@ -131,7 +131,7 @@ class SupervisedComponent(LinkComponent):
             return self.link.queue.has_prompt(session)
         return self._turns.cancel_monitor.timeouts.blocks_turn(session)
 
-    def blocks_request(self, method: str) -> bool:
+    def blocks_request(self, method: str | None) -> bool:
         return self._turns.cancel_monitor.timeouts.blocks_request(method)
 
     def end_turn(self, session: str, *, version_2: bool) -> bool:

@@ -156,6 +156,35 @@ def test_a_cancelled_request_is_answered_by_the_conductor_if_the_agent_does_not(
     assert editor.leave() == 0
 
 
+RENAMES = """\
+from conductor.proxy import Proxy, on
+
+
+class Renames(Proxy):
+    @on("session/set_mode")
+    async def send_another(self, params, forward):
+        self.start_soon(self.client.say, params["sessionId"], "sent")
+        return await self.agent.request("session/set_config_option", params)
+"""
+
+
+def test_the_blocking_component_is_named_also_for_a_request_of_another_method(run_chain, tmp_path):
+    (tmp_path / "renames.py").write_text(RENAMES)
+    renames = {"use": f"{tmp_path}/renames.py:Renames"}
+    hanging = impatient("--hang-on", "session/set_config_option", seconds=PATIENT)
+    editor = run_chain(hanging, renames)
+    editor.open()
+    request = editor.request("session/set_mode", sessionId="s1", modeId="x")
+    editor.next(lambda message: chunk(message) == "sent")
+    editor.send({"method": "$/cancel_request", "params": {"requestId": request}})
+
+    error = editor.answer(request)["error"]
+
+    assert error["message"].endswith(" was cancelled, and agent did not answer")
+    assert error["data"] == {"component": "agent"}
+    assert editor.leave() == 0
+
+
 def test_a_cancelled_prompt_request_becomes_session_cancel(run_chain):
     """Most agents ignore `$/cancel_request` of a prompt."""
     editor = run_chain(impatient("--hang-on", "$/cancel_request", seconds=PATIENT))

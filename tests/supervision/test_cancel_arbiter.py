@@ -23,7 +23,7 @@ class Component:
     def blocks_turn(self, session: str) -> bool:
         return self.blocks
 
-    def blocks_request(self, method: str) -> bool:
+    def blocks_request(self, method: str | None) -> bool:
         return self.blocks
 
 

@@ -15,6 +15,7 @@ import inspect
 import re
 import sys
 import textwrap
+from functools import lru_cache
 from itertools import pairwise
 from typing import Any, Final
 
@@ -31,16 +32,23 @@ def attribute_docstrings(cls: type) -> dict[str, str]:
     """
     found: dict[str, str] = {}
     for base in reversed(cls.__mro__):
-        try:
-            (tree,) = ast.parse(textwrap.dedent(inspect.getsource(base))).body
-        except (OSError, TypeError, SyntaxError, ValueError):
-            continue
-        body = getattr(tree, "body", [])
-        for above, below in pairwise(body):
-            if isinstance(above, ast.AnnAssign) and isinstance(above.target, ast.Name):
-                match below:
-                    case ast.Expr(ast.Constant(str(text))):
-                        found[above.target.id] = " ".join(text.split())
+        found |= _own_docstrings(base)
+    return found
+
+
+@lru_cache(maxsize=64)  # many classes have the same bases, and `getsource` parses a whole module
+def _own_docstrings(cls: type) -> dict[str, str]:
+    found: dict[str, str] = {}
+    try:
+        (tree,) = ast.parse(textwrap.dedent(inspect.getsource(cls))).body
+    except (OSError, TypeError, SyntaxError, ValueError):
+        return found
+    body = getattr(tree, "body", [])
+    for above, below in pairwise(body):
+        if isinstance(above, ast.AnnAssign) and isinstance(above.target, ast.Name):
+            match below:
+                case ast.Expr(ast.Constant(str(text))):
+                    found[above.target.id] = " ".join(text.split())
     return found
 
 

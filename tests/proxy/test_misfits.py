@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from copy import deepcopy
+from copy import copy
 
 import pytest
 from support.plugin_harness import End, hop
@@ -201,11 +201,11 @@ def malformations(value):
     yield from (5, "x", None, [5], {})
     if isinstance(value, dict | list):
         for key in value if isinstance(value, dict) else range(len(value)):
-            without = deepcopy(value)
+            without = copy(value)
             del without[key]
             yield without
             for other in malformations(value[key]):
-                changed = deepcopy(value)
+                changed = copy(value)
                 changed[key] = other
                 yield changed
 

@@ -514,7 +514,7 @@ def sizes(harness):
     )
 
 
-@pytest.mark.parametrize("count", [0, 1, 3])
+@pytest.mark.parametrize("count", [0, 1, pytest.param(3, marks=pytest.mark.slow)])
 async def test_memory_is_bounded_while_the_client_does_not_read(count, autojump_clock):
     """The agent streams 20 MB; it is slowed down, nothing is lost, cancelling still works."""
     async with running_chain(passing(count), client=partial(Peer, reads=False)) as harness:
@@ -538,7 +538,7 @@ async def test_memory_is_bounded_while_the_client_does_not_read(count, autojump_
         assert sizes(harness) == 0
 
 
-@pytest.mark.parametrize("count", [0, 1, 3, 8])
+@pytest.mark.parametrize("count", [0, 1, 3, pytest.param(8, marks=pytest.mark.slow)])
 async def test_full_buffers_in_both_directions_do_not_deadlock(count, autojump_clock):
     async with running_chain(passing(count)) as harness:
         await start(harness)

@@ -37,9 +37,9 @@ SUBJECTS = [
 ]
 
 
-@pytest.mark.parametrize(("one", "other"), list(combinations(SUBJECTS, 2)))
-def test_two_subjects_have_two_names(one, other):
-    assert distinguished_name(one) != distinguished_name(other)
+def test_two_subjects_have_two_names():
+    for one, other in combinations(SUBJECTS, 2):
+        assert distinguished_name(one) != distinguished_name(other)
 
 
 @pytest.mark.parametrize(

@@ -183,7 +183,6 @@ def test_the_cases_are_many():
     assert {member_of(value) for value in places} >= {"text", "title", "newText", "message", "hint"}
 
 
-@pytest.mark.parametrize("name", sorted(KEPT))
 @pytest.mark.parametrize(
     "where",
     [
@@ -199,12 +198,13 @@ def test_the_cases_are_many():
         lambda free: {"toolCall": {"rawInput": {"arguments": free}}},
     ],
 )
-def test_free_json_has_no_positions(name, where):
-    value = where({name: SECRET})
+def test_free_json_has_no_positions(where):
+    for name in sorted(KEPT):
+        value = where({name: SECRET})
 
-    assert SECRET not in json.dumps(CLEANER.clean(value, REQUEST))
-    assert SECRET not in json.dumps(CLEANER.clean({"_meta": value}, ANSWER))
-    assert SECRET not in json.dumps(CLEANER.clean([value], {}))
+        assert SECRET not in json.dumps(CLEANER.clean(value, REQUEST))
+        assert SECRET not in json.dumps(CLEANER.clean({"_meta": value}, ANSWER))
+        assert SECRET not in json.dumps(CLEANER.clean([value], {}))
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,6 @@ def test_every_pattern_finds_its_kind(secrets, name):
     assert secrets.redact(f"a:\n {EXAMPLES[name]} \nz") == f"a:\n [redacted:{name}:1] \nz"
 
 
-@pytest.mark.parametrize("name", sorted({*PATTERNS} - {"key-body", "url-password"}))
 @pytest.mark.parametrize(
     "before",
     [
@@ -49,13 +48,15 @@ def test_every_pattern_finds_its_kind(secrets, name):
         *("\x1b[31m", "\x1b[01;31m\x1b[K", "\\u001b[31m", "\\x1b[1;31m", "\\033[0m", "\\e[m"),
     ],
 )
-def test_a_secret_may_stand_behind_anything_but_a_word(secrets, name, before):
-    text = f"{before}{EXAMPLES[name]}"
-    tail, pieces = HeldTail(secrets, 1000), [text[at : at + 3] for at in range(0, len(text), 3)]
+def test_a_secret_may_stand_behind_anything_but_a_word(before):
+    for name in {*PATTERNS} - {"key-body", "url-password"}:
+        secrets = SecretFinder(PATTERNS, {})
+        text = f"{before}{EXAMPLES[name]}"
+        tail, pieces = HeldTail(secrets, 1000), [text[at : at + 3] for at in range(0, len(text), 3)]
 
-    shown = f"{before}[redacted:{name}:1]"
-    assert secrets.redact(text) == shown
-    assert "".join(map(tail.feed, pieces)) + tail.end() == shown
+        shown = f"{before}[redacted:{name}:1]"
+        assert secrets.redact(text) == shown
+        assert "".join(map(tail.feed, pieces)) + tail.end() == shown
 
 
 @pytest.mark.parametrize(

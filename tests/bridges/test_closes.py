@@ -18,8 +18,14 @@ STEPS = ["started", "connecting", "opening", "idle", "called", "asked", "half a 
 CLOSERS = ["kill", "stdin", "stdout", "session", "both"]
 
 
-@pytest.mark.parametrize("closer", CLOSERS)
-@pytest.mark.parametrize("step", STEPS)
+def closes():
+    """Fast: the shim is killed, or the session closed, in each state, and all closers in two."""
+    for step, closer in itertools.product(STEPS, CLOSERS):
+        is_fast = closer in ("kill", "session") or step in ("idle", "called")
+        yield pytest.param(step, closer, marks=() if is_fast else pytest.mark.slow)
+
+
+@pytest.mark.parametrize(("step", "closer"), list(closes()))
 async def test_a_close_at_any_point_leaves_nothing(step, closer):
     numbers = itertools.count(1)
     reached = trio.Event()

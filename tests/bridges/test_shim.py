@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import stat
@@ -36,11 +37,25 @@ PAIRS = [
 ]
 
 
-@pytest.mark.parametrize("binding", BINDINGS)
-@pytest.mark.parametrize(("mode", "era"), PAIRS)
+def cases(*, all_are_fast):
+    """Binding, mode and era; the fast ones are each pair with one binding, and one pair with each.
+
+    The stateless binding carries only 2026-07-28.
+    """
+    for binding, (mode, era) in itertools.product(BINDINGS, PAIRS):
+        if (binding, era) != ("stateless", "old"):
+            is_fast = all_are_fast or binding == BINDINGS[0] or (mode, era) == ("legacy", "new")
+            yield pytest.param(binding, mode, era, marks=() if is_fast else pytest.mark.slow)
+
+
+EACH_PAIR = pytest.mark.parametrize(("binding", "mode", "era"), list(cases(all_are_fast=True)))
+MOSTLY_ONE_BINDING = pytest.mark.parametrize(
+    ("binding", "mode", "era"), list(cases(all_are_fast=False))
+)
+
+
+@EACH_PAIR
 async def test_tools_are_listed_and_called(binding, mode, era):
-    if binding == "stateless" and era == "old":
-        pytest.skip("the stateless binding carries only 2026-07-28")
     async with situation(binding, era=era) as on:
         [entry] = await on.declare()
         async with mcp_client(entry, mode=mode) as client:
@@ -51,11 +66,8 @@ async def test_tools_are_listed_and_called(binding, mode, era):
         assert result.structured_content == {"result": 5}
 
 
-@pytest.mark.parametrize("binding", BINDINGS)
-@pytest.mark.parametrize(("mode", "era"), PAIRS)
+@MOSTLY_ONE_BINDING
 async def test_progress_reaches_the_client(binding, mode, era):
-    if binding == "stateless" and era == "old":
-        pytest.skip("the stateless binding carries only 2026-07-28")
     seen = []
     complete = trio.Event()  # the SDK runs callbacks in tasks of their own
 
@@ -75,11 +87,8 @@ async def test_progress_reaches_the_client(binding, mode, era):
         assert sorted(seen) == [(1, 3), (2, 3), (3, 3)]
 
 
-@pytest.mark.parametrize("binding", BINDINGS)
-@pytest.mark.parametrize(("mode", "era"), PAIRS)
+@MOSTLY_ONE_BINDING
 async def test_a_tool_asks_the_user(binding, mode, era):
-    if binding == "stateless" and era == "old":
-        pytest.skip("the stateless binding carries only 2026-07-28")
     asked = []
 
     async def elicit(context, params):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import timedelta
 from enum import Enum
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -52,13 +53,16 @@ class Plugin:
     hidden: int = attrs.field(init=False, default=1)
 
 
-SCHEMA = chain_file_schema({"plugin": options_schema(Plugin)})
-jsonschema.Draft202012Validator.check_schema(SCHEMA)
+@cache
+def whole_schema() -> dict[str, Any]:
+    schema = chain_file_schema({"plugin": options_schema(Plugin)})
+    jsonschema.Draft202012Validator.check_schema(schema)
+    return schema
 
 
 def mistakes(text: str) -> list[str]:
     content = {"version": 1} | yaml.safe_load(text)
-    found = jsonschema.Draft202012Validator(SCHEMA).iter_errors(content)
+    found = jsonschema.Draft202012Validator(whole_schema()).iter_errors(content)
     return [each.json_path for each in found]
 
 
@@ -107,9 +111,9 @@ def test_mistakes_are_found(text: str, place: str) -> None:
 def test_the_version_must_be_given() -> None:
     without = {"agent": {"run": "a"}}
 
-    assert SCHEMA["required"] == ["version"]
-    assert not jsonschema.Draft202012Validator(SCHEMA).is_valid(without)
-    assert jsonschema.Draft202012Validator(SCHEMA).is_valid({"version": 1, **without})
+    assert whole_schema()["required"] == ["version"]
+    assert not jsonschema.Draft202012Validator(whole_schema()).is_valid(without)
+    assert jsonschema.Draft202012Validator(whole_schema()).is_valid({"version": 1, **without})
 
 
 def test_options_have_descriptions_and_defaults() -> None:
@@ -126,10 +130,10 @@ def test_options_have_descriptions_and_defaults() -> None:
 
 
 def test_defaults_are_accepted_by_their_own_schema_and_by_the_reader(tmp_path: Path) -> None:
-    validator = jsonschema.Draft202012Validator(SCHEMA)
+    validator = jsonschema.Draft202012Validator(whole_schema())
     found = {}
     for name in ("ComponentItem", "AgentItem", "LimitsItem", "McpItem", "TlsItem", "SandboxItem"):
-        for key, schema in SCHEMA["$defs"][name]["properties"].items():
+        for key, schema in whole_schema()["$defs"][name]["properties"].items():
             if "default" in schema:
                 assert validator.evolve(schema=schema).is_valid(schema["default"]), (name, key)
                 found[name, key] = schema["default"]
@@ -143,7 +147,8 @@ def test_defaults_are_accepted_by_their_own_schema_and_by_the_reader(tmp_path: P
 
 
 def test_every_key_says_what_it_is() -> None:
-    described = [SCHEMA, *(SCHEMA["$defs"][name] for name in SCHEMA["$defs"] if " " not in name)]
+    schema = whole_schema()
+    described = [schema, *(each for name, each in schema["$defs"].items() if " " not in name)]
     texts = {
         key: schema.get("description", "")
         for each in described

@@ -102,9 +102,10 @@ class SessionProcess:
             result = await self._agent.request(method, self._for_agent(params))
         except ConnectionClosed:
             raise ProcessEnded from None
-        except RequestError:
+        except RequestError as exc:
             if self.is_ending:
                 raise ProcessEnded from None
+            exc.data = self._for_client(method, exc.data)
             raise
         if not isinstance(result, dict) and (result is not None or method in _NEEDED):
             text = f"session_processes: the agent's answer to {method} is not an object"

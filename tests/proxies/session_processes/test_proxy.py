@@ -362,3 +362,35 @@ async def test_an_answer_that_is_not_an_object_is_an_error_that_names_the_proxy(
             id = "old" if method == "session/load" else second
             with pytest.raises(RequestError, match=f"^session_processes: .* {method} is not"):
                 await client.request(method, {"sessionId": id, **NEW, "prompt": []})
+
+
+REFUSES = """\
+import json, sys
+
+for line in sys.stdin:
+    asked = json.loads(line)
+    answer = {"jsonrpc": "2.0", "id": asked["id"], "result": {"protocolVersion": 1}}
+    if asked["method"] == "session/new":
+        answer["result"] = {"sessionId": "s"}
+    elif asked["method"] == "session/prompt":
+        del answer["result"]
+        id = asked["params"]["sessionId"]
+        answer["error"] = {"code": 1, "message": "no", "data": {"sessionId": id}}
+    print(json.dumps(answer), flush=True)
+"""
+
+
+async def test_an_error_has_the_id_of_the_session_that_the_client_knows(tmp_path):
+    (tmp_path / "agent.py").write_text(REFUSES)
+    agent = {"run": [sys.executable, "-S", "agent.py"], "cwd": "."}
+    file = {"version": 1, "proxies": [{"use": "session_processes"}], "agent": agent}
+    (tmp_path / "chain.yaml").write_text(json.dumps(file))
+    async with attach_file(FakeClient, load(str(tmp_path / "chain.yaml"))) as attached:
+        client = attached.client
+        await client.initialize()
+        first, second = await client.new_session("/"), await client.new_session("/")
+        for id in (first, second):
+            with pytest.raises(RequestError) as caught:
+                await client.prompt(id, "hi")
+            assert caught.value.data == {"sessionId": id}
+    assert first != second

@@ -48,10 +48,11 @@ class LinkPort(Port):
 
     @property
     def component_name(self) -> str:
-        return self.link.name
+        # An outer conductor brings the messages of both neighbours.
+        return "agent" if self.enveloped and self.link.role == "parent" else self.link.name
 
     def sender_of(self, method: str) -> str:
-        return self.link.name
+        return self.component_name
 
     def request(self, call: InFlightRequest, method: str, params: Payload | None) -> None:
         link = self.link

@@ -8,6 +8,7 @@ import pytest
 import trio
 
 from conductor import log
+from conductor.chainfile.model import ComponentSpec
 from conductor.proxy import (
     Proxy,
     RequestError,
@@ -317,3 +318,34 @@ async def test_a_failure_on_a_good_answer_stays_one_of_the_plugin(acp_chain, log
 
     assert (error.message, error.data["component"]) == ("Internal error", "Fails")
     assert [line["event"] for line in logged()] == ["handler failed"]
+
+
+IN_FILE = """\
+from conductor.proxy import Proxy, on
+
+
+class Reads(Proxy):
+    @on("session/list")
+    async def read(self, params, forward):
+        answer = await forward()
+        return {"sessions": [*answer["sessions"]]}
+
+    @on("session/request_permission")
+    async def decide(self, params, forward):
+        return {"outcome": {"outcome": params["toolCall"]["title"]}}
+"""
+
+
+@pytest.mark.slow
+async def test_a_plugin_in_a_process_of_its_own_names_the_side_of_the_peer(acp_chain, tmp_path):
+    (tmp_path / "reads.py").write_text(IN_FILE)
+    isolated = ComponentSpec(name="reads", use=f"{tmp_path}/reads.py:Reads", isolate=True)
+    agent = FakeAgent(handlers={"session/list": lambda params: None})
+    async with acp_chain(isolated, agent) as client:
+        await client.initialize()
+        answered = await refusal(client.request, "session/list", PARAMS)
+        asked = await refusal(agent.endpoint.request, "session/request_permission", {})
+
+    text = "Invalid result of session/list: expected object, got null"
+    assert answered.message == f"{text} (answered by agent, read by reads)"
+    assert asked.message.endswith(" (sent by agent)")

@@ -9,6 +9,7 @@ import errno
 import fcntl
 import os
 import re
+import stat
 from contextlib import suppress
 from itertools import starmap
 from pathlib import Path
@@ -149,5 +150,16 @@ def _open_special(path: Path) -> int:
                 errno.ENXIO, "no program reads this pipe; start the reader first"
             ) from exc
         raise
+    if _is_foreign(path, os.fstat(fd)):
+        os.close(fd)
+        raise PermissionError(errno.EPERM, "another user has put it into this shared directory")
     os.set_blocking(fd, True)
     return fd
+
+
+def _is_foreign(path: Path, found: os.stat_result) -> bool:
+    """Whether another user may have put a file there to read the trace: as the kernel decides it
+    with `fs.protected_fifos`, but only if a file may be created."""
+    parent = path.parent.stat()
+    is_shared = parent.st_mode & stat.S_IWOTH
+    return bool(is_shared) and found.st_uid not in (0, os.geteuid(), parent.st_uid)

@@ -309,6 +309,30 @@ def test_a_pipe_without_a_reader_is_an_error(path):
         TraceFile(path)
 
 
+@pytest.mark.parametrize(("mode", "is_refused"), [(0o1777, True), (0o777, True), (0o755, False)])
+def test_a_pipe_of_another_user_in_a_shared_directory_gets_no_record(
+    path, monkeypatch, mode, is_refused
+):
+    """`/tmp/t.jsonl`, made before the user starts a trace of that name."""
+    path.parent.chmod(mode)
+    os.mkfifo(path)
+    reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    stat = os.fstat
+
+    def of_another_user(descriptor):
+        found = list(stat(descriptor))
+        found[4] += 1
+        return os.stat_result(found)
+
+    monkeypatch.setattr(os, "fstat", of_another_user)
+    if is_refused:
+        with pytest.raises(PermissionError, match="another user has put it into this shared"):
+            TraceFile(path)
+    else:
+        TraceFile(path).close()
+    os.close(reader)
+
+
 def test_a_file_that_another_conductor_writes_is_left_to_it(path, logged):
     first, second = TraceFile(path), TraceFile(path)
     begin(first, "first")

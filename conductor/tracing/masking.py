@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final, TypeAlias
 
@@ -19,7 +19,7 @@ import attrs
 from ahocorasick_rs import MATCHKIND_LEFTMOST_FIRST, BytesAhoCorasick
 
 from conductor.redaction import MASK, registered_secrets
-from conductor.tracing.secret_formats import FORMATS, Span, format_span
+from conductor.tracing.secret_formats import FORMATS, Found, Span, format_spans
 from conductor.tracing.secret_members import NAMES, PLACES, member_spans, place_spans
 
 __all__ = ["Masker", "current_masker", "mask", "mask_text"]
@@ -36,7 +36,7 @@ _VOCABULARY: Final = frozenset(
 )
 """Words of the format of trace files: masking them would make a file unreadable."""
 
-Check = Callable[[bytes, int, int], Iterator[Span]]
+Check = Callable[[bytes, int, int], Found]
 """Gets the start and the end of a literal that was found."""
 _Searched: TypeAlias = tuple[bytes, Check]
 
@@ -52,7 +52,7 @@ class Masker:
         values = {each.encode(errors="surrogateescape") for each in self.known} - _VOCABULARY
         known: list[_Searched] = [(each, _known) for each in sorted(values, key=len, reverse=True)]
         checks: list[_Searched] = [
-            *((each, partial(_checked, _format, each)) for each in FORMATS),
+            *((each, partial(_checked, format_spans, each)) for each in FORMATS),
             *((each, partial(_checked, place_spans, each)) for each in PLACES),
             *((each, partial(_checked, member_spans, each)) for each in NAMES),
         ]
@@ -69,8 +69,12 @@ class Masker:
         """The secrets in some JSON, in order; they do not overlap."""
         found: list[Span] = []
         for search, checks in self._searches:
-            for index, start, end in search.find_matches_as_indexes(data):
-                found += checks[index](data, start, end)
+            if matches := search.find_matches_as_indexes(data):
+                until: dict[int, int] = {}
+                for index, start, end in matches:
+                    if start >= until.get(index, 0):
+                        spans, until[index] = checks[index](data, start, end)
+                        found += spans
         return _merged(found) if found else found
 
     def mask(self, data: bytes) -> bytes:
@@ -82,9 +86,10 @@ class Masker:
         if not spans:
             return data
         parts: list[bytes] = []
+        strings = _Strings(data)
         done = 0
         for start, end in spans:
-            parts += (data[done:start], _replacement(data, start, end))
+            parts += (data[done:start], strings.replacement(start, end))
             done = end
         return b"".join((*parts, data[done:]))
 
@@ -94,12 +99,13 @@ class Masker:
         if not spans:
             return lines
         parts: list[bytes] = []
+        strings = _Strings(lines)
         done, line_end = 0, -1
         for start, end in spans:
             if start > line_end:
                 done = _finish_line(parts, lines, done, line_end)
                 line_end = lines.find(b"\n", start)
-            parts += (lines[done:start], _replacement(lines, start, end))
+            parts += (lines[done:start], strings.replacement(start, end))
             done = end
         done = _finish_line(parts, lines, done, line_end)
         return b"".join((*parts, lines[done:]))
@@ -141,23 +147,17 @@ def _search(checks: Sequence[_Searched]) -> tuple[BytesAhoCorasick, list[Check]]
     return BytesAhoCorasick(literals, MATCHKIND_LEFTMOST_FIRST), [check for _, check in checks]
 
 
-def _known(data: bytes, start: int, end: int) -> Iterator[Span]:
-    yield start, end
-
-
-def _format(data: bytes, literal: bytes, start: int) -> Iterator[Span]:
-    found = format_span(data, literal, start)
-    if found is not None:
-        yield found
+def _known(data: bytes, start: int, end: int) -> Found:
+    return ((start, end),), start
 
 
 def _checked(
-    check: Callable[[bytes, bytes, int], Iterator[Span]],
+    check: Callable[[bytes, bytes, int], Found],
     literal: bytes,
     data: bytes,
     start: int,
     end: int,
-) -> Iterator[Span]:
+) -> Found:
     return check(data, literal, start)
 
 
@@ -174,17 +174,29 @@ def _merged(spans: list[Span]) -> list[Span]:
     return merged
 
 
-def _replacement(data: bytes, start: int, end: int) -> bytes:
-    secret = data[start:end]
-    if secret.strip(_DIGITS) or _is_in_string(data, start):
-        return _MASK
-    return b"1" * len(secret)
+@attrs.define(eq=False)
+class _Strings:
+    """Tells which places of JSON lines are in a string; to be asked in order."""
 
+    data: bytes
+    _at: int = attrs.field(default=0, init=False)
+    _is_inside: bool = attrs.field(default=False, init=False)
 
-def _is_in_string(data: bytes, at: int) -> bool:
-    """Whether a place in JSON lines is in a string."""
-    line = data[data.rfind(b"\n", 0, at) + 1 : at]
-    return _ESCAPED.sub(b"", line).count(b'"') % 2 == 1
+    def replacement(self, start: int, end: int) -> bytes:
+        """What a secret becomes: a number stays one."""
+        secret = self.data[start:end]
+        if secret.strip(_DIGITS) or self._are_inside(start):
+            return _MASK
+        return b"1" * len(secret)
+
+    def _are_inside(self, at: int) -> bool:
+        line = self.data.rfind(b"\n", self._at, at) + 1
+        if line:
+            self._at, self._is_inside = line, False
+        text = _ESCAPED.sub(b"", self.data[self._at : at])
+        self._is_inside ^= bool(text.count(b'"') % 2)
+        self._at = at - text.endswith(b"\\")  # an escape that goes on behind this place
+        return self._is_inside
 
 
 def _finish_line(parts: list[bytes], lines: bytes, done: int, end: int) -> int:

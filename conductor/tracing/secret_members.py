@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from conductor.secret_detection import looks_like_a_secret, names_a_secret
-from conductor.tracing.secret_formats import Span
+from conductor.tracing.secret_formats import Found, Span
 
 __all__ = ["NAMES", "PLACES", "member_spans", "place_spans"]
 
@@ -36,10 +36,12 @@ _STRING: Final = rb'"((?:[^"\\]|\\.)*)'
 _VALUE: Final = re.compile(rb'"\s*:\s*(?:(?P<open>[\[{])|%b)' % _STRING, re.DOTALL)
 _BESIDE: Final = re.compile(rb'"\s*,\s*"value"\s*:\s*%b' % _STRING, re.DOTALL)
 _ARGUMENT: Final = re.compile(rb'"\s*,\s*%b' % _STRING, re.DOTALL)
-_IN_TEXT: Final = re.compile(
-    rb"""(?P<quote>\\*["'])?(?P<sign>\s*[:=]\s*)(?P<value_quote>\\*["'])?"""
-    rb"""(?P<value>[^\s"'\\,;&<>(){}\[\]$*]{6,})(?P<call>[(\[])?"""
-)
+_SIGN: Final = re.compile(rb"""(?P<quote>\\*["'])?(?P<sign>\s*[:=]\s*)(?P<value_quote>\\*["'])?""")
+_TEXT_VALUE: Final = re.compile(rb"""(?P<value>[^\s"'\\,;&<>(){}\[\]$*]{6,})(?P<call>[(\[])?""")
+_REST: Final = re.compile(rb"""[^\s"'\\,;&<>(){}\[\]$*]*""")
+_LONGEST_NAME: Final = 200
+_NEAR: Final = 64
+"""Bytes of a value in a text by which it is decided whether it is a secret."""
 _HEADER: Final = re.compile(
     rb":[ ]*(?:[A-Za-z]+[ ]+)?"
     rb"(?P<value>(?=[^\s\"'\\]*[\d=]|[^\s\"'\\]{16})[^\s\"'\\,;&<>(){}\[\]$*]{6,})"
@@ -65,9 +67,9 @@ _WORD: Final = re.compile(
 """Words that stand beside the name of a password and are none."""
 _OPENED: Final = re.compile(rb'nv(?:ironment)?(?:[Vv]ar\w*)?"\s*:\s*([\[{])|eaders"\s*:\s*([\[{])')
 _AUTHENTICATION: Final = re.compile(
-    rb'"method":"(?:authenticate|auth/login)"[^\n]*?"(?:params|payload)":'
+    rb'"method":"(?:authenticate|auth/login)"[^\n]{0,4000}?"(?:params|payload)":'
 )
-_HEAD: Final = re.compile(rb'[^\n]*?"head":%b' % _STRING)
+_HEAD: Final = re.compile(rb'[^\n]{0,4000}?"head":%b' % _STRING)
 _TOKEN: Final = re.compile(rb'%b"?|[\[\]{}]' % _STRING, re.DOTALL)
 _COLON: Final = re.compile(rb"\s*:")
 _SCHEMA: Final = re.compile(rb'\s*"(?:type|description|title|\$ref|anyOf|oneOf|const|enum)"')
@@ -79,28 +81,29 @@ _HARMLESS: Final = frozenset({"authMethods", "authMethodId", "methodId", "progre
 _DESCRIPTIONS: Final = frozenset({b"methodId", b"id", b"name", b"type", b"label", b"description"})
 
 
-def place_spans(data: bytes, literal: bytes, at: int) -> Iterator[Span]:
+def place_spans(data: bytes, literal: bytes, at: int) -> Found:
     """The secrets in the place of the schema that begins with a literal of `PLACES` here."""
     if literal == b'"method":"auth':
-        yield from _authentication(data, at)
-        return
+        return _authentication(data, at)
     found = _OPENED.match(data, data.index(b"nv" if literal != b'eaders"' else b"eaders", at))
-    if found is not None:
-        start = found.start(found.lastindex or 0)
-        is_list = data[start : start + 1] == b"["
-        keeps = {b"name"} if is_list else frozenset[bytes]()
-        for first, end in _strings(data, start, lambda name: name in keeps):
-            equals = data.find(b"=", first, end) if is_list else -1
-            yield (equals + 1 if equals > 0 else first), end
+    if found is None:
+        return (), at
+    start = found.start(found.lastindex or 0)
+    is_list = data[start : start + 1] == b"["
+    keeps = {b"name"} if is_list else frozenset[bytes]()
+    strings, until = _strings(data, start, lambda name: name in keeps)
+    if not is_list:
+        return strings, until
+    equals = ((data.find(b"=", first, end), first, end) for first, end in strings)
+    return [(sign + 1 if sign > 0 else first, end) for sign, first, end in equals], until
 
 
-def member_spans(data: bytes, literal: bytes, at: int) -> Iterator[Span]:
+def member_spans(data: bytes, literal: bytes, at: int) -> Found:
     """The secrets beside the name with a literal of `NAMES` at this place."""
     after = _AFTER.match(data, at)
     if after is None:  # most words of a text end here
-        if data.find(b"--", max(0, at - 40), at) >= 0:
-            yield from _flag(data, at)
-        return
+        is_flag = data.find(b"--", max(0, at - 40), at) >= 0
+        return list(_flag(data, at)) if is_flag else (), at
     end = after.end(1)
     before = _BEFORE.search(data, max(0, at - 80), at)
     start = at if before is None else before.start()
@@ -108,21 +111,44 @@ def member_spans(data: bytes, literal: bytes, at: int) -> Iterator[Span]:
     if _BREAK.match(data, start - 1) is not None and names_a_secret(name[1:]):
         start, name = start + 1, name[1:]
     if name in _HARMLESS or not names_a_secret(name.rpartition("/")[2]):
-        return
+        return (), at
     is_member = data[start - 1 : start] == b'"' and data[start - 2 : start - 1] != b"\\"
     if is_member and data[end : end + 1] == b'"':
-        yield from _member(data, name, end)
-    elif _HEADER_NAME.fullmatch(name) and (header := _HEADER.match(data, end)) is not None:
-        yield header.span("value")
-    elif (found := _IN_TEXT.match(data, end)) is not None and not found["call"]:
-        value = found["value"].decode(errors="replace")
-        is_quoted = found["quote"] is not None and found["value_quote"] is not None
-        is_parameter = name == name.upper() or name.startswith("-") or data[start - 1] in b"?&"
-        is_setting = found["sign"] == b"=" and is_parameter  # else it is a line of a program
-        is_certain = name.casefold() not in _AMBIGUOUS and _may_be_secret(name, value)
-        is_line = is_certain and _is_line(data, start, found)
-        if is_quoted or is_setting or is_line or looks_like_a_secret(value):
-            yield found.span("value")
+        return _member(data, name, end, at)
+    found = _in_text(data, name, start, end)
+    # A name at the end of a value may have one of its own.
+    return ((), at) if found is None else ((found,), max(at, found[1] - _LONGEST_NAME))
+
+
+def _in_text(data: bytes, name: str, start: int, end: int) -> Span | None:
+    """The secret behind the name that begins and ends here, in a text."""
+    if _HEADER_NAME.fullmatch(name):
+        header = _HEADER.match(data, end, end + _NEAR)
+        if header is not None:
+            return _whole(data, header.span("value"), end + _NEAR)
+    sign = _SIGN.match(data, end)
+    if sign is None:
+        return None
+    near = sign.end() + _NEAR
+    found = _TEXT_VALUE.match(data, sign.end(), near)
+    if found is None or found["call"]:
+        return None
+    value = found["value"].decode(errors="replace")
+    is_quoted = sign["quote"] is not None and sign["value_quote"] is not None
+    is_parameter = name == name.upper() or name.startswith("-") or data[start - 1] in b"?&"
+    is_setting = sign["sign"] == b"=" and is_parameter  # else it is a line of a program
+    is_certain = name.casefold() not in _AMBIGUOUS and _may_be_secret(name, value)
+    is_line = is_certain and _is_line(data, start, sign["sign"], found.end(), near)
+    if is_quoted or is_setting or is_line or looks_like_a_secret(value):
+        return _whole(data, found.span("value"), near)
+    return None
+
+
+def _whole(data: bytes, span: Span, near: int) -> Span:
+    """The span of a value of which only the beginning was read, up to `near`."""
+    start, end = span
+    rest = _REST.match(data, end) if end == near else None
+    return start, end if rest is None else rest.end()
 
 
 def _flag(data: bytes, at: int) -> Iterator[Span]:
@@ -141,47 +167,49 @@ def _may_be_secret(name: str, value: str) -> bool:
     return _PASSWORD.search(name) is not None and not _WORD.fullmatch(value.casefold().strip(".:"))
 
 
-def _is_line(data: bytes, start: int, found: re.Match[bytes]) -> bool:
+def _is_line(data: bytes, start: int, sign: bytes, end: int, near: int) -> bool:
     """Whether name and value are a line of a file, `password: s3cret`, or `password=s3cret` between
-    spaces, as in a log."""
-    is_word = found["sign"] == b"="
+    spaces, as in a log. `end` is that of the value, of which nothing behind `near` was read."""
+    is_word = sign == b"="
     before, after = (_WORD_START, _WORD_END) if is_word else (_LINE_START, _LINE_END)
-    return (
-        before.search(data, max(0, start - 60), start) is not None
-        and after.match(data, found.end()) is not None
+    return before.search(data, max(0, start - 60), start) is not None and (
+        end == near or after.match(data, end) is not None
     )
 
 
-def _member(data: bytes, name: str, end: int) -> Iterator[Span]:
-    """The secrets in the value of a member; `end` is that of its name."""
+def _member(data: bytes, name: str, end: int, at: int) -> Found:
+    """The secrets in the value of a member; `end` is that of its name, `at` the literal in it."""
     is_certain = name.casefold() not in _AMBIGUOUS
     if (found := _VALUE.match(data, end)) is not None:
         if found["open"] is None:
             value = found[2].decode(errors="replace")
             if value and (is_certain or looks_like_a_secret(value)):
-                yield found.span(2)
+                return (found.span(2),), at
         elif is_certain and _SCHEMA.match(data, found.end()) is None:
-            yield from _strings(data, found.start("open"), lambda name: False)
-    else:
-        beside = _BESIDE.match(data, end)
-        if beside is None and name.startswith("-"):
-            beside = _ARGUMENT.match(data, end)
-        if beside is not None:
-            yield beside.span(1)
+            return _strings(data, found.start("open"), lambda name: False)
+        return (), at
+    beside = _BESIDE.match(data, end)
+    if beside is None and name.startswith("-"):
+        beside = _ARGUMENT.match(data, end)
+    return (() if beside is None else (beside.span(1),)), at
 
 
-def _authentication(data: bytes, at: int) -> Iterator[Span]:
+def _authentication(data: bytes, at: int) -> Found:
     """Everything in an authentication message that is not a name."""
     found = _AUTHENTICATION.match(data, at)
-    if found is not None and data[found.end() : found.end() + 1] == b"{":
-        yield from _strings(data, found.end(), lambda name: name in _DESCRIPTIONS)
-    elif found is not None and (head := _HEAD.match(data, at)) is not None:
-        yield head.span(1)
+    if found is None:
+        return (), at
+    if data[found.end() : found.end() + 1] == b"{":
+        return _strings(data, found.end(), lambda name: name in _DESCRIPTIONS)
+    head = _HEAD.match(data, at)
+    return ((), at) if head is None else ((head.span(1),), head.end())
 
 
-def _strings(data: bytes, start: int, is_kept: Callable[[bytes], bool]) -> Iterator[Span]:
-    """The string values in the list or object that begins here; not those of kept members."""
+def _strings(data: bytes, start: int, is_kept: Callable[[bytes], bool]) -> Found:
+    """The string values in the list or object that begins here, but those of kept members; and its
+    end."""
     depth, name = 0, b""
+    spans: list[Span] = []
     for found in _TOKEN.finditer(data, start):
         sign = found[0]
         if sign in (b"[", b"{"):
@@ -189,10 +217,11 @@ def _strings(data: bytes, start: int, is_kept: Callable[[bytes], bool]) -> Itera
         elif sign in (b"]", b"}"):
             depth -= 1
             if not depth:
-                return
+                return spans, found.end()
         elif _COLON.match(data, found.end()) is not None:
             name = found[1]
         else:
             if found[1] and not is_kept(name):
-                yield found.span(1)
+                spans.append(found.span(1))
             name = b""
+    return spans, len(data)

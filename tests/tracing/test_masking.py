@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import time
+from functools import reduce
 from typing import Any
 
 import pytest
@@ -352,3 +354,59 @@ def test_more_known_secrets_than_one_search_takes_are_masked():
     payload = json.dumps(sorted(secrets)).encode()
 
     assert json.loads(Masker(secrets).mask(payload)) == ["***"] * 150
+
+
+HOSTILE = [
+    *("sk-", "sk--", "eyJ-", "github_pat_", "glpat-", "-----BEGIN A PRIVATE KEY", "curl -u "),
+    *("token=", "token=12345678 ", "Key:", "Cookie:", "X-Token: ", "--token ", "key=-", "://a:"),
+]
+
+
+@pytest.mark.parametrize("part", HOSTILE)
+def test_no_text_takes_time_with_the_square_of_its_length(part):
+    """An agent may write it to stderr, or send it while a trace is written."""
+    payload = json.dumps({"text": part * (65_536 // len(part))}).encode()
+    begun = time.process_time()
+    masked = mask(payload)
+
+    assert json.loads(masked).keys() == {"text"}
+    assert time.process_time() - begun < 10
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        [{"method": "authenticate"}] * 5_000,
+        [{"method": "auth/login", "params": 1}] * 5_000,
+        reduce(lambda inner, _: [{"env": inner}], range(200), ["a"] * 5_000),
+        reduce(lambda inner, _: {"token": inner}, range(200), ["a"] * 5_000),
+        ["token=12345678"] * 5_000,
+    ],
+    ids=["authenticate", "login", "env", "token", "numbers"],
+)
+def test_no_value_takes_time_with_the_square_of_its_size(value):
+    payload = json.dumps({"value": value}, separators=(",", ":")).encode()
+    begun = time.process_time()
+    masked = mask(payload)
+
+    assert json.loads(masked).keys() == {"value"}
+    assert time.process_time() - begun < 10
+
+
+@pytest.mark.parametrize("name", ["token=", "Authorization: Bearer ", "password: "])
+def test_a_long_secret_is_masked_to_its_end(name):
+    """The beginning of it decides."""
+    secret = "x9Kd82jLq0ZpT4/+" * 100
+    assert mask_text(f"a {name}{secret} b") == f"a {name}*** b"
+    assert mask_text(f"{name}{secret}") == f"{name}***"
+
+
+def test_a_secret_behind_what_only_looks_like_one_is_masked():
+    text = (
+        "ask-sk-aaaaaaaaaaaaaaaa1 eyJ-eyJabcdefgh.eyJabcdefgh.abc sk-no-digit sk-abcdefghijklmnop1"
+    )
+    assert mask_text(text) == "ask-*** *** sk-no-digit ***"
+
+
+def test_a_name_at_the_end_of_a_secret_value_has_its_own():
+    assert mask_text("Cookie: a1b2c3d4e5f6g7Cookie: a1b2c3d4e5f6g7") == "Cookie: *** ***"

@@ -382,6 +382,34 @@ async def test_text_has_contrast_in_light_and_dark(turn, tmp_path, page, scheme)
     assert {name: ratio for name, ratio in found["ratios"].items() if ratio < 4.5} == {}
 
 
+async def test_names_without_end_do_not_stop_the_page(tmp_path, page):
+    script = TraceScript("client", "agent")
+    cost = {"amount": 1, "currency": "constructor"}
+    update = {"sessionUpdate": "usage_update", "used": 1, "size": 2, "cost": cost}
+    for number in range(600):
+        params = {"sessionId": f"s{number}", "update": update}
+        script.notify("agent>client", "session/update", params)
+    await page.go(export(script, tmp_path))
+
+    options = "[...document.querySelectorAll('#session option')].map((each) => each.text)"
+    await page.wait_for(f"{options}.length > 1")
+    assert (await page.evaluate(options))[-2:] == ["s499", "… and 100 more"]
+    assert "600.0000 constructor" in await page.text("#summary")
+    assert page.problems == []
+
+
+async def test_a_page_takes_more_names_than_a_call_has_arguments(page):
+    code = (STATIC / "rows.js").read_text()
+    url = f"data:text/javascript;base64,{base64.b64encode(code.encode()).decode()}"
+    known = "{name: '', lanes: [], usage: {}, rows: [], strings: Array(300000).fill('s')}"
+    found = await page.evaluate(
+        f"import('{url}').then((rows) => {{ const trace = new rows.Trace();"
+        f" trace.add({known}); return trace.strings.length; }})"
+    )
+
+    assert found == 300000
+
+
 CONTRAST = """(() => {
   const light = (colour) => {
     const [r, g, b] = colour.match(/[\\d.]+/g).map(Number).map((each) => each / 255)

@@ -37,7 +37,7 @@ export class Trace {
     this.name = page.name;
     this.lanes = page.lanes;
     this.usage = page.usage;
-    this.strings.push(...page.strings);
+    for (const each of page.strings) this.strings.push(each); // too many for arguments
     this.#laneOf = new Map(this.lanes.map((name, at) => [this.strings.indexOf(name), at]));
     for (const values of page.rows) this.#addRow(new Row(values, this.rows.length));
   }
@@ -116,7 +116,7 @@ export class Trace {
     const found = [];
     while (left.length) {
       found.push(left.pop());
-      left.push(...this.passedOn(found.at(-1)).reverse());
+      for (const each of this.passedOn(found.at(-1)).reverse()) left.push(each);
     }
     return found;
   }

@@ -10,6 +10,9 @@ import { Timeline } from "./timeline.js";
 
 const SEARCH_DELAY = 150;
 const RETRY = 1000;
+/** An agent may name sessions and currencies without end. */
+const CHOICES = 500;
+const CURRENCIES = 5;
 
 class View {
   trace = new Trace();
@@ -161,11 +164,14 @@ class View {
   }
 
   #fillSelect(id, all, options) {
-    const key = JSON.stringify(options);
+    const shown = options.slice(0, CHOICES);
+    const key = JSON.stringify(shown) + options.length;
     if (this.#options.get(id) === key) return;
     this.#options.set(id, key);
     const select = byId(id);
-    const made = [[-1, all], ...options].map(([value, text]) => element("option", { value }, text));
+    const made = [[-1, all], ...shown].map(([value, text]) => element("option", { value }, text));
+    const left = options.length - shown.length;
+    if (left) made.push(element("option", { disabled: true }, `… and ${left.toLocaleString("en")} more`));
     select.replaceChildren(...made);
     select.value = String(this.criteria[id]);
     select.parentElement.hidden = options.length < 2;
@@ -289,11 +295,13 @@ function usageTexts(trace, session) {
   const texts = [];
   const tokens = found.reduce((sum, [, each]) => sum + (each.tokens.totalTokens ?? 0), 0);
   if (tokens) texts.push(count(tokens, "token"));
-  const costs = {};
+  const costs = new Map();
   for (const [, each] of found) {
-    for (const [currency, amount] of Object.entries(each.cost)) costs[currency] = (costs[currency] ?? 0) + amount;
+    for (const [currency, amount] of Object.entries(each.cost)) costs.set(currency, (costs.get(currency) ?? 0) + amount);
   }
-  for (const [currency, amount] of Object.entries(costs)) texts.push(`${amount.toFixed(4)} ${printable(currency)}`);
+  for (const [currency, amount] of [...costs].slice(0, CURRENCIES)) {
+    texts.push(`${amount.toFixed(4)} ${printable(currency)}`);
+  }
   if (found.length === 1 && found[0][1].size) {
     const { used, size } = found[0][1];
     texts.push(`context ${(used ?? 0).toLocaleString("en")} of ${size.toLocaleString("en")}`);

@@ -183,7 +183,7 @@ class _Strings:
     _is_inside: bool = attrs.field(default=False, init=False)
 
     def replacement(self, start: int, end: int) -> bytes:
-        """What a secret becomes: a number stays one."""
+        """The replacement of a secret: of a number, another number."""
         secret = self.data[start:end]
         if secret.strip(_DIGITS) or self._are_inside(start):
             return _MASK

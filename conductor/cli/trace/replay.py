@@ -80,6 +80,8 @@ def command(
 
     Requests are recognised by method and content. Ids, times and durations are not compared; they
     are replaced by those of the new session. Differences go to stdout; of --as agent, to stderr.
+    A recording may name commands (MCP servers, terminals) and allow them: replay only your own,
+    or those that you have read.
 
     Exit codes: 0 no differences, 1 differences, 2 wrong usage, 3 the chain did not start.
 

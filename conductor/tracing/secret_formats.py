@@ -64,7 +64,7 @@ _PATTERNS: Final = {
 _PRIVATE_KEY: Final = b"-----BEGIN "
 _RUN: Final = re.compile(rb"[\w-]*")
 _LONG_MISMATCHES: Final = (b"sk-", b"eyJ")
-"""Literals with a pattern that reads a whole run before it fails, and then matches nowhere in it."""
+"""Literals with a pattern that reads a whole run before it fails, and matches nowhere in it."""
 _ESCAPE: Final = re.compile(rb"\\(?:[nrtbf]|u[0-9a-fA-F]{4})\Z")
 
 

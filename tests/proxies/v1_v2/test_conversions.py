@@ -32,8 +32,8 @@ few = settings(
     phases=(Phase.explicit, Phase.generate),  # shrinking values of this size takes minutes
 )
 
-fewer = settings(few, max_examples=max(1, few.max_examples // 2))
-"""For each kind and type."""
+fewer = settings(few, max_examples=few.max_examples // 2 if few.max_examples >= 50 else 2)
+"""For each kind and type; the profile `full` has 25 of each."""
 
 
 def problems(version: int, name: str, value: Any) -> list[str]:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import base64
 import copy
 import json
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -113,6 +114,8 @@ class Schema:
         return kind == "string" or (isinstance(kind, list) and "string" in kind)
 
 
+schema_of = cache(Schema)
+
 KEPT = {
     # identifiers, which have to be the same in other messages
     *("sessionId", "messageId", "toolCallId", "terminalId", "planId", "compactionId"),
@@ -155,7 +158,7 @@ def replaced(value, old, new):
 
 @pytest.mark.parametrize(("file", "name", "table"), list(cases()))
 def test_every_text_is_looked_at_and_nothing_else(file, name, table):
-    schema = Schema(file)
+    schema = schema_of(file)
     if name not in schema.types:
         pytest.skip("not in this state of the schema")
     for value in schema.variants({"$ref": f"#/$defs/{name}"}):
@@ -176,7 +179,7 @@ def test_the_cases_are_many():
     places = [
         value
         for each in cases()
-        if each.values[1] in (schema := Schema(each.values[0])).types
+        if each.values[1] in (schema := schema_of(each.values[0])).types
         for value in schema.variants({"$ref": f"#/$defs/{each.values[1]}"})
     ]
     assert len(places) > 2000

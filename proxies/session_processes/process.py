@@ -13,11 +13,11 @@ import attrs
 import trio
 
 from conductor.error_codes import INTERNAL_ERROR
-from conductor.errors import LocalProtocolError
 from conductor.proxy import (
     ChainFileError,
     ComponentError,
     ConnectionClosed,
+    LocalProtocolError,
     Proxy,
     RemoteProtocolError,
     RequestError,

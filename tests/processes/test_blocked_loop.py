@@ -31,10 +31,12 @@ class Notes(Proxy):
         subprocess.run(["sleep", "1.5"])  # here
 
     async def match(self):
-        begin, length = time.process_time(), 18
+        begin, length, taken = time.process_time(), 18, 0
         while time.process_time() < begin + 1.5:
-            length += 1
+            length += taken < 0.4  # else the last one could take 5 s on a busy machine
+            started = time.process_time()
             re.match("(a+)+$", "a" * length + "b")  # here
+            taken = time.process_time() - started
 
     async def pause(self):
         await trio.sleep(1.5)

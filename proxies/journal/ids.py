@@ -6,7 +6,8 @@ from typing import Any
 
 import attrs
 
-from conductor.proxy import Forward, Proxy, on
+from conductor.error_codes import INTERNAL_ERROR
+from conductor.proxy import Forward, Proxy, RequestError, on
 from proxies.journal.session import JournalSession
 
 __all__ = ["SessionIds"]
@@ -68,7 +69,12 @@ class SessionIds(Proxy):
 
     def _with_agent_id(self, params: dict[str, Any]) -> JournalSession | None:
         """The session of a message of the client, which gets the agent's id of it."""
-        session = self._open.get(str(params.get("sessionId")))
+        id = str(params.get("sessionId"))
+        session = self._open.get(id)
+        if session is not None and session.is_lost:
+            message = "journal: the agent was restarted and has lost this session; "
+            message += "start a new one, or load it"
+            raise RequestError(INTERNAL_ERROR, message, {"sessionId": id})
         if session is not None:
             params["sessionId"] = session.agent_id
         return session

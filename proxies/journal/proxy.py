@@ -176,7 +176,7 @@ class Journal(SessionIds):
         if session is not None and session.running:
             await self.agent.notify("session/cancel", {"sessionId": session.agent_id})
         result: Any = {}
-        if "session/delete" in self._agent_has:
+        if "session/delete" in self._agent_has and not (session and session.is_lost):
             params["sessionId"] = self._agent_id(id, kept)
             try:
                 result = await forward()
@@ -192,8 +192,12 @@ class Journal(SessionIds):
     @on("session/close")
     async def close(self, params: dict[str, Any], forward: Forward) -> Any:
         id = params.get("sessionId")
-        session = self._with_agent_id(params)
-        result = await forward()
+        session = self._open.get(str(id))
+        if session is not None and session.is_lost:
+            result: Any = {}
+        else:
+            session = self._with_agent_id(params)
+            result = await forward()
         if session is not None:
             self._close(session)
             self._forget(str(id))
@@ -211,6 +215,9 @@ class Journal(SessionIds):
         session.running += 1
         try:
             result = await forward()
+        except RequestError as exc:
+            session.may_be_lost |= isinstance(exc.data, dict) and "component" in exc.data
+            raise
         finally:
             session.running -= 1
             session.flush()
@@ -245,7 +252,8 @@ class Journal(SessionIds):
         if id in self._restarted and (result := await self._repeated(forward, id)) is not None:
             return result
         session, kept = self._open.get(id), await self._read(id)
-        if session is not None and "session/load" not in self._agent_has:
+        is_there = session is not None and not (session.may_be_lost or session.is_lost)
+        if session is not None and is_there and "session/load" not in self._agent_has:
             session.flush()  # the agent has it: it needs to be shown only
             await self._replay(method, id, await self._read(id))
             return session.opened
@@ -333,7 +341,8 @@ class Journal(SessionIds):
         """Start the file of a session that the agent has opened; returns the answer."""
         agent_id, files = result["sessionId"], self._files
         assert files is not None
-        if known := self._by_agent.get(agent_id):
+        known = self._by_agent.get(agent_id)
+        if known is not None and known.id in self._restarted:
             self._restarted.discard(known.id)
             return {**result, "sessionId": known.id}  # repeated after a restart of this proxy
         id, cwd = agent_id, str(params.get("cwd") or "")
@@ -356,6 +365,8 @@ class Journal(SessionIds):
         title = kept.title if kept else None
         session = JournalSession(id, agent_id, self._files, opened, title)
         self._forget(id)
+        if other := self._by_agent.get(agent_id):
+            other.is_lost = True  # a restarted agent counts from one again
         self._open[id] = self._by_agent[agent_id] = session
         session.write({"agent_session": agent_id})
         return session

@@ -51,6 +51,10 @@ class JournalSession:
     """Prompts that are not answered."""
     is_replayed: bool = False
     """Whether the agent repeats what is in the file."""
+    may_be_lost: bool = False
+    """Whether a component has failed in one of its prompts: a restarted agent knows it no more."""
+    is_lost: bool = False
+    """Whether a restarted agent has given its id to another session."""
     _streamed: dict[str, Any] | None = attrs.field(default=None, init=False)
     """A piece of text that is not written yet, with those that came after it."""
     _has_failed: bool = attrs.field(default=False, init=False)

@@ -202,6 +202,71 @@ async def test_a_session_that_the_agent_still_has_is_only_shown(chain, journal):
     assert given(agent)[-1] == ["go on"]
 
 
+async def test_a_session_that_a_restarted_agent_has_lost_is_opened_again(chain, journal):
+    lost = RequestError(-32603, "agent failed, was restarted", {"component": "agent"})
+    agent = FakeAgent(turns=[["Hello"], [lost], ["again"]])
+
+    async with chain(journal(), agent) as client:
+        await client.initialize()
+        session = await client.new_session("/work")
+        await client.prompt(session, "hi")
+        with pytest.raises(RequestError, match="was restarted"):
+            await client.prompt(session, "die")
+        await client.request("session/load", {**SETUP, "sessionId": session})
+        await client.prompt(session, "go on")
+        shown = texts(updates(client, session))
+
+    assert len(agent.transcript.of("session/new", "request")) == 2
+    transcript, prompt = given(agent)[-1]
+    assert transcript.startswith(OPENING)
+    assert "agent: Hello" in transcript
+    assert prompt == "go on"
+    assert any("has not loaded" in each for each in shown)
+
+
+async def test_a_restarted_agent_that_counts_from_one_again_mixes_no_sessions(chain, journal):
+    agent = FakeAgent(turns=[["of the first"], ["of the second"], ["of the first"]])
+    ids = iter(["s-1", "s-1", "s-2"])
+    agent.handlers["session/new"] = lambda params: {"sessionId": next(ids)}
+    agent.handlers["session/close"] = lambda params: {}
+    agent.capabilities = {"sessionCapabilities": {"close": {}}}
+
+    async with chain(journal(), agent) as client:
+        await client.initialize()
+        first = await client.new_session("/work")
+        await client.prompt(first, "one")
+        second = await client.new_session("/work")  # of the agent's next process
+        assert second != first
+        with pytest.raises(RequestError, match="has lost this session; start a new one, or load"):
+            await client.prompt(first, "two")
+        await client.prompt(second, "two")
+        await client.request("session/load", {**SETUP, "sessionId": first})
+        await client.prompt(first, "three")
+        await client.request("session/close", {"sessionId": second})
+
+    prompts = agent.transcript.of("session/prompt", "request")
+    assert [each.params["sessionId"] for each in prompts] == ["s-1", "s-1", "s-2"]
+    assert "of the second" not in given(agent)[-1][0]
+    (closed,) = agent.transcript.of("session/close", "request")
+    assert closed.params["sessionId"] == "s-1"
+
+
+async def test_what_a_restarted_agent_has_lost_is_closed_without_it(chain, journal):
+    agent = FakeAgent(turns=[["one"]])
+    agent.handlers["session/new"] = lambda params: {"sessionId": "s"}
+    agent.capabilities = {"sessionCapabilities": {"close": {}}}
+
+    async with chain(journal(), agent) as client:
+        await client.initialize()
+        first = await client.new_session("/work")
+        await client.prompt(first, "one")
+        await client.new_session("/work")
+        await client.request("session/close", {"sessionId": first})
+        await client.request("session/delete", {"sessionId": first})
+
+    assert agent.transcript.of("session/close") == []
+
+
 async def test_an_agent_that_lists_and_loads_is_left_alone(chain, journal, tmp_path):
     capabilities = {"loadSession": True, "sessionCapabilities": {"list": {}}}
     agent = FakeAgent(turns=[["Hello"]], capabilities=capabilities)

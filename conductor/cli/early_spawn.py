@@ -180,6 +180,7 @@ def _wait_for_initialize() -> bool:
 def _exit_early_on_signals() -> None:
     for number in _SIGNALS:
         signal.signal(number, _exit_on_signal)
+    signal.signal(signal.SIGUSR1, _nothing_recorded)
 
 
 def _start(programs: Iterable[LocalCommand]) -> None:
@@ -192,6 +193,10 @@ def _start_programs(chain: ChainFile) -> None:
     from conductor.chain.local_programs import local_programs
 
     _start(local_programs(chain))
+
+
+def _nothing_recorded(number: int, frame: FrameType | None) -> None:
+    """Signal handler for SIGUSR1 until the flight recorder runs; by default it ends the process."""
 
 
 def _exit_on_signal(number: int, frame: FrameType | None) -> None:

@@ -7,6 +7,7 @@ the answer to `initialize` waits for it. SIGUSR1 writes the flight recorder, alr
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import threading
@@ -45,6 +46,8 @@ def open_control(trace: TraceWriter | None) -> None:
     from conductor.tracing.recorder import on_failure
 
     path = None if trace is None else str(getattr(trace, "path", "")) or None
+    if path is not None:  # as another process finds it
+        path = os.path.abspath(path)
     command = next((word for word in sys.argv[1:] if word in _COMMANDS), "")
     opening = threading.Thread(target=_open, args=(command, path), name="control", daemon=True)
     opening.start()

@@ -26,13 +26,24 @@ sys.meta_path.insert(0, AtImportOfTrio())
 from conductor.cli import main
 main()
 """
+SIGNALLED = """
+import os, signal
+
+read = os.read
+
+def signalled(descriptor, size):
+    os.kill(os.getpid(), signal.SIGUSR1)
+    return read(descriptor, size)
+
+os.read = signalled
+"""
 INITIALIZE = '{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":1}}\n'
 
 
-def spawned_before_trio(*words: str, message: str = INITIALIZE) -> object:
+def spawned_before_trio(*words: str, message: str = INITIALIZE, program: str = PROGRAM) -> object:
     """Run the command; the argv and the variable NAME of each program spawned before trio."""
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, *words],
+        [sys.executable, "-c", program, *words],
         input=message,
         env={name: value for name, value in os.environ.items() if name != "NAME"},
         capture_output=True,
@@ -95,6 +106,12 @@ def test_wrap_spawns_the_agent_before_trio_is_imported(tmp_path):
 
     assert started == [["sleep", "3600", None]]
     assert of_file == [["sleep", "1", None], ["sleep", "3600", None]]
+
+
+def test_the_signal_for_the_flight_recorder_ends_no_conductor_that_waits_for_its_client():
+    started = spawned_before_trio("agent", "sleep 3600", program=SIGNALLED + PROGRAM)
+
+    assert started == [["sleep", "3600", None]]
 
 
 @pytest.mark.parametrize("message", ["", '{"jsonrpc":"2.0","method":"x"}\n'])

@@ -57,7 +57,14 @@ class V1V2(Proxy):
         if self.agent_version is not None:
             if self.agent_version == client:
                 return await forward()
-            return await self._initialize_other(params, 3 - client, forward)
+            try:
+                return await self._initialize_other(params, 3 - client, forward)
+            except RequestError as exc:
+                if exc.code not in _REFUSALS or exc.message.startswith("v1_v2:"):
+                    raise
+                text = f"v1_v2: the agent refuses version {3 - client} of the protocol, which was "
+                text += f"tried for a client of version {client}: {exc.message}"
+                raise RequestError(exc.code, text, exc.data) from None
         try:
             result = await forward()
         except RequestError as exc:

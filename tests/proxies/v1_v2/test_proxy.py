@@ -531,6 +531,16 @@ async def test_with_the_same_version_everything_passes_unchanged(chain):
     assert "messageId" not in updates(client)[0]
 
 
+@pytest.mark.parametrize("version", [1, 2])
+async def test_an_agent_that_refuses_both_versions_is_an_error_with_the_name(chain, version):
+    def refuse(params):
+        raise RequestError(-32602, f"unsupported version {params['protocolVersion']}")
+
+    async with chain(V1V2(3 - version), FakeAgent({"initialize": refuse})) as client:
+        with pytest.raises(RequestError, match=f"v1_v2: the agent refuses version {3 - version}"):
+            await client.initialize(version=version)
+
+
 async def test_behind_it_a_proxy_needs_the_version_named(chain):
     async with chain(V1V2(), Sees(), agent_of(2)) as client:
         with pytest.raises(RequestError, match=r"v1_v2: .* write `agent_version: 2`"):

@@ -5,7 +5,8 @@ Plugins of the conductor record the link (`cause`). For other components it is i
 
 1. Requests and notifications: a message that the component received from the other side, of the
    same method, with an equal payload; the first one that is not linked yet.
-2. Those that are left: the same method and session, in order, between the links of rule 1.
+2. Those that are left: the same method and session, in order, between the links of rule 1. A
+   record of several messages (`count`) counts as that many.
 3. Responses: through their requests. The response to the request that was passed on is the cause;
    without one, the component answered the request itself.
 4. Cancellations: through the requests that they cancel.
@@ -70,7 +71,7 @@ def find_causes(records: Iterable[Record]) -> dict[int, Cause]:
         if message.cause is None and (message.chain, message.sender) not in recording:
             sent[_key(message, message.sender)].append(message)
         if (message.chain, message.receiver) not in recording:
-            arrived[_key(message, message.receiver)].append(message)
+            arrived[_key(message, message.receiver)] += [message] * message.count
     for key, leaving in sent.items():
         if key in arrived:
             causes |= _match(arrived[key], leaving)
@@ -142,7 +143,8 @@ def _match(arrived: Sequence[Message], leaving: Sequence[Message]) -> dict[int, 
             candidate = arrived[candidates[index]]
             if candidate.n < out.n:
                 causes[out.n] = Cause(candidate.n, "order")
-                first = candidates[index] + 1
+                last = min(index + out.count, len(candidates)) - 1
+                first = candidates[last] + 1
     return causes
 
 
@@ -175,7 +177,10 @@ def _next_places(places: Sequence[int | None], end: int) -> list[int]:
 
 
 def _payload(message: Message) -> Hashable:
-    """Key for the comparison of payloads: beginning and size if the trace left the payload out."""
+    """Key for the comparison of payloads: beginning and size if the trace left the payload out. A
+    record of several messages is equal to none."""
+    if message.count > 1:
+        return message.n
     value = message.payload if isinstance(message, ResponseRecord) else message.params
     if value is None:
         return message.session, message.head, message.size

@@ -206,3 +206,32 @@ def test_a_component_cancels_a_request_of_its_own():
     script.cancel(second)
 
     assert causes(script) == {second: (first, "equal payload")}
+
+
+def test_a_record_of_several_messages_is_linked_with_all_of_them():
+    """As the flight recorder keeps a batch of notifications."""
+    script = TraceScript()
+    one = script.update("agent>notes", "one")
+    many = script.update("agent>notes", "two", count=3)
+    last = script.update("agent>notes", "last")
+    single = [script.update("notes>client", each) for each in ("one", "2", "3", "4", "last")]
+
+    assert causes(script) == {
+        single[0]: (one, "equal payload"),
+        **dict.fromkeys(single[1:4], (many, "order")),
+        single[4]: (last, "equal payload"),
+    }
+
+
+def test_several_messages_that_leave_as_one_record_are_all_linked():
+    script = TraceScript()
+    first, _, third, last = [script.update("agent>notes", each) for each in ("1", "2", "3", "4")]
+    batch = script.update("notes>client", "1", count=2)
+    rest = script.update("notes>client", "3")
+    changed = script.update("notes>client", "four")
+
+    assert causes(script) == {
+        batch: (first, "order"),
+        rest: (third, "equal payload"),
+        changed: (last, "order"),
+    }

@@ -121,6 +121,9 @@ def _hop(ways: MessageWays, message: Message) -> Iterator[tuple[str, Style]]:
         after = shown_duration(max(message.ts - before.ts, 0.0))
         changes = list(_changes(before, message))
         what = "changed" if changes else "unchanged"
+        if before.count != message.count:
+            many = max(before.count, message.count)
+            what, changes = f"in a record that stands for {many} messages", []
         yield f"    {message.sender}: passed on after {after}, {what}{inferred}", "text"
         yield from changes
     elapsed = getattr(message, "elapsed", 0.0)

@@ -123,6 +123,17 @@ def test_changes_without_payloads_are_sizes(tmp_path):
     assert "      700 B, then 900 B; the payload is not in the trace" in lines
 
 
+def test_a_record_of_several_messages_is_not_shown_as_a_change(tmp_path):
+    script = TraceScript()
+    script.update("agent>notes", "one", count=6)
+    script.update("notes>client", "one")
+
+    shown = "\n".join(why(script.write(tmp_path / "t.jsonl"), 2))
+
+    assert "after 0.25 s, in a record that stands for 6 messages" in shown
+    assert "changed" not in shown
+
+
 def test_a_number_that_no_message_has_is_a_usage_error(tmp_path):
     script = TraceScript()
     script.update("agent>notes", "x")

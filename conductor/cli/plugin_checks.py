@@ -58,6 +58,10 @@ def check_plugins(
             ]
             found += [problem for answer in answers for problem in answer.problems]
             found += order_warnings([proxy for answer in answers for proxy in answer.placed])
+            for spec in _adapters(chain):
+                found += _ask(
+                    process, spec, "proxy", min(spec.start_timeout, start_timeout)
+                ).problems
     return found
 
 
@@ -82,6 +86,15 @@ def _plugins(chain: ChainFile) -> Iterator[tuple[ComponentSpec, Role]]:
     for index, spec in enumerate(components):
         if spec.use is not None:
             yield spec, "agent" if index == count else "proxy"
+
+
+def _adapters(chain: ChainFile) -> Iterator[ComponentSpec]:
+    """The proxies that `adapt:` gives options, which are inserted at a start, if at all."""
+    for name, setting in chain.adapt.items():
+        if setting.options and setting.mode != "never":
+            yield ComponentSpec(
+                name=name, use=name, options=setting.options, location=setting.location
+            )
 
 
 def _problem(spec: ComponentSpec, message: str) -> Diagnostic:

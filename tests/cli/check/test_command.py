@@ -52,6 +52,22 @@ def test_all_mistakes_of_all_files(run, chain_file, tmp_path):
     assert re.search(r"^[34] problems$", result.stderr, re.MULTILINE)
 
 
+def test_options_of_adapters_are_checked_although_none_is_inserted_yet(run, chain_file):
+    path = chain_file(
+        "adapt:\n"
+        "  journal: {with: {transcrpt: 3}}\n"
+        "  local_files: {mode: never, with: {nothing: x}}\n"
+        "agent: {use: test-agent}\n"
+    )
+
+    result = run("check", path)
+
+    assert result.returncode == 2
+    assert f"{path}:3:12: error: unknown option `transcrpt`" in result.stderr
+    assert "did you mean `transcript`?" in result.stderr
+    assert "1 problem" in result.stderr
+
+
 def test_a_context_file_that_does_not_exist_is_a_warning(run, chain_file, tmp_path, monkeypatch):
     (tmp_path / "AGENTS.md").write_text("x")
     monkeypatch.chdir(tmp_path)

@@ -63,9 +63,7 @@ def mistake_of_sender(
         problem = str(failure)
     if problem is None:
         return None
-    known = chain_info(plugin).misfits
-    if handler not in known:
-        known.add(handler)
+    if _is_first(plugin, handler):
         log.warning(
             "malformed message, its handler cannot read it; later ones are not logged",
             sender=sender,
@@ -91,9 +89,7 @@ def mistake_of_answerer(
     if isinstance(failure, LocalProtocolError):
         return None
     problem = _misfit(plugin, method, result, "result")
-    known = chain_info(plugin).misfits
-    if problem is not None and handler not in known:
-        known.add(handler)
+    if problem is not None and _is_first(plugin, handler):
         log.warning(
             "malformed answer, its handler cannot read it; later ones are not logged",
             answerer=answerer,
@@ -120,6 +116,14 @@ def _misfit(
     return None if type_name is None else misfit(b"{}" if raw is None else raw, type_name, version)
 
 
+def _is_first(plugin: Any, handler: str) -> bool:
+    """Whether it is the first misfit of this handler, `file:line`, which is logged."""
+    known = chain_info(plugin).misfits
+    is_first = handler not in known
+    known.add(handler)
+    return is_first
+
+
 def passes_misfit(
     plugin: Any, handler: Any, params: bytes | None, problem: ValueError, sender: str | None = None
 ) -> bool:
@@ -131,9 +135,7 @@ def passes_misfit(
     """
     if handler.version is None or plugin._acp_runtime.required:
         return False
-    known = chain_info(plugin).misfits
-    if handler.location not in known:
-        known.add(handler.location)
+    if _is_first(plugin, handler.location):
         log.warning(
             "notification does not fit the type of its handler, passed on unchanged; "
             "later ones are not logged",

@@ -79,9 +79,7 @@ class FakeClient(Client):
         version 2. Raises `RequestError` if the prompt is answered with one.
         """
 
-        def is_state(heard: Heard) -> bool:
-            return heard.label == "session/update state_update" and heard.session == session
-
+        is_state = partial(_is_state_of, session)
         before = len(self.transcript.labels)
         result = await self.prompt(session, prompt)
         if self.protocol_version == 1 or "stopReason" in result:  # as of a script with states
@@ -97,7 +95,7 @@ class FakeClient(Client):
         for n, heard in enumerate(self.transcript):
             if n >= before and heard.label == "answer to session/prompt":
                 is_begun = True
-            elif heard.label == "session/update state_update" and heard.session == session:
+            elif _is_state_of(session, heard):
                 update: dict[str, Any] = heard.params["update"]
                 change = work.take(update)
                 if change == "started":
@@ -105,6 +103,10 @@ class FakeClient(Client):
                 elif change == "ended" and is_begun:
                     return update
         return None
+
+
+def _is_state_of(session: str, heard: Heard) -> bool:
+    return heard.label == "session/update state_update" and heard.session == session
 
 
 def _first_option(params: Any) -> dict[str, Any]:

@@ -31,9 +31,11 @@ class Report:
     def __init__(self):
         self.findings = []
         self.event = threading.Event()
+        self.thread = None
 
     def __call__(self, finding):
         self.findings.append(finding)
+        self.thread = threading.current_thread()
         self.event.set()
         sys.exit()
 
@@ -52,6 +54,7 @@ def test_a_plugin_that_blocks_its_import_is_reported_with_its_line(report, chain
     path = chain_file(f"proxies: [{{use: '{tmp_path}/slow.py:Slow'}}]\n")
 
     trio.run(gather_trial, load(path), [], lambda: None, report, 0.1)
+    report.thread.join()  # whose end in an exception is this test's
 
     [finding] = report.findings
     assert (finding.severity, finding.check) == ("error", "start")

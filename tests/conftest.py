@@ -102,7 +102,7 @@ def own_directories(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def command_server() -> Iterator[CommandServer]:
-    """Commands with the imports of one process; who uses it calls `start` before a test."""
+    """Commands with the imports of one process."""
     server = CommandServer()
     yield server
     server.close()

@@ -115,8 +115,7 @@ def terminal(tmp_path):
 
 
 @pytest.fixture(autouse=True)
-def _nothing_is_left_behind(command_server):
-    command_server.start()
+def _nothing_is_left_behind():
     adopt_orphans()
     before = descendants()
     yield

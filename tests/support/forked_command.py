@@ -38,13 +38,14 @@ SERVERS: set[int] = set()
 
 
 class CommandServer:
-    """The process with the modules, started by `start`; it runs one command at a time."""
+    """The process with the modules, started for the first command; it runs one at a time."""
 
     def __init__(self) -> None:
         self._socket: socket.socket | None = None
         self._process: subprocess.Popen[bytes] | None = None
+        self._environ = dict(os.environ)  # without the changes of a test
 
-    def start(self) -> None:
+    def _start(self) -> None:
         """Start the process, unless it runs: a command in the tests' process kills its children."""
         if self._process is not None:
             if self._process.poll() is None:
@@ -54,16 +55,12 @@ class CommandServer:
         with theirs:
             self._process = subprocess.Popen(
                 [sys.executable, __file__, str(theirs.fileno())],
+                env=self._environ,
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
             )
         SERVERS.add(self._process.pid)
-
-    @property
-    def pid(self) -> int:
-        assert self._process is not None
-        return self._process.pid
 
     def close(self) -> None:
         if self._socket is not None and self._process is not None:
@@ -81,6 +78,7 @@ class CommandServer:
         timeout: float,
     ) -> subprocess.CompletedProcess[str]:
         """As `subprocess.run` of `python -m conductor`, with text and captured output."""
+        self._start()
         assert self._socket is not None
         data = input.encode()
         assert len(data) <= _PIPE, "the command may not read all of it"

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from support.forked_command import CommandServer
 
 from conductor.cli.command_group import acp_conductor
 
@@ -39,7 +41,9 @@ def test_the_prompt_of_the_first_command_is_answered() -> None:
 
 
 @pytest.mark.slow
-def test_its_files_and_commands_work_in_an_empty_directory(tmp_path: Path) -> None:
+def test_its_files_and_commands_work_in_an_empty_directory(
+    tmp_path: Path, command_server: CommandServer
+) -> None:
     """In the order of the page, but for the file that it refers to before it shows it."""
     for name, text in re.findall(
         r"```(?:yaml|python)\n# (\S+\.(?:yaml|py)).*?\n(.*?)```", README, re.S
@@ -48,14 +52,9 @@ def test_its_files_and_commands_work_in_an_empty_directory(tmp_path: Path) -> No
 
     def run(line: str) -> str:
         assert f"`acp-conductor {line}`" in README.replace("\n", " "), line
-        done = subprocess.run(
-            f"{sys.executable} -m conductor {line}",
-            shell=True,
-            cwd=tmp_path,
-            env={**os.environ, "HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path / "config")},
-            capture_output=True,
-            text=True,
-            timeout=60,
+        environ = {"HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path / "config")}
+        done = command_server.run(
+            shlex.split(line), input="", cwd=tmp_path, env={**os.environ, **environ}, timeout=60
         )
         assert done.returncode == 0, (line, done.stderr)
         assert "warning" not in done.stderr

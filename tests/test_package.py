@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import subprocess
 import sys
 import tarfile
+import tomllib
 import zipfile
 from pathlib import Path
 
 import attrs
 import pytest
 import yaml
+from support.mypy_cache import mypy_cache
 from test_readme import ROOT, command
 
 pytestmark = [
@@ -19,23 +23,26 @@ pytestmark = [
     pytest.mark.skipif(not os.environ.get("CI"), reason="installs from the package index: CI only"),
 ]
 PACKAGES = ("conductor", "proxies", "bridges")
+PROGRAMS = Path(sys.executable).parent
+"""`uv` and `uvx`, which take a tenth of pip's time."""
 
 
 @attrs.frozen
 class Built:
-    """The distributions, and the programs that packagers use."""
+    """The distributions, in a directory of their own."""
 
     wheel: Path
     sdist: Path
-    programs: Path
 
-    def run(self, program: str, *arguments: object, **environ: str) -> str:
+    def run(
+        self, program: object, *arguments: object, cwd: Path | None = None, **environ: str
+    ) -> str:
         """Run a program on another working directory than the checkout's; its stdout."""
         bare = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-        path = f"{self.programs}:{os.environ['PATH']}"
+        path = f"{PROGRAMS}:{os.environ['PATH']}"
         done = subprocess.run(
-            [str(self.programs / program), *map(str, arguments)],
-            cwd=self.wheel.parent,
+            ["env", str(program), *map(str, arguments)],
+            cwd=cwd or self.wheel.parent,
             env=bare | {"PATH": path} | environ,
             capture_output=True,
             text=True,
@@ -43,21 +50,24 @@ class Built:
         assert done.returncode == 0, f"{done.stdout[-3000:]}{done.stderr[-3000:]}"
         return done.stdout
 
+    def environment(self, name: str, extras: str = "", *packages: str) -> Path:
+        """The Python of a new virtual environment with pip, the wheel and other packages."""
+        python = self.wheel.parent / name / "bin" / "python"
+        self.run("uv", "venv", "-q", "--seed", "--python", sys.executable, python.parents[1])
+        wheel = f"acp-conductor{extras} @ {self.wheel.as_uri()}"
+        self.run("uv", "pip", "install", "-q", "--python", python, wheel, *packages)
+        return python
+
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
     directory = tmp_path_factory.mktemp("package")
-    programs = directory / "tools" / "bin"
-    subprocess.run([sys.executable, "-m", "venv", directory / "tools"], check=True)
-    subprocess.run(
-        [programs / "pip", "install", "-q", "build", "pipx", "pyright", "uv"], check=True
-    )
     # The wheel is built from the sdist.
-    build = [programs / "python", "-m", "build", "--installer=uv", ROOT, "-o", directory / "dist"]
+    build = [PROGRAMS / "uv", "build", "-q", "--python", sys.executable, ROOT, "-o", directory]
     subprocess.run(build, check=True, capture_output=True)
-    (wheel,) = (directory / "dist").glob("*.whl")
-    (sdist,) = (directory / "dist").glob("*.tar.gz")
-    return Built(wheel, sdist, programs)
+    (wheel,) = directory.glob("*.whl")
+    (sdist,) = directory.glob("*.tar.gz")
+    return Built(wheel, sdist)
 
 
 def test_the_distributions_have_every_file_of_the_packages(built: Built) -> None:
@@ -73,7 +83,7 @@ def test_the_distributions_have_every_file_of_the_packages(built: Built) -> None
 
 def test_pipx_installs_the_program_and_its_man_page(built: Built, tmp_path: Path) -> None:
     home = {f"PIPX_{name}": str(tmp_path / name.lower()) for name in ("HOME", "BIN_DIR", "MAN_DIR")}
-    built.run("pipx", "install", "--backend=uv", built.wheel, **home)
+    built.run("uvx", "pipx", "install", "--backend=uv", built.wheel, **home)
 
     shown = command("try").rpartition("acp-conductor ")[2]
     assert shown == 'prompt chains/hello.yaml "say hello"'
@@ -89,38 +99,42 @@ def test_uvx_runs_the_wheel(built: Built) -> None:
     assert shown.startswith("usage (proxy): ")
 
 
-def test_the_checks_of_a_new_package_pass(built: Built, tmp_path: Path) -> None:
-    """The steps of the workflow that `new proxy` writes, in a fresh environment."""
-    built.run(
-        "uvx", "--from", built.wheel, "acp-conductor", "new", "proxy", "-d", tmp_path, "turns"
-    )
-    built.run("uv", "venv", "-q", "--seed", "--python", sys.executable, tmp_path / ".venv")
-    workflow = yaml.safe_load((tmp_path / ".github" / "workflows" / "ci.yaml").read_text())
+def test_a_new_package_is_installed_and_passes_its_checks(built: Built, tmp_path: Path) -> None:
+    """The commands that `new proxy` prints are those of the workflow that it writes."""
+    python = built.environment("author")
+    path = f"{python.parent}:{os.environ['PATH']}"
+    environ = {"PATH": path, "MYPY_CACHE_DIR": str(mypy_cache(tmp_path / "mypy"))}
+    said = built.run("acp-conductor", "new", "proxy", "turns", cwd=tmp_path, **environ)
+    package = tmp_path / "turns"
+    workflow = yaml.safe_load((package / ".github" / "workflows" / "ci.yaml").read_text())
     steps = [step["run"] for step in workflow["jobs"]["test"]["steps"] if "run" in step]
 
+    printed = re.findall(r"^(?:Install|Test) it: +(.*?)   \(", said, re.MULTILINE)
+    assert printed == [
+        f"cd turns && {python} -m pip install -e '.[dev]'",
+        f"cd turns && {python} -m pytest",
+    ]
+    assert said.strip().endswith(f"install it there first: pip install {built.wheel.as_uri()}")
     assert len(steps) == 5
+    assert (steps[0], steps[-1]) == ('python -m pip install -e ".[dev]"', "python -m pytest")
+    # For pip, only the package itself is left to install.
+    project = tomllib.loads((package / "pyproject.toml").read_text())["project"]
+    needed = project["optional-dependencies"]["dev"]
+    built.run("uv", "pip", "install", "-q", "--python", python, *needed)
     for step in steps:
-        done = subprocess.run(
-            ["bash", "-c", step],
-            cwd=tmp_path,
-            env={name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-            | {"PATH": f"{tmp_path / '.venv' / 'bin'}:{os.environ['PATH']}"}
-            | {"PIP_FIND_LINKS": str(built.wheel.parent)},
-            capture_output=True,
-            text=True,
-        )
-        assert done.returncode == 0, f"{step}: {done.stdout}{done.stderr}"
+        built.run("bash", "-c", step, cwd=package, **environ)
+
+    chain = {"version": 1, "proxies": [{"use": "turns", "with": {"note": "Be kind."}}]}
+    (tmp_path / "chain.yaml").write_text(json.dumps(chain | {"agent": {"use": "test-agent"}}))
+    prompt = ("prompt", "chain.yaml", "echo hello")
+    assert "Be kind." in built.run("acp-conductor", *prompt, cwd=tmp_path, **environ)
 
 
 def test_every_public_name_is_typed(built: Built) -> None:
-    place = built.wheel.parent / "typed"
-    built.run("uv", "venv", "-q", "--python", sys.executable, place)
-    extras = f"acp-conductor[metrics,otel,sessions] @ {built.wheel.as_uri()}"
-    built.run("uv", "pip", "install", "-q", "--python", place / "bin" / "python", extras)
+    python = built.environment("typed", "[metrics,otel,sessions]", "pyright")
     shown = built.run(
-        *("pyright", "--pythonpath", place / "bin" / "python"),
-        *("--verifytypes", "conductor", "--ignoreexternal"),
-        PATH=f"{place / 'bin'}:{os.environ['PATH']}",
+        *("pyright", "--verifytypes", "conductor", "--ignoreexternal"),
+        PATH=f"{python.parent}:{os.environ['PATH']}",
     )
 
     assert "Type completeness score: 100%" in shown

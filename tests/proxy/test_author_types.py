@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.mypy_cache import mypy_cache
 
 from conductor.proxy import Proxy
 
@@ -143,7 +144,7 @@ def test_mypy_tells_what_handlers_and_requests_give_and_refuses_mistakes(tmp_pat
         capture_output=True,
         text=True,
         cwd=ROOT,
-        env={"MYPY_CACHE_DIR": str(tmp_path / "cache")},
+        env={"MYPY_CACHE_DIR": str(mypy_cache(tmp_path / "cache"))},
     )
     assert done.stderr == ""
     told: dict[int, list[str]] = {}

@@ -3,6 +3,7 @@
 import gc
 import json
 import os
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from uuid import uuid4
 import psutil
 import pytest
 from support.editor import PATIENCE, ROOT, Editor, words
+from support.forked_command import CommandServer
 from support.leftovers import adopt_orphans, descendants, running
 
 MARK = "ACP_TEST_MARK"
@@ -50,13 +52,25 @@ def is_marked(process: psutil.Process, mark: str) -> bool:
         return False
 
 
+@pytest.fixture(scope="session")
+def imported(orphans_come_to_us: None, command_server: CommandServer) -> CommandServer | None:
+    """Forks conductors whose imports are done. A file whose conductors are to be new programs has
+    a fixture of this name that is None."""
+    if sys.platform != "linux":
+        return None  # orphans do not come to us
+    command_server.start()
+    return command_server
+
+
 @pytest.fixture
-def start(nothing_is_left: None) -> Iterator[Callable[..., Editor]]:
-    """Start the conductor with these arguments, as an editor does."""
+def start(imported: CommandServer | None, nothing_is_left: None) -> Iterator[Callable[..., Editor]]:
+    """Start the conductor with these arguments, as an editor does: a new program, if it gets other
+    descriptors than pipes, or another environment; else, by default, one that is `imported`."""
     editors: list[Editor] = []
 
-    def start(*arguments: str, **options: Any) -> Editor:
-        editors.append(Editor(list(map(str, arguments)), **options))
+    def start(*arguments: str, forked: bool = True, **options: Any) -> Editor:
+        server = imported if forked and options.keys() <= {"cwd"} else None
+        editors.append(Editor(list(map(str, arguments)), server, **options))
         return editors[-1]
 
     yield start

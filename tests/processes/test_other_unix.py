@@ -14,6 +14,11 @@ LAUNCHER = Path(__file__).with_name("other_unix.py")
 LEAVES = "(env -i sleep 3600 &); (sleep 3600 &);"
 
 
+@pytest.fixture
+def imported():
+    """Each conductor is started by the launcher."""
+
+
 @pytest.fixture(autouse=True)
 def without_linux(monkeypatch):
     monkeypatch.setattr(editor_module, "CONDUCTOR", [sys.executable, str(LAUNCHER)])

@@ -72,7 +72,7 @@ def test_a_second_signal_does_not_wait_for_a_client_that_does_not_read(start_fil
 
 @pytest.mark.parametrize("number", [SIGTERM, SIGINT])
 def test_a_signal_before_initialize_ends_the_conductor(start, number):
-    editor = start("--log", "debug", "agent", *words(agent()))
+    editor = start("--log", "debug", "agent", *words(agent()), forked=False)
     error = editor.answer(editor.request("session/new"))
     assert error["error"]["code"] == -32600
 
@@ -197,7 +197,8 @@ def killed_at_random_moments(start_agent, kills):
     leave = "(sleep 3600 &); (setsid sleep 3600 &); (env -i sleep 3600 &);"
     moment, counts = random.Random(53), []
     for _ in range(kills):
-        editor = start_agent(proxy("p"), ["sh", "-c", f"{leave} {shlex.join(agent())}; :"])
+        leaves = ["sh", "-c", f"{leave} {shlex.join(agent())}; :"]
+        editor = start_agent(proxy("p"), leaves, forked=False)
         editor.send(*conversation("wait"))
         threading.Event().wait(moment.random())  # at any moment of a start, and soon after it
 

@@ -21,7 +21,7 @@ from typing import Any
 
 import psutil
 
-from support.forked_command import SERVERS
+from support.forked_command import SERVERS, CommandServer, ForkedCommand
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -85,12 +85,21 @@ def peak(pid: int) -> int:
 
 
 class Editor:
-    """One run of the conductor. Keywords go to `Popen`; stdin and stdout are pipes by default."""
+    """One run of the conductor, forked from a server or started with `Popen`, which gets the
+    keywords; stdin, stdout and stderr are pipes by default."""
 
-    def __init__(self, arguments: Sequence[str], **options: Any) -> None:
-        options = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, **options}
-        options.setdefault("stderr", subprocess.PIPE)
-        self.process = subprocess.Popen([*CONDUCTOR, *arguments], bufsize=0, **options)
+    def __init__(
+        self, arguments: Sequence[str], server: CommandServer | None = None, **options: Any
+    ) -> None:
+        self.process: subprocess.Popen[bytes] | ForkedCommand
+        if server is None:
+            pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+            options = {"bufsize": 0, **pipes, **options}
+            self.process = subprocess.Popen([*CONDUCTOR, *arguments], **options)
+        else:
+            cwd = Path(options.pop("cwd", Path.cwd()))
+            assert not options
+            self.process = server.popen(arguments, cwd=cwd, env=os.environ)
         self.pid = self.process.pid
         self.log: list[str] = []
         self.others: list[Message] = []

@@ -26,7 +26,7 @@ from support.bypasses import make_places
 __all__ = ["CHAIN", "CHAINS", "PLUGIN_CHAIN", "Census", "Server", "open_server"]
 
 COUNTED = Path(__file__).with_name("counted.py")
-AGENT = Path(__file__).parents[1] / "support" / "components" / "hostile_agent.py"
+COMPONENTS = Path(__file__).parents[1] / "support" / "components"
 KEEP = 15.0
 """Seconds that the server keeps the chain of a client that is detached. An HTTP client is detached
 until it opens its first stream. Where clients and server have a fifth of a CPU, that takes more
@@ -68,7 +68,7 @@ agent:
 """
 # Counted as in the program: with unique ids, ordinary clients would reach the quota of attack 2.
 PLUGIN = "agent:\n  use: test-agent\n  with: {session_ids: counted}\n"
-CHAIN, PLUGIN_CHAIN = USAGE + PROGRAM, USAGE + PLUGIN
+CHAIN, PLUGIN_CHAIN = USAGE + PROGRAM.replace("{agent}", "{plain_agent}"), USAGE + PLUGIN
 CHAINS = {"program": USAGE + RULES + PROGRAM, "plugin": USAGE + RULES + PLUGIN}
 """Chains to attack, by what the agent is."""
 
@@ -170,7 +170,12 @@ def open_server(chain: str, keep: float = KEEP) -> Iterator[Server]:
         place = Path(directory) / "place"
         home = make_places(place)["home"]
         (place / LEDGER).parent.mkdir()
-        names = {"python": sys.executable, "agent": AGENT, "place": place}
+        names = {
+            "python": sys.executable,
+            "agent": COMPONENTS / "hostile_agent.py",
+            "plain_agent": COMPONENTS / "echo_agent.py",
+            "place": place,
+        }
         for name, value in names.items():
             chain = chain.replace(f"{{{name}}}", str(value))
         path.write_text(chain, "utf-8")

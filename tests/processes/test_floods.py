@@ -24,7 +24,7 @@ def test_a_client_that_does_not_read_slows_the_agent_down(start_agent, proxies):
     editor = start_agent(*[proxy("p")] * proxies, agent())
     editor.open()
     before = peak(editor.pid)
-    prompt = editor.prompt("stream 2000 100000")
+    prompt = editor.prompt("stream 500 100000")
     wait_until_idle(editor.pid, *(component.pid for component in editor.components))
 
     read, tail, updates = 0, b"", 0
@@ -35,7 +35,7 @@ def test_a_client_that_does_not_read_slows_the_agent_down(start_agent, proxies):
         tail = (tail + data)[-200:]
 
     assert peak(editor.pid) - before < 32 * MEBIBYTE
-    assert read > 200_000_000
+    assert read > 50_000_000
     ended = json.loads(tail[tail.rindex(b'{"jsonrpc"') :])
     assert (ended["id"], ended["result"]) == (prompt, {"stopReason": "end_turn"})
     assert editor.ask("echo hello") == "hello" if not proxies else "p>[p]hello"
@@ -86,17 +86,18 @@ def test_a_client_that_leaves_an_agent_that_does_not_read_is_noticed(start_file)
     assert editor.process.wait(30) == 0
 
 
-def test_a_message_of_100_megabytes_passes_both_ways(start_agent):
+@pytest.mark.parametrize("size", [30_000_000, pytest.param(100_000_000, marks=pytest.mark.long)])
+def test_a_large_message_passes_both_ways(start_agent, size):
     editor = start_agent(agent())
     editor.open()
     before = resident(editor)
-    text = "x" * 100_000_000
+    text = "x" * size
 
     assert editor.ask(f"echo {text}") == text
 
-    assert peak(editor.pid) - before < 350 * MEBIBYTE
+    assert peak(editor.pid) - before < 3.7 * size
     assert editor.ask("echo hello") == "hello"  # malloc gives back what is free when it is asked
-    assert resident(editor) - before < 32 * MEBIBYTE
+    assert resident(editor) - before < size / 3
     assert editor.leave() == 0
 
 
@@ -108,7 +109,7 @@ def test_a_request_over_the_limit_is_refused_as_it_comes(start_file, where):
     editor = start_file(agent(), proxy("p"), limits=LIMITS)
     editor.open()
     before = peak(editor.pid)
-    params = {"sessionId": "s1", "prompt": [{"type": "text", "text": "x" * 50_000_000}]}
+    params = {"sessionId": "s1", "prompt": [{"type": "text", "text": "x" * 25_000_000}]}
     head = {"id": "large", "method": "session/prompt", "params": params}
     large = head if where == "first" else dict(reversed(head.items()))
     editor.send(large)
@@ -167,16 +168,18 @@ def test_many_requests_at_once_are_all_answered(start_agent):
     assert editor.leave() == 0
 
 
-@pytest.mark.parametrize("line", ["\n", "\r\n", "1\n"])
-def test_a_megabyte_of_short_lines_leaves_the_conductor_responsive(start_agent, line):
+@pytest.mark.parametrize(
+    ("line", "size"), [("\n", MEBIBYTE), ("\r\n", MEBIBYTE), ("1\n", MEBIBYTE // 4)]
+)
+def test_a_flood_of_short_lines_leaves_the_conductor_responsive(start_agent, line, size):
     echo = python("echo_agent.py")
-    flood = f"sys.stdout.write({line!r} * {MEBIBYTE // len(line)}); sys.stdout.flush()"
+    flood = f"sys.stdout.write({line!r} * {size // len(line)}); sys.stdout.flush()"
     source = f"import os, sys; {flood}; os.execv({echo[0]!r}, {echo!r})"
     editor = start_agent([echo[0], "-c", source])
     editor.open()
     editor.write(b"\n" * MEBIBYTE)
 
     assert editor.ask("echo hello") == "hello"
-    assert sum(psutil.Process(editor.pid).cpu_times()[:2]) < 20
+    assert sum(psutil.Process(editor.pid).cpu_times()[:2]) < 20 * size / MEBIBYTE
     editor.signal(SIGTERM)
     assert editor.wait() == 143

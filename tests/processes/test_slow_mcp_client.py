@@ -7,8 +7,9 @@ from processes.test_bypass_of_a_provider import Server
 from support.editor import peak, wait_until_idle
 from support.reporting_agent import REPORTING_AGENT
 
-SIZE, CALLS = 4_000_000, 50
-BUDGET = 64 * 1024 * 1024
+SIZE, CALLS = 1_000_000, 40
+LIMITS = {"max_buffered_bytes": "12MiB"}
+BUDGET = 20 * 1024 * 1024
 
 PROXY = f"""
 import attrs
@@ -25,13 +26,14 @@ class Large(Proxy):
 """
 
 
-@pytest.mark.parametrize("calls", [CALLS, pytest.param(250, marks=pytest.mark.long)])
+@pytest.mark.parametrize("calls", [CALLS, pytest.param(1000, marks=pytest.mark.long)])
 def test_answers_that_an_mcp_client_does_not_read(run_chain, tmp_path, calls):
-    """200 MB, or with --long 1 GB, of them; all come when it reads at last."""
+    """40 MB, or with --long 1 GB, of them; all come when it reads at last."""
     (tmp_path / "large.py").write_text(PROXY)
     (tmp_path / "agent.py").write_text(REPORTING_AGENT)
     spec = {"use": f"{tmp_path}/large.py:Large", "isolate": True, "name": "large"}
-    editor = run_chain([sys.executable, str(tmp_path / "agent.py")], spec, mcp_bridge="auto")
+    agent = [sys.executable, str(tmp_path / "agent.py")]
+    editor = run_chain(agent, spec, mcp_bridge="auto", limits=LIMITS)
     assert "result" in editor.initialize()
     answer = editor.answer(editor.request("session/new", cwd="/", mcpServers=[]))
     (entry,) = answer["result"]["_meta"]["given"]

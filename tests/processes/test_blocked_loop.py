@@ -72,14 +72,22 @@ def lines(editor):
     return [line for line in editor.log if "event loop" in line]
 
 
-@pytest.mark.parametrize("keys", [{}, {"isolate": True}], ids=["inside", "isolated"])
-@pytest.mark.parametrize("epoll", ["", "off"])
-@pytest.mark.parametrize("how", ["sleep", "run", "match"])
+@pytest.mark.parametrize(
+    ("how", "epoll", "isolate"),
+    [
+        ("sleep", "", False),
+        ("sleep", "off", True),
+        ("run", "", True),
+        ("run", "off", False),
+        ("match", "", False),
+        ("match", "off", True),
+    ],
+)
 def test_a_handler_that_blocks_is_logged_once_with_its_place(
-    notes, tmp_path, monkeypatch, how, epoll, keys
+    notes, tmp_path, monkeypatch, how, epoll, isolate
 ):
     monkeypatch.setenv("ACP_CONDUCTOR_EPOLL", epoll)
-    editor = notes(**keys)
+    editor = notes(isolate=isolate)
 
     editor.ask(how)
     line = editor.wait_log(BLOCKED)

@@ -1,11 +1,10 @@
 """The module and the constructor of a plugin run in no process of the conductor's commands."""
 
 import json
-import subprocess
 from pathlib import Path
 
 import pytest
-from support.editor import CONDUCTOR, PATIENCE, agent
+from support.editor import CONDUCTOR, agent
 
 PLUGIN = """
 import os
@@ -60,14 +59,18 @@ def both(process):
     return [("module", process), ("constructor", process)]
 
 
-def finished(*arguments, code=0):
+@pytest.fixture
+def finished(start):
     """Run a command to its end; its process id and its output."""
-    with subprocess.Popen(
-        [*CONDUCTOR, *map(str, arguments)], stdout=subprocess.PIPE, stdin=subprocess.DEVNULL
-    ) as process:
-        output, _ = process.communicate(timeout=PATIENCE)
-    assert process.returncode == code
-    return process.pid, output.decode()
+
+    def finished(*arguments, code=0, **options):
+        editor = start(*arguments, **options)
+        editor.close_stdin()
+        output = b"".join(iter(editor.read_bytes, b""))
+        assert editor.wait() == code
+        return editor.pid, output.decode()
+
+    return finished
 
 
 def nested(chain_file, plugin):
@@ -99,7 +102,7 @@ def test_run(start_file, chain_file, plugin, where):
 
 
 @pytest.mark.parametrize("where", WHERE, ids=lambda each: each.__name__)
-def test_check_with_start(chain_file, plugin, where):
+def test_check_with_start(finished, chain_file, plugin, where):
     pid, _ = finished("check", "--start", chain_file(agent(), where(chain_file, plugin)))
 
     checked = [] if where is nested_process else both(CHECKER)
@@ -107,19 +110,19 @@ def test_check_with_start(chain_file, plugin, where):
 
 
 @pytest.mark.parametrize("keys", [{}, {"isolate": True}, {"on_failure": "restart"}])
-def test_check(chain_file, plugin, keys):
+def test_check(finished, chain_file, plugin, keys):
     pid, _ = finished("check", chain_file(agent(), plugin(**keys)))
 
     assert plugin.reports(pid) == both(CHECKER)
 
 
-def test_show(chain_file, plugin):
+def test_show(finished, chain_file, plugin):
     pid, _ = finished("show", chain_file(agent(), plugin(isolate=True)))
 
     assert plugin.reports(pid) == []
 
 
-def test_prompt(chain_file, plugin):
+def test_prompt(finished, chain_file, plugin):
     pid, _ = finished("prompt", chain_file(agent(), plugin(isolate=True)), "hello")
 
     assert plugin.reports(pid) == both(ISOLATED)
@@ -164,10 +167,10 @@ def installed(tmp_path, monkeypatch):
     return install
 
 
-def test_components_imports_in_another_process_and_makes_nothing(installed):
+def test_components_imports_in_another_process_and_makes_nothing(finished, installed):
     package = installed(PLUGIN)
 
-    pid, output = finished("components", "reports")
+    pid, output = finished("components", "reports", forked=False)
 
     assert output == "reports (proxy): Reports where it runs.\n"
     (what, where, module) = (package / "reports").read_text().split()
@@ -175,18 +178,18 @@ def test_components_imports_in_another_process_and_makes_nothing(installed):
     assert where != str(pid)
 
 
-def test_a_module_that_ends_the_process_does_not_end_the_list(installed):
+def test_a_module_that_ends_the_process_does_not_end_the_list(finished, installed):
     installed("import os\nos._exit(0)\n")
 
-    _, output = finished("components", "reports", "usage", code=1)
+    _, output = finished("components", "reports", "usage", code=1, forked=False)
 
     assert output.startswith("usage (proxy): ")
 
 
-def test_output_of_a_module_is_not_in_the_list(installed):
+def test_output_of_a_module_is_not_in_the_list(finished, installed):
     installed(PLUGIN + "print('hello from the module')\n")
 
-    _, output = finished("components", "reports")
+    _, output = finished("components", "reports", forked=False)
 
     assert "hello" not in output
 

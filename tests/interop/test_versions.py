@@ -40,17 +40,16 @@ def said(summary):
 
 
 PROXY = "  - use: log_messages"
-PAIRS = [(1, 1), (2, 2), (1, 2), (2, 1)]
 CASES = [
-    *PAIRS,
-    *((*pair, PROXY, PROXY) for pair in PAIRS),
+    (1, 2),
+    (2, 1),
     (1, 2, PROXY, "  - {use: v1_v2, with: {agent_version: 2}}", PROXY),
     (2, 1, PROXY, "  - {use: v1_v2, with: {agent_version: 1}}", PROXY),
 ]
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: "-".join(map(str, case[:2])))
-def test_every_client_talks_with_every_agent(converse, run, peer, case):
+def test_every_client_talks_with_the_agent_of_the_other_version(converse, run, peer, case):
     client, agent, *proxies = case
     summary = converse(peer(CLIENTS[client]), run(peer(AGENTS[agent]), *proxies))
 
@@ -96,10 +95,10 @@ DONE = {
     "left": 1,
 }
 """What each client says of each agent: logins, modes, turns, sessions."""
-CROSSED = [(1, 2, PROXY, PROXY), (2, 1, PROXY, PROXY)]
+SAME_OR_CROSSED = [(1, 1), (2, 2), (1, 2, PROXY, PROXY), (2, 1, PROXY, PROXY)]
 
 
-@pytest.mark.parametrize("case", [*PAIRS, *CROSSED], ids=lambda case: "-".join(map(str, case[:2])))
+@pytest.mark.parametrize("case", SAME_OR_CROSSED, ids=lambda case: "-".join(map(str, case[:2])))
 def test_what_the_versions_have_in_other_forms_is_the_same(converse, run, peer, case):
     client, agent, *proxies = case
     chain = run(peer("ts_versions_agent", str(agent)), *proxies)
@@ -114,7 +113,7 @@ def test_what_the_versions_have_in_other_forms_is_the_same(converse, run, peer, 
     assert restarted["said"].endswith("code")
 
 
-@pytest.mark.parametrize(("client_version", "agent_version"), PAIRS)
+@pytest.mark.parametrize(("client_version", "agent_version"), [(1, 2), (2, 1)])
 async def test_a_restarted_agent_speaks_its_version(peer, tmp_path, client_version, agent_version):
     file = tmp_path / "chain.yaml"
     agent = {"run": peer(AGENTS[agent_version]), "name": "agent"}

@@ -32,9 +32,9 @@ def server(peer) -> Callable[[str], AbstractContextManager[str]]:
     return server
 
 
-@pytest.mark.parametrize("scheme", ["http", "ws"])
 @pytest.mark.parametrize(
-    ("client", "agent"), [("py_client", "ts_agent"), ("ts_client", "py_agent")]
+    ("client", "agent", "scheme"),
+    [("py_client", "ts_agent", "ws"), ("ts_client", "py_agent", "http")],
 )
 def test_an_agent_behind_connect_behaves_as_the_agent_alone(
     alone, check_same, conductor, converse, peer, server, scheme, client, agent

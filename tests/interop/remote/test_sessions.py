@@ -32,8 +32,7 @@ def client(request, peer):
     return [sys.executable, str(HERE / "py_sessions.py")]
 
 
-@pytest.mark.parametrize("scheme", ["http", "ws"])
-@pytest.mark.parametrize("client", ["py", "ts"], indirect=True)
+@pytest.mark.parametrize(("client", "scheme"), [("py", "http"), ("ts", "ws")], indirect=["client"])
 def test_sessions_go_on_at_once_and_are_loaded_later(tmp_path, client, scheme):
     agent = {"use": f"{HERE / 'lasting_agent.py'}:LastingAgent"}
     with served(tmp_path, agent) as address:

@@ -8,7 +8,7 @@ import signal
 import ssl
 import sys
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager, suppress
 from http.cookies import SimpleCookie
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ import trio
 import trio_websocket
 import trustme
 from support.cluster import keeping_chain, lose, open_session, redis_url, rest_of_turn, say
-from support.external_programs import Program, free_port, program
+from support.external_programs import Program, free_port, program, redis_server
 from support.server_clients import Remote, ask, initialize, new_session, prompt, request, texts
 from support.smuggling import HTTP1, http1
 
@@ -82,16 +82,30 @@ class Cluster:
         return response.status_code == 200
 
 
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """For tests that end none of its programs."""
+    with running_cluster(tmp_path_factory.mktemp("cluster")) as cluster:
+        yield cluster
+
+
 @pytest.fixture
-def cluster(tmp_path: Path, redis: Program) -> Iterator[Cluster]:
-    certificates(tmp_path)
-    nodes = {name: node(name, tmp_path, redis) for name in "ab"}
-    haproxy = load_balancer(tmp_path, nodes)
-    programs = [*nodes.values(), haproxy]
+def own_cluster(tmp_path: Path) -> Iterator[Cluster]:
+    with running_cluster(tmp_path) as cluster:
+        yield cluster
+
+
+@contextmanager
+def running_cluster(directory: Path) -> Iterator[Cluster]:
+    certificates(directory)
+    redis = redis_server(directory)
+    nodes = {name: node(name, directory, redis) for name in "ab"}
+    haproxy = load_balancer(directory, nodes)
+    programs = [redis, *nodes.values(), haproxy]
     try:
         for each in programs:
             each.start()
-        yield Cluster(redis, haproxy, nodes, tmp_path / "nodes.pem")
+        yield Cluster(redis, haproxy, nodes, directory / "nodes.pem")
     finally:
         for each in programs:
             each.end()
@@ -184,11 +198,11 @@ async def test_an_http_client_comes_back_by_cookie_over_http_2(cluster):
     assert said == [f"{name}: hello"] * 3
 
 
-async def test_an_http_client_without_cookies_comes_back_by_its_connection(cluster):
-    cluster.redis.end()  # so that no other node knows where it is
+async def test_an_http_client_without_cookies_comes_back_by_its_connection(own_cluster):
+    own_cluster.redis.end()  # so that no other node knows where it is
     with trio.fail_after(PATIENCE):
-        async with cluster.http() as client:
-            remote = await initialized(cluster, client, cookies=False)
+        async with own_cluster.http() as client:
+            remote = await initialized(own_cluster, client, cookies=False)
             for _ in range(4):
                 client.cookies.clear()
                 response = await remote.post(request(1, "session/list"))
@@ -235,9 +249,14 @@ async def test_no_request_is_hidden_in_the_body_of_another(cluster):
     assert hidden == []
 
 
-async def test_a_client_of_a_lost_node_loads_its_session_on_the_other(cluster):
+async def test_clients_of_a_lost_node_load_their_sessions_on_the_other(own_cluster):
+    cluster = own_cluster
     with trio.fail_after(PATIENCE):
-        async with cluster.websocket() as first, cluster.websocket() as second:
+        async with (
+            cluster.websocket() as first,
+            cluster.websocket() as second,
+            cluster.http() as client,
+        ):
             sessions = {}
             for socket in (first, second):
                 session = await open_session(socket)
@@ -245,6 +264,9 @@ async def test_a_client_of_a_lost_node_loads_its_session_on_the_other(cluster):
                 sessions[name] = socket, session, cookies_of(socket)
             _, lost, cookies = sessions["a"]
             kept, session, _ = sessions["b"]
+            client.cookies.set("acp_node", "a", domain="localhost.local")
+            remote = await initialized(cluster, client)
+            lost_by_http = await remote.new_session()
 
             cluster.nodes["a"].send_signal(signal.SIGKILL)
 
@@ -254,49 +276,37 @@ async def test_a_client_of_a_lost_node_loads_its_session_on_the_other(cluster):
                 assert await say(again, lost, "two") == "b: one two"
             assert await say(kept, session, "three") == "b: one two three"
 
-
-async def test_an_http_client_that_lost_its_node_connects_anew(cluster):
-    with trio.fail_after(PATIENCE):
-        async with cluster.http() as client:
-            remote = await initialized(cluster, client)
-            session = await remote.new_session()
-            name = client.cookies["acp_node"]
-            cluster.nodes[name].send_signal(signal.SIGKILL)
-
             with suppress(httpx2.RemoteProtocolError):  # over a TCP connection that it still had
                 assert (await remote.post(new_session(1))).status_code == 404
             assert (await remote.post(new_session(1))).status_code == 404
-            again = await initialized(cluster, client)
-            loaded = await request_on(
-                again, request(1, "session/load", sessionId=session, cwd="/", mcpServers=[])
-            )
-
-    assert "result" in loaded
+            connected = await initialized(cluster, client)
+            loading = request(1, "session/load", sessionId=lost_by_http, cwd="/", mcpServers=[])
+            assert "result" in await request_on(connected, loading)
 
 
-async def test_a_node_that_drains_ends_its_turns_and_new_clients_go_elsewhere(cluster):
+async def test_a_node_that_drains_ends_its_turns_and_new_clients_go_elsewhere(own_cluster):
     with trio.fail_after(PATIENCE):
-        async with cluster.websocket({"acp_node": "a"}) as busy, cluster.http() as client:
+        async with own_cluster.websocket({"acp_node": "a"}) as busy, own_cluster.http() as client:
             session = await open_session(busy)
             await busy.send_message(json.dumps(prompt("turn", session, "wait")))
             client.cookies.set("acp_node", "a")
-            remote = await initialized(cluster, client)
+            remote = await initialized(own_cluster, client)
             there = await remote.new_session()
             await remote.post(prompt("turn", there, "wait"), there)
 
-            cluster.nodes["a"].send_signal(signal.SIGTERM)
-            while await cluster.ready("a"):
+            own_cluster.nodes["a"].send_signal(signal.SIGTERM)
+            while await own_cluster.ready("a"):
                 pass
 
             # At once, while HAProxy does not know yet, with any cookie.
             for _ in range(4):
-                async with cluster.websocket({"acp_node": "a"}) as new:
+                async with own_cluster.websocket({"acp_node": "a"}) as new:
                     assert await say(new, await open_session(new), "hi") == "b: hi"
-            async with cluster.http(cookies={"acp_node": "a"}) as other:
-                moved = await initialized(cluster, other)
+            async with own_cluster.http(cookies={"acp_node": "a"}) as other:
+                moved = await initialized(own_cluster, other)
                 async with moved.stream() as answers:
                     assert await turn(moved, answers) == "b: hello"
-            await until_down(cluster)
+            await until_down(own_cluster)
 
             cancel = {"jsonrpc": "2.0", "method": "session/cancel"}
             await busy.send_message(json.dumps({**cancel, "params": {"sessionId": session}}))
@@ -306,7 +316,7 @@ async def test_a_node_that_drains_ends_its_turns_and_new_clients_go_elsewhere(cl
                 assert response.status_code == 202
                 assert list(texts([await messages.receive()])) == ["a: wait"]
                 assert (await messages.receive())["id"] == "turn"
-        process = cluster.nodes["a"].process
+        process = own_cluster.nodes["a"].process
         status = await trio.to_thread.run_sync(process.wait)
 
     assert status == 128 + signal.SIGTERM

@@ -150,14 +150,13 @@ async def test_a_server_that_is_silent_is_found_out_in_its_ping_timeout(scheme):
 
 
 @pytest.mark.slow
-@SCHEMES
-async def test_a_server_that_was_away_is_reached_again_and_gets_the_next_session(scheme):
+async def test_a_server_that_was_away_is_reached_again_and_gets_the_next_session():
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     fixed = ("--port", str(port))
     restarts = RestartBudget(count=10, within=60.0)
     with sdk_server(*fixed) as (process, where):
-        async with reach(connect=f"{scheme}://{where}", restarts=restarts) as client:
+        async with reach(connect=f"http://{where}", restarts=restarts) as client:
             await client.initialize()
             session = await client.new_session("/tmp")
             await client.prompt(session, "hello")

@@ -24,9 +24,6 @@ pytestmark = pytest.mark.slow
 COMPONENTS = Path(__file__).parents[1] / "support" / "components"
 CLI = (sys.executable, "-m", "conductor")
 SCHEMES = pytest.mark.parametrize("scheme", ["ws", "http"])
-HTTP_IS_FAST = pytest.mark.parametrize(
-    "scheme", ["ws", pytest.param("http", marks=pytest.mark.fast)]
-)
 
 
 def serve(directory: Path, chain: str, port: int = 0, *options: str, **more: object):
@@ -50,12 +47,11 @@ def free_port() -> int:
         return taken.getsockname()[1]
 
 
-@SCHEMES
-async def test_a_remote_chain_of_proxies_is_a_proxy_of_this_one(scheme, tmp_path):
+async def test_a_remote_chain_of_proxies_is_a_proxy_of_this_one(tmp_path):
     proxy = [sys.executable, str(COMPONENTS / "pass_proxy.py"), "--name", "far", "--tag"]
     agent = (sys.executable, str(COMPONENTS / "echo_agent.py"))
     with serve(tmp_path, f"proxies: [{{run: {json.dumps(proxy)}}}]\n") as (_, line):
-        far = ComponentSpec(name="remote-proxy", connect=where(line, scheme))
+        far = ComponentSpec(name="remote-proxy", connect=where(line, "http"))
         async with reach(proxies=[far], run=agent) as client:
             await client.initialize()
             session = await client.new_session("/tmp")
@@ -118,11 +114,10 @@ async def _kill(process: subprocess.Popen[str]) -> None:
     await trio.sleep_forever()
 
 
-@pytest.mark.parametrize("scheme", ["ws", "http"])
-async def test_a_client_with_the_token_is_accepted(scheme, tmp_path):
+async def test_a_client_with_the_token_is_accepted(tmp_path):
     tokens = {**os.environ, "ACP_CONDUCTOR_TOKENS": "me:the-one-right-token"}
     with serve(tmp_path, "agent: {use: test-agent}\n", env=tokens) as (_, line):
-        url = where(line, scheme)
+        url = where(line, "ws")
         headers = {"Authorization": "Bearer the-only-wrong-token"}
         async with reach(connect=url, headers=headers) as client:
             with pytest.raises(RequestError, match="401 Unauthorized") as caught:
@@ -134,14 +129,14 @@ async def test_a_client_with_the_token_is_accepted(scheme, tmp_path):
     assert "the-only-wrong-token" not in f"{caught.value.message} {caught.value.data}"
 
 
-@HTTP_IS_FAST
-def test_connect_is_the_local_end_of_a_remote_agent(scheme, tmp_path):
+@pytest.mark.fast
+def test_connect_is_the_local_end_of_a_remote_agent(tmp_path):
     tokens = {**os.environ, "ACP_CONDUCTOR_TOKENS": "me:the-one-right-token"}
     (tmp_path / "token").write_text("the-one-right-token\n")
     request = {"protocolVersion": 1, "clientCapabilities": {}}
     line_in = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": request}
     with serve(tmp_path, "agent: {use: test-agent}\n", env=tokens) as (_, line):
-        argv = [*CLI, "connect", where(line, scheme), "--token-file", str(tmp_path / "token")]
+        argv = [*CLI, "connect", where(line, "http"), "--token-file", str(tmp_path / "token")]
         process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         assert process.stdin is not None
         assert process.stdout is not None
@@ -156,13 +151,28 @@ def test_connect_is_the_local_end_of_a_remote_agent(scheme, tmp_path):
     assert status == 0
 
 
-def test_connect_explains_an_unreachable_server():
-    url = f"ws://127.0.0.1:{free_port()}"
-    request = b'{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":1}}\n'
+@pytest.fixture
+def connect(command_server, tmp_path):
+    """Run `connect` with a client that says `initialize` and leaves."""
 
-    result = subprocess.run(
-        [*CLI, "connect", url], input=request, capture_output=True, timeout=30, check=False
-    )
+    def connect(*words, **env):
+        request = {"protocolVersion": 1}
+        line = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": request}
+        return command_server.run(
+            ["connect", *words],
+            input=json.dumps(line) + "\n",
+            cwd=tmp_path,
+            env={**os.environ, **env},
+            timeout=30,
+        )
+
+    return connect
+
+
+def test_connect_explains_an_unreachable_server(connect):
+    url = f"ws://127.0.0.1:{free_port()}"
+
+    result = connect(url)
 
     assert result.returncode == 3
     reason = json.loads(result.stdout)["error"]["data"]["reason"]
@@ -171,21 +181,13 @@ def test_connect_explains_an_unreachable_server():
     )
 
 
-def test_connect_warns_of_a_token_that_others_can_read_and_does_not_show_it():
-    request = b'{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":1}}\n'
+def test_connect_warns_of_a_token_that_others_can_read_and_does_not_show_it(connect):
     token = "a-token-that-is-secret"
 
-    result = subprocess.run(
-        [*CLI, "connect", "ws://host.invalid"],
-        input=request,
-        capture_output=True,
-        timeout=30,
-        check=False,
-        env={**os.environ, "ACP_CONDUCTOR_TOKEN": token, "ACP_CONDUCTOR_LOG": "debug"},
-    )
+    result = connect("ws://host.invalid", ACP_CONDUCTOR_TOKEN=token, ACP_CONDUCTOR_LOG="debug")
 
-    assert b"credentials sent in plain text" in result.stderr
-    assert token.encode() not in result.stdout + result.stderr
+    assert "credentials sent in plain text" in result.stderr
+    assert token not in result.stdout + result.stderr
 
 
 @pytest.mark.parametrize(
@@ -199,8 +201,8 @@ def test_connect_warns_of_a_token_that_others_can_read_and_does_not_show_it():
         (["ws://example.org", "--header-file", __file__], "is not of the form `Name: value`"),
     ],
 )
-def test_connect_refuses_options_that_do_not_fit(words, complaint):
-    result = subprocess.run([*CLI, "connect", *words], capture_output=True, text=True, check=False)
+def test_connect_refuses_options_that_do_not_fit(connect, words, complaint):
+    result = connect(*words)
 
     assert result.returncode == 2
     assert complaint in " ".join(result.stderr.split())

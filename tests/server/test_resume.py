@@ -208,13 +208,12 @@ SCHEMES = pytest.mark.parametrize("scheme", ["ws", "http"])
 @pytest.mark.parametrize("scheme", [pytest.param("ws", marks=pytest.mark.fast), "http"])
 async def test_no_message_is_lost_or_doubled_without_connection_loss(scheme):
     async with world(scheme=scheme) as it:
-        await it.talk(await it.open_session(), says=3000, asks=100, tells=300)
+        await it.talk(await it.open_session(), says=1000, asks=40, tells=100)
 
         assert scheme == "http" or it.relay.connections == 1
 
 
-@pytest.mark.parametrize("seed", range(2))
-@SCHEMES
+@pytest.mark.parametrize(("scheme", "seed"), [("ws", 0), ("ws", 1), ("http", 0)])
 async def test_no_message_is_lost_or_doubled_with_frequent_connection_loss(scheme, seed):
     """Each connection is lost after so many bytes, in the middle of a frame or of a handshake."""
     rng = random.Random(seed)
@@ -225,7 +224,7 @@ async def test_no_message_is_lost_or_doubled_with_frequent_connection_loss(schem
     budgets = chain([5000], [5000] * 3 if scheme == "http" else [], iter(some, None))
     async with world(budget=lambda: next(budgets), scheme=scheme) as it:
         session = await it.open_session()
-        await it.talk(session, says=2000, asks=40, tells=2000 if scheme == "ws" else 200)
+        await it.talk(session, says=1000, asks=40, tells=1000 if scheme == "ws" else 100)
 
         assert it.relay.connections > 8
 
@@ -238,7 +237,7 @@ async def test_no_message_is_lost_or_doubled_after_a_silent_loss(scheme):
         session = await it.open_session()
         async with background_tasks() as nursery:
             nursery.start_soon(_pull_cables, it.relay, 3)
-            await it.talk(session, says=4000, asks=100, tells=400)
+            await it.talk(session, says=1500, asks=40, tells=150)
 
         assert it.relay.connections >= 4
 

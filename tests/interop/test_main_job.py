@@ -8,7 +8,7 @@ compared with what it saw when it started the agent itself.
 import pytest
 
 CROSSED = [("py_client", "ts_agent"), ("ts_client", "py_agent")]
-"""Each client and each agent; what they say is passed on whoever says it to whom."""
+"""Each client and each agent: the messages of one do not depend on the other."""
 
 
 @pytest.fixture

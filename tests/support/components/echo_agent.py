@@ -22,15 +22,21 @@ created the session itself. `--only 2`: it refuses any other version. In version
 answered at its beginning, and `state_update`s tell the rest.
 """
 
-import argparse
+from __future__ import annotations
+
 import json
 import os
 import re
 import signal
+import sys
 from collections.abc import Callable
-from typing import Any
 
 from rpc import Component, Message, key
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import argparse
+    from typing import Any
 
 OPTIONS = ("allow", "reject")
 
@@ -214,8 +220,11 @@ def arguments(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
 
 
 if __name__ == "__main__":
-    given = arguments(argparse.ArgumentParser(description=__doc__)).parse_args()
     agent = EchoAgent()
-    agent.back, agent.refuse_back, agent.only = given.back, given.refuse_back, given.only
-    agent.prefix = f"{os.getpid()}-" if given.own_ids else ""
+    if sys.argv[1:]:
+        import argparse
+
+        given = arguments(argparse.ArgumentParser(description=__doc__)).parse_args()
+        agent.back, agent.refuse_back, agent.only = given.back, given.refuse_back, given.only
+        agent.prefix = f"{os.getpid()}-" if given.own_ids else ""
     agent.run()

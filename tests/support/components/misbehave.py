@@ -11,10 +11,11 @@ the child leaves the process group. `--answer-everything` says {} to every reque
 gets so far misbehaves.
 """
 
+from __future__ import annotations
+
 import argparse
 import os
 import signal
-import subprocess
 import sys
 import time
 from itertools import cycle
@@ -173,6 +174,8 @@ def misbehave_at_start(options: argparse.Namespace) -> None:
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, signal.SIG_IGN)
     if options.fork_child:
+        import subprocess
+
         sleep = [sys.executable, "-c", "import signal; signal.pause()"]
         child = subprocess.Popen(sleep, start_new_session=options.fork_child == "session")
         print("child", child.pid, file=sys.stderr, flush=True)

@@ -9,11 +9,16 @@ A cancellation is accepted plain and in the envelope. Toward the agent it leaves
 dialect (`proxy`: plain, `_proxy`: enveloped) unless `--cancel` names one; to the client, plain.
 """
 
+from __future__ import annotations
+
 import argparse
 import sys
-from typing import Any
 
 from rpc import Component, Message, key
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 CANCEL = "$/cancel_request"
 

@@ -21,6 +21,7 @@ import click
 import lupa
 import pytest
 from support.doc_snippets import PAGES, ROOT, Snippet, snippets
+from support.forked_command import CommandServer
 
 from conductor.cli.command_group import acp_conductor
 from conductor.plugins.loading import ENTRY_POINT_GROUP
@@ -59,14 +60,21 @@ def directory(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def run(directory: Path) -> Callable[[list[str]], subprocess.CompletedProcess[str]]:
+def run(
+    directory: Path, command_server: CommandServer
+) -> Callable[[list[str]], subprocess.CompletedProcess[str]]:
     def run(command: list[str]) -> subprocess.CompletedProcess[str]:
         path = [str(directory.parent / "bin"), str(Path(sys.executable).parent), os.environ["PATH"]]
         tokens = {"PROXY_TOKEN": "x", "DOCS_TOKEN": "x"}
+        environ = {**os.environ, **tokens, "PATH": os.pathsep.join(path)}
+        if command[0] == "acp-conductor":
+            return command_server.run(
+                command[1:], input="", cwd=directory, env=environ, timeout=120
+            )
         return subprocess.run(
             command,
             cwd=directory,
-            env={**os.environ, **tokens, "PATH": os.pathsep.join(path)},
+            env=environ,
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -88,12 +96,20 @@ def save_files(page: str, directory: Path) -> list[str]:
     return [each.file_name for each in named if each.file_name is not None]
 
 
+def is_tested_by_its_page(page: str, name: str) -> bool:
+    """Whether a command of the page, which `test_commands` runs, runs this test."""
+    commands = [each for snippet in SNIPPETS[page] for each in snippet.commands]
+    return any(each.startswith("python -m pytest") and name in each.split() for each in commands)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("snippet", of_language("python"))
 def test_python(snippet: Snippet, directory: Path, run) -> None:
     save_files(snippet.page, directory)
     name = snippet.file_name
     assert name is not None, f"{snippet}: say under which name to save it: `# name.py`"
+    if is_tested_by_its_page(snippet.page, name):
+        return
     if name.startswith("test_"):
         command = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-o", "trio_mode=true", name]
     else:

@@ -19,7 +19,7 @@ def browser(tmp_path_factory) -> Iterator[str]:
 
 @pytest.fixture
 async def page(browser) -> AsyncIterator[Page]:
-    """An empty page, 1280 pixels wide."""
+    """An empty page, 1280 pixels wide; all share a tab."""
     async with open_page(browser) as page:
         await page.resize(1280, 800)
         yield page

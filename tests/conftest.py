@@ -40,7 +40,7 @@ settings.register_profile(
     print_blob=True,
 )
 settings.register_profile("ci", settings.get_profile("default"), derandomize=True)
-settings.register_profile("full", settings.get_profile("ci"), max_examples=100)
+settings.register_profile("full", settings.get_profile("ci"), max_examples=50)
 settings.register_profile("thorough", settings.get_profile("default"), max_examples=5000)
 settings.load_profile(
     os.environ.get("HYPOTHESIS_PROFILE", "ci" if "CI" in os.environ else "default")

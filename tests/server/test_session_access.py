@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -214,28 +215,27 @@ asyncio.run(acp.run_agent(Agent()))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("member", ["_meta", "field_meta"])
-async def test_meta_gives_an_agent_on_the_python_sdk_no_session_of_another_principal(
-    tmp_path, member
-):
+async def test_meta_gives_an_agent_on_the_python_sdk_no_session_of_another_principal(tmp_path):
     """The SDK lets members of `_meta` replace the arguments of the agent's methods."""
     (tmp_path / "agent.py").write_text(SDK_AGENT)
     chain = f"version: 1\nagent: {{run: [{sys.executable}, {tmp_path / 'agent.py'}]}}\n"
     async with serving(tmp_path, chain=chain, access=ACCESS) as server:
-        prompted = []
+        prompted = {}
         for token, cwd in [(ANN, "/ann"), (BOB, "/bob")]:
             async with websocket(server, ("authorization", f"Bearer {token}")) as socket:
                 await ask(socket, initialize())
                 await ask(socket, request(1, "session/new", cwd=cwd, mcpServers=[]))
-                for named in ("/ann", "/bob"):
+                for member, named in product(("_meta", "field_meta"), ("/ann", "/bob")):
                     meta = {member: {"session_id": named}}
                     prompt = request(2, "session/prompt", sessionId=cwd, prompt=[], **meta)
                     answer = await ask(socket, prompt)
-                    prompted.append(answer.get("result", {}).get("_meta", {}).get("prompted"))
+                    ran = answer.get("result", {}).get("_meta", {}).get("prompted")
+                    prompted[cwd, member, named] = ran
 
-    assert "/ann" not in prompted[2:]
-    assert prompted[0] == "/ann"
-    assert prompted[3] == "/bob"
+    assert "/ann" not in [ran for (cwd, *_), ran in prompted.items() if cwd == "/bob"]
+    for member in ("_meta", "field_meta"):
+        assert prompted["/ann", member, "/ann"] == "/ann"
+        assert prompted["/bob", member, "/bob"] == "/bob"
 
 
 async def test_a_client_at_its_quota_is_refused_before_the_agent_is_asked(connect, tmp_path):

@@ -24,7 +24,7 @@ from .programs import HERE, PATIENCE, served
 HEARD = ["hello", "end_turn", "May I: allow\n", "end_turn"]
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def pages() -> Iterator[tuple[int, Queue[Any]]]:
     """The port that page.html is at, and what it posts."""
     results: Queue[Any] = Queue()
@@ -54,14 +54,14 @@ def pages() -> Iterator[tuple[int, Queue[Any]]]:
         thread.join()
 
 
-@pytest.fixture
-def urls(tmp_path, certificate, pages) -> Iterator[list[str]]:
+@pytest.fixture(scope="module")
+def urls(tmp_path_factory, certificate, pages) -> Iterator[list[str]]:
     """Where ACP is served, to pages from 127.0.0.1 and not to those from localhost."""
     allowed = ["--allow-origin", f"http://127.0.0.1:{pages[0]}"]
-    tls = certificate.options
+    tls, directory = certificate.options, tmp_path_factory.mktemp("chain")
     with ExitStack() as stack:
-        plain = stack.enter_context(served(tmp_path, None, *allowed))
-        secure = stack.enter_context(served(tmp_path, None, *allowed, *tls))
+        plain = stack.enter_context(served(directory, None, *allowed))
+        secure = stack.enter_context(served(directory, None, *allowed, *tls))
         yield [f"ws://{plain}/acp", f"https://{secure}/acp", f"wss://{secure}/acp"]
 
 

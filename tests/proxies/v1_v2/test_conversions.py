@@ -23,9 +23,8 @@ pytestmark = pytest.mark.hypothesis
 EVERYTHING = V1Features(
     plans=True, notices=True, compaction=True, subagents=True, boolean_options=True
 )
-EXAMPLES = settings().max_examples
 few = settings(
-    max_examples=EXAMPLES // 4 if EXAMPLES >= 100 else max(1, EXAMPLES // 2),
+    max_examples=max(1, settings().max_examples // 2),
     deadline=None,
     derandomize=True,
     database=None,
@@ -33,7 +32,7 @@ few = settings(
     phases=(Phase.explicit, Phase.generate),  # shrinking values of this size takes minutes
 )
 
-fewer = settings(few, max_examples=few.max_examples // 2 if EXAMPLES >= 100 else 2)
+fewer = settings(few, max_examples=few.max_examples // 2 if few.max_examples >= 25 else 2)
 """For each kind and type; the profile `full` has 12 of each."""
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -221,10 +222,15 @@ def test_prometheus_has_values_for_every_query_of_the_dashboard(server, promethe
 
 
 @pytest.mark.parametrize("address", ["here", "unix:/x", "127.0.0.1:99999"])
-def test_an_address_that_is_none_is_a_usage_error(tmp_path, address):
+def test_an_address_that_is_none_is_a_usage_error(command_server, tmp_path, address):
     (tmp_path / "chain.yaml").write_text(CHAIN)
-    command = [*CONDUCTOR, "serve", "chain.yaml", "--metrics", address]
-    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    result = command_server.run(
+        ["serve", "chain.yaml", "--metrics", address],
+        input="",
+        cwd=tmp_path,
+        env=os.environ,
+        timeout=PATIENCE,
+    )
 
     assert result.returncode == 2
     assert "--metrics: " in result.stderr

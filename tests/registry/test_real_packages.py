@@ -42,6 +42,15 @@ class Echo(acp.Agent):
 asyncio.run(acp.run_agent(Echo()))
 """
 
+PLAIN_AGENT = """
+import json, sys
+
+for line in sys.stdin:
+    answer = {"jsonrpc": "2.0", "id": json.loads(line)["id"]}
+    answer["result"] = {"protocolVersion": 1, "agentCapabilities": {}}
+    print(json.dumps(answer), flush=True)
+"""
+
 
 def conductor(*words, home: Path, **env: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
@@ -158,19 +167,20 @@ def test_an_entry_that_is_too_large_is_refused_and_nothing_is_left(
     assert list((store / "staging").iterdir()) == []
 
 
-def test_old_versions_are_pruned_and_the_locked_one_starts_offline(npm, tmp_path):
+def test_old_versions_are_pruned_and_the_locked_one_starts_offline(tmp_path):
     path = tmp_path / "review.yaml"
-    path.write_text(f"version: 1\nagent: {NPM_AGENT}\nregistry: ./registry.json\n")
-    for version in ("0.0.24", "0.0.34"):
-        agent = entry(NPM_AGENT, version, npx={"package": f"{NPM_AGENT}@{version}"})
+    path.write_text("version: 1\nagent: echo-acp\nregistry: ./registry.json\n")
+    for version in ("1.0.0", "1.1.0"):
+        wheel(tmp_path, "echo_acp", version, PLAIN_AGENT)
+        agent = entry("echo-acp", version, uvx={"package": f"echo-acp=={version}"})
         (tmp_path / "registry.json").write_text(json.dumps({"agents": [agent]}))
-        locked = conductor("update", path, home=tmp_path)
+        locked = conductor("update", path, home=tmp_path, UV_FIND_LINKS=str(tmp_path))
         assert locked.returncode == 0, locked.stderr
 
     shown = conductor("registry", "prune", "--dry-run", home=tmp_path)
     pruned = conductor("registry", "prune", home=tmp_path)
 
-    assert shown.stdout.startswith(f"{NPM_AGENT} 0.0.24 (")
+    assert shown.stdout.startswith("echo-acp 1.0.0 (")
     assert pruned.stdout.splitlines()[0] == shown.stdout.splitlines()[0]
     assert len(pruned.stdout.splitlines()) == 2
     started = conductor("check", "--start", path, home=tmp_path, **DEAD_PROXY)

@@ -11,10 +11,12 @@ chain file allows:
 What a subagent does in a session of its own counts for the turn of the session that started it.
 
 In version 1 a turn lasts as long as its `session/prompt` is open; in version 2, where that is
-answered at once, until the agent reports another state than `running`.
+answered at once, until the agent reports another state than `running`, whether it has reported
+`running` or not.
 
-Each recorded message returns the next deadline that it may cause, so the cost of watching does not
-depend on the number of sessions.
+Methods that record a message return the next deadline that it may cause, or none, so the cost of
+watching does not depend on the number of sessions. Of what the component alone names (sessions,
+subagents, tool calls of a turn), 1000 each are watched.
 """
 
 from __future__ import annotations
@@ -70,7 +72,9 @@ class _WatchedSession:
     last_activity: float
     prompts: list[InFlightRequest] = attrs.field(factory=list)
     running: bool = False
-    """Whether the last reported state is `running` (version 2)."""
+    """Version 2: the last reported state is `running`, or a prompt was accepted since."""
+    ended: set[InFlightRequest] = attrs.field(factory=set)
+    """Version 2: open prompts with a turn that was reported as ended."""
     tools: set[tuple[str, str]] = attrs.field(factory=set)
     """Running tool calls, each with its session, which may be that of a subagent."""
     open_requests: set[InFlightRequest] = attrs.field(factory=set)
@@ -114,14 +118,19 @@ class StallDetector:
         self._session_of[call] = name
         return min(deadline, self._note_activity(session, now))
 
-    def response_from(self, call: InFlightRequest) -> None:
-        """Record the response to a request, from the component or in its place."""
+    def response_from(self, call: InFlightRequest, *, accepted: bool = False) -> None:
+        """Record the response to a request, from the component or in its place.
+
+        `accepted`: to a prompt of version 2, without an error; it may come before or after the turn.
+        """
         self._deadlines.pop(call, None)
         name = self._session_of.pop(call, None)
         if name is None or (session := self._sessions.get(name)) is None:
             return
         if call in session.prompts:
             session.prompts.remove(call)
+            session.running |= accepted and call not in session.ended
+            session.ended.discard(call)
         if not session.open:
             self._turn_ended(name)
 
@@ -151,13 +160,13 @@ class StallDetector:
 
     def notification_from(self, method: str, params: Payload | None, now: float) -> float:
         """Record a notification from the component."""
-        told = session_id_of(params)
-        if told is None:
+        own = session_id_of(params)
+        if own is None:
             return NEVER
-        name = self._parents.get(told, told)
+        name = self._parents.get(own, own)
         session = self._sessions.get(name)
         update = _update(params) if method == "session/update" else None
-        if update is not None and update.sessionUpdate == "state_update" and told == name:
+        if update is not None and update.sessionUpdate == "state_update" and own == name:
             return self._state(name, session, update.state, now)
         if session is None:
             return NEVER
@@ -168,9 +177,9 @@ class StallDetector:
             status = update.status or ("pending" if update.sessionUpdate == "tool_call" else None)
             if status in _RUNNING_STATUSES:
                 if len(session.tools) < _MAX_NAMED and len(update.toolCallId) <= MAX_AGENTS_ID:
-                    session.tools.add((told, update.toolCallId))
+                    session.tools.add((own, update.toolCallId))
             elif status is not None:
-                session.tools.discard((told, update.toolCallId))
+                session.tools.discard((own, update.toolCallId))
         return self._note_activity(session, now)
 
     def next_deadline(self) -> float:
@@ -223,6 +232,8 @@ class StallDetector:
             session.running = True
             return self._note_activity(session, now)
         if session is not None:
+            if session.running:
+                session.ended.update(session.prompts)
             session.running = False  # idle, or waiting for the user
             if not session.open:
                 self._turn_ended(name)

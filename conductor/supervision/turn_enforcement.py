@@ -64,7 +64,7 @@ class TurnEnforcement:
             from conductor.supervision.stall_monitor import StallMonitor
 
             detector = StallDetector(spec.request_timeout, spec.stall_timeout, spec.on_stall)
-            self.stall_monitor = StallMonitor(detector, self._on_overdue)
+            self.stall_monitor = StallMonitor(detector, speaks_version_2, self._on_overdue)
             self.stall_monitor.observe(link)
         self.cancel_monitor: CancelMonitor = CancelMonitor(
             spec.cancel_timeout, speaks_version_2, self._on_cancel_overdue

@@ -210,6 +210,27 @@ def test_in_version_2_a_turn_lasts_until_the_agent_is_idle():
     assert (detector.overdue(1e6), detector.next_deadline()) == ([], NEVER)
 
 
+def test_in_version_2_a_turn_begins_with_its_prompt():
+    """The agent accepts it, and never reports `running`."""
+    detector = StallDetector({}, 10.0)
+    prompt = prompting(detector)
+    detector.response_from(prompt, accepted=True)
+
+    assert detector.overdue(10.0) == [StalledTurn("s", (), "report", 10.0)]
+    say(detector, 11.0, sessionUpdate="state_update", state="idle", stopReason="end_turn")
+    assert (detector.overdue(1e6), detector.next_deadline()) == ([], NEVER)
+
+
+def test_in_version_2_a_turn_may_end_before_its_prompt_is_answered():
+    detector = StallDetector({}, 10.0)
+    prompt = prompting(detector)
+    say(detector, 0.5, sessionUpdate="state_update", state="running")
+    say(detector, 1.0, sessionUpdate="state_update", state="idle", stopReason="end_turn")
+    detector.response_from(prompt, accepted=True)
+
+    assert (detector.overdue(1e6), detector.next_deadline()) == ([], NEVER)
+
+
 def test_in_version_2_a_person_may_take_their_time():
     detector = StallDetector({}, 10.0)
     say(detector, 0.0, sessionUpdate="state_update", state="running")

@@ -22,8 +22,11 @@ class Monitored:
 
     def __init__(self):
         self.overdue = []
+        self.version = 1
         self.bench = Bench("agent")
-        self.monitor = StallMonitor(StallDetector(stall_timeout=10.0), self.overdue.append)
+        self.monitor = StallMonitor(
+            StallDetector(stall_timeout=10.0), lambda: self.version == 2, self.overdue.append
+        )
         self.monitor.observe(self.bench.link)
         self.prompt = InFlightRequest("session/prompt", self.bench.before)
 
@@ -69,5 +72,24 @@ async def test_silence_while_a_request_of_the_component_is_open_is_no_stall(
 async def test_a_turn_that_was_answered_does_not_stall(monitored, autojump_clock):
     id = monitored.prompt.target_id
     monitored.feed(b'{"jsonrpc":"2.0","id":%d,"result":{"stopReason":"end_turn"}}\n' % id)
+    await trio.sleep(60)
+    assert monitored.overdue == []
+
+
+async def test_an_agent_that_accepts_a_prompt_and_says_nothing_stalls(monitored, autojump_clock):
+    monitored.version = 2
+    id = monitored.prompt.target_id
+    monitored.feed(b'{"jsonrpc":"2.0","id":%d,"result":{}}\n' % id)
+    await trio.sleep(9)
+    assert monitored.overdue == []
+    await trio.sleep(2)
+    assert [each.session for each in monitored.overdue] == ["s"]
+
+
+async def test_a_prompt_that_is_refused_does_not_stall(monitored, autojump_clock):
+    monitored.version = 2
+    id = monitored.prompt.target_id
+    error = b'{"code":-32000,"message":"log in"}'
+    monitored.feed(b'{"jsonrpc":"2.0","id":%d,"error":%s}\n' % (id, error))
     await trio.sleep(60)
     assert monitored.overdue == []

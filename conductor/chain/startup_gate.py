@@ -223,12 +223,11 @@ class StartupGate:
             )
             first = self._chain_port.neighbour
             first.request(self._own_request, self._pending_setup.method, self._pending_setup.params)
-            self._deliver(self.request, self.notify)
         else:
             self._client.respond(originator, self.answer, None)
             first = self._chain_port.neighbour
             connect_ports(self._client, first)
-            self._deliver(self._deliver_request, lambda *each: self._client.neighbour.notify(*each))
+        self._deliver(self._deliver_request, lambda *each: self._client.neighbour.notify(*each))
         self._on_open()
 
     def _deliver_request(self, call: InFlightRequest, method: str, params: Payload | None) -> None:

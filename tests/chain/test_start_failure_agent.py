@@ -3,6 +3,8 @@ tests/processes."""
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from chain.test_startup_gate import INIT, GateBench, cancel
 
@@ -57,6 +59,21 @@ def test_messages_during_a_retry_are_queued_and_delivered_in_order():
     bench.answer(b'{"protocolVersion":1}')
 
     assert [event[1] for event in bench.first.events] == ["initialize", "session/new", "a", "b"]
+
+
+def test_a_set_up_during_a_retry_gets_the_chain_of_its_directory():
+    bench = FailureAgentBench()
+    bench.feed(INIT, NEW | {"id": 1})
+    bench.error = None
+    chosen = []
+    bench.gate.choose_chain = lambda call, method, params: (
+        method == "session/new" and not chosen.append(json.loads(params)["cwd"])
+    )
+    bench.feed(NEW | {"id": 2}, NEW | {"id": 3, "params": {"cwd": "/other"}}, {"method": "b"})
+    bench.answer(b'{"protocolVersion":1}')
+
+    assert [event[1] for event in bench.first.events] == ["initialize", "session/new", "b"]
+    assert chosen == ["/other"]  # that of the first one was chosen before the start
 
 
 def test_sessions_of_the_start_failure_agent_never_reach_the_chain():

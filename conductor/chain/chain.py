@@ -45,7 +45,7 @@ from conductor.routing.component import Component
 from conductor.routing.link import Link
 from conductor.routing.notices import Notices
 from conductor.routing.port import Port
-from conductor.tracing.recorder import TraceRecorder, current_recorder
+from conductor.tracing.recorder import TraceRecorder, current_recorder, report_failure
 from conductor.transport.base import Transport
 from conductor.transport.io_loop import Flusher
 
@@ -186,6 +186,9 @@ class Chain:
                 failed = self._ending.reason == "failed"
                 await self._shutdown.run(self._ending, answers=self.answers_loss or not failed)
                 nursery.cancel_scope.cancel()
+        except Exception:  # a mistake in the conductor itself
+            report_failure()
+            raise
         finally:
             running_chains.remove(self)
             for component in self._hosted.tasks:  # plugins in another nursery

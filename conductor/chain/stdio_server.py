@@ -138,6 +138,7 @@ def serve_stdio(
         trio.run(main)
     except BaseException:
         end_rest()
+        close_control()
         raise
     leave()
 

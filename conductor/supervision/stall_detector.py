@@ -121,7 +121,7 @@ class StallDetector:
     def response_from(self, call: InFlightRequest, *, accepted: bool = False) -> None:
         """Record the response to a request, from the component or in its place.
 
-        `accepted`: to a prompt of version 2, without an error; it may come before or after the turn.
+        `accepted`: a result for a prompt of version 2; it may come before or after the turn.
         """
         self._deadlines.pop(call, None)
         name = self._session_of.pop(call, None)

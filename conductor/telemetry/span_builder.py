@@ -8,6 +8,7 @@ One trace per prompt turn, and one for each other request of the client:
           session/request_permission …    requests of the agent, per hop as well
         tools/call NAME                   MCP over ACP
         restart COMPONENT                 from its failure to the end of its restart
+        bypass COMPONENT                  its failure, after which the chain goes on without it
 
 A request with a context that `propagation` wrote has its ids. Without one, ids are made here, and
 hops are linked by the recorded causes, or to the same request one hop before.
@@ -52,6 +53,7 @@ _MAX_OPEN: Final = 10_000
 """Requests without an answer, and sessions, that are kept in mind."""
 _PERMISSION: Final = "session/request_permission"
 _FAILED, _RESTARTED, _ENDED = "component failed", "component restarted", "chain ended"
+_BYPASSED: Final = "component bypassed"
 _EVENT_LEVELS: Final = frozenset({"info", "warning", "error"})
 
 
@@ -222,9 +224,11 @@ class SpanBuilder:
             yield from self.end(record.time, record.chain)
         elif record.event == _FAILED:
             self._restarts[key] = self._restart(record)
-        elif record.event == _RESTARTED and key in self._restarts:
+        elif record.event in (_RESTARTED, _BYPASSED) and key in self._restarts:
             span = self._restarts.pop(key)
             span.end = record.time
+            if record.event == _BYPASSED:
+                span.name = f"bypass {record.component}"
             yield span
         span_of = None if record.message is None else self._span_of(record.message)
         if span_of is not None and record.level in _EVENT_LEVELS:

@@ -1,9 +1,9 @@
 """The recorder of one chain: what passed its hops, and what happened to its components.
 
 Entries go to a trace file or, without one, to the flight recorder: the last of them, with the first
-kilobyte of each payload, so that one can look at what came before a failure. Nothing is encoded
-here; `encoder` makes records of entries, in the thread of the trace file or when the flight
-recorder is written.
+2 KiB of each payload, so that one can look at what came before a failure. Nothing is encoded here;
+`encoder` makes records of entries, in the thread of the trace file or when the flight recorder is
+written.
 """
 
 from __future__ import annotations
@@ -43,6 +43,7 @@ __all__ = [
     "current_recorder",
     "keeps_all",
     "on_failure",
+    "report_failure",
 ]
 
 _CONDUCTOR: Final = "conductor"
@@ -271,8 +272,8 @@ class TraceRecorder(Tracer):
                 self.add(entry)
             else:
                 self._early.append(entry)
-        if level == "error" and event in _FAILURES and _failure_listener is not None:
-            _failure_listener()
+        if level == "error" and event in _FAILURES:
+            report_failure()
 
 
 def _logged(level: str, event: str, fields: dict[str, Any]) -> None:
@@ -287,9 +288,15 @@ def keeps_all() -> bool:
 
 
 def on_failure(listener: Callable[[], None]) -> None:
-    """Call `listener` when a component of any chain has failed."""
+    """Call `listener` when a component of any chain has failed, or the conductor itself."""
     global _failure_listener
     _failure_listener = listener
+
+
+def report_failure() -> None:
+    """Call the listener of `on_failure`, for a failure that is not a log event of a chain."""
+    if _failure_listener is not None:
+        _failure_listener()
 
 
 def _context() -> dict[str, object]:

@@ -8,13 +8,14 @@ import re
 import signal
 import socket
 import subprocess
+import sys
 import time
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from support.editor import CONDUCTOR, PATIENCE, agent, proxy
+from support.editor import CONDUCTOR, PATIENCE, agent, proxy, words
 
 from conductor.cli import ps
 from conductor.control import directory
@@ -175,8 +176,8 @@ def test_a_directory_that_another_user_has_made_stops_no_command(directories, mo
     if Path(f"/run/user/{os.geteuid()}").exists():
         pytest.skip("the directory in /tmp is not used here")
 
-    for words in (["ps"], ["ps", "--json"], ["reap", "--dry-run"]):
-        done = command(*words)
+    for line in (["ps"], ["ps", "--json"], ["reap", "--dry-run"]):
+        done = command(*line)
         assert "Traceback" not in done.stderr
         assert "sockets of conductors not read" in done.stderr
         assert done.returncode == 0
@@ -343,6 +344,44 @@ def test_the_failure_that_ends_a_chain_is_written_before_the_end(run_chain, flig
     (path,) = flights.iterdir()
     events = [each.event for each in Trace.load(path).records if isinstance(each, LogRecord)]
     assert "component failed, chain ends" in events
+
+
+CRASHING = """
+import trio
+from conductor.chain.chain import Chain
+
+serve_client = Chain._serve_client
+
+async def crash(self):
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(serve_client, self)
+        await self.initialized.wait()
+        raise RuntimeError("a mistake in the conductor")
+
+Chain._serve_client = crash
+
+from conductor.cli import main
+
+main()
+"""
+
+
+def test_a_crash_of_the_conductor_itself_writes_the_flight_recorder(tmp_path, flights):
+    (tmp_path / "crashing.py").write_text(CRASHING)
+    initialize = {"jsonrpc": "2.0", "id": 0, "method": "initialize"}
+    params = {"protocolVersion": 1, "clientCapabilities": {}}
+    done = subprocess.run(
+        [sys.executable, tmp_path / "crashing.py", "agent", *words(agent())],
+        input=json.dumps(initialize | {"params": params}) + "\n",
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+    assert done.returncode == 1
+    assert "RuntimeError: a mistake in the conductor" in done.stderr
+    (path,) = flights.iterdir()
+    assert [each.method for each in Trace.load(path).messages][:2] == ["initialize"] * 2
 
 
 def test_files_of_the_flight_recorder_are_bounded(run_chain, flights):

@@ -311,6 +311,21 @@ def test_a_restart_is_a_span_of_the_turn_that_it_interrupts():
     assert restart.error == "it exited"
 
 
+def test_a_bypass_is_a_span_that_ends_at_once():
+    script = TraceScript()
+    requests = prompt(script)
+    script.log("error", "component failed", component="notes", fields={"error": "it exited"})
+    script.log("info", "component bypassed", component="notes")
+    end_turn(script, requests)
+
+    spans = spans_of(script)
+
+    bypass = spans["bypass notes"]
+    assert tree(spans)["bypass notes"] == "invoke_agent agent"
+    assert (bypass.start, bypass.end) == (START + 3 * STEP, START + 4 * STEP)
+    assert bypass.error == "it exited"
+
+
 def test_what_has_not_ended_ends_with_its_chain():
     script = TraceScript()
     prompt(script)

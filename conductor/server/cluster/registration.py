@@ -20,7 +20,7 @@ from conductor.proxy import Forward, Proxy, RequestError, on
 from conductor.routing.component import Component
 from conductor.server.cluster.directory import SessionDirectory
 from conductor.server.cluster.forward import is_node_down
-from conductor.server.session_access import session_in_params
+from conductor.server.session_check import session_in_params
 
 __all__ = ["Registrar", "with_registrar"]
 

@@ -51,7 +51,8 @@ class Notes(Proxy):
     async def hello(self):
         pass
 """
-BLOCKED = "event loop was blocked"
+BLOCKED = " blocked "
+"""`event loop was blocked`; on a busy machine, after 5 s, `event loop is blocked`."""
 
 
 @pytest.fixture

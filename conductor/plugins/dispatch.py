@@ -40,13 +40,14 @@ from conductor.plugins.peer_mistakes import error_of_peer
 from conductor.plugins.plugin_code import calls_plugin
 from conductor.plugins.plugin_errors import contain_failure, request_error_in, split_failure
 from conductor.plugins.plugin_port import PluginPort
-from conductor.proxy.base import Agent, Forward, Plugin, Proxy
+from conductor.proxy.base import Agent, Plugin, Proxy
 from conductor.proxy.conversion import (
     decode_answer,
     encode,
     encode_edited,
     invalid_params,
 )
+from conductor.proxy.forward import Forward
 from conductor.proxy.handlers import Handler
 from conductor.proxy.misfits import passes_misfit
 from conductor.proxy.raw_message import RawMessage

@@ -73,7 +73,7 @@ from conductor.errors import (
 from conductor.log import Logger, get_logger
 from conductor.proxy.agent_peer import AgentPeer
 from conductor.proxy.annotations import DeclarationError
-from conductor.proxy.base import Agent, Forward, Plugin, Proxy
+from conductor.proxy.base import Agent, Plugin, Proxy
 from conductor.proxy.commands import CommandResult, program_warning, run_command
 from conductor.proxy.content import text
 from conductor.proxy.event_arguments import PermissionQuestion, Prompt, Question, SessionSetup
@@ -95,6 +95,7 @@ from conductor.proxy.events import (
     text_filter,
 )
 from conductor.proxy.foreground_work import ForegroundWork
+from conductor.proxy.forward import Forward
 from conductor.proxy.handlers import on
 from conductor.proxy.mcp_context import Context
 from conductor.proxy.mcp_methods import ToolCall, prompt, resource, tool

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence, Set
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from conductor.errors import LocalProtocolError
 from conductor.proxy.agent_peer import AgentPeer
@@ -21,71 +21,26 @@ from conductor.proxy.class_checks import (
     check_event_names,
     check_fields,
     check_reserved,
+    check_versions,
     missing_attribute,
 )
-from conductor.proxy.forward import Forward
 from conductor.proxy.handlers import Handler
-from conductor.proxy.peers import ClientPeer, DeferredAnswer, NotificationTap
+from conductor.proxy.peers import ClientPeer, DeferredAnswer
 from conductor.proxy.placement import Placement
 from conductor.proxy.prompt_turn import is_turn_output
+from conductor.proxy.runtime import Runtime
 from conductor.proxy.second_agent import SecondAgent, open_relayed_agent, open_second_agent
-from conductor.proxy.second_agent_host import AgentSource, RequestHandler, SecondAgentHost
+from conductor.proxy.second_agent_host import AgentSource, RequestHandler
 from conductor.proxy.sessions import Session, session_of
 from conductor.proxy.version_fit import VersionFit, handlers_of
-from conductor.schema import METHODS_BY_VERSION
 
-__all__ = ["Agent", "Forward", "Plugin", "Proxy", "Runtime"]
-
-
-class Runtime(SecondAgentHost, Protocol):
-    """The interface of a running chain to its plugin (`conductor.plugins` implements it)."""
-
-    agent: AgentPeer
-    required: bool
-
-    def start_soon(self, function: Callable[..., Awaitable[Any]], *args: Any) -> None: ...
-
-    async def wait_room(self) -> None: ...
-
-    def made_room(self) -> None: ...
-
-    @property
-    def answering(self) -> bool: ...
-
-    def defer(self, cancelled: Callable[[], None]) -> DeferredAnswer: ...
-
-    def after_answer(self, function: Callable[..., Awaitable[Any]], *args: Any) -> None: ...
-
-    def tap(
-        self, source: Literal["client", "agent"], method: str, tap: NotificationTap
-    ) -> Callable[[], None]:
-        """Call `tap` with every notification `method` from `source`; returns a function that
-        removes the tap."""
-
+__all__ = ["Agent", "Plugin", "Proxy"]
 
 _RESERVED = (
     *("client", "agent", "release_lane", "start_soon", "answering"),
     *("defer", "wait_room", "made_room", "muted", "open_agent"),
 )
 """Names that a plugin uses and must not override."""
-
-
-def _check_versions(cls: type[Plugin]) -> None:
-    """Raise `DeclarationError` for an attribute `versions` that is not a set of versions."""
-    versions = cls.versions
-    if versions is None:
-        return
-    known = isinstance(versions, Set | tuple) and all(type(each) is int for each in versions)
-    if not known or not versions or not METHODS_BY_VERSION.keys() >= set(versions):
-        raise DeclarationError(
-            f"{cls.__name__}.versions is the set of the protocol versions that the proxy is for: "
-            f"write `versions = {{1}}`, without an annotation (an option `versions` can stay: "
-            f'`versions_: … = attrs.field(alias="versions")`)'
-        )
-    if not issubclass(cls, Proxy):
-        raise DeclarationError(
-            f"{cls.__name__}.versions is for proxies; an agent says its version in its answer"
-        )
 
 
 class Plugin:
@@ -130,7 +85,8 @@ class Plugin:
         check_contained(cls)
         if cls.on_error not in ("fail", "pass"):
             raise DeclarationError(f'{cls.__name__}.on_error must be "fail" or "pass"')
-        _check_versions(cls)
+        if cls.versions is not None:
+            check_versions(cls, is_proxy=issubclass(cls, Proxy))
         cls._acp_handlers = handlers_of(cls)
         cls._acp_version_fits = {}
 

@@ -1,4 +1,4 @@
-"""Checks of a plugin's class when it is defined: fields, names, contained proxies.
+"""Checks of a plugin's class when it is defined: fields, names, versions, contained proxies.
 
 Each raises `DeclarationError`, which says what to write instead.
 """
@@ -7,19 +7,21 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from typing import Any
 
 from conductor.proxy.annotations import DeclarationError
 from conductor.proxy.events import EVENTS, event_marks
 from conductor.proxy.handlers import is_handler
 from conductor.proxy.session_state import per_session
+from conductor.schema import METHODS_BY_VERSION
 
 __all__ = [
     "check_contained",
     "check_event_names",
     "check_fields",
     "check_reserved",
+    "check_versions",
     "missing_attribute",
 ]
 
@@ -58,6 +60,22 @@ def check_reserved(cls: type, names: Iterable[str], module: str) -> None:
                 f"use; rename it (an option `{name}` can stay: "
                 f'`{name}_: … = attrs.field(alias="{name}")`)'
             )
+
+
+def check_versions(cls: Any, *, is_proxy: bool) -> None:
+    """Refuse an attribute `versions` that is not a set of versions, or is not of a proxy."""
+    versions = cls.versions
+    known = isinstance(versions, Set | tuple) and all(type(each) is int for each in versions)
+    if not known or not versions or not METHODS_BY_VERSION.keys() >= set(versions):
+        raise DeclarationError(
+            f"{cls.__name__}.versions is the set of the protocol versions that the proxy is for: "
+            f"write `versions = {{1}}`, without an annotation (an option `versions` can stay: "
+            f'`versions_: … = attrs.field(alias="versions")`)'
+        )
+    if not is_proxy:
+        raise DeclarationError(
+            f"{cls.__name__}.versions is for proxies; an agent says its version in its answer"
+        )
 
 
 def check_event_names(cls: type) -> None:

@@ -6,14 +6,16 @@ servers of each session distinct names (`server_names`), and isolates the sessio
 
 - A session is *active* while a prompt or its set-up is in flight.
 - A server's lists of tools, prompts and resources are empty while other sessions are active and its
-  own is not. Before a prompt is forwarded, servers with a changed tool list send
-  `notifications/tools/list_changed`, and the prompt waits until the agent has read the lists again
-  (1 s at most). A ping confirms it: MCP clients handle messages in order, but the prompt takes
-  another path.
+  own is not. Before a prompt is forwarded, the bridge sends `notifications/tools/list_changed` for
+  each server with a changed tool list, and the prompt waits until the agent has read the lists
+  again (1 s at most). A ping confirms it: MCP clients handle messages in order, but the prompt
+  takes another path.
 - A call to the server of a session that is not active is refused.
-- While several sessions are active, each model can see the tools of all of them. A tool call is
-  forwarded only if the agent reports it for the server's session (`call_attribution`), and is
-  refused otherwise.
+- While several sessions are active, each model can see the tools of all of them. A tool call
+  (`tools/call`) is forwarded if the agent reports it for the server's session (`call_attribution`),
+  and refused if it reports it for another one. A call that is not reported in time is forwarded
+  only if the server's session is by then the only active one. Other calls, such as `prompts/get`
+  and `resources/read`, are not attributed: they are forwarded.
 
 For an unknown agent this only detects that it shares servers, by a call that cannot come from the
 session to which the server belongs.
@@ -270,7 +272,8 @@ class SessionFilter:
         return _empty(_LIST_METHODS[_TOOLS], self._modern) if self.hidden else tools
 
     def _ping(self) -> None:
-        """Send a ping; its response, or its absence from such clients, sets `relisted`."""
+        """Send a ping; its response sets `relisted`. For a client that takes no requests or leaves
+        pings unanswered it is set at once."""
         relisted = self.relisted
         if self._modern or self._pings >= _MAX_PINGS:
             relisted.set()  # this client takes no requests, or does not answer pings

@@ -55,7 +55,7 @@ LAYERS = [
 """Parts of `conductor`, each allowed to import what is before it."""
 
 EXCEPTIONS = {
-    # The Transport protocol: a connection is given one, and needs nothing else of that room.
+    # The Transport protocol: a connection is given one, and needs nothing else of that package.
     ("conductor.jsonrpc.connection", "conductor.transport.base"),
     # `run()` is how the program of a stand-alone proxy starts: it needs the whole runtime.
     ("conductor.proxy", "conductor.standalone"),

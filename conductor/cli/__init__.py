@@ -3,9 +3,9 @@
 One module per command, with the click command as `command`, imported when it is used; the list is
 in `command_group.py`. `early_spawn.py` starts the components of `run`, `agent` and `wrap` before
 click and trio are imported; `stdio_chain.py` serves a chain on stdin and stdout; `usage_errors.py`
-reports wrong arguments; `check_*` and `prompt_*` belong to the commands `check` and `prompt`.
+reports wrong arguments. A command of several modules is a package with `command.py`.
 
-The top floor: may import every other package.
+The last layer: may import every other package.
 """
 
 from __future__ import annotations

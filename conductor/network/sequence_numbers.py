@@ -2,7 +2,9 @@
 
 Each direction numbers its texts from 1. The sender keeps a text until it is acknowledged; after a
 cut, each end states the newest number that it received, and the other continues after it.
-Duplicates are dropped. Frames, one WebSocket message each: `<number> <text>`, `ack <number>`.
+Duplicates are dropped. Frames, one WebSocket message each: `<number> <text>`, `ack <number>`. POSTs
+of the HTTP transport, which may arrive in any order, have numbers too: `DuplicateFilter` finds
+repeated ones.
 
 A text is acknowledged when it is taken from the receive window, not when it arrives: the send
 window (`WINDOW` bytes) bounds the memory at both ends during an outage, and acknowledgements never
@@ -40,7 +42,7 @@ _ACK_SECONDS: Final = 0.2
 immediately for an empty text (EOF)."""
 _MAX_DIGITS: Final = 18
 _DUPLICATE_WINDOW: Final = 1000
-"""Maximum number of POSTs in flight."""
+"""Maximum distance of the numbers of POSTs in flight: an older number counts as a duplicate."""
 
 
 class SequenceError(Exception):
@@ -81,7 +83,7 @@ def parse_frame(frame: str) -> NumberedFrame | AckFrame:
 
 @attrs.define(eq=False)
 class SendWindow:
-    """Sent texts that are not acknowledged."""
+    """Texts that are not acknowledged, whether sent already or not."""
 
     last: int = 0
     """Number of the newest text."""
@@ -130,7 +132,11 @@ class ReceiveWindow:
     """Time at which an acknowledgement is due (trio clock)."""
 
     def put(self, frame: NumberedFrame) -> None:
-        """Append a received text; a duplicate is dropped. Raises `SequenceError`."""
+        """Append a received text; a duplicate is dropped.
+
+        Raises `SequenceError` for a gap, or if `WINDOW` bytes wait to be taken: none of them is
+        acknowledged, so the peer has exceeded its send window.
+        """
         expected = self.taken + len(self._waiting) + 1
         if frame.number < expected:
             return
@@ -157,7 +163,7 @@ class ReceiveWindow:
         return text
 
     def acknowledgement(self, now: float) -> AckFrame | None:
-        """The acknowledgement to send, if one is due."""
+        """Return the acknowledgement that is due, and count it as sent; `None` if none is due."""
         if now < self.ack_at:
             return None
         self._acknowledged, self._unacknowledged_bytes, self.ack_at = self.taken, 0, math.inf

@@ -40,7 +40,7 @@ class ChainChooser:
 
     `command` is the chain that the client has started, or why there is none; `load` and
     `forget_plugins` are those of `ReloadableChain`. `cwd` is the directory that the client has
-    started the conductor in: that of the first chain.
+    started the conductor in: that of the first chain until a session set-up starts it again.
     """
 
     def __init__(
@@ -67,8 +67,9 @@ class ChainChooser:
         self._tried = False
 
     def likely(self) -> ChainFile | None:
-        """The first chain as far as it is known before `initialize`, without components that depend
-        on the client; `None` if a file has mistakes."""
+        """Determine the first chain as far as it is known before `initialize`, like `first` without
+        reading the command's file again; return it without the components that depend on the
+        client, or `None` if a file has mistakes."""
         try:
             chain = self._first_chain()
         except ChainFileError:
@@ -112,8 +113,9 @@ class ChainChooser:
         return self._first_plan.chain
 
     def choose(self, setup: Payload | None) -> ChainPlan | None:
-        """The chain for the session of raw set-up params; `None` for the first chain, without
-        notices. Raises `ChainFileError` if the project's file has mistakes."""
+        """The chain for the session of raw set-up params: `None` if only the command's unchanged
+        file applies, without `when:`; else a plan, perhaps that of the first chain (`is_first`).
+        Raises `ChainFileError` if the project's file has mistakes."""
         cwd = self._directory(setup)
         user, project = self._files_for(cwd)
         is_changed = self._command.is_changed
@@ -171,7 +173,7 @@ class ChainChooser:
         )
 
     def _directory(self, setup: Payload | None) -> str:
-        """The session's directory; without one, that of the first chain."""
+        """The session's directory; without one, that in which the conductor was started."""
         try:
             found = msgspec.json.decode(setup or b"{}", type=dict[str, msgspec.Raw]).get("cwd")
             return msgspec.json.decode(found or b"null", type=str)

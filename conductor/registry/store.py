@@ -1,6 +1,6 @@
 """The store of installed packages: a private directory of this user, mode 0700.
 
-    agents/packages/NAME/VERSION/DIGEST-PLATFORM/   one installed pin, with `installed.json`
+    agents/packages/NAME/vVERSION/DIGEST-PLATFORM/  one installed pin, with `installed.json`
     agents/pins/KEY.json                            pins made for chain files without a lock file
     agents/lock-files                               paths of the lock files that were used
     agents/registries/KEY.json                      refreshed copies of registries
@@ -8,7 +8,8 @@
 
 A package is installed in `staging` and renamed to its place when it is complete, so an interrupted
 installation is never used; concurrent installations of the same package are serialized. Any part
-may be deleted while nothing runs: it is installed again.
+may be deleted while nothing runs: packages are installed again, registries fetched again. A pin is
+made again with the checksums that its source has then.
 """
 
 from __future__ import annotations
@@ -95,7 +96,8 @@ def package_key(pin: Pin, name: str = "") -> str:
 
 
 def find_installed(name: str, pin: Pin) -> tuple[Path, InstalledPackage] | None:
-    """The directory and the record of an installed pin; None if it is not installed."""
+    """The directory and the record of an installed pin; None if it is not installed, or damaged:
+    the record, the program or its interpreter cannot be read."""
     directory = package_directory(name, pin)
     try:
         data = (directory / _RECORD).read_bytes()
@@ -160,7 +162,10 @@ def replace_file(path: Path, data: bytes) -> None:
 
 @contextmanager
 def try_lock(name: str) -> Iterator[bool]:
-    """Whether nothing is installed under this name (`NAME-KEY`), nor can be during the block."""
+    """Lock a package (`NAME-KEY`) against installation during the block, without waiting.
+
+    Yields True while holding the lock, False if this package is being installed.
+    """
     import fcntl
 
     with open(store_directory("locks") / f"{name}.lock", "w") as file:

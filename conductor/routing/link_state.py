@@ -75,9 +75,12 @@ class LinkState:
         self.on_success: Callable[[], None] | None = None
         """Called when the component answers an initialization or a prompt with a result."""
         self.intercept_setup: _RequestHandler | None = None
-        """Called first with each request of `LOGGED_METHODS`, as set-ups of sessions are."""
+        """Called with each request of `LOGGED_METHODS` to the peer (set-ups of sessions are) before
+        it is logged; if it returns true, it has taken the request, and the link does not send
+        it."""
         self.choose_chain: _RequestHandler | None = None
-        """Called last with each request of a client."""
+        """Called with each request of a client after all other processing, before it is passed on;
+        if it returns true, it has taken the request, and the link does not pass it on."""
         self.access_check: Callable[[str, Payload | None], None] | None = None
         """Called with each request and notification of the peer before any other processing; raises
         `RequestError` to refuse it."""
@@ -120,7 +123,7 @@ class LinkState:
         self.late_answers.expect(call, monotonic(), waited)
 
     def take_connection(self) -> Connection | None:
-        """The connection, which the link has no more."""
+        """Detach the connection and return it."""
         connection, self.connection = self.connection, None
         self.late_answers = None
         return connection

@@ -205,7 +205,7 @@ class TracedPort(Port):
         return self._port.unread()
 
     def _kept(self, payload: Payload | None) -> bytes | Raw | Head | None:
-        """A copy: what is part of a block, or of what a handler was given, may keep all of it."""
+        """Copies: a slice would keep the whole read buffer alive."""
         if type(payload) is Raw and len(payload) <= HEAD:
             return payload.copy()  # half the time of bytes(), which would be another copy of more
         if payload is None or len(payload) <= self._limit:

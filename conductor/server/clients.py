@@ -44,9 +44,10 @@ _REAP_INTERVAL: Final = 1.0
 """Seconds between checks for expired clients."""
 
 _ENDED_PER_COLLECTION: Final = 100
-"""Clients that end before a full garbage collection, or as many as there are: with more clients, it
-takes longer. Most objects of a client are freed without one. The rest would stay until 1.4 million
-objects have been made, which are many clients, and more than a hundred megabytes."""
+"""Collect after this many clients have ended, or after as many as are connected if that is more, as
+a full garbage collection takes longer with more clients. Most objects of a client are freed without
+one. The rest would stay until 1.4 million objects have been made, which are many clients, and more
+than a hundred megabytes."""
 
 _CLOSE_TIMEOUT: Final = 2.0
 """Seconds for the last messages to be acknowledged."""

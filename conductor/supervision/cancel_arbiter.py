@@ -68,8 +68,9 @@ class CancelArbiter:
         return blocking, acts
 
     def suspect(self, components: Sequence[Component]) -> Component | None:
-        """The component that probably blocks a request although none has one of its method: a proxy
-        may have sent another for it, as `v1_v2` does for `session/load`. After `find`."""
+        """Best guess if no component has an open request of this method: the last with any
+        cancelled request, as a proxy may have sent another one for it (`v1_v2` for `session/load`);
+        without one, the watcher that has last ended a request. Call after `find`."""
         blocking = next((each for each in reversed(components) if each.blocks_request(None)), None)
         if blocking is not None:
             return blocking

@@ -41,7 +41,8 @@ ESCALATION: Final[tuple[StallAction, ...]] = ("report", "cancel", "cancel_reques
 
 _RUNNING_STATUSES: Final = frozenset({"pending", "in_progress"})
 _MAX_NAMED: Final = 1000
-"""Sessions, subagents, and tool calls of a turn, that the component alone names."""
+"""Maximum number of sessions, of subagents, and of tool calls of a turn that only the component
+names. Further sessions and tool calls are not tracked, and the oldest subagents are dropped."""
 
 
 class RequestTimeout(msgspec.Struct, frozen=True):

@@ -67,7 +67,8 @@ class _Open:
 
 @attrs.define(eq=False)
 class SpanBuilder:
-    """Takes the records of a trace in order; returns spans when they have ended.
+    """Takes the records of a trace in order; returns spans when they have ended, those of answered
+    requests at the end of the batch of records: their handlers end a moment later.
 
     Spans have ids that the conductor wrote into their requests, or ids derived from their records:
     the same each time that a trace is exported, and those that a running chain has sent.
@@ -180,8 +181,8 @@ class SpanBuilder:
         yield from self._end_replaced(span, record)
 
     def _end_replaced(self, span: Span, record: ResponseRecord) -> Iterator[Span]:
-        """End the same request on the next hop, if it has no answer: it was sent again to a
-        component that was inserted there."""
+        """A component was inserted while this request was open, and the request sent again through
+        it: end the span of the first, unanswered copy."""
         for n, each in list(self._open.items()):
             if each.span.parent_id == span.span_id and each.record.method == record.method:
                 del self._open[n]
@@ -190,7 +191,8 @@ class SpanBuilder:
                 yield each.span
 
     def _turn_answered(self, turn: Turn, record: ResponseRecord) -> Iterator[Span]:
-        """In version 1 the answer ends the turn; in version 2 the agent reports its end."""
+        """End the turn with an answer that has a `stopReason` (version 1), or with an error. After
+        any other answer (version 2), the agent reports the end of the turn."""
         turn.root.attributes["acp_conductor.response.size"] = record.size
         result = record.payload if isinstance(record.payload, dict) else {}
         if not record.is_error and "stopReason" not in result:

@@ -116,7 +116,8 @@ class Player:
         self._mcp = McpEnvelopes(self.messages)
 
     def start(self, peer: JsonRpcPeer, tasks: trio.Nursery) -> None:
-        """Play to `peer`, with an open connection. Returns at once; see `play`."""
+        """Attach to `peer`, with an open connection, and return at once. The agent's side is
+        played from now on, in `tasks`; the client's by `play`."""
         self.peer, self._tasks = peer, tasks
         peer.fallback = self
         tasks.start_soon(self._end_with_peer)
@@ -187,13 +188,13 @@ class Player:
     async def _answer(self, asked: RecordedMessage) -> Any:
         index = self._responses.get(asked.id)
         if index is None:
-            await self._wait_until(lambda: False)  # the peer goes
+            await self._wait_for_end()
             raise RequestError(INTERNAL_ERROR, f"{asked.method} has no answer in the recording")
         response = self.messages[index]
         try:
             await self._due[index].wait()
             if response.cancelled:
-                await self._wait_until(lambda: False)  # the peer cancels it, as it did then
+                await self._wait_for_end()  # or until the peer cancels it, as it did then
         finally:
             self._written[index].set()
         payload = self.values.live(response.payload)
@@ -238,7 +239,7 @@ class Player:
                 if self.speed is not None and message.ts > last:
                     waits()
                     with trio.move_on_after((message.ts - last) / self.speed):
-                        await self._wait_until(lambda: False)
+                        await self._wait_for_end()
                 await self._send(index)
             last = message.ts
 
@@ -285,7 +286,8 @@ class Player:
     # -- waiting -----------------------------------------------------------------------------------
 
     async def _await(self, index: int) -> None:
-        """Wait until the peer has sent a message, or has gone on without it."""
+        """Wait until the peer has sent a message, or has gone on without it. Before a response to a
+        request that was cancelled, cancel the request."""
         message = self.messages[index]
         if message.cancelled and message.id in self._live_ids:
             # A conversation is without the cancellation itself: give the request time to arrive.
@@ -326,6 +328,10 @@ class Player:
         """Wait until something is true, or the connection has ended."""
         while not is_true() and not self.peer.ended.is_set():
             await self._changed.park()
+
+    async def _wait_for_end(self) -> None:
+        """Wait until the connection has ended."""
+        await self._wait_until(lambda: False)
 
     async def _end_with_peer(self) -> None:
         await self.peer.ended.wait()

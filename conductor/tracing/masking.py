@@ -3,8 +3,8 @@
 Secrets are found by known value (`redaction`), by form (`secret_formats`) and by a name beside them
 (`secret_members`), in all that is written: payloads, also cut ones, stderr, log events, names. A
 search for some eighty literals decides which places are looked at, so that text without secrets
-costs 0.3 µs for 100 bytes and 0.3 ms for a megabyte. It is made by a few automata of up to 64
-literals, which use vector instructions.
+costs 0.3 µs for 100 bytes and 0.3 ms for a megabyte. It is made by a few automata that are
+small enough for vector instructions (`_MAX_LITERALS`).
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ __all__ = ["Masker", "current_masker", "mask", "mask_text"]
 
 _MASK: Final = MASK.encode()
 _MAX_LITERALS: Final = 60
+"""Known values in one automaton. The library uses vector instructions for 64 literals at most."""
 _DIGITS: Final = b"0123456789.+-eE"
 _ESCAPED: Final = re.compile(rb"\\.", re.DOTALL)
 _VOCABULARY: Final = frozenset(

@@ -57,7 +57,7 @@ _FAILURES: Final = frozenset(
     }
 )
 FLIGHT_ENTRIES: Final = 2048
-"""Entries that the flight recorder keeps, each with two kilobytes at most."""
+"""Entries that the flight recorder keeps, each with 2 KiB of payload at most."""
 _MAX_EARLY: Final = 1000
 
 

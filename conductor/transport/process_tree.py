@@ -3,7 +3,8 @@
 Three mechanisms: Linux reparents orphaned descendants to a subreaper (`become_subreaper`). A
 process group contains a component and its descendants, except those that left it. The environment
 of each component has a unique mark (`MARK`), which its descendants inherit; after the component has
-exited, those that left the group are found by it.
+exited, those that left the group are found by it. The mark of a component is a prefix of the marks
+of all components of a conductor inside it, which are found with it.
 
 No function recurses: components decide the depth of a process tree.
 """
@@ -179,8 +180,9 @@ def sandboxed_group(pid: int) -> int | None:
 
 
 def kill_marked(mark: str, *, patient: bool = False) -> bool:
-    """Kill the remaining descendants of an ended component: adopted children with its mark, and
-    their descendants. True if there were any: then more may follow, and the caller checks again.
+    """Kill the remaining descendants of an ended component: children with its mark that the
+    conductor has not started itself, so adopted ones, and their descendants. True if there were
+    any: then more may follow, and the caller checks again.
 
     A process has no readable environment for a moment during `exec`: with `patient`, a child
     without one also counts as a reason to check again.
@@ -269,7 +271,7 @@ def _environ(pid: int) -> bytes | None:
 
 
 def _kill(pids: Iterable[int]) -> list[int]:
-    """Send SIGKILL; returns the process ids without those that may not be signalled."""
+    """Send SIGKILL; returns the processes that were signalled or had already ended."""
     killed: list[int] = []
     for pid in pids:
         with suppress(PermissionError):

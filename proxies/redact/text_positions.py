@@ -1,8 +1,15 @@
 """Strings in messages that are not text: identifiers, enumerations, MIME types, base64. Pure.
 
 All other strings are text: free JSON such as `rawInput`, `_meta` and error data, members unknown to
-the schema, and member names. A table describes an object of the schema: it maps a member's name to
-`KEEP`, or to the table of the member's value. A table for a list applies to its items.
+the schema, and member names. If two names of an object change to the same text, one of the two
+members is lost.
+
+A table describes an object of the schema: it maps a member's name (or `ANY`) to what its value is:
+
+- a table, or a `ByDiscriminator` that chooses one by a member; for a list, it applies to each item;
+- `KEEP`: a string that is not text. A list or an object in its place is cleaned like free JSON;
+- `LIST`: a list of such strings;
+- `TERMINAL`: text in base64.
 """
 
 from __future__ import annotations

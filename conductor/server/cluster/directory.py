@@ -160,7 +160,8 @@ class SessionDirectory:
         return await self._owner(_connection_key(connection_id))
 
     async def owner_of_session(self, principal: str | None, session_id: str) -> str | None:
-        """The same for a session of this principal."""
+        """URL of the live node that has this session of the principal; `None` as for a
+        connection."""
         return await self._owner(_session_key(principal, session_id))
 
     async def ask(self, question: Callable[[Redis[str]], Awaitable[T]]) -> T:

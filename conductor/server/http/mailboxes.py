@@ -1,8 +1,9 @@
 """Bounded message queues (mailboxes) for the event streams of one client.
 
 A stream may open long after its first message, or never. The queued bytes of all streams of a
-client are counted together; above the limit the chain is not read. A client that does not read thus
-slows down its own chain and loses nothing.
+client are counted together. The reader of the chain awaits `Mailboxes.wait_for_space` after each
+batch of lines, which returns when the bytes are within the limit: a client that does not read slows
+down its own chain and loses nothing.
 
 For a conductor, events are numbered and kept until acknowledged; a new stream continues after the
 last acknowledged event.
@@ -63,7 +64,8 @@ class Mailbox:
     def resume_after(self, number: int) -> None:
         """Continue after the event with this number. Raises `SequenceError`.
 
-        A new mailbox adopts the number: the client may count from a mailbox that was dropped.
+        A session's mailbox without numbered events adopts the number: the client may count from a
+        mailbox that was dropped. The connection's mailbox is never dropped.
         """
         if self.session is not None and not self.sent.last:
             self.sent = SendWindow(last=number, acknowledged=number)
@@ -103,7 +105,8 @@ class Mailbox:
         return [self.sent.get(self.sent.put(line)) for line in lines]
 
     def acknowledge(self, number: int) -> None:
-        """Drop the events up to this number. Raises `SequenceError`."""
+        """Drop the events up to this number; a number below those acknowledged is ignored. Raises
+        `SequenceError` for one that was not sent."""
         before = self.sent.acknowledged, self.sent.size
         if number > before[0]:
             self.sent.acknowledge(number)
@@ -172,7 +175,8 @@ class Mailboxes:
         return mailbox
 
     def for_stream(self, session: str | None) -> Mailbox | None:
-        """The mailbox for a new stream; `None`: too many streams are open."""
+        """The mailbox for a new stream; `None`: too many streams are open. A new mailbox receives
+        messages only after `add_reader`."""
         mailbox = self.known(session)
         if session is None or (mailbox is not None and mailbox.readers):
             return mailbox

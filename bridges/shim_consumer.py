@@ -45,7 +45,7 @@ class ShimConsumer:
     def __init__(self, transport: SocketTransport, flusher: Flusher, limit: int) -> None:
         self.transport = transport
         self.connection = Connection(
-            transport, self, flusher, reports_malformed=True, limits=Limits(max_message_bytes=limit)
+            transport, self, flusher, answers_malformed=True, limits=Limits(max_message_bytes=limit)
         )
         self.mcp_connection: McpConnection | None = None
         self.ended = trio.Event()

@@ -199,7 +199,7 @@ class ClientEnd:
         streams = raw_streams()
         transport = self.transport if streams is None else streams.client(self.transport)
         self.connection = self.link.connection = Connection(
-            transport, self.link, self.flusher, reports_malformed=True, limits=self.limits
+            transport, self.link, self.flusher, answers_malformed=True, limits=self.limits
         )
 
     async def _read(

@@ -93,8 +93,8 @@ def _of_isolated(method: bytes, command: Sequence[str]) -> bytes:
             words = login_words(args, ())
             kept["args"] = msgspec.json.encode(words)
             if _WHOLE_COMMAND in members.get("_meta", b""):
-                told = {"command": command[0], "args": [*command[1:], *words]}
-                kept["_meta"] = msgspec.json.encode({"terminal-auth": told})
+                terminal_auth = {"command": command[0], "args": [*command[1:], *words]}
+                kept["_meta"] = msgspec.json.encode({"terminal-auth": terminal_auth})
     except (ValueError, *DECODE_ERRORS):
         return b""
     return join_members(kept)
@@ -103,10 +103,10 @@ def _of_isolated(method: bytes, command: Sequence[str]) -> bytes:
 def _with_command(meta: bytes, whole: Sequence[str], env: Mapping[str, str]) -> bytes:
     """The raw `_meta` with these words and variables as its whole command."""
     members = object_members(meta)
-    told = msgspec.json.decode(members.pop("terminal-auth", b"{}"))
-    if isinstance(told, dict):
+    terminal_auth = msgspec.json.decode(members.pop("terminal-auth", b"{}"))
+    if isinstance(terminal_auth, dict):
         first, *rest = whole
-        changed = {**told, "command": first, "args": rest, **({"env": env} if env else {})}
+        changed = {**terminal_auth, "command": first, "args": rest, **({"env": env} if env else {})}
         members["terminal-auth"] = msgspec.json.encode(changed)
     return join_members(members)
 

@@ -77,7 +77,9 @@ class FlushScheduler(Protocol):
 class Connection:
     """The state of one peer.
 
-    `reports_malformed`: answer invalid lines with errors (clients); components get none.
+    `answers_malformed`: answer invalid lines with errors, for clients; terminal sequences in lines
+    are removed for components only. Components get an answer only for a request that is too long or
+    too deep, or a batch over the limit.
     """
 
     def __init__(
@@ -86,14 +88,14 @@ class Connection:
         receiver: Receiver,
         flusher: FlushScheduler,
         *,
-        reports_malformed: bool = False,
+        answers_malformed: bool = False,
         limits: Limits | None = None,
         repeats_payloads: bool = False,
     ) -> None:
         self.transport = transport
         self.receiver = receiver
         self.flusher = flusher
-        self.reports_malformed = reports_malformed
+        self.answers_malformed = answers_malformed
         self.limits: Limits = limits or Limits()
         self.repeats_payloads = repeats_payloads
         """Whether large payloads are read from this peer and from others too."""
@@ -196,7 +198,7 @@ class Connection:
             self._batch = self._route_batch_members(frame)
         elif not line.isspace():  # a blank line is neither a message nor malformed
             line = line.removesuffix(b"\n")
-            stripped = line if self.reports_malformed else strip_ansi(line)
+            stripped = line if self.answers_malformed else strip_ansi(line)
             reparsed: Frame
             if stripped == line and isinstance(frame, Malformed):
                 reparsed = structs.replace(frame, excerpt=excerpt_of(line))
@@ -265,7 +267,7 @@ class Connection:
                 is_request = member.method is not UNSET and member.id is not UNSET
                 self._dispatch(member, batch, batch.reserve() if is_request else 0)
             elif isinstance(member, Malformed):
-                if self.reports_malformed and not member.response:
+                if self.answers_malformed and not member.response:
                     slot = batch.reserve()
                     batch.fill(slot, _joined_line(error_pieces(None, _INVALID)))
                 self._report_malformed(member)
@@ -275,7 +277,7 @@ class Connection:
 
     def _answer_overlong(self, line: OverlongLine) -> None:
         frame = oversized_line(line.head, line.tail, line.size, self.limits.max_message_bytes)
-        if self.reports_malformed and not frame.response:
+        if self.answers_malformed and not frame.response:
             id = None if frame.id is UNSET else frame.id
             self.write(error_pieces(id, encode_error(frame.code, frame.reason)))
         elif not frame.response and frame.id is not UNSET:
@@ -288,7 +290,7 @@ class Connection:
             # It looks like a valid request: its sender waits for the response.
             error = encode_error(frame.code, f"Invalid request: {frame.reason}")
             self.write(error_pieces(frame.id, error))
-        elif self.reports_malformed and not frame.response:
+        elif self.answers_malformed and not frame.response:
             if frame.code == INVALID_REQUEST:
                 error = _INVALID
             else:

@@ -49,9 +49,9 @@ class InFlightRequest(msgspec.Struct, eq=False, weakref=True):
     """Whether its answer is an error; set before observers see the answer."""
     session: str | None = None
     """The session id of a prompt, read once: 0.2 ms for a prompt of 1 MiB."""
-    forwarded: tuple[InFlightRequest, bytes] | None = None
-    """The request that a plugin has forwarded for this one, and its raw result: an answer that is
-    the same was made by another component."""
+    forwarded_as: tuple[InFlightRequest, bytes] | None = None
+    """The request that a plugin has forwarded for this one, and its raw result. If the answer to
+    this one equals it, a component behind the plugin has made it."""
 
     def cancel(self) -> None:
         """Cancel the request at its target, once. Without a target yet, only note it: the port that

@@ -172,7 +172,7 @@ class Dispatcher:
             if reply is not None and not response_state.settled:
                 self._track_session(item, reply)
                 if (got := response_state.answer) is not None and got.result is not None:
-                    call.forwarded = got.call, got.result
+                    call.forwarded_as = got.call, got.result
                 port.neighbour.respond(call, *reply)
                 if reply[1] is None and handler_call.after_answer:
                     await self._run_after_answer(handler_call, item)

@@ -76,8 +76,8 @@ def _answers(handler_call: HandlerCall) -> Iterator[tuple[InFlightRequest, bytes
 
 def _answerer(call: InFlightRequest, raw: bytes) -> str:
     """The component that made an answer: those that have passed it on unchanged are not."""
-    while call.forwarded is not None and _is_same(call.forwarded[1], raw):
-        call = call.forwarded[0]
+    while call.forwarded_as is not None and _is_same(call.forwarded_as[1], raw):
+        call = call.forwarded_as[0]
     name: str = getattr(call.target, "component_name", "")
     return name
 

@@ -127,8 +127,10 @@ class ChainChooser:
             self._command.reload()
         command, mistakes = self._command.chain, self._command.mistakes
         assert not isinstance(command, ChainFileError)
-        told = self._known_planner().notices_of_mistakes(command.path, mistakes) if mistakes else []
-        return self._plan(command, cwd, user, project, told)
+        notices: list[FileNotice] = []
+        if mistakes:
+            notices = self._known_planner().notices_of_mistakes(command.path, mistakes)
+        return self._plan(command, cwd, user, project, notices)
 
     def is_first(self, plan: ChainPlan) -> bool:
         """Whether a plan is that of the first chain."""

@@ -230,8 +230,8 @@ async def open_second_agent(
     version = 1 if like is None else like.protocol_version
     capabilities = {}
     if like is not None:
-        told = like.chain.client_capabilities
-        capabilities = {each: told[each] for each in _CAPABILITIES if each in told}
+        announced = like.chain.client_capabilities
+        capabilities = {each: announced[each] for each in _CAPABILITIES if each in announced}
     async with host.open_agent_chain(source, name=name, env=env) as (name, connection):
         agent = SecondAgent(name, connection, host)
         connection.unread = agent._unread

@@ -17,7 +17,7 @@ from conductor.chainfile.model import ComponentSpec, RestartBudget
 __all__ = ["Bypass", "Decision", "EndChain", "Restart", "RestartPolicy"]
 
 _DEFAULT: Final = RestartBudget(count=3, within=60.0)
-_DEFAULT_FOR_REMOTE: Final = RestartBudget(count=10, within=120.0)
+_DEFAULT_FOR_CONNECTIONS: Final = RestartBudget(count=10, within=120.0)
 """For `connect`, `ssh` and `unix`, about a minute of retries: a network outage, or the restart of a
 service by its own supervisor, takes longer than the start of a program."""
 _FIRST_DELAY: Final = 0.1
@@ -66,7 +66,7 @@ class RestartPolicy(msgspec.Struct, eq=False):
         """The policy that a chain file states; the default is `restart`."""
         on_failure = spec.on_failure or "restart"
         is_started_by_others = any((spec.connect, spec.ssh, spec.unix))
-        default = _DEFAULT_FOR_REMOTE if is_started_by_others else _DEFAULT
+        default = _DEFAULT_FOR_CONNECTIONS if is_started_by_others else _DEFAULT
         return cls(role, on_failure, spec.restarts or default, spec.required)
 
     def after_failure(self, now: float, jitter: float) -> Decision:

@@ -132,8 +132,10 @@ class Journal(SessionIds):
         if session := self._open.get(id):
             session.flush()
         kept, is_own = await self._read(id), "session/fork" not in self._agent_has
-        if is_own and self._restarted and (answer := await self._repeated(forward)) is not None:
-            return answer
+        if is_own and self._restarted:
+            answer = await self._answer_of_replay(forward)
+            if answer is not None:
+                return answer
         if not is_own:
             params["sessionId"] = self._agent_id(id, kept)
             result = await forward()
@@ -249,8 +251,10 @@ class Journal(SessionIds):
         id = params.get("sessionId")
         if self._files is None or not isinstance(id, str):
             return await forward()
-        if id in self._restarted and (result := await self._repeated(forward, id)) is not None:
-            return result
+        if id in self._restarted:
+            answer = await self._answer_of_replay(forward, id)
+            if answer is not None:
+                return answer
         session, kept = self._open.get(id), await self._read(id)
         is_there = session is not None and not (session.may_be_lost or session.is_lost)
         if session is not None and is_there and "session/load" not in self._agent_has:
@@ -273,9 +277,9 @@ class Journal(SessionIds):
         self.after_answer(self._tell, session, "The agent has not loaded this session")
         return session.opened
 
-    async def _repeated(self, forward: Forward, id: str | None = None) -> Any:
-        """The answer to a set-up that is repeated after a restart of this proxy; `None` if it is
-        not, but a request of the client: those that repeat never reach the agent."""
+    async def _answer_of_replay(self, forward: Forward, id: str | None = None) -> Any:
+        """Forward a set-up after a restart of this proxy. A replayed one is answered from the
+        session log: return that answer. A new request is refused by the agent: return `None`."""
         try:
             result = await forward()
         except RequestError:

@@ -54,7 +54,7 @@ class _V1Agent:
 
 @attrs.define
 class _V2ClientSession:
-    told: SessionToV2 = attrs.field(factory=SessionToV2, init=False)
+    converter: SessionToV2 = attrs.field(factory=SessionToV2, init=False)
     running: int = attrs.field(default=0, init=False)
     """Prompts that the agent has not answered."""
 
@@ -90,7 +90,7 @@ class OfV2Client(Side[_V2ClientSession]):
         if method == "session/resume":  # the state has to come before the answer
             state = "running" if session.running else "idle"
             await self._tell(id, {"sessionUpdate": "state_update", "state": state})
-        return session.told.setup_result(result)
+        return session.converter.setup_result(result)
 
     async def _resume(self, params: Json, replay: Any) -> Json:
         """Open an earlier session, with its history or without."""
@@ -115,21 +115,21 @@ class OfV2Client(Side[_V2ClientSession]):
         )
 
     async def set_option(self, params: Json) -> Json:
-        told = self._session(str(params.get("sessionId"))).told
-        option = told.modes_option
+        converter = self._session(str(params.get("sessionId"))).converter
+        option = converter.modes_option
         if option is not None and params.get("configId") == option["configId"]:
             mode = params.get("value")
             asked = {**without(params, "configId", "type", "value"), "modeId": mode}
             result = await self._ask("session/set_mode", asked)
-            return {**result, "configOptions": told.mode_set(mode)}
+            return {**result, "configOptions": converter.mode_set(mode)}
         result = await self._ask("session/set_config_option", set_option_params(params, 1))
-        return {**result, "configOptions": told.options_of(result.get("configOptions"))}
+        return {**result, "configOptions": converter.options_of(result.get("configOptions"))}
 
     async def prompt(self, params: Json) -> None:
         """Answered at once; a state says how the turn ended."""
         id = str(params.get("sessionId"))
         session = self._session(id)
-        message_id = session.told.turn_started()
+        message_id = session.converter.turn_started()
         answer = self.proxy.defer(lambda: None)
         answer({"messageId": message_id}, None)
         session.running += 1
@@ -145,7 +145,7 @@ class OfV2Client(Side[_V2ClientSession]):
         finally:
             session.running -= 1
         if not session.running:
-            session.told.turn_ended()
+            session.converter.turn_ended()
             await self._tell(id, {"sessionUpdate": "state_update", "state": "idle", **end})
 
     async def update(self, params: Json, forward: Forward) -> None:
@@ -153,13 +153,13 @@ class OfV2Client(Side[_V2ClientSession]):
         if not isinstance(update, dict):
             await forward()
             return
-        told = self._session(str(params.get("sessionId"))).told
-        for converted in told.convert(update):
+        converter = self._session(str(params.get("sessionId"))).converter
+        for converted in converter.convert(update):
             await forward({**params, "update": converted})
 
     async def permission(self, params: Json, forward: Forward) -> Any:
-        told = self._session(str(params.get("sessionId"))).told
-        return permission_result_to_v1(await forward(told.permission(params)))
+        converter = self._session(str(params.get("sessionId"))).converter
+        return permission_result_to_v1(await forward(converter.permission(params)))
 
     # ----------------------------------------------------------------------------------------------
 

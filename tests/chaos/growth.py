@@ -112,7 +112,7 @@ def _first(group: BaseException) -> BaseException:
     return group
 
 
-async def prompt_until_told(url: str, token: str) -> None:
+async def prompt_until_sigterm(url: str, token: str) -> None:
     """The quiet tenant, in a process of its own: prints when each prompt was sent, and the seconds
     that it took."""
     async with Tenant(url, token, random.Random()).websocket() as socket:
@@ -126,7 +126,7 @@ async def prompt_until_told(url: str, token: str) -> None:
             await trio.sleep(0.05)
 
 
-async def load_until_told(agent: str, tenant: Tenant, at_once: int, nice: int) -> None:
+async def load_until_sigterm(agent: str, tenant: Tenant, at_once: int, nice: int) -> None:
     """Clients of one principal, in a process of their own, until SIGTERM; then a report as JSON.
     With a victim they are hostile, else ordinary."""
     sent = _count_sent()
@@ -429,11 +429,11 @@ def main() -> None:
     parser.add_argument("--load", nargs=8, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.quiet:
-        trio.run(prompt_until_told, *options.quiet)
+        trio.run(prompt_until_sigterm, *options.quiet)
     if options.load:
         agent, url, token, victim, greedy, place, at_once, nice = options.load
         tenant = Tenant(url, token, random.Random(time.monotonic()), victim, greedy, place)
-        trio.run(load_until_told, agent, tenant, int(at_once), int(nice))
+        trio.run(load_until_sigterm, agent, tenant, int(at_once), int(nice))
         return
     print(f"{date.today()}  {platform.system()} {platform.machine()}, {os.cpu_count()} cores, "
           f"Python {platform.python_version()}")  # fmt: skip

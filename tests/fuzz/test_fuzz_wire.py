@@ -130,7 +130,7 @@ def wired(role):
     if link.enveloped is not None:
         connect_ports(link.enveloped, Refusing())
     link.connection = Connection(
-        kept, link, kept, reports_malformed=role in ("client", "parent"),
+        kept, link, kept, answers_malformed=role in ("client", "parent"),
         limits=Limits(max_message_bytes=5000, max_batch=2, max_open_requests=3),
     )  # fmt: skip
     return link, kept

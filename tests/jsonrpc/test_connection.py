@@ -252,7 +252,7 @@ def _streams(draw):
 
 
 def _history(chunks, is_client):
-    desk = Desk(reports_malformed=is_client, limits=Limits(max_message_bytes=1000))
+    desk = Desk(answers_malformed=is_client, limits=Limits(max_message_bytes=1000))
     for _ in range(3):
         send(desk)
     for chunk in chunks:

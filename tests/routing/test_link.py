@@ -213,7 +213,7 @@ def test_a_cancellation_is_understood_plain_and_wrapped(enveloped, side):
     "params", [None, {}, {"requestId": "unknown"}, {"requestId": 1.5}, {"requestId": [1]}, [1]]
 )
 def test_a_cancellation_of_nothing_is_ignored(params):
-    bench = Bench("client", reports_malformed=True)
+    bench = Bench("client", answers_malformed=True)
     bench.feed({"id": 1, "method": "m"})
 
     bench.feed({"method": "$/cancel_request", "params": params})

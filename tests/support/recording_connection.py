@@ -138,12 +138,12 @@ def _bytes(payload: Any) -> bytes | None:
 
 def client(**options: Any) -> Desk:
     """A connection to a client: malformed lines are answered."""
-    return Desk(reports_malformed=True, **options)
+    return Desk(answers_malformed=True, **options)
 
 
 def component(**options: Any) -> Desk:
     """A connection to a component: malformed lines are only counted."""
-    return Desk(reports_malformed=False, **options)
+    return Desk(answers_malformed=False, **options)
 
 
 def send(desk: Desk, method: str = "m") -> int:

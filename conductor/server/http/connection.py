@@ -75,7 +75,7 @@ class ServerHttpConnection:
                     self._answer = line
                     self._answered.set()
                     continue
-                self.mailboxes.of(route.session).put(line)
+                self.mailboxes.mailbox_for(route.session).put(line)
                 if route.closed is not None:
                     self.mailboxes.closed(route.closed)
             await self.mailboxes.wait_for_space()

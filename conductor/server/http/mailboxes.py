@@ -33,15 +33,15 @@ _LINE_OVERHEAD = 100
 class Mailbox:
     """Queue of lines for one stream; one reader at a time."""
 
-    of: Mailboxes
+    owner: Mailboxes
     session: str | None = None
     """`None`: the connection's mailbox."""
     has_reader: bool = False
     """Whether a stream is reading it."""
     readers: int = 0
     """Streams that read it or wait for the previous reader to stop."""
-    unread: bool = False
-    """Created for a session that was not open, and not read by a stream yet."""
+    is_unclaimed: bool = False
+    """Whether it was created for a session that was not open, and no stream has read it yet."""
     sent: SendWindow = attrs.field(factory=SendWindow, init=False)
     """Unacknowledged events, for a conductor."""
     reading: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
@@ -59,7 +59,7 @@ class Mailbox:
         """Whether it can be dropped (and be created again later)."""
         if self.readers or self._lines or self.sent.acknowledged < self.sent.last:
             return False
-        return not self.sent.last or not self.of.is_open(self.session)
+        return not self.sent.last or not self.owner.is_open(self.session)
 
     def resume_after(self, number: int) -> None:
         """Continue after the event with this number. Raises `SequenceError`.
@@ -72,25 +72,25 @@ class Mailbox:
         else:
             self.acknowledge(number)
 
-    def take_unread(self) -> list[bytes]:
+    def take_undelivered(self) -> list[bytes]:
         """Remove and return all undelivered lines: unacknowledged ones first."""
         numbers = range(self.sent.acknowledged + 1, self.sent.last + 1)
         lines = [*(self.sent.get(number).text for number in numbers), *self._lines]
         self._lines.clear()
         self.sent = SendWindow()
-        self.of.count(-sum(map(_size, lines)))
+        self.owner.count(-sum(map(_size, lines)))
         return lines
 
     async def take(self) -> list[bytes]:
         """Wait for lines and take all of them; `[]` at EOF."""
         while not self._lines:
-            if self.of.ended:
+            if self.owner.ended:
                 return []
             await self._more.wait()
         lines = list(self._lines)
         self._lines.clear()
         self._more = trio.Event()
-        self.of.count(-sum(map(_size, lines)))
+        self.owner.count(-sum(map(_size, lines)))
         return lines
 
     async def wait_for_space(self) -> None:
@@ -101,7 +101,7 @@ class Mailbox:
     async def take_numbered(self) -> list[NumberedFrame]:
         """Like `take`, numbered; the lines are kept until acknowledged."""
         lines = await self.take()
-        self.of.count(sum(map(_size, lines)))
+        self.owner.count(sum(map(_size, lines)))
         return [self.sent.get(self.sent.put(line)) for line in lines]
 
     def acknowledge(self, number: int) -> None:
@@ -111,19 +111,19 @@ class Mailbox:
         if number > before[0]:
             self.sent.acknowledge(number)
             lines = self.sent.acknowledged - before[0]
-            self.of.count(self.sent.size - before[1] - lines * _LINE_OVERHEAD)
+            self.owner.count(self.sent.size - before[1] - lines * _LINE_OVERHEAD)
             self._acknowledged.unpark_all()
-            self.of.drop_if_idle(self)
+            self.owner.drop_if_idle(self)
 
     def put(self, line: bytes) -> None:
         self._lines.append(line)
-        self.of.count(_size(line))
+        self.owner.count(_size(line))
         self._more.set()
 
     def put_back(self, lines: list[bytes]) -> None:
         """Put lines that could not be sent back to the front."""
         self._lines.extendleft(reversed(lines))
-        self.of.count(sum(map(_size, lines)))
+        self.owner.count(sum(map(_size, lines)))
         self._more.set()
 
     def wake(self) -> None:
@@ -140,7 +140,7 @@ class Mailboxes:
 
     max_bytes: int
     max_streams: int
-    """Maximum number of open session streams, and of `unread` mailboxes."""
+    """Maximum number of open session streams, and of `is_unclaimed` mailboxes."""
     is_open: Callable[[str | None], bool] = lambda _: False
     ended: bool = attrs.field(default=False, init=False)
     connection: Mailbox = attrs.field(init=False)
@@ -149,8 +149,8 @@ class Mailboxes:
     """The last `max_streams` closed sessions, oldest first."""
     _streams: int = attrs.field(default=0, init=False)
     """Number of open session streams."""
-    _unread: int = attrs.field(default=0, init=False)
-    """Number of `unread` mailboxes."""
+    _unclaimed: int = attrs.field(default=0, init=False)
+    """Number of `is_unclaimed` mailboxes."""
     waiting: int = attrs.field(default=0, init=False)
     """Queued and unacknowledged bytes in all mailboxes."""
     _space: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot, init=False)
@@ -159,7 +159,7 @@ class Mailboxes:
         self.connection = Mailbox(self)
         self._closed = BoundedDict(self.max_streams)
 
-    def of(self, session: str | None) -> Mailbox:
+    def mailbox_for(self, session: str | None) -> Mailbox:
         """The mailbox for a message about this session. For a closed session without a stream it is
         the connection's, since no stream of the session may ever open again."""
         if session is None:
@@ -168,10 +168,10 @@ class Mailboxes:
         if mailbox is not None:
             return mailbox
         is_open = self.is_open(session)
-        if session in self._closed or not (is_open or self._unread < self.max_streams):
+        if session in self._closed or not (is_open or self._unclaimed < self.max_streams):
             return self.connection
-        mailbox = self.sessions[session] = Mailbox(self, session, unread=not is_open)
-        self._unread += mailbox.unread
+        mailbox = self.sessions[session] = Mailbox(self, session, is_unclaimed=not is_open)
+        self._unclaimed += mailbox.is_unclaimed
         return mailbox
 
     def for_stream(self, session: str | None) -> Mailbox | None:
@@ -191,8 +191,8 @@ class Mailboxes:
             return
         self.sessions[mailbox.session] = mailbox
         self._streams += 1
-        self._unread -= mailbox.unread
-        mailbox.unread = False
+        self._unclaimed -= mailbox.is_unclaimed
+        mailbox.is_unclaimed = False
 
     def remove_reader(self, mailbox: Mailbox) -> None:
         mailbox.readers -= 1
@@ -212,7 +212,7 @@ class Mailboxes:
         """Move the lines of a session without a stream to the connection's mailbox."""
         mailbox = self.sessions.get(session)
         if mailbox is not None:
-            for line in mailbox.take_unread():
+            for line in mailbox.take_undelivered():
                 self.connection.put(line)
             self.drop_if_idle(mailbox)
 
@@ -234,7 +234,7 @@ class Mailboxes:
         session = mailbox.session
         if session is not None and self.sessions.get(session) is mailbox and mailbox.is_idle:
             del self.sessions[session]
-            self._unread -= mailbox.unread
+            self._unclaimed -= mailbox.is_unclaimed
 
     async def wait_for_space(self) -> None:
         """Wait while the queued bytes exceed the limit."""

@@ -12,10 +12,10 @@ from conductor.server.http.mailboxes import Mailbox, Mailboxes
 
 async def test_all_queued_lines_are_taken_at_once_in_order():
     mailboxes = Mailboxes(max_bytes=10_000, max_streams=2)
-    mailboxes.of("s").put(b"1")
-    mailboxes.of("s").put(b"2")
+    mailboxes.mailbox_for("s").put(b"1")
+    mailboxes.mailbox_for("s").put(b"2")
 
-    assert await mailboxes.of("s").take() == [b"1", b"2"]
+    assert await mailboxes.mailbox_for("s").take() == [b"1", b"2"]
 
 
 async def test_unsent_lines_are_taken_again_first():
@@ -32,11 +32,11 @@ async def test_unsent_lines_are_taken_again_first():
 
 async def test_room_waits_while_all_streams_together_exceed_the_limit(autojump_clock):
     mailboxes = Mailboxes(max_bytes=1000, max_streams=2)
-    mailboxes.of("a").put(b"x" * 500)
-    mailboxes.of("b").put(b"x" * 500)
+    mailboxes.mailbox_for("a").put(b"x" * 500)
+    mailboxes.mailbox_for("b").put(b"x" * 500)
     with trio.move_on_after(1) as waiting:
         await mailboxes.wait_for_space()
-    await mailboxes.of("b").take()
+    await mailboxes.mailbox_for("b").take()
     await mailboxes.wait_for_space()
 
     assert waiting.cancelled_caught
@@ -55,7 +55,7 @@ async def test_queued_lines_are_taken_after_eof():
 async def test_eof_wakes_a_reader():
     mailboxes = Mailboxes(max_bytes=1, max_streams=2)
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(mailboxes.of("s").take)
+        nursery.start_soon(mailboxes.mailbox_for("s").take)
         await wait_all_tasks_blocked()
         mailboxes.end()
 
@@ -83,7 +83,7 @@ def test_only_streams_that_are_open_are_limited():
 
 async def test_an_empty_mailbox_without_a_reader_is_dropped():
     mailboxes = Mailboxes(max_bytes=1000, max_streams=2)
-    mailboxes.of("s").put(b"1")
+    mailboxes.mailbox_for("s").put(b"1")
     mailbox = read(mailboxes, "s")
     await mailbox.take()
     assert mailboxes.sessions == {"s": mailbox}
@@ -95,7 +95,7 @@ async def test_an_empty_mailbox_without_a_reader_is_dropped():
 async def test_numbers_are_kept_until_the_session_is_closed_and_all_is_acknowledged():
     open_sessions = {"s"}
     mailboxes = Mailboxes(max_bytes=1000, max_streams=2, is_open=open_sessions.__contains__)
-    mailboxes.of("s").put(b"1")
+    mailboxes.mailbox_for("s").put(b"1")
     mailbox = read(mailboxes, "s")
     await mailbox.take_numbered()
     mailboxes.remove_reader(mailbox)
@@ -130,21 +130,21 @@ async def test_a_new_mailbox_goes_on_with_the_numbers_that_the_client_has():
 def test_messages_of_a_closed_session_go_to_the_connections_stream():
     mailboxes = Mailboxes(max_bytes=1000, max_streams=2)
     mailboxes.closed("s")
-    assert mailboxes.of("s") is mailboxes.connection
+    assert mailboxes.mailbox_for("s") is mailboxes.connection
 
     mailboxes.opened("s")
-    assert mailboxes.of("s") is not mailboxes.connection
+    assert mailboxes.mailbox_for("s") is not mailboxes.connection
 
 
 def test_an_agent_that_invents_sessions_gets_no_more_mailboxes_than_streams():
     mailboxes = Mailboxes(max_bytes=1000, max_streams=2, is_open=lambda session: session == "real")
     for session in ("x", "y"):
-        assert mailboxes.of(session) is not mailboxes.connection
-    assert mailboxes.of("z") is mailboxes.connection
-    assert mailboxes.of("real") is not mailboxes.connection
+        assert mailboxes.mailbox_for(session) is not mailboxes.connection
+    assert mailboxes.mailbox_for("z") is mailboxes.connection
+    assert mailboxes.mailbox_for("real") is not mailboxes.connection
 
-    mailboxes.add_reader(mailboxes.of("x"))
-    assert mailboxes.of("z") is not mailboxes.connection
+    mailboxes.add_reader(mailboxes.mailbox_for("x"))
+    assert mailboxes.mailbox_for("z") is not mailboxes.connection
 
 
 async def test_lines_of_a_session_without_a_stream_move_to_the_connections_once():

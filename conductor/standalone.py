@@ -69,7 +69,7 @@ def run_plugin(cls: type[Plugin]) -> NoReturn:
             for own_name, each in with_contained(name, plugin)
         ]
 
-    serve_stdio(make, mode=role, bridged=False)
+    serve_stdio(make, mode=role)
 
 
 def _options(arguments: list[str], cls: type[Plugin]) -> dict[str, Any]:
@@ -146,7 +146,6 @@ def run_isolated() -> NoReturn:
             make,
             mode=role,
             stop_timeout=seconds,
-            bridged=False,
             answers_loss=False,
             enforces_cancel_timeout=False,
             recorder=recorder,

@@ -50,7 +50,6 @@ async def run_agent_chain(
         lambda: build(file),
         limits=file.limits,
         stop_timeout=file.stop_timeout,
-        bridged=False,  # the bridge declares the MCP capabilities itself
     )
     ended = trio.Event()
 

@@ -74,7 +74,6 @@ class Chain:
         limits: Limits | None = None,
         *,
         stop_timeout: float = STOP_TIMEOUT,
-        bridged: bool = True,
         answers_loss: bool = True,
         plugin_nursery: trio.Nursery | None = None,
         enforces_cancel_timeout: bool = True,
@@ -90,9 +89,9 @@ class Chain:
         self.mode = mode
         self.limits: Limits = limits or Limits()
         self.stop_timeout = stop_timeout
-        self.bridged = bridged
+        self.announces_mcp_over_acp: bool = False
         """Whether the `initialize` result announces MCP servers over ACP even if the agent does
-        not."""
+        not. The test kit sets it; otherwise the bridge announces what the agent supports."""
         self.answers_loss = answers_loss
         """Whether open requests are answered when a component fails; if not, the parent does."""
         self.plugin_nursery = plugin_nursery
@@ -385,7 +384,7 @@ class Chain:
     def _patch_result(self, result: bytes) -> bytes:
         command = [sys.executable, *sys.orig_argv[1:]]
         result = for_client(result, self.terminal_login, self.components, command)
-        return with_mcp_over_acp(result) if self.bridged else result
+        return with_mcp_over_acp(result) if self.announces_mcp_over_acp else result
 
     def _on_start_failed(self) -> None:
         """A start has failed: discard its components."""

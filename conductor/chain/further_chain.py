@@ -64,7 +64,6 @@ class FurtherChain:
             lambda: components_of(file),
             limits=file.limits,
             stop_timeout=file.stop_timeout,
-            bridged=False,  # the bridge declares the MCP capabilities itself
             plugin_nursery=self.plugin_nursery,
             recorder=self.recorder,
         )

@@ -78,7 +78,6 @@ def plugin_endpoint(
             mode=role,
             limits=Limits(max_message_bytes=max_message_bytes),
             stop_timeout=spec.stop_timeout,
-            bridged=False,
             enforces_cancel_timeout=False,
             recorder=recorder,
         )

@@ -64,7 +64,6 @@ def serve_stdio(
     mode: Literal["agent", "proxy"],
     limits: Limits | None = None,
     stop_timeout: float = STOP_TIMEOUT,
-    bridged: bool = True,
     answers_loss: bool = True,
     failure_context: FailureContext | None = None,
     unusable: bool = False,
@@ -77,7 +76,7 @@ def serve_stdio(
 ) -> NoReturn:
     """Serve until the chain ends, then exit the process; see the exit codes above.
 
-    `make`, `bridged`, `answers_loss`, `enforces_cancel_timeout`, `failure_context`, `chooser`,
+    `make`, `answers_loss`, `enforces_cancel_timeout`, `failure_context`, `chooser`,
     `terminal_login`: see `Chain`.
     `name` is that of the chain in traces; without a `trace` file, only the flight recorder runs.
     `recorder`: of a plugin's process, which is not a conductor for `ps` and has none of both.
@@ -117,7 +116,6 @@ def serve_stdio(
                 mode=mode,
                 limits=limits or Limits(),
                 stop_timeout=stop_timeout,
-                bridged=bridged,
                 answers_loss=answers_loss,
                 plugin_nursery=plugins,
                 failure_context=failure_context,

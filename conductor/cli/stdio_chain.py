@@ -164,7 +164,6 @@ def serve_invalid(
     serve_stdio(
         make,
         mode=mode,
-        bridged=False,
         failure_context=_explained(path) if explains else None,
         unusable=True,
         trace=trace,
@@ -180,7 +179,7 @@ def serve_unusable_arguments(mistake: CommandLineError, *, mode: Mode, explains:
         raise mistake
 
     failure_context = _explained(None) if explains else None
-    serve_stdio(make, mode=mode, bridged=False, failure_context=failure_context, unusable=True)
+    serve_stdio(make, mode=mode, failure_context=failure_context, unusable=True)
 
 
 class _ChainReloader(msgspec.Struct, eq=False):
@@ -231,7 +230,6 @@ def _serve(
         mode="proxy" if chain.agent is None else "agent",
         limits=chain.limits,
         stop_timeout=chain.stop_timeout,
-        bridged=False,  # the bridge declares the MCP capabilities itself
         failure_context=failure_context,
         name=chain.name,
         trace=trace,

@@ -53,7 +53,6 @@ async def attach(
     mode: Literal["agent", "proxy"] = "agent",
     limits: Limits | None = None,
     stop_timeout: float = STOP_TIMEOUT,
-    bridged: bool = True,
     recorder: TraceRecorder | None = None,
 ) -> AsyncIterator[AttachedClient[ClientT]]:
     """Run a chain of the components returned by `make`, with `client(transport)` as its client.
@@ -67,7 +66,6 @@ async def attach(
         mode=mode,
         limits=limits or Limits(),
         stop_timeout=stop_timeout,
-        bridged=bridged,
         recorder=recorder,
     )
     attached = AttachedClient(client(ours), chain)
@@ -103,7 +101,6 @@ async def attach_file(
         make,
         limits=file.limits,
         stop_timeout=file.stop_timeout,
-        bridged=False,  # the bridge declares the MCP capabilities itself
         recorder=recorder,
     ) as attached:
         yield attached

@@ -122,7 +122,6 @@ def chain_factory(
             mode=mode,
             limits=file.limits,
             stop_timeout=file.stop_timeout,
-            bridged=False,  # the bridge announces what the agent supports
             recorder=recorder,
             plugin_nursery=plugins,
             terminal_login="withheld",

@@ -95,9 +95,9 @@ async def open_chain(
             mode=mode,
             limits=limits or Limits(),
             stop_timeout=stop_timeout,
-            bridged=patches_agent and mode == "agent",
         ) as attached:
             attached.client.attached = attached
+            attached.chain.announces_mcp_over_acp = patches_agent and mode == "agent"
             with failures.block, failures.noted():
                 yield attached.client
     except Exception as exc:

@@ -119,7 +119,7 @@ async def world(capabilities: Any = CAPABILITIES) -> AsyncIterator[World]:
     def make() -> list[Component]:
         return [agent]
 
-    each = World(Chain(theirs, make, bridged=False), agent, LineChannel(ours))
+    each = World(Chain(theirs, make), agent, LineChannel(ours))
     each.chain.allow_reattach()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(each.chain.run)

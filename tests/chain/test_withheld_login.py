@@ -112,7 +112,7 @@ def test_an_error_that_cannot_be_read_is_another():
 @pytest.mark.parametrize(("login", "kept"), [("withheld", [PLAIN]), ("kept", [TERMINAL, PLAIN])])
 async def test_the_client_gets_it_in_results_and_in_errors(login, kept):
     told = {"authMethods": [json.loads(each) for each in (TERMINAL, PLAIN)]}
-    async with running_chain(chain_of(0), terminal_login=login, bridged=False) as harness:
+    async with running_chain(chain_of(0), terminal_login=login) as harness:
         await harness.send(INITIALIZE)
         harness.agent.answer(await harness.agent.receive(), {"protocolVersion": 1, **told})
         result = (await harness.client.receive())["result"]

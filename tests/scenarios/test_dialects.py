@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.memory_chain import AMENDED, ANSWER, INITIALIZE, chain_of, running_chain
+from support.memory_chain import ANSWER, INITIALIZE, chain_of, running_chain
 from support.memory_component import MemoryComponent
 
 PARAMS = INITIALIZE["params"]
@@ -20,7 +20,7 @@ async def finish(harness, *, request, dialect="_proxy"):
     harness.agent.answer(await harness.agent.receive(), ANSWER)
     assert await peer.receive() == {"id": "i", "result": ANSWER}
     peer.answer(request, ANSWER)
-    assert await harness.client.receive() == {"id": 0, "result": AMENDED}
+    assert await harness.client.receive() == {"id": 0, "result": ANSWER}
     harness.agent.send({"method": "session/update", "params": {}})
     assert await peer.receive() == {
         "method": f"{dialect}/successor",

@@ -33,13 +33,11 @@ def build(kinds, capacity):
     return make
 
 
-def travel(kinds, lines, *, capacity=65536, bridged=False):
+def travel(kinds, lines, *, capacity=65536):
     """What comes back to the client for these lines, as raw members."""
 
     async def main():
-        async with running_chain(
-            build(kinds, capacity), capacity=capacity, bridged=bridged
-        ) as harness:
+        async with running_chain(build(kinds, capacity), capacity=capacity) as harness:
             await harness.send(INITIALIZE)
             assert cut(await harness.client.receive_line())["result"] == b'{"protocolVersion":1}'
             for line in lines:
@@ -163,7 +161,7 @@ def test_a_large_value_that_a_proxy_changes_is_checked_again(at, byte, reported)
 )
 def test_errors_come_back_unchanged(kinds, error):
     async def main():
-        async with running_chain(build(kinds, 65536), bridged=False) as harness:
+        async with running_chain(build(kinds, 65536)) as harness:
             await harness.send(INITIALIZE)
             await harness.client.receive_line()
             harness.agent.error = error
@@ -211,7 +209,7 @@ def test_json_at_the_nesting_limit_does_not_close_the_connection(kinds, refused)
     depths = range(limit - 250, limit + 100) if limit < 1000 else range(limit - 40, limit + 20)
 
     async def main():
-        async with running_chain(build(kinds, 65536), bridged=False) as harness:
+        async with running_chain(build(kinds, 65536)) as harness:
             harness.client.send_line(
                 b'{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"_meta":%b}}'
                 % raw_json.nested(limit - 80)

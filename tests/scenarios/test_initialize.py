@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 import trio
 from support.memory_chain import (
-    AMENDED,
     ANSWER,
     INITIALIZE,
     chain_of,
@@ -44,7 +43,7 @@ async def test_initialize_passes_the_chain_forward_and_its_result_backward(autoj
         }
         harness.peer(0).answer(request, {**ANSWER, "by": ["agent", 1, 0]})
 
-        expected = {**AMENDED, "by": ["agent", 1, 0]}
+        expected = {**ANSWER, "by": ["agent", 1, 0]}
         assert await harness.client.receive() == {"id": 0, "result": expected}
 
 
@@ -117,7 +116,7 @@ async def test_messages_before_the_initialize_result_are_queued_and_delivered_in
             {"id": 3, "method": "c"},
             {"method": "$/cancel_request", "params": {"requestId": 3}},
         ]
-        assert await harness.client.receive_all() == [{"id": 0, "result": AMENDED}]
+        assert await harness.client.receive_all() == [{"id": 0, "result": ANSWER}]
 
 
 async def test_the_startup_gate_queues_more_than_the_high_watermark(autojump_clock):
@@ -164,11 +163,11 @@ async def test_proxy_mode_uses_the_dialect_of_its_initialize(dialect, autojump_c
         assert await harness.peer(0).receive() == {"id": "i", "result": ANSWER}
         harness.peer(0).answer(request, ANSWER)
 
-        assert await harness.client.receive() == {"id": 0, "result": AMENDED}
+        assert await harness.client.receive() == {"id": 0, "result": ANSWER}
 
 
 async def test_an_empty_proxy_chain_forwards_everything(autojump_clock):
-    async with running_chain(list, mode="proxy", bridged=False) as harness:
+    async with running_chain(list, mode="proxy") as harness:
         await harness.send({"id": 0, "method": "_proxy/initialize", "params": PARAMS})
         inner = {"method": "initialize", "params": PARAMS}
         assert await harness.client.receive() == {
@@ -286,7 +285,7 @@ async def test_the_start_timeout_does_not_run_while_a_proxy_waits_for_its_succes
         await trio.sleep(0.9)
         harness.peer(0).answer(request, ANSWER)
 
-        assert (await harness.client.receive())["result"] == AMENDED
+        assert (await harness.client.receive())["result"] == ANSWER
 
 
 async def test_a_component_that_cannot_be_built_is_the_error_of_initialize(autojump_clock):
@@ -317,7 +316,7 @@ async def test_eof_from_the_client_waits_for_initialize_in_flight(autojump_clock
         harness.agent.answer(request, ANSWER)
         harness.agent.answer(await harness.agent.receive(), {"sessionId": "s"})
 
-        assert await harness.client.receive() == {"id": 0, "result": AMENDED}
+        assert await harness.client.receive() == {"id": 0, "result": ANSWER}
         assert await harness.client.receive() == {"id": 1, "result": {"sessionId": "s"}}
 
 
@@ -359,7 +358,7 @@ async def test_eof_from_the_client_waits_for_a_retry_after_a_failed_start(autoju
 
         harness.agent.answer(request, ANSWER)
 
-        assert await harness.client.receive() == {"id": 1, "result": AMENDED}
+        assert await harness.client.receive() == {"id": 1, "result": ANSWER}
 
 
 async def test_eof_from_the_client_waits_for_a_second_retry(autojump_clock):
@@ -374,7 +373,7 @@ async def test_eof_from_the_client_waits_for_a_second_retry(autojump_clock):
 
         harness.agent.answer(request, ANSWER)
 
-        assert await harness.client.receive() == {"id": 1, "result": AMENDED}
+        assert await harness.client.receive() == {"id": 1, "result": ANSWER}
 
 
 # -- what passes -------------------------------------------------------------------------------
@@ -391,7 +390,7 @@ V2 = {
 @pytest.mark.parametrize("params", [V2, {"protocolVersion": 1, "clientInfo": None, "x": [{}]}])
 async def test_the_handshake_keeps_all_members_in_both_protocol_versions(params, autojump_clock):
     result = {**params, "agentInfo": {"y": None}}
-    async with running_chain(chain_of(1), bridged=False) as harness:
+    async with running_chain(chain_of(1)) as harness:
         await harness.send({"id": "i", "method": "initialize", "params": params})
         request = await harness.peer(0).receive()
         assert request["params"] == params
@@ -420,7 +419,7 @@ async def test_the_handshake_keeps_all_members_in_both_protocol_versions(params,
     ],
 )
 async def test_mcp_over_acp_is_advertised_to_the_client(result, expected, autojump_clock):
-    async with running_chain(chain_of(0)) as harness:
+    async with running_chain(chain_of(0), announces_mcp_over_acp=True) as harness:
         await harness.send(INITIALIZE)
         harness.agent.answer(await harness.agent.receive(), result)
 

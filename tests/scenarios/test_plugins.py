@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 import trio
-from support.memory_chain import AMENDED, ANSWER, INITIALIZE, running_chain
+from support.memory_chain import ANSWER, INITIALIZE, running_chain
 from support.memory_component import MemoryComponent
 from support.plugins import Idle, PassAll, plugin
 from trio.testing import wait_all_tasks_blocked
@@ -40,7 +40,7 @@ async def test_a_chain_may_consist_of_plugins_alone(autojump_clock):
     make = [plugin("p0", Idle()), plugin("p1", PassAll()), PluginComponent("a", agent, "agent")]
     async with running_chain(make) as harness:
         await harness.send(INITIALIZE)
-        assert await harness.client.receive() == {"id": 0, "result": AMENDED}
+        assert await harness.client.receive() == {"id": 0, "result": ANSWER}
 
         harness.client.send({"id": 1, "method": "_t/request", "params": {"x": 1}})
         harness.client.send({"id": 2, "method": "_unknown"}, {"method": "_unknown"})
@@ -130,7 +130,7 @@ async def test_a_late_failure_of_a_failed_start_does_not_affect_the_retry(autoju
 
         harness.agent.answer(request, ANSWER)
 
-        assert await harness.client.receive() == {"id": 1, "result": AMENDED}
+        assert await harness.client.receive() == {"id": 1, "result": ANSWER}
 
 
 class PassOnError(Proxy):

@@ -127,7 +127,7 @@ async def world(
             agents.append(_agent(record_activity))
             return [agents[-1]]
 
-        return Chain(transport, make, bridged=False)
+        return Chain(transport, make)
 
     settings = ServerSettings(
         (TcpAddress("127.0.0.1", 0),),

@@ -131,7 +131,7 @@ async def recording() -> AsyncIterator[tuple[RunningServer, list[str]]]:
         def make() -> list[Component]:
             return [PluginComponent("agent", Recorder(reached), "agent")]
 
-        return Chain(transport, make, bridged=False)
+        return Chain(transport, make)
 
     settings = ServerSettings((TcpAddress("127.0.0.1", 0),), ACCESS)
     with trio.fail_after(3 * PATIENCE):

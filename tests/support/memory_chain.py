@@ -19,7 +19,6 @@ from support.memory_component import MemoryComponent
 from support.scripted_peer import Peer
 
 ANSWER: dict[str, Any] = {"protocolVersion": 1, "agentCapabilities": {}, "authMethods": []}
-AMENDED: dict[str, Any] = ANSWER | {"agentCapabilities": {"mcpCapabilities": {"acp": True}}}
 
 
 @attrs.define(eq=False)
@@ -60,6 +59,7 @@ async def running_chain(
     *,
     capacity: int = CHUNK_SIZE,
     client: Callable[..., Peer] = Peer,
+    announces_mcp_over_acp: bool = False,
     **options: Any,
 ) -> AsyncIterator[MemoryChain]:
     """A running chain of these components; at the end the client sends EOF and all must end."""
@@ -71,6 +71,7 @@ async def running_chain(
         return components
 
     chain = Chain(theirs, remember, **options)
+    chain.announces_mcp_over_acp = announces_mcp_over_acp
     harness = MemoryChain(client(ours, "client"), chain, components)
 
     async def run() -> None:
@@ -118,4 +119,4 @@ async def play_handshake(harness: MemoryChain) -> None:
             assert answer["id"] == "init"
         component.peer.answer(request, ANSWER)
     answer = await harness.client.receive()
-    assert answer == {"id": 0, "result": AMENDED}
+    assert answer == {"id": 0, "result": ANSWER}

@@ -35,7 +35,7 @@ async def reach(
         return build_components(specs, mode="agent", mcp_bridge="auto")
 
     with trio.fail_after(seconds):
-        options = {"bridged": False, "stop_timeout": 2.0, "limits": limits or Limits()}
+        options = {"stop_timeout": 2.0, "limits": limits or Limits()}
         async with attach(FakeClient, make, **options) as attached:
             attached.client.attached = attached
             yield attached.client

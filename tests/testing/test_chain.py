@@ -1,4 +1,4 @@
-"""`open_chain`: failures of plugins in a strict chain, and the MCP bridge."""
+"""`open_chain`: failures of plugins in a strict chain, the MCP bridge, announced capabilities."""
 
 from __future__ import annotations
 
@@ -258,3 +258,15 @@ async def test_the_bridge_gives_the_agent_a_program(acp_chain):
 async def test_a_chain_of_proxies_has_no_bridge(acp_chain):
     async with acp_chain(Proxy(), mode="proxy", bridge=True) as client:
         assert [each.name for each in client.attached.chain.components] == []
+
+
+@pytest.mark.parametrize(
+    ("options", "announced"), [({}, {"acp": True}), ({"bridged": False}, None)]
+)
+async def test_the_agent_is_announced_to_support_mcp_over_acp_unless_bridged_is_false(
+    options, announced
+):
+    async with open_chain(FakeAgent(capabilities={}), **options) as client:
+        result = await client.initialize()
+
+    assert result["agentCapabilities"].get("mcpCapabilities") == announced

@@ -165,7 +165,7 @@ async def trace_of(path, acp_chain, *proxies):
         return [PluginComponent(type(each).__name__, each, "proxy") for each in proxies] + made
 
     trace = TraceFile(path)
-    async with attach(FakeClient, make, bridged=False, recorder=trace.recorder("test")) as attached:
+    async with attach(FakeClient, make, recorder=trace.recorder("test")) as attached:
         client = attached.client
         await client.initialize()
         session = await client.new_session("/")

@@ -123,7 +123,6 @@ def play_through(
             make,
             limits=chain.limits,
             stop_timeout=chain.stop_timeout,
-            bridged=False,  # as recorded
             recorder=recorder,
         )
 

@@ -118,7 +118,7 @@ class _TryRun:
     signals: list[int] = attrs.field(factory=list)
 
     async def run(self) -> int:
-        chain = attach(FakeClient, self._components, bridged=False, stop_timeout=_STOP_TIMEOUT)
+        chain = attach(FakeClient, self._components, stop_timeout=_STOP_TIMEOUT)
         running = attached_chain(chain, self.signals, self._give_up, max_blocked=STOP_TIMEOUT)
         async with running as attached:
             attached.client.handlers |= self._handlers()

@@ -70,7 +70,7 @@ async def halves() -> AsyncIterator[RunningServer]:
         def make() -> list[Component]:
             return [PluginComponent("agent", Halves(), "agent")]
 
-        return Chain(transport, make, bridged=False)
+        return Chain(transport, make)
 
     settings = ServerSettings((TcpAddress("127.0.0.1", 0),), AccessPolicy())
     with trio.fail_after(3 * PATIENCE):

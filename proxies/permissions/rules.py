@@ -26,7 +26,6 @@ __all__ = [
     "Rule",
     "choose_option",
     "decide",
-    "first_match",
 ]
 
 Action: TypeAlias = Literal["allow_once", "allow_always", "deny", "ask"]
@@ -310,14 +309,6 @@ def decide(rules: Sequence[Rule], default: Action, call: Call) -> Decision:
             reasons.append(f"default: {verdict.reason}")
             default = "ask"
     return attrs.evolve(asks or Decision(default), reasons=tuple(reasons))
-
-
-def first_match(rules: Sequence[Rule], call: Call) -> tuple[int, Rule] | None:
-    """Return the rule that decides about this call, with its number in the file (from 1)."""
-    decision = decide(rules, "ask", call)
-    if decision.rule is None or decision.number is None:
-        return None
-    return decision.number, decision.rule
 
 
 def choose_option(

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from conductor.proxy.tool_names import tool_table
-from proxies.permissions.rules import Rule, choose_option, decide, first_match
+from proxies.permissions.rules import Rule, choose_option, decide
 from proxies.shared.tool_calls.call import Call
 
 ONCE = {"optionId": "1", "kind": "allow_once"}
@@ -183,8 +183,9 @@ def test_everything_that_a_rule_names_must_match():
 def test_the_first_rule_that_matches_is_the_one():
     rules = [Rule("deny", kind=["edit"]), Rule("ask", kind=["read"]), Rule("deny")]
 
-    assert first_match(rules, call(kind="read")) == (2, rules[1])
-    assert first_match(rules[:2], call(kind="think")) is None
+    found = decide(rules, "ask", call(kind="read"))
+    assert (found.number, found.rule) == (2, rules[1])
+    assert decide(rules[:2], "ask", call(kind="think")).rule is None
 
 
 @pytest.mark.parametrize(
@@ -276,8 +277,10 @@ def test_a_rule_that_asks_and_is_not_certain_lets_a_later_rule_deny():
     unknown = call(kind="other", title="x")
     ask, deny = Rule("ask", mcp_tool=["a/*"]), Rule("deny", mcp_tool=["b/*"])
 
-    assert first_match([ask, deny], unknown) == (2, deny)
-    assert first_match([ask, Rule("allow_once", kind=["other"])], unknown) == (1, ask)
+    found = decide([ask, deny], "ask", unknown)
+    assert (found.number, found.rule) == (2, deny)
+    found = decide([ask, Rule("allow_once", kind=["other"])], "ask", unknown)
+    assert (found.number, found.rule) == (1, ask)
 
 
 def test_a_default_of_allow_equals_a_rule_without_conditions():

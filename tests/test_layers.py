@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import re
 from collections.abc import Iterator
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
@@ -133,6 +134,11 @@ PURE = [
     "conductor.chain.detached_client",
     "conductor.chain.undelivered",
 ]
+
+PACKAGES = ("conductor", "proxies", "bridges")
+FRONTS = ("conductor.proxy", "conductor.bridge_api")
+"""Packages from which a pure module of a proxy or of the bridge may import names: they load trio,
+which such a module does not use."""
 
 PUBLIC = {
     "conductor",
@@ -358,6 +364,28 @@ def _impure(module: str, seen: dict[str, str]) -> list[str]:
         if each.target.split(".")[0] == "conductor" and each.target != "conductor":
             wrong += _impure(each.target, seen)
     return wrong
+
+
+def calls_itself_pure(path: Path) -> bool:
+    return re.search(r"\bPure\.", ast.get_docstring(ast.parse(path.read_text())) or "") is not None
+
+
+def test_modules_that_call_themselves_pure_reach_neither_trio_nor_a_clock():
+    wrong = []
+    for path in [path for package in PACKAGES for path in modules(package)]:
+        if not calls_itself_pure(path):
+            continue
+        for each in imports(path):
+            if each.when == "type checking":
+                continue
+            root = each.target.split(".")[0]
+            if root in ("trio", "structlog", "time", "datetime"):
+                wrong.append(f"{each.place}: imports {each.target}, take `Pure.` away")
+            is_author = module_of(path).split(".")[0] != "conductor"
+            if root == "conductor" and not (is_author and each.target in FRONTS):
+                wrong += [f"{each.place}: reaches {place}" for place in _impure(each.target, {})]
+
+    assert not wrong, "\n" + "\n".join(wrong)
 
 
 def test_the_check_finds_a_forbidden_import(tmp_path, monkeypatch):

@@ -6,7 +6,7 @@ the agent of the chain is to run alone, with the agent's `args` (`login_words`).
 values of `env` stay where they are, and the rewritten `args` only name them. A method that cannot
 be reached this way is left out: a client on another machine would run something else
 (`withheld_login`). Of an agent in a sandbox, or on another machine, a client gets neither variables
-nor other commands: they would act on this machine. Pure.
+nor other commands: they would act on this machine.
 """
 
 from __future__ import annotations

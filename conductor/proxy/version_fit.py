@@ -1,4 +1,4 @@
-"""Selection of a proxy's handlers by the protocol version that `initialize` negotiated. Pure.
+"""Selection of a proxy's handlers by the protocol version that `initialize` negotiated.
 
 A handler with a type of `conductor.schema.v1` as annotation is for version 1, one with a type of
 `conductor.schema.v2` for version 2, all others are for every version. So a class may have a typed

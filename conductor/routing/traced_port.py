@@ -1,4 +1,4 @@
-"""Ports that report each message to a tracer. Pure.
+"""Ports that report each message to a tracer.
 
     port of the neighbour ─▶ TracedPort ─▶ port of the component
 

@@ -1,4 +1,4 @@
-"""Deadlines of cancelled turns and requests of one component. Pure.
+"""Deadlines of cancelled turns and requests of one component.
 
 In: prompts, `session/cancel` and `$/cancel_request` sent to a component, its responses, and in
 version 2 the states that it reports. Out: turns and requests that were cancelled `timeout` seconds

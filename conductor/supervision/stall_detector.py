@@ -1,4 +1,4 @@
-"""Detect requests that exceed `request_timeout` and prompt turns that stall. Pure.
+"""Detect requests that exceed `request_timeout` and prompt turns that stall.
 
 A turn stalls when a prompt is open and the agent sends nothing for that session for `stall_timeout`
 seconds. Silence while a tool call is pending or in progress, or while the agent waits for a

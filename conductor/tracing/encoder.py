@@ -1,4 +1,4 @@
-"""Make records, as lines of JSON, of the entries of recorders. Pure.
+"""Make records, as lines of JSON, of the entries of recorders.
 
 Payloads are written as they came; secrets in them are masked afterwards, in blocks of lines
 (`masking`). Lines of the log and of stderr are masked here. Records

@@ -1,4 +1,4 @@
-"""Read trace files, of this conductor and of the Rust conductor. Pure."""
+"""Read trace files, of this conductor and of the Rust conductor."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Counters of what passes the hops of all chains. Pure.
+"""Counters of what passes the hops of all chains.
 
 Each chain's recorder shows its entries to a `_ChainCounter` before it keeps them: half a
 microsecond for a message.

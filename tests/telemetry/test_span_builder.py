@@ -296,34 +296,26 @@ def test_a_log_event_of_a_handler_is_an_event_of_the_span():
     }
 
 
-def test_a_restart_is_a_span_of_the_turn_that_it_interrupts():
+@pytest.mark.parametrize(
+    ("level", "event", "name"),
+    [
+        ("warning", "component restarted", "restart notes"),
+        ("info", "component bypassed", "bypass notes"),
+    ],
+)
+def test_a_failure_is_a_span_of_the_turn_that_it_interrupts(level, event, name):
     script = TraceScript()
     requests = prompt(script)
     script.log("error", "component failed", component="notes", fields={"error": "it exited"})
-    script.log("warning", "component restarted", component="notes")
+    script.log(level, event, component="notes")
     end_turn(script, requests)
 
     spans = spans_of(script)
 
-    restart = spans["restart notes"]
-    assert tree(spans)["restart notes"] == "invoke_agent agent"
-    assert (restart.start, restart.end) == (START + 3 * STEP, START + 4 * STEP)
-    assert restart.error == "it exited"
-
-
-def test_a_bypass_is_a_span_that_ends_at_once():
-    script = TraceScript()
-    requests = prompt(script)
-    script.log("error", "component failed", component="notes", fields={"error": "it exited"})
-    script.log("info", "component bypassed", component="notes")
-    end_turn(script, requests)
-
-    spans = spans_of(script)
-
-    bypass = spans["bypass notes"]
-    assert tree(spans)["bypass notes"] == "invoke_agent agent"
-    assert (bypass.start, bypass.end) == (START + 3 * STEP, START + 4 * STEP)
-    assert bypass.error == "it exited"
+    span = spans[name]
+    assert tree(spans)[name] == "invoke_agent agent"
+    assert (span.start, span.end) == (START + 3 * STEP, START + 4 * STEP)
+    assert span.error == "it exited"
 
 
 def test_what_has_not_ended_ends_with_its_chain():

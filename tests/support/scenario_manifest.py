@@ -1,4 +1,4 @@
-"""Manifest of the scenarios: requirement, source, sentence, and the tests that check it.
+"""Promises of the engine at the wire: promise, source, sentence, and the tests that check it.
 
 `test_manifest.py` compares both: every requirement has a test, and every scenario a requirement.
 """

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import inspect
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
@@ -82,6 +83,7 @@ def _anchors(names: list[str], seen: list[str]) -> Iterator[str]:
         yield f"{name.lower()}-{count}" if count else name.lower()
 
 
+@cache
 def _parse(module: str) -> ast.Module:
     path = ROOT.joinpath(*module.split("."))
     file = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")

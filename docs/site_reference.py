@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +19,7 @@ _LEVELS = {
     "reported_error": "error",
     "lifecycle": "info",
 }
+_LOGS = re.compile(rf"log.*\.(?:{'|'.join(_LEVELS)})\(")
 
 
 def commands() -> str:
@@ -42,7 +44,7 @@ def _command(command: click.Command, context: click.Context) -> Iterator[str]:
         yield ""
 
 
-_ITEMS = {
+ITEMS = {
     "ComponentItem": "An item of `proxies:`",
     "AgentItem": "`agent:`",
     "WhenItem": "`when:`",
@@ -57,7 +59,7 @@ _ITEMS = {
 
 def chain_file() -> str:
     """The keys of chain files, from the JSON Schema."""
-    schema = _schema()
+    schema = read_schema()
     lines = [
         "# Keys of chain files",
         "",
@@ -70,7 +72,7 @@ def chain_file() -> str:
         *_keys(schema),
     ]
     component = schema["$defs"]["ComponentItem"]["properties"]
-    for name, title in _ITEMS.items():
+    for name, title in ITEMS.items():
         item = schema["$defs"][name]
         lines += [f"## {title}", ""]
         if name == "AgentItem":
@@ -90,7 +92,7 @@ def components() -> str:
         " `rules`, `day.cost` the key `cost` of `day`. [proxies.md](../proxies.md) has examples.",
         "",
     ]
-    for name, options in _schema()["$defs"].items():
+    for name, options in read_schema()["$defs"].items():
         if name.startswith("with "):
             title = name.removeprefix("with ")
             lines += [f"## {title}", "", options.get("description", ""), ""]
@@ -98,23 +100,23 @@ def components() -> str:
     return "\n".join(lines)
 
 
-def _schema() -> dict[str, Any]:
+def read_schema() -> dict[str, Any]:
     schema: dict[str, Any] = json.loads((ROOT / "docs" / "chain.schema.json").read_text())
     return schema
 
 
 def _keys(schema: dict[str, Any]) -> Iterator[str]:
     yield from ("| key | value | default | meaning |", "|---|---|---|---|")
-    for key, value, is_required in _flat("", schema):
+    for key, value, is_required in flat_keys("", schema):
         default = "must be given" if is_required else ""
         if "default" in value:
             default = _code(_text(value["default"]))
         described = _cell(value.get("description", ""))
-        yield f"| {_code(key)} | {_value(value)} | {default} | {described} |"
+        yield f"| {_code(key)} | {value_words(value)} | {default} | {described} |"
     yield ""
 
 
-def _flat(above: str, schema: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any], bool]]:
+def flat_keys(above: str, schema: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any], bool]]:
     """The keys of a mapping, and those of the mappings in it that are written in line."""
     for key, value in schema["properties"].items():
         yield above + key, value, key in schema.get("required", ())
@@ -126,7 +128,7 @@ def _flat(above: str, schema: dict[str, Any]) -> Iterator[tuple[str, dict[str, A
             ):
                 for each in _alternatives(inner) if isinstance(inner, dict) else ():
                     if "properties" in each:
-                        yield from _flat(f"{above}{key}{suffix}.", each)
+                        yield from flat_keys(f"{above}{key}{suffix}.", each)
 
 
 def _alternatives(schema: dict[str, Any]) -> list[dict[str, Any]]:
@@ -136,7 +138,7 @@ def _alternatives(schema: dict[str, Any]) -> list[dict[str, Any]]:
     return [each for each in found or [schema] if each not in ({"type": "null"}, interpolated)]
 
 
-def _value(schema: dict[str, Any]) -> str:
+def value_words(schema: dict[str, Any]) -> str:
     """What one writes: a type in words, or the words to choose from."""
     words = [_one_value(each) for each in _alternatives(schema)]
     return " or ".join(dict.fromkeys(word for word in words if word))
@@ -145,7 +147,7 @@ def _value(schema: dict[str, Any]) -> str:
 def _one_value(schema: dict[str, Any]) -> str:
     match schema:
         case {"$ref": str(reference)}:
-            title = _ITEMS[reference.rpartition("/")[2]]
+            title = ITEMS[reference.rpartition("/")[2]]
             anchor = title.replace("`", "").replace(":", "").replace(" ", "-").lower()
             return f"[mapping](#{anchor})"
         case {"enum": list(names), "enumDescriptions": _}:
@@ -155,7 +157,9 @@ def _one_value(schema: dict[str, Any]) -> str:
         case {"errorMessage": str(message)}:
             return message.removeprefix("expected a ")
         case {"type": "array", "items": inner}:
-            return f"list of {_value(inner).replace('mapping', 'mappings')}" if inner else "list"
+            return (
+                f"list of {value_words(inner).replace('mapping', 'mappings')}" if inner else "list"
+            )
         case {"type": "object"}:
             return "mapping"
         case {"type": "boolean"}:
@@ -173,12 +177,6 @@ def _text(value: Any) -> str:
 
 def log_events() -> str:
     """The events of the log, from the calls in the code."""
-    rows = set()
-    for package in ("conductor", "proxies", "bridges"):
-        for path in (ROOT / package).rglob("*.py"):
-            for node in ast.walk(ast.parse(path.read_text())):
-                if (found := _log_call(node)) is not None:
-                    rows.add((*found, path.relative_to(ROOT).as_posix()))
     return "\n".join(
         [
             "# Log events",
@@ -190,11 +188,25 @@ def log_events() -> str:
             "|---|---|---|---|",
             *(
                 f"| {_cell(event)} | {level} | {_cell(fields)} | `{path}` |"
-                for event, level, fields, path in sorted(rows)
+                for event, level, fields, path in logged_events()
             ),
             "",
         ]
     )
+
+
+def logged_events() -> list[tuple[str, str, str, str]]:
+    """Event, level, fields and file of each call that logs, sorted."""
+    found = set()
+    for package in ("conductor", "proxies", "bridges"):
+        for path in (ROOT / package).rglob("*.py"):
+            text = path.read_text()
+            if _LOGS.search(text) is None:
+                continue
+            for node in ast.walk(ast.parse(text)):
+                if (call := _log_call(node)) is not None:
+                    found.add((*call, path.relative_to(ROOT).as_posix()))
+    return sorted(found)
 
 
 def _log_call(node: ast.AST) -> tuple[str, str, str] | None:

@@ -9,35 +9,25 @@ import trio
 from hypothesis import given
 from hypothesis import strategies as st
 from support import raw_json
-from support.memory_chain import INITIALIZE, running_chain
+from support.memory_chain import INITIALIZE, hops, running_chain
 from support.memory_component import MemoryComponent
-from support.plugins import Idle, PassAll, plugin
 from support.raw_json import cut
 from support.raw_peers import EchoAgent, PassProxy
 from trio.testing import MockClock
 
 KINDS = ["proxy", "_proxy", "idle", "handlers"]
+NESTED = [*KINDS, "nested"]
 
 
-def build(kinds, capacity):
-    def make():
-        proxies = [
-            plugin(f"p{index}", Idle() if kind == "idle" else PassAll())
-            if kind in ("idle", "handlers")
-            else MemoryComponent(f"p{index}", dialect=kind, make_peer=PassProxy, capacity=capacity)
-            for index, kind in enumerate(kinds)
-        ]
-        agent = MemoryComponent("agent", "agent", make_peer=EchoAgent, capacity=capacity)
-        return [*proxies, agent]
-
-    return make
+def echoing(kinds, capacity=65536):
+    return lambda: hops(*kinds, agent=EchoAgent, capacity=capacity)
 
 
 def travel(kinds, lines, *, capacity=65536):
     """What comes back to the client for these lines, as raw members."""
 
     async def main():
-        async with running_chain(build(kinds, capacity), capacity=capacity) as harness:
+        async with running_chain(echoing(kinds, capacity), capacity=capacity) as harness:
             await harness.send(INITIALIZE)
             assert cut(await harness.client.receive_line())["result"] == b'{"protocolVersion":1}'
             for line in lines:
@@ -59,7 +49,7 @@ def note(params):
 
 
 @given(
-    st.lists(st.sampled_from(KINDS), max_size=4),
+    st.lists(st.sampled_from(NESTED), max_size=4),
     st.lists(raw_json.objects | raw_json.arrays, min_size=1, max_size=5),
     st.sampled_from([7, 1000, 65536]),
 )
@@ -76,7 +66,7 @@ def test_any_value_survives_any_chain(kinds, values, capacity):
     assert [message.get("result", message.get("params")) for message in back] == expected
 
 
-@pytest.mark.parametrize("kinds", [[], *([kind] * 4 for kind in KINDS), KINDS])
+@pytest.mark.parametrize("kinds", [[], *([kind] * 4 for kind in KINDS), NESTED])
 @pytest.mark.parametrize(
     "params",
     [
@@ -150,7 +140,7 @@ def test_a_large_value_that_a_proxy_changes_is_checked_again(at, byte, reported)
     assert (came, reports) == ([*note_came, None], [reported] if reported else [])
 
 
-@pytest.mark.parametrize("kinds", [[], ["proxy", "_proxy"], ["idle"], ["handlers"]])
+@pytest.mark.parametrize("kinds", [[], ["proxy", "_proxy"], ["idle"], ["handlers"], ["nested"]])
 @pytest.mark.parametrize(
     "error",
     [
@@ -161,7 +151,7 @@ def test_a_large_value_that_a_proxy_changes_is_checked_again(at, byte, reported)
 )
 def test_errors_come_back_unchanged(kinds, error):
     async def main():
-        async with running_chain(build(kinds, 65536)) as harness:
+        async with running_chain(echoing(kinds)) as harness:
             await harness.send(INITIALIZE)
             await harness.client.receive_line()
             harness.agent.error = error
@@ -176,7 +166,7 @@ def test_an_error_re_raised_by_a_handler_keeps_its_code_message_and_data():
     error = rb'{"code":-32002,"message":"half \ud83d","data":["\udead",18446744073709551616]}'
 
     async def main():
-        async with running_chain(build(["handlers"], 65536)) as harness:
+        async with running_chain(echoing(["handlers"])) as harness:
             await harness.send(INITIALIZE)
             await harness.client.receive_line()
             harness.agent.error = error
@@ -209,7 +199,7 @@ def test_json_at_the_nesting_limit_does_not_close_the_connection(kinds, refused)
     depths = range(limit - 250, limit + 100) if limit < 1000 else range(limit - 40, limit + 20)
 
     async def main():
-        async with running_chain(build(kinds, 65536)) as harness:
+        async with running_chain(echoing(kinds)) as harness:
             harness.client.send_line(
                 b'{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"_meta":%b}}'
                 % raw_json.nested(limit - 80)

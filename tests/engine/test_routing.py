@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 import trio
-from support.memory_chain import chain_of, play_handshake, proxies, running_chain
+from support.memory_chain import chain_of, play_handshake, proxies, running_chain, start
 from support.memory_component import MemoryComponent
 from support.raw_peers import PassProxy
 from support.scripted_peer import Peer
@@ -33,13 +33,6 @@ def passing(count, **options):
         *proxies(count, make_peer=PassProxy, **options),
         MemoryComponent("agent", "agent"),
     ]
-
-
-async def start(harness):
-    """Initialize a chain whose proxies play for themselves."""
-    await harness.send({"id": 0, "method": "initialize", "params": {"protocolVersion": 1}})
-    harness.agent.answer(await harness.agent.receive(), {"protocolVersion": 1})
-    assert (await harness.client.receive())["id"] == 0
 
 
 async def test_the_transcript_of_appendix_a(autojump_clock):

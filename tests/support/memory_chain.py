@@ -13,12 +13,32 @@ from trio.testing import wait_all_tasks_blocked
 from conductor.chain.chain import Chain
 from conductor.chain.ending import Ending
 from conductor.routing.component import Component
+from conductor.testing.memory_pair_component import MemoryPairComponent
 from conductor.transport.base import CHUNK_SIZE
-from conductor.transport.memory import memory_pair
+from conductor.transport.memory import MemoryTransport, memory_pair
 from support.memory_component import MemoryComponent
+from support.plugins import PLUGINS, plugin
+from support.raw_peers import PassProxy
 from support.scripted_peer import Peer
 
 ANSWER: dict[str, Any] = {"protocolVersion": 1, "agentCapabilities": {}, "authMethods": []}
+
+
+@attrs.define(eq=False)
+class NestedChain(MemoryPairComponent):
+    """A chain in proxy mode: what a nested conductor is, without its process."""
+
+    make: Callable[[], Sequence[Component]] = list
+    _far: MemoryTransport = attrs.field(init=False)
+
+    def _on_connected(self, transport: MemoryTransport) -> None:
+        self._far = transport
+
+    async def _run_peer(self) -> None:
+        await Chain(self._far, self.make, "proxy", answers_loss=False).run()
+
+    def _disconnect(self) -> None:
+        self._far.close()
 
 
 @attrs.define(eq=False)
@@ -90,6 +110,32 @@ async def running_chain(
 
 def proxies(count: int, **options: Any) -> list[MemoryComponent]:
     return [MemoryComponent(f"p{index}", **options) for index in range(count)]
+
+
+def hops(*kinds: str, agent: type[Peer] = Peer, capacity: int = CHUNK_SIZE) -> list[Component]:
+    """A chain that passes everything on. Kinds of proxies: "proxy" and "_proxy" are processes of
+    these dialects, "nested" is a chain that contains both and plugins, the others are plugins."""
+    return [
+        *(_hop(f"p{index}", kind, capacity) for index, kind in enumerate(kinds)),
+        MemoryComponent("agent", "agent", make_peer=agent, capacity=capacity),
+    ]
+
+
+def _hop(name: str, kind: str, capacity: int) -> Component:
+    if kind in PLUGINS:
+        return plugin(name, PLUGINS[kind]())
+    if kind == "nested":
+        inner = ["proxy", "idle", "_proxy", "handlers"]
+        make = lambda: [_hop(f"{name}.{each}", each, capacity) for each in inner]  # noqa: E731
+        return NestedChain(name, "proxy", capacity=capacity, make=make)
+    return MemoryComponent(name, dialect=kind, make_peer=PassProxy, capacity=capacity)
+
+
+async def start(harness: MemoryChain) -> None:
+    """Initialize a chain of `hops`; the test plays the agent."""
+    await harness.send(INITIALIZE)
+    harness.agent.answer(await harness.agent.receive(), ANSWER)
+    assert (await harness.client.receive())["id"] == 0
 
 
 def chain_of(count: int, **options: Any) -> Callable[[], list[MemoryComponent]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from conductor.plugins.plugin_component import PluginComponent
-from conductor.proxy import Proxy, on
+from conductor.proxy import Proxy, on, on_tool_start
 
 
 class Idle(Proxy):
@@ -20,6 +20,25 @@ class PassAll(Proxy):
     @on("_t/note")
     async def pass_note(self, params: bytes, forward):
         await forward()
+
+
+class Updates(Proxy):
+    """Handles every update, and passes it on as it is."""
+
+    @on("session/update")
+    async def pass_update(self, params: bytes, forward):
+        await forward()
+
+
+class ToolStarts(Proxy):
+    """Sees the updates that announce tool calls, and no others."""
+
+    @on_tool_start
+    async def note(self, session, call):
+        pass
+
+
+PLUGINS = {"idle": Idle, "handlers": PassAll, "updates": Updates, "tool starts": ToolStarts}
 
 
 def plugin(name: str, proxy: Proxy) -> PluginComponent:

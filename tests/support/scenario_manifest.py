@@ -41,7 +41,10 @@ once | invariant | Exactly one answer per request id, whatever crashes, is cance
     test_a_late_response_is_dropped_and_the_connection_stays_open
     test_messages_may_arrive_while_a_plugin_stops
     test_a_chain_stopped_during_its_start_answers_every_request
-order | invariant | A response never overtakes, nor is overtaken by, a notification
+order | invariant | Of each hop and direction, messages leave in the order in which they came
+    test_what_an_agent_writes_at_once_arrives_in_order_and_unchanged
+    test_what_a_client_writes_at_once_arrives_in_order_and_unchanged
+    test_a_cancellation_is_reissued_in_its_place_among_notifications
     test_responses_keep_their_order_among_notifications
     test_messages_sent_before_a_component_ended_are_delivered_before_its_error
 fidelity | invariant | What nobody asks to see is forwarded byte for byte

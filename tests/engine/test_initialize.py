@@ -14,9 +14,15 @@ from support.memory_chain import (
 )
 from support.memory_component import MemoryComponent
 
+from conductor.chain.start_failure_text import FailureContext
 from conductor.errors import StartError
+from conductor.transport.io_loop import HIGH_WATERMARK
 
 PARAMS = INITIALIZE["params"]
+
+
+def cancel(id):
+    return {"method": "$/cancel_request", "params": {"requestId": id}}
 
 
 def refused(id, problem):
@@ -128,6 +134,7 @@ async def test_the_startup_gate_queues_more_than_the_high_watermark(autojump_clo
             harness.client.send({"method": "n", "params": {"text": "x" * 1_000_000}})
         harness.client.send({"id": 1, "method": "last"})
         await harness.client.receive_nothing()
+        assert 6_000_000 - harness.client.unsent() < 2 * HIGH_WATERMARK
 
         harness.agent.answer(request, ANSWER)
 
@@ -231,6 +238,35 @@ async def test_initialize_may_be_retried_after_a_failure(autojump_clock):
         replies = [await harness.client.receive() for _ in range(2)]
         assert replies == [{"id": 0, "error": error}, {"id": 1, "error": error}]
         await play_handshake(harness)
+
+
+async def test_a_session_that_is_cancelled_while_the_start_is_retried_stays_cancelled(
+    autojump_clock,
+):
+    """The agent that explains a failed start tries again for each new session."""
+    attempts = iter([StartError("agent", "not found"), None])
+
+    def make():
+        if (error := next(attempts)) is not None:
+            raise error
+        return [MemoryComponent("agent", "agent")]
+
+    new = {"method": "session/new", "params": {"cwd": "/", "mcpServers": []}}
+    async with running_chain(make, failure_context=FailureContext()) as harness:
+        await harness.send(INITIALIZE)
+        assert (await harness.client.receive())["id"] == 0
+        await harness.send({"id": 1, **new})
+        init = await harness.agent.receive()
+        harness.client.send(cancel(1))
+        assert await harness.agent.receive() == cancel(init["id"])
+        harness.agent.answer(init, ANSWER)
+
+        setup = await harness.agent.receive()
+        assert setup == {"id": setup["id"], **new}
+        assert await harness.agent.receive() == cancel(setup["id"])
+        harness.agent.refuse(setup, -32800, "Request cancelled")
+        error = {"code": -32800, "message": "Request cancelled"}
+        assert await harness.client.receive() == {"id": 1, "error": error}
 
 
 async def test_components_of_a_failed_start_are_stopped(autojump_clock):

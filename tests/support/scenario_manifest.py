@@ -47,6 +47,7 @@ order | invariant | Of each hop and direction, messages leave in the order in wh
     test_a_cancellation_is_reissued_in_its_place_among_notifications
     test_responses_keep_their_order_among_notifications
     test_messages_sent_before_a_component_ended_are_delivered_before_its_error
+    test_an_odd_envelope_keeps_its_place_among_the_notifications_around_it
 fidelity | invariant | What nobody asks to see is forwarded byte for byte
     test_any_value_survives_any_chain
     test_odd_values_survive
@@ -59,6 +60,7 @@ fidelity | invariant | What nobody asks to see is forwarded byte for byte
 memory | invariant | A slow reader slows its source down; no deadlock while every peer reads
     test_memory_is_bounded_while_the_client_does_not_read
     test_full_buffers_in_both_directions_do_not_deadlock
+    test_a_proxy_that_floods_an_agent_is_stopped_at_the_limit_of_the_chain
     test_the_startup_gate_queues_more_than_the_high_watermark
     test_a_full_startup_gate_is_emptied_by_a_failed_start
 local | invariant | A failure names the component; every open request is answered first
@@ -77,6 +79,7 @@ cancel | interop §1.5, §3.6 | A cancellation is re-issued once per hop; the re
     test_a_cancellation_arrives_once_per_hop_and_so_does_the_response
     test_an_agent_cancels_its_request_to_the_client
     test_a_cancelled_initialize_is_cancelled_at_the_component_that_has_it
+    test_a_session_that_is_cancelled_while_the_start_is_retried_stays_cancelled
 handshake | RFD proxy-chains, interop §2.1 | initialize reaches proxies as proxy/initialize
     test_initialize_passes_the_chain_forward_and_its_result_backward
     test_proxy_mode_uses_the_dialect_of_its_initialize

@@ -240,6 +240,19 @@ def test_a_cut_payload_is_masked(known_secret):
         assert b"horse" not in mask(whole[:length])[: length - len(KNOWN)]
 
 
+@pytest.mark.parametrize("form", ["github", "openai", "aws"])
+def test_a_secret_with_the_form_of_another_one_inside_is_masked_to_its_end(
+    tmp_path, known_secret, form
+):
+    secret = f"lake-{FORMS[form]}+wren/otter+finch"
+    redaction.register_secrets([secret])
+
+    text = traced(tmp_path / "trace", [("x", json.dumps({"a": f"is {secret}, yes"}).encode())])
+
+    assert [each for each in ("lake", FORMS[form], "wren", "otter", "finch") if each in text] == []
+    assert f'{{"a": "is {MASK}, yes"}}' in text
+
+
 def test_log_events_stderr_names_places_and_errors_are_masked(tmp_path, known_secret):
     file = TraceFile(tmp_path / "trace")
     recorder = file.recorder(f"chain {KNOWN}")

@@ -456,6 +456,18 @@ async def test_version_2_asks_about_a_command_by_itself(chain, command, cwd, ans
     assert "- May I?" in shown
 
 
+@pytest.mark.parametrize(("length", "answer"), [(65_536, "once"), (65_537, "always")])
+async def test_a_command_too_long_to_be_checked_is_not_allowed(chain, length, answer):
+    """The user is asked, and selects the first option."""
+    rules = [Rule("allow_once", command="echo x*")]
+    raw = {"command": "echo ".ljust(length, "x")}
+    call = {"toolCallId": "c1", "kind": "execute", "title": "echo", "rawInput": raw}
+
+    told, asked, _ = await decide(chain, Permissions(rules), tool_call=call)
+
+    assert (told, asked) == (selected(answer), 1 if answer == "always" else 0)
+
+
 async def test_a_command_is_merged_with_the_tool_call_that_it_belongs_to(chain):
     given = {"command": "git status", "env": {"GIT_PAGER": "sh"}}
     call = {"sessionUpdate": "tool_call_update", "toolCallId": "c1", "rawInput": given}

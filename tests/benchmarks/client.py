@@ -154,6 +154,7 @@ class Usage:
         cpu = (cpu_ns(self._pid) - self._cpu) / 1e9
         others = (self._cpu_of_others() - self._others) / 1e9
         return {
+            "messages": messages,
             "cpu": cpu / messages * 1e6,
             "rate": messages / wall,
             "ran": (cpu + others) / wall,

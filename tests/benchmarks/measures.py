@@ -19,10 +19,11 @@ import attrs
 from .agent import filler
 from .client import Client, Failed, Usage, alarm, memory
 
-__all__ = ["MEASURES", "Measure", "Numbers"]
+__all__ = ["LOADS", "MEASURES", "Load", "Measure", "Numbers", "open_sessions"]
 
 Numbers = dict[str, float]
 LARGE = 1 << 20
+_SESSIONS = 20
 STILL = 0.5
 """Seconds without growth after which the buffers of a subject count as full."""
 
@@ -43,95 +44,108 @@ class Measure:
             return self.run(command, max(1, int(self.count * scale)))
 
 
-def round_trips(command: Sequence[str], count: int) -> Numbers:
-    with Client(command) as client:
-        session = _open(client)
-        prompts = [client.prompt(session, "echo") for _ in range(count + count // 10)]
-        warm_up, prompts = prompts[count:], prompts[:count]
-        for prompt in warm_up:
-            client.write(prompt)
-            client.read()
-        times, answers = [], []
-        usage = Usage(client.pid)
-        for prompt in prompts:
-            begin = time.perf_counter()
-            client.write(prompt)
-            answers.append(client.read())
-            times.append(time.perf_counter() - begin)
-        numbers = usage.end(2 * count)
+@attrs.frozen
+class Load:
+    """What a client with twenty open sessions does with a subject that runs."""
+
+    name: str
+    title: str
+    drive: Callable[[Client, Sequence[str], int], Numbers]
+    """Gets the client, its sessions, and how many messages to send."""
+    count: int
+    shown: Mapping[str, str]
+
+    def measure(self) -> Measure:
+        """The load alone, on a subject of its own."""
+
+        def run(command: Sequence[str], count: int) -> Numbers:
+            with Client(command) as client:
+                opened = open_sessions(client)
+                self.drive(client, opened, max(1, count // 20))
+                return self.drive(client, opened, count)
+
+        return Measure(self.name, self.title, run, self.count, self.shown)
+
+
+def open_sessions(client: Client) -> list[str]:
+    client.initialize()
+    return [client.open() for _ in range(_SESSIONS)]
+
+
+def round_trips(client: Client, sessions: Sequence[str], count: int) -> Numbers:
+    prompts = [client.prompt(sessions[0], "echo") for _ in range(count)]
+    times, answers = [], []
+    usage = Usage(client.pid)
+    for prompt in prompts:
+        begin = time.perf_counter()
+        client.write(prompt)
+        answers.append(client.read())
+        times.append(time.perf_counter() - begin)
+    numbers = usage.end(2 * count)
     _check_answers(answers, prompts)
     return {"p50": statistics.median(times) * 1e6, **numbers}
 
 
-def stream(size: int, verb: str = "stream") -> Callable[[Sequence[str], int], Numbers]:
+def stream(size: int, verb: str = "stream") -> Callable[[Client, Sequence[str], int], Numbers]:
     """Updates with this much text, all for one prompt."""
 
-    def run(command: Sequence[str], count: int) -> Numbers:
-        with Client(command) as client:
-            session = _open(client)
-            _streamed(client, client.prompt(session, f"{verb} {max(1, count // 20)} {size}"))
-            usage = Usage(client.pid)
-            lines = _streamed(client, client.prompt(session, f"{verb} {count} {size}"))
-            numbers = usage.end(count + 2)
+    def drive(client: Client, sessions: Sequence[str], count: int) -> Numbers:
+        prompt = client.prompt(sessions[0], f"{verb} {count} {size}")
+        usage = Usage(client.pid)
+        client.write(prompt)
+        lines = client.lines(count + 1)
+        numbers = usage.end(count + 2)
         return {**numbers, **_check_stream(lines, count, size)}
 
-    return run
+    return drive
 
 
-def upload(command: Sequence[str], count: int) -> Numbers:
+def upload(client: Client, sessions: Sequence[str], count: int) -> Numbers:
     """Large prompts, one after the other."""
     text = "echo " + json.loads(b'"%b"' % filler(LARGE))
-    with Client(command) as client:
-        session = _open(client)
-        prompts = [client.prompt(session, text) for _ in range(count)]
-        answers = []
-        usage = Usage(client.pid)
-        for prompt in prompts:
-            client.write(prompt)
-            answers += client.lines(1)
-        numbers = usage.end(2 * count)
+    prompts = [client.prompt(sessions[0], text) for _ in range(count)]
+    answers = []
+    usage = Usage(client.pid)
+    for prompt in prompts:
+        client.write(prompt)
+        answers += client.lines(1)
+    numbers = usage.end(2 * count)
     _check_answers(answers, prompts)
     return numbers
 
 
-def questions(command: Sequence[str], count: int) -> Numbers:
+def questions(client: Client, sessions: Sequence[str], count: int) -> Numbers:
     """The agent asks for permission, again and again."""
     result = b',"result":{"outcome":{"outcome":"selected","optionId":"yes"}}}\n'
-    with Client(command) as client:
-        prompt = client.prompt(_open(client), f"ask {count}")
-        times = []
-        usage = Usage(client.pid)
-        client.write(prompt)
+    prompt = client.prompt(sessions[0], f"ask {count}")
+    times = []
+    usage = Usage(client.pid)
+    client.write(prompt)
+    (line,) = client.lines(1)
+    for _ in range(count):
+        id = json.dumps(json.loads(line)["id"]).encode()
+        begin = time.perf_counter()
+        client.write(b'{"jsonrpc":"2.0","id":%b%b' % (id, result))
         (line,) = client.lines(1)
-        for _ in range(count):
-            id = json.dumps(json.loads(line)["id"]).encode()
-            begin = time.perf_counter()
-            client.write(b'{"jsonrpc":"2.0","id":%b%b' % (id, result))
-            (line,) = client.lines(1)
-            times.append(time.perf_counter() - begin)
-        numbers = usage.end(2 * count + 2)
+        times.append(time.perf_counter() - begin)
+    numbers = usage.end(2 * count + 2)
     _check_answers([line], [prompt])
     return {"p50": statistics.median(times) * 1e6, **numbers}
 
 
-def sessions(command: Sequence[str], count: int) -> Numbers:
+def mixed(client: Client, sessions: Sequence[str], count: int) -> Numbers:
     """Twenty sessions, each with a prompt of ten updates under way."""
-    chunks, size, at_once = 10, 200, 20
-    with Client(command) as client:
-        client.initialize()
-        opened = [client.open() for _ in range(at_once)]
-        texts = [
-            client.prompt(opened[i % at_once], f"stream {chunks} {size}") for i in range(count)
-        ]
-        prompts = iter(texts)
-        usage = Usage(client.pid)
-        client.write(b"".join(islice(prompts, at_once)))
-        received = []
-        for chunk in client.chunks(count * (chunks + 1)):
-            received.append(chunk)
-            if answered := chunk.count(b'"end_turn"'):
-                client.write(b"".join(islice(prompts, answered)))
-        numbers = usage.end(count * (chunks + 2))
+    chunks, size, at_once = 10, 200, len(sessions)
+    texts = [client.prompt(sessions[i % at_once], f"stream {chunks} {size}") for i in range(count)]
+    prompts = iter(texts)
+    usage = Usage(client.pid)
+    client.write(b"".join(islice(prompts, at_once)))
+    received = []
+    for chunk in client.chunks(count * (chunks + 1)):
+        received.append(chunk)
+        if answered := chunk.count(b'"end_turn"'):
+            client.write(b"".join(islice(prompts, answered)))
+    numbers = usage.end(count * (chunks + 2))
     lines = b"".join(received).splitlines()
     _check_answers([line for line in lines if b'"end_turn"' in line], texts)
     return numbers
@@ -140,7 +154,7 @@ def sessions(command: Sequence[str], count: int) -> Numbers:
 def slow_client(command: Sequence[str], count: int) -> Numbers:
     """A long stream that the client does not read until the subject's buffers are full."""
     with Client(command) as client:
-        session = _open(client)
+        session = open_sessions(client)[0]
         before = memory(client.pid)["now"]
         client.write(client.prompt(session, f"stream {count} {LARGE}"))
         _wait_until_still(client.pid)
@@ -165,15 +179,21 @@ def start(command: Sequence[str], count: int) -> Numbers:
 _STREAM = {"cpu": "CPU µs/message", "rate": "messages/s"}
 _ROUND_TRIP = {"cpu": "CPU µs/message", "p50": "p50 µs"}
 
+LOADS = {
+    load.name: load
+    for load in (
+        Load("round-trip", "a prompt and its answer", round_trips, 2000, _ROUND_TRIP),
+        Load("question", "a permission request", questions, 2000, _ROUND_TRIP),
+        Load("small", "updates of 100 B", stream(100), 50_000, _STREAM),
+        Load("single", "updates of 100 B, one write each", stream(100, "flush"), 10_000, _STREAM),
+        Load("medium", "updates of 4 KiB", stream(4096), 10_000, _STREAM),
+        Load("large", "updates of 1 MiB", stream(LARGE), 40, _STREAM),
+        Load("upload", "prompts of 1 MiB", upload, 40, _STREAM),
+        Load("sessions", "20 sessions at once", mixed, 2000, _STREAM),
+    )
+}
 MEASURES = [
-    Measure("round-trip", "a prompt and its answer", round_trips, 2000, _ROUND_TRIP),
-    Measure("question", "a permission request", questions, 2000, _ROUND_TRIP),
-    Measure("small", "updates of 100 B", stream(100), 50_000, _STREAM),
-    Measure("single", "updates of 100 B, one write each", stream(100, "flush"), 10_000, _STREAM),
-    Measure("medium", "updates of 4 KiB", stream(4096), 10_000, _STREAM),
-    Measure("large", "updates of 1 MiB", stream(LARGE), 40, _STREAM),
-    Measure("upload", "prompts of 1 MiB", upload, 40, _STREAM),
-    Measure("sessions", "20 sessions at once", sessions, 2000, _STREAM),
+    *(load.measure() for load in LOADS.values()),
     Measure(
         "start",
         "start and end",
@@ -185,18 +205,6 @@ MEASURES = [
         "slow-client", "200 MB unread", slow_client, 200, {"peak": "peak MB", "growth": "growth MB"}
     ),
 ]
-
-
-def _open(client: Client) -> str:
-    client.initialize()
-    return client.open()
-
-
-def _streamed(client: Client, prompt: bytes) -> list[bytes]:
-    """What a prompt `stream N …` brings."""
-    text: str = json.loads(prompt)["params"]["prompt"][0]["text"]
-    client.write(prompt)
-    return client.lines(int(text.split()[1]) + 1)
 
 
 def _check_stream(lines: Sequence[bytes], count: int, size: int) -> Numbers:

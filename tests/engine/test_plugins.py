@@ -8,15 +8,11 @@ import pytest
 import trio
 from support.memory_chain import ANSWER, INITIALIZE, running_chain
 from support.memory_component import MemoryComponent
+from support.plugin_harness import hop
 from support.plugins import Idle, PassAll, plugin
-from trio.testing import wait_all_tasks_blocked
 
-from conductor.jsonrpc.in_flight import InFlightRequest
-from conductor.jsonrpc.notification_batch import NotificationBatch
 from conductor.plugins.plugin_component import PluginComponent
 from conductor.proxy import Agent, Proxy, RequestError, on
-from conductor.routing.port import connect_ports
-from conductor.transport.io_loop import Flusher
 
 
 class SmallAgent(Agent):
@@ -66,41 +62,45 @@ async def test_a_second_initialize_is_refused_for_every_kind_of_component(autoju
 
 
 @pytest.mark.parametrize("checkpoints", range(6))
-async def test_messages_may_arrive_while_a_plugin_stops(checkpoints, autojump_clock):
-    """Neighbours may still write at any moment of its end, between two steps of the scheduler."""
+async def test_each_request_is_answered_once_at_any_moment_of_the_end_of_a_plugin(
+    checkpoints, autojump_clock
+):
+    """Neighbours may still write between any two steps of the scheduler."""
     for seed in range(10):
         trio._core._run._r.seed(seed)
-        component = plugin("p", PassAll())
-        component.prepare(_Host())
-        connect_ports(component.agent_port, plugin("next", PassAll()).client_port)
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(component.run)
-            await wait_all_tasks_blocked()
-            component.terminate()
+        async with hop(PassAll()) as made:
+            client, agent = made.client, made.agent
+            client.ask("_t/request", name="handled before")
+            agent.ask("_t/request", name="asked before")
+            await made.settle()
+            made.component.terminate()
             for _ in range(checkpoints):
                 await trio.lowlevel.checkpoint()
 
-            call = InFlightRequest("_t/request", _Source())
-            component.client_port.request(call, "_t/request", b"{}")
-            component.client_port.notify("_t/note", b"{}")
-            component.client_port.notify_batch(NotificationBatch("_t/note", [b"{}", b"{}"]))
-            component.agent_port.respond(InFlightRequest("m", component.agent_port), b"{}", None)
-            await component.wait_ended()
+            client.ask("_t/request", name="handled")
+            client.ask("_unhandled", name="passes")
+            agent.ask("_t/request", name="asked")
+            for number in range(3):
+                agent.send("_unhandled", {"n": number})
+            for end in (client, agent):
+                while end.asked:
+                    end.answer()
+            await made.component.wait_ended()
+            client.ask("_t/request", name="too late")
+            for end in (client, agent):
+                while end.asked:
+                    end.answer()
+
+        answered = ["handled", "handled before", "passes", "too late"]
+        assert sorted(answers(client)) == answered
+        assert sorted(answers(agent)) == ["asked", "asked before"]
+        notes = [what[2] for what in client.heard if what[0] == "notification"]
+        assert notes == [{"n": 0}, {"n": 1}, {"n": 2}]
 
 
-class _Host:
-    wait_for_share = None
-
-    def __init__(self):
-        self.flusher = Flusher()
-
-    def component_failed(self, component, error):
-        raise error
-
-
-class _Source:
-    def respond(self, call, result, error):
-        pass
+def answers(end):
+    """The names of its requests that were answered."""
+    return [name for kind, name, _ in end.heard if kind == "answer"]
 
 
 class BadCloser(Proxy):

@@ -503,3 +503,40 @@ async def test_a_chain_stopped_while_its_client_is_away_answers_open_requests():
         await wait_all_tasks_blocked()
 
         assert errors == ["The client is gone (-32603)"]
+
+
+async def test_what_a_client_had_no_room_for_when_it_was_cut_off_is_delivered():
+    async with world() as it:
+        await it.open_session()
+        for n in range(20):
+            await it.tell(n=n, text="a" * 30_000)
+        await it.cut()
+        await it.reattach()
+
+        received = await it.ask(1, "session/resume", sessionId="s1", cwd="/", mcpServers=[])
+
+        assert [each["params"]["update"]["n"] for each in received[1:]] == list(range(20))
+
+
+async def test_answered_requests_leave_room_for_those_that_are_sent_again():
+    """9 MB of files were written before; up to 8 MiB are kept."""
+    async with world() as it, trio.open_nursery() as nursery:
+        await it.open_session()
+
+        def write_file(size: int) -> None:
+            file = {"sessionId": "s1", "path": "/f", "content": "a" * size}
+            nursery.start_soon(it.agent.endpoint.request, "fs/write_text_file", file)
+
+        for _ in range(180):
+            write_file(50_000)
+            (request,) = await it.hear()
+            await it.send({"id": request["id"], "result": {}})
+        write_file(50_000)
+        (first,) = await it.hear()
+        await it.cut()
+        await it.reattach()
+
+        _, again = await it.ask(1, "session/resume", sessionId="s1", cwd="/", mcpServers=[])
+
+        assert again["params"] == first["params"]
+        await it.send({"id": again["id"], "result": {}})

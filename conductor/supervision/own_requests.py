@@ -57,6 +57,7 @@ class OwnRequests(Port):
         if pending is not None:
             if self._link.traced_own_requests is not None:
                 self._link.traced_own_requests.answered(call, result, error)
+            self._link.suppressed_session = None  # the history that is dropped ends here
             pending.set(result, error)
 
     def cancel(self, call: InFlightRequest) -> None:

@@ -149,7 +149,6 @@ async def test_other_requests_continue(tmp_path, autojump_clock):
     """A proxy that does not fail has its question answered, and so has the client."""
     async with played_chain(tmp_path, None, {"name": "p"}, peers={"p": Peer}) as chain:
         chain.client.send({"id": 0, "method": "initialize", "params": {"protocolVersion": 1}})
-        await trio.testing.wait_all_tasks_blocked()
         inner = {"method": "initialize", "params": {"protocolVersion": 1}}
         asked = await chain.expect("proxy/initialize", "p")
         proxy = chain["p"].peer
@@ -184,7 +183,7 @@ async def test_restarts_come_after_growing_delays_until_the_budget_is_spent(
         for _ in range(6):
             failed = trio.current_time()
             await chain["agent"].end()
-            await program.wait_restarted()
+            await program.wait_started()
             delays.append(program.times[-1] - failed)
         await chain["agent"].end()
 

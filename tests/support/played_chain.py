@@ -131,10 +131,10 @@ class Program:
         self._started.unpark_all()
         return process
 
-    async def wait_restarted(self) -> None:
-        """Wait for the next process, if the present one has ended."""
+    async def wait_started(self) -> None:
+        """Wait for the next process, if none runs."""
         with trio.fail_after(60):
-            while self.process.status is not None:
+            while not self.processes or self.process.status is not None:
                 await self._started.park()
 
     @property
@@ -173,7 +173,6 @@ class PlayedChain:
         """
         asked = {"protocolVersion": self.version, **params}
         self.client.send({"id": "init", "method": "initialize", "params": asked})
-        await wait_all_tasks_blocked()
         received = await self.serve("initialize", result or {"protocolVersion": self.version})
         answer = await self.client.receive()
         assert answer["id"] == "init"
@@ -199,8 +198,8 @@ class PlayedChain:
         assert await self.client.receive() == {"id": session, "result": {"sessionId": session}}
 
     async def expect(self, method: str, of: str = "agent") -> Message:
-        """The next message to a program, which has this method; waits for its restart."""
-        await self.programs[of].wait_restarted()
+        """The next message to a program, which has this method; waits until it runs."""
+        await self.programs[of].wait_started()
         message = await self[of].peer.receive()
         assert message.get("method") == method, message
         return message
@@ -279,15 +278,14 @@ async def played_chain(
         content["agent"] = _component({"name": "agent", **(agent or {})})
     path.write_text(json.dumps(content))
     makers = {"agent": Peer, **(peers or {})}
-    programs: dict[str, Program] = {}
+    names = ["agent", *(each["name"] for each in proxies)]
+    programs = {name: Program(name, makers.get(name, PassProxy)) for name in names}
 
     def make() -> Sequence[Component]:
         components = components_of(load(str(path)))
         for each in components:
             if isinstance(each, SupervisedComponent) and each.kind == "process":
-                maker = makers.get(each.name, PassProxy)
-                program = programs.setdefault(each.name, Program(each.name, maker))
-                each.launch = program.launch
+                each.launch = programs[each.name].launch
         made(components)
         return components
 

@@ -1,0 +1,157 @@
+"""What docs/reliability.md promises of the end of a chain (virtual clock).
+
+Plugins that do not end are in tests/chain/test_shutdown.py, signals in tests/processes.
+"""
+
+from __future__ import annotations
+
+import attrs
+import pytest
+import trio
+from support.played_chain import played_chain, prompt, state
+from support.raw_peers import PassProxy
+from support.scripted_peer import Peer
+
+BOTH = pytest.mark.parametrize("version", [1, 2])
+
+
+async def test_after_eof_open_requests_are_answered_first(tmp_path, autojump_clock):
+    """For up to the longest `stop_timeout` of the chain; the components are then given EOF."""
+    keys = {"name": "p", "stop_timeout": "20s"}
+    async with played_chain(tmp_path, None, keys) as chain:
+        await chain.open("s1")
+        request = await chain.prompt(1)
+        chain.client.close()
+        await trio.sleep(19)
+        assert not chain.agent.ended
+
+        chain.finish(request)
+
+        assert await chain.client.receive() == {"id": 1, "result": {"stopReason": "end_turn"}}
+        assert (await chain.wait_ended()).reason == "client"
+        assert chain["agent"].status == "exited with status 0"
+
+
+async def test_a_request_that_is_never_answered_gets_an_error_after_stop_timeout(
+    tmp_path, autojump_clock
+):
+    async with played_chain(tmp_path) as chain:
+        await chain.open("s1")
+        await chain.prompt(1)
+        closed = trio.current_time()
+        chain.client.close()
+        await chain.wait_ended()
+
+        (answer,) = await chain.client.receive_all()
+        assert (answer["id"], answer["error"]["code"]) == (1, -32603)
+        assert trio.current_time() - closed == pytest.approx(5, abs=0.5)
+
+
+async def test_eof_during_the_start_waits_for_the_answers_too(tmp_path, autojump_clock):
+    async with played_chain(tmp_path) as chain:
+        params = {"protocolVersion": 1}
+        chain.client.send(
+            {"id": 0, "method": "initialize", "params": params},
+            {"id": 1, "method": "session/new", "params": {"cwd": "/", "mcpServers": []}},
+        )
+        chain.client.close()
+        await trio.sleep(3)
+        await chain.serve("initialize", params)
+        await chain.serve("session/new", {"sessionId": "s1"})
+
+        answers = [await chain.client.receive() for _ in range(2)]
+        assert [each["id"] for each in answers] == [0, 1]
+        assert answers[1]["result"] == {"sessionId": "s1"}
+        assert (await chain.wait_ended()).reason == "client"
+
+
+@pytest.mark.parametrize("ignores_sigterm", [False, True])
+async def test_a_process_that_does_not_end_gets_sigterm_then_sigkill_after_stop_timeout_each(
+    tmp_path, ignores_sigterm, autojump_clock
+):
+    """Each component has its own."""
+    keys = {"stop_timeout": "7s"}
+    async with played_chain(tmp_path, keys, {"name": "p", "stop_timeout": "60s"}) as chain:
+        chain.programs["agent"].ignores_sigterm = ignores_sigterm
+        await chain.open("s1")
+        chain.agent.stays = True
+        process, closed = chain["agent"], trio.current_time()
+        chain.client.close()
+        await chain.wait_ended()
+
+        signals = dict.fromkeys((name, round(time - closed)) for name, time in process.signals)
+        assert list(signals) == [("SIGTERM", 7), ("SIGKILL", 14)][: 1 + ignores_sigterm]
+        assert chain["p"].signals == []
+
+
+ENDS: list[str] = []
+
+
+@attrs.define(eq=False)
+class NotesEof(Peer):
+    def close(self):
+        ENDS.append(self.name)
+        super().close()
+
+
+@attrs.define(eq=False)
+class NotesEofProxy(PassProxy):
+    def close(self):
+        ENDS.append(self.name)
+        super().close()
+
+
+@pytest.mark.parametrize("failure", [False, True])
+async def test_components_are_stopped_from_client_to_agent_and_after_a_failure_backwards(
+    tmp_path, failure, autojump_clock
+):
+    ENDS.clear()
+    proxies = [{"name": "a"}, {"name": "b"}, {"name": "c", "on_failure": "end_chain"}]
+    notes = {"a": NotesEofProxy, "b": NotesEofProxy, "agent": NotesEof}
+    async with played_chain(tmp_path, None, *proxies, peers=notes) as chain:
+        await chain.open("s1")
+        if failure:
+            await chain["c"].end()
+        else:
+            chain.client.close()
+        await chain.wait_ended()
+
+        order = ["a#1", "b#1", "agent#1"]
+        assert (order[::-1] if failure else order) == ENDS
+
+
+@BOTH
+async def test_what_a_failure_means_for_the_client_passes_the_proxies_before_the_end(
+    tmp_path, version, autojump_clock
+):
+    """Its answers; in version 2 the state `idle` of its turn."""
+    keys = {"on_failure": "end_chain"}
+    async with played_chain(tmp_path, keys, {"name": "a"}, {"name": "b"}, version=version) as chain:
+        await chain.open("s1")
+        await chain.prompt(1)
+        await chain["agent"].exit(1)
+        assert (await chain.wait_ended()).reason == "failed"
+
+        (end,) = await chain.client.receive_all()
+        error = end.pop("error") if version == 1 else end["params"]["update"].pop("error")
+        assert end == ({"id": 1} if version == 1 else state("idle", stopReason="error"))
+        assert error["data"]["next"] == "the chain ends"
+
+
+async def test_the_chain_ends_at_once_while_a_component_waits_for_its_restart(
+    tmp_path, autojump_clock
+):
+    """What waited for it is answered."""
+    async with played_chain(tmp_path, {"restarts": "9 in 1h", "stop_timeout": "1s"}) as chain:
+        await chain.open("s1")
+        for _ in range(4):
+            await chain.programs["agent"].wait_started()
+            await chain["agent"].end()
+        chain.client.send(prompt(1))
+        closed = trio.current_time()
+        chain.client.close()
+        await chain.wait_ended()
+
+        (answer,) = await chain.client.receive_all()
+        assert (answer["id"], answer["error"]["code"]) == (1, -32603)
+        assert trio.current_time() - closed < 1.5

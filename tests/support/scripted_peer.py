@@ -41,9 +41,7 @@ class Peer:
     async def run(self) -> None:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._write)
-            while not self.reads:
-                await self._arrived.park()
-            while chunk := await self.transport.receive():
+            while chunk := await self._receive():
                 *lines, self._rest = (self._rest + chunk).split(b"\n")
                 for line in lines:
                     self.take(line)
@@ -54,8 +52,17 @@ class Peer:
                 await trio.sleep_forever()
             self.close()
 
+    async def _receive(self) -> bytes:
+        while not self.reads:
+            await self._arrived.park()
+        return await self.transport.receive()
+
     def take(self, line: bytes) -> None:
         self.lines.append(line)
+
+    def stop_reading(self) -> None:
+        """Read at most one more chunk."""
+        self.reads = False
 
     def start_reading(self) -> None:
         self.reads = True

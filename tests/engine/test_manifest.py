@@ -36,7 +36,7 @@ def test_every_scenario_checks_a_requirement():
     assert sorted(scenarios()) == sorted(test for test in LISTED if "::" not in test)
 
 
-def test_names_in_other_directories_exist():
+def test_listed_tests_of_other_directories_exist():
     elsewhere = [test.split("::") for test in LISTED if "::" in test]
 
     assert [

@@ -163,6 +163,7 @@ explain | reliability, Failed start | With `explain`, each prompt is answered wi
 explain-again | reliability, Failed start | Each set-up of a session tries again; the new session runs in the chain, old ones keep the explanation
     test_each_set_up_of_a_session_tries_again_with_the_clients_initialize
     test_another_failed_attempt_is_explained_too
+    test_a_session_that_is_loaded_once_the_chain_runs_belongs_to_the_chain
 explain-baseline | reliability, Failed start | What was not promised is named in the first new session
     test_what_was_not_promised_is_named_in_the_first_new_session
 explain-restart | reliability, Failed start | Another protocol version, or a required login, needs a restart of the agent in the editor
@@ -331,5 +332,12 @@ limit-stderr | reliability, Memory | 64 KiB of stderr a second are logged
     supervision/test_stderr.py::test_a_flood_costs_no_memory_and_is_not_logged
 limit-reports | reliability, Memory | 20 reports of malformed messages a second
     test_malformed_messages_are_reported_at_most_20_times_a_second
+projects | projects | A session runs in the chain of its project, from its set-up to its end
+    test_a_session_that_is_set_up_while_its_chain_closes_gets_a_new_one
+    test_a_session_of_a_chain_that_failed_can_be_loaded_in_a_new_one
+    test_an_open_session_keeps_its_chain_when_it_is_loaded_after_a_change_of_the_file
+    test_the_bypass_of_a_proxy_is_told_in_the_sessions_of_its_chain_only
+    test_a_cancelled_turn_of_a_project_is_ended_once_and_by_its_chain
+    test_a_chain_of_another_version_than_the_client_was_told_takes_no_session
 """
 )

@@ -15,6 +15,7 @@ import os
 import shutil
 import stat
 import struct
+import sys
 import tarfile
 import zipfile
 import zlib
@@ -32,8 +33,8 @@ __all__ = ["program_in", "unpack"]
 MAX_MEMBERS: Final = 50_000
 MAX_UNPACKED_BYTES: Final = 2 << 30
 MAX_READ: Final = 16 << 20
-"""Bytes of one read: `tarfile` and `zipfile` read what describes a member, or all members, at
-once."""
+"""Bytes that describe a member, or all members of a zip: `tarfile` and `zipfile` hold them in
+memory."""
 _TAR: Final = (".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz", ".tar")
 _INSTALLERS: Final = (".dmg", ".pkg", ".deb", ".rpm", ".msi", ".appimage")
 _DECOMPRESSORS: Final[dict[bytes, Callable[[Path], Any]]] = {
@@ -102,8 +103,11 @@ def _unpack_tar(archive: Path, directory: Path) -> None:
                 if member.size < 0 or member.sparse is not None:
                     raise RegistryError(f"a member of unknown size in the archive: {member.name!r}")
                 budget.spend(member.size)
-                check_links(directory, tarfile.data_filter(member, str(directory)))
+                tarfile.data_filter(member, str(directory))
+                check_links(directory, member)
+                bounded.begin_content()
                 tar.extract(member, directory, filter="data")
+                bounded.begin_headers()
 
 
 def _unpack_zip(archive: Path, directory: Path) -> None:
@@ -111,6 +115,7 @@ def _unpack_zip(archive: Path, directory: Path) -> None:
     with open(archive, "rb") as file:
         bounded: Any = _BoundedFile(file)
         with zipfile.ZipFile(bounded) as bundle:
+            bounded.begin_content()
             _extract_zip(bundle, directory, budget)
 
 
@@ -141,7 +146,8 @@ def _decompressed(archive: Path) -> Any:
 
 
 class _BoundedFile:
-    """A file with bounds for one read (`MAX_READ` bytes) and for the offset of a seek.
+    """A file with bounds for what is read of headers (`MAX_READ` bytes, at once or in parts), and for
+    the offset of a seek.
 
     `tarfile` reads headers, and skips members, by sizes that the archive claims. Raises
     `RegistryError`.
@@ -151,10 +157,20 @@ class _BoundedFile:
         self._file = file
         self.tell = file.tell
         self.seekable = file.seekable
+        self.begin_headers()
+
+    def begin_headers(self) -> None:
+        self._left = MAX_READ
+
+    def begin_content(self) -> None:
+        """No bound: content is copied in small parts, and its size is known."""
+        self._left = sys.maxsize - 1
 
     def read(self, size: int = -1) -> bytes:
-        found = self._file.read(MAX_READ + 1 if size < 0 else min(size, MAX_READ + 1))
-        if len(found) > MAX_READ:
+        most = self._left + 1
+        found = self._file.read(most if size < 0 else min(size, most))
+        self._left -= len(found)
+        if self._left < 0:
             limit = MAX_READ >> 20
             raise RegistryError(f"the archive has a header of more than {limit} MiB: refused")
         return found

@@ -18,12 +18,12 @@ __all__ = ["check_links"]
 
 
 def check_links(directory: Path, member: tarfile.TarInfo) -> None:
-    """Raise `RegistryError` unless a member, filtered by the data filter, can be extracted.
+    """Raise `RegistryError` unless a member that the data filter accepts can be extracted.
 
     No part of its path may be a link. As this holds for each member, a link leads out of the
     directory only if it begins with more `..` than its path has parents, or has `..` behind a name.
     """
-    path = PurePosixPath(member.name)
+    path = PurePosixPath(member.name.lstrip("/"))
     if ".." in path.parts or _has_link(directory, path):
         raise RegistryError(f"the archive writes through a link: {member.name!r}")
     if member.issym():

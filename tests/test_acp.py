@@ -5,6 +5,7 @@ from __future__ import annotations
 import tracemalloc
 
 import pytest
+from support import raw_json
 
 from conductor.acp import (
     AmbiguousSessionId,
@@ -14,7 +15,7 @@ from conductor.acp import (
     unambiguous_session_id,
 )
 
-DEEP = b'{"sessionId":"s","a":' + b"[" * 5000 + b"]" * 5000 + b"}"
+DEEP = b'{"sessionId":"s","a":%b}' % raw_json.nested(raw_json.TOO_DEEP)
 
 
 @pytest.mark.parametrize(

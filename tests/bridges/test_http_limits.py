@@ -7,6 +7,7 @@ import json
 
 import pytest
 import trio
+from support import raw_json
 from support.bridge_harness import situation
 from support.mcp_http_client import ACCEPT, HELLO, HTTP, message, web_client
 
@@ -161,7 +162,7 @@ async def test_open_requests_are_limited():
 
 async def test_a_request_is_answered_with_its_id_however_odd_it_is():
     deep = b'{"jsonrpc":"2.0","id":7,"method":"tools/list","params":%b}' % (
-        b"[" * 1200 + b"]" * 1200
+        raw_json.nested(raw_json.TOO_DEEP)
     )
     with trio.fail_after(20):
         async with situation(capabilities=HTTP, mode="http") as on:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from support import raw_json
 
 from conductor.bridge_api import declared_server_names, with_server_names
 from conductor.routing.server_names import SERVER_NAMES
@@ -53,5 +54,5 @@ def test_an_answer_that_says_nothing_of_the_kind(result):
 
 
 def test_an_answer_too_deep_to_read_stays_as_it_is():
-    deep = b'{"a":' * 1100 + b"1" + b"}" * 1100
+    deep = b'{"a":%b}' % raw_json.nested(raw_json.TOO_DEEP)
     assert with_server_names(deep, {"tools-2": "tools"}) is deep

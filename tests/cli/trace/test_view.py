@@ -69,8 +69,9 @@ def test_a_browser_is_opened_with_a_code_that_is_exchanged_once(trace, tmp_path)
         exchange = f"{url}api/token?code={given.rpartition('=')[2]}"
         with urlopen(exchange, timeout=PATIENCE) as answer:
             assert json.load(answer) == token
-        with pytest.raises(HTTPError, match="401"):
+        with pytest.raises(HTTPError, match="401") as refused:
             urlopen(exchange, timeout=PATIENCE)
+        refused.value.close()
         process.send_signal(signal.SIGINT)
 
 

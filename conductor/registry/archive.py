@@ -146,8 +146,8 @@ def _decompressed(archive: Path) -> Any:
 
 
 class _BoundedFile:
-    """A file with bounds for what is read of headers (`MAX_READ` bytes, at once or in parts), and for
-    the offset of a seek.
+    """A file with bounds for what is read of headers (`MAX_READ` bytes, at once or in parts) and
+    for the offset of a seek.
 
     `tarfile` reads headers, and skips members, by sizes that the archive claims. Raises
     `RegistryError`.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import json
 import pickle
 from typing import Any
@@ -10,12 +11,10 @@ from typing import Any
 import attrs
 import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from conductor.schema import v1, v2
 from conductor.schema.base import ABSENT
-from conductor.schema.convert import SchemaError, converter, decode, dumps, structure, unstructure
+from conductor.schema.convert import SchemaError, converter, dumps, structure, unstructure
 
 CHUNK = (
     b'{"sessionId":"s","update":{"sessionUpdate":"agent_message_chunk",'
@@ -44,33 +43,15 @@ def test_inserted_block_leaves_the_others_alone() -> None:
     assert dumps(request).decode() == text.replace("[", '[{"type":"text","text":"first"},')
 
 
-@pytest.mark.parametrize(
-    "number",
-    [
-        "1e400",
-        "-1e400",
-        "1E5",
-        "1e+16",
-        "1.0",
-        "1.10",
-        "-0",
-        "-0.0",
-        "0.1e1",
-        "9" * 40,
-        "9" * 5000,
-        "1e-999",
-    ],
-)
-def test_number_in_an_untouched_member_keeps_its_spelling(number: str) -> None:
-    text = f'{{"sessionId":"s","prompt":[],"_meta":{{"n":{number}}},"more":[{number}]}}'
-    assert dumps(read(text, v1.PromptRequest)).decode() == text
-
-
-@given(
-    st.from_regex(r"-?(0|[1-9][0-9]{0,20})(\.[0-9]{1,20})?([eE][+-]?[0-9]{1,3})?", fullmatch=True)
-)
-def test_any_number_keeps_its_spelling(number: str) -> None:
-    assert dumps(decode(f"[{number}]".encode())).decode() == f"[{number}]"
+def test_number_in_an_untouched_member_keeps_its_spelling() -> None:
+    parts = itertools.product(
+        ("0", "-0", "7", "-123456789012345678901", "9" * 40, "9" * 5000),
+        ("", ".0", ".10", ".00000000000000000001"),
+        ("", "e5", "E5", "e+16", "E-7", "e400", "e-999"),
+    )
+    for number in map("".join, parts):
+        text = f'{{"sessionId":"s","prompt":[],"_meta":{{"n":{number}}},"more":[{number}]}}'
+        assert dumps(read(text, v1.PromptRequest)).decode() == text
 
 
 def test_number_in_a_typed_field_keeps_its_spelling_until_it_is_changed() -> None:

@@ -1,192 +1,281 @@
-"""Every type against the official schema: values survive, new objects are valid."""
+"""Every type against the official schema: every member, every variant, every leniency."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import attrs
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
-from support.schema_strategies import check_each, damaged, definitions, valid, validator
+from support.schema_instances import Schema, Shape, attribute
+from support.schema_strategies import definitions
 
-from conductor.schema import _wire_v1, _wire_v2, v1, v2
+import conductor.testing
+from conductor.schema import (
+    METHODS_BY_VERSION,
+    _wire_v1,
+    _wire_v2,
+    params_type,
+    result_type,
+    v1,
+    v2,
+)
 from conductor.schema._values import Items
-from conductor.schema.base import Object
+from conductor.schema.base import ABSENT, Object
 from conductor.schema.convert import SchemaError, dumps, structure, unstructure
 
-pytestmark = pytest.mark.hypothesis
-MODULES: dict[int, Any] = {1: v1, 2: v2}
+TYPES: dict[int, Any] = {1: v1, 2: v2}
 WIRES: dict[int, Any] = {1: _wire_v1, 2: _wire_v2}
+STATES = [(state, version) for state in ("newest", "2026-08") for version in (1, 2)]
+SCOPES = {"ElicitationSessionScope", "ElicitationRequestScope"}
+SCOPE_IDS = {"sessionId", "requestId"}
+RECORDINGS = Path(conductor.testing.__file__).parent / "recordings"
 
 
-def _cases() -> list[tuple[str, int, str, str]]:
-    """State, version, definition and the name of its Python type."""
-    found = []
-    for version, wire in WIRES.items():
-        known = wire.OBJECTS.keys() | wire.UNIONS.keys()
-        newest = definitions("newest", version)
-        for name in newest:
-            if name in known:
-                found.append(("newest", version, name, name))
-        for name in definitions("2026-08", version):
-            if name in known and name not in newest:
-                found.append(("2026-08", version, name, name))
-            elif f"{name}Earlier" in known:
-                found.append(("2026-08", version, name, f"{name}Earlier"))
-    return found
+def text_of(value: Any) -> bytes:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
 
 
-# What a union gives to all its variants is in these classes too; they are tested as its variants.
-_WITH_BASE = {
-    "ElicitationFormMode",
-    "ElicitationUrlMode",
-    "SessionConfigSelect",
-    "SessionConfigBoolean",
-}
-CASES = [case for case in _cases() if case[3] not in _WITH_BASE]
-IDS = [f"v{version}-{python}" for _, version, _, python in CASES]
-few = settings(
-    max_examples=max(1, settings().max_examples // 25),
-    deadline=None,
-    derandomize=True,
-    database=None,
-    suppress_health_check=list(HealthCheck),
-)
+def shapes_of_types(state: str, version: int) -> Iterator[tuple[str, Shape, Any]]:
+    """Definition, one of its shapes, and the Python type, for each class and union that is not only
+    a variant of a union."""
+    schema, wire = Schema(state, version), WIRES[version]
+    newest = definitions("newest", version)
+    for name in schema.definitions:
+        earlier = f"{name}Earlier"
+        python = earlier if state != "newest" and earlier in wire.OBJECTS else name
+        if state != "newest" and python in newest:
+            continue
+        is_class = python in wire.OBJECTS and wire.OBJECTS[python][0] is None
+        if is_class or python in wire.UNIONS:
+            for shape in schema.shapes({"$ref": f"#/$defs/{name}"}):
+                yield name, shape, getattr(TYPES[version], python)
 
 
-def _text(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False)
-
-
-def _written(obj: Any) -> str:
-    """What `dumps` writes, spelled as `_text` does: values and their order, not white space."""
-    return _text(json.loads(dumps(obj)))
-
-
-def _fresh(value: Any) -> Any:
+def made_in_python(value: Any) -> Any:
     """The same fields in objects that never saw the wire."""
     if isinstance(value, Object):
         fields = [f for f in attrs.fields(type(value)) if not f.name.startswith("_")]
-        return type(value)(**{f.alias: _fresh(getattr(value, f.name)) for f in fields})
+        made = {f.alias: made_in_python(getattr(value, f.name)) for f in fields}
+        return type(value)(**made, extra=dict(value.extra))
     if isinstance(value, list):
-        return [_fresh(item) for item in value]
+        return [made_in_python(item) for item in value]
     if isinstance(value, dict):
-        return {key: _fresh(item) for key, item in value.items()}
+        return {key: made_in_python(item) for key, item in value.items()}
     return value
 
 
-def _tagged(instance: Any, version: int, python: str) -> Any:
-    """With the tag that the class always writes, as in the union it belongs to."""
-    written = WIRES[version].OBJECTS.get(python, (None,))[0]
-    return {**instance, written[0]: written[1]} if written and type(instance) is dict else instance
+def default_of(typed: Object, wire: str) -> Any:
+    """The default of the field of a member; NOTHING if it has none."""
+    field = getattr(attrs.fields(type(typed)), attribute(wire), None)
+    default = attrs.NOTHING if field is None else field.default
+    return default.factory() if isinstance(default, attrs.Factory) else default  # type: ignore[arg-type]
 
 
-def _in_its_place(written: Any, python: str, instance: Any, version: int) -> Any:
-    """With the tag of a class that also stands where it has none (`ToolCallUpdate`): made in
-    Python, it is written with its tag only inside of what holds it."""
-    own_tag, tags = WIRES[version].OBJECTS.get(python, (None, ()))[:2]
-    if own_tag is None and type(instance) is dict:
-        return {tag: instance[tag] for tag in tags if tag in instance} | written
-    return written
+def without_defaults(typed: Any, value: Any) -> Any:
+    """The JSON value without the members that are not written for an object made in Python."""
+    if isinstance(typed, Object):
+        return {
+            wire: without_defaults(getattr(typed, attribute(wire), None), item)
+            for wire, item in value.items()
+            if wire in typed.extra or getattr(typed, attribute(wire), 0) != default_of(typed, wire)
+        }
+    if isinstance(typed, list):
+        return [without_defaults(one, item) for one, item in zip(typed, value, strict=True)]
+    if isinstance(typed, dict):
+        return {key: without_defaults(typed[key], item) for key, item in value.items()}
+    return value
 
 
-def _type(version: int, python: str) -> Any:
-    return getattr(MODULES[version], python)
+def differences(
+    schema: Schema, name: str, python_type: Any, value: Any, version: int, *, tags: Any = ()
+) -> Iterator[str]:
+    """What is wrong with the typed object of a JSON value, and with the JSON of this object; `tags`
+    are written in the union only."""
+    text = text_of(value)
+    try:
+        typed = structure(text, python_type)
+    except SchemaError as error:
+        yield f": {error}"
+        return
+    yield from schema.differences(typed, {"$ref": f"#/$defs/{name}"}, value, TYPES[version])
+    if dumps(typed) != text:
+        yield f": written as {dumps(typed)!r}"
+    made = unstructure(made_in_python(typed))
+    expected = without_defaults(typed, value)
+    if made != {wire: item for wire, item in expected.items() if wire in made or wire not in tags}:
+        yield f": made in Python, written as {made}"
+    if structure(unstructure(typed), python_type) != typed:
+        yield ": not equal to itself, read again"
 
 
-@pytest.mark.parametrize(("state", "version", "name", "python"), CASES, ids=IDS)
-def test_valid_instance_is_written_back_made_again_and_changed_by_one_member_only(
-    state: str, version: int, name: str, python: str
+@pytest.mark.parametrize(("state", "version"), STATES)
+def test_every_member_and_variant_is_read_where_it_belongs_and_written_as_it_was(
+    state: str, version: int
 ) -> None:
-    def check(instance: Any) -> None:
-        instance = _tagged(instance, version, python)
-        _is_written_back_as_it_was(instance, _type(version, python))
-        _is_valid_when_made_in_python(instance, (state, version, name, python))
-        if python in WIRES[version].OBJECTS:
-            _setting_one_field_changes_that_member_only(instance, version, python)
-
-    check_each(few, check, valid(state, version, name))
-
-
-def _is_written_back_as_it_was(instance: Any, python_type: Any) -> None:
-    typed = structure(_text(instance).encode(), python_type)
-    assert _written(typed) == _text(instance)
-    assert structure(unstructure(typed), python_type) == typed
+    schema, wrong, instances = Schema(state, version), [], 0
+    for name, shape, python_type in shapes_of_types(state, version):
+        for instance in schema.instances(shape):
+            instances += 1
+            tags = shape.constants
+            for text in differences(schema, name, python_type, instance, version, tags=tags):
+                wrong.append(f"{name}{text}: {instance}")
+    assert not wrong, report(wrong, instances)
+    assert instances > (2000 if state == "newest" else 50)
 
 
-def _is_valid_when_made_in_python(instance: Any, case: tuple[str, int, str, str]) -> None:
-    state, version, name, python = case
-    made = _fresh(structure(_text(instance).encode(), _type(version, python)))
-    written = _in_its_place(json.loads(dumps(made)), type(made).__name__, instance, version)
-    errors = list(validator(state, version, name).iter_errors(written))
-    assert not errors, dumps(made)
+def report(wrong: list[str], instances: int) -> str:
+    return "\n".join([f"{len(wrong)} differences in {instances} instances", *wrong[:20]])
 
 
-def _setting_one_field_changes_that_member_only(instance: Any, version: int, python: str) -> None:
-    for attribute, wire, spec, flags, default in WIRES[version].OBJECTS[python][2]:
-        typed = structure(_text(instance).encode(), _type(version, python))
-        if spec == "str":
-            setattr(typed, attribute, "edited")
-            assert _written(typed) == _text({**instance, wire: "edited"})
-        if "r" not in flags and "n" in flags:
-            null = structure(_text(instance).encode(), _type(version, python))
-            setattr(null, attribute, None)
-            expected = dict(instance)
-            if default == "ABSENT":
-                expected[wire] = None
-            elif expected.get(wire) is not None:
-                del expected[wire]
-            assert _written(null) == _text(expected)
+@pytest.mark.parametrize("version", [1, 2])
+def test_setting_a_field_changes_that_member_and_nothing_else(version: int) -> None:
+    schema, wrong, edits = Schema("newest", version), [], 0
+    for name, shape, python_type in shapes_of_types("newest", version):
+        smallest, whole = schema.minimal(shape), schema.full(shape)
+        other = schema.full(shape)
+        source = structure(text_of(other), python_type)
+        for wire, node in shape.members.items():
+            if "const" in node or other[wire] is None:
+                continue
+            value, default = getattr(source, attribute(wire)), default_of(source, wire)
+            if value == default:  # one that is not written
+                continue
+            expected = [(base, value, {**base, wire: other[wire]}) for base in (smallest, whole)]
+            absent = {key: item for key, item in whole.items() if key != wire}
+            if default is ABSENT:
+                expected += [(whole, None, {**whole, wire: None}), (whole, ABSENT, absent)]
+            elif schema.allows(node, None):
+                kept = {**whole, wire: None} if default is attrs.NOTHING else absent
+                expected.append((whole, None, kept))
+            for base, new, written in expected:
+                edits += 1
+                typed = structure(text_of(base), python_type)
+                setattr(typed, attribute(wire), new)
+                if dumps(typed) != text_of(written):
+                    wrong.append(f"{name}.{wire} = {new!r}: {dumps(typed)!r} for {written}")
+    assert not wrong, report(wrong, edits)
+    assert edits > 1500
 
 
-@pytest.mark.parametrize(("state", "version", "name", "python"), CASES, ids=IDS)
-def test_damaged_instance_is_refused_with_its_path_or_written_back_as_it_was(
-    state: str, version: int, name: str, python: str
+@pytest.mark.parametrize("version", [1, 2])
+def test_invalid_values_are_errors_with_their_path_or_defaults_as_the_schema_says(
+    version: int,
 ) -> None:
-    def check(instance: Any) -> None:
-        instance = _tagged(instance, version, python)
-        try:
-            typed = structure(_text(instance).encode(), _type(version, python))
-        except SchemaError as error:
-            refused = error
-        else:
-            assert _written(typed) == _text(instance)
-            return
-        assert not validator(state, version, name).is_valid(instance), refused
-        _follow(instance, refused.path)
+    schema, wrong, cases = Schema("newest", version), [], 0
+    for name, shape, python_type in shapes_of_types("newest", version):
+        whole = schema.full(shape)
+        python_class = type(structure(text_of(whole), python_type))
+        for wire, node in shape.members.items():
+            is_tag = "const" in node or (shape.other_of is not None and wire in shape.required)
+            for value, path in invalid_values(schema, node, whole[wire]):
+                if value is None and SCOPES & {*shape.names} and wire in SCOPE_IDS:
+                    continue  # one of them is required, and neither in Python
+                if wire == "stopReason" and "IdleStateUpdate" in shape.names:
+                    continue  # one member for all shapes: "is unknown, or null"
+                cases += 1
+                text = text_of({**whole, wire: value})
+                default_on_null = value is None and node.get("x-deserialize-default-on-null")
+                try:
+                    typed = structure(text, python_type)
+                except SchemaError as error:
+                    if node.get("x-deserialize-default-on-error") or default_on_null:
+                        wrong.append(f"{name}.{wire}: {error}: {value}")
+                    elif not is_tag and error.path != [wire, *path]:
+                        wrong.append(f"{name}.{wire}: path {error.path}: {value}")
+                    continue
+                if is_tag or type(typed) is not python_class:
+                    # An untagged variant may have any member, also the tag of another.
+                    continue
+                if not (node.get("x-deserialize-default-on-error") or default_on_null):
+                    wrong.append(f"{name}.{wire}: no error: {value}")
+                found = getattr(typed, attribute(wire))
+                wrong += [
+                    f"{name}.{wire}{text}: {value}"
+                    for text in schema.of_default(found, node, TYPES[version])
+                ]
+                if dumps(typed) != text:
+                    wrong.append(f"{name}.{wire}: written as {dumps(typed)!r}")
+    assert not wrong, report(wrong, cases)
+    assert cases > 1000
 
-    check_each(few, check, damaged(state, version, name))
+
+def invalid_values(
+    schema: Schema, node: dict[str, Any], valid: Any
+) -> Iterator[tuple[Any, list[Any]]]:
+    """Values of other types than those of a member, and the path of the error below the member."""
+    others = (None, 7, "wrong") if isinstance(valid, list) else (None, 7, "wrong", ["wrong"])
+    yield from ((value, []) for value in others if not schema.allows(node, value))
+    if isinstance(valid, list) and not node.get("x-deserialize-skip-invalid-items"):
+        bad = [value for value in (7, "wrong") if not schema.allows(node, [value])]
+        yield from (([*valid, value], [len(valid)]) for value in bad[:1])
 
 
-def _follow(instance: Any, path: list[str | int]) -> None:
-    """The path of an error leads to a member, or to the location of a missing one."""
-    for step in path[:-1]:
-        instance = instance[step]
-    if path and isinstance(path[-1], int):
-        assert path[-1] < len(instance)
-    elif path:
-        assert isinstance(instance, dict)
+@pytest.mark.parametrize("version", [1, 2])
+def test_invalid_items_are_left_out_and_written_back_where_the_schema_says_so(
+    version: int,
+) -> None:
+    schema, lists = Schema("newest", version), 0
+    for _, shape, python_type in shapes_of_types("newest", version):
+        whole = schema.full(shape)
+        for wire, node in shape.members.items():
+            if not node.get("x-deserialize-skip-invalid-items"):
+                continue
+            lists += 1
+            first, last = whole[wire]
+            instance = {**whole, wire: [5, first, ["wrong"], last]}
+            typed = structure(text_of(instance), python_type)
+            clean = structure(text_of(whole), python_type)
+            items = getattr(typed, attribute(wire))
+            assert items == getattr(clean, attribute(wire))
+            assert dumps(typed) == text_of(instance)
+            items.pop()
+            assert dumps(typed) == text_of({**whole, wire: [5, first, ["wrong"]]})
+    assert lists > 20
 
 
-@few
-@given(st.data())
-def test_equal_wire_forms_make_equal_objects(data: st.DataObject) -> None:
-    instance = data.draw(valid("newest", 2, "SessionUpdate"))
-    one, other = (structure(_text(instance).encode(), v2.SessionUpdate) for _ in range(2))
-    assert one == other
-    other.extra["another"] = 1
-    assert one != other
+def conversations() -> Iterator[tuple[str, int, str, str, Any]]:
+    """Whole conversations with real agents, and the examples of the pages of the specification:
+    source, version, method, part, value."""
+    for path in sorted(RECORDINGS.glob("*.jsonl")):
+        methods: dict[Any, str] = {}
+        for record in map(json.loads, path.read_text("utf-8").splitlines()):
+            if record["type"] == "response":
+                if not record["is_error"]:
+                    method = methods[record["to"], record["id"]]
+                    yield path.stem, 1, method, "result", record["payload"]
+            else:
+                methods[record["from"], record.get("id")] = record["method"]
+                yield path.stem, 1, record["method"], "params", record["params"]
+    examples = Path(__file__).with_name("spec_examples.jsonl").read_text("utf-8")
+    for example in map(json.loads, examples.splitlines()):
+        part = "params" if "params" in example else "result"
+        yield example["page"], example["version"], example["method"], part, example[part]
+
+
+def test_real_messages_are_read_whole_and_written_as_they_were() -> None:
+    wrong, messages = [], 0
+    schemas = {case: Schema(*case) for case in STATES}
+    for source, version, method, part, value in conversations():
+        if method not in METHODS_BY_VERSION[version]:  # an extension of the agent
+            continue
+        messages += 1
+        described = METHODS_BY_VERSION[version][method]
+        name = described.params if part == "params" else described.result
+        python_type = (params_type if part == "params" else result_type)(method, version)
+        state = "newest" if name in schemas["newest", version].definitions else "2026-08"
+        for text in differences(schemas[state, version], name, python_type, value, version):
+            wrong.append(f"{source}: {method} {part}{text}: {value}")
+    assert not wrong, report(wrong, messages)
+    assert messages > 250
 
 
 def test_every_definition_has_a_type() -> None:
-    for state, version, name, _ in CASES:
-        assert hasattr(MODULES[version], name), (state, name)
-    for version, module in MODULES.items():
-        for state in ("newest", "2026-08"):
-            for name, schema in definitions(state, version).items():
-                assert "x-docs-ignore" in schema or hasattr(module, name), name
+    for state, version in STATES:
+        for name, schema in definitions(state, version).items():
+            assert "x-docs-ignore" in schema or hasattr(TYPES[version], name), name
 
 
 def test_items_list_is_only_made_when_something_was_left_out() -> None:
@@ -196,3 +285,13 @@ def test_items_list_is_only_made_when_something_was_left_out() -> None:
     assert type(clean.available_modes) is list
     gap = structure({"availableModes": [5], "currentModeId": "a"}, v1.SessionModeState)
     assert type(gap.available_modes) is Items
+
+
+def test_unequal_unknown_members_make_unequal_objects() -> None:
+    one, other = (
+        structure({"sessionUpdate": "plan_removed", "planId": "p"}, v2.SessionUpdate)
+        for _ in range(2)
+    )
+    assert one == other
+    other.extra["another"] = 1
+    assert one != other

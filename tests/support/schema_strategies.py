@@ -1,4 +1,4 @@
-"""JSON instances made from the pinned JSON Schemas: valid ones, and valid ones with one mistake.
+"""Valid JSON instances made from the pinned JSON Schemas.
 
 Knows the vocabulary that these schemas use, no more. (hypothesis-jsonschema resolves `$ref` into
 copies and does not finish on schemas of this size.)
@@ -91,29 +91,6 @@ def valid_variant(
     made = _strategies("newest", version, closed=closed)
     whole = st.tuples(made.of({"type": "object", **others}), made.of(branch)).map(_merged)
     return whole.filter(validator("newest", version, name).is_valid)
-
-
-@st.composite
-def damaged(draw: st.DrawFn, state: str, version: int, name: str) -> Any:
-    """An instance with one node replaced by any JSON or taken out."""
-    value = json.loads(json.dumps(draw(valid(state, version, name))))
-    places = list(_places(value))
-    if not places:
-        return draw(json_values)
-    holder, key = draw(st.sampled_from(places))
-    if isinstance(holder, dict) and draw(st.booleans()):
-        del holder[key]
-    else:
-        holder[key] = draw(json_values)
-    return value
-
-
-def _places(value: Any) -> Any:
-    members = value.items() if isinstance(value, dict) else enumerate(value)
-    for key, member in members:
-        yield value, key
-        if isinstance(member, dict | list):
-            yield from _places(member)
 
 
 class _Strategies:

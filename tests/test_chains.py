@@ -1,4 +1,5 @@
-"""The example chains: each one loads, and those that need nothing from elsewhere start."""
+"""The example chains load, and their options have no mistakes. What each promises is in
+`proxies/test_chains.py`."""
 
 from __future__ import annotations
 
@@ -6,20 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
-from conductor.chainfile import load
-
 CHAINS = sorted((Path(__file__).parent.parent / "chains").glob("*.yaml"))
 
 
-@pytest.mark.parametrize("path", CHAINS, ids=lambda path: path.stem)
-def test_an_example_chain_loads(path: Path) -> None:
-    chain = load(path)
-    assert chain.proxies or chain.agent
-
-
-def test_no_example_chain_has_a_mistake_in_its_options() -> None:
+def test_no_example_chain_has_a_mistake() -> None:
     run = subprocess.run(
         [sys.executable, "-m", "conductor", "check", *map(str, CHAINS)],
         capture_output=True,
@@ -27,3 +18,4 @@ def test_no_example_chain_has_a_mistake_in_its_options() -> None:
         timeout=60,
     )
     assert run.returncode == 0, run.stderr
+    assert len(CHAINS) > 30

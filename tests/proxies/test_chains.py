@@ -1,70 +1,620 @@
-"""The example chains load, and what their first lines promise is so."""
+"""Each example chain does what its first lines promise; without its proxies it would not."""
 
 from __future__ import annotations
 
+import base64
+import inspect
+import json
+import os
 from pathlib import Path
 
 import pytest
+import trio
+import trio.testing
 
+from conductor import log
+from conductor.chainfile import load
+from conductor.client.embedding import attach_file
 from conductor.plugins.loading import entry_points
-from conductor.testing import open_chain
+from conductor.proxy import RequestError
+from conductor.testing import FakeAgent, FakeClient, open_chain
 
 CHAINS = Path(__file__).parents[2] / "chains"
+ENDED = {"stopReason": "end_turn"}
+NEW = {"cwd": "/work", "mcpServers": []}
 
-# A prompt, and what the answer has in it.
-PROMISED = {
-    "additional_directories": ("say hello", "hello"),
-    "boolean_options": ("say hello", "hello"),
-    "budget": ("say hello", "hello"),
-    "checkpoint": ("/rewind", "There are no checkpoints of this directory."),
-    "context": ("echo", "Answer briefly."),
-    "cursor_questions": ("say hello", "hello"),
-    "elicitation": ("say hello", "hello"),
-    "failover": ("say hello", "hello"),
-    "hide_tools": ("say hello", "hello"),
-    "hooks": ("say hello", "hello"),
-    "journal": ("say hello", "hello"),
-    "known_kinds": ("say hello", "hello"),
-    "local_files": ("say hello", "hello"),
-    "local_terminals": ("say hello", "hello"),
-    "log_messages": ("echo", "Answer briefly."),
-    "mcp_servers": ("say hello", "hello"),
-    "normalize": ("say hello", "hello"),
-    "notices": ("say hello", "hello"),
-    "path_map": ("say hello", "hello"),
-    "permissions": ("ask Deploy", "Deploy: reject"),
-    "prompt_content": ("say hello", "hello"),
-    "plan_approval": ("say hello", "hello"),
-    "queue": ("/queue", "No prompt waits."),
-    "rate_limit": ("say hello", "hello"),
-    "redact": ("say AKIAABCDEFGHIJKLMNOP", "[redacted:aws-key-id:1]"),
-    "remember": ("say hello", "hello"),
-    "session_processes": ("say hello", "hello"),
-    "subagents": ("say hello", "hello"),
-    "system_prompt": ("echo", "British English"),
-    "v1_v2": ("say hello", "hello"),
-    "turn_updates": ("say hello", "hello"),
-    "usage": ("/usage", "The agent has not reported any usage yet."),
-}
+WITHOUT_EXAMPLE = {"sandbox_guard"}
+"""The conductor places it, before an agent's `sandbox`."""
 
-WITHOUT_EXAMPLE = {"mcp_tools", "sandbox_guard"}
-"""`mcp_tools` needs a server; the guard is placed by the conductor, before an agent's `sandbox`."""
+WITHOUT_PROMISE = {"registry", "remote", "sandbox"}
+"""They need an installed agent, a server or bubblewrap, and are about the agent, not a proxy."""
 
 
-@pytest.mark.parametrize("name", PROMISED)
-async def test_an_example_does_what_its_first_lines_say(name, tmp_path):
-    prompt, said = PROMISED[name]
-    async with open_chain(CHAINS / f"{name}.yaml") as client:
+@pytest.fixture(autouse=True)
+def own_home(tmp_path, monkeypatch):
+    """What proxies keep, and `~` in the files."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+
+
+def example(name, *agent):
+    return open_chain(CHAINS / f"{name}.yaml", *agent)
+
+
+async def opened(client, cwd="/work", capabilities=None, **params):
+    await client.initialize(capabilities=capabilities)
+    return await client.new_session(str(cwd), **params)
+
+
+def prompts(agent):
+    """The texts of each prompt that the agent gets."""
+    found = agent.transcript.of("session/prompt", "request")
+    return [[block["text"] for block in each.params["prompt"]] for each in found]
+
+
+def announced(agent):
+    return agent.transcript.of("initialize", "request")[0].params["clientCapabilities"]
+
+
+def refusing(reason, is_refused):
+    """An agent that refuses some params of a session, or of a prompt."""
+
+    def refuse(params):
+        if is_refused(params):
+            raise RequestError(-32602, reason)
+        return {"sessionId": "s", **ENDED}
+
+    return FakeAgent(handlers={"session/new": refuse, "session/prompt": refuse})
+
+
+def asking(method, **params):
+    """An agent that asks in its first turn, and says what it has learned."""
+    agent = FakeAgent()
+
+    async def ask(session):
+        try:
+            answer = await agent.endpoint.request(method, {"sessionId": session, **params})
+        except RequestError as exc:
+            answer = exc.code
+        agent.say(session, str(answer))
+
+    agent.turns.append([ask])
+    return agent
+
+
+async def test_additional_directories_reach_an_agent_that_knows_only_one():
+    agent = refusing("Unrecognized key", lambda params: "additionalDirectories" in params)
+    async with example("additional_directories", agent) as client:
         await client.initialize()
-        session = await client.new_session(str(tmp_path))
-        assert (await client.prompt(session, prompt))["stopReason"] == "end_turn"
-        assert said in client.transcript.text()
+        await client.request("session/new", {**NEW, "additionalDirectories": ["/lib"]})
+        await client.prompt("s", "hi")
+    (texts,) = prompts(agent)
+    assert texts[-1] == "hi"
+    assert "/lib" in texts[0]
 
 
-def test_every_proxy_is_announced_and_has_an_example():
+async def test_boolean_options_are_selections():
+    brave = {"id": "brave", "name": "Brave", "type": "boolean", "currentValue": True}
+    set_up = {"sessionId": "s", "configOptions": [brave]}
+    agent = FakeAgent(handlers={"session/new": lambda params: set_up})
+    async with example("boolean_options", agent) as client:
+        await client.initialize(capabilities={})
+        (option,) = (await client.request("session/new", NEW))["configOptions"]
+    assert announced(agent)["session"]["configOptions"] == {"boolean": {}}
+    assert (option["type"], option["currentValue"]) == ("select", "on")
+    assert [each["value"] for each in option["options"]] == ["on", "off"]
+
+
+async def test_budget_ends_with_its_turns_and_with_its_cost():
+    cost = {"amount": 5.0, "currency": "USD"}
+    spent = {"sessionUpdate": "usage_update", "used": 1, "size": 2, "cost": cost}
+    agent = FakeAgent(turns=[["hi"] for _ in range(50)] + [[spent, {"stopReason": "cancelled"}]])
+    async with example("budget", agent) as client:
+        one = await opened(client)
+        two = await client.new_session("/work")
+        assert [await client.prompt(one, "hi") for _ in range(50)] == [ENDED] * 50
+        assert (await client.prompt(one, "hi"))["stopReason"] == "refusal"
+        await client.prompt(two, "hi")
+        assert (await client.prompt(two, "hi"))["stopReason"] == "refusal"
+    assert "(50 of 50 turns in this session)" in client.transcript.text(one)
+    assert "5 of 5 cost in this session" in client.transcript.text(two)
+
+
+async def test_checkpoint_restores_what_the_agent_has_changed(project):
+    agent = FakeAgent()
+
+    async def change(session):
+        await agent.ask(session, {"toolCallId": "1"})
+        (project / "a.txt").write_text("two")
+
+    call = {"sessionUpdate": "tool_call", "toolCallId": "1", "title": "Edit", "kind": "edit"}
+    agent.turns.append([call, change])
+    async with example("checkpoint", agent) as client:
+        session = await opened(client, project)
+        await client.prompt(session, "change it")
+        assert (project / "a.txt").read_text() == "two"
+        await client.prompt(session, "/rewind")
+        await client.prompt(session, "/rewind 1")
+    assert "change it" in client.transcript.text()
+    assert (project / "a.txt").read_text() == "one"
+
+
+async def test_context_adds_rules_and_state_of_the_work_tree_to_the_first_prompt(project):
+    (project / "AGENTS.md").write_text("Test first.")
+    await trio.run_process(["git", "init", "-q", "-b", "trunk"], cwd=project)
+    agent = FakeAgent()
+    async with example("context", agent) as client:
+        session = await opened(client, project)
+        await client.prompt(session, "one")
+        await client.prompt(session, "two")
+    first, second = prompts(agent)
+    told = "".join(first[:-1])
+    assert all(text in told for text in ("Answer briefly.", "Test first.", "trunk", "?? a.txt"))
+    assert (first[-1], second) == ("one", ["two"])
+
+
+async def test_cursor_questions_are_asked_in_any_client():
+    question = {"id": "q", "prompt": "Which?", "options": [{"id": "1", "label": "One"}]}
+    agent = asking("cursor/ask_question", toolCallId="t", questions=[question])
+    async with example("cursor_questions", agent) as client:
+        await client.prompt(await opened(client, capabilities={}), "go")
+    (asked,) = client.transcript.of("session/request_permission", "request")
+    assert "Which?" in asked.params["toolCall"]["title"]
+    assert "'selectedOptionIds': ['1']" in client.transcript.text()
+
+
+async def test_elicitation_asks_in_a_client_without_forms():
+    properties = {"x": {"type": "string", "enum": ["left", "right"]}}
+    schema = {"type": "object", "properties": properties, "required": ["x"]}
+    agent = asking("elicitation/create", mode="form", message="Where?", requestedSchema=schema)
+    async with example("elicitation", agent) as client:
+        await client.prompt(await opened(client, capabilities={}), "go")
+    assert announced(agent)["elicitation"]["form"] == {}
+    (asked,) = client.transcript.of("session/request_permission", "request")
+    assert [each["name"] for each in asked.params["options"]] == ["left", "right", "Decline"]
+    assert client.transcript.text() == "{'action': 'accept', 'content': {'x': 'left'}}"
+
+
+async def test_failover_sends_prompts_of_an_overloaded_agent_to_another():
+    async with example("failover") as client:
+        session = await opened(client)
+        assert await client.prompt(session, "say hello") == ENDED
+    assert "hello" in client.transcript.text()
+
+
+async def test_hello_has_a_proxy_and_an_agent():
+    async with example("hello") as client:
+        session = await opened(client)
+        for prompt in ("say hello", "help", "/usage"):
+            assert (await client.prompt(session, prompt))["stopReason"] == "end_turn"
+    said = client.transcript.text()
+    assert said.startswith("hello")
+    assert "list the commands" in said
+    assert said.endswith("The agent has not reported any usage yet.")
+
+
+async def test_hide_tools_hides_tools_from_the_agent_and_calls_from_the_user():
+    async def list_tools(session):
+        params = {"serverId": "s1", "requestId": "r1", "method": "tools/list"}
+        listed.append(await agent.endpoint.request("mcp/message", params))
+
+    def call(kind):
+        return {"sessionUpdate": "tool_call", "toolCallId": kind, "title": kind, "kind": kind}
+
+    tools = [{"name": name} for name in ("list", "delete_all", "merge")]
+    listed = []
+    agent = FakeAgent(turns=[[list_tools, call("read"), call("search"), call("edit")]])
+    agent.capabilities = {"mcpCapabilities": {"acp": True}}
+    async with example("hide_tools", agent) as client:
+        client.handlers["mcp/message"] = lambda params: {"result": {"tools": tools}}
+        await client.initialize()
+        server = {"type": "acp", "name": "github", "serverId": "s1"}
+        await client.prompt(await client.new_session("/work", [server]), "go")
+    assert listed == [{"result": {"tools": [{"name": "list"}]}}]
+    assert client.transcript.updates() == [call("edit")]
+
+
+async def test_hooks_run_commands_and_checks_at_the_end_of_a_turn(tmp_path, monkeypatch):
+    """Those of the example change nothing that a client sees: the programs of that name do here."""
+    for name in ("printf", "true", "cat"):
+        program = tmp_path / name
+        program.write_text(f"#!/bin/sh\nprintf '%s\\n' \"{name} $*\" >> {tmp_path}/called\n")
+        program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    call = {"sessionUpdate": "tool_call", "toolCallId": "1", "title": "rm", "kind": "delete"}
+    agent = FakeAgent()
+
+    async def ask(session):
+        await agent.ask(session, {"toolCallId": "1"})
+
+    agent.turns.append([call, ask])
+    async with example("hooks", agent) as client:
+        await client.prompt(await opened(client, tmp_path), "go")
+    called = (tmp_path / "called").read_text().splitlines()
+    assert sorted(called) == ["cat ", "printf \\a", "printf \\a", "true "]
+
+
+async def test_ignored_rule_does_not_deny_deploying():
+    """The mistake of the example: its first rule allows what the second would deny."""
+    async with example("ignored_rule") as client:
+        await client.prompt(await opened(client), "ask Deploy")
+    assert client.transcript.text() == "Deploy: allow\n"
+    assert client.transcript.of("session/request_permission") == []
+
+
+async def test_journal_lists_and_loads_sessions_for_an_agent_that_cannot():
+    async with example("journal", FakeAgent(turns=[["hello"]])) as client:
+        session = await opened(client)
+        await client.prompt(session, "say hello")
+    async with example("journal", FakeAgent()) as client:
+        await client.initialize()
+        listed = await client.request("session/list", {})
+        assert [each["sessionId"] for each in listed["sessions"]] == [session]
+        await client.request("session/load", {**NEW, "sessionId": session})
+    assert client.transcript.text().startswith("hello\n[The agent has not loaded this session.")
+
+
+async def test_known_kinds_leaves_out_what_the_client_lacks():
+    usage = {"sessionUpdate": "usage_update", "used": 1, "size": 2}
+    unknown = {"sessionUpdate": "weather_update", "title": "Rain"}
+    async with example("known_kinds", FakeAgent(turns=[[usage, unknown, "hello"]])) as client:
+        await client.prompt(await opened(client), "hi")
+    kinds = {each["sessionUpdate"] for each in client.transcript.updates()}
+    assert kinds == {"agent_message_chunk"}
+    assert client.transcript.text().endswith("hello")
+
+
+async def test_local_files_reads_and_after_a_question_writes(project):
+    agent = FakeAgent()
+    async with example("local_files", agent) as client:
+        session = await opened(client, project, {})
+        file = {"sessionId": session, "path": str(project / "a.txt")}
+        request = agent.endpoint.request
+        assert await request("fs/read_text_file", file) == {"content": "one"}
+        assert client.transcript.of("session/request_permission") == []
+        assert await request("fs/write_text_file", {**file, "content": "two"}) == {}
+        with pytest.raises(RequestError, match="not in the directories of the session"):
+            await request("fs/read_text_file", {**file, "path": "/etc/hostname"})
+    assert announced(agent) == {"fs": {"readTextFile": True, "writeTextFile": True}}
+    assert len(client.transcript.of("session/request_permission", "request")) == 1
+    assert (project / "a.txt").read_text() == "two"
+
+
+async def test_local_terminals_runs_commands_after_a_question(project):
+    agent = FakeAgent()
+    async with example("local_terminals", agent) as client:
+        session = await opened(client, project, {})
+        request = agent.endpoint.request
+        made = await request("terminal/create", {"sessionId": session, "command": "echo $((6*7))"})
+        terminal = {"sessionId": session, **made}
+        await request("terminal/wait_for_exit", terminal)
+        output = await request("terminal/output", terminal)
+    assert (output["output"], output["exitStatus"]["exitCode"]) == ("42\n", 0)
+    assert announced(agent) == {"terminal": True}
+    assert len(client.transcript.of("session/request_permission", "request")) == 1
+
+
+async def test_log_messages_shows_the_effect_of_the_proxy_between(capsys):
+    log.configure("info", as_json=True)
+    async with example("log_messages", FakeAgent()) as client:
+        await client.prompt(await opened(client), "say hello")
+    lines = map(json.loads, capsys.readouterr().err.splitlines())
+    before, after = (
+        line["bytes"]
+        for line in lines
+        if line.get("method") == "session/prompt" and line["kind"] == "request"
+    )
+    assert after > before + len("Answer briefly.")
+
+
+async def test_mcp_servers_are_added_by_directory_and_agent_and_removed_by_name(tmp_path):
+    info = {"agentInfo": {"name": "claude-agent", "version": "1"}}
+    answer = {"protocolVersion": 1, "agentCapabilities": {"mcpCapabilities": {"http": True}}}
+    agent = FakeAgent(handlers={"initialize": lambda params: answer | info})
+    old, kept = ({"name": n, "command": "/x", "args": [], "env": []} for n in ("old-x", "kept"))
+    (tmp_path / "work/app").mkdir(parents=True)
+    async with example("mcp_servers", agent) as client:
+        await client.initialize()
+        for cwd in (tmp_path / "work/app", tmp_path):
+            await client.new_session(str(cwd), [old, kept])
+    requests = agent.transcript.of("session/new", "request")
+    inside, outside = ([s["name"] for s in each.params["mcpServers"]] for each in requests)
+    assert inside == ["kept", "docs", "api"]
+    assert outside == ["kept", "api"]
+
+
+async def test_mcp_tools_hides_and_renames_tools():
+    async def use(session):
+        for method, more in (
+            ("tools/list", {}),
+            ("tools/call", {"params": {"name": "search"}}),
+            ("tools/call", {"params": {"name": "delete_note"}}),
+        ):
+            request = {"serverId": "s1", "requestId": "r1", "method": method, **more}
+            learned.append(await agent.endpoint.request("mcp/message", request))
+
+    def serve(params):
+        if params["method"] == "tools/list":
+            return {"result": {"tools": [{"name": "find"}, {"name": "delete_note"}]}}
+        called.append(params["params"]["name"])
+        return {"result": {"content": []}}
+
+    called, learned = [], []
+    agent = FakeAgent(turns=[[use]], capabilities={"mcpCapabilities": {"acp": True}})
+    async with example("mcp_tools", agent) as client:
+        client.handlers["mcp/message"] = serve
+        await client.initialize()
+        server = {"type": "acp", "name": "notes", "serverId": "s1"}
+        await client.prompt(await client.new_session("/work", [server]), "tools")
+    listed, found, refused = learned
+    (tool,) = listed["result"]["tools"]
+    assert (tool["name"], tool["description"]) == ("search", "Search the notes.")
+    assert "result" in found
+    assert "error" in refused
+    assert called == ["find"]
+
+
+async def test_normalize_lets_an_agent_have_one_turn_at_a_time():
+    running = most = 0
+
+    async def turn(session):
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await trio.testing.wait_all_tasks_blocked()
+        running -= 1
+
+    agent = FakeAgent(turns=[[turn], [turn]])
+    async with example("normalize", agent) as client, trio.open_nursery() as nursery:
+        session = await opened(client)
+        for text in ("one", "two"):
+            nursery.start_soon(client.prompt, session, text)
+    assert sorted(prompts(agent)) == [["one"], ["two"]]
+    assert most == 1
+
+
+async def test_notices_are_shown_as_text():
+    notice = {"sessionUpdate": "notice", "severity": "warning", "title": "Rate limit reached"}
+    agent = FakeAgent(turns=[[notice]])
+    async with example("notices", agent) as client:
+        await client.prompt(await opened(client, capabilities={}), "hi")
+    assert announced(agent)["session"]["notices"] == {}
+    assert client.transcript.text() == "[warning: Rate limit reached]\n"
+
+
+async def test_path_map_shows_the_project_at_another_path(tmp_path):
+    project = str(tmp_path / "work/app")
+    call = {"sessionUpdate": "tool_call", "toolCallId": "1", "title": "Read", "kind": "read"}
+    inside = call | {"locations": [{"path": "/workspace/a.py"}]}
+    agent = FakeAgent(turns=[[inside]])
+    async with example("path_map", agent) as client:
+        await client.prompt(await opened(client, project), "hi")
+    (request,) = agent.transcript.of("session/new", "request")
+    assert request.params["cwd"] == "/workspace"
+    assert client.transcript.updates() == [call | {"locations": [{"path": f"{project}/a.py"}]}]
+
+
+async def test_permissions_allow_deny_and_ask():
+    async with example("permissions") as client:
+        session = await opened(client)
+        for what in (
+            "Deploy",
+            "Read it kind=read path=a.txt",
+            "Read it kind=read path=.env",
+            "Look command='git status --stat'",
+            "Push command='git push --force'",
+        ):
+            await client.prompt(session, f"ask {what}")
+        assert client.transcript.of("session/request_permission") == []
+        await client.prompt(session, "ask Edit it kind=edit path=a.txt")
+    assert client.transcript.text().splitlines() == [
+        "Deploy: reject",
+        "Read it: allow",
+        "Read it: reject",
+        "Look: allow",
+        "Push: reject",
+        "Edit it: allow",
+    ]
+    assert len(client.transcript.of("session/request_permission", "request")) == 1
+
+
+async def test_plan_approval_shows_the_plan_before_the_question():
+    agent = FakeAgent()
+    call = {"toolCallId": "1", "title": "Ready to code?", "kind": "switch_mode"}
+    call["rawInput"] = {"plan": "1. Read.\n2. Write."}
+
+    async def ask(session):
+        await agent.ask(session, call)
+
+    agent.turns.append([{"sessionUpdate": "tool_call", **call}, ask])
+    async with example("plan_approval", agent) as client:
+        await client.prompt(await opened(client), "plan it")
+    assert "1. Read.\n2. Write." in client.transcript.text()
+    client.transcript.check_order(
+        "session/update agent_message_chunk", "session/request_permission?"
+    )
+
+
+async def test_prompt_content_reaches_an_agent_that_takes_only_text():
+    agent = refusing(
+        "only text, please",
+        lambda params: any(
+            block["type"] not in ("text", "resource_link") for block in params.get("prompt", ())
+        ),
+    )
+    data = base64.b64encode(b"bytes").decode()
+    resource = {"uri": "file:///w/a.md", "text": "the text"}
+    async with example("prompt_content", agent) as client:
+        answer = await client.initialize()
+        session = await client.new_session("/work")
+        for block in (
+            {"type": "image", "data": data, "mimeType": "image/png"},
+            {"type": "audio", "data": data, "mimeType": "audio/wav"},
+            {"type": "resource", "resource": resource},
+        ):
+            assert (await client.prompt(session, [block]))["stopReason"] == "end_turn"
+    assert answer["agentCapabilities"]["promptCapabilities"]["image"] is True
+    assert "the text" in str(agent.transcript.of("session/prompt", "request")[-1].params)
+
+
+async def test_queue_keeps_prompts_until_the_end_of_the_turn():
+    agent, go_on = FakeAgent(), trio.Event()
+
+    async def wait(session):
+        await go_on.wait()
+
+    agent.turns.append([wait])
+    async with example("queue", agent) as client, trio.open_nursery() as nursery:
+        session = await opened(client)
+        for text in ("one", "two"):
+            nursery.start_soon(client.prompt, session, text)
+            await trio.testing.wait_all_tasks_blocked()
+        await client.prompt(session, "/queue")
+        assert prompts(agent) == [["one"]]
+        go_on.set()
+    assert prompts(agent) == [["one"], ["two"]]
+    assert "two" in client.transcript.text()
+
+
+async def test_rate_limit_lets_ten_prompts_a_minute_pass(virtual_clock):
+    agent = FakeAgent()
+    async with example("rate_limit", agent) as client:
+        session = await opened(client)
+        start = trio.current_time()
+        for _ in range(10):
+            await client.prompt(session, "hi")
+        assert trio.current_time() - start < 1
+        assert await client.prompt(session, "hi") == ENDED
+        assert trio.current_time() - start >= 5
+
+
+async def test_redact_replaces_keys_and_tokens_for_the_model_and_for_the_user(monkeypatch):
+    monkeypatch.setenv("MY_TOKEN", "correct-horse-battery")
+    key = "AKIAABCDEFGHIJKLMNOP"
+    agent = FakeAgent(turns=[[f"it is {key}"]])
+    async with example("redact", agent) as client:
+        session = await opened(client)
+        await client.prompt(session, f"{key} ACME-123456 correct-horse-battery")
+    ((text,),) = prompts(agent)
+    assert text == ("[redacted:aws-key-id:1] [redacted:ticket:2] [redacted:MY_TOKEN:3]")
+    assert client.transcript.text() == "it is [redacted:aws-key-id:1]"
+
+
+async def test_remember_gives_new_sessions_the_last_mode_but_not_code(tmp_path):
+    current = {"mode": "ask"}
+    modes = [{"id": each, "name": each} for each in ("ask", "plan", "code")]
+
+    def set_up(params):
+        current["mode"] = "ask"
+        return {"sessionId": "s", "modes": {"currentModeId": "ask", "availableModes": modes}}
+
+    def set_mode(params):
+        current["mode"] = params["modeId"]
+        return {}
+
+    async def new(client, cwd):
+        answer = await client.request("session/new", {"cwd": cwd, "mcpServers": []})
+        return answer["modes"]["currentModeId"], current["mode"]
+
+    handlers = {"session/new": set_up, "session/set_mode": set_mode}
+    async with example("remember", FakeAgent(handlers=handlers)) as client:
+        await client.initialize()
+        for mode in ("plan", "code"):
+            await new(client, "/a")
+            await client.request("session/set_mode", {"sessionId": "s", "modeId": mode})
+        assert await new(client, "/b") == ("plan", "plan")
+
+
+async def test_session_processes_start_an_agent_for_each_session():
+    async with attach_file(FakeClient, load(str(CHAINS / "session_processes.yaml"))) as attached:
+        client = attached.client
+        await client.initialize()
+        sessions = [await client.new_session("/work") for _ in range(3)]
+        for session in sessions:
+            await client.prompt(session, f"say {session}")
+    assert len({*sessions}) == 3
+    # The first session of each: an agent with all of them counts on.
+    assert all("session-1" in session for session in sessions)
+    assert [client.transcript.text(each) for each in sessions] == sessions
+
+
+async def test_subagents_work_in_the_session_of_the_user():
+    call = {"toolCallId": "t", "title": "touch made", "kind": "execute", "status": "pending"}
+    update = {"sessionUpdate": "subagent_update", "sessionId": "child", "title": "Maker"}
+    agent = FakeAgent()
+
+    async def work(session):
+        agent.update("child", {"sessionUpdate": "tool_call", **call})
+        await agent.ask("child", {"toolCallId": "t"})
+
+    running = update | {"state": {"state": "running"}}
+    agent.turns.append([running, work, "Done."])
+    async with example("subagents", agent) as client:
+        session = await opened(client, capabilities={})
+        await client.prompt(session, "go")
+    assert announced(agent)["subagents"] == {}
+    (asked,) = client.transcript.of("session/request_permission", "request")
+    assert asked.session == session
+    assert {each.session for each in client.transcript.of("session/update")} == {session}
+    titles = [each.get("title") for each in client.transcript.updates()]
+    assert "touch made" in titles
+
+
+async def test_system_prompt_is_one_if_the_agent_has_it_and_else_text_of_the_first_prompt():
+    able = {"sessionCapabilities": {"systemPrompt": {}}}
+    for capabilities in (able, {}):
+        agent = FakeAgent(capabilities=capabilities)
+        async with example("system_prompt", agent) as client:
+            await client.prompt(await opened(client), "echo")
+        (new,) = agent.transcript.of("session/new", "request")
+        (texts,) = prompts(agent)
+        told = str(new.params.get("systemPrompt")) if capabilities else texts[0]
+        assert "Answer in British English." in told
+        assert "Say what you are not sure of." in told
+        assert texts[-1] == "echo"
+        assert (len(texts) == 1) is bool(capabilities)
+
+
+async def test_turn_updates_keeps_what_comes_between_turns():
+    agent = FakeAgent(turns=[["first "], ["second"]])
+    async with example("turn_updates", agent) as client:
+        session = await opened(client)
+        await client.prompt(session, "one")
+        agent.say(session, "late ")
+        agent.update(session, {"sessionUpdate": "usage_update", "used": 1, "size": 2})
+        await client.transcript.wait("session/update usage_update")
+        assert client.transcript.text() == "first "
+        await client.prompt(session, "two")
+    assert client.transcript.text() == "first late second"
+
+
+async def test_usage_is_shown_on_command():
+    usage = {"totalTokens": 1500, "inputTokens": 1000, "outputTokens": 500}
+    agent = FakeAgent(turns=[[ENDED | {"usage": usage}]] * 2)
+    async with example("usage", agent) as client:
+        session = await opened(client)
+        for text in ("one", "two", "/usage"):
+            await client.prompt(session, text)
+    assert client.transcript.text().startswith("Tokens: 3,000 in 2 turns (input 2,000, output")
+    assert prompts(agent) == [["one"], ["two"]]
+
+
+async def test_v1_v2_lets_a_client_of_version_1_talk_to_an_agent_of_version_2():
+    agent = FakeAgent(turns=[["hello"]])
+    async with example("v1_v2", agent) as client:
+        assert (await client.initialize(version=1))["protocolVersion"] == 1
+        session = await client.new_session("/work")
+        assert (await client.prompt(session, "say hello"))["stopReason"] == "end_turn"
+    assert agent.transcript.of("initialize", "request")[0].params["protocolVersion"] == 2
+    assert client.transcript.text() == "hello"
+
+
+def test_every_example_has_a_test_here_and_every_proxy_an_example():
+    tests = [name for name, value in globals().items() if inspect.iscoroutinefunction(value)]
+    files = {path.stem for path in CHAINS.glob("*.yaml")} - WITHOUT_PROMISE
+    assert [each for each in files if not any(f"test_{each}_" in name for name in tests)] == []
+
     modules = {path.stem for path in (CHAINS.parent / "proxies").glob("[!_]*")} - {"shared"}
-    ours = {
-        name for name, point in entry_points().items() if point.value.startswith("proxies.")
-    } - WITHOUT_EXAMPLE
-
-    assert ours == modules - WITHOUT_EXAMPLE == set(PROMISED)
+    points = entry_points().items()
+    assert {name for name, each in points if each.value.startswith("proxies.")} == modules
+    assert modules - WITHOUT_EXAMPLE <= files

@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+from support.raw_json import compact, dumps
 
 PROXY = '''
 """A third-party proxy."""
@@ -66,7 +67,7 @@ def start(tmp_path):
 def exchange(program, message):
     """Send a request; return the lines up to its response. stdin stays open: after EOF, a chain
     that is still starting would get only `stop_timeout`."""
-    program.stdin.write(json.dumps({"jsonrpc": "2.0", **message}) + "\n")
+    program.stdin.write(compact({"jsonrpc": "2.0", **message}) + "\n")
     program.stdin.flush()
     lines = []
     while not lines or json.loads(lines[-1]).get("id") != message["id"]:
@@ -136,7 +137,7 @@ def test_a_stand_alone_proxy_speaks_the_dialect_of_its_conductor(tmp_path, diale
     ) as program:
 
         def say(message):
-            program.stdin.write(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
+            program.stdin.write(dumps({"jsonrpc": "2.0", **message}) + b"\n")
             program.stdin.flush()
             return json.loads(program.stdout.readline() or "null")
 

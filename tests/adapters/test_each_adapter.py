@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import trio
+from support.raw_json import compact, dumps
 
 from conductor import log
 from conductor.adapters.negotiated import announced_by_agent, announced_by_client
@@ -64,8 +65,8 @@ UNDECIDABLE = {"known_kinds", "session_processes"}
 
 def needed(name, client, agent, setting):
     """The adapters that a client and an agent get by the setting of one."""
-    told = announced_by_client(json.dumps(client).encode())
-    answered = announced_by_agent(json.dumps(agent).encode())
+    told = announced_by_client(dumps(client))
+    answered = announced_by_agent(dumps(agent))
     settings = {"subagents": Adaptation("never"), "cursor_questions": Adaptation("never")}
     settings = {"v1_v2": Adaptation("always" if name == "subagents" else "never")} | settings
     settings[name] = setting
@@ -128,7 +129,7 @@ async def test_a_chain_with_an_agent_in_python_has_what_its_file_says(tmp_path, 
 @pytest.mark.parametrize("fits", [True, False])
 async def test_a_chain_in_which_both_fit_has_no_adapter(tmp_path, fits):
     answer = ABLE_AGENT if fits else PLAIN
-    line = json.dumps({"jsonrpc": "2.0", "id": "ID", "result": answer})
+    line = compact({"jsonrpc": "2.0", "id": "ID", "result": answer})
     (tmp_path / "agent.py").write_text(
         "import json, sys\n"
         "for line in sys.stdin:\n"

@@ -1,8 +1,7 @@
 from __future__ import annotations
 
-import json
-
 import pytest
+from support.raw_json import dumps
 
 from conductor.adapters.negotiated import Announced, announced_by_agent, announced_by_client
 from conductor.adapters.table import adapters_for_agent, adapters_for_client
@@ -39,7 +38,7 @@ def test_peers_that_fit_need_nothing(version):
     ],
 )
 def test_the_agent_of_cursor_is_known_by_its_name_or_its_login(agent, expected):
-    told = announced_by_agent(json.dumps({"protocolVersion": 1, **agent}).encode())
+    told = announced_by_agent(dumps({"protocolVersion": 1, **agent}))
 
     assert names(adapters_for_agent(V1, told, {})) == expected
     assert names(adapters_for_agent(V2, told, {})) == ["v1_v2", *expected]
@@ -215,7 +214,7 @@ def test_options_of_the_chain_file_come_before_those_of_the_table():
     ],
 )
 def test_both_versions_are_read_alike(params):
-    assert announced_by_client(json.dumps(params).encode()) == Announced(
+    assert announced_by_client(dumps(params)) == Announced(
         version=1, capabilities={"a": {}}, name="x"
     )
 

@@ -41,7 +41,7 @@ for line in sys.stdin:
     if "id" in message:
         result = {INITIALIZED!r} if message["method"] == "initialize" else {RESULT!r}
         answer = {{"jsonrpc": "2.0", "id": message["id"], "result": result}}
-        sys.stdout.write(json.dumps(answer) + "\\n")
+        sys.stdout.write(json.dumps(answer, separators=(",", ":")) + "\\n")
         sys.stdout.flush()
 """
 AGENT = """
@@ -53,7 +53,7 @@ for line in sys.stdin:
         open(PATH, "w").write(json.dumps(message["params"]["mcpServers"][0]))
     if "id" in message:
         answer = {"jsonrpc": "2.0", "id": message["id"], "result": result}
-        sys.stdout.write(json.dumps(answer) + "\\n")
+        sys.stdout.write(json.dumps(answer, separators=(",", ":")) + "\\n")
         sys.stdout.flush()
 """
 

@@ -24,6 +24,7 @@ from typing import Any
 import psutil
 import trio
 import trio_websocket
+from support.raw_json import compact
 
 CHAIN = "version: 1\nagent: {use: test-agent}\n"
 _AT_ONCE = 50
@@ -127,7 +128,7 @@ async def ask(
     socket: trio_websocket.WebSocketConnection, id: int, method: str, params: dict[str, Any]
 ) -> Any:
     message = {"jsonrpc": "2.0", "id": id, "method": method, "params": params}
-    await socket.send_message(json.dumps(message))
+    await socket.send_message(compact(message))
     while True:
         text = await socket.get_message()
         if '"result"' in text:

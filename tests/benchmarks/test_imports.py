@@ -16,6 +16,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.raw_json import dumps
 
 from .subjects import AGENT, PROXY, ROOT
 
@@ -128,7 +129,7 @@ def look(folder: Path, *words: str) -> Path:
     conversation that consists of `initialize`."""
     request = {"id": 1, "method": "initialize", "params": {"protocolVersion": 1}}
     ours, editors = os.pipe()
-    os.write(editors, json.dumps({"jsonrpc": "2.0", **request}).encode() + b"\n")
+    os.write(editors, dumps({"jsonrpc": "2.0", **request}) + b"\n")
     with (
         os.fdopen(ours) as stdin,
         os.fdopen(editors, "w") as editor,

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import sys
 
 import pytest
 from support.bridge_harness import situation
 from support.mcp_providers import BINDINGS, declaration
+from support.raw_json import dumps
 
 from bridges.declarations import agent_mcp_support
 from conductor.bridge_api import declared_server_names
@@ -154,7 +154,7 @@ async def test_names_are_unique_where_an_agent_keeps_one_server_per_name(agent, 
 @pytest.mark.parametrize("member", ["name", "title"])
 def test_how_agents_keep_servers_is_known_by_name_or_title(name, scope, member):
     answer = {"protocolVersion": 1, "agentCapabilities": {}, "agentInfo": {member: name}}
-    assert agent_mcp_support(json.dumps(answer).encode()).server_scope == scope
+    assert agent_mcp_support(dumps(answer)).server_scope == scope
 
 
 async def test_two_servers_of_one_set_up_have_different_names():

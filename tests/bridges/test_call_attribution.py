@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
+from support.raw_json import dumps
 
 from bridges.call_attribution import CallAttribution, tool_title
 
@@ -25,7 +24,7 @@ def report(session, title="notes_add", arguments=None, *, id="1", status="in_pro
         "status": status,
         "rawInput": arguments or {},
     }
-    return json.dumps({"sessionId": session, "update": update}).encode()
+    return dumps({"sessionId": session, "update": update})
 
 
 @pytest.fixture

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import itertools
-import json
 from contextlib import suppress
 
 import pytest
 import trio
 from support.bridge_harness import initialize, send, shim, situation
 from support.mcp_providers import declaration
+from support.raw_json import dumps
 
 from conductor.bridge_api import Limits
 from conductor.errors import ConnectionClosed, RequestError
@@ -146,7 +146,7 @@ async def test_odd_ids_of_servers_and_sessions(id):
         on.client.handlers["mcp/message"] = lambda params: {}
         on.client.handlers["mcp/disconnect"] = lambda params: {}
         params = b'{"cwd":"/","mcpServers":[{"type":"acp","name":%b,"serverId":%b}]}'
-        text = json.dumps(id).encode()
+        text = dumps(id)
         await on.client.request("session/new", params % (text, text))
         [entry] = on.given()
         async with shim(entry) as process:

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager, suppress
 import pytest
 import trio
 from support.bridge_harness import initialize, request, send, shim, situation
+from support.raw_json import compact, dumps
 
 from conductor.errors import RequestError
 
@@ -105,7 +106,7 @@ async def test_a_shim_is_not_read_before_its_server_is_connected():
         on.client.handlers["mcp/disconnect"] = lambda params: {}
         [entry] = await on.declare()
         async with shim(entry) as process:
-            line = json.dumps({"jsonrpc": "2.0", "method": "notifications/x", "params": {}})
+            line = compact({"jsonrpc": "2.0", "method": "notifications/x", "params": {}})
             line = line[:-2] + '"a":"' + "x" * 100_000 + '"}}\n'
             written = 0
             with trio.move_on_after(20) as patience:
@@ -232,7 +233,7 @@ async def test_a_cancelled_request_does_not_wait_for_a_stateless_server():
     async with calls_of_a_stateless_server(66, released) as (on, process, connection, server):
         await on.until(lambda: len(server.waiting) == 2)
         cancelled = {"method": "notifications/cancelled", "params": {"requestId": 65}}
-        await process.stdin.send_all(json.dumps({"jsonrpc": "2.0", **cancelled}).encode() + b"\n")
+        await process.stdin.send_all(dumps({"jsonrpc": "2.0", **cancelled}) + b"\n")
         await on.until(lambda: len(server.waiting) == 1)
         released.set()
         assert await answered(process, 66)

@@ -11,6 +11,7 @@ import trio
 from support.bridge_harness import situation
 from support.mcp_providers import Waiting
 from support.no_authorities import NO_AUTHORITIES
+from support.raw_json import dumps
 
 from bridges import http_streams
 from bridges.http_streams import STANDING_STREAM, EventStream
@@ -157,7 +158,7 @@ async def hello(url, headers):
 
 
 async def post(connection, place, headers, message):
-    body = json.dumps(message).encode()
+    body = dumps(message)
     head = [f"POST {place.path} HTTP/1.1", f"Host: {place.netloc}", f"Content-Length: {len(body)}"]
     head += [f"{name}: {value}" for name, value in headers.items()]
     await connection.send_all("\r\n".join([*head, "", ""]).encode() + body)

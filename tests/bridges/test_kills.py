@@ -179,7 +179,8 @@ for line in sys.stdin:
         "initialize": {"protocolVersion": 1, "agentCapabilities": {}},
         "session/new": {"sessionId": "s", "_meta": {"given": message["params"].get("mcpServers")}},
     }.get(message.get("method"))
-    print(json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": result}), flush=True)
+    answer = {"jsonrpc": "2.0", "id": message["id"], "result": result}
+    print(json.dumps(answer, separators=(",", ":")), flush=True)
 """
 """Reports its declarations and starts no shim: the test does."""
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 import trio
 from support.bridge_harness import initialize, send, shim, situation
 from support.mcp_providers import declaration
+from support.raw_json import compact
 
 from conductor.bridge_api import Limits
 from conductor.errors import RequestError
@@ -92,7 +91,7 @@ async def test_requests_of_the_bridge_for_a_cancelled_request_are_cancelled():
                 await send(process, 1, "initialize")
                 await server.asked.wait()
                 note = {"jsonrpc": "2.0", "method": "notifications/cancelled"}
-                text = json.dumps({**note, "params": {"requestId": 1}})
+                text = compact({**note, "params": {"requestId": 1}})
                 await process.stdin.send_all(text.encode() + b"\n")
                 await server.withdrawn.wait()
                 server.method, server.refused = "", ()

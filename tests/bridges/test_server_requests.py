@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 import trio
 from mcp.server import Server
@@ -32,6 +30,7 @@ from support.bridge_harness import (
     situation,
 )
 from support.mcp_providers import BINDINGS, toolbox
+from support.raw_json import dumps
 
 from conductor.errors import RequestError
 
@@ -159,7 +158,7 @@ async def test_a_server_withdraws_its_question():
             settled = await answers_to(on, "mcp/message")
 
             late = {"jsonrpc": "2.0", "id": question["id"], "result": {"action": "accept"}}
-            await process.stdin.send_all(json.dumps(late).encode() + b"\n")  # they crossed
+            await process.stdin.send_all(dumps(late) + b"\n")  # they crossed
             pong = await request(process, 7, "ping")
 
     assert (question["method"], question["params"]) == (QUESTION["method"], QUESTION["params"])

@@ -18,6 +18,7 @@ import pytest
 import trio
 from support.bridge_harness import shim
 from support.mcp_providers import declaration
+from support.raw_json import dumps
 
 from bridges import shared_servers
 from bridges.bridge import McpBridge
@@ -55,7 +56,7 @@ class Connection:
         send, receive = trio.open_memory_channel(1)
         self._waiting[id] = send
         message = {"jsonrpc": "2.0", "id": id, "method": method, "params": params or {}}
-        await self.process.stdin.send_all(json.dumps(message).encode() + b"\n")
+        await self.process.stdin.send_all(dumps(message) + b"\n")
         return await receive.receive()
 
     async def list_tools(self) -> None:
@@ -72,7 +73,7 @@ class Connection:
                 elif "method" in line:
                     pong = {"jsonrpc": "2.0", "id": line["id"], "result": {}}
                     with suppress(trio.BrokenResourceError):  # the shim ends with its session
-                        await self.process.stdin.send_all(json.dumps(pong).encode() + b"\n")
+                        await self.process.stdin.send_all(dumps(pong) + b"\n")
                 else:
                     if "tools" in line.get("result", {}):
                         self.tools = [tool["name"] for tool in line["result"]["tools"]]

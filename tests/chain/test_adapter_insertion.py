@@ -31,7 +31,7 @@ for line in sys.stdin:
         answer |= json.loads(os.environ["REFUSAL"])
     else:
         answer["result"] = {"protocolVersion": 2, "info": {"name": "two", "version": "1"}}
-    print(json.dumps(answer), flush=True)
+    print(json.dumps(answer, separators=(",", ":")), flush=True)
 """
 ADAPTER = """\
 import attrs
@@ -267,7 +267,8 @@ for line in sys.stdin:
         result = {"sessionId": "s", "_meta": {"client": capabilities}}
     else:
         capabilities = asked["params"].get("clientCapabilities")
-    print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], "result": result}), flush=True)
+    answer = {"jsonrpc": "2.0", "id": asked["id"], "result": result}
+    print(json.dumps(answer, separators=(",", ":")), flush=True)
 """
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import attrs
 import pytest
 import trio
+from support.raw_json import dumps
 from trio.testing import wait_all_tasks_blocked
 
 from conductor.chain.chain import Chain
@@ -38,7 +39,7 @@ class World:
 
     async def send(self, *messages: dict[str, Any]) -> list[Any]:
         """Send messages as the client; returns what it receives until the chain is idle."""
-        lines = [json.dumps({"jsonrpc": "2.0", **each}).encode() for each in messages]
+        lines = [dumps({"jsonrpc": "2.0", **each}) for each in messages]
         await self.lines.send(lines)
         return await self.hear()
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
+from support.raw_json import dumps
 
 from conductor.chain.session_router import Branch, SessionRouter
 from conductor.jsonrpc.in_flight import InFlightRequest
@@ -63,7 +62,7 @@ class Client:
 
     def request(self, method, **params):
         call = InFlightRequest(method, self.originator)
-        self.port.neighbour.request(call, method, json.dumps(params).encode())
+        self.port.neighbour.request(call, method, dumps(params))
         return call
 
     def open(self, session="b1", branch=None):
@@ -72,7 +71,7 @@ class Client:
         self.answer(call, branch, sessionId=session)
 
     def answer(self, call, branch=None, **result):
-        (branch or self.branch).respond(call, json.dumps(result).encode(), None)
+        (branch or self.branch).respond(call, dumps(result), None)
 
     def refuse(self, call, code):
         self.branch.respond(call, None, encode_error(code, "no"))
@@ -206,7 +205,7 @@ def test_equal_session_ids_are_refused(client):
     client.router.first.respond(call, b'{"sessionId":"b1"}', None)
 
     assert [result for _, result, _ in client.originator.answers] == [
-        *(None, b'{"sessionId": "b1"}', None, None),
+        *(None, b'{"sessionId":"b1"}', None, None),
     ]
     assert client.router.sessions == {"b1": client.branch}
 
@@ -221,7 +220,7 @@ def test_a_session_that_is_set_up_anew_in_the_first_chain_leaves_its_old_one(cli
 
 def announce(client, parent, child, branch=None):
     update = {"sessionUpdate": "subagent_update", "sessionId": child}
-    params = json.dumps({"sessionId": parent, "update": update}).encode()
+    params = dumps({"sessionId": parent, "update": update})
     (branch or client.branch).notify("session/update", params)
 
 
@@ -230,7 +229,7 @@ def test_messages_of_a_subagents_session_go_to_the_chain_that_announced_it(clien
     announce(client, "b1", "child")
     announce(client, "child", "grandchild")
     for session in ("child", "grandchild"):
-        params = json.dumps({"sessionId": session}).encode()
+        params = dumps({"sessionId": session})
         client.port.neighbour.notify("session/cancel", params)
 
     assert methods(client.chain) == ["session/new", "session/cancel", "session/cancel"]

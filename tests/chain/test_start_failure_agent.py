@@ -43,8 +43,8 @@ def test_a_retry_uses_the_params_of_the_clients_initialize():
     bench = retried()
 
     assert bench.first.events[:2] == [
-        ("request", "initialize", b'{"protocolVersion": 1}'),
-        ("request", "session/new", b'{"cwd": "/", "mcpServers": []}'),
+        ("request", "initialize", b'{"protocolVersion":1}'),
+        ("request", "session/new", b'{"cwd":"/","mcpServers":[]}'),
     ]
     bench.answer_last(b'{"sessionId":"real"}')
     assert bench.written() == [{"id": 2, "result": {"sessionId": "real"}}]

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
+from support.raw_json import compact, dumps
 from support.recording_connection import Flusher, ListTransport, Neighbour, cancel
 
 from conductor.chain.startup_gate import StartupGate
@@ -46,7 +45,7 @@ class GateBench:
 
     def feed(self, *messages):
         for message in messages:
-            line = json.dumps({"jsonrpc": "2.0", **message}) + "\n"
+            line = compact({"jsonrpc": "2.0", **message}) + "\n"
             self.link.connection.feed(line.encode())
 
     def written(self):
@@ -99,16 +98,16 @@ def test_messages_during_the_start_are_delivered_in_order_after_the_response():
         {"method": "b", "params": {"y": 1}},
         {"id": 2, "method": "c"},
     )
-    assert bench.first.events == [("request", "initialize", b'{"protocolVersion": 1}')]
-    assert bench.gate.size == 4 * MESSAGE_OVERHEAD + len(b'{"x": 1}{"y": 1}')
+    assert bench.first.events == [("request", "initialize", b'{"protocolVersion":1}')]
+    assert bench.gate.size == 4 * MESSAGE_OVERHEAD + len(b'{"x":1}{"y":1}')
 
     bench.answer(b'{"ok":1}')
 
     assert bench.written() == [{"id": 0, "result": {"ok": 1}}]
     assert bench.first.events[1:] == [
-        ("request", "a", b'{"x": 1}'),
+        ("request", "a", b'{"x":1}'),
         ("notification", "b", None),
-        ("notification", "b", b'{"y": 1}'),
+        ("notification", "b", b'{"y":1}'),
         ("request", "c", None),
     ]
     assert (bench.gate.state, bench.gate.size, bench.opened) == ("open", 0, 1)
@@ -188,7 +187,7 @@ def test_a_failed_initialize_answers_all_waiting_requests_and_may_be_retried(how
     if how != "cannot start":
         bench.feed({"id": 1, "method": "a"}, {"method": "b"})
     if how == "answered":
-        bench.answer(error=json.dumps(error).encode())
+        bench.answer(error=dumps(error))
     if how == "failed later":
         bench.gate.fail(StartError("x", "no"))
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
-
 import attrs
 import pytest
+from support.raw_json import dumps
 
 from conductor.chain.status import chain_status
 
@@ -28,8 +27,8 @@ class Plugin:
 
 
 def test_both_ends_have_the_names_that_they_announced():
-    client = json.dumps({"clientInfo": {"name": "editor", "version": "1.2"}}).encode()
-    agent = json.dumps({"info": {"name": "second", "version": 3}}).encode()
+    client = dumps({"clientInfo": {"name": "editor", "version": "1.2"}})
+    agent = dumps({"info": {"name": "second", "version": 3}})
 
     status = chain_status([], client, agent, [("s1", 1.23456), (None, 2)])
 

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from support.raw_json import compact
 
 from conductor.chain.terminal_login import for_client, variables
 from conductor.chainfile.model import ComponentSpec, Sandbox
@@ -84,7 +85,7 @@ WHOLE = {"command": "node", "args": ["agent.js", "--setup"], "label": "Log in"}
 
 
 def method(**members):
-    return json.dumps({"authMethods": [{"id": "t", "_meta": {"terminal-auth": WHOLE}, **members}]})
+    return compact({"authMethods": [{"id": "t", "_meta": {"terminal-auth": WHOLE}, **members}]})
 
 
 def test_a_whole_command_in_the_meta_leads_to_the_conductor_too():

@@ -6,6 +6,7 @@ import json
 
 import pytest
 from support.memory_chain import INITIALIZE, chain_of, running_chain
+from support.raw_json import dumps
 
 from conductor.chain.withheld_login import error_without_commands, result_without_commands
 
@@ -69,7 +70,7 @@ def test_a_method_that_the_client_performs_itself_stays():
         "_meta": {"api-key": {"provider": "p"}},
     }
 
-    sent = methods(json.dumps(method).encode())
+    sent = methods(dumps(method))
 
     assert json.loads(result_without_commands(sent)) == {"x": 1.5, "authMethods": [method]}
 

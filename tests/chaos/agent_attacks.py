@@ -13,6 +13,7 @@ from chaos.attacks import BODIES, attack
 from chaos.measured_server import PERMISSIONS
 from chaos.tenants import Tenant, ask, initialize, new_session, open_session, prompt
 from support.bypasses import cases_of, filled
+from support.raw_json import compact
 
 __all__ = ["KEY_LINE"]
 
@@ -28,7 +29,7 @@ SERVER: Final = {"type": "acp", "name": "n", "serverId": "s"}
 async def _turn(socket: Any, session: str, text: str) -> str:
     """What a turn said and asked, as JSON. Requests are answered: an MCP connection is opened,
     a question cancelled."""
-    await socket.send_message(json.dumps(prompt(2, session, text)))
+    await socket.send_message(compact(prompt(2, session, text)))
     said = []
     while True:
         message = json.loads(await socket.get_message())
@@ -40,7 +41,7 @@ async def _turn(socket: Any, session: str, text: str) -> str:
             opened, cancelled = {"connectionId": f"c{len(said)}"}, {"outcome": "cancelled"}
             result = opened if connect else {"outcome": cancelled}
             answer = {"jsonrpc": "2.0", "id": message["id"], "result": result}
-            await socket.send_message(json.dumps(answer))
+            await socket.send_message(compact(answer))
 
 
 async def _told(tenant: Tenant, text: str, **more: Any) -> str:
@@ -125,7 +126,7 @@ async def flooded_shim(tenant: Tenant) -> None:
     """What an agent writes to an MCP server whose connection the client does not open."""
     async with tenant.websocket() as socket:
         session = await open_session(socket, mcpServers=[SERVER])
-        await socket.send_message(json.dumps(prompt(2, session, "flood")))
+        await socket.send_message(compact(prompt(2, session, "flood")))
         with trio.move_on_after(5):
             while "taken" not in (text := await socket.get_message()):
                 pass

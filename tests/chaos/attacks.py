@@ -36,6 +36,7 @@ from chaos.tenants import (
     prompt_over,
     request,
 )
+from support.raw_json import compact, dumps
 from support.schema_methods import methods_with_session
 
 __all__ = ["ATTACKS", "NOT_FROM_A_CLIENT", "Attack", "attack", "attacks_on"]
@@ -86,7 +87,7 @@ async def foreign_session(tenant: Tenant) -> None:
             await ask(socket, initialize(version))
             for number, method in enumerate(methods_with_session(version), 10):
                 params = {"sessionId": tenant.victim, "cwd": "/", "mcpServers": [], "prompt": []}
-                text = json.dumps(request(number, method, **params))
+                text = compact(request(number, method, **params))
                 await socket.send_message(text)
                 _check_refused(method, json.loads(await _answer_to(socket, number)))
                 await socket.send_message(text[:-2] + ',"_meta":"\\ud800"}}')
@@ -149,7 +150,7 @@ async def _open_sessions(socket: Any, count: int) -> int:
     for first in range(1000, 1000 + count, 100):
         numbers = range(first, first + 100)
         new = [request(number, "session/new", cwd="/", mcpServers=[]) for number in numbers]
-        await socket.send_message(json.dumps(new))
+        await socket.send_message(compact(new))
         while not isinstance(answers := json.loads(await socket.get_message()), list):
             pass
         opened += sum("result" in answer for answer in answers)
@@ -230,7 +231,7 @@ async def deep_nesting(tenant: Tenant) -> None:
         session = await open_session(socket)
         for depth in (900, 977, 1000, 100_000):
             nested = "[" * depth + "]" * depth
-            text = json.dumps(prompt(depth, session, "echo x"))
+            text = compact(prompt(depth, session, "echo x"))
             await socket.send_message(text[:-2] + f',"_meta":{nested}}}}}')
             while "id" not in (answer := json.loads(await socket.get_message())):
                 pass
@@ -292,10 +293,10 @@ async def half_an_emoji(tenant: Tenant) -> None:
     """Lone surrogates over HTTP, in `initialize` too."""
     async with tenant.http() as client:
         content = {"content-type": "application/json"}
-        opening = json.dumps(initialize(_meta={"x": "\ud83d"})).encode()
+        opening = dumps(initialize(_meta={"x": "\ud83d"}))
         opened = await client.post(tenant.url, content=opening, headers=content)
         headers = {"acp-connection-id": opened.headers["acp-connection-id"], **content}
-        body = json.dumps(request(1, "session/new", cwd="/\ud83d", mcpServers=[])).encode()
+        body = dumps(request(1, "session/new", cwd="/\ud83d", mcpServers=[]))
         posted = await client.post(tenant.url, content=body, headers=headers)
         assert posted.status_code == 202, posted.text
 
@@ -307,9 +308,9 @@ async def slow_reader(tenant: Tenant) -> None:
         for id, message in enumerate(
             [initialize(), request(1, "session/new", cwd="/", mcpServers=[])]
         ):
-            await stream.send_all(_frame(json.dumps({**message, "id": id}).encode()))
+            await stream.send_all(_frame(dumps({**message, "id": id})))
         for number in range(2, 12):
-            text = json.dumps(prompt(number, "s1", "stream 1000 1000")).encode()
+            text = dumps(prompt(number, "s1", "stream 1000 1000"))
             await stream.send_all(_frame(text))
         await trio.sleep(2)
 
@@ -323,7 +324,7 @@ async def budget(tenant: Tenant) -> None:
     async with tenant.websocket() as socket:
         session = await open_session(socket)
         for number in range(1000, 1000 + 2 * TURNS):
-            await socket.send_message(json.dumps(prompt(number, session, f"echo {RAN}")))
+            await socket.send_message(compact(prompt(number, session, f"echo {RAN}")))
         ran = answers = 0
         while answers < 2 * TURNS:
             text = await socket.get_message()
@@ -365,7 +366,7 @@ async def ledger(tenant: Tenant) -> None:
 async def _turns(socket: Any, session: str, *numbers: int) -> str:
     """What was said in turns that begin at once."""
     for number in numbers:
-        await socket.send_message(json.dumps(prompt(number, session, f"echo {RAN}")))
+        await socket.send_message(compact(prompt(number, session, f"echo {RAN}")))
     said, answered = [], 0
     while answered < len(numbers):
         said.append(await socket.get_message())
@@ -392,7 +393,7 @@ async def provided_servers(tenant: Tenant) -> None:
         for number in range(1, 11):
             servers = [{"type": "acp", "name": f"n{n}", "serverId": f"s{n}"} for n in range(10)]
             new = request(number, "session/new", cwd="/", mcpServers=servers)
-            await socket.send_message(json.dumps(new))
+            await socket.send_message(compact(new))
             answer = await _refuse_until_answered(socket, number)
             if "error" in answer:
                 raise Refused(answer["error"]["message"])
@@ -405,7 +406,7 @@ async def _refuse_until_answered(socket: Any, number: int) -> Any:
         if "id" in message and "method" in message:
             error = {"code": -32601, "message": "Method not found"}
             refusal = {"jsonrpc": "2.0", "id": message["id"], "error": error}
-            await socket.send_message(json.dumps(refusal))
+            await socket.send_message(compact(refusal))
         elif message.get("id") == number:
             return message
 

@@ -15,6 +15,7 @@ import attrs
 import httpx2
 import trio
 import trio_websocket
+from support.raw_json import compact
 
 __all__ = [
     "GONE",
@@ -102,7 +103,7 @@ def prompt(id: int, session: str, text: str) -> dict[str, Any]:
 
 async def ask(socket: Any, message: dict[str, Any]) -> Any:
     """Send a request and return its answer; earlier messages are dropped."""
-    await socket.send_message(json.dumps(message))
+    await socket.send_message(compact(message))
     while True:
         got = json.loads(await socket.get_message())
         if got.get("id") == message["id"] and "method" not in got:
@@ -164,7 +165,7 @@ async def websocket_cut(tenant: Tenant) -> None:
     """Cut in the middle of a turn, without a word."""
     async with tenant.websocket() as socket:
         session = await open_session(socket)
-        await socket.send_message(json.dumps(prompt(2, session, "wait")))
+        await socket.send_message(compact(prompt(2, session, "wait")))
         with suppress(*GONE):
             await socket._stream.aclose()
 

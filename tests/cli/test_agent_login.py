@@ -9,13 +9,14 @@ import sys
 import psutil
 import pytest
 from support.bridges_real_agents import from_npm
+from support.raw_json import compact
 from support.record_agents import PROGRAMS
 
 from cli.conftest import COMMAND, PATIENCE, Terminal
 from cli.test_login_help import LOGIN_AGENT
 
 CAPABLE = {"protocolVersion": 1, "clientCapabilities": {"auth": {"terminal": True}}}
-INITIALIZE = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": CAPABLE})
+INITIALIZE = compact({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": CAPABLE})
 
 
 @pytest.fixture

@@ -82,7 +82,8 @@ for line in sys.stdin:
     command = {"command": "sh", "args": ["-c", "echo alone $OWN"], "label": "Log in"}
     method = {"id": "whole", "name": "Log in", "_meta": {"terminal-auth": command}}
     result = {"protocolVersion": 1, "authMethods": [method]}
-    print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], "result": result}), flush=True)
+    answer = {"jsonrpc": "2.0", "id": asked["id"], "result": result}
+    print(json.dumps(answer, separators=(",", ":")), flush=True)
 """
 
 
@@ -106,7 +107,8 @@ for line in sys.stdin:
     if asked["method"] == "authenticate":
         data = {"details": "no such key\\nsee \\x1b[1mthe site"}
         answer = {"error": {"code": -32603, "message": "Internal error", "data": data}}
-    print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], **answer}), flush=True)
+    answer = {"jsonrpc": "2.0", "id": asked["id"], **answer}
+    print(json.dumps(answer, separators=(",", ":")), flush=True)
 """
 
 

@@ -6,6 +6,7 @@ import json
 
 import pytest
 from support.editor import ROOT
+from support.raw_json import compact
 
 from conductor.tracing.reader import Trace
 from conductor.tracing.records import RequestRecord
@@ -30,7 +31,7 @@ def requests(path):
 def test_messages_of_an_editor_are_written(run, tmp_path, command):
     name, *words = command
 
-    result = run(name, "--trace", "trace.jsonl", *words, input=json.dumps(INITIALIZE) + "\n")
+    result = run(name, "--trace", "trace.jsonl", *words, input=compact(INITIALIZE) + "\n")
 
     assert json.loads(result.stdout)["id"] == 7
     first = requests(tmp_path / "trace.jsonl")[0]

@@ -6,6 +6,7 @@ import json
 import subprocess
 
 import pytest
+from support.raw_json import compact
 
 from cli.conftest import COMMAND, PATIENCE
 from conductor.cli.usage_errors import served_command
@@ -16,7 +17,7 @@ WRONG = "acp-conductor was started with wrong arguments: "
 
 
 def lines(*messages):
-    return "".join(json.dumps({"jsonrpc": "2.0", **message}) + "\n" for message in messages)
+    return "".join(compact({"jsonrpc": "2.0", **message}) + "\n" for message in messages)
 
 
 def initialize(method="initialize"):

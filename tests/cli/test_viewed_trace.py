@@ -16,6 +16,7 @@ from urllib.request import Request, urlopen
 import psutil
 import pytest
 from support.editor import ROOT
+from support.raw_json import compact
 
 from conductor.cli.viewed_trace import ViewedTrace, temporary_trace
 
@@ -74,7 +75,7 @@ def rows(stderr):
 )
 def test_the_page_is_served_while_the_chain_runs(start, tmp_path, words):
     process = start(*words)
-    process.stdin.write(json.dumps(INITIALIZE) + "\n")
+    process.stdin.write(compact(INITIALIZE) + "\n")
     process.stdin.flush()
     assert json.loads(process.stdout.readline())["id"] == 7
 

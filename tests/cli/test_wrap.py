@@ -6,13 +6,14 @@ import json
 import sys
 
 import pytest
+from support.raw_json import compact
 
 from cli.conftest import AGENT
 
 pytestmark = pytest.mark.slow
 
 INITIALIZE = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {"protocolVersion": 1}}
-INPUT = json.dumps(INITIALIZE) + "\n"
+INPUT = compact(INITIALIZE) + "\n"
 
 
 def result(done):

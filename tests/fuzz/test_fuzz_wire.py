@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import raw_json
+from support.raw_json import dumps
 
 from conductor.errors import RequestError
 from conductor.jsonrpc.codec import Batch, decode
@@ -55,8 +56,8 @@ members = st.fixed_dictionaries(
     },
 )
 lines = st.one_of(
-    members.map(lambda value: json.dumps(value).encode()),
-    st.lists(members, max_size=3).map(lambda value: json.dumps(value).encode()),
+    members.map(dumps),
+    st.lists(members, max_size=3).map(dumps),
     st.sampled_from(JUNK),
     st.binary(max_size=30).map(lambda data: data.replace(b"\n", b" ")),
     raw_json.values.map(str.encode),

@@ -39,7 +39,8 @@ for line in sys.stdin:
         result["serverInfo"] = {"name": "notes", "version": "1"}
     elif asked["method"] == "tools/list":
         result = {"tools": [{"name": sys.argv[1], "inputSchema": {"type": "object"}}]}
-    print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], "result": result}), flush=True)
+    answer = {"jsonrpc": "2.0", "id": asked["id"], "result": result}
+    print(json.dumps(answer, separators=(",", ":")), flush=True)
 """
 TOOLS = ("keep_alpha", "keep_beta")
 

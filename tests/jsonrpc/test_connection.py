@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from itertools import pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support import raw_json
+from support.raw_json import dumps
 from support.recording_connection import Desk, client, component, send
 
 from conductor.limits import Limits
@@ -19,7 +19,7 @@ from conductor.limits import Limits
 @pytest.mark.parametrize("id", [0, 1, -5, "", "1", "uuid", None, 2**63 - 1])
 def test_a_request_is_answered_with_its_id_and_its_type(id):
     desk = client()
-    desk.feed(json.dumps({"jsonrpc": "2.0", "id": id, "method": "m"}).encode())
+    desk.feed(dumps({"jsonrpc": "2.0", "id": id, "method": "m"}))
 
     desk.connection.respond(desk.calls[0], b"{}", None)
 

@@ -58,6 +58,7 @@ ATTACKS = [
     b'{"jsonrpc":"2.0","method" : "session/update","params":{"b":{}}}',
     b'{"jsonrpc":"2.0","metho":1,"method":"session/update","params":{}}',
     b'{"jsonrpc":"2.0","params":{},"method":"session/update"}',
+    b'{"jsonrpc": "2.0", "method": "session/update", "params": {"a": {}}}',
     HEAD + b"{}} " + HEAD + b'{"n":2}}',
     HEAD + b"{}}" + HEAD + b'{"n":2}}',
     HEAD + b'{"a":[{}}},' + HEAD + b"{}}]}}",

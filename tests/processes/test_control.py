@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from support.editor import CONDUCTOR, PATIENCE, agent, proxy, words
+from support.raw_json import compact
 
 from conductor.cli import ps
 from conductor.control import directory
@@ -372,7 +373,7 @@ def test_a_crash_of_the_conductor_itself_writes_the_flight_recorder(tmp_path, fl
     params = {"protocolVersion": 1, "clientCapabilities": {}}
     done = subprocess.run(
         [sys.executable, tmp_path / "crashing.py", "agent", *words(agent())],
-        input=json.dumps(initialize | {"params": params}) + "\n",
+        input=compact(initialize | {"params": params}) + "\n",
         capture_output=True,
         text=True,
         timeout=60,

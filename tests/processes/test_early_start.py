@@ -13,6 +13,7 @@ from contextlib import contextmanager
 
 import psutil
 import pytest
+from support.raw_json import compact
 
 INITIALIZE = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {"protocolVersion": 1}}
 
@@ -47,7 +48,7 @@ def test_a_bad_chain_file_without_client_input_is_printed_and_nothing_starts(cha
 
 @pytest.mark.fast
 def test_a_bad_chain_file_answers_a_waiting_initialize_and_nothing_starts(chain):
-    done = run(chain, input=json.dumps(INITIALIZE) + "\n")
+    done = run(chain, input=compact(INITIALIZE) + "\n")
 
     assert done.returncode == 2
     assert json.loads(done.stdout)["result"]["agentInfo"]["name"] == "acp-conductor"
@@ -112,7 +113,7 @@ def importing_its_plugin(with_plugin, tmp_path, options="{}"):
         text=True,
     )
     assert conductor.stdin is not None
-    conductor.stdin.write(json.dumps(INITIALIZE) + "\n")
+    conductor.stdin.write(compact(INITIALIZE) + "\n")
     conductor.stdin.flush()
     with open(tmp_path / "gate", "w"):
         yield conductor, wait_for_two(chain)
@@ -152,7 +153,7 @@ def wait_for_two(chain):
 def test_an_early_agent_starts_once_although_a_plugin_changes_the_environment(with_plugin):
     chain = with_plugin("import os; os.environ['CHANGED_BY_A_PLUGIN'] = '1'")
 
-    done = run(chain, input=json.dumps(INITIALIZE) + "\n")
+    done = run(chain, input=compact(INITIALIZE) + "\n")
 
     assert json.loads(done.stdout.splitlines()[0])["result"]["protocolVersion"] == 1
     assert (chain.parent / "starts").read_text() == "started\n"
@@ -166,7 +167,7 @@ def test_a_chain_file_from_a_pipe_is_read_once(with_plugin, tmp_path):
     os.mkfifo(pipe)
     writer = threading.Thread(target=pipe.write_text, args=[text])
     writer.start()
-    answer = json.loads(run(pipe, input=json.dumps(INITIALIZE) + "\n").stdout)
+    answer = json.loads(run(pipe, input=compact(INITIALIZE) + "\n").stdout)
     writer.join()
 
     assert "result" in answer
@@ -182,7 +183,7 @@ agent:
 """)
     run(
         chain,
-        input=json.dumps(INITIALIZE) + "\n",
+        input=compact(INITIALIZE) + "\n",
         env={**os.environ, "SECRET": "s", "INHERIT": "false"},
     )
 
@@ -198,7 +199,7 @@ proxies:
 agent:
   chain: {inner.name}
 """)
-    answer = json.loads(run(chain, input=json.dumps(INITIALIZE) + "\n").stdout)
+    answer = json.loads(run(chain, input=compact(INITIALIZE) + "\n").stdout)
 
     assert answer["id"] == 1
     assert "result" in answer
@@ -216,7 +217,7 @@ def test_with_prewarm_the_agent_starts_before_initialize_and_ends_with_the_clien
         words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
     pids = wait_for_two(chain)
-    stdout, _ = conductor.communicate(json.dumps(INITIALIZE) + "\n", timeout=60)
+    stdout, _ = conductor.communicate(compact(INITIALIZE) + "\n", timeout=60)
 
     assert json.loads(stdout.splitlines()[0])["result"]["protocolVersion"] == 1
     assert (chain.parent / "starts").read_text() == "started\n"

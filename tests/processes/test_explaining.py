@@ -29,7 +29,7 @@ def answering(initialized: dict, refusal: dict | None = None) -> list[str]:
         "    answer = {'jsonrpc': '2.0', 'id': message['id'], 'error': %r}\n"
         "    if message['method'] == 'initialize':\n"
         "        answer = {'jsonrpc': '2.0', 'id': message['id'], 'result': %r}\n"
-        "    print(json.dumps(answer), flush=True)\n"
+        "    print(json.dumps(answer, separators=(',', ':')), flush=True)\n"
     )
     return [sys.executable, "-c", code % (refusal, initialized)]
 

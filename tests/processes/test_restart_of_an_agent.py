@@ -588,7 +588,7 @@ def test_a_restart_with_another_protocol_version_has_failed(run_chain, tmp_path,
         "            sys.exit(3)\n"
         "        result = {'stopReason': 'end_turn'}\n"
         "    answer = {'jsonrpc': '2.0', 'id': message['id'], 'result': result}\n"
-        "    print(json.dumps(answer), flush=True)\n"
+        "    print(json.dumps(answer, separators=(',', ':')), flush=True)\n"
     )
     editor = run_chain([sys.executable, "-c", code])
     editor.open()

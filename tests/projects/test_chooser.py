@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 import sys
 
 import pytest
+from support.raw_json import dumps
 
 from conductor.chainfile import load
 from conductor.errors import ChainFileError
@@ -25,7 +25,7 @@ def command(home):
             load(path), lambda: load(path), str(launched or home), others=others or OtherFiles()
         )
         if client is not None:
-            chooser.begin(json.dumps({"clientInfo": {"name": client}}).encode())
+            chooser.begin(dumps({"clientInfo": {"name": client}}))
         return path, chooser
 
     return make
@@ -36,7 +36,7 @@ def names(chain):
 
 
 def setup(directory):
-    return json.dumps({"cwd": str(directory), "mcpServers": []}).encode()
+    return dumps({"cwd": str(directory), "mcpServers": []})
 
 
 def test_without_other_files_all_sessions_have_the_commands_chain(command, home):

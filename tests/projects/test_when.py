@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from support.raw_json import dumps
 
 from conductor.chainfile import load
 from conductor.errors import ChainFileError
@@ -74,7 +75,7 @@ def test_of_an_unknown_client_nothing_is_decided(unmet):
 
 def test_version_2_has_other_names(unmet):
     params = {"info": {"name": "Zed"}, "capabilities": {"terminal": {}}}
-    known = client_facts(json.dumps(params).encode(), Facts({}))
+    known = client_facts(dumps(params), Facts({}))
 
     assert unmet("{client: zed, capability: terminal}", known) == []
 

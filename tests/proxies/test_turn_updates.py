@@ -375,7 +375,7 @@ def tell(text):
     send(method="session/update", params={"sessionId": "s", "update": update})
 
 def send(**members):
-    print(json.dumps({"jsonrpc": "2.0", **members}), flush=True)
+    print(json.dumps({"jsonrpc": "2.0", **members}, separators=(",", ":")), flush=True)
 
 results = {
     "initialize": {"protocolVersion": 1, "agentCapabilities": {"loadSession": True}},

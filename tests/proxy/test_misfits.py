@@ -7,6 +7,7 @@ from copy import copy
 
 import pytest
 from support.plugin_harness import End, hop
+from support.raw_json import dumps
 
 from conductor import log
 from conductor.proxy import (
@@ -241,7 +242,7 @@ async def test_no_malformed_message_is_taken_for_a_failure_of_the_plugin(proxy, 
     plugin = proxy()
     async with hop(plugin, Peer) as on_hop:
         on_hop.agent.request = lambda call, method, params: on_hop.agent.neighbour.respond(
-            call, json.dumps({"protocolVersion": version}).encode(), None
+            call, dumps({"protocolVersion": version}), None
         )
         on_hop.client.ask("initialize", {"protocolVersion": version})
         await on_hop.settle()

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from support.raw_json import dumps
 
 from conductor.proxy.slash_commands import AnnouncedCommands, SlashCommand, SlashCommands
 
@@ -11,7 +12,7 @@ ANNOUNCED = AnnouncedCommands()
 
 
 def prompt(text):
-    return json.dumps({"sessionId": "s", "prompt": [{"type": "text", "text": text}]}).encode()
+    return dumps({"sessionId": "s", "prompt": [{"type": "text", "text": text}]})
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from cli.test_agent_login import terminal_login
 from cli.test_login_help import LOGIN_AGENT
+from support.raw_json import compact
 
 from conductor.registry.resolve import resolved
 
@@ -77,7 +78,7 @@ def test_a_session_works_through_the_conductor_while_it_is_installed(
     registry_file(binary_entry(server.put("/echo.tgz", tar_of({"echo": agent}))))
     run = [sys.executable, "-m", "conductor", "run", str(chain())]
     initialize = {"jsonrpc": "2.0", "id": 1, "method": "initialize"}
-    message = json.dumps({**initialize, "params": {"protocolVersion": 1}}) + "\n"
+    message = compact({**initialize, "params": {"protocolVersion": 1}}) + "\n"
     results = []
     for _ in range(2):
         done = subprocess.run(run, input=message, capture_output=True, text=True, timeout=60)
@@ -97,7 +98,7 @@ def test_a_failure_is_explained_in_the_chat(chain, registry_file):
         ("session/prompt", prompt),
     ]
     lines = [
-        json.dumps({"jsonrpc": "2.0", "id": id, "method": method, "params": params}) + "\n"
+        compact({"jsonrpc": "2.0", "id": id, "method": method, "params": params}) + "\n"
         for id, (method, params) in enumerate(requests)
     ]
     run = [sys.executable, "-m", "conductor", "run", str(chain())]

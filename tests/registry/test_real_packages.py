@@ -48,7 +48,7 @@ import json, sys
 for line in sys.stdin:
     answer = {"jsonrpc": "2.0", "id": json.loads(line)["id"]}
     answer["result"] = {"protocolVersion": 1, "agentCapabilities": {}}
-    print(json.dumps(answer), flush=True)
+    print(json.dumps(answer, separators=(",", ":")), flush=True)
 """
 
 

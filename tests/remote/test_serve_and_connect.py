@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 import trio
+from support.raw_json import compact, dumps
 from support.remote_agents import program, reach
 from trio.testing import wait_all_tasks_blocked
 
@@ -140,7 +141,7 @@ def test_connect_is_the_local_end_of_a_remote_agent(tmp_path):
         process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         assert process.stdin is not None
         assert process.stdout is not None
-        process.stdin.write(json.dumps(line_in).encode() + b"\n")
+        process.stdin.write(dumps(line_in) + b"\n")
         process.stdin.flush()
         answer = json.loads(process.stdout.readline())
         process.stdin.close()
@@ -160,7 +161,7 @@ def connect(command_server, tmp_path):
         line = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": request}
         return command_server.run(
             ["connect", *words],
-            input=json.dumps(line) + "\n",
+            input=compact(line) + "\n",
             cwd=tmp_path,
             env={**os.environ, **env},
             timeout=30,

@@ -16,6 +16,7 @@ import trio
 import trustme
 from hypercorn.config import Config
 from hypercorn.trio import serve
+from support.raw_json import dumps
 from support.remote_agents import reach
 
 from conductor.chainfile.model import Tls
@@ -69,7 +70,7 @@ class Script:
 
     def result(self, request: Request, result: Any) -> bytes:
         answer = {"jsonrpc": "2.0", "id": request.message["id"], "result": result}
-        return json.dumps(answer).encode()
+        return dumps(answer)
 
     async def tell(self, session: str | None, line: bytes) -> None:
         await self._wait_open(session)

@@ -7,6 +7,7 @@ import json
 import pytest
 import trio
 from remote.test_error_messages import why_it_does_not_start
+from support.raw_json import dumps
 from support.remote_agents import reach
 
 from conductor.errors import RequestError
@@ -32,7 +33,7 @@ def agent(*turns):
                     message = json.loads(line)
                     if "id" in message and left:
                         answer = {"jsonrpc": "2.0", "id": message["id"], "result": left.pop(0)}
-                        await stream.send_all(json.dumps(answer).encode() + b"\n")
+                        await stream.send_all(dumps(answer) + b"\n")
 
     return handle
 

@@ -11,6 +11,7 @@ import pytest
 import trio
 import trio.testing
 import trio_websocket
+from support.raw_json import compact
 from support.remote_agents import reach
 
 from conductor.errors import RequestError
@@ -45,7 +46,7 @@ async def serving(turn: Turn, *, cookie: bytes = b"") -> AsyncIterator[str]:
 
 
 def answer(asked: dict[str, object], result: object) -> str:
-    return json.dumps({"jsonrpc": "2.0", "id": asked["id"], "result": result})
+    return compact({"jsonrpc": "2.0", "id": asked["id"], "result": result})
 
 
 async def lost(turn: Turn, **agent: object) -> str:

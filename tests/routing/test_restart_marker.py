@@ -1,8 +1,7 @@
 """The restart marker in `_meta` of `initialize`."""
 
-import json
-
 import pytest
+from support.raw_json import dumps
 
 from conductor.jsonrpc.json_object import members_or_empty
 from conductor.routing.restart_marker import (
@@ -45,9 +44,9 @@ def test_a_marker_names_the_sessions_and_changes_nothing_else(params):
         b"{}",
         b'{"_meta":{}}',
         b'{"_meta":null}',
-        json.dumps({"title": RESTART_MARKER}).encode(),
-        json.dumps({"_meta": {RESTART_MARKER: "once"}}).encode(),
-        json.dumps({"_meta": {RESTART_MARKER: {"sessions": [1]}}}).encode(),
+        dumps({"title": RESTART_MARKER}),
+        dumps({"_meta": {RESTART_MARKER: "once"}}),
+        dumps({"_meta": {RESTART_MARKER: {"sessions": [1]}}}),
     ],
 )
 def test_an_invalid_marker_is_none(params):

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from support.raw_json import dumps
 
 from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.jsonrpc.notification_batch import NotificationBatch
@@ -29,14 +30,14 @@ def settings():
 
 def request(settings, method, result=b"{}", **params):
     call = InFlightRequest(method, UnusedSource())
-    raw = json.dumps({"sessionId": "s", **params}).encode()
+    raw = dumps({"sessionId": "s", **params})
     settings.on_request(call, method, raw)
     settings.on_result(call, result)
 
 
 def update(settings, kind, **members):
     params = {"sessionId": "s", "update": {"sessionUpdate": kind, **members}}
-    raw = json.dumps(params).encode()
+    raw = dumps(params)
     settings.on_notification("session/update", raw)
 
 
@@ -91,7 +92,7 @@ def test_updates_in_a_batch_are_seen(settings):
         {"sessionId": "s", "update": {"sessionUpdate": "current_mode_update", "currentModeId": m}}
         for m in ("one", "two")
     ]
-    params = [json.dumps(each).encode() for each in modes]
+    params = [dumps(each) for each in modes]
     settings.on_notifications(NotificationBatch("session/update", params))
 
     assert kept(settings) == [(MODE, {"modeId": "two"})]
@@ -116,7 +117,7 @@ def test_options_that_the_agent_changes_or_drops_are_followed(settings):
     request(settings, OPTION, configId="effort", value="high")
     request(settings, OPTION, configId="fast", value=True, type="boolean")
     answer = {"configOptions": [option("effort", "low"), option("model", "l"), option("new", 1)]}
-    request(settings, OPTION, json.dumps(answer).encode(), configId="model", value="l")
+    request(settings, OPTION, dumps(answer), configId="model", value="l")
 
     assert kept(settings) == [
         (OPTION, {"configId": "model", "value": "l"}),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from support.raw_json import compact, dumps
 from support.server_clients import (
     PATIENCE,
     ask,
@@ -23,7 +24,7 @@ from conductor.transport.memory import memory_pair
 def told(session: str, state: str, kind: str = "state_update", **more: object) -> bytes:
     update = {"sessionUpdate": kind, "state": state, **more}
     params = {"sessionId": session, "update": update}
-    return json.dumps({"jsonrpc": "2.0", "method": "session/update", "params": params}).encode()
+    return dumps({"jsonrpc": "2.0", "method": "session/update", "params": params})
 
 
 async def test_a_turn_runs_until_the_agent_reports_its_end():
@@ -106,10 +107,10 @@ async def test_a_turn_of_version_2_is_not_cut_when_the_server_drains(tmp_path):
         (client,) = server.clients.by_id.values()
         reasons: list[str | None] = []
         server.clients.turn_ended = reasons.append
-        await socket.send_message(json.dumps(request(2, "session/prompt", sessionId="s")))
+        await socket.send_message(compact(request(2, "session/prompt", sessionId="s")))
         record_activity: list[Any] = [json.loads(await socket.get_message()) for _ in range(2)]
         busy = client.busy
-        await socket.send_message(json.dumps(request(3, "session/cancel", sessionId="s")))
+        await socket.send_message(compact(request(3, "session/cancel", sessionId="s")))
         await ask(socket, request(4, "session/list"))
 
         assert any(message.get("id") == 2 for message in record_activity)

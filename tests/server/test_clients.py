@@ -3,7 +3,6 @@ is not ended for time in which the server did not read."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -13,6 +12,7 @@ import pytest
 import trio
 import trio.testing
 import trio_websocket
+from support.raw_json import compact, dumps
 from support.server_clients import http, initialize, serving, websocket
 
 from conductor.chain.chain import Chain
@@ -44,14 +44,14 @@ async def server(tmp_path):
 
 async def test_a_client_on_a_unix_socket_is_disconnected(server: RunningServer, tmp_path):
     async with await trio.open_unix_socket(str(tmp_path / "s")) as stream:
-        await stream.send_all(json.dumps(initialize()).encode() + b"\n")
+        await stream.send_all(dumps(initialize()) + b"\n")
 
         assert await stream.receive_some() == b""
 
 
 async def test_a_websocket_is_closed(server: RunningServer):
     async with websocket(server) as socket:
-        await socket.send_message(json.dumps(initialize()))
+        await socket.send_message(compact(initialize()))
         with pytest.raises(trio_websocket.ConnectionClosed) as closed:
             await socket.get_message()
 

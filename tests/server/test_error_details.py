@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import trio
 from hpack import Encoder
+from support.raw_json import dumps
 from support.server_clients import (
     ask,
     connect,
@@ -33,7 +34,7 @@ for line in sys.stdin:
         sys.exit("stderr of the server")
     result = {"protocolVersion": 1, "agentCapabilities": {}, "sessionId": "s"}
     answer = {"jsonrpc": "2.0", "id": message["id"], "result": result}
-    print(json.dumps(answer), flush=True)
+    print(json.dumps(answer, separators=(",", ":")), flush=True)
 """
 PLUGIN = """
 from conductor.proxy import Agent, on
@@ -65,7 +66,7 @@ async def over_unix(path: str, *messages: Any) -> Any:
     received = b""
     async with stream:
         for message in messages:
-            await stream.send_all(json.dumps(message).encode() + b"\n")
+            await stream.send_all(dumps(message) + b"\n")
             while True:
                 while b"\n" not in received:
                     received += await stream.receive_some()

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import gc
-import json
 from itertools import pairwise
 
 import pytest
 import trio
 import trio.testing
+from support.raw_json import compact
 from support.server_clients import ask, initialize, new_session, prompt, request, serving, websocket
 
 from conductor.server.access import AccessPolicy, read_tokens
@@ -136,7 +136,7 @@ async def test_steps_of_a_task_and_of_its_children_are_added_to_its_account():
 async def test_a_flooding_client_waits_and_others_are_answered(tmp_path):
     member = request("", "_x/y")
     del member["id"]
-    flood = json.dumps([member] * 5000)
+    flood = compact([member] * 5000)
 
     async def flooding(opened: trio.Event) -> None:
         async with websocket(server, ("authorization", f"Bearer {ANN}")) as socket:

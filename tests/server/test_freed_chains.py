@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import json
 import sys
 import weakref
 from collections import Counter
@@ -12,6 +11,7 @@ from pathlib import Path
 import pytest
 import trio
 import trio.testing
+from support.raw_json import compact
 from support.server_clients import (
     Remote,
     ask,
@@ -101,7 +101,7 @@ async def cut_in_a_turn(server):
     async with websocket(server, message_queue_size=100) as socket:
         await ask(socket, initialize())
         answer = await ask(socket, new_session(1))
-        await socket.send_message(json.dumps(prompt(2, answer["result"]["sessionId"], "wait")))
+        await socket.send_message(compact(prompt(2, answer["result"]["sessionId"], "wait")))
         await socket._stream.aclose()
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import trio
+from support.raw_json import dumps
 from support.server_clients import CHAIN, PATIENCE, initialize, new_session, prompt, texts
 from support.tcp_relay import Relay, relaying
 
@@ -71,7 +72,7 @@ async def connected(relay: Relay, *options: str) -> AsyncIterator[trio.Process]:
 
 async def say(process: trio.Process, *messages: Any) -> None:
     assert process.stdin is not None
-    await process.stdin.send_all(b"".join(json.dumps(each).encode() + b"\n" for each in messages))
+    await process.stdin.send_all(b"".join(dumps(each) + b"\n" for each in messages))
 
 
 async def hear(process: trio.Process, last_id: int) -> list[Any]:

@@ -25,6 +25,7 @@ import trio_websocket
 from support.forked_command import CommandServer
 from support.leftovers import running
 from support.no_authorities import NO_AUTHORITIES
+from support.raw_json import compact, dumps
 from support.server_clients import CHAIN, PATIENCE, ask, initialize, new_session, prompt, texts
 
 pytestmark = pytest.mark.slow
@@ -125,7 +126,7 @@ def test_it_serves_although_its_stderr_is_on_a_full_disk(tmp_path):
             while not _connects(client, str(address)):
                 assert process.poll() is None
                 time.sleep(0.02)  # no event tells
-            client.sendall(json.dumps(initialize()).encode() + b"\n")
+            client.sendall(dumps(initialize()) + b"\n")
             answer = json.loads(client.makefile().readline())
         finally:
             process.send_signal(signal.SIGTERM)
@@ -175,7 +176,7 @@ def test_a_unix_socket_has_lines_and_mode_0600(serve, tmp_path):
     with stdlib_socket.socket(stdlib_socket.AF_UNIX) as peer, peer.makefile("rw") as lines:
         peer.settimeout(PATIENCE)
         peer.connect(str(path))
-        print(json.dumps(initialize()), file=lines, flush=True)
+        print(compact(initialize()), file=lines, flush=True)
         answer = json.loads(lines.readline())
 
     assert stat.S_ISSOCK(mode)
@@ -362,7 +363,7 @@ async def test_a_turn_may_end_before_the_server_does(serve):
             await ask(idle, initialize())
             session = (await ask(busy, new_session(1)))["result"]["sessionId"]
             await busy.get_message()
-            await busy.send_message(json.dumps(prompt(2, session, "say begun\nask")))
+            await busy.send_message(compact(prompt(2, session, "say begun\nask")))
             asked: dict[str, Any] = {}
             while asked.get("method") != "session/request_permission":
                 asked = json.loads(await busy.get_message())
@@ -375,7 +376,7 @@ async def test_a_turn_may_end_before_the_server_does(serve):
             option = asked["params"]["options"][0]["optionId"]
             result = {"outcome": {"outcome": "selected", "optionId": option}}
             answer = {"jsonrpc": "2.0", "id": asked["id"], "result": result}
-            await busy.send_message(json.dumps(answer))
+            await busy.send_message(compact(answer))
             last: dict[str, Any] = {}
             while last.get("id") != 2:
                 last = json.loads(await busy.get_message())
@@ -397,7 +398,7 @@ async def test_the_drain_timeout_ends_a_running_turn(serve):
         async with await connect(process) as socket:
             await ask(socket, initialize())
             session = (await ask(socket, new_session(1)))["result"]["sessionId"]
-            await socket.send_message(json.dumps(prompt(2, session, "wait")))
+            await socket.send_message(compact(prompt(2, session, "wait")))
             await ask(socket, {"jsonrpc": "2.0", "id": 3, "method": "session/list"})
             process.popen.send_signal(signal.SIGTERM)
             got = await until_closed(socket)
@@ -414,7 +415,7 @@ async def test_a_second_signal_ends_it_now(serve):
         async with await connect(process) as socket:
             await ask(socket, initialize())
             session = (await ask(socket, new_session(1)))["result"]["sessionId"]
-            await socket.send_message(json.dumps(prompt(2, session, "wait")))
+            await socket.send_message(compact(prompt(2, session, "wait")))
             await ask(socket, {"jsonrpc": "2.0", "id": 3, "method": "session/list"})
             process.popen.send_signal(signal.SIGTERM)
             with client(process) as http:

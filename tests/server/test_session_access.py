@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import trio_websocket
+from support.raw_json import compact
 from support.server_clients import (
     ask,
     initialize,
@@ -171,7 +172,7 @@ async def test_a_session_of_another_principal_in_meta_is_not_found(connect, meth
     async with connect(BOB) as bob:
         own = (await ask(bob, new_session(1)))["result"]["sessionId"]
         message = request(2, method, sessionId=own, cwd="/", mcpServers=[])
-        text = json.dumps(meta)
+        text = compact(meta)
         if method == "session/new":
             del message["params"]["sessionId"]
         message["params"]["_meta"] = json.loads(text.replace("%s", session))
@@ -274,12 +275,12 @@ async def test_a_failed_load_records_no_principal(connect, tmp_path):
 async def delegate(socket: trio_websocket.WebSocketConnection) -> tuple[str, str]:
     """Let the agent give work to a subagent, and allow it; returns both sessions."""
     session = (await ask(socket, new_session(1)))["result"]["sessionId"]
-    await socket.send_message(json.dumps(prompt(2, session, "go")))
+    await socket.send_message(compact(prompt(2, session, "go")))
     while (got := json.loads(await socket.get_message())).get("id") != 2 or "method" in got:
         if got.get("method") == "session/request_permission":
             outcome = {"outcome": "selected", "optionId": "yes"}
             answer = {"jsonrpc": "2.0", "id": got["id"], "result": {"outcome": outcome}}
-            await socket.send_message(json.dumps(answer))
+            await socket.send_message(compact(answer))
     assert "result" in got
     return session, f"{session}.child"
 
@@ -369,7 +370,7 @@ async def test_updates_of_unannounced_sessions_beyond_the_quota_are_dropped(conn
         for id in range(10, 14):
             await ask(ann, new_session(id))
         session = (await ask(ann, new_session(1)))["result"]["sessionId"]
-        await ann.send_message(json.dumps(prompt(2, session, "go")))
+        await ann.send_message(compact(prompt(2, session, "go")))
         updates = []
         while (got := json.loads(await ann.get_message())).get("id") != 2:
             updates.append(got["params"]["sessionId"])
@@ -381,14 +382,14 @@ async def let_name(
     socket: trio_websocket.WebSocketConnection, session: str, how: str, other: str
 ) -> None:
     """Let the agent of this client name another session; what it asks for is refused."""
-    await socket.send_message(json.dumps(prompt(2, session, f"name {how} {other}")))
+    await socket.send_message(compact(prompt(2, session, f"name {how} {other}")))
     while (got := json.loads(await socket.get_message())).get("id") != 2 or "method" in got:
         if "id" in got:
             answer = {"jsonrpc": "2.0", "id": got["id"]}
             refused = {"error": {"code": -32601, "message": "no"}}
             asked = got["method"] == "session/request_permission"
             outcome = {"result": {"outcome": {"outcome": "cancelled"}}}
-            await socket.send_message(json.dumps(answer | (outcome if asked else refused)))
+            await socket.send_message(compact(answer | (outcome if asked else refused)))
 
 
 @pytest.mark.parametrize("how", ["update", "child", "ask", "read"])

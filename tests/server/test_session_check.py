@@ -11,6 +11,7 @@ import attrs
 import pytest
 import trio
 import trio_websocket
+from support.raw_json import compact
 from support.schema_methods import methods_with_session
 from support.server_clients import PATIENCE, Remote, ask, http, new_session, request, websocket
 
@@ -71,7 +72,7 @@ async def by_websocket(server: RunningServer, version: int) -> AsyncIterator[Sen
     async with _socket(server, version) as socket:
 
         async def send(message: Any) -> None:
-            await socket.send_message(json.dumps(message))
+            await socket.send_message(compact(message))
             await ask(socket, request(99, "session/list"))
 
         yield send
@@ -82,7 +83,7 @@ async def by_batch(server: RunningServer, version: int) -> AsyncIterator[Send]:
     async with _socket(server, version) as socket:
 
         async def send(message: Any) -> None:
-            await socket.send_message(json.dumps([message, request(99, "session/list")]))
+            await socket.send_message(compact([message, request(99, "session/list")]))
             answers = json.loads(await socket.get_message())
             assert 99 in [answer["id"] for answer in answers]
 

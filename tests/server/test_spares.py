@@ -12,6 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 import trio
+from support.raw_json import compact
 from support.remote_agents import program
 
 from conductor.chainfile import load
@@ -197,7 +198,7 @@ def test_a_client_of_serve_gets_the_processes_that_waited(tmp_path):
         waited = read("spare program started", 2)
         with socket.socket(socket.AF_UNIX) as client, client.makefile("rw") as stream:
             client.connect(f"{tmp_path}/socket")
-            stream.write(json.dumps(INITIALIZE) + "\n")
+            stream.write(compact(INITIALIZE) + "\n")
             stream.flush()
             assert "result" in json.loads(stream.readline())
             assert read("component started", 2) == waited

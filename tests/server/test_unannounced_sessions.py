@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-import json
+from support.raw_json import dumps
 
 from conductor import log
 from conductor.server.session_principals import SessionPrincipals
@@ -8,7 +8,7 @@ from conductor.server.unannounced_sessions import UnannouncedSessions
 
 
 def update(session, kind="agent_message_chunk"):
-    return json.dumps({"sessionId": session, "update": {"sessionUpdate": kind}}).encode()
+    return dumps({"sessionId": session, "update": {"sessionUpdate": kind}})
 
 
 def test_the_first_update_of_a_session_names_it_and_later_ones_are_not_looked_at():

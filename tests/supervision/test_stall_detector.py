@@ -1,8 +1,7 @@
 """Request timeouts and the escalation for a silent turn, on given times. Pure."""
 
-import json
-
 import pytest
+from support.raw_json import dumps
 
 from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.supervision.stall_detector import (
@@ -25,8 +24,8 @@ def call(method="session/prompt"):
 
 def params(session="s", **update):
     if not update:
-        return json.dumps({"sessionId": session}).encode()
-    return json.dumps({"sessionId": session, "update": update}).encode()
+        return dumps({"sessionId": session})
+    return dumps({"sessionId": session, "update": update})
 
 
 def prompting(detector, now=0.0, session="s"):

@@ -17,6 +17,7 @@ from mcp.client.stdio import stdio_client
 from bridges.bridge import McpBridge
 from conductor.testing import FakeAgent, FakeClient, open_chain
 from support.mcp_providers import Binding, Provider, declaration, toolbox
+from support.raw_json import dumps
 
 
 @attrs.define(eq=False)
@@ -96,7 +97,7 @@ async def shim(entry: Mapping[str, Any]) -> AsyncIterator[trio.Process]:
 
 async def send(process: trio.Process, id: int, method: str, params: Any = None) -> None:
     message = {"jsonrpc": "2.0", "id": id, "method": method, "params": params or {}}
-    await process.stdin.send_all(json.dumps(message).encode() + b"\n")
+    await process.stdin.send_all(dumps(message) + b"\n")
 
 
 async def receive(process: trio.Process) -> Any:
@@ -138,7 +139,7 @@ async def initialize(
     if "error" in answer:
         return answer  # the shim of a server that did not start ends, and reads nothing more
     note = {"jsonrpc": "2.0", "method": "notifications/initialized"}
-    await process.stdin.send_all(json.dumps(note).encode() + b"\n")
+    await process.stdin.send_all(dumps(note) + b"\n")
     return answer
 
 

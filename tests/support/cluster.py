@@ -15,6 +15,7 @@ import trio_websocket
 
 from conductor.server.cluster.directory import SessionDirectory
 from support.external_programs import Program
+from support.raw_json import compact
 from support.server_clients import ask, initialize, new_session, prompt, texts
 
 pytest.importorskip("coredis")
@@ -64,7 +65,7 @@ async def open_session(socket: trio_websocket.WebSocketConnection) -> str:
 
 async def say(socket: trio_websocket.WebSocketConnection, session: str, text: str) -> str:
     """Prompt, and return what the agent said."""
-    await socket.send_message(json.dumps(prompt("turn", session, text)))
+    await socket.send_message(compact(prompt("turn", session, text)))
     return await rest_of_turn(socket)
 
 

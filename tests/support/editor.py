@@ -22,6 +22,7 @@ from typing import Any
 import psutil
 
 from support.forked_command import SERVERS, CommandServer, ForkedCommand
+from support.raw_json import dumps
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -270,7 +271,7 @@ class Editor:
 
 
 def encoded(message: Message) -> bytes:
-    return json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n"
+    return dumps({"jsonrpc": "2.0", **message}) + b"\n"
 
 
 def chunk(message: Message) -> str:

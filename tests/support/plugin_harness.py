@@ -17,10 +17,7 @@ from conductor.plugins.plugin_component import PluginComponent
 from conductor.proxy import Proxy, on
 from conductor.routing.port import Port, connect_ports
 from conductor.transport.io_loop import Flusher, ReadGate
-
-
-def dumps(value: Any) -> bytes:
-    return json.dumps(value).encode()
+from support.raw_json import dumps
 
 
 class End(Port):

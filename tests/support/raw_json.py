@@ -61,8 +61,15 @@ def deepest(read: Callable[[bytes], object] = json.loads) -> int:
     return low
 
 
+def compact(value: Any) -> str:
+    """JSON as real peers write it, like `JSON.stringify`: without spaces, and with no other
+    characters escaped than must be."""
+    return dumps(value).decode()
+
+
 def dumps(value: Any) -> bytes:
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
+    text = json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+    return text.encode(errors="backslashreplace")  # lone surrogates become their escapes
 
 
 # -- any JSON value in any valid notation -------------------------------------------------------

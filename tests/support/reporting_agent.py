@@ -12,5 +12,6 @@ for line in sys.stdin:
             "initialize": {"protocolVersion": 1, "agentCapabilities": {}},
             "session/new": {"sessionId": "s1", "_meta": given},
         }.get(message["method"], {"stopReason": "end_turn"})
-        print(json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": result}), flush=True)
+        answer = {"jsonrpc": "2.0", "id": message["id"], "result": result}
+        print(json.dumps(answer, separators=(",", ":")), flush=True)
 """

@@ -12,6 +12,7 @@ from trio.testing import wait_all_tasks_blocked
 
 from conductor.errors import ConnectionClosed
 from conductor.transport.memory import MemoryTransport
+from support.raw_json import dumps
 
 _PATIENCE = 3.0
 """Virtual seconds that a test waits for a message; less than any timeout of the conductor."""
@@ -73,7 +74,7 @@ class Peer:
     def send(self, *messages: dict[str, Any]) -> None:
         """Send messages, each on a line of its own; `jsonrpc` is added."""
         for message in messages:
-            self.send_line(json.dumps({"jsonrpc": "2.0", **message}).encode())
+            self.send_line(dumps({"jsonrpc": "2.0", **message}))
 
     def send_line(self, line: bytes) -> None:
         self.send_bytes(line + b"\n")

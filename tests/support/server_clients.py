@@ -25,6 +25,7 @@ from conductor.server.limits import ServerLimits, ServerTimeouts
 from conductor.server.listen.address import TcpAddress
 from conductor.server.run import RunningServer, ServerSettings, chain_factory, open_server
 from support.no_authorities import NO_AUTHORITIES
+from support.raw_json import compact
 
 PATIENCE = 30.0
 """Seconds; only a hang takes that long."""
@@ -135,7 +136,7 @@ def prompt(id: Any, session: str, text: str) -> dict[str, Any]:
 
 async def ask(socket: trio_websocket.WebSocketConnection, message: dict[str, Any]) -> Any:
     """Send a request, and return its answer; what comes before it is dropped."""
-    await socket.send_message(json.dumps(message))
+    await socket.send_message(compact(message))
     while True:
         got = json.loads(await socket.get_message())
         if got.get("id") == message["id"] and "method" not in got:
@@ -165,7 +166,7 @@ class Remote:
     async def post(self, message: Any, session: str | None = None) -> httpx2.Response:
         headers = self.headers(session, **{"content-type": "application/json"})
         # Not as `json=`: httpx writes no lone surrogates.
-        return await self.client.post("/acp", content=json.dumps(message), headers=headers)
+        return await self.client.post("/acp", content=compact(message), headers=headers)
 
     @asynccontextmanager
     async def stream(

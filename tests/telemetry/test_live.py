@@ -8,6 +8,7 @@ import sys
 
 import pytest
 from support.editor import ROOT
+from support.raw_json import compact
 
 from conductor.routing.port import UnconnectedPort
 from conductor.routing.traced_port import TracedPort
@@ -156,7 +157,7 @@ def test_the_standard_environment_variables_are_followed(run, receiver):
 
 def test_an_editor_continues_its_trace_and_the_agent_gets_it(run, tmp_path, receiver):
     def line(id, method, **params):
-        return json.dumps({"jsonrpc": "2.0", "id": id, "method": method, "params": params})
+        return compact({"jsonrpc": "2.0", "id": id, "method": method, "params": params})
 
     meta = {"traceparent": f"00-{TRACE}-{SPAN}-01", "baggage": "k=v"}
     prompt = [{"type": "text", "text": "say hi"}]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from support.raw_json import dumps
 
 from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.jsonrpc.notification_batch import NotificationBatch
@@ -53,7 +54,7 @@ class Chain:
     def meta(self, port, params, method="session/prompt", call=None):
         """The `_meta` with which a request leaves a port."""
         call = call or InFlightRequest(method, None)
-        port.request(call, method, json.dumps(params).encode())
+        port.request(call, method, dumps(params))
         index = [self.to_notes, self.to_agent, self.to_client].index(port)
         return json.loads(self.seen[index].seen[-1]).get("_meta")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from support.raw_json import dumps
 
 from conductor.telemetry.trace_context import NO_PARENT, TraceContext, context_of, with_context
 
@@ -83,7 +84,7 @@ def test_other_params_are_unchanged(params):
 
 def test_the_oldest_members_of_a_long_tracestate_are_dropped():
     state = ",".join(f"v{n}=x" for n in range(32))
-    params = json.dumps({"_meta": {"traceparent": TRACEPARENT, "tracestate": state}}).encode()
+    params = dumps({"_meta": {"traceparent": TRACEPARENT, "tracestate": state}})
 
     def make(before):
         return before.child(sampled=True)

@@ -498,7 +498,8 @@ for line in sys.stdin:
         if "die" in line:
             sys.exit(3)
         result = {"stopReason": "end_turn"}
-    print(json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": result}), flush=True)
+    answer = {"jsonrpc": "2.0", "id": message["id"], "result": result}
+    print(json.dumps(answer, separators=(",", ":")), flush=True)
 """
 
 

@@ -9,6 +9,7 @@ import sys
 
 import pytest
 from support.editor import ROOT
+from support.raw_json import compact
 
 from cli.conftest import PATIENCE
 from conductor.testing import Recording
@@ -96,7 +97,7 @@ def test_a_recorded_agent_ends_with_exit_code_1_after_another_request(run, trace
     ]
 
     def as_client(changed=""):
-        text = "".join(json.dumps(each) + "\n" for each in wire) + changed
+        text = "".join(compact(each) + "\n" for each in wire) + changed
         return run("trace", "replay", path, "--as", "agent", input=text)
 
     same = as_client()

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import attrs
 import pytest
+from support.raw_json import compact
 
 from .programs import PATIENCE, served
 
@@ -45,7 +46,7 @@ class Curl:
 
     def post(self, message: object, *headers: str) -> Answer:
         named = [part for header in (JSON, *headers) for part in ("--header", header)]
-        return self("--data-binary", json.dumps(message), *named)
+        return self("--data-binary", compact(message), *named)
 
     def command(self) -> list[str]:
         time = ["--max-time", str(PATIENCE)]

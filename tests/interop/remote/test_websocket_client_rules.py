@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
@@ -15,6 +14,7 @@ from functools import partial
 import attrs
 import pytest
 import trio
+from support.raw_json import dumps
 from support.remote_agents import reach
 
 from conductor.proxy import RequestError
@@ -29,14 +29,14 @@ frame = partial(masked_frame, masked=False)
 close = partial(masked_close, masked=False)
 fragmented = partial(fragments, masked=False)
 
-ANSWER = json.dumps(
+ANSWER = dumps(
     {
         "jsonrpc": "2.0",
         "id": 1,
         "result": {"protocolVersion": 1, "agentInfo": {"name": "κόσμε", "version": "1"}},
     },
     ensure_ascii=False,
-).encode()
+)
 
 
 @attrs.define

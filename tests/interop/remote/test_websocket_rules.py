@@ -10,6 +10,7 @@ import json
 from collections.abc import Iterator
 
 import pytest
+from support.raw_json import dumps
 
 from .frames import (
     BINARY,
@@ -46,7 +47,7 @@ def raw(address) -> Iterator[Raw]:
 def request(id: str) -> bytes:
     """A message, of which the agent's answer has the id."""
     message = {"jsonrpc": "2.0", "id": id, "method": "_no/such"}
-    return json.dumps(message, ensure_ascii=False).encode()
+    return dumps(message)
 
 
 def split(data: bytes, size: int) -> list[bytes]:

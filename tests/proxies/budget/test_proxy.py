@@ -5,6 +5,7 @@ import json
 
 import pytest
 import trio
+from support.raw_json import compact
 from support.subagents import idle, running
 
 from conductor import log
@@ -387,7 +388,7 @@ async def test_a_cost_that_is_no_number_of_json_leaves_the_ledger_readable(chain
     async def report(session):
         params = {"sessionId": session, "update": cost("AMOUNT")}
         message = {"jsonrpc": "2.0", "method": "session/update", "params": params}
-        agent.endpoint.send_line(json.dumps(message).replace('"AMOUNT"', amount).encode())
+        agent.endpoint.send_line(compact(message).replace('"AMOUNT"', amount).encode())
 
     file = tmp_path / "day.json"
     agent = FakeAgent(turns=[[report], [tokens(10**400)], [cost(3)]])

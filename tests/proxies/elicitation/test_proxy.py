@@ -273,7 +273,7 @@ ASKING_PROGRAM = """\
 import json, sys
 
 def write(**message):
-    print(json.dumps({"jsonrpc": "2.0", **message}), flush=True)
+    print(json.dumps({"jsonrpc": "2.0", **message}, separators=(",", ":")), flush=True)
 
 for line in sys.stdin:
     message = json.loads(line)

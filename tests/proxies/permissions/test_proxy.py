@@ -6,6 +6,7 @@ from datetime import timedelta
 
 import pytest
 import trio
+from support.raw_json import compact
 
 from conductor import log
 from conductor.proxy import RequestError
@@ -367,7 +368,7 @@ async def test_a_tool_call_that_is_announced_with_json_escapes_is_known(chain):
     agent = FakeAgent()
 
     async def announce(session):
-        told = json.dumps({"sessionId": session, "update": READ})
+        told = compact({"sessionId": session, "update": READ})
         agent.endpoint.notify(
             "session/update", told.replace('"tool_call"', '"tool\\u005fc\\u0061ll"').encode()
         )

@@ -5,6 +5,7 @@ import json
 import random
 
 import pytest
+from support.raw_json import compact
 from support.subagents import subagent
 
 from conductor.proxy import RequestError
@@ -456,7 +457,7 @@ async def test_other_members_of_a_chunk_are_redacted(chain, odd):
     client, _, _ = await converse(chain, {**chunk("hi"), **odd})
 
     (update,) = client.transcript.updates()
-    told = json.dumps({**update, "content": {**update["content"], "type": ""}})
+    told = compact({**update, "content": {**update["content"], "type": ""}})
     assert TOKEN not in told
     assert "redacted" in json.dumps(update)
 

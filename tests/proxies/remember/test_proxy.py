@@ -285,7 +285,7 @@ AGENT = """
 import json, sys
 
 def send(**members):
-    print(json.dumps({"jsonrpc": "2.0", **members}), flush=True)
+    print(json.dumps({"jsonrpc": "2.0", **members}, separators=(",", ":")), flush=True)
 
 modes = {}
 for line in sys.stdin:

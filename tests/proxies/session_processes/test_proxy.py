@@ -336,7 +336,8 @@ for line in sys.stdin:
     if asked["method"] == "session/new":
         result = {"sessionId": "s"}
     if "id" in asked:
-        print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], "result": result}), flush=True)
+        answer = {"jsonrpc": "2.0", "id": asked["id"], "result": result}
+        print(json.dumps(answer, separators=(",", ":")), flush=True)
 """
 
 
@@ -376,7 +377,7 @@ for line in sys.stdin:
         del answer["result"]
         id = asked["params"]["sessionId"]
         answer["error"] = {"code": 1, "message": "no", "data": {"sessionId": id}}
-    print(json.dumps(answer), flush=True)
+    print(json.dumps(answer, separators=(",", ":")), flush=True)
 """
 
 

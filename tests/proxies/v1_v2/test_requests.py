@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import trio
 import trio.testing
+from support.raw_json import dumps
 
 from conductor.proxy import Proxy, RawMessage, RequestError, on
 from conductor.schema import METHODS_BY_VERSION
@@ -282,7 +283,7 @@ async def test_a_cancelled_prompt_of_version_1_is_a_cancelled_turn_of_version_2(
         session = await opened(client, 1)
         prompt = {"sessionId": session, "prompt": TEXT}
         line = {"jsonrpc": "2.0", "id": "p", "method": "session/prompt", "params": prompt}
-        client.send_line(json.dumps(line).encode())
+        client.send_line(dumps(line))
         await client.transcript.wait("session/update agent_message_chunk")
         client.notify("$/cancel_request", {"requestId": "p"})
         await agent.transcript.wait("session/cancel")
@@ -358,7 +359,7 @@ async def test_members_of_a_batch_are_converted_in_their_order(chain, version):
             {"jsonrpc": "2.0", "method": "session/cancel", "params": {"sessionId": "other"}},
             member("n", "session/new", **SETUP),
         ]
-        client.send_line(json.dumps(batch).encode())
+        client.send_line(dumps(batch))
         await agent.transcript.wait("session/cancel")
         await agent.transcript.wait("session/new?", count=2)
         if version == 2:

@@ -15,6 +15,7 @@ import trio
 import trio_websocket
 from support.cluster import COREDIS_FORGETS, directory_at, keeping_chain
 from support.external_programs import Program, free_port
+from support.raw_json import compact
 from support.server_clients import ask, initialize, new_session, request, serving, websocket
 
 from conductor.server.access import AccessPolicy, read_tokens
@@ -277,11 +278,11 @@ async def test_a_session_that_an_agent_names_at_another_node_is_still_of_its_pri
         session, own = await new(ann), await new(bob)
         prompt = [{"type": "text", "text": f"name {how} {session}"}]
         asked = request(3, "session/prompt", sessionId=own, prompt=prompt)
-        await bob.send_message(json.dumps(asked))
+        await bob.send_message(compact(asked))
         while (got := json.loads(await bob.get_message())).get("id") != 3 or "method" in got:
             if "id" in got:
                 refused = {"jsonrpc": "2.0", "id": got["id"], "error": {"code": -1, "message": "x"}}
-                await bob.send_message(json.dumps(refused))
+                await bob.send_message(compact(refused))
 
         assert code(await name(bob, "session/load", session)) == NOT_FOUND
         assert code(await name(ann, "session/load", session)) is None

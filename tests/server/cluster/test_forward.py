@@ -16,6 +16,7 @@ import trio_websocket
 import trustme
 from support.cluster import COREDIS_FORGETS, directory_at, keeping_chain, lose, open_session, say
 from support.external_programs import Program, free_port
+from support.raw_json import compact
 from support.server_clients import (
     PATIENCE,
     Remote,
@@ -374,7 +375,7 @@ async def test_back_pressure_reaches_the_agent_through_two_nodes(nodes, profile)
                 async with websocket(b, name, **options) as second:
                     session = await open_session(second)
                     text = f"flood {size} {pieces}"
-                    await second.send_message(json.dumps(prompt("turn", session, text)))
+                    await second.send_message(compact(prompt("turn", session, text)))
                     told_to_agent = await settled(a)
                     while json.loads(await second.get_message()).get("id") != "turn":
                         received += 1

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import json
 import signal
 import ssl
 import sys
@@ -21,6 +20,7 @@ import trio_websocket
 import trustme
 from support.cluster import keeping_chain, lose, open_session, redis_url, rest_of_turn, say
 from support.external_programs import Program, free_port, program, redis_server
+from support.raw_json import compact
 from support.server_clients import Remote, ask, initialize, new_session, prompt, request, texts
 from support.smuggling import HTTP1, http1
 
@@ -288,7 +288,7 @@ async def test_a_node_that_drains_ends_its_turns_and_new_clients_go_elsewhere(ow
     with trio.fail_after(PATIENCE):
         async with own_cluster.websocket({"acp_node": "a"}) as busy, own_cluster.http() as client:
             session = await open_session(busy)
-            await busy.send_message(json.dumps(prompt("turn", session, "wait")))
+            await busy.send_message(compact(prompt("turn", session, "wait")))
             client.cookies.set("acp_node", "a")
             remote = await initialized(own_cluster, client)
             there = await remote.new_session()
@@ -309,7 +309,7 @@ async def test_a_node_that_drains_ends_its_turns_and_new_clients_go_elsewhere(ow
             await until_down(own_cluster)
 
             cancel = {"jsonrpc": "2.0", "method": "session/cancel"}
-            await busy.send_message(json.dumps({**cancel, "params": {"sessionId": session}}))
+            await busy.send_message(compact({**cancel, "params": {"sessionId": session}}))
             assert await rest_of_turn(busy) == "a: wait"
             async with remote.stream(there) as messages:
                 response = await remote.post({**cancel, "params": {"sessionId": there}}, there)

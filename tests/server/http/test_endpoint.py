@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -10,6 +9,7 @@ from pathlib import Path
 import httpx2
 import pytest
 import trio
+from support.raw_json import compact
 from support.server_clients import (
     Remote,
     http,
@@ -165,17 +165,17 @@ async def test_an_invalid_request_is_refused_with_its_reason(tmp_path, version):
         session = await remote.new_session()
         known = remote.headers()
         unknown = {"acp-connection-id": "made-up"}
-        long = json.dumps(prompt(9, session, "x" * 2000))
+        long = compact(prompt(9, session, "x" * 2000))
 
         async def post(body: str | bytes, **headers: str) -> tuple[int, str]:
             response = await client.post("/acp", content=body, headers={**JSON, **headers})
             return response.status_code, response.text
 
-        body = json.dumps(new_session(5))
-        scoped = json.dumps(request(5, "session/prompt", sessionId=session, prompt=[]))
-        elsewhere = json.dumps(request(5, "session/prompt", sessionId="other", prompt=[]))
-        odd = json.dumps(request(5, "session/prompt", sessionId=7, prompt=[]))
-        positional = json.dumps({**request(5, "_custom"), "params": [1]})
+        body = compact(new_session(5))
+        scoped = compact(request(5, "session/prompt", sessionId=session, prompt=[]))
+        elsewhere = compact(request(5, "session/prompt", sessionId="other", prompt=[]))
+        odd = compact(request(5, "session/prompt", sessionId=7, prompt=[]))
+        positional = compact({**request(5, "_custom"), "params": [1]})
         assert [
             await post(body, **{"content-type": "text/plain"}),
             await post(long, **known),
@@ -245,8 +245,8 @@ async def test_an_unloadable_session_has_no_stream(tmp_path, version):
         "import json, sys\n"
         "for line in sys.stdin:\n"
         "    id = json.loads(line)['id']\n"
-        "    print(json.dumps({'jsonrpc': '2.0', 'id': id, 'result': {'protocolVersion': 1}}),"
-        " flush=True)\n"
+        "    answer = {'jsonrpc': '2.0', 'id': id, 'result': {'protocolVersion': 1}}\n"
+        "    print(json.dumps(answer, separators=(',', ':')), flush=True)\n"
     )
     async with serving(tmp_path, chain=chain) as server, http(server, version) as client:
         remote = await Remote.open(server, client, version)

@@ -11,6 +11,7 @@ from typing import Any
 import attrs
 import pytest
 import trio
+from support.raw_json import compact, dumps
 from support.remote_agents import reach
 from support.server_clients import PATIENCE, Remote, http, initialize, request
 
@@ -80,7 +81,7 @@ async def halves() -> AsyncIterator[RunningServer]:
 
 async def test_initialize_is_answered_with_the_connections_id():
     async with halves() as server, http(server) as client:
-        hello = json.dumps({**initialize(), "_meta": HALF})
+        hello = compact({**initialize(), "_meta": HALF})
         json_type = {"content-type": "application/json"}
         response = await client.post("/acp", content=hello, headers=json_type)
         remote = Remote(client, response.headers["acp-connection-id"], lambda: http(server))
@@ -157,7 +158,7 @@ async def test_a_turn_of_version_2_is_seen():
     update = {"sessionUpdate": "state_update", "state": "running", "_meta": {"x": HALF}}
     params = {"sessionId": "s", "update": update}
     told = {"jsonrpc": "2.0", "method": "session/update", "params": params}
-    await agent.send([json.dumps(told).encode()])
+    await agent.send([dumps(told)])
     await lines.receive()
 
     assert lines.running == {"s"}

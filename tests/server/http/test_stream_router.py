@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
+from support.raw_json import compact, dumps
 from support.server_clients import request
 
 from conductor.server.access import Refusal
@@ -15,13 +15,13 @@ from conductor.server.http.stream_router import Route, StreamRouter
 
 def post(message: dict[str, Any], session: str | None = None) -> PostedMessage:
     headers = {} if session is None else {"acp-session-id": session}
-    posted = parse_post(headers, json.dumps(message).encode())
+    posted = parse_post(headers, dumps(message))
     assert not isinstance(posted, Refusal)
     return posted
 
 
 def route(router: StreamRouter, **message: Any) -> str | None:
-    return router.route(json.dumps({"jsonrpc": "2.0", **message}).encode()).session
+    return router.route(dumps({"jsonrpc": "2.0", **message})).session
 
 
 def test_a_message_with_a_session_id_goes_to_its_stream():
@@ -86,8 +86,8 @@ def test_the_response_to_a_close_marks_the_session_as_closed(method):
     router = StreamRouter()
     for id in (1, 2):
         router.record_request(post(request(id, method, sessionId="s"), "s"), streaming=True)
-    refused = json.dumps({"jsonrpc": "2.0", "id": 1, "error": {"code": 1, "message": ""}})
-    done = json.dumps({"jsonrpc": "2.0", "id": 2, "result": {}})
+    refused = compact({"jsonrpc": "2.0", "id": 1, "error": {"code": 1, "message": ""}})
+    done = compact({"jsonrpc": "2.0", "id": 2, "result": {}})
 
     assert [router.route(line.encode()).closed for line in (refused, done)] == [None, "s"]
 

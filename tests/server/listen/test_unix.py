@@ -9,6 +9,7 @@ import pytest
 import trio
 import trio.testing
 from support.editor import agent
+from support.raw_json import compact, dumps
 from support.server_clients import ask, initialize, new_session, prompt, request, serving, websocket
 
 from conductor.server.access import AccessPolicy, read_tokens
@@ -18,7 +19,7 @@ from conductor.server.listen.address import TcpAddress, UnixAddress
 
 
 async def line(stream: trio.SocketStream, message: object) -> None:
-    await stream.send_all(json.dumps(message).encode() + b"\n")
+    await stream.send_all(dumps(message) + b"\n")
 
 
 async def test_a_unix_client_that_disconnects_during_output_does_not_affect_others(tmp_path):
@@ -53,7 +54,7 @@ async def test_a_unix_client_that_leaves_while_its_chain_reads_nothing_is_ended(
 ):
     monkeypatch.setattr(unix, "_GONE_CHECK_INTERVAL", 0.3)
     path = str(tmp_path / "acp.sock")
-    run = json.dumps(agent("--fault", "stop", "--at", "session/prompt"))
+    run = compact(agent("--fault", "stop", "--at", "session/prompt"))
     chain = f"version: 1\nagent: {{run: {run}, stop_timeout: 300ms}}\n"
     listen = (UnixAddress(path),)
     async with serving(tmp_path, chain=chain, listen=listen) as server:

@@ -8,6 +8,7 @@ import socket as stdlib_socket
 import pytest
 import trio
 import trio_websocket
+from support.raw_json import compact, dumps
 from support.server_clients import (
     PATIENCE,
     ask,
@@ -47,7 +48,7 @@ async def test_a_turn_arrives_in_order(tmp_path):
         await ask(socket, initialize())
         session = (await ask(socket, new_session(1)))["result"]["sessionId"]
         await socket.get_message()
-        await socket.send_message(json.dumps(prompt(2, session, "stream 100")))
+        await socket.send_message(compact(prompt(2, session, "stream 100")))
         got = [json.loads(await socket.get_message()) for _ in range(101)]
 
     assert {message.get("method") for message in got[:100]} == {"session/update"}
@@ -56,7 +57,7 @@ async def test_a_turn_arrives_in_order(tmp_path):
 
 async def test_clients_of_stdio_to_ws_connect_to_another_path(tmp_path):
     async with serving(tmp_path) as server, websocket(server, path="/message") as socket:
-        await socket.send_message(json.dumps(initialize()).encode() + b"\n")
+        await socket.send_message(dumps(initialize()) + b"\n")
         answer = json.loads(await socket.get_message())
         other = await ask(socket, request(1, "session/list"))
 
@@ -75,7 +76,7 @@ async def test_a_text_is_a_line_even_if_it_has_several(tmp_path):
 async def test_a_batch_is_one_text(tmp_path):
     async with serving(tmp_path) as server, websocket(server) as socket:
         await ask(socket, initialize())
-        await socket.send_message(json.dumps([request(1, "session/list"), request(2, "_no/such")]))
+        await socket.send_message(compact([request(1, "session/list"), request(2, "_no/such")]))
         answers = json.loads(await socket.get_message())
 
     assert sorted(answer["id"] for answer in answers) == [1, 2]
@@ -163,7 +164,7 @@ async def test_a_lost_client_keeps_its_turn_and_undelivered_messages(tmp_path):
         session = (await ask(socket, new_session(1)))["result"]["sessionId"]
         (client,) = server.clients.by_id.values()
         await socket.get_message()
-        await socket.send_message(json.dumps(prompt(2, session, "say hello\nwait")))
+        await socket.send_message(compact(prompt(2, session, "say hello\nwait")))
         await socket.get_message()
         await socket._stream.aclose()
         await client.detached.wait()
@@ -201,7 +202,7 @@ async def test_progress_of_a_slow_message_counts_as_a_pong(tmp_path):
         assert (await stream.receive_some(4096)).startswith(b"HTTP/1.1 101 ")
         link = Connection(ConnectionType.CLIENT)
         for message in (initialize(), new_session(1), prompt(2, "session-1", "stream 9 900000")):
-            await stream.send_all(link.send(TextMessage(json.dumps(message))))
+            await stream.send_all(link.send(TextMessage(compact(message))))
         (client,) = server.clients.by_id.values()
         began = trio.current_time()
         while trio.current_time() - began < 2 * sum(timeouts.values()):
@@ -288,7 +289,7 @@ async def test_websocket_over_http_2(tmp_path):
             for event in peer.receive_data(await stream.receive_some()):
                 if isinstance(event, h2.events.ResponseReceived):
                     headers = dict(event.headers)
-                    peer.send_data(1, websocket.send(TextMessage(json.dumps(initialize()))))
+                    peer.send_data(1, websocket.send(TextMessage(compact(initialize()))))
                     await stream.send_all(peer.data_to_send())
                 if isinstance(event, h2.events.DataReceived):
                     websocket.receive_data(event.data)

@@ -14,6 +14,7 @@ import h2.connection
 import h2.events
 import pytest
 import trio
+from support.raw_json import compact
 from support.server_clients import ask, connect, initialize, port_of, serving, upgrade, websocket
 from wsproto.connection import Connection, ConnectionType
 from wsproto.events import CloseConnection, TextMessage
@@ -136,7 +137,7 @@ WAYS = pytest.mark.parametrize("way", [over_http_1, over_http_2])
 @WAYS
 async def test_fragments_that_are_complete_are_a_message(tmp_path, way):
     async with serving(tmp_path) as server, way(server) as peer:
-        text = json.dumps(initialize())
+        text = compact(initialize())
         for character in text[:-1]:
             await peer.send(character, is_last=False)
         await peer.send(text[-1])
@@ -148,7 +149,7 @@ async def test_fragments_that_are_complete_are_a_message(tmp_path, way):
 @WAYS
 async def test_a_message_that_is_not_completed_in_time_ends_its_websocket(tmp_path, way):
     async with serving(tmp_path, timeouts={"headers": 0.1}) as server, way(server) as peer:
-        await peer.send(json.dumps(initialize()))
+        await peer.send(compact(initialize()))
         await peer.next()
         await peer.send("{", is_last=False)
 

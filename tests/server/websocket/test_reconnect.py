@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import trio
 import trio_websocket
+from support.raw_json import compact
 from support.server_clients import (
     PATIENCE,
     ask,
@@ -62,7 +63,7 @@ async def test_a_reconnected_client_gets_its_running_turn(tmp_path, name):
         async with websocket(server) as first:
             session = await open_session(first)
             (client,) = server.clients.by_id.values()
-            await first.send_message(json.dumps(prompt(2, session, "say one\nask\nsay two")))
+            await first.send_message(compact(prompt(2, session, "say one\nask\nsay two")))
             said, _tool, question = await next_messages(first, 3)
             await lose(first, client)
         async with websocket(server, identity(name, client)) as second:
@@ -72,7 +73,7 @@ async def test_a_reconnected_client_gets_its_running_turn(tmp_path, name):
             (again,) = await next_messages(second, 1)
             chosen = {"outcome": {"outcome": "selected", "optionId": "allow"}}
             await second.send_message(
-                json.dumps({"jsonrpc": "2.0", "id": again["id"], "result": chosen})
+                compact({"jsonrpc": "2.0", "id": again["id"], "result": chosen})
             )
             more = await next_messages(second, 3)
 
@@ -94,7 +95,7 @@ async def test_a_session_is_loaded_in_the_detached_chain(tmp_path):
         async with websocket(server, ("acp-connection-id", client.id)) as second:
             await ask(second, initialize())
             load = request(1, "session/load", sessionId=session, cwd="/", mcpServers=[])
-            await second.send_message(json.dumps(load))
+            await second.send_message(compact(load))
             told = await next_messages(second, 3)
 
         assert list(texts(told)) == ["one"]
@@ -176,7 +177,7 @@ async def test_a_draining_server_reattaches_no_client(tmp_path):
         async with websocket(server) as first:
             session = await open_session(first)
             (client,) = server.clients.by_id.values()
-            await first.send_message(json.dumps(prompt(2, session, "say x\nwait")))
+            await first.send_message(compact(prompt(2, session, "say x\nwait")))
             await next_messages(first, 1)
             await lose(first, client)
         server.clients.draining = True

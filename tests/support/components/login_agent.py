@@ -55,4 +55,5 @@ for line in sys.stdin:
     else:
         answer["result"] = {"stopReason": "end_turn"} if "turn" not in sys.argv else None
     if "id" in message:
-        print(json.dumps({"jsonrpc": "2.0", "id": message["id"], **answer}), flush=True)
+        answer = {"jsonrpc": "2.0", "id": message["id"], **answer}
+        print(json.dumps(answer, separators=(",", ":")), flush=True)

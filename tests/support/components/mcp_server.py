@@ -28,7 +28,7 @@ def result_of(method, params):
 
 
 def send(message):
-    print(json.dumps({"jsonrpc": "2.0", **message}), flush=True)
+    print(json.dumps({"jsonrpc": "2.0", **message}, separators=(",", ":")), flush=True)
 
 
 def main():

@@ -28,4 +28,5 @@ for line in sys.stdin:
         if message["params"]["prompt"][0]["text"] == "die":
             os._exit(1)
         answer["result"] = {"stopReason": "end_turn"}
-    print(json.dumps({"jsonrpc": "2.0", "id": message["id"], **answer}), flush=True)
+    answer = {"jsonrpc": "2.0", "id": message["id"], **answer}
+    print(json.dumps(answer, separators=(",", ":")), flush=True)

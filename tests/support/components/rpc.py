@@ -51,7 +51,8 @@ class Component:
             callback(message)
 
     def send(self, message: Message) -> None:
-        self.write(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
+        text = json.dumps({"jsonrpc": "2.0", **message}, separators=(",", ":"), ensure_ascii=False)
+        self.write(text.encode() + b"\n")
 
     def write(self, data: bytes) -> None:
         sys.stdout.buffer.write(data)

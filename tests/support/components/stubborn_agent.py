@@ -8,7 +8,7 @@ signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
 
 def send(**message):
-    print(json.dumps({"jsonrpc": "2.0", **message}), flush=True)
+    print(json.dumps({"jsonrpc": "2.0", **message}, separators=(",", ":")), flush=True)
 
 
 for line in sys.stdin:

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.raw_json import compact
 
 HERE = Path(__file__).parent
 PROMPT = {"sessionId": "s1", "prompt": [{"type": "text", "text": "[b][a]perm"}]}
@@ -14,7 +15,7 @@ CANCEL = {"method": "$/cancel_request", "params": {"requestId": "c-1"}}
 
 def run(command, *messages):
     """What the component wrote to these messages, and its exit status."""
-    lines = "".join(json.dumps({"jsonrpc": "2.0", **message}) + "\n" for message in messages)
+    lines = "".join(compact({"jsonrpc": "2.0", **message}) + "\n" for message in messages)
     argv = [sys.executable, HERE / command[0], *command[1:]]
     result = subprocess.run(argv, input=lines, capture_output=True, text=True, timeout=60)
     return result.stdout.splitlines(), result.returncode

@@ -43,7 +43,7 @@ once | invariant | Exactly one answer per request id, whatever crashes, is cance
     test_an_unanswered_request_is_answered_with_an_error_at_the_end_of_the_chain
     test_an_error_that_cannot_be_encoded_is_still_answered
     test_a_late_response_is_dropped_and_the_connection_stays_open
-    test_messages_may_arrive_while_a_plugin_stops
+    test_each_request_is_answered_once_at_any_moment_of_the_end_of_a_plugin
     test_a_chain_stopped_during_its_start_answers_every_request
 order | invariant | Of each hop and direction, messages leave in the order in which they came
     test_what_an_agent_writes_at_once_arrives_in_order_and_unchanged

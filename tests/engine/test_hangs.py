@@ -282,6 +282,43 @@ async def test_another_cancelled_request_is_answered_after_the_same_time(tmp_pat
         assert await chain.client.receive_all() == [{"id": 1, "error": error}]
 
 
+DEAF = """
+import trio
+
+from conductor.proxy import Proxy, on
+
+
+class Deaf(Proxy):
+    @on("session/set_mode")
+    async def mode(self, params: dict, forward):
+        with trio.CancelScope(shield=True):
+            await trio.sleep(60)
+        return await forward()
+"""
+
+
+async def test_a_request_that_a_deaf_plugin_holds_is_answered_after_its_cancellation(
+    tmp_path, autojump_clock
+):
+    (tmp_path / "deaf.py").write_text(DEAF)
+    plugin = {"use": "./deaf.py:Deaf", "name": "h"}
+    async with played_chain(tmp_path, None, plugin) as chain:
+        await chain.open("s1")
+        chain.client.send({"id": 1, "method": "session/set_mode", "params": {"sessionId": "s1"}})
+        await chain.agent.receive_nothing()
+        chain.client.send(cancel_request(1))
+        await trio.sleep(10.1)
+
+        error = {
+            "code": -32800,
+            "message": "session/set_mode was cancelled, and h did not answer",
+            "data": {"component": "h"},
+        }
+        assert await chain.client.receive_all() == [{"id": 1, "error": error}]
+        await trio.sleep(60)
+        assert await chain.client.receive_all() == []
+
+
 async def test_a_cancelled_prompt_request_becomes_session_cancel_and_has_another_timeout(
     tmp_path, autojump_clock
 ):

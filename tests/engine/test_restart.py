@@ -145,6 +145,30 @@ async def test_the_turn_of_a_prompt_that_a_failed_proxy_sent_on_is_cancelled(
         assert await chain.agent.receive_all() == [cancel_request(request["id"]), cancel_turn()]
 
 
+PASSES = """
+from conductor.proxy import Proxy, on
+
+
+class Passes(Proxy):
+    @on("session/prompt")
+    async def prompt(self, params: dict, forward):
+        return await forward()
+"""
+
+
+async def test_the_turn_of_a_failed_proxy_is_cancelled_behind_a_plugin_too(
+    tmp_path, autojump_clock
+):
+    (tmp_path / "passes.py").write_text(PASSES)
+    plugin = {"use": "./passes.py:Passes", "name": "h"}
+    async with played_chain(tmp_path, None, {"name": "p"}, plugin) as chain:
+        await chain.open("s1")
+        request = await chain.prompt(1)
+        await chain["p"].end()
+
+        assert await chain.agent.receive_all() == [cancel_request(request["id"]), cancel_turn()]
+
+
 async def test_other_requests_continue(tmp_path, autojump_clock):
     """A proxy that does not fail has its question answered, and so has the client."""
     async with played_chain(tmp_path, None, {"name": "p"}, peers={"p": Peer}) as chain:

@@ -52,6 +52,15 @@ order | invariant | Of each hop and direction, messages leave in the order in wh
     test_responses_keep_their_order_among_notifications
     test_messages_sent_before_a_component_ended_are_delivered_before_its_error
     test_an_odd_envelope_keeps_its_place_among_the_notifications_around_it
+blocks | invariant | A block of notifications is treated as its messages one by one
+    test_what_only_proxies_may_say_is_removed_from_each_update_of_an_agent
+    test_each_cancelled_turn_of_a_block_is_ended_after_cancel_timeout
+    test_a_turn_that_ends_in_a_block_is_not_ended_again
+    test_each_prompt_that_waits_for_a_restart_is_cancelled_by_a_block
+    test_a_block_for_a_component_that_restarts_waits_for_the_end_of_its_replay
+    test_no_part_of_a_replayed_history_reaches_the_client
+    test_a_block_begins_the_silence_of_a_turn_anew
+    test_no_notification_of_a_block_reaches_a_session_of_another_principal
 fidelity | invariant | What nobody asks to see is forwarded byte for byte
     test_any_value_survives_any_chain
     test_odd_values_survive
@@ -198,6 +207,7 @@ failed-once | reliability, Failed component | Nothing is sent again
 failed-cancels | reliability, Failed component | Its own open requests are cancelled, and the turn of a prompt that a proxy sent on
     test_open_requests_of_a_failed_agent_are_cancelled_at_the_client
     test_the_turn_of_a_prompt_that_a_failed_proxy_sent_on_is_cancelled
+    test_the_turn_of_a_failed_proxy_is_cancelled_behind_a_plugin_too
 failed-others | reliability, Failed component | Other requests continue
     test_other_requests_continue
 failed-stream | reliability, Failed component | A component that closes stdout or stdin has failed
@@ -280,6 +290,7 @@ cancel-blocked | reliability, A cancelled turn that continues | The component th
     test_a_plugin_that_holds_the_turn_is_named_and_its_handler_is_cancelled
 cancel-request | reliability, A cancelled turn that continues | Cancelled requests are answered -32800; a prompt first becomes `session/cancel`
     test_another_cancelled_request_is_answered_after_the_same_time
+    test_a_request_that_a_deaf_plugin_holds_is_answered_after_its_cancellation
     test_a_cancelled_prompt_request_becomes_session_cancel_and_has_another_timeout
 cancel-nested | reliability, A cancelled turn that continues | A chain of proxies leaves the timeout to the outer conductor
     test_a_chain_of_proxies_leaves_the_timeout_to_the_outer_conductor

@@ -30,13 +30,13 @@ from .client import Client, alarm, cpu_ns
 from .compare import pin_to_one_cpu
 from .measures import LOADS, Load, open_sessions
 from .recording import FLIGHT, FULL, SLICE, in_turn, recording_costs, wait_idle
-from .report import number, table
+from .report import table
 from .subjects import AGENT, HERE, PROXY
 
 Numbers = tuple[float, float]
 Sides = tuple[list[float], list[float]]
 MESSAGES = ("round-trip", "small", "medium", "large", "upload", "sessions")
-SLICES = 6
+SLICES = 4
 PROMPTS = 10
 PLUGIN = '''import attrs
 from conductor.proxy import Proxy, on_prompt, text
@@ -63,7 +63,7 @@ class Row:
     ratios: Numbers
 
     def cells(self) -> list[str]:
-        values = map(number, (*self.older, *self.newer))
+        values = [f"{n:.3g}" if n < 100 else f"{n:,.0f}" for n in (*self.older, *self.newer)]
         return [self.title, *values, *(f"{each:.2f}" for each in self.ratios)]
 
 
@@ -108,7 +108,7 @@ def start(both: Sequence[Conductor], starts: int) -> Iterator[Row]:
     for title, proxies in (("", []), (" and `context`", [context])):
         with tempfile.TemporaryDirectory() as directory, alarm():
             command = "run", _chain_file(directory, proxies)
-            times = in_turn([partial(_start, each.command(*command)) for each in both], 5 * starts)
+            times = in_turn([partial(_start, each.command(*command)) for each in both], 4 * starts)
         for at, unit in enumerate(("ms", "CPU ms")):
             old, new = ([each[at] for each in side] for side in times)
             yield _row(f"start of `run` with an instant agent{title}: {unit}", old, new)
@@ -188,7 +188,7 @@ def _wait_until(is_done: Callable[[], bool]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.paired", description=__doc__)
     parser.add_argument("--only", default=",".join(GROUPS), metavar="NAME,…")
-    parser.add_argument("--starts", type=int, default=3, help="of both conductors for each chain")
+    parser.add_argument("--starts", type=int, default=4, help="of both conductors for each chain")
     arguments = parser.parse_args()
     for name in ("PYTHONDONTWRITEBYTECODE", "PYTHONPATH"):
         os.environ.pop(name, None)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 import trio
 from support.played_chain import (
@@ -63,6 +65,27 @@ async def test_each_unanswered_request_gets_an_error_with_cause_stderr_place_and
             "What happens now: it is restarted (1 of 3). What to do: look at what was done, then "
             "send it again, in a new session"
         ) in prompted["message"]
+
+
+async def test_stderr_before_a_refused_prompt_explains_a_later_failure(tmp_path, autojump_clock):
+    """Only what was printed before a turn that ended well does not."""
+    async with played_chain(tmp_path) as chain:
+        await chain.open("s1")
+        chain["agent"].print("before a good turn")
+        await trio.testing.wait_all_tasks_blocked()
+        chain.finish(await chain.prompt(1))
+        await chain.client.receive()
+        chain["agent"].print("disk full")
+        await trio.testing.wait_all_tasks_blocked()
+        chain.agent.refuse(await chain.prompt(2), -32603, "no")
+        await chain.client.receive()
+        await chain.prompt(3)
+
+        await chain["agent"].exit(3)
+
+        error = (await chain.client.receive())["error"]
+        assert "disk full" in json.dumps(error)
+        assert "before a good turn" not in json.dumps(error)
 
 
 async def test_in_version_2_the_state_idle_of_the_turn_has_the_error(tmp_path, autojump_clock):
@@ -552,6 +575,41 @@ async def test_any_other_login_is_left_to_the_user_who_is_told_why(tmp_path, aut
         error = (await chain.client.receive())["error"]
         assert error["code"] == -32000
         assert error["message"] == f"Authentication required: {lost}"
+
+
+async def test_after_the_user_has_logged_in_again_a_refusal_is_the_agents_own(
+    tmp_path, autojump_clock
+):
+    async with played_chain(tmp_path) as chain:
+        await log_in(chain, {"methodId": "browser"})
+        await chain.refuse("session/resume", -32000, "Authentication required")
+        await chain.client.receive()
+        chain.client.send({"id": 1, "method": "authenticate", "params": {"methodId": "browser"}})
+        await chain.serve("authenticate")
+        assert (await chain.client.receive())["id"] == 1
+
+        chain.client.send({"id": 2, "method": "session/new", "params": {"cwd": "/"}})
+        await chain.refuse("session/new", -32000, "Authentication required")
+
+        error = {"code": -32000, "message": "Authentication required"}
+        assert await chain.client.receive() == {"id": 2, "error": error}
+
+
+async def test_a_login_is_not_repeated_after_a_logout(tmp_path, autojump_clock):
+    answer = {"protocolVersion": 1, "agentCapabilities": RESUMES, "authMethods": METHODS}
+    async with played_chain(tmp_path) as chain:
+        await chain.initialize(answer)
+        for method, params in [("authenticate", {"methodId": "key"}), ("logout", {})]:
+            chain.client.send({"id": method, "method": method, "params": params})
+            await chain.serve(method)
+            assert (await chain.client.receive())["id"] == method
+        await chain.new_session("s1")
+        await chain["agent"].end()
+
+        await chain.serve("initialize", answer)
+        await chain.serve("session/resume")
+
+        assert told(await chain.client.receive()) == ("s1", RESTARTED)
 
 
 @pytest.mark.parametrize("step", ["initialize", "session/resume"])

@@ -113,6 +113,23 @@ async def test_an_agent_cancels_its_request_to_the_client(count, autojump_clock)
         assert await harness.agent.receive() == {"id": 0, "error": error}
 
 
+@pytest.mark.parametrize("method", ["session/new", "session/load", "session/prompt"])
+async def test_what_only_proxies_may_say_is_removed_from_results_of_an_agent(
+    method, autojump_clock
+):
+    async with running_chain(chain_of(1)) as harness:
+        await play_handshake(harness)
+        proxy, agent = harness.peer(0), harness.agent
+        inner = {"method": method, "params": {"sessionId": "s1"}}
+        proxy.send(enveloped(inner, id=1))
+        request = await agent.receive()
+        meta = {"acp-conductor/handled": True, "kept": 1}
+        agent.answer(request, {"sessionId": "s1", "_meta": meta})
+
+        result = {"sessionId": "s1", "_meta": {"kept": 1}}
+        assert await proxy.receive() == {"id": 1, "result": result}
+
+
 async def test_a_late_response_is_dropped_and_the_connection_stays_open(autojump_clock):
     async with running_chain(passing(1)) as harness:
         await start(harness)

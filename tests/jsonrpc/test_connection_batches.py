@@ -139,6 +139,15 @@ def test_a_batch_of_millions_is_refused_without_reading_all_of_it():
     assert reply["error"]["message"] == "a batch of over 100000 is over the limit of 10000"
 
 
+def test_a_batch_at_the_limit_is_taken():
+    desk = client(limits=Limits(max_batch=2))
+
+    desk.feed(b"[%s]" % b",".join([b'{"jsonrpc":"2.0","method":"n"}'] * 2))
+
+    assert len(desk.events) == 2
+    assert desk.replies() == []
+
+
 def test_a_batch_over_the_limit_is_refused_as_a_whole():
     desk = client(limits=Limits(max_batch=2))
 

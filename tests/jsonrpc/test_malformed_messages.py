@@ -31,6 +31,16 @@ def test_a_client_gets_a_parse_error_that_quotes_the_line(line):
     assert (desk.events, desk.connection.skipped_lines) == ([], 1)
 
 
+def test_terminal_sequences_of_a_client_are_not_removed():
+    desk = client()
+
+    desk.feed(b'\x1b[0m{"jsonrpc":"2.0","id":1,"method":"m"}')
+
+    (reply,) = desk.replies()
+    assert (reply["id"], reply["error"]["code"]) == (None, -32700)
+    assert desk.events == []
+
+
 @pytest.mark.parametrize(
     "line",
     [

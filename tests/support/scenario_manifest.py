@@ -54,6 +54,7 @@ order | invariant | Of each hop and direction, messages leave in the order in wh
     test_an_odd_envelope_keeps_its_place_among_the_notifications_around_it
 blocks | invariant | A block of notifications is treated as its messages one by one
     test_what_only_proxies_may_say_is_removed_from_each_update_of_an_agent
+    test_what_only_proxies_may_say_is_removed_from_results_of_an_agent
     test_each_cancelled_turn_of_a_block_is_ended_after_cancel_timeout
     test_a_turn_that_ends_in_a_block_is_not_ended_again
     test_each_prompt_that_waits_for_a_restart_is_cancelled_by_a_block
@@ -199,6 +200,7 @@ prewarm-serve | reliability, Start before the client asks | In `serve` a process
     server/test_spares.py::test_the_process_ends_with_the_server
 failed-answers | reliability, Failed component | Each unanswered request gets an error with cause, stderr, place and what happens next
     test_each_unanswered_request_gets_an_error_with_cause_stderr_place_and_what_is_next
+    test_stderr_before_a_refused_prompt_explains_a_later_failure
     test_a_prompt_that_never_reached_the_agent_says_so
 failed-turn | reliability, Failed component | In version 2 the state `idle` that ends the turn has the error
     test_in_version_2_the_state_idle_of_the_turn_has_the_error
@@ -265,6 +267,8 @@ lost-sessions | reliability, Restarted agent | A lost session gets one error tha
 lost-login | reliability, Restarted agent | A login is repeated if it needs nothing of the user; else errors say why to log in again
     test_a_login_that_needs_nothing_of_the_user_is_repeated
     test_any_other_login_is_left_to_the_user_who_is_told_why
+    test_after_the_user_has_logged_in_again_a_refusal_is_the_agents_own
+    test_a_login_is_not_repeated_after_a_logout
 restart-timeout | reliability, Hangs | Each step of a restart has `start_timeout`
     test_each_step_of_a_restart_has_start_timeout
 bypass | reliability, Bypassed proxy | Its neighbours are connected, and the client gets one notice in every session

@@ -34,13 +34,34 @@ for line in sys.stdin:
     print(json.dumps(answer, separators=(",", ":")), flush=True)
 """
 ADAPTER = """\
+from contextlib import asynccontextmanager
+
 import attrs
+import trio
 from conductor.proxy import Proxy, on
 
 
 @attrs.define
 class Two(Proxy):
+    required = True
     agent_version: int = 0
+    fails: trio.Event = attrs.field(factory=trio.Event, init=False)
+
+    @asynccontextmanager
+    async def lifespan(self):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self.fail)
+            yield
+            nursery.cancel_scope.cancel()
+
+    async def fail(self):
+        await self.fails.wait()
+        raise ValueError("told to fail")
+
+    @on("_test/fail")
+    async def told(self, params: dict):
+        self.fails.set()
+        await trio.sleep_forever()
 
     @on("initialize")
     async def initialize(self, params: dict, forward):
@@ -201,6 +222,28 @@ async def test_an_adapter_that_cannot_be_made_is_named(chain_file, tmp_path):
     async with attach_file(FakeClient, chain) as attached:
         with pytest.raises(RequestError, match=r"adapter:.*Two.*unknown"):
             await attached.client.initialize()
+
+
+async def test_the_chain_ends_with_an_adapter_that_converts_the_version(chain_file):
+    """Without it, client and agent would speak different versions."""
+    async with attach_file(FakeClient, chain_file(ANSWERED)) as attached:
+        await attached.client.initialize()
+        with pytest.raises(RequestError, match="told to fail"):
+            await attached.client.request("_test/fail", {})
+
+    assert attached.ending.reason == "failed"
+
+
+async def test_the_chain_goes_on_without_another_adapter_that_fails(chain_file):
+    chain = chain_file(ANSWERED, restarts_agent=False, options=lambda *_: {"agent_version": 1})
+    async with attach_file(FakeClient, chain) as attached:
+        await attached.client.initialize()
+        with pytest.raises(RequestError, match="told to fail"):
+            await attached.client.request("_test/fail", {})
+        session = await attached.client.request("session/new", {"cwd": "/", "mcpServers": []})
+
+    assert session == {"sessionId": "s", "_meta": None}
+    assert attached.ending.reason == "client"
 
 
 async def test_a_restarted_agent_gets_the_handshake_of_the_adapter(chain_file, tmp_path):

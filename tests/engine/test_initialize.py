@@ -280,6 +280,24 @@ async def test_components_of_a_failed_start_are_stopped(autojump_clock):
         await agent.wait_end()
 
 
+class Absent(MemoryComponent):
+    """A program that does not exist."""
+
+    def prepare(self, host):
+        raise StartError(self.name, "command not found")
+
+
+async def test_components_before_one_that_cannot_be_started_are_stopped(autojump_clock):
+    proxy = MemoryComponent("p")
+    async with running_chain([proxy, Absent("agent", "agent")]) as harness:
+        await harness.send(INITIALIZE)
+
+        reply = await harness.client.receive()
+        assert reply["error"]["data"]["component"] == "agent"
+        with trio.fail_after(60):
+            await proxy.wait_ended()
+
+
 async def test_a_component_that_ends_during_initialization_is_named(autojump_clock):
     async with running_chain(lambda: [MemoryComponent("agent", "agent")]) as harness:
         await harness.send(INITIALIZE)

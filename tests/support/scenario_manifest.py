@@ -111,6 +111,7 @@ again | issue 2, Initialize | Requests before it, a second one, a failed one: de
     test_proxy_mode_refuses_a_plain_initialize_and_keeps_running
     test_initialize_may_be_retried_after_a_failure
     test_components_of_a_failed_start_are_stopped
+    test_components_before_one_that_cannot_be_started_are_stopped
 timeout | issue 2, Initialize | A component that never answers within start_timeout is an error
     test_the_start_timeout_does_not_run_while_a_proxy_waits_for_its_successor
 versions | issue 2, Initialize | Version 1 and 2 handshakes pass through with nothing lost

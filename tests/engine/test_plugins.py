@@ -175,3 +175,72 @@ async def test_an_error_that_cannot_be_encoded_is_still_answered(autojump_clock)
         reply = await harness.client.receive()
         assert (reply["error"]["code"], reply["error"]["message"]) == (-1, "half \ud83d")
         assert reply["error"]["data"]["big"] == 10**30
+
+
+class SlowEater(Proxy):
+    """Drops updates, and takes its time for each."""
+
+    @on("session/update")
+    async def drop(self, params: bytes, forward):
+        await trio.sleep(0.1)
+
+
+async def test_an_agent_is_read_again_once_a_plugin_has_handled_what_waited(autojump_clock):
+    """Nothing is written to anybody meanwhile."""
+    async with initialized(SlowEater()) as harness:
+        update = {"sessionId": "s", "update": {"text": "x" * 50_000}}
+        for _ in range(100):
+            harness.agent.send({"method": "session/update", "params": update})
+        harness.agent.send({"method": "last"})
+
+        await trio.sleep(60)
+
+        assert harness.agent.unsent() == 0
+        assert await harness.client.receive() == {"method": "last"}
+
+
+class Both(Proxy):
+    """Asks the agent two things for each request."""
+
+    @on("_t/request")
+    async def ask_twice(self, params: dict, forward):
+        async with trio.open_nursery() as nursery:
+            for method in ("_t/one", "_t/two"):
+                nursery.start_soon(self.agent.request, method, {})
+        return {}
+
+
+async def test_a_cancelled_request_cancels_all_that_its_handler_waits_for(autojump_clock):
+    async with initialized(Both()) as harness:
+        await harness.send({"id": 1, "method": "_t/request", "params": {}})
+        asked = await harness.agent.receive_all()
+
+        await harness.send({"method": "$/cancel_request", "params": {"requestId": 1}})
+
+        assert sorted(each["method"] for each in asked) == ["_t/one", "_t/two"]
+        cancelled = [each["params"]["requestId"] for each in await harness.agent.receive_all()]
+        assert sorted(cancelled) == sorted(each["id"] for each in asked)
+
+
+async def test_the_end_of_the_chain_is_no_cancellation_of_what_a_plugin_waits_for(autojump_clock):
+    async with initialized(PassAll(), stop_timeout=1.0) as harness:
+        harness.agent.stays = True
+        await harness.send({"id": 1, "method": "_t/request", "params": {}})
+        harness.client.close()
+
+        await harness.client.wait_end()
+
+        (reply,) = await harness.client.receive_all()
+        assert reply["error"]["code"] == -32603
+        assert "chain ended" in reply["error"]["message"]
+
+
+@asynccontextmanager
+async def initialized(proxy, **options):
+    """A chain of a plugin and an agent that the test plays."""
+    make = [plugin("p", proxy), MemoryComponent("agent", "agent")]
+    async with running_chain(make, **options) as harness:
+        await harness.send(INITIALIZE)
+        harness.agent.answer(await harness.agent.receive(), ANSWER)
+        await harness.client.receive()
+        yield harness

@@ -44,6 +44,7 @@ once | invariant | Exactly one answer per request id, whatever crashes, is cance
     test_an_error_that_cannot_be_encoded_is_still_answered
     test_a_late_response_is_dropped_and_the_connection_stays_open
     test_each_request_is_answered_once_at_any_moment_of_the_end_of_a_plugin
+    test_the_end_of_the_chain_is_no_cancellation_of_what_a_plugin_waits_for
     test_a_chain_stopped_during_its_start_answers_every_request
 order | invariant | Of each hop and direction, messages leave in the order in which they came
     test_what_an_agent_writes_at_once_arrives_in_order_and_unchanged
@@ -72,6 +73,7 @@ fidelity | invariant | What nobody asks to see is forwarded byte for byte
     test_a_large_value_survives
     test_a_large_value_that_a_proxy_changes_is_checked_again
 memory | invariant | A slow reader slows its source down; no deadlock while every peer reads
+    test_an_agent_is_read_again_once_a_plugin_has_handled_what_waited
     test_memory_is_bounded_while_the_client_does_not_read
     test_full_buffers_in_both_directions_do_not_deadlock
     test_a_proxy_that_floods_an_agent_is_stopped_at_the_limit_of_the_chain
@@ -90,6 +92,7 @@ ids | invariant | Ids belong to one connection
     test_the_transcript_of_appendix_a
     test_equal_ids_of_different_peers_do_not_collide
 cancel | interop §1.5, §3.6 | A cancellation is re-issued once per hop; the real answer still comes
+    test_a_cancelled_request_cancels_all_that_its_handler_waits_for
     test_a_cancellation_arrives_once_per_hop_and_so_does_the_response
     test_an_agent_cancels_its_request_to_the_client
     test_a_cancelled_initialize_is_cancelled_at_the_component_that_has_it

@@ -245,6 +245,8 @@ plugin-made | reliability, Plugins | A plugin is imported and created once, wher
     processes/test_plugin_starts.py::test_module_code_of_an_isolated_plugin_runs_in_its_own_process
     processes/test_restart_of_a_proxy.py::test_a_plugin_is_restarted_if_the_chain_file_says_so
 replay | reliability, Restarted proxy | The new process gets handshake and open sessions; its successor sees nothing
+    test_a_restarted_proxy_gets_the_answers_of_its_successor_not_its_own
+    test_a_restarted_proxy_is_asked_in_the_dialect_that_it_had
     test_the_new_process_gets_handshake_and_open_sessions_and_its_successor_nothing
     test_a_closed_session_is_not_announced_to_the_new_process
     test_a_session_is_not_renamed_by_another_id_after_the_restart
@@ -259,13 +261,18 @@ restored | reliability, Restarted agent | The new process gets the same `initial
     test_a_restarted_agent_gets_the_same_initialize
     test_another_protocol_version_fails_the_restart
 restored-sessions | reliability, Restarted agent | Sessions are resumed, else loaded without their history (version 2: resumed only)
+    test_a_session_that_the_client_resumed_with_its_history_is_resumed_without
     test_a_session_is_resumed_or_else_loaded_without_its_history
     test_a_session_that_cannot_be_resumed_is_loaded
     test_in_version_2_a_session_is_only_resumed
 restored-settings | reliability, Restarted agent | Mode, model and options are set again; else the client gets the real values
+    test_what_the_agent_tells_while_it_is_restored_is_not_what_the_user_has_set
+    test_what_the_agent_tells_after_a_restart_is_restored_by_the_next
+    test_a_mode_that_was_refused_is_not_set_at_the_next_restart
     test_mode_model_and_options_are_set_again_with_the_values_last_reported
     test_the_client_gets_the_real_mode_if_the_agent_refuses_to_set_it_again
 lost-sessions | reliability, Restarted agent | A lost session gets one error that says so, and can be created again
+    test_what_waited_for_a_lost_session_is_refused_after_the_notice
     test_a_lost_session_gets_one_error_and_can_be_created_again
     test_a_session_whose_set_up_is_not_kept_is_lost
 lost-login | reliability, Restarted agent | A login is repeated if it needs nothing of the user; else errors say why to log in again
@@ -315,6 +322,7 @@ stall-none | reliability, Hangs | Silence while a tool runs, a question is open 
 blocked-loop | reliability, A handler that blocks the event loop | A handler that blocks is logged once, with its place
     processes/test_blocked_loop.py::test_a_handler_that_blocks_is_logged_once_with_its_place
 stop-answers | reliability, Shutdown | After EOF open requests are answered, for up to `stop_timeout`, also during the start
+    test_the_end_of_a_chain_is_no_failure_of_its_components
     test_after_eof_open_requests_are_answered_first
     test_a_request_that_is_never_answered_gets_an_error_after_stop_timeout
     test_eof_during_the_start_waits_for_the_answers_too

@@ -235,6 +235,70 @@ async def test_the_end_of_the_chain_is_no_cancellation_of_what_a_plugin_waits_fo
         assert "chain ended" in reply["error"]["message"]
 
 
+async def test_a_chain_that_is_stopped_does_not_wait_for_handlers_that_wait(autojump_clock):
+    async with initialized(PassAll(), stop_timeout=10.0) as harness:
+        await harness.send({"id": 1, "method": "_t/request", "params": {}})
+        before = trio.current_time()
+
+        harness.chain.stop()
+        await harness.wait_ended()
+
+        assert trio.current_time() - before < 1
+        assert (await harness.client.receive())["error"]["code"] == -32603
+
+
+PROMPT = {"method": "session/prompt", "params": {"sessionId": "s", "prompt": []}}
+CANCEL = {"method": "session/cancel", "params": {"sessionId": "s"}}
+
+
+class Defers(Proxy):
+    """Answers prompts itself, later: as soon as it is told that the turn is over."""
+
+    @on("session/prompt")
+    async def keep(self, params: dict, forward):
+        def cancelled():
+            self.start_soon(self.client.notify, "_told", {})
+            answer({"stopReason": "cancelled"}, None)
+
+        answer = self.defer(cancelled)
+
+
+async def test_a_plugin_is_told_that_a_turn_it_has_deferred_was_ended(autojump_clock):
+    async with initialized(Defers()) as harness:
+        await harness.send({"id": 1, **PROMPT}, CANCEL)
+        await trio.sleep(60)
+
+        came = await harness.client.receive_all()
+
+        assert [each for each in came if "id" in each] == [
+            {"id": 1, "result": {"stopReason": "cancelled"}}
+        ]
+        assert {"method": "_told", "params": {}} in came
+
+
+class Late(Proxy):
+    """Forwards a prompt after a minute, whatever is cancelled."""
+
+    @on("session/prompt")
+    async def take_its_time(self, params: dict, forward):
+        with trio.CancelScope(shield=True):
+            await trio.sleep(60)
+        return await forward()
+
+
+async def test_a_prompt_that_was_answered_in_its_place_is_not_forwarded_later(autojump_clock):
+    async with initialized(Late()) as harness:
+        await harness.send({"id": 1, **PROMPT}, CANCEL)
+        await trio.sleep(100)
+
+        came = await harness.client.receive_all()
+
+        assert [each for each in came if "id" in each] == [
+            {"id": 1, "result": {"stopReason": "cancelled"}}
+        ]
+        assert [each["method"] for each in await harness.agent.receive_all()] == ["session/cancel"]
+
+
 @asynccontextmanager
 async def initialized(proxy, **options):
     """A chain of a plugin and an agent that the test plays."""

@@ -300,6 +300,8 @@ cancel-late | reliability, A cancelled turn that continues | The session can be 
 cancel-restart | reliability, Hangs | `on_cancel_timeout: restart` restarts the component, too
     test_on_cancel_timeout_restart_restarts_the_component_too
 cancel-blocked | reliability, A cancelled turn that continues | The component that blocks is named; those after it are cancelled in its place
+    test_a_plugin_is_told_that_a_turn_it_has_deferred_was_ended
+    test_a_prompt_that_was_answered_in_its_place_is_not_forwarded_later
     test_a_proxy_that_blocks_the_turn_is_named_and_the_agent_is_cancelled_in_its_place
     test_a_prompt_that_a_proxy_never_passed_on_ends_too
     test_a_plugin_that_holds_the_turn_is_named_and_its_handler_is_cancelled
@@ -322,6 +324,7 @@ stall-none | reliability, Hangs | Silence while a tool runs, a question is open 
 blocked-loop | reliability, A handler that blocks the event loop | A handler that blocks is logged once, with its place
     processes/test_blocked_loop.py::test_a_handler_that_blocks_is_logged_once_with_its_place
 stop-answers | reliability, Shutdown | After EOF open requests are answered, for up to `stop_timeout`, also during the start
+    test_a_chain_that_is_stopped_does_not_wait_for_handlers_that_wait
     test_the_end_of_a_chain_is_no_failure_of_its_components
     test_after_eof_open_requests_are_answered_first
     test_a_request_that_is_never_answered_gets_an_error_after_stop_timeout

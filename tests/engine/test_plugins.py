@@ -186,7 +186,7 @@ class SlowEater(Proxy):
 
 
 async def test_an_agent_is_read_again_once_a_plugin_has_handled_what_waited(autojump_clock):
-    """Nothing is written to anybody meanwhile."""
+    """The plugin writes nothing meanwhile."""
     async with initialized(SlowEater()) as harness:
         update = {"sessionId": "s", "update": {"text": "x" * 50_000}}
         for _ in range(100):
@@ -277,7 +277,7 @@ async def test_a_plugin_is_told_that_a_turn_it_has_deferred_was_ended(autojump_c
 
 
 class Late(Proxy):
-    """Forwards a prompt after a minute, whatever is cancelled."""
+    """Forwards a prompt after a minute, although its turn was cancelled."""
 
     @on("session/prompt")
     async def take_its_time(self, params: dict, forward):

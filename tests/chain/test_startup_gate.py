@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from support.peers.port import Flusher, ListTransport, Neighbour, cancel
 from support.raw_json import compact, dumps
-from support.recording_connection import Flusher, ListTransport, Neighbour, cancel
 
 from conductor.chain.startup_gate import StartupGate
 from conductor.errors import StartError
@@ -55,7 +55,7 @@ class GateBench:
         return found
 
     def answer(self, result=b"{}", error=None):
-        (call,) = [call for call in self.first.calls if call.method == "initialize"][-1:]
+        (call,) = [call for call in self.first.asked if call.method == "initialize"][-1:]
         self.first.neighbour.respond(call, None if error else result, error)
 
 
@@ -72,7 +72,7 @@ def test_nothing_starts_before_initialize():
     bench.feed({"id": 1, "method": "session/new"}, {"method": "session/cancel"}, cancel(1))
 
     assert bench.written() == [refused(1, "expected `initialize` request")]
-    assert (bench.gate.state, bench.first.events) == ("waiting", [])
+    assert (bench.gate.state, bench.first.heard) == ("waiting", [])
 
 
 def test_a_long_initialize_is_refused_and_a_shorter_one_is_taken():
@@ -83,7 +83,7 @@ def test_a_long_initialize_is_refused_and_a_shorter_one_is_taken():
 
     (answer,) = bench.written()
     assert "over the limit of 262144 bytes (max_initialize_bytes)" in answer["error"]["data"]
-    assert (bench.gate.state, bench.first.events) == ("waiting", [])
+    assert (bench.gate.state, bench.first.heard) == ("waiting", [])
     bench.feed(INIT)
     bench.answer()
     assert bench.written() == [{"id": 0, "result": {}}]
@@ -98,13 +98,13 @@ def test_messages_during_the_start_are_delivered_in_order_after_the_response():
         {"method": "b", "params": {"y": 1}},
         {"id": 2, "method": "c"},
     )
-    assert bench.first.events == [("request", "initialize", b'{"protocolVersion":1}')]
+    assert bench.first.heard == [("request", "initialize", b'{"protocolVersion":1}')]
     assert bench.gate.size == 4 * MESSAGE_OVERHEAD + len(b'{"x":1}{"y":1}')
 
     bench.answer(b'{"ok":1}')
 
     assert bench.written() == [{"id": 0, "result": {"ok": 1}}]
-    assert bench.first.events[1:] == [
+    assert bench.first.heard[1:] == [
         ("request", "a", b'{"x":1}'),
         ("notification", "b", None),
         ("notification", "b", b'{"y":1}'),
@@ -120,7 +120,7 @@ def test_the_gate_is_removed_when_the_chain_is_initialized():
 
     bench.feed({"id": 1, "method": "a"})
     bench.first.neighbour.notify("n", b"{}")
-    bench.first.neighbour.respond(bench.first.calls[-1], b"1", None)
+    bench.first.neighbour.respond(bench.first.asked[-1], b"1", None)
 
     assert bench.first.neighbour is bench.link.plain
     assert bench.written()[1:] == [{"method": "n", "params": {}}, {"id": 1, "result": 1}]
@@ -149,14 +149,14 @@ def test_messages_from_components_during_the_start_reach_the_client():
         {"method": "u", "params": {}},
         {"id": 1, "method": "question"},
     ]
-    assert bench.first.events[1:] == [("answer", "question", b'"yes"', None)]
+    assert bench.first.heard[1:] == [("answer", "question", b'"yes"', None)]
 
 
 def test_a_cancelled_initialize_is_cancelled_in_the_chain_which_answers_it():
     bench = GateBench()
     bench.feed(INIT, cancel(0), cancel(0))
 
-    assert bench.first.events[1:] == [("cancel", "initialize")]
+    assert bench.first.heard[1:] == [("cancel", "initialize")]
     bench.answer(error=b'{"code":-32800,"message":"Request cancelled"}')
 
     error = {"code": -32800, "message": "Request cancelled"}
@@ -170,7 +170,7 @@ def test_a_request_that_waits_keeps_its_cancellation():
 
     bench.answer()
 
-    assert bench.first.calls[-1].cancelled
+    assert bench.first.asked[-1].cancelled
 
 
 @pytest.mark.parametrize("how", ["answered", "cannot start", "failed later"])
@@ -199,13 +199,13 @@ def test_a_failed_initialize_answers_all_waiting_requests_and_may_be_retried(how
     bench.feed(INIT | {"id": 5})
     bench.answer()
     assert bench.written() == [{"id": 5, "result": {}}]
-    assert [event[1] for event in bench.first.events if event[1] != "initialize"] == []
+    assert [event[1] for event in bench.first.heard if event[1] != "initialize"] == []
 
 
 def test_a_late_answer_to_an_attempt_that_failed_is_ignored():
     bench = GateBench()
     bench.feed(INIT)
-    (late,) = bench.first.calls
+    (late,) = bench.first.asked
     bench.gate.fail(StartError("x", "no"))
     bench.feed(INIT | {"id": 1})
     bench.written()

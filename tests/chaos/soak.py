@@ -25,7 +25,7 @@ import trio.testing
 
 sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[2])]
 
-from support.editor import Editor, agent, proxy, words  # noqa: E402
+from support.peers.process import Editor, agent, proxy, words  # noqa: E402
 
 from conductor import log  # noqa: E402
 from conductor.chain.build import build_components  # noqa: E402

@@ -19,7 +19,7 @@ from itertools import count, islice
 
 import pytest
 from processes import test_bypass_of_a_provider as provider
-from support.editor import PATIENCE, agent, encoded, wait_until_idle
+from support.peers.process import PATIENCE, agent, encoded, wait_until_idle
 from support.reporting_agent import REPORTING_AGENT
 
 from conductor.control.directory import socket_path

@@ -9,7 +9,7 @@ each fault meets one state, and each state one fault.
 from itertools import product
 
 import pytest
-from support.editor import agent, chunk, peak
+from support.peers.process import agent, chunk, peak
 
 FAULTS = ("kill", "stop", "exit0", "exit1", "close-stdout", "half-line", "garbage", "flood",
           "silent")  # fmt: skip

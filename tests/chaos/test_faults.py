@@ -14,7 +14,7 @@ from collections import Counter
 
 import pytest
 import trio
-from support.editor import agent, proxy
+from support.peers.process import agent, proxy
 
 from conductor.chain.build import build_components
 from conductor.chain.chain import Chain

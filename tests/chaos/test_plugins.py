@@ -9,7 +9,7 @@ from itertools import product
 
 import pytest
 from chaos.test_chaos import BUDGET, check_that_it_works_again, record
-from support.editor import agent, peak
+from support.peers.process import agent, peak
 
 FAULTS = ("raise", "group", "exit", "interrupt", "task", "lifespan", "hang", "block", "flood")
 POINTS = ("start", "initialize", "session/new", "session/prompt", "session/update",

@@ -13,7 +13,7 @@ from signal import SIGCONT, SIGKILL, SIGSTOP, SIGTERM
 
 import pytest
 from chaos.test_chaos import BUDGET, check_that_it_works_again, reach, record
-from support.editor import PATIENCE, agent, peak
+from support.peers.process import PATIENCE, agent, peak
 
 NETWORKS = ("ws", "http", "unix")
 FAULTS = ("kill", "end", "still", "agent")

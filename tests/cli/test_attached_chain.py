@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 import pytest
-from support.editor import PATIENCE
+from support.peers.process import PATIENCE
 
 pytestmark = pytest.mark.slow
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from support.editor import ROOT
+from support.peers.process import ROOT
 from support.raw_json import compact
 
 from conductor.tracing.reader import Trace

@@ -15,7 +15,7 @@ from urllib.request import Request, urlopen
 
 import psutil
 import pytest
-from support.editor import ROOT
+from support.peers.process import ROOT
 from support.raw_json import compact
 
 from conductor.cli.viewed_trace import ViewedTrace, temporary_trace

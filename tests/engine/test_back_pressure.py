@@ -6,9 +6,7 @@ from functools import partial
 
 import pytest
 from support.memory_chain import ANSWER, INITIALIZE, running_chain
-from support.memory_component import MemoryComponent
-from support.raw_peers import PassProxy
-from support.scripted_peer import Peer
+from support.peers.wire import MemoryComponent, PassProxy, Peer
 
 from conductor.limits import Limits
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from support.memory_chain import ANSWER, INITIALIZE, chain_of, running_chain
-from support.memory_component import MemoryComponent
+from support.peers.wire import MemoryComponent
 
 PARAMS = INITIALIZE["params"]
 UNKNOWN = (-32601, "Method not found", "proxy/initialize")

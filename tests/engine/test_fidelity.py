@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support import raw_json
 from support.memory_chain import INITIALIZE, hops, running_chain
-from support.memory_component import MemoryComponent
+from support.peers.wire import EchoAgent, MemoryComponent, PassProxy
 from support.raw_json import cut
-from support.raw_peers import EchoAgent, PassProxy
 from trio.testing import MockClock
 
 KINDS = ["proxy", "_proxy", "idle", "handlers"]

@@ -7,6 +7,7 @@ import json
 import attrs
 import pytest
 import trio
+from support.peers.wire import PassProxy
 from support.played_chain import (
     cancel_request,
     cancel_turn,
@@ -17,7 +18,6 @@ from support.played_chain import (
     told,
     update,
 )
-from support.raw_peers import PassProxy
 
 BOTH = pytest.mark.parametrize("version", [1, 2])
 RESUMES = {"sessionCapabilities": {"resume": {}}}

@@ -12,7 +12,7 @@ from support.memory_chain import (
     proxies,
     running_chain,
 )
-from support.memory_component import MemoryComponent
+from support.peers.wire import MemoryComponent
 
 from conductor.chain.start_failure_text import FailureContext
 from conductor.errors import StartError

@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager
 import pytest
 import trio
 from support.memory_chain import ANSWER, INITIALIZE, running_chain
-from support.memory_component import MemoryComponent
-from support.plugin_harness import hop
+from support.peers.port import hop
+from support.peers.wire import MemoryComponent
 from support.plugins import Idle, PassAll, plugin
 
 from conductor.plugins.plugin_component import PluginComponent

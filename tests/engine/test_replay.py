@@ -7,8 +7,8 @@ import json
 import attrs
 import pytest
 import trio
+from support.peers.wire import PassProxy
 from support.played_chain import cancel_turn, played_chain, prompt, said, told
-from support.raw_peers import PassProxy
 
 BOTH = pytest.mark.parametrize("version", [1, 2])
 

@@ -6,6 +6,7 @@ import json
 
 import pytest
 import trio
+from support.peers.wire import Peer
 from support.played_chain import (
     cancel_request,
     cancel_turn,
@@ -16,7 +17,6 @@ from support.played_chain import (
     told,
     update,
 )
-from support.scripted_peer import Peer
 
 BOTH = pytest.mark.parametrize("version", [1, 2])
 RESUMES = {"sessionCapabilities": {"resume": {}}}

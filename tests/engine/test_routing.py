@@ -7,9 +7,7 @@ from functools import partial
 import pytest
 import trio
 from support.memory_chain import chain_of, play_handshake, proxies, running_chain, start
-from support.memory_component import MemoryComponent
-from support.raw_peers import PassProxy
-from support.scripted_peer import Peer
+from support.peers.wire import MemoryComponent, PassProxy, Peer
 
 from conductor.limits import Limits
 from conductor.transport.io_loop import HIGH_WATERMARK

@@ -8,9 +8,8 @@ from __future__ import annotations
 import attrs
 import pytest
 import trio
+from support.peers.wire import PassProxy, Peer
 from support.played_chain import played_chain, prompt, state
-from support.raw_peers import PassProxy
-from support.scripted_peer import Peer
 
 BOTH = pytest.mark.parametrize("version", [1, 2])
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 import trio
+from support.peers.wire import Peer
 from support.played_chain import played_chain, prompt, state, told
-from support.scripted_peer import Peer
 
 BOTH = pytest.mark.parametrize("version", [1, 2])
 INITIALIZE = {"id": 0, "method": "initialize", "params": {"protocolVersion": 1}}

@@ -14,11 +14,12 @@ from itertools import pairwise
 import trio
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
-from support.actor_model import End, Hop, PlanProxy, World
 from support.memory_chain import running_chain
-from support.memory_component import MemoryComponent
+from support.peers.wire import MemoryComponent
 from support.plugins import Idle, plugin
 from trio.testing import MockClock, wait_all_tasks_blocked
+
+from .actor_model import End, Hop, PlanProxy, World
 
 KINDS = ["proxy", "_proxy", "idle", "plans"]
 REORDERING = {"release", "ask", "back"}

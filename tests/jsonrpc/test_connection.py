@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support import raw_json
+from support.peers.port import Desk, client, component, send
 from support.raw_json import dumps
-from support.recording_connection import Desk, client, component, send
 
 from conductor.limits import Limits
 
@@ -21,7 +21,7 @@ def test_a_request_is_answered_with_its_id_and_its_type(id):
     desk = client()
     desk.feed(dumps({"jsonrpc": "2.0", "id": id, "method": "m"}))
 
-    desk.connection.respond(desk.calls[0], b"{}", None)
+    desk.connection.respond(desk.asked[0], b"{}", None)
 
     assert desk.replies() == [{"jsonrpc": "2.0", "id": id, "result": {}}]
     assert desk.connection.received == {}
@@ -31,8 +31,8 @@ def test_a_second_answer_is_ignored():
     desk = client()
     desk.feed(b'{"jsonrpc":"2.0","id":1,"method":"m"}')
 
-    desk.connection.respond(desk.calls[0], b"1", None)
-    desk.connection.respond(desk.calls[0], None, b"{}")
+    desk.connection.respond(desk.asked[0], b"1", None)
+    desk.connection.respond(desk.asked[0], None, b"{}")
 
     assert desk.replies() == [{"jsonrpc": "2.0", "id": 1, "result": 1}]
 
@@ -40,7 +40,7 @@ def test_a_second_answer_is_ignored():
 def test_equal_ids_in_flight_are_answered_each():
     desk = client()
     desk.feed(*[b'{"jsonrpc":"2.0","id":1,"method":"m"}'] * 2)
-    old, new = desk.calls
+    old, new = desk.asked
 
     assert desk.connection.received == {1: new}
     desk.connection.respond(old, b'"old"', None)
@@ -53,7 +53,7 @@ def test_equal_ids_in_flight_are_answered_each():
 def test_every_request_that_is_not_answered_is_known():
     desk = client()
     desk.feed(*[b'{"jsonrpc":"2.0","id":1,"method":"m"}'] * 3)
-    first, second, third = desk.calls
+    first, second, third = desk.asked
     assert set(desk.connection.unanswered()) == {first, second, third}
 
     for call in (third, first):
@@ -80,7 +80,7 @@ def test_an_answer_finds_its_call_and_only_once():
         b'{"jsonrpc":"2.0","id":1,"error":{"code":-1,"message":"no"}}',
     )
 
-    assert desk.events == [
+    assert desk.heard == [
         ("answer", "second", b'{"a":1e400}', None),
         ("answer", "first", None, b'{"code":-1,"message":"no"}'),
     ]
@@ -97,10 +97,10 @@ def test_an_integral_number_is_an_id_however_it_is_written(make, written, text):
     desk.feed(b'{"jsonrpc":"2.0","id":%b,"result":{"a":%b}}' % (written, text))
     desk.feed(b'{"jsonrpc":"2.0","id":%b,"method":"m","params":{"a":%b}}' % (written, text))
 
-    answer, request = desk.events
+    answer, request = desk.heard
     assert answer == ("answer", "asked", b'{"a":%b}' % text, None)
     assert request[0] == "request"
-    assert [call.source_id for call in desk.calls] == [1]
+    assert [call.source_id for call in desk.asked] == [1]
 
 
 @pytest.mark.parametrize("written", [b"1.5", b"1e300", b"true", b"[1]"])
@@ -110,7 +110,7 @@ def test_what_is_no_integral_number_is_no_id(written):
 
     desk.feed(b'{"jsonrpc":"2.0","id":%b,"result":{}}' % written)
 
-    assert desk.events == []
+    assert desk.heard == []
     assert desk.connection.skipped_lines == 1
 
 
@@ -163,11 +163,11 @@ def test_one_request_too_many_is_refused_and_room_is_made_by_answers():
     (reply,) = desk.replies()
     assert reply["id"] == 3
     assert reply["error"]["code"] < 0
-    assert [event[1] for event in desk.events] == [1, 2]
+    assert [event[1] for event in desk.heard] == [1, 2]
 
-    desk.connection.respond(desk.calls[0], b"1", None)
+    desk.connection.respond(desk.asked[0], b"1", None)
     desk.feed(b'{"jsonrpc":"2.0","id":4,"method":"m"}')
-    assert [event[1] for event in desk.events] == [1, 2, 4]
+    assert [event[1] for event in desk.heard] == [1, 2, 4]
 
 
 def test_equal_ids_count_as_open_requests_each():
@@ -175,7 +175,7 @@ def test_equal_ids_count_as_open_requests_each():
 
     desk.feed(*[b'{"jsonrpc":"2.0","id":1,"method":"m"}'] * 5)
 
-    assert len(desk.events) == 2
+    assert len(desk.heard) == 2
     assert len(desk.replies()) == 3
 
 
@@ -187,14 +187,14 @@ def test_one_step_routes_a_bounded_number_of_lines_and_the_rest_keeps_its_order(
     lines = b"".join(b'{"jsonrpc":"2.0","id":%d,"method":"m"}\n1\n' % n for n in range(2000))
 
     more, steps = desk.connection.feed_partial(lines), 1
-    seen = [len(desk.events)]
+    seen = [len(desk.heard)]
     while more:
         more, steps = desk.connection.route_more(), steps + 1
-        seen.append(len(desk.events))
+        seen.append(len(desk.heard))
 
     assert max(after - before for before, after in pairwise([0, *seen])) <= 256
     assert steps >= 4000 // 256
-    assert [call.source_id for call in desk.calls] == list(range(2000))
+    assert [call.source_id for call in desk.asked] == list(range(2000))
     assert len(desk.replies()) == 2000
 
 
@@ -210,7 +210,7 @@ def test_blank_lines_are_ignored(make, blank, count):
     desk.connection.end()
 
     assert desk.replies() == []
-    assert desk.events == [("notification", "n", None)] * count
+    assert desk.heard == [("notification", "n", None)] * count
     assert (desk.connection.skipped_lines, desk.malformed) == (0, [])
 
 
@@ -258,7 +258,7 @@ def _history(chunks, is_client):
     for chunk in chunks:
         desk.connection.feed(chunk)
     desk.connection.end()
-    return desk.events, desk.replies(), desk.malformed, desk.connection.skipped_lines
+    return desk.heard, desk.replies(), desk.malformed, desk.connection.skipped_lines
 
 
 @given(_streams(), st.booleans())
@@ -279,4 +279,4 @@ def test_a_run_of_notifications_keeps_every_byte_of_every_one(values):
 
     desk.feed(*[b'{"jsonrpc":"2.0","method":"m","params":%s}' % v.encode() for v in values])
 
-    assert desk.events == [("notification", "m", value.encode()) for value in values]
+    assert desk.heard == [("notification", "m", value.encode()) for value in values]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.recording_connection import client, component, send
+from support.peers.port import client, component, send
 
 from conductor.limits import Limits
 
@@ -24,7 +24,7 @@ def test_a_batch_is_answered_as_one_array_in_the_order_of_its_members():
         b'[{"jsonrpc":"2.0","id":1,"method":"ok"},{"jsonrpc":"2.0","method":"n"},{"bad":1},'
         b'{"jsonrpc":"2.0","id":"b","method":"nope"}]'
     )
-    first, second = desk.calls
+    first, second = desk.asked
 
     desk.connection.respond(second, None, b'{"code":-32601,"message":"Method not found"}')
     assert desk.replies() == []
@@ -37,7 +37,7 @@ def test_a_batch_is_answered_as_one_array_in_the_order_of_its_members():
             {"jsonrpc": "2.0", "id": "b", "error": {"code": -32601, "message": "Method not found"}},
         ]
     ]
-    assert [event[0] for event in desk.events] == ["request", "notification", "request"]
+    assert [event[0] for event in desk.heard] == ["request", "notification", "request"]
 
 
 def test_a_batch_answered_during_routing_is_answered_once():
@@ -70,7 +70,7 @@ def test_an_unanswered_batch_does_not_delay_other_responses():
     desk = client()
     desk.feed(b'[{"jsonrpc":"2.0","id":1,"method":"a"}]', b'{"jsonrpc":"2.0","id":2,"method":"b"}')
 
-    desk.connection.respond(desk.calls[1], b"2", None)
+    desk.connection.respond(desk.asked[1], b"2", None)
 
     assert desk.replies() == [{"jsonrpc": "2.0", "id": 2, "result": 2}]
 
@@ -82,7 +82,7 @@ def test_responses_in_a_batch_are_matched_one_by_one():
 
     desk.feed(b'[{"jsonrpc":"2.0","id":2,"result":2},{"jsonrpc":"2.0","id":1,"result":1}]')
 
-    assert [event[1:3] for event in desk.events] == [("second", b"2"), ("first", b"1")]
+    assert [event[1:3] for event in desk.heard] == [("second", b"2"), ("first", b"1")]
     assert desk.replies() == []
 
 
@@ -95,15 +95,15 @@ def test_the_members_of_a_batch_are_routed_in_steps(before, member):
 
     more, steps = desk.connection.feed_partial(before + batch + last), 1
     while more:
-        routed = len(desk.calls) + desk.connection.skipped_lines
+        routed = len(desk.asked) + desk.connection.skipped_lines
         more, steps = desk.connection.route_more(), steps + 1
-        assert len(desk.calls) + desk.connection.skipped_lines - routed <= 64
-    for call in desk.calls:
+        assert len(desk.asked) + desk.connection.skipped_lines - routed <= 64
+    for call in desk.asked:
         desk.connection.respond(call, b"{}", None)
 
     assert steps >= 2000 // 64
-    assert [call.source_id for call in desk.calls][-1] == "last"
-    assert [call.source_id for call in desk.calls][:-1] in ([], list(range(2000)))
+    assert [call.source_id for call in desk.asked][-1] == "last"
+    assert [call.source_id for call in desk.asked][:-1] in ([], list(range(2000)))
     replies = desk.replies()
     assert [len(reply) for reply in replies if type(reply) is list] == [2000]
     assert len(replies) == 2
@@ -115,7 +115,7 @@ def test_the_rest_of_a_batch_is_routed_at_the_end_of_the_stream():
     desk.connection.feed(b"[%b]" % b",".join([b'{"jsonrpc":"2.0","method":"n"}'] * 300))
     desk.connection.end()
 
-    assert len(desk.events) == 300
+    assert len(desk.heard) == 300
 
 
 def test_the_members_of_a_batch_over_the_limit_are_not_decoded(monkeypatch):
@@ -153,7 +153,7 @@ def test_a_batch_over_the_limit_is_refused_as_a_whole():
 
     desk.feed(b"[%s]" % b",".join([b'{"jsonrpc":"2.0","id":1,"method":"m"}'] * 3))
 
-    assert desk.events == []
+    assert desk.heard == []
     (reply,) = desk.replies()
     assert (reply["id"], reply["error"]["code"]) == (None, -32600)
 
@@ -165,4 +165,4 @@ def test_responses_in_a_batch_over_the_limit_are_matched():
     notes = [b'{"jsonrpc":"2.0","method":"n"}'] * 2
     desk.feed(b"[%s]" % b",".join([*notes, b'{"jsonrpc":"2.0","id":1,"result":5}']))
 
-    assert desk.events == [("answer", "asked", b"5", None)]
+    assert desk.heard == [("answer", "asked", b"5", None)]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 from support import raw_json
-from support.recording_connection import client, component, send
+from support.peers.port import client, component, send
 
 from conductor.limits import Limits
 
@@ -28,7 +28,7 @@ def test_a_client_gets_a_parse_error_that_quotes_the_line(line):
     shown = line.decode(errors="backslashreplace")
     error = PARSE | {"data": {"line": shown}}
     assert reply == {"jsonrpc": "2.0", "id": None, "error": error}
-    assert (desk.events, desk.connection.skipped_lines) == ([], 1)
+    assert (desk.heard, desk.connection.skipped_lines) == ([], 1)
 
 
 def test_terminal_sequences_of_a_client_are_not_removed():
@@ -65,7 +65,7 @@ def test_a_client_gets_an_error_for_a_line_that_is_not_json_rpc(line):
     desk.feed(line)
 
     assert desk.replies() == [INVALID]
-    assert desk.events == []
+    assert desk.heard == []
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ def test_a_message_over_the_limit_is_refused_and_the_connection_stays_open(line,
     (reply,) = desk.replies()
     assert (reply["id"], reply["error"]["code"]) == (id, -32600)
     assert "over the limit of 100 bytes" in reply["error"]["message"]
-    assert desk.events == [("request", 8, "next", None)]
+    assert desk.heard == [("request", 8, "next", None)]
 
 
 # -- from a component ------------------------------------------------------------------------------
@@ -136,7 +136,7 @@ def test_malformed_lines_of_a_component_are_counted_and_never_answered(line):
     assert desk.replies() == []
     assert desk.connection.skipped_lines == 1
     assert len(desk.malformed) == 1
-    assert desk.events == [("notification", "n", None)]
+    assert desk.heard == [("notification", "n", None)]
 
 
 @pytest.mark.parametrize(
@@ -147,7 +147,7 @@ def test_a_message_after_terminal_escapes_is_routed_and_the_line_counted(prefix)
 
     desk.feed(prefix + b'{"jsonrpc":"2.0","id":1,"method":"n"}')
 
-    assert desk.events == [("request", 1, "n", None)]
+    assert desk.heard == [("request", 1, "n", None)]
     assert desk.connection.skipped_lines == 1
 
 
@@ -164,7 +164,7 @@ def test_a_batch_after_terminal_escapes_is_routed():
 
     desk.feed(b'\x1b[0m[{"jsonrpc":"2.0","method":"n"}]')
 
-    assert desk.events == [("notification", "n", None)]
+    assert desk.heard == [("notification", "n", None)]
 
 
 @pytest.mark.parametrize(
@@ -190,11 +190,11 @@ def test_a_malformed_response_settles_the_request_with_its_id(answer):
 
     desk.feed(answer)
 
-    assert desk.events == [("malformed answer", "asked")]
+    assert desk.heard == [("malformed answer", "asked")]
     assert (desk.connection.sent, desk.replies()) == ({}, [])
 
     desk.feed(b'{"jsonrpc":"2.0","id":1,"result":"late"}')
-    assert len(desk.events) == 1
+    assert len(desk.heard) == 1
 
 
 @pytest.mark.parametrize(
@@ -206,7 +206,7 @@ def test_a_response_over_the_limit_settles_its_request(answer):
 
     desk.feed(answer % (b"x" * 5000))
 
-    assert desk.events == [("malformed answer", "m")]
+    assert desk.heard == [("malformed answer", "m")]
     assert "over the limit" in desk.malformed[0].reason
     assert desk.replies() == []
 
@@ -226,7 +226,7 @@ def test_an_error_without_an_id_settles_nothing():
 
     desk.feed(b'{"jsonrpc":"2.0","error":{"code":-32601,"message":"no such notification"}}')
 
-    assert desk.events == []
+    assert desk.heard == []
     assert list(desk.connection.sent) == [1]
 
 
@@ -250,4 +250,4 @@ def test_a_request_nested_too_deeply_is_answered_with_its_id(make, line):
     (reply,) = desk.replies()
     error = {"code": -32600, "message": "Invalid request: nested too deeply"}
     assert reply == {"jsonrpc": "2.0", "id": 7, "error": error}
-    assert desk.events == []
+    assert desk.heard == []

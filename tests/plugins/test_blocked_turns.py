@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import trio
-from support.plugin_harness import hop
+from support.peers.port import hop
 
 from conductor.proxy import Proxy, on
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.plugin_harness import Scripted, forward_unchanged, hop
+from support.peers.port import Scripted, forward_unchanged, hop
 
 from conductor.plugins import dispatch
 

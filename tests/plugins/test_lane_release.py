@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager
 import attrs
 import trio
 import trio.lowlevel
-from support import plugin_harness
-from support.plugin_harness import Scripted, forward_unchanged, hop
+from support.peers import port
+from support.peers.port import Scripted, forward_unchanged, hop
 
 from conductor.proxy import Proxy, on
 from conductor.testing import FakeAgent
@@ -132,7 +132,7 @@ async def test_a_lane_held_too_long_is_logged_with_its_handler(logged, autojump_
 
     fields = next(fields for event, fields in logged if event == "slow handler holds its lane")
     assert fields["lane"] == "toward the agent"
-    assert fields["handler"].startswith(plugin_harness.__file__)
+    assert fields["handler"].startswith(port.__file__)
 
 
 # -- rule 5 ----------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import trio
 import trio.testing
-from support.plugin_harness import Host, Scripted, forward_unchanged, hop
+from support.peers.port import Host, Scripted, forward_unchanged, hop
 
 from conductor.jsonrpc.notification_batch import NotificationBatch
 from conductor.proxy import Agent, Proxy, on

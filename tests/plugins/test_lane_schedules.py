@@ -16,7 +16,7 @@ import trio
 from hypothesis import given
 from hypothesis import strategies as st
 from support.lane_model import OTHER, TO_AGENT, TO_CLIENT, BrokenRule, Lanes
-from support.plugin_harness import End, Hop, hop
+from support.peers.port import End, Hop, hop
 from trio.testing import wait_all_tasks_blocked
 
 from conductor.proxy import Proxy, RequestError, on

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 import trio
-from support import plugin_harness
-from support.plugin_harness import Scripted, hop
+from support.peers import port
+from support.peers.port import Scripted, hop
 
 from conductor.proxy import RequestError
 
@@ -86,5 +86,5 @@ async def test_an_exception_keeps_its_session_and_place_for_the_log(logged):
 
     fields = dict(next(fields for event, fields in logged if event == "handler failed"))
     assert isinstance(fields.pop("exc_info"), ValueError)
-    assert fields.pop("handler").startswith(f"{plugin_harness.__file__}:")
+    assert fields.pop("handler").startswith(f"{port.__file__}:")
     assert fields == {"component": "hop", "plugin": "Scripted", "method": "_x", "session": "s-1"}

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 import attrs
 import pytest
 import trio.lowlevel
-from support.plugin_harness import hop
+from support.peers.port import hop
 
 from conductor.chainfile.model import ComponentSpec
 from conductor.plugins.handler_call import current_handler_call, running_handler

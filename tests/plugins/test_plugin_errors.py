@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 import attrs
 import pytest
 import trio
-from support.plugin_harness import hop
+from support.peers.port import hop
 
 from conductor.errors import ComponentExited, RequestError, StartError, describe
 from conductor.plugins.nursery_patch import accept_exceptions_without_repr

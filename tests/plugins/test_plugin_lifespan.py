@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import trio
 import trio.lowlevel
-from support.plugin_harness import End, Scripted, hop
+from support.peers.port import End, Scripted, hop
 
 from conductor.errors import ConnectionClosed, LocalProtocolError
 from conductor.plugins.plugin_component import PluginComponent

@@ -11,9 +11,9 @@ from uuid import uuid4
 
 import psutil
 import pytest
-from support.editor import PATIENCE, ROOT, Editor, words
 from support.forked_command import CommandServer
 from support.leftovers import adopt_orphans, descendants, running
+from support.peers.process import PATIENCE, ROOT, Editor, words
 
 MARK = "ACP_TEST_MARK"
 

@@ -5,7 +5,7 @@ import signal
 import time
 
 import pytest
-from support.editor import agent
+from support.peers.process import agent
 
 PLUGIN = """
 import re

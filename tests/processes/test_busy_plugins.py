@@ -11,7 +11,7 @@ from contextlib import ExitStack
 
 import psutil
 import pytest
-from support.editor import conversation, encoded, is_running
+from support.peers.process import conversation, encoded, is_running
 
 PLUGIN = """
 import re

@@ -8,7 +8,7 @@ import sys
 from signal import SIGKILL
 
 import pytest
-from support.editor import PATIENCE, encoded
+from support.peers.process import PATIENCE, encoded
 from support.reporting_agent import REPORTING_AGENT
 from support.waiting import told
 

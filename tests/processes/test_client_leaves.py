@@ -4,7 +4,7 @@ import time
 
 import psutil
 import pytest
-from support.editor import (
+from support.peers.process import (
     agent,
     chunk,
     conversation,

@@ -3,7 +3,7 @@
 from signal import SIGKILL
 
 import pytest
-from support.editor import agent, chunk, probe, proxy, running_below
+from support.peers.process import agent, chunk, probe, proxy, running_below
 
 
 def fatal(command, **keys):

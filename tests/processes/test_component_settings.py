@@ -3,7 +3,7 @@
 import os
 
 import pytest
-from support.editor import probe, proxy, words
+from support.peers.process import probe, proxy, words
 
 
 @pytest.mark.fast

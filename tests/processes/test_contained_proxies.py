@@ -3,7 +3,7 @@
 import subprocess
 
 import pytest
-from support.editor import CONDUCTOR, agent, chunk
+from support.peers.process import CONDUCTOR, agent, chunk
 from support.waiting import told
 
 RULES = """

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from support.editor import CONDUCTOR, PATIENCE, agent, proxy, words
+from support.peers.process import CONDUCTOR, PATIENCE, agent, proxy, words
 from support.raw_json import compact
 
 from conductor.cli import ps

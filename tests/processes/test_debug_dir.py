@@ -10,7 +10,7 @@ import subprocess
 import time
 
 import pytest
-from support.editor import CONDUCTOR, Editor, agent, python
+from support.peers.process import CONDUCTOR, Editor, agent, python
 
 from conductor.control import raw_streams
 from conductor.transport.fd_transport import FdTransport

@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 import pytest
-from support.editor import CONDUCTOR, Editor, agent, chunk, proxy
+from support.peers.process import CONDUCTOR, Editor, agent, chunk, proxy
 
 TEST_AGENT = [sys.executable, "-m", "conductor.testing.agent"]
 ABSENT = {"name": "helper", "run": ["no-such-program"]}

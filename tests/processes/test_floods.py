@@ -8,7 +8,16 @@ from signal import SIGTERM
 
 import psutil
 import pytest
-from support.editor import PATIENCE, agent, chunk, encoded, peak, proxy, python, wait_until_idle
+from support.peers.process import (
+    PATIENCE,
+    agent,
+    chunk,
+    encoded,
+    peak,
+    proxy,
+    python,
+    wait_until_idle,
+)
 
 MEBIBYTE = 1 << 20
 FLOODING = {"sessionId": "s1", "prompt": [{"type": "text", "text": "x" * 100_000}]}

@@ -1,7 +1,7 @@
 """Stalls with real processes: all escalation steps, and request timeouts."""
 
 import pytest
-from support.editor import agent, chunk, proxy
+from support.peers.process import agent, chunk, proxy
 
 SILENCE = "0.4s"
 

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from support.editor import CONDUCTOR, agent
+from support.peers.process import CONDUCTOR, agent
 
 PLUGIN = """
 import os
@@ -132,7 +132,7 @@ def test_serve(start, chain_file, plugin, tmp_path):
     import socket
     import tempfile
 
-    from support.editor import conversation, encoded
+    from support.peers.process import conversation, encoded
 
     chain = chain_file(agent(), plugin(isolate=True))
     with tempfile.TemporaryDirectory(dir="/tmp") as directory:  # short enough for a socket's path

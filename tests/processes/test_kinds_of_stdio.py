@@ -11,8 +11,8 @@ import termios
 import tty
 
 import pytest
-from support.editor import COMPONENTS, agent, chunk, conversation, encoded, probe, proxy
 from support.log_lines import without_slow_starts
+from support.peers.process import COMPONENTS, agent, chunk, conversation, encoded, probe, proxy
 
 TEXT = b"".join(map(encoded, conversation("echo hello")))
 

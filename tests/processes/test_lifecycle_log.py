@@ -5,8 +5,8 @@ import os
 import pty
 
 import pytest
-from support.editor import agent, probe, proxy, words
 from support.log_lines import without_slow_starts
+from support.peers.process import agent, probe, proxy, words
 
 
 def life(editor):

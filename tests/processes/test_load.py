@@ -12,7 +12,7 @@ from signal import SIGCONT, SIGSTOP
 
 import psutil
 import pytest
-from support.editor import agent, chunk, encoded, peak, probe, proxy, wait_until_idle
+from support.peers.process import agent, chunk, encoded, peak, probe, proxy, wait_until_idle
 
 from conductor.limits import Limits
 

@@ -4,7 +4,7 @@ from signal import SIGKILL
 
 import psutil
 import pytest
-from support.editor import COMPONENTS, CONDUCTOR, agent, chunk, proxy, running_below, words
+from support.peers.process import COMPONENTS, CONDUCTOR, agent, chunk, proxy, running_below, words
 
 from conductor.tracing.reader import Trace
 from conductor.tracing.records import ResponseRecord

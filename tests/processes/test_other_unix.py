@@ -7,8 +7,8 @@ from signal import SIGKILL
 
 import psutil
 import pytest
-from support import editor as editor_module
-from support.editor import agent, proxy, running_below
+from support.peers import process as editor_module
+from support.peers.process import agent, proxy, running_below
 
 LAUNCHER = Path(__file__).with_name("other_unix.py")
 LEAVES = "(env -i sleep 3600 &); (sleep 3600 &);"

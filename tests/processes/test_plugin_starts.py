@@ -5,7 +5,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from support.editor import agent
+from support.peers.process import agent
 
 PLUGIN = """
 import asyncio

@@ -6,7 +6,7 @@ from functools import partial
 from signal import SIGHUP, SIGINT, SIGKILL, SIGTERM
 
 import pytest
-from support.editor import CONDUCTOR, PATIENCE, ROOT, agent, words
+from support.peers.process import CONDUCTOR, PATIENCE, ROOT, agent, words
 
 
 def run(*arguments, **options):

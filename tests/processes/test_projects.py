@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.editor import Editor, Message, agent, chunk, proxy, python
+from support.peers.process import Editor, Message, agent, chunk, proxy, python
 
 from conductor.projects.project_file import read_project_file
 from conductor.projects.trust_store import TrustedFile, remember

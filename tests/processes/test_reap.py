@@ -15,7 +15,7 @@ from pathlib import Path
 import attrs
 import psutil
 import pytest
-from support.editor import CONDUCTOR, agent, is_guard, is_running, proxy
+from support.peers.process import CONDUCTOR, agent, is_guard, is_running, proxy
 
 from bridges import socket_directory
 from conductor.control import temporary_directories

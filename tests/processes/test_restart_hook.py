@@ -4,7 +4,7 @@ import os
 from signal import SIGKILL
 
 import pytest
-from support.editor import CONDUCTOR, agent, chunk, proxy
+from support.peers.process import CONDUCTOR, agent, chunk, proxy
 from support.waiting import told
 
 from conductor.proxy import Agent, DeclarationError, Proxy, on

@@ -4,7 +4,7 @@ import os
 from signal import SIGKILL, SIGSTOP
 
 import pytest
-from support.editor import COMPONENTS, agent, chunk, is_running, proxy
+from support.peers.process import COMPONENTS, agent, chunk, is_running, proxy
 from support.waiting import told
 
 DIALECTS = ["proxy", "_proxy"]

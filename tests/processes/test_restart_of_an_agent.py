@@ -9,7 +9,7 @@ import sys
 from signal import SIGKILL, SIGTERM
 
 import pytest
-from support.editor import CONDUCTOR, agent, chunk, is_running, proxy, words
+from support.peers.process import CONDUCTOR, agent, chunk, is_running, proxy, words
 from support.waiting import told, told_by_notice
 
 

@@ -10,8 +10,8 @@ import sys
 import psutil
 import pytest
 from cli.test_agent_login import terminal_login
-from support.editor import COMPONENTS, ROOT, running_below
 from support.external_programs import program
+from support.peers.process import COMPONENTS, ROOT, running_below
 
 pytestmark = pytest.mark.external
 

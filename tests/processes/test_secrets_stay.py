@@ -4,7 +4,7 @@ import json
 
 import psutil
 import pytest
-from support.editor import COMPONENTS, agent, probe, proxy
+from support.peers.process import COMPONENTS, agent, probe, proxy
 
 SECRET = "s3cr3t-v4lue"
 KEY = "API_KEY"

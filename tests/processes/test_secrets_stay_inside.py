@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 
 import pytest
-from support.editor import agent, chunk, probe
+from support.peers.process import agent, chunk, probe
 
 from conductor import redaction
 from conductor.chain.component_secrets import component_secrets

@@ -27,7 +27,7 @@ from processes.test_kinds_of_stdio import (  # noqa: F401
 from processes.test_nested_processes import (  # noqa: F401
     test_a_cancellation_passes_three_levels,
 )
-from support.editor import agent
+from support.peers.process import agent
 
 
 @pytest.fixture(autouse=True)

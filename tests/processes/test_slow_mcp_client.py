@@ -4,7 +4,7 @@ import sys
 
 import pytest
 from processes.test_bypass_of_a_provider import Server
-from support.editor import peak, wait_until_idle
+from support.peers.process import peak, wait_until_idle
 from support.reporting_agent import REPORTING_AGENT
 
 SIZE, CALLS = 1_000_000, 40

@@ -1,6 +1,6 @@
 """A component that is slow to start, or to set up a session, is named after two seconds."""
 
-from support.editor import agent, proxy
+from support.peers.process import agent, proxy
 
 NAME = {"name": "agent"}
 SERVERS = [{"name": "files", "command": "files", "args": [], "env": []}]

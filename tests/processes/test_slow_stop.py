@@ -4,7 +4,7 @@ import signal
 import threading
 
 import pytest
-from support.editor import agent, wait_until_idle
+from support.peers.process import agent, wait_until_idle
 
 PLUGIN = """
 import sys

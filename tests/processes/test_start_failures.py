@@ -5,7 +5,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from support.editor import agent, conversation, proxy, python, running_below
+from support.peers.process import agent, conversation, proxy, python, running_below
 
 STATUS = {"exitStatus": "exited with status 3", "stderr": ["leaving at once with 3"]}
 DENIED = {"exitStatus": "was ended by SIGKILL"}

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from support.editor import agent, peak, probe, proxy, words
+from support.peers.process import agent, peak, probe, proxy, words
 
 MEBIBYTE = 1 << 20
 

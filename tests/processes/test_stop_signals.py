@@ -8,7 +8,7 @@ from signal import SIGHUP, SIGINT, SIGKILL, SIGTERM
 
 import psutil
 import pytest
-from support.editor import (
+from support.peers.process import (
     CONDUCTOR,
     agent,
     chunk,

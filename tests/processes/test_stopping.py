@@ -4,7 +4,7 @@ The `stop_timeout` of a minute exceeds the time limit of these tests.
 """
 
 import pytest
-from support.editor import agent, chunk, is_running, proxy
+from support.peers.process import agent, chunk, is_running, proxy
 
 LONG = {"stop_timeout": "1m"}
 

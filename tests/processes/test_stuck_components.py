@@ -6,7 +6,7 @@ from pathlib import Path
 from signal import SIGCONT, SIGSTOP
 
 import pytest
-from support.editor import agent, chunk, proxy
+from support.peers.process import agent, chunk, proxy
 from support.waiting import told, told_by_notice
 
 CANCELLED = {"stopReason": "cancelled"}

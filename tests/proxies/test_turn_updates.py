@@ -16,7 +16,7 @@ from conductor.testing import FakeAgent, FakeClient
 from conductor.transport.io_loop import HIGH_WATERMARK, ReadGate
 from proxies.elicitation import Elicitation
 from proxies.turn_updates import TurnUpdates
-from tests.support.plugin_harness import Host, hop
+from tests.support.peers.port import Host, hop
 
 COMMANDS = {"sessionUpdate": "available_commands_update", "availableCommands": []}
 USAGE = {"sessionUpdate": "usage_update", "used": 1, "size": 2}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support.plugin_harness import End, hop
+from support.peers.port import End, hop
 
 from conductor.proxy import Proxy, on, text
 from conductor.proxy.conversion import decode_params, encode, encode_edited, message_reader

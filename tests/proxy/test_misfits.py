@@ -6,7 +6,7 @@ import json
 from copy import copy
 
 import pytest
-from support.plugin_harness import End, hop
+from support.peers.port import End, hop
 from support.raw_json import dumps
 
 from conductor import log

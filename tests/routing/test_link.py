@@ -6,8 +6,8 @@ import json
 from types import SimpleNamespace
 
 import pytest
+from support.peers.port import Flusher, ListTransport, Neighbour, cancel
 from support.raw_json import compact
-from support.recording_connection import Flusher, ListTransport, Neighbour, cancel
 
 from conductor.jsonrpc.connection import Connection
 from conductor.jsonrpc.in_flight import InFlightRequest
@@ -84,9 +84,9 @@ def test_messages_from_a_proxy_are_accepted_in_either_dialect(dialect, write):
     )
 
     params = write({"x": 1}).encode()
-    assert bench.before.events == [("request", "a", params), ("notification", "b", None)]
-    assert bench.behind.events == [("request", "c", b"[1]"), ("notification", "d", None)]
-    assert bench.behind.calls[0].method == "c"
+    assert bench.before.heard == [("request", "a", params), ("notification", "b", None)]
+    assert bench.behind.heard == [("request", "c", b"[1]"), ("notification", "d", None)]
+    assert bench.behind.asked[0].method == "c"
 
 
 def test_answers_are_never_enveloped():
@@ -94,10 +94,10 @@ def test_answers_are_never_enveloped():
     bench.link.enveloped.request(InFlightRequest("c", bench.behind), "c", None)
     bench.feed(envelope("proxy", "x", id="p1"), {"id": 1, "result": {"r": 1}})
 
-    bench.link.enveloped.respond(bench.behind.calls[0], b"2", None)
+    bench.link.enveloped.respond(bench.behind.asked[0], b"2", None)
 
     assert bench.written()[1:] == [{"id": "p1", "result": 2}]
-    assert bench.behind.events[1:] == [("answer", "c", b'{"r":1}', None)]
+    assert bench.behind.heard[1:] == [("answer", "c", b'{"r":1}', None)]
 
 
 @pytest.mark.parametrize("method", ["proxy/initialize", "_proxy/initialize"])
@@ -110,7 +110,7 @@ def test_only_the_conductor_initializes_proxies(role, method):
     problem = "initialize/proxy requests are only sent by the conductor"
     error = {"code": -32600, "message": "Invalid request", "data": problem}
     assert bench.written() == [{"id": 9, "error": error}]
-    assert bench.before.events == []
+    assert bench.before.heard == []
     assert [message for *_, message in bench.reports] == [{"method": method}] * 2
 
 
@@ -132,7 +132,7 @@ def test_an_envelope_with_a_method_of_the_conductor_is_refused(outer, inner):
 
     (reply,) = bench.written()
     assert (reply["id"], reply["error"]["code"]) == ("p1", -32600)
-    assert bench.behind.events == bench.before.events == []
+    assert bench.behind.heard == bench.before.heard == []
 
 
 @pytest.mark.parametrize("inner", ["proxy/initialize", "_proxy/successor"])
@@ -141,7 +141,7 @@ def test_nested_envelopes_without_an_id_are_dropped(inner):
 
     bench.feed(envelope("proxy", inner, {"method": "x", "params": {}}), envelope("proxy", "ok", {}))
 
-    assert bench.behind.events == [("notification", "ok", b"{}")]
+    assert bench.behind.heard == [("notification", "ok", b"{}")]
     assert bench.written() == []
     assert len(bench.reports) == 1
 
@@ -156,7 +156,7 @@ def test_a_component_without_a_successor_may_not_send_envelopes(role, dialect):
     (reply,) = bench.written()
     assert reply["error"]["code"] == -32600
     assert "has no successor" in reply["error"]["data"]
-    assert bench.before.events == []
+    assert bench.before.heard == []
     assert len(bench.reports) == 4
 
 
@@ -170,7 +170,7 @@ def test_a_malformed_envelope_is_refused(params):
     (reply,) = bench.written()
     assert (reply["id"], reply["error"]["code"]) == (1, -32602)
     assert reply["error"]["message"] == "Invalid params"
-    assert bench.behind.events == []
+    assert bench.behind.heard == []
     assert len(bench.reports) == 2
 
 
@@ -214,7 +214,7 @@ def test_a_cancellation_is_understood_plain_and_wrapped(enveloped, side, write):
     bench.feed(wish, wish)
 
     neighbour = getattr(bench, side)
-    assert neighbour.events == [("request", "m", None), ("cancel", "m")]
+    assert neighbour.heard == [("request", "m", None), ("cancel", "m")]
     assert bench.written() == []
 
 
@@ -227,7 +227,7 @@ def test_a_cancellation_of_nothing_is_ignored(params):
 
     bench.feed({"method": "$/cancel_request", "params": params})
 
-    assert bench.before.events == [("request", "m", None)]
+    assert bench.before.heard == [("request", "m", None)]
     assert bench.written() == []
 
 
@@ -235,8 +235,8 @@ def test_the_newest_of_equal_ids_is_cancelled():
     bench = Bench("client")
     bench.feed({"id": 1, "method": "old"}, {"id": 1, "method": "new"}, cancel(1))
 
-    assert bench.before.events[-1] == ("cancel", "new")
-    assert [call.cancelled for call in bench.before.calls] == [False, True]
+    assert bench.before.heard[-1] == ("cancel", "new")
+    assert [call.cancelled for call in bench.before.asked] == [False, True]
 
 
 def test_a_request_that_is_answered_is_not_cancelled_any_more():
@@ -269,8 +269,8 @@ def test_the_init_of_a_parent_says_its_dialect(dialect):
     bench.feed({"id": 1, "method": f"{dialect}/initialize", "params": {"protocolVersion": 1}})
     bench.link.enveloped.notify("m", b"{}")
 
-    assert bench.before.events == [("request", "initialize", b'{"protocolVersion":1}')]
-    assert [call.method for call in bench.before.calls] == ["initialize"]
+    assert bench.before.heard == [("request", "initialize", b'{"protocolVersion":1}')]
+    assert [call.method for call in bench.before.asked] == ["initialize"]
     assert bench.written() == [envelope(dialect, "m", {})]
 
 
@@ -305,8 +305,8 @@ def test_a_batch_of_notifications_is_forwarded_as_single_messages():
 def test_the_envelopes_of_a_batch_are_removed_one_by_one(write):
     bench = Bench("proxy", write=write)
     bench.feed({"id": 1, "method": "m"}, envelope("proxy", "m", id=2))
-    bench.before.events.clear()
-    bench.behind.events.clear()
+    bench.before.heard.clear()
+    bench.behind.heard.clear()
 
     bench.feed(
         envelope("proxy", "u", {"n": 1}),
@@ -324,7 +324,7 @@ def test_the_envelopes_of_a_batch_are_removed_one_by_one(write):
     def params(number):
         return write({"n": number}).encode()
 
-    assert bench.behind.events == [
+    assert bench.behind.heard == [
         ("notification", "u", params(1)),
         ("notification", "u", params(2)),
         ("notification", "v", params(3)),
@@ -334,7 +334,7 @@ def test_the_envelopes_of_a_batch_are_removed_one_by_one(write):
         ("notification", "u", params(5)),
         ("notification", "u", params(7)),
     ]
-    assert bench.before.events == []
+    assert bench.before.heard == []
     assert len(bench.reports) == 2
 
 
@@ -350,12 +350,12 @@ def test_a_disconnect_answers_requests_to_the_peer_and_cancels_its_own():
     bench.link.disconnect(FailureErrors.plain(b'{"code":-1,"message":"gone"}'))
 
     why = b'{"code":-1,"message":"gone"}'
-    assert bench.before.events == [
+    assert bench.before.heard == [
         ("request", "c", None),
         ("answer", "a", None, why),
         ("cancel", "c"),
     ]
-    assert bench.behind.events == [
+    assert bench.behind.heard == [
         ("request", "d", None),
         ("answer", "b", None, why),
         ("cancel", "d"),
@@ -368,7 +368,7 @@ def test_a_disconnect_cancels_requests_with_equal_ids():
 
     bench.link.disconnect(FailureErrors.plain(b"{}"))
 
-    assert sorted(bench.before.events[2:]) == [("cancel", "new"), ("cancel", "old")]
+    assert sorted(bench.before.heard[2:]) == [("cancel", "new"), ("cancel", "old")]
 
 
 def test_a_request_to_a_disconnected_peer_is_answered_at_once():
@@ -379,7 +379,7 @@ def test_a_request_to_a_disconnected_peer_is_answered_at_once():
     bench.link.plain.notify("n", None)
     bench.link.plain.notify_batch(NotificationBatch("n", [b"{}", b"{}"]))
 
-    assert bench.before.events == [("answer", "m", None, b'{"code":-1,"message":"gone"}')]
+    assert bench.before.heard == [("answer", "m", None, b'{"code":-1,"message":"gone"}')]
 
 
 @pytest.mark.parametrize("end", ["disconnect", "on_eof"])
@@ -393,7 +393,7 @@ def test_the_mcp_connections_of_a_peer_that_is_gone_are_disconnected(end):
     late = InFlightRequest("mcp/disconnect", bench.behind)
     bench.link.enveloped.request(late, "mcp/disconnect", None)
 
-    assert bench.behind.events == [
+    assert bench.behind.heard == [
         ("answer", "mcp/disconnect", b"{}", None),
         ("answer", "mcp/message", None, error),
         ("answer", "mcp/disconnect", b"{}", None),
@@ -406,7 +406,7 @@ def test_a_malformed_answer_is_an_error_that_names_the_component():
 
     bench.feed({"id": 1, "result": 1, "error": 2})
 
-    ((kind, method, result, error),) = bench.before.events
+    ((kind, method, result, error),) = bench.before.heard
     assert (kind, method, result) == ("answer", "m", None)
     assert json.loads(error) == {
         "code": -32603,
@@ -436,7 +436,7 @@ def test_a_late_response_is_dropped_and_reported_as_what_it_is():
     assert (late[0], late[2]) == ("late answer dropped", {"method": "session/load"})
     assert late[1].startswith("the request was sent 30.")
     assert second == ("malformed message", "an answer to no request (id 1)", {})
-    assert len(bench.before.events) == 1
+    assert len(bench.before.heard) == 1
 
 
 def test_the_next_process_of_a_component_has_no_late_responses():
@@ -468,7 +468,7 @@ def test_initialize_is_left_to_the_initialization_handler():
     bench.link.plain.request(InFlightRequest("initialize", bench.before), "initialize", b"{}")
     bench.feed(envelope("proxy", "initialize", {}, id=1))
     bench.feed(envelope("proxy", "proxy/initialize", {}, id=2))
-    bench.link.enveloped.respond(bench.behind.calls[0], b"{}", None)
+    bench.link.enveloped.respond(bench.behind.asked[0], b"{}", None)
 
     assert events == [
         ("begin", b"{}"),
@@ -476,5 +476,5 @@ def test_initialize_is_left_to_the_initialization_handler():
         ("echoed", "proxy/initialize"),
         ("successor responded", "initialize"),
     ]
-    assert bench.behind.events == [("request", "initialize", b"{}")]
+    assert bench.behind.heard == [("request", "initialize", b"{}")]
     assert [message["id"] for message in bench.written()] == [2, 1]

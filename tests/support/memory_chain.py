@@ -16,10 +16,8 @@ from conductor.routing.component import Component
 from conductor.testing.memory_pair_component import MemoryPairComponent
 from conductor.transport.base import CHUNK_SIZE
 from conductor.transport.memory import MemoryTransport, memory_pair
-from support.memory_component import MemoryComponent
+from support.peers.wire import MemoryComponent, PassProxy, Peer
 from support.plugins import PLUGINS, plugin
-from support.raw_peers import PassProxy
-from support.scripted_peer import Peer
 
 ANSWER: dict[str, Any] = {"protocolVersion": 1, "agentCapabilities": {}, "authMethods": []}
 

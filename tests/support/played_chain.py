@@ -29,8 +29,7 @@ from conductor.routing.component import Component
 from conductor.supervision.supervisor import SupervisedComponent
 from conductor.transport.memory import memory_pair
 from conductor.transport.spawn import SpawnError
-from support.raw_peers import PassProxy
-from support.scripted_peer import Peer
+from support.peers.wire import PassProxy, Peer
 
 Message = dict[str, Any]
 

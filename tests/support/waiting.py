@@ -1,6 +1,6 @@
 """Wait for messages of the conductor itself, before or after a response."""
 
-from support.editor import Editor, Message, chunk
+from support.peers.process import Editor, Message, chunk
 
 
 def told(editor: Editor, text: str) -> Message:

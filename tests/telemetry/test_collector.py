@@ -8,8 +8,8 @@ import subprocess
 import urllib.request
 
 import pytest
-from support.editor import ROOT
 from support.external_programs import free_port
+from support.peers.process import ROOT
 
 pytestmark = pytest.mark.external
 

@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from support.editor import ROOT
+from support.peers.process import ROOT
 from support.raw_json import compact
 
 from conductor.routing.port import UnconnectedPort

@@ -9,7 +9,11 @@ from functools import partial
 
 import pytest
 import trio
-from support.fast_path import (
+from trio.testing import wait_all_tasks_blocked
+
+from conductor.transport.epoll_loop import EpollFastPath
+
+from .fast_path import (
     PATIENCE,
     Loopback,
     a_busy_run_is_not_idle,
@@ -23,9 +27,6 @@ from support.fast_path import (
     timers,
     worker_threads,
 )
-from trio.testing import wait_all_tasks_blocked
-
-from conductor.transport.epoll_loop import EpollFastPath
 
 # -- many descriptors, and trio beside them --------------------------------------------------------
 

@@ -8,7 +8,15 @@ from functools import partial
 
 import pytest
 import trio
-from support.fast_path import (
+from support.peers.port import Desk
+from trio.testing import wait_all_tasks_blocked
+
+from conductor.errors import ConnectionClosed
+from conductor.jsonrpc.connection import Connection
+from conductor.transport.fd_transport import FdTransport
+from conductor.transport.io_loop import Flusher, write_loop
+
+from .fast_path import (
     PATIENCE,
     Loopback,
     call_when_all_wait,
@@ -16,13 +24,6 @@ from support.fast_path import (
     close,
     pipes,
 )
-from support.recording_connection import Desk
-from trio.testing import wait_all_tasks_blocked
-
-from conductor.errors import ConnectionClosed
-from conductor.jsonrpc.connection import Connection
-from conductor.transport.fd_transport import FdTransport
-from conductor.transport.io_loop import Flusher, write_loop
 
 
 class Counting(Flusher):

@@ -10,7 +10,11 @@ from functools import partial
 
 import pytest
 import trio
-from support.fast_path import (
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from conductor.transport.epoll_loop import EpollFastPath, current_fast_path
+
+from .fast_path import (
     PATIENCE,
     Loopback,
     close,
@@ -22,9 +26,6 @@ from support.fast_path import (
     timers,
     worker_threads,
 )
-from trio.testing import MockClock, wait_all_tasks_blocked
-
-from conductor.transport.epoll_loop import EpollFastPath, current_fast_path
 
 
 @pytest.mark.parametrize("work", [timers, worker_threads, sockets, signals])
@@ -192,7 +193,7 @@ def test_an_exception_of_a_signal_handler_ends_the_run(monkeypatch):
 def test_an_interrupt_from_the_keyboard_ends_the_run(backend, traffic):
     script = """
         import os, signal, sys, threading, trio
-        from support.fast_path import Loopback, pipes
+        from fast_path import Loopback, pipes
         from conductor.transport.epoll_loop import EpollFastPath, current_fast_path
 
         signal.signal(signal.SIGINT, signal.default_int_handler)  # may be ignored by inheritance
@@ -213,10 +214,11 @@ def test_an_interrupt_from_the_keyboard_ends_the_run(backend, traffic):
         except* KeyboardInterrupt:
             print("interrupted")
         """
-    root = os.path.dirname(os.path.dirname(os.path.dirname(__file__)))
+    here = os.path.dirname(__file__)
+    root = os.path.dirname(os.path.dirname(here))
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(script), backend, traffic],
-        env={**os.environ, "PYTHONPATH": f"{root}{os.pathsep}{root}/tests"},
+        env={**os.environ, "PYTHONPATH": f"{root}{os.pathsep}{here}"},
         capture_output=True,
         text=True,
         timeout=PATIENCE,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import trio
-from support.recording_connection import Desk
+from support.peers.port import Desk
 from trio.testing import wait_all_tasks_blocked
 
 from conductor.jsonrpc.connection import Connection
@@ -30,7 +30,7 @@ async def test_all_lines_are_routed_until_eof_a_last_one_without_newline_too():
 
     await read_loop(desk.connection, desk.flusher, None)
 
-    assert desk.events == [("notification", "n", None)] * 4
+    assert desk.heard == [("notification", "n", None)] * 4
 
 
 async def test_messages_are_written_in_the_step_that_read_their_cause():
@@ -93,16 +93,16 @@ async def test_a_source_is_not_read_while_the_gate_is_closed(nursery, autojump_c
     await wait_all_tasks_blocked()
     desk.far.write_now([LINE])
     await wait_all_tasks_blocked()
-    assert len(desk.events) == 1
+    assert len(desk.heard) == 1
 
     desk.flusher.made_room()
     await wait_all_tasks_blocked()
-    assert len(desk.events) == 1
+    assert len(desk.heard) == 1
     backlog[0] = 10
     desk.flusher.made_room()
     await wait_all_tasks_blocked()
 
-    assert len(desk.events) == 2
+    assert len(desk.heard) == 2
 
 
 async def test_the_write_loop_ends_with_its_connection():

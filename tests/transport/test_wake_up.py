@@ -4,10 +4,11 @@ import os
 from time import monotonic
 
 import trio
-from support.fast_path import PATIENCE, close, pipes
 
 from conductor.transport.epoll_loop import EpollFastPath
 from conductor.transport.wake_up import NO_WAKE_UP, wake_up_of_thread
+
+from .fast_path import PATIENCE, close, pipes
 
 
 async def test_all_steps_of_a_wake_up_have_its_time(monkeypatch, nursery):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from click.testing import CliRunner
-from support.editor import ROOT
+from support.peers.process import ROOT
 from support.trace_records import TraceScript
 
 from conductor.cli.trace.command import command

@@ -9,7 +9,7 @@ import subprocess
 import msgspec
 import pytest
 from click.testing import CliRunner
-from support.editor import ROOT
+from support.peers.process import ROOT
 from support.trace_records import TraceScript
 
 from cli.conftest import COMMAND, PATIENCE

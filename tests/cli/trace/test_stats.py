@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from click.testing import CliRunner
-from support.editor import ROOT
+from support.peers.process import ROOT
 from support.trace_records import TraceScript
 
 from conductor.cli.trace.command import command

@@ -35,7 +35,6 @@ ANSWER = dumps(
         "id": 1,
         "result": {"protocolVersion": 1, "agentInfo": {"name": "κόσμε", "version": "1"}},
     },
-    ensure_ascii=False,
 )
 
 

@@ -10,7 +10,7 @@ from signal import SIGKILL
 
 import pytest
 import trio
-from support.editor import agent, proxy
+from support.peers.process import agent, proxy
 
 from conductor.chainfile import load
 from conductor.client.embedding import attach_file

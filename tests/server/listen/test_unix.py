@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import trio
 import trio.testing
-from support.editor import agent
+from support.peers.process import agent
 from support.raw_json import compact, dumps
 from support.server_clients import ask, initialize, new_session, prompt, request, serving, websocket
 

@@ -18,8 +18,8 @@ from pathlib import Path
 import pytest
 import trio
 from prometheus_client.parser import text_string_to_metric_families
-from support.editor import ROOT
 from support.external_programs import free_port, program
+from support.peers.process import ROOT
 from support.remote_agents import reach
 
 from conductor.errors import RequestError

@@ -22,11 +22,11 @@ from typing import Any
 import psutil
 
 from support.forked_command import SERVERS, CommandServer, ForkedCommand
-from support.raw_json import dumps
+from support.peers.wire import encoded
 
-HERE = Path(__file__).parent
-ROOT = HERE.parents[1]
-COMPONENTS = HERE / "components"
+SUPPORT = Path(__file__).parents[1]
+ROOT = SUPPORT.parents[1]
+COMPONENTS = SUPPORT / "components"
 PATIENCE = 60.0
 CONDUCTOR = [sys.executable, "-m", "conductor"]
 
@@ -268,10 +268,6 @@ class Editor:
         with self._logged:
             self._log_ended = True
             self._logged.notify_all()
-
-
-def encoded(message: Message) -> bytes:
-    return dumps({"jsonrpc": "2.0", **message}) + b"\n"
 
 
 def chunk(message: Message) -> str:

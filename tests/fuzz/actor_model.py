@@ -14,12 +14,10 @@ from typing import Any, Literal, TypeAlias
 
 import attrs
 import trio
+from support.peers.wire import PassProxy, Peer
+from support.raw_json import cut, dumps
 
 from conductor.proxy import Proxy, RequestError, on
-from support.scripted_peer import Peer
-
-from .raw_json import cut, dumps
-from .raw_peers import PassProxy
 
 REQUEST, NOTE, FREE = "_m/request", "_m/note", "_m/free"
 """`FREE` is a method of either kind that no plugin handles."""

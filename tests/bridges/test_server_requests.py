@@ -29,7 +29,7 @@ from support.bridge_harness import (
     shim,
     situation,
 )
-from support.mcp_providers import BINDINGS, toolbox
+from support.mcp_providers import BINDINGS, SERVED, is_served, toolbox
 from support.raw_json import dumps
 
 from conductor.errors import RequestError
@@ -76,11 +76,11 @@ def told(roots, said):
 
 
 @pytest.mark.filterwarnings("ignore::mcp.MCPDeprecationWarning")
-@pytest.mark.parametrize("binding", BINDINGS)
-@pytest.mark.parametrize(("mode", "era", "way"), PAIRS)
+@pytest.mark.parametrize(
+    ("binding", "mode", "era", "way"),
+    [(each, *pair) for each in BINDINGS for pair in PAIRS if is_served(each, pair[1])],
+)
 async def test_a_tool_samples_and_lists_roots(binding, mode, era, way):
-    if binding == "stateless" and era == "old":
-        pytest.skip("the stateless binding carries only 2026-07-28")
     sampled = []
 
     async def sample(context, params):
@@ -102,11 +102,8 @@ async def test_a_tool_samples_and_lists_roots(binding, mode, era, way):
     assert sampled == [("hi", 5)]
 
 
-@pytest.mark.parametrize("binding", BINDINGS)
-@pytest.mark.parametrize("era", ["both", "old", "new"])
+@pytest.mark.parametrize(("binding", "era"), SERVED)
 async def test_the_revision_of_codex_and_gemini_is_served(binding, era):
-    if binding == "stateless" and era == "old":
-        pytest.skip("the stateless binding carries only 2026-07-28")
     async with situation(binding, toolbox, era=era) as on:
         [entry] = await on.declare()
         async with shim(entry) as process:

@@ -211,6 +211,9 @@ def invalid_values(
     if isinstance(valid, list) and not node.get("x-deserialize-skip-invalid-items"):
         bad = [value for value in (7, "wrong") if not schema.allows(node, [value])]
         yield from (([*valid, value], [len(valid)]) for value in bad[:1])
+    is_map = any(shape.kind == "map" for shape in schema.shapes(node))
+    if is_map and not schema.allows(node, {"key": 7}):
+        yield {**valid, "key": 7}, ["key"]
 
 
 @pytest.mark.parametrize("version", [1, 2])

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import attrs
+import httpx2
 import psutil
 import pytest
 import trio
@@ -30,7 +31,6 @@ from support.server_clients import CHAIN, PATIENCE, ask, initialize, new_session
 
 pytestmark = pytest.mark.slow
 
-httpx2 = pytest.importorskip("httpx2")
 LISTENING = re.compile(r"^acp-conductor: listening on (\S+)$")
 
 

@@ -18,8 +18,6 @@ from support.external_programs import Program
 from support.raw_json import compact
 from support.server_clients import ask, initialize, new_session, prompt, texts
 
-pytest.importorskip("coredis")
-
 COREDIS_FORGETS = pytest.mark.filterwarnings(
     # coredis does not close in-memory streams of a connection that failed; nothing else is lost.
     "ignore:.*MemoryObject.*Stream:pytest.PytestUnraisableExceptionWarning"

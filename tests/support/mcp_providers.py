@@ -32,6 +32,15 @@ Binding = Literal["serverId", "acpId", "stateless"]
 BINDINGS: tuple[Binding, ...] = ("serverId", "acpId", "stateless")
 
 
+def is_served(binding: Binding, era: str) -> bool:
+    """Whether a binding reaches a server: the stateless one carries only 2026-07-28."""
+    return binding != "stateless" or era != "old"
+
+
+ERAS = ("both", "old", "new")
+SERVED = [(each, era) for each in BINDINGS for era in ERAS if is_served(each, era)]
+
+
 def declaration(binding: Binding, name: str = "tools", id: str = "server-1") -> dict[str, Any]:
     return {"type": "acp", "name": name, "id" if binding == "acpId" else "serverId": id}
 

@@ -150,7 +150,10 @@ class Schema:
                 items = shape.node.get("items", FREE)
                 return isinstance(value, list) and all(self.allows(items, item) for item in value)
             case "map":
-                return isinstance(value, dict)
+                values = shape.node["additionalProperties"]
+                return isinstance(value, dict) and all(
+                    self.allows(values, item) for item in value.values()
+                )
             case "null":
                 return value is None
             case "boolean":

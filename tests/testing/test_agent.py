@@ -453,7 +453,6 @@ async def test_a_server_that_does_not_start_is_no_error_until_it_is_used(chain, 
 
 
 async def test_the_official_sdks_servers_are_understood(chain, tmp_path):
-    pytest.importorskip("mcp")
     program = tmp_path / "server.py"
     program.write_text(
         "from mcp.server import MCPServer\n"

@@ -141,11 +141,14 @@ def member_of(value):
 
 def cases():
     for file in FILES:
+        types = schema_of(file).types
         for method in (V1 if file.endswith("v1") else V2).values():
             outside = method.name in OUTSIDE or method.name.startswith("proxy/")
-            if not outside and (method.source == "agent" or method.name == "session/prompt"):
+            is_asked = not outside and method.params in types
+            if is_asked and (method.source == "agent" or method.name == "session/prompt"):
                 yield pytest.param(file, method.params, REQUEST, id=f"{file}-{method.params}")
-            if method.result and (not outside or method.name.startswith(("fs/", "terminal/"))):
+            is_answered = not outside or method.name.startswith(("fs/", "terminal/"))
+            if is_answered and method.result in types:
                 yield pytest.param(file, method.result, ANSWER, id=f"{file}-{method.result}")
 
 
@@ -159,8 +162,6 @@ def replaced(value, old, new):
 @pytest.mark.parametrize(("file", "name", "table"), list(cases()))
 def test_every_text_is_looked_at_and_nothing_else(file, name, table):
     schema = schema_of(file)
-    if name not in schema.types:
-        pytest.skip("not in this state of the schema")
     for value in schema.variants({"$ref": f"#/$defs/{name}"}):
         before, member = copy.deepcopy(value), member_of(value)
         if '"terminal_update"' in json.dumps(value) and member == "data":
@@ -179,8 +180,7 @@ def test_the_cases_are_many():
     places = [
         value
         for each in cases()
-        if each.values[1] in (schema := schema_of(each.values[0])).types
-        for value in schema.variants({"$ref": f"#/$defs/{each.values[1]}"})
+        for value in schema_of(each.values[0]).variants({"$ref": f"#/$defs/{each.values[1]}"})
     ]
     assert len(places) > 2000
     assert {member_of(value) for value in places} >= {"text", "title", "newText", "message", "hint"}

@@ -11,6 +11,7 @@ from functools import partial
 
 import pytest
 import trio
+import trustme
 from support.cluster import COREDIS_FORGETS, directory_at, evict
 from support.external_programs import Program, redis_server
 
@@ -235,7 +236,6 @@ async def test_a_redis_that_begins_to_evict_is_not_used_meanwhile(node, redis, c
 
 
 async def test_redis_with_tls_and_a_password(tmp_path):
-    trustme = pytest.importorskip("trustme")
     authority = trustme.CA()
     ours = authority.issue_cert("localhost")
     authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import attrs
+import httpx2
 import pytest
 import trio
 import trio_websocket
@@ -18,8 +19,6 @@ from conductor import log
 from conductor.network.tls import server_context
 from conductor.server.access import AccessPolicy
 from conductor.server.run import RunningServer
-
-httpx2 = pytest.importorskip("httpx2")
 
 
 @attrs.frozen

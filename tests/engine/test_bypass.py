@@ -53,6 +53,31 @@ async def test_a_request_that_only_the_bypassed_proxy_could_handle_is_refused(
         assert await chain.client.receive() == {"id": 1, "error": error}
 
 
+@pytest.mark.parametrize("declares", [False, True])
+async def test_a_client_is_asked_for_an_mcp_server_only_if_it_has_declared_one(
+    tmp_path, declares, autojump_clock
+):
+    """The proxy that provided it was bypassed; a client may not know how to refuse."""
+    servers = [{"type": "acp", "name": "s", "id": "of-the-client"}] if declares else []
+    async with played_chain(tmp_path, None, {"name": "p", "on_failure": "bypass"}) as chain:
+        await chain.open()
+        await chain.new_session("s1", mcpServers=servers)
+        await chain["p"].end()
+        await chain.client.receive()
+
+        chain.agent.send({"id": "m", "method": "mcp/connect", "params": {"acpId": "of-p"}})
+
+        if declares:
+            asked = await chain.client.receive()
+            assert (asked["method"], asked["params"]) == ("mcp/connect", {"acpId": "of-p"})
+            chain.client.refuse(asked, -32602, "no such server")
+            assert (await chain.agent.receive())["error"]["message"] == "no such server"
+        else:
+            error = (await chain.agent.receive())["error"]
+            assert (error["code"], error["data"]) == (-32601, "mcp/connect")
+            await chain.client.receive_nothing()
+
+
 async def test_messages_that_waited_for_a_restart_are_sent_past_a_proxy_that_is_bypassed(
     tmp_path, autojump_clock
 ):

@@ -466,7 +466,26 @@ async def test_a_lost_session_gets_one_error_and_can_be_created_again(
         error = (await chain.client.receive())["error"]
         assert (error["code"], error["message"]) == (-32603, LOST)
         assert error["data"]["sessionId"] == "s1"
+        chain.client.send({"id": 4, "method": "session/set_mode", "params": {"sessionId": "s1"}})
+        await chain.refuse("session/set_mode", -32602, "no such session")
+        assert (await chain.client.receive())["error"]["message"] == "no such session"
         await chain.new_session("s1")
+        chain.finish(await chain.prompt(2))
+        assert await chain.client.receive() == {"id": 2, "result": {"stopReason": "end_turn"}}
+
+
+async def test_a_lost_session_can_be_loaded_at_once(tmp_path, autojump_clock):
+    async with played_chain(tmp_path) as chain:
+        await chain.open("s1", able=LOADS)
+        await chain["agent"].end()
+        await chain.restart_agent(able=LOADS)
+        await chain.refuse("session/load", -32603, "not yet")
+        await chain.client.receive()
+        params = {"sessionId": "s1", "cwd": "/s1", "mcpServers": []}
+        chain.client.send({"id": 1, "method": "session/load", "params": params})
+
+        assert await chain.serve("session/load") == params
+        assert await chain.client.receive() == {"id": 1, "result": {}}
         chain.finish(await chain.prompt(2))
         assert await chain.client.receive() == {"id": 2, "result": {"stopReason": "end_turn"}}
 

@@ -274,6 +274,7 @@ restored-settings | reliability, Restarted agent | Mode, model and options are s
 lost-sessions | reliability, Restarted agent | A lost session gets one error that says so, and can be created again
     test_what_waited_for_a_lost_session_is_refused_after_the_notice
     test_a_lost_session_gets_one_error_and_can_be_created_again
+    test_a_lost_session_can_be_loaded_at_once
     test_a_session_whose_set_up_is_not_kept_is_lost
 lost-login | reliability, Restarted agent | A login is repeated if it needs nothing of the user; else errors say why to log in again
     test_a_login_that_needs_nothing_of_the_user_is_repeated
@@ -286,6 +287,7 @@ bypass | reliability, Bypassed proxy | Its neighbours are connected, and the cli
     test_the_neighbours_of_a_bypassed_proxy_are_connected_and_each_session_is_told_once
 bypass-refused | reliability, Bypassed proxy | What only the proxy could handle is refused; calls to its MCP server get an error
     test_a_request_that_only_the_bypassed_proxy_could_handle_is_refused
+    test_a_client_is_asked_for_an_mcp_server_only_if_it_has_declared_one
     processes/test_bypass_of_a_provider.py::test_tool_calls_to_a_bypassed_provider_are_answered_with_an_error
 bypass-queue | reliability, Failed component | Messages that waited for a restart are sent past a component that is bypassed in the end
     test_messages_that_waited_for_a_restart_are_sent_past_a_proxy_that_is_bypassed

@@ -10,7 +10,7 @@ import threading
 
 import pytest
 
-from conductor.jsonrpc.notification_batch import NotificationBatch
+from conductor.jsonrpc.notification_batch import NotificationBatch, split_block
 from conductor.routing.port import UnconnectedPort
 from conductor.tracing import trace_file, trace_writer
 from conductor.tracing.reader import Trace, read_records
@@ -163,6 +163,22 @@ def test_a_loss_at_the_end_is_recorded(path, held):
     records = Trace.load(path).records
     assert [each.count for each in records if isinstance(each, LossRecord)] == [6]
     assert isinstance(records[-1], LossRecord)
+
+
+def test_blocks_that_cannot_be_written_in_time_are_dropped_too(path, held):
+    head = b'{"jsonrpc":"2.0","method":"session/update","params":'
+    lines = b"".join(b"%b%b}\n" % (head, update(number, 5_000)) for number in range(2))
+    (block,) = split_block(lines)
+    file = TraceFile(path)
+    port = begin(file)
+    for _ in range(10):
+        port.notify_batch(block)
+    held.set()
+    file.close()
+
+    trace = Trace.load(path)
+    assert [each.params["update"]["n"] for each in trace.messages] == [0, 1] * 4
+    assert isinstance(trace.records[-1], LossRecord)
 
 
 def test_the_end_does_not_wait_for_a_reader_that_does_not_read(path, held, logged, monkeypatch):

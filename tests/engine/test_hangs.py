@@ -451,8 +451,8 @@ async def test_any_message_of_the_session_begins_the_silence_anew(
         await chain.prompt(1)
         for _ in range(3):
             await trio.sleep(299)
-            chain.agent.send(said("on"))
-            assert await chain.client.receive() == said("on")
+            chain.agent.send(*[said("on")] * 2)
+            assert await chain.client.receive_all() == [said("on")] * 2
         await trio.sleep(301)
 
         assert told(await chain.client.receive())[1].endswith("silent for 300 s")

@@ -666,3 +666,6 @@ async def test_a_session_whose_set_up_is_not_kept_is_lost(tmp_path, autojump_clo
         texts = dict([told(each) for each in await chain.client.receive_all()])
         assert "has lost this session" in texts["s1"]
         assert texts["s2"] == RESTARTED
+        await chain["agent"].end()
+        await chain.restart_agent("s2", able=RESUMES)
+        assert [told(each) for each in await chain.client.receive_all()] == [("s2", RESTARTED)]

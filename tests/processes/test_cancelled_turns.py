@@ -1,10 +1,8 @@
 """Cancelled turns that the agent does not end, with real processes."""
 
-import json
 import os
 from signal import SIGCONT, SIGSTOP
 
-import pytest
 from support.peers.process import agent, chunk, proxy
 from support.waiting import told, told_by_notice
 
@@ -50,34 +48,6 @@ def test_a_cancelled_turn_of_a_stopped_agent_is_answered_by_the_conductor(run_ch
     assert editor.leave() == 0
 
 
-def test_a_turn_that_ends_within_the_cancel_timeout_is_not_reported(run_chain):
-    editor = run_chain(impatient(seconds="1m"))
-    editor.open()
-    prompt = editor.prompt("wait")
-    editor.send({"method": "session/cancel", "params": {"sessionId": "s1"}})
-
-    assert editor.answer(prompt)["result"] == CANCELLED
-    assert [m for m in editor.others if "did not end" in chunk(m)] == []
-    assert editor.leave() == 0
-
-
-def test_other_sessions_go_on(run_chain):
-    editor = run_chain(impatient("--hang-on", "session/cancel"))
-    editor.open()
-    editor.answer(editor.request("session/new", cwd="/", mcpServers=[]))
-    other = editor.prompt("perm", "s2")
-    question = editor.next(lambda m: m.get("method") == "session/request_permission")
-    cancelled = editor.prompt("wait", "s1")
-    editor.send({"method": "session/cancel", "params": {"sessionId": "s1"}})
-    assert editor.answer(cancelled)["result"] == CANCELLED
-
-    outcome = {"outcome": {"outcome": "selected", "optionId": "allow"}}
-    editor.send({"id": question["id"], "result": outcome})
-
-    assert editor.answer(other)["result"] == {"stopReason": "end_turn"}
-    assert editor.leave() == 0
-
-
 def test_repeated_cancellations_count_as_one(run_chain):
     """They come in one piece, which is passed on as one."""
     editor = run_chain(impatient("--hang-on", "session/cancel"))
@@ -107,53 +77,7 @@ def test_the_chain_file_may_have_the_agent_restarted(run_chain):
     assert editor.leave() == 0
 
 
-def test_a_cancellation_by_the_stall_detector_keeps_its_own_escalation(run_chain):
-    """It cancels the turn itself, and knows what comes next."""
-    keys = {"stall_timeout": "0.3s", "on_stall": "restart", "seconds": "0.05s"}
-    editor = run_chain(impatient(**keys))
-    editor.open()
-
-    error = editor.answer(editor.prompt("hang"))["error"]
-
-    assert error["data"]["exitStatus"].endswith("(stall_timeout)")
-    assert editor.leave() == 0
-
-
-@pytest.mark.parametrize("presents", [pytest.param(True, marks=pytest.mark.fast), False])
-def test_the_user_is_told_before_the_answer(run_chain, presents):
-    editor = run_chain(impatient("--hang-on", "session/cancel"))
-    able = {"session": {"notices": {}}} if presents else {}
-    editor.answer(editor.request("initialize", protocolVersion=1, clientCapabilities=able))
-    editor.answer(editor.request("session/new", cwd="/", mcpServers=[]))
-    prompt = editor.prompt("wait")
-    editor.send({"method": "session/cancel", "params": {"sessionId": "s1"}})
-
-    editor.answer(prompt)
-
-    update = editor.others[-1]["params"]["update"]
-    assert TOLD in json.dumps(update)
-    assert update["sessionUpdate"] == ("notice" if presents else "agent_message_chunk")
-    assert editor.leave() == 0
-
-
 # -- $/cancel_request ------------------------------------------------------------------------------
-
-
-def test_a_cancelled_request_is_answered_by_the_conductor_if_the_agent_does_not(run_chain):
-    editor = run_chain(impatient("--hang-on", "session/set_mode"))
-    editor.open()
-    request = editor.request("session/set_mode", sessionId="s1", modeId="x")
-    editor.send({"method": "$/cancel_request", "params": {"requestId": request}})
-
-    error = editor.answer(request)["error"]
-
-    assert error == {
-        "code": -32800,
-        "message": "session/set_mode was cancelled, and agent did not answer",
-        "data": {"component": "agent"},
-    }
-    assert editor.ask("echo x").endswith("x")
-    assert editor.leave() == 0
 
 
 RENAMES = """\
@@ -182,20 +106,6 @@ def test_the_blocking_component_is_named_also_for_a_request_of_another_method(ru
 
     assert error["message"].endswith(" was cancelled, and agent did not answer")
     assert error["data"] == {"component": "agent"}
-    assert editor.leave() == 0
-
-
-def test_a_cancelled_prompt_request_becomes_session_cancel(run_chain):
-    """Most agents ignore `$/cancel_request` of a prompt."""
-    editor = run_chain(impatient("--hang-on", "$/cancel_request", seconds=PATIENT))
-    editor.open()
-    prompt = editor.prompt("wait")
-    editor.next(lambda message: "waiting" in chunk(message))
-    editor.send({"method": "$/cancel_request", "params": {"requestId": prompt}})
-
-    assert editor.answer(prompt)["result"] == CANCELLED
-    assert [m for m in editor.others if "did not end" in chunk(m)] == []
-    assert editor.ask("seen session/cancel") == "1"
     assert editor.leave() == 0
 
 
@@ -233,32 +143,4 @@ def test_version_2_a_stopped_agent_is_reported_idle(run_chain):
     editor.next(idle)
     assert "p>[p]new" in map(chunk, editor.others)
     assert [state["state"] for state in states(editor)] == ["running"]
-    assert editor.leave() == 0
-
-
-def test_version_2_a_prompt_that_was_not_inserted_is_refused(run_chain):
-    editor = run_chain(impatient("--hang-on", "session/prompt"))
-    opened_in_version_2(editor)
-    prompt = editor.prompt("wait")
-    editor.send({"method": "session/cancel", "params": {"sessionId": "s1"}})
-
-    assert editor.answer(prompt)["error"]["code"] == -32800
-    assert states(editor) == []
-    assert editor.leave() == 0
-
-
-def test_version_2_a_cancellation_without_a_turn_is_no_failure(run_chain):
-    editor = run_chain(impatient(seconds="0.05s"))
-    opened_in_version_2(editor)
-    editor.answer(editor.prompt("stream 50 100"))
-    editor.next(idle)
-    editor.others.clear()
-
-    editor.send({"method": "session/cancel", "params": {"sessionId": "s1"}})
-    editor.answer(editor.prompt("wait"))
-    editor.next(lambda message: "waiting" in chunk(message))
-    editor.send({"method": "session/cancel", "params": {"sessionId": "s1"}})
-    editor.next(idle)
-
-    assert "did not end" not in json.dumps(editor.others)
     assert editor.leave() == 0

@@ -20,20 +20,6 @@ def run(start, chain_file):
     return lambda *components, **keys: start("run", str(chain_file(*components, **keys)))
 
 
-def answering(initialized: dict, refusal: dict | None = None) -> list[str]:
-    """The command of an agent that answers so to `initialize`, and refuses everything else."""
-    code = (
-        "import json, sys\n"
-        "for line in sys.stdin:\n"
-        "    message = json.loads(line)\n"
-        "    answer = {'jsonrpc': '2.0', 'id': message['id'], 'error': %r}\n"
-        "    if message['method'] == 'initialize':\n"
-        "        answer = {'jsonrpc': '2.0', 'id': message['id'], 'result': %r}\n"
-        "    print(json.dumps(answer, separators=(',', ':')), flush=True)\n"
-    )
-    return [sys.executable, "-c", code % (refusal, initialized)]
-
-
 def text(message: dict) -> str:
     """The text of an agent_message_chunk."""
     update = message.get("params", {}).get("update", {})
@@ -248,55 +234,12 @@ def test_a_client_of_version_2_is_told_by_updates_and_gets_the_chain(run, chain_
     assert editor.leave() == 0
 
 
-def test_a_chain_of_another_protocol_version_than_announced_needs_a_restart(run, chain_file):
-    editor = run(ABSENT)
-    initialize(editor, 2)
-    chain_file(answering({"protocolVersion": 1}), adapt={"v1_v2": "never"})
-
-    session = new_session(editor)
-    editor.prompt("hello", session)
-    said = text(editor.next(text))
-
-    assert "the chain starts now, but it speaks version 1" in said
-    assert "Restart the agent in your editor" in said
-    assert editor.leave() == 3
-
-
-def test_an_agent_with_an_unannounced_login_method_needs_a_restart(run, chain_file):
-    editor = run(ABSENT)
-    initialize(editor)
-    methods = [{"id": "browser", "name": "In a browser"}]
-    refusal = {"code": -32000, "message": "Authentication required"}
-    chain_file(answering({"protocolVersion": 1, "authMethods": methods}, refusal))
-
-    assert "requires a login" in reply(editor, new_session(editor))
-    assert editor.leave() == 0
-
-
 def test_the_agent_command_explains_with_the_flag(start):
     editor = start("agent", "--on-start-failure", "explain", "no-such-program")
     initialize(editor)
 
     assert "command not found" in reply(editor, new_session(editor))
     assert editor.leave() == 3
-
-
-def test_requests_during_a_failing_start_are_answered_in_order(run):
-    editor = run(ABSENT)
-    editor.send(
-        {"id": "i", "method": "initialize", "params": {"protocolVersion": 1}},
-        {"id": "n", "method": "session/new", "params": {"cwd": "/", "mcpServers": []}},
-        {"id": "l", "method": "session/list", "params": {}},
-        {"id": "x", "method": "_vendor/x"},
-    )
-    editor.close_stdin()
-
-    answers = editor.rest()
-
-    assert [answer["id"] for answer in answers] == ["i", "n", "l", "x"]
-    assert answers[2]["result"] == {"sessions": []}
-    assert "command not found" in answers[3]["error"]["message"]
-    assert editor.wait() == 3
 
 
 def test_a_wrong_file_at_a_terminal_ends_at_once(tmp_path):

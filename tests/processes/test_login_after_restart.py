@@ -39,13 +39,6 @@ def prompt(session: str, text: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    "login", [{"methodId": "key"}, {"methodId": "browser", "_meta": {"api-key": "k"}}]
-)
-async def test_a_login_that_needs_nothing_of_the_user_is_repeated(login):
-    assert await prompt_after_restart(login) == {"stopReason": "end_turn"}
-
-
-@pytest.mark.parametrize(
     ("login", "after"), [({"methodId": "browser"}, ()), ({"methodId": "key"}, ("logout",))]
 )
 async def test_else_the_user_is_told_to_log_in_again(login, after):

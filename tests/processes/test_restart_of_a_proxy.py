@@ -4,7 +4,7 @@ import os
 from signal import SIGKILL, SIGSTOP
 
 import pytest
-from support.peers.process import COMPONENTS, agent, chunk, is_running, proxy
+from support.peers.process import agent, chunk, is_running, proxy
 from support.waiting import told
 
 DIALECTS = ["proxy", "_proxy"]
@@ -69,41 +69,6 @@ def test_a_proxy_that_ends_before_it_answers_its_initialization_is_named(run_cha
     assert editor.leave() == 3
 
 
-def test_every_session_is_announced_to_the_new_process_with_its_own_answer(run_chain):
-    """Each is answered from the record, though the agent gives every session its own id."""
-    editor = run_chain(agent("--back", "resume"), proxy("a"))
-    editor.open()
-    for _ in range(2):
-        editor.answer(editor.request("session/new", cwd="/", mcpServers=[]))
-    os.kill(one_of(editor, "--name a").pid, SIGKILL)
-    for _ in range(3):
-        told(editor, "was restarted")
-
-    assert seen(editor, "session/new") == "3"
-    for session in ("s1", "s2", "s3"):
-        assert "result" in editor.answer(editor.prompt("how", session))
-    assert editor.leave() == 0
-
-
-def test_a_prompt_in_flight_in_the_proxy_is_answered_and_the_agents_turn_is_cancelled(run_chain):
-    """The client has an error for that turn, so the turn must end at the agent."""
-    editor = run_chain(agent(), proxy("a"), proxy("b"))
-    editor.open()
-    prompt = editor.prompt("wait")
-    editor.next(chunk)
-
-    os.kill(one_of(editor, "--name b").pid, SIGKILL)
-
-    error = editor.answer(prompt)["error"]
-    assert error["code"] == -32603
-    assert error["data"]["component"] == "pass_proxy-2"
-    assert error["data"]["exitStatus"] == "was ended by SIGKILL"
-    assert error["data"]["next"] == "it is restarted (1 of 3)"
-    assert seen(editor, "session/cancel") == "1"
-    assert seen(editor, "$/cancel_request") == "1"
-    assert editor.leave() == 0
-
-
 def test_an_agents_request_in_flight_in_the_proxy_is_answered(run_chain):
     """The agent waits for a permission that was on its way through the proxy that died."""
     editor = run_chain(agent(), proxy("a"))
@@ -118,22 +83,6 @@ def test_an_agents_request_in_flight_in_the_proxy_is_answered(run_chain):
     withdrawn = [m["params"]["requestId"] for m in editor.others if m["method"][0] == "$"]
     assert withdrawn == [question["id"]]
     assert texts_of(editor, "echo x")[-1].endswith("x")
-    assert editor.leave() == 0
-
-
-def test_messages_during_a_restart_of_the_proxy_are_queued_in_order(run_chain, tmp_path):
-    flags = ["--fault", "exit1", "--at", "_die"]
-    editor = run_chain(agent(), {"run": agent("--proxy", "--tag", *flags), "name": "p"})
-    editor.open()
-    editor.send({"method": "_die", "params": {}})
-
-    prompts = [editor.prompt(f"stream 3 {size}") for size in range(20, 40)]
-
-    answers = [editor.next(lambda message: "id" in message) for _ in prompts]
-    assert [answer["id"] for answer in answers] == prompts
-    done = [answer["id"] for answer in answers if "result" in answer]
-    said = [text for text in texts(editor.others) if "conductor" not in text]
-    assert len(said) == 3 * len(done)
     assert editor.leave() == 0
 
 
@@ -199,20 +148,6 @@ def test_a_proxy_can_be_left_out_and_the_client_is_told_once(run_chain):
     assert editor.leave() == 0
 
 
-@pytest.mark.parametrize("place", [0, 1, 2])
-def test_a_proxy_can_be_left_out_at_every_position(run_chain, place):
-    names = ["a", "b", "c"]
-    proxies = [{"run": proxy(name), "name": name, "on_failure": "bypass"} for name in names]
-    editor = run_chain(agent(), *proxies)
-    editor.open()
-    os.kill(one_of(editor, f"--name {names.pop(place)}").pid, SIGKILL)
-    told(editor, "goes on without it")
-
-    first, second = names
-    assert texts_of(editor, "echo x") == [f"{first}>{second}>[{second}][{first}]x"]
-    assert editor.leave() == 0
-
-
 def test_all_proxies_can_be_left_out_one_after_the_other(run_chain):
     proxies = [{"run": proxy(name), "name": name, "on_failure": "bypass"} for name in "abc"]
     editor = run_chain(agent(), *proxies)
@@ -222,71 +157,6 @@ def test_all_proxies_can_be_left_out_one_after_the_other(run_chain):
         told(editor, "goes on without it")
 
     assert texts_of(editor, "echo x") == ["x"]
-    assert editor.leave() == 0
-
-
-def test_queued_messages_bypass_a_proxy_that_is_left_out_in_order(run_chain, tmp_path):
-    """Its program is missing, so no restart succeeds; messages that never reached it bypass it."""
-    program = tmp_path / "proxy.py"
-    program.symlink_to(COMPONENTS / "pass_proxy.py")
-    run = [*proxy("p")]
-    run[run.index(str(COMPONENTS / "pass_proxy.py"))] = str(program)
-    editor = run_chain(agent(), {"run": run, "name": "p"})
-    editor.open()
-    streaming = editor.prompt("stream 20000 100")
-    editor.next(chunk)
-    program.unlink()
-
-    os.kill(one_of(editor, "--name p").pid, SIGKILL)
-    editor.wait_log("component failed")
-    for _ in range(5):
-        editor.send({"method": "_note", "params": {}})
-    prompts = [editor.prompt(f"echo {number}") for number in range(20)]
-
-    assert "error" in editor.answer(streaming)
-    answers = [editor.next(lambda message: "id" in message) for _ in prompts]
-    assert [(answer["id"], answer["result"]) for answer in answers] == [
-        (prompt, {"stopReason": "end_turn"}) for prompt in prompts
-    ]
-    said = [text for text in texts(editor.others) if "conductor" not in text]
-    streamed = [text.removeprefix("p>").removeprefix("[p]") for text in said[:-20]]
-    assert streamed == sorted(streamed)
-    assert len(streamed) == len(set(streamed))
-    assert said[-20:] == [str(number) for number in range(20)]
-    assert seen(editor, "_note") == "5"
-    assert editor.leave() == 0
-
-
-def test_a_required_proxy_is_never_left_out(run_chain):
-    component = {"run": proxy("a"), "name": "a", "required": True, "restarts": "1 in 1h"}
-    editor = run_chain(agent(), component)
-    editor.open()
-    os.kill(one_of(editor, "--name a").pid, SIGKILL)
-    told(editor, "was restarted")
-    prompt = editor.prompt("wait")
-    editor.next(lambda message: "waiting" in chunk(message))
-
-    os.kill(one_of(editor, "--name a").pid, SIGKILL)
-
-    assert editor.answer(prompt)["error"]["data"]["next"] == "the chain ends"
-    assert editor.rest() == []
-    assert editor.wait() == 1
-
-
-def test_capabilities_of_a_bypassed_proxy_are_refused(run_chain, tmp_path):
-    """Its responses, capabilities and MCP servers: the next component refuses them."""
-    editor = run_chain(agent(), {"run": proxy("a"), "name": "a", "on_failure": "bypass"})
-    editor.open()
-    os.kill(one_of(editor, "--name a").pid, SIGKILL)
-    told(editor, "goes on without it")
-
-    answer = editor.answer(editor.request("_of_the_proxy"))
-
-    assert answer["error"] == {
-        "code": -32601,
-        "message": "Method not found",
-        "data": "_of_the_proxy",
-    }
     assert editor.leave() == 0
 
 
@@ -340,41 +210,6 @@ def plugins(tmp_path):
     return path
 
 
-@pytest.mark.fast
-def test_a_plugin_that_fails_is_left_out(run_chain, plugins):
-    peer_closed_read = agent("--hang-on", "$/cancel_request")
-    editor = run_chain(
-        peer_closed_read, proxy("a"), {"use": f"{plugins}:Fragile", "name": "f"}, proxy("c")
-    )
-    editor.open()
-    assert texts_of(editor, "echo x") == ["a>c>[c][f][a]x"]
-    prompt = editor.prompt("wait")
-    editor.next(chunk)
-
-    editor.send({"method": "_break", "params": {}})
-
-    error = editor.answer(prompt)["error"]
-    assert "chain.yaml:1:" in error["data"].pop("place")
-    assert error == {
-        "code": -32603,
-        "message": (
-            "component 'f' failed: RuntimeError: worn out. The prompt was cut off and is not "
-            "repeated; part of it may have been done. What happens now: the chain goes on without "
-            "it. What to do: look at what was done, then send it again."
-        ),
-        "data": {
-            "component": "f",
-            "exitStatus": "failed: RuntimeError: worn out",
-            "next": "the chain goes on without it",
-        },
-    }
-    message = told(editor, "goes on without it")
-    assert "worn out" in chunk(message)
-    assert seen(editor, "session/cancel") == "1"
-    assert texts_of(editor, "echo x")[-1] == "a>c>[c][a]x"
-    assert editor.leave() == 0
-
-
 @pytest.mark.parametrize(
     "how", [pytest.param({"on_failure": "restart"}, marks=pytest.mark.fast), {"isolate": True}]
 )
@@ -401,24 +236,6 @@ def test_a_plugin_is_restarted_if_the_chain_file_says_so(run_chain, plugins, how
     told(editor, "goes on without it")
     assert texts_of(editor, "echo x") == ["a>c>[c][a]x"]
     assert editor.leave() == 0
-
-
-@pytest.mark.parametrize("how", ["class", "file", "on_failure"])
-def test_a_plugin_that_must_not_be_left_out_ends_the_chain(run_chain, plugins, how):
-    spec = {
-        "class": {"use": f"{plugins}:Redacts"},
-        "file": {"use": f"{plugins}:Fragile", "required": True},
-        "on_failure": {"use": f"{plugins}:Fragile", "on_failure": "end_chain"},
-    }[how]
-    editor = run_chain(agent(), spec)
-    editor.open()
-    prompt = editor.prompt("wait")
-    editor.next(chunk)
-
-    editor.send({"method": "_break", "params": {}})
-
-    assert [message["id"] for message in editor.rest() if "id" in message] == [prompt]
-    assert editor.wait() == 1
 
 
 def test_a_required_plugin_in_a_process_of_its_own_is_restarted_and_never_left_out(

@@ -5,7 +5,6 @@ A failure is reported once, in the error of the interrupted request.
 
 import json
 import os
-import sys
 from signal import SIGKILL, SIGTERM
 
 import pytest
@@ -82,54 +81,6 @@ def test_a_session_is_resumed_and_its_history_is_not_sent_twice(run_chain, ways,
     assert editor.leave() == 0
 
 
-def test_a_resume_that_is_refused_is_followed_by_a_load(run_chain):
-    """An agent may say that it resumes what is only on another machine."""
-    editor = run_chain(agent("--back", "load", "--back", "resume", "--refuse-back"))
-    editor.open()
-    editor.answer(editor.prompt("die 3"))
-
-    error = error_of(editor.answer(editor.prompt("how")))
-
-    assert "has lost this session" in error["message"]
-    assert editor.leave() == 0
-
-
-def test_the_error_says_so_where_the_agent_cannot_take_up_the_session(run_chain):
-    editor = run_chain(agent("--stderr-bytes", 0))
-    editor.open()
-
-    error = error_of(editor.answer(editor.prompt("die 3")))
-
-    assert error["message"].endswith(
-        "What to do: look at what was done, then send it again, in a new session: the agent cannot "
-        "resume this one."
-    )
-    assert editor.leave() == 0
-
-
-@pytest.mark.parametrize("flags", [[], ["--back", "load", "--refuse-back"]])
-def test_a_lost_session_is_reported_once_and_can_be_created_again(run_chain, flags):
-    editor = run_chain(agent(*flags, "--stderr-bytes", 0), proxy("p"))
-    editor.open()
-    editor.answer(editor.prompt("die 3"))
-    editor.others.clear()
-
-    error = error_of(editor.answer(editor.prompt("how")))
-
-    assert (error["code"], error["data"]["sessionId"]) == (-32603, "s1")
-    assert error["message"] == (
-        "misbehave was restarted and has lost this session; start a new one, or load it"
-    )
-    assert texts(editor.others) == [
-        "[acp-conductor] misbehave failed, was restarted and has lost this session; "
-        "start a new one, or load it\n"
-    ]
-    answer = editor.answer(editor.request("session/new", cwd="/", mcpServers=[]))
-    assert answer["result"] == {"sessionId": "s1"}
-    assert editor.ask("how") == "p>[p]new"
-    assert editor.leave() == 0
-
-
 def test_a_new_session_with_the_id_of_a_lost_one_is_not_lost(run_chain):
     """Some agents count their sessions, from one each time they start."""
     editor = run_chain(agent("--stderr-bytes", 0))
@@ -154,72 +105,6 @@ def test_the_replayed_session_set_up_is_the_one_that_the_agent_received(run_chai
     assert editor.ask("seen session/resume").endswith("1")
     assert editor.ask("seen session/new").endswith("0")
     assert editor.ask("seen initialize").endswith("1")
-    assert editor.leave() == 0
-
-
-@pytest.mark.parametrize("way", ["resume", pytest.param("load", marks=pytest.mark.fast)])
-def test_mode_and_options_of_a_session_are_set_again(run_chain, way):
-    editor = run_chain(agent("--back", way), proxy("p"))
-    editor.open()
-    editor.answer(editor.request("session/set_mode", sessionId="s1", modeId="plan"))
-    option = {"sessionId": "s1", "configId": "model", "value": "large"}
-    editor.answer(editor.request("session/set_config_option", **option))
-    editor.answer(editor.prompt("mode code"))
-    editor.answer(editor.prompt("die 3"))
-
-    said = editor.ask("settings")
-
-    assert said.endswith('{"model": "large", "mode": "code"}')
-    assert editor.leave() == 0
-
-
-def test_the_client_is_told_the_real_mode_if_the_agent_refuses_the_one_that_was_set(run_chain):
-    editor = run_chain(agent("--back", "resume"), proxy("p"))
-    editor.open()
-    editor.answer(editor.request("session/set_mode", sessionId="s1", modeId="once"))
-    editor.answer(editor.prompt("die 3"))
-    editor.others.clear()
-
-    said = editor.ask("settings")
-
-    assert said.endswith("{}")
-    updates = [each["params"]["update"] for each in editor.others if "params" in each]
-    assert {"sessionUpdate": "current_mode_update", "currentModeId": "ask"} in updates
-    assert editor.leave() == 0
-
-
-def test_every_session_is_replayed(run_chain):
-    editor = run_chain(agent("--back", "resume"))
-    editor.open()
-    for _ in range(2):
-        editor.answer(editor.request("session/new", cwd="/", mcpServers=[]))
-    waiting = [editor.prompt("wait", session) for session in ("s1", "s2")]
-    for _ in waiting:
-        editor.next(chunk)
-
-    cut = editor.prompt("die 3", "s3")
-
-    answers = [editor.next(lambda message: "id" in message) for _ in range(3)]
-    assert sorted(answer["id"] for answer in answers) == sorted([*waiting, cut])
-    assert all("exited with status 3" in answer["error"]["message"] for answer in answers)
-    for session in ("s1", "s2", "s3"):
-        editor.others.clear()
-        editor.answer(editor.prompt("how", session))
-        assert texts(editor.others)[-1] == "resumed"
-    assert editor.leave() == 0
-
-
-def test_messages_during_a_restart_of_the_agent_arrive_in_order(run_chain):
-    editor = run_chain(agent("--back", "resume"), proxy("p"))
-    editor.open()
-    assert "error" in editor.answer(editor.prompt("die 3"))
-
-    prompts = [editor.prompt(f"echo {number}") for number in range(50)]
-
-    answers = [editor.next(lambda message: "id" in message)["id"] for _ in range(50)]
-    assert answers == prompts
-    said = [text for text in texts(editor.others) if "acp-conductor" not in text]
-    assert said == [f"p>[p]{number}" for number in range(50)]
     assert editor.leave() == 0
 
 
@@ -301,26 +186,6 @@ def test_a_failure_during_the_replay_is_another_failure(run_chain, tmp_path):
     assert cut["error"]["data"]["next"] == "it is restarted (1 of 3)"
     assert editor.answer(held)["result"] == {"stopReason": "end_turn"}
     assert texts(editor.others)[-1] == "resumed"
-    assert editor.leave() == 0
-
-
-@pytest.mark.parametrize("method", ["initialize", "session/resume"])
-def test_an_agent_that_does_not_answer_the_replay_is_stopped(run_chain, tmp_path, method):
-    """Queued messages must not wait forever (start_timeout)."""
-    once = tmp_path / "once"
-    flags = ["--fault", "silent", "--at", method, "--once", str(once)]
-    if method == "initialize":
-        once.touch()
-    component = {"run": agent("--back", "resume", *flags), "start_timeout": "1s"}
-    editor = run_chain(component)
-    editor.open()
-    if method == "initialize":
-        once.unlink()
-
-    editor.answer(editor.prompt("die 3"))
-
-    assert editor.ask("how").endswith("resumed")
-    editor.wait_log("start_timeout")
     assert editor.leave() == 0
 
 
@@ -503,26 +368,6 @@ def test_errors_are_json_that_names_no_secret(run_chain):
     assert editor.leave() == 0
 
 
-def test_a_client_that_presents_notices_gets_one_instead_of_a_message(run_chain):
-    editor = run_chain(agent("--back", "resume"), proxy("p"))
-    capabilities = {"session": {"notices": {}}}
-    editor.answer(editor.request("initialize", protocolVersion=1, clientCapabilities=capabilities))
-    editor.answer(editor.request("session/new", cwd="/", mcpServers=[]))
-    editor.answer(editor.prompt("die 3"))
-    editor.others.clear()
-
-    editor.answer(editor.prompt("how"))
-
-    assert [m["params"]["update"] for m in editor.others if not chunk(m)] == [
-        {
-            "sessionUpdate": "notice",
-            "severity": "warning",
-            "title": "[acp-conductor] misbehave failed, was restarted",
-        }
-    ]
-    assert editor.leave() == 0
-
-
 def test_stderr_of_an_earlier_success_is_in_no_error(run_chain):
     """Stderr of the successful start and first turn is not quoted."""
     run = agent("--back", "resume", "--stderr-bytes", 2000)
@@ -534,67 +379,4 @@ def test_stderr_of_an_earlier_success_is_in_no_error(run_chain):
     error = error_of(editor.answer(editor.prompt("die 3")))
 
     assert "stderr" not in error["data"]
-    assert editor.leave() == 0
-
-
-def test_the_error_of_a_prompt_that_never_reached_the_agent_says_so(run_chain):
-    """It waits for a restart that fails for good."""
-    run = agent("--fault", "kill", "--at", "session/resume", "--back", "resume")
-    keys = {"name": "agent", "restarts": "1 in 60s"}
-    editor = run_chain({"run": run, **keys})
-    editor.open()
-
-    first = error_of(editor.answer(editor.prompt("die 3")))
-    second = error_of(editor.answer(editor.prompt("echo x")))
-
-    assert "The prompt was cut off and is not repeated" in first["message"]
-    assert "The prompt did not reach the agent." in second["message"]
-    assert second["message"].endswith("What to do: start the agent again; send it again.")
-    assert editor.wait() == 1
-
-
-def test_a_session_with_an_unrecorded_set_up_is_reported_lost(run_chain):
-    editor = run_chain(agent("--back", "resume"), limits={"max_session_log_bytes": "600B"})
-    editor.open()
-    meta = {"x": "y" * 500}
-    large = editor.request("session/new", cwd="/", mcpServers=[], _meta=meta)
-    session = editor.answer(large)["result"]["sessionId"]
-    editor.answer(editor.request("session/new", cwd="/", mcpServers=[], _meta=meta))
-
-    editor.answer(editor.prompt("die 1"))
-    answer = editor.answer(editor.prompt("echo x", session))
-
-    assert "has lost this session" in answer["error"]["message"]
-    assert editor.leave() == 0
-
-
-@pytest.mark.parametrize("version", [2, 99])
-def test_a_restart_with_another_protocol_version_has_failed(run_chain, tmp_path, version):
-    """Its second process answers with another version than its first and its third."""
-    starts = tmp_path / "starts"
-    code = (
-        "import json, os, sys\n"
-        f"starts = {str(starts)!r}\n"
-        "open(starts, 'a').write('x')\n"
-        "second = os.path.getsize(starts) == 2\n"
-        "for line in sys.stdin:\n"
-        "    message = json.loads(line)\n"
-        "    method, result = message['method'], {'sessionId': 's1'}\n"
-        "    if method == 'initialize':\n"
-        f"        result = {{'protocolVersion': {version} if second else 1, 'agentCapabilities':\n"
-        "            {'sessionCapabilities': {'resume': {}}}}\n"
-        "    if method == 'session/prompt':\n"
-        "        if os.path.getsize(starts) == 1:\n"
-        "            sys.exit(3)\n"
-        "        result = {'stopReason': 'end_turn'}\n"
-        "    answer = {'jsonrpc': '2.0', 'id': message['id'], 'result': result}\n"
-        "    print(json.dumps(answer, separators=(',', ':')), flush=True)\n"
-    )
-    editor = run_chain([sys.executable, "-c", code])
-    editor.open()
-    assert "error" in editor.answer(editor.prompt("x"))
-
-    assert editor.answer(editor.prompt("y"))["result"] == {"stopReason": "end_turn"}
-    assert starts.read_text() == "xxx"
-    assert editor.wait_log(f"with protocol version {version} after its restart, and with 1 before")
     assert editor.leave() == 0

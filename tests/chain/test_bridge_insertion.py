@@ -74,6 +74,22 @@ async def test_a_bridge_that_cannot_be_prepared_is_not_in_the_chain(monkeypatch)
         assert [isinstance(each.plugin, McpBridge) for each in components[:-1]] == [True]
 
 
+async def test_an_inserted_bridge_leaves_the_agent_what_it_can_connect_to_itself():
+    """It was not in the chain when the agent said so."""
+    agent = FakeAgent(capabilities={"mcpCapabilities": {"http": True}})
+    server = {"type": "http", "name": "notes", "url": "http://127.0.0.1:1/mcp", "headers": []}
+
+    async with open_chain(agent, bridged=False) as client:
+        await client.initialize()
+        agent.host = agent._host
+        make = BridgeInsertion(agent, lambda: bridge_component("auto", Limits()))
+        agent.link.intercept_setup = make.intercept
+        await client.request("session/new", {"cwd": "/", "mcpServers": [server]})
+
+    (given,) = [h.params["mcpServers"] for h in agent.transcript if h.method == "session/new"]
+    assert given == [server]
+
+
 @attrs.define(eq=False)
 class Unlucky(McpBridge):
     """`problem` is what its lifespan raises: at once or, if `late` is given, after it yielded."""

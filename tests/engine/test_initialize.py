@@ -298,6 +298,20 @@ async def test_components_before_one_that_cannot_be_started_are_stopped(autojump
             await proxy.wait_ended()
 
 
+async def test_a_cancelled_initialize_is_cancelled_in_the_other_dialect_too(autojump_clock):
+    async with running_chain(chain_of(1)) as harness:
+        await harness.send(INITIALIZE, cancel(0))
+        proxy = harness.peer(0)
+        asked, cancelled = await proxy.receive_all()
+        assert cancelled == cancel(asked["id"])
+
+        proxy.refuse(asked, -32601, "Method not found")
+
+        again, cancelled = await proxy.receive_all()
+        assert again["method"] == "_proxy/initialize"
+        assert cancelled == cancel(again["id"])
+
+
 async def test_a_component_that_ends_during_initialization_is_named(autojump_clock):
     async with running_chain(lambda: [MemoryComponent("agent", "agent")]) as harness:
         await harness.send(INITIALIZE)

@@ -299,6 +299,43 @@ async def test_a_prompt_that_was_answered_in_its_place_is_not_forwarded_later(au
         assert [each["method"] for each in await harness.agent.receive_all()] == ["session/cancel"]
 
 
+class Notes(Proxy):
+    """Tells the client which updates it has seen."""
+
+    @on("session/update")
+    async def see(self, params: dict, forward):
+        await self.client.notify("_seen", params["update"])
+        await forward()
+
+
+class KeepsCancellation(Proxy):
+    @on("session/cancel")
+    async def keep(self, params: dict, forward):
+        await trio.sleep_forever()
+
+
+async def test_the_end_of_a_turn_that_a_plugin_blocks_passes_the_proxies_before_it(autojump_clock):
+    """Version 2, in which it is an update."""
+    agent = MemoryComponent("agent", "agent")
+    make = [plugin("notes", Notes()), plugin("keeps", KeepsCancellation()), agent]
+    running = {"sessionId": "s", "update": {"sessionUpdate": "state_update", "state": "running"}}
+    async with running_chain(make) as harness:
+        await harness.send({**INITIALIZE, "params": {"protocolVersion": 2}})
+        agent.peer.answer(await agent.peer.receive(), {"protocolVersion": 2})
+        await harness.client.receive()
+        await harness.send({"id": 1, **PROMPT})
+        agent.peer.answer(await agent.peer.receive(), {"messageId": "m"})
+        agent.peer.send({"method": "session/update", "params": running})
+        await harness.client.receive_all()
+
+        await harness.send(CANCEL)
+        await trio.sleep(60)
+
+        idle = {"sessionUpdate": "state_update", "state": "idle", "stopReason": "cancelled"}
+        seen = [each for each in await harness.client.receive_all() if each["method"] == "_seen"]
+        assert seen == [{"method": "_seen", "params": idle}]
+
+
 @asynccontextmanager
 async def initialized(proxy, **options):
     """A chain of a plugin and an agent that the test plays."""

@@ -505,6 +505,20 @@ async def test_an_unanswered_request_is_answered_with_an_error_at_the_end_of_the
         assert harness.components[0].terminated
 
 
+async def test_a_component_that_does_not_end_does_not_delay_the_end_of_those_after_it(
+    autojump_clock,
+):
+    async with running_chain(passing(1), stop_timeout=4.0) as harness:
+        await start(harness)
+        harness.peer(0).stays = True
+        before = trio.current_time()
+
+        harness.chain.stop()
+        await harness.agent.wait_end()
+
+        assert trio.current_time() - before == pytest.approx(2.0)
+
+
 async def _patient(harness):
     await harness.client.wait_end()
     (message,) = await harness.client.receive_all()

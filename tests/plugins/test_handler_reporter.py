@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
-
 import pytest
 import trio
 
@@ -19,8 +16,10 @@ from conductor.tracing.recorder import TraceRecorder
 from conductor.tracing.records import HandlerRecord, NotificationRecord, RequestRecord
 
 PLUGIN = """
-import os
+from contextlib import asynccontextmanager
+
 import attrs
+import trio
 from conductor.log import get_logger
 from conductor.proxy import Proxy, on
 
@@ -28,12 +27,29 @@ log = get_logger(component="shout")
 
 @attrs.define
 class Shout(Proxy):
+    worn_out: trio.Event = attrs.field(factory=trio.Event, init=False)
+
+    @asynccontextmanager
+    async def lifespan(self):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self.fail)
+            yield
+            nursery.cancel_scope.cancel()
+
+    async def fail(self):
+        await self.worn_out.wait()
+        raise RuntimeError("worn out")
+
+    @on("_x/fail", source="client")
+    async def told(self, message: dict):
+        self.worn_out.set()
+
     def proxies(self):
         return [Counts()]
 
     @on("session/prompt")
     async def shout(self, request: dict, forward):
-        log.info("rule applied", rule="loud", pid=os.getpid())
+        log.info("rule applied", rule="loud")
         await self.client.notify("_x/made", {})
         return await forward(request)
 
@@ -128,7 +144,7 @@ async def test_the_handler_of_a_request_is_recorded_with_its_message(traced, key
         and (each.component, each.method) == ("Shout", "session/prompt")
     )
     asked = prompt(records)
-    assert (run.message, run.handler) == (asked.n, f"{tmp_path}/shout.py:14")
+    assert (run.message, run.handler) == (asked.n, f"{tmp_path}/shout.py:33")
     assert run.outcome == "forwarded"
     assert asked.ts <= run.ts - run.took
     assert 0 <= run.waited < run.ts
@@ -190,17 +206,16 @@ async def test_the_flight_recorder_has_the_handlers_of_requests_only(traced):
     assert handled(records, "Shout/Counts", "session/update") == []
 
 
-@pytest.mark.slow
-async def test_messages_are_counted_anew_after_a_restart(traced):
-    async def killed(client, records):
+@LINKED
+async def test_messages_are_counted_anew_after_a_restart(traced, keys):
+    async def failing(client, records):
         session = await client.new_session("/")
         await client.prompt(session, "stream 7")
-        (log,) = (each for each in records() if getattr(each, "event", "") == "rule applied")
-        os.kill(log.fields["pid"], signal.SIGKILL)
+        client.notify("_x/fail", {})
         await until(lambda: "component restarted" in events(records()))
         await client.prompt(session, "stream 5")
 
-    records = await traced("isolate: true, on_failure: restart", killed)
+    records = await traced(keys, failing)
 
     last = records[events(records).index("component restarted") :]
     updates = [each.n for each in received(last, "mcp-bridge", NotificationRecord)]

@@ -92,6 +92,7 @@ ids | invariant | Ids belong to one connection
     test_the_transcript_of_appendix_a
     test_equal_ids_of_different_peers_do_not_collide
 cancel | interop §1.5, §3.6 | A cancellation is re-issued once per hop; the real answer still comes
+    test_a_cancelled_initialize_is_cancelled_in_the_other_dialect_too
     test_a_cancelled_request_cancels_all_that_its_handler_waits_for
     test_a_cancellation_arrives_once_per_hop_and_so_does_the_response
     test_an_agent_cancels_its_request_to_the_client
@@ -302,6 +303,7 @@ cancel-late | reliability, A cancelled turn that continues | The session can be 
 cancel-restart | reliability, Hangs | `on_cancel_timeout: restart` restarts the component, too
     test_on_cancel_timeout_restart_restarts_the_component_too
 cancel-blocked | reliability, A cancelled turn that continues | The component that blocks is named; those after it are cancelled in its place
+    test_the_end_of_a_turn_that_a_plugin_blocks_passes_the_proxies_before_it
     test_a_plugin_is_told_that_a_turn_it_has_deferred_was_ended
     test_a_prompt_that_was_answered_in_its_place_is_not_forwarded_later
     test_a_proxy_that_blocks_the_turn_is_named_and_the_agent_is_cancelled_in_its_place
@@ -333,6 +335,7 @@ stop-answers | reliability, Shutdown | After EOF open requests are answered, for
     test_eof_during_the_start_waits_for_the_answers_too
     test_the_chain_ends_at_once_while_a_component_waits_for_its_restart
 stop-signals | reliability, Shutdown | EOF, SIGTERM after `stop_timeout`, SIGKILL after the same time
+    test_a_component_that_does_not_end_does_not_delay_the_end_of_those_after_it
     test_a_process_that_does_not_end_gets_sigterm_then_sigkill_after_stop_timeout_each
 stop-order | reliability, Shutdown | From the client to the agent; after a failure from the agent to the client
     test_components_are_stopped_from_client_to_agent_and_after_a_failure_backwards

@@ -6,8 +6,8 @@ import json
 
 import attrs
 import pytest
+from support.peers.wire import PassProxy
 from support.played_chain import played_chain, prompt, told, update
-from support.raw_peers import PassProxy
 
 RESUMES = {"sessionCapabilities": {"resume": {}}}
 MODE = {"sessionId": "s1", "modeId": "plan"}

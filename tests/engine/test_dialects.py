@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.memory_chain import ANSWER, INITIALIZE, chain_of, running_chain
+from support.memory_chain import ANSWER, INITIALIZE, chain_of, play_handshake, running_chain
 from support.peers.wire import MemoryComponent
 
 PARAMS = INITIALIZE["params"]
@@ -194,3 +194,25 @@ async def test_proxies_of_all_dialects_work_in_one_chain(autojump_clock):
             assert await harness.peer(index).receive() == envelope
             harness.peer(index).send(update)
         assert await harness.client.receive() == update
+
+
+@pytest.mark.parametrize(("dialect", "other"), [("proxy", "_proxy"), ("_proxy", "proxy")])
+async def test_either_envelope_is_accepted_from_a_proxy_at_any_time(dialect, other, autojump_clock):
+    """It gets the envelope of the dialect in which it was initialized."""
+    async with running_chain(chain_of(1, dialect=dialect)) as harness:
+        await play_handshake(harness)
+        inner = {"method": "_x", "params": {}}
+        harness.peer(0).send(
+            {"method": f"{other}/successor", "params": inner},
+            {"id": "r", "method": f"{other}/successor", "params": inner},
+            {"method": f"{dialect}/successor", "params": inner},
+        )
+        note, request, another = await harness.agent.receive_all()
+        assert note == another == {"method": "_x", "params": {}}
+        assert request == {"id": request["id"], **inner}
+
+        harness.agent.answer(request, "done")
+        harness.agent.send(inner)
+        assert await harness.peer(0).receive() == {"id": "r", "result": "done"}
+        envelope = {"method": f"{dialect}/successor", "params": inner}
+        assert await harness.peer(0).receive() == envelope

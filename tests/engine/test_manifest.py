@@ -33,7 +33,7 @@ def test_every_requirement_has_tests():
 
 
 def test_every_scenario_checks_a_requirement():
-    assert sorted(scenarios()) == sorted(test for test in LISTED if "::" not in test)
+    assert sorted(scenarios()) == sorted({test for test in LISTED if "::" not in test})
 
 
 def test_listed_tests_of_other_directories_exist():

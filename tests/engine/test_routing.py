@@ -391,33 +391,6 @@ async def test_a_lone_surrogate_passes_every_hop(autojump_clock):
 # -- a component is lost -----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("lost", [0, 1, 2])
-async def test_every_open_request_is_answered_once_when_a_component_is_lost(lost, autojump_clock):
-    async with running_chain(passing(2)) as harness:
-        await start(harness)
-        for id in (1, "two", None):
-            harness.client.send({"id": id, **PROMPT})
-        harness.client.send_line(
-            b'[{"jsonrpc":"2.0","id":4,"method":"m"},{"jsonrpc":"2.0","id":5,"method":"m"}]'
-        )
-        harness.agent.send(UPDATE)
-        assert await harness.client.receive() == UPDATE
-
-        harness.peer(lost).close()
-
-        ending = await harness.wait_ended()
-        assert (ending.reason, ending.error.component) == ("failed", harness.components[lost].name)
-        await harness.client.wait_end()
-        came = await harness.client.receive_all()
-        (batch,) = [each for each in came if isinstance(each, list)]
-        answers = [each for each in came if not isinstance(each, list)] + batch
-        assert sorted(str(answer["id"]) for answer in answers) == ["1", "4", "5", "None", "two"]
-        for answer in answers:
-            assert answer["error"]["code"] == -32603
-            assert harness.components[lost].name in answer["error"]["message"]
-            assert answer["error"]["data"]["component"] == harness.components[lost].name
-
-
 async def test_equal_ids_are_all_answered_when_a_component_is_lost(autojump_clock):
     async with running_chain(chain_of(0)) as harness:
         await play_handshake(harness)

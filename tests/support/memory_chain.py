@@ -35,6 +35,10 @@ class NestedChain(MemoryPairComponent):
     async def _run_peer(self) -> None:
         await Chain(self._far, self.make, "proxy", answers_loss=False).run()
 
+    def crash(self) -> None:
+        """Break the pipe, as a process does that is killed."""
+        self._far.close()
+
     def _disconnect(self) -> None:
         self._far.close()
 

@@ -45,6 +45,9 @@ once | invariant | Exactly one answer per request id, whatever crashes, is cance
     test_a_late_response_is_dropped_and_the_connection_stays_open
     test_each_request_is_answered_once_at_any_moment_of_the_end_of_a_plugin
     test_the_end_of_the_chain_is_no_cancellation_of_what_a_plugin_waits_for
+    test_messages_may_arrive_at_any_moment_while_a_plugin_ends
+    test_a_cancelled_request_is_cancelled_once_and_answered_once
+    test_a_request_with_a_malformed_response_is_answered_once
     test_a_chain_stopped_during_its_start_answers_every_request
 order | invariant | Of each hop and direction, messages leave in the order in which they came
     test_what_an_agent_writes_at_once_arrives_in_order_and_unchanged
@@ -72,9 +75,19 @@ fidelity | invariant | What nobody asks to see is forwarded byte for byte
     test_json_at_the_nesting_limit_does_not_close_the_connection
     test_a_large_value_survives
     test_a_large_value_that_a_proxy_changes_is_checked_again
+    test_a_typed_edit_changes_what_it_names_and_nothing_else
+cost | invariant | A message without a handler costs no task switch, and nothing that grows with what is open
+    test_a_message_without_a_handler_costs_no_task_switch
+    test_a_run_of_updates_without_a_handler_is_forwarded_as_one
+    test_the_cost_of_a_message_does_not_grow_with_what_is_open
 memory | invariant | A slow reader slows its source down; no deadlock while every peer reads
     test_an_agent_is_read_again_once_a_plugin_has_handled_what_waited
     test_memory_is_bounded_while_the_client_does_not_read
+    test_an_agent_that_does_not_read_slows_the_client_down
+    test_a_proxy_that_does_not_read_slows_both_sides_down
+    test_a_client_that_does_not_read_slows_the_agent_down_through_any_proxy
+    remote/test_websocket.py::test_back_pressure_does_not_trigger_the_ping_timeout
+    bridges/test_http_streams.py::test_a_reader_that_stops_slows_the_server_down_and_loses_nothing
     test_full_buffers_in_both_directions_do_not_deadlock
     test_a_proxy_that_floods_an_agent_is_stopped_at_the_limit_of_the_chain
     test_the_startup_gate_queues_more_than_the_high_watermark
@@ -86,6 +99,36 @@ local | invariant | A failure names the component; every open request is answere
     test_a_component_that_cannot_be_built_is_the_error_of_initialize
     test_initialize_of_a_chain_without_an_agent_is_an_error_that_says_so
     test_a_late_failure_of_a_failed_start_does_not_affect_the_retry
+nothing-left | invariant | Nothing is left behind when the conductor ends, however it ends
+    processes/test_stop_signals.py::test_nothing_is_left_whenever_the_conductor_is_killed
+    processes/test_client_leaves.py::test_a_client_that_is_killed_in_the_middle_of_a_flood_leaves_nothing
+    processes/test_client_leaves.py::test_grandchildren_of_a_stubborn_agent_end
+    bridges/test_shim.py::test_the_end_of_the_chain_ends_the_shims_and_leaves_nothing
+    bridges/test_kills.py::test_the_conductor_is_killed
+stdout | invariant | stdout is the protocol: what a plugin prints goes to stderr
+    processes/test_kinds_of_stdio.py::test_prints_of_a_plugin_go_to_stderr
+secrets | invariant | Secrets appear in no log, trace, error or process argument
+    processes/test_secrets_stay.py::test_no_process_argument_contains_the_secret
+    processes/test_secrets_stay.py::test_the_error_of_a_failed_start_does_not_contain_the_secret
+    processes/test_secrets_stay.py::test_the_error_of_a_dead_component_does_not_contain_the_secret
+    processes/test_secrets_stay.py::test_a_secret_on_the_command_line_is_in_no_error
+    processes/test_secrets_stay_inside.py::test_a_secret_is_masked_in_logs_and_errors
+    processes/test_secrets_stay_inside.py::test_the_options_of_a_plugin_are_in_no_process_argument
+    tracing/test_masking.py::test_a_known_secret_in_any_string_is_masked
+    tracing/test_masking.py::test_log_events_stderr_names_places_and_errors_are_masked
+nesting | invariant | A chain in a chain behaves as its components in a row
+    test_what_an_agent_writes_at_once_arrives_in_order_and_unchanged
+    test_any_value_survives_any_chain
+    test_a_cancelled_request_is_cancelled_once_and_answered_once
+    processes/test_nested_processes.py::test_three_levels_are_one_chain
+    processes/test_nested_processes.py::test_a_cancellation_passes_three_levels
+    processes/test_nested_processes.py::test_a_failure_in_a_nested_conductor_is_in_the_error_of_the_outer_one
+    processes/test_nested_processes.py::test_a_nested_conductor_that_is_killed_takes_its_components_along
+bridge | interop §0, §1.1 | Agents and providers of MCP over ACP of any two bindings understand each other
+    test_an_agent_calls_a_tool_of_a_provider_with_another_binding
+    bridges/test_native_agent.py::test_progress_reaches_a_stateless_agent_under_its_own_request_id
+    bridges/test_native_agent.py::test_a_cancelled_request_is_cancelled_behind_the_translation
+    bridges/test_shim.py::test_tools_are_listed_and_called
 on-error | invariant | on_error: pass is for observers, which change nothing by failing
     test_a_request_is_not_sent_twice_when_an_observer_fails_after_forwarding
 ids | invariant | Ids belong to one connection
@@ -121,6 +164,9 @@ timeout | issue 2, Initialize | A component that never answers within start_time
 versions | issue 2, Initialize | Version 1 and 2 handshakes pass through with nothing lost
     test_the_handshake_keeps_all_members_in_both_protocol_versions
     test_mcp_over_acp_is_advertised_to_the_client
+v1-v2 | adapters | Client and agent of different versions have turns with each other
+    test_a_client_of_version_1_has_a_turn_of_an_agent_of_version_2
+    test_a_client_of_version_2_has_a_turn_of_an_agent_of_version_1
 dialects | issue 2, Routing; interop §1.6 | Dialects are detected per component and mixed
     test_a_proxy_that_refuses_the_method_is_asked_in_the_other_dialect
     test_a_proxy_that_forwards_initialize_unchanged_is_asked_in_the_other_dialect
@@ -134,6 +180,7 @@ dialects | issue 2, Routing; interop §1.6 | Dialects are detected per component
     test_a_refusal_with_a_lone_surrogate_reaches_the_client
     test_a_configured_dialect_is_the_only_one_tried
     test_proxies_of_all_dialects_work_in_one_chain
+    test_either_envelope_is_accepted_from_a_proxy_at_any_time
 unknown | issue 2, Routing | Unknown methods and _vendor/* are forwarded
     test_unknown_methods_are_forwarded_in_both_directions
 misuse | issue 2, Routing | Envelope misuse is refused with -32600

@@ -174,6 +174,10 @@ class MemoryComponent(MemoryPairComponent):
     async def _run_peer(self) -> None:
         await self.peer.run()
 
+    def crash(self) -> None:
+        """Break the pipe, as a process does that is killed."""
+        self.peer.transport.close()
+
     def _disconnect(self) -> None:
         self.peer.transport.close()
 

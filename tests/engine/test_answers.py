@@ -1,0 +1,177 @@
+"""Each request gets exactly one answer, after crashes, cancellations and malformed messages."""
+
+from __future__ import annotations
+
+from collections import Counter
+from contextlib import asynccontextmanager
+
+import pytest
+import trio
+from support.memory_chain import INITIALIZE, hops, running_chain, start
+from support.peers.wire import EchoAgent, MemoryComponent
+from support.plugins import PassAll
+from support.raw_json import nested
+from trio.testing import wait_all_tasks_blocked
+
+from conductor.plugins.plugin_component import PluginComponent
+from conductor.proxy import on
+
+PROMPT = {"method": "session/prompt", "params": {"sessionId": "s1", "prompt": []}}
+CANCELLED = {"code": -32800, "message": "Request cancelled"}
+CHAINS = [[], ["proxy"], ["_proxy"], ["handlers"], ["nested"], ["_proxy", "handlers", "nested"]]
+chains = pytest.mark.parametrize("kinds", CHAINS, ids=" ".join)
+
+
+def cancel(id):
+    return {"method": "$/cancel_request", "params": {"requestId": id}}
+
+
+def single(came):
+    """All messages, members of batches included."""
+    return [message for each in came for message in (each if isinstance(each, list) else [each])]
+
+
+def answered(came):
+    """How often each request was answered."""
+    return Counter(message["id"] for message in single(came) if "method" not in message)
+
+
+def errors(came):
+    return [message["error"] for message in single(came) if "error" in message]
+
+
+@chains
+async def test_a_cancelled_request_is_cancelled_once_and_answered_once(kinds, autojump_clock):
+    """With the agent's own response, given before or after the cancellation reaches it."""
+    requests = [{"id": id, "method": "_t/request", "params": {"n": id}} for id in range(4)]
+    async with running_chain(hops(*kinds)) as harness:
+        await start(harness)
+        await harness.send(*requests)
+        ids = [request["id"] for request in await harness.agent.receive_all()]
+        results = [{"result": "done"}, {"error": CANCELLED}, {"result": None}, {"result": "late"}]
+        harness.agent.send({"id": ids[3], **results[3]})
+        await wait_all_tasks_blocked()
+        await harness.send(*[cancel(n) for n in (0, 1, 2, 3, 0, 99)])
+
+        assert await harness.agent.receive_all() == [cancel(id) for id in ids[:3]]
+        for id, result in zip(ids, results, strict=True):
+            harness.agent.send({"id": id, **result})
+
+        came = await harness.client.receive_all()
+        assert sorted(came, key=lambda each: each["id"]) == [
+            {"id": n, **result} for n, result in enumerate(results)
+        ]
+
+
+RESULT = b'"result":{"stopReason":"end_turn"}'
+MALFORMED = {
+    "both": b'{"jsonrpc":"2.0","id":@,"result":1,"error":{"code":1,"message":"x"}}',
+    "neither": b'{"jsonrpc":"2.0","id":@}',
+    "error without code": b'{"jsonrpc":"2.0","id":@,"error":{"message":"x"}}',
+    "error that is no object": b'{"jsonrpc":"2.0","id":@,"error":"x"}',
+    "no version": b'{"id":@,%b}' % RESULT,
+    "wrong version": b'{"jsonrpc":"1.0","id":@,%b}' % RESULT,
+    "not UTF-8": b'{"jsonrpc":"2.0","id":@,"result":"\xff"}',
+    "cut": b'{"jsonrpc":"2.0","id":@,"result":{"stopReason":',
+    "too deep": b'{"jsonrpc":"2.0","id":@,"result":%b}' % nested(100_000),
+    "in a batch": b'[{"jsonrpc":"2.0","id":@,"result":1,"error":{"code":1,"message":"x"}},7]',
+    "with colors": b'\x1b[32m{"jsonrpc":"2.0","id":@,%b}' % RESULT,
+    "twice in a batch": b'[{"jsonrpc":"2.0","id":@,%b},{"jsonrpc":"2.0","id":@,%b}]'
+    % (RESULT, RESULT),
+}
+
+
+@pytest.mark.parametrize("kinds", [[], ["proxy", "handlers"]], ids=" ".join)
+async def test_a_request_with_a_malformed_response_is_answered_once(kinds, autojump_clock):
+    async with running_chain(hops(*kinds)) as harness:
+        await start(harness)
+        for what, line in MALFORMED.items():
+            await harness.send({"id": what, "method": "_t/request", "params": {}})
+            (request,) = await harness.agent.receive_all()
+            harness.agent.send_line(line.replace(b"@", b"%d" % request["id"]))
+            assert answered(await harness.client.receive_all()) == {what: 1}
+            harness.agent.answer(request, "again")
+            assert await harness.client.receive_all() == []
+
+        await harness.send({"id": "a", "method": "_t/request", "params": {}})
+        (request,) = await harness.agent.receive_all()
+        harness.agent.send({"id": str(request["id"]), "result": "its id has another type"})
+        harness.agent.answer(request, "its answer")
+        assert await harness.client.receive_all() == [{"id": "a", "result": "its answer"}]
+
+
+@pytest.mark.parametrize("lost", [0, 1, 2, -1])
+@pytest.mark.parametrize("half", [b"", b'{"jsonrpc":"2.0","method":"session/upd'])
+async def test_every_open_request_is_answered_once_when_a_component_is_lost(
+    lost, half, autojump_clock
+):
+    """Also those in a nested chain; with the name of the component."""
+    async with running_chain(hops("proxy", "nested", "_proxy", "handlers")) as harness:
+        await start(harness)
+        ids = [1, "two", None]
+        await harness.send(*[{"id": id, "method": "_t/request"} for id in ids], {"id": 4, **PROMPT})
+        harness.client.send_line(
+            b'[{"jsonrpc":"2.0","id":5,"method":"m"},{"jsonrpc":"2.0","id":6,"method":"m"}]'
+        )
+        first, *_ = await harness.agent.receive_all()
+        harness.agent.answer(first, "in time")
+        harness.agent.send_bytes(half)
+        await harness.send()
+
+        harness.components[lost].crash()
+
+        ending, name = await harness.wait_ended(), harness.components[lost].name
+        assert (ending.reason, ending.error.component) == ("failed", name)
+        came = await harness.client.receive_all()
+        assert answered(came) == Counter([*ids, 4, 5, 6])
+        assert came[0] == {"id": 1, "result": "in time"}
+        for error in errors(came):
+            assert (error["code"], error["data"]["component"]) == (-32603, name)
+            assert name in error["message"]
+
+
+class Fragile(PassAll):
+    """Ends with an error when it is told to."""
+
+    def __init__(self):
+        self.broken = trio.Event()
+
+    @asynccontextmanager
+    async def lifespan(self):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self.fail_when_broken)
+            yield
+            nursery.cancel_scope.cancel()
+
+    async def fail_when_broken(self):
+        await self.broken.wait()
+        raise RuntimeError("worn out")
+
+    @on("_break")
+    async def end(self, params):
+        self.broken.set()
+
+
+@pytest.mark.parametrize("bypassed", [True, False])
+async def test_messages_may_arrive_at_any_moment_while_a_plugin_ends(bypassed, autojump_clock):
+    """Each request is answered once: by the agent, or with the failure of the plugin."""
+    for steps in range(12):
+        fragile = PluginComponent("fragile", Fragile(), "proxy", bypassed_on_failure=bypassed)
+        agent = MemoryComponent("agent", "agent", make_peer=EchoAgent)
+        async with running_chain([fragile, agent]) as harness:
+            await harness.send(INITIALIZE)
+            await harness.client.receive()
+            harness.client.send({"method": "_break"})
+            for id in range(steps):
+                await trio.lowlevel.checkpoint()
+                harness.client.send({"id": id, "method": "_t/request", "params": {}})
+                harness.client.send({"method": "_t/note", "params": {}})
+            if not bypassed:
+                await harness.wait_ended()
+                counts = answered(await harness.client.receive_all())
+                assert counts == Counter(range(len(counts)))  # later ones were not read any more
+                continue
+            await wait_all_tasks_blocked()
+            assert answered(await harness.client.receive_all()) == Counter(range(steps))
+            await harness.send({"id": "after", "method": "_t/request", "params": {"n": 1}})
+            assert await harness.client.receive_all() == [{"id": "after", "result": {"n": 1}}]

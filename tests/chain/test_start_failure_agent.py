@@ -25,7 +25,7 @@ class FailureAgentBench(GateBench):
         self.gate._describe_failure = lambda error: "explained"
 
     def answer_last(self, result=None, error=None):
-        self.first.neighbour.respond(self.first.calls[-1], result, error)
+        self.first.neighbour.respond(self.first.asked[-1], result, error)
 
 
 def retried(answer=b'{"protocolVersion":1}'):
@@ -42,7 +42,7 @@ def retried(answer=b'{"protocolVersion":1}'):
 def test_a_retry_uses_the_params_of_the_clients_initialize():
     bench = retried()
 
-    assert bench.first.events[:2] == [
+    assert bench.first.heard[:2] == [
         ("request", "initialize", b'{"protocolVersion":1}'),
         ("request", "session/new", b'{"cwd":"/","mcpServers":[]}'),
     ]
@@ -58,7 +58,7 @@ def test_messages_during_a_retry_are_queued_and_delivered_in_order():
     bench.feed(NEW | {"id": 2}, {"id": 3, "method": "a"}, {"method": "b"})
     bench.answer(b'{"protocolVersion":1}')
 
-    assert [event[1] for event in bench.first.events] == ["initialize", "session/new", "a", "b"]
+    assert [event[1] for event in bench.first.heard] == ["initialize", "session/new", "a", "b"]
 
 
 def test_a_set_up_during_a_retry_gets_the_chain_of_its_directory():
@@ -72,7 +72,7 @@ def test_a_set_up_during_a_retry_gets_the_chain_of_its_directory():
     bench.feed(NEW | {"id": 2}, NEW | {"id": 3, "params": {"cwd": "/other"}}, {"method": "b"})
     bench.answer(b'{"protocolVersion":1}')
 
-    assert [event[1] for event in bench.first.events] == ["initialize", "session/new", "b"]
+    assert [event[1] for event in bench.first.heard] == ["initialize", "session/new", "b"]
     assert chosen == ["/other"]  # that of the first one was chosen before the start
 
 
@@ -80,7 +80,7 @@ def test_sessions_of_the_start_failure_agent_never_reach_the_chain():
     bench = retried()
     bench.answer_last(b'{"sessionId":"real"}')
     bench.written()
-    before = len(bench.first.events)
+    before = len(bench.first.heard)
     failure_context = {"sessionId": "acp-conductor-1"}
 
     bench.feed(
@@ -93,7 +93,7 @@ def test_sessions_of_the_start_failure_agent_never_reach_the_chain():
     assert "the chain runs now" in chunk["params"]["update"]["content"]["text"]
     assert prompted == {"id": 3, "result": {"stopReason": "end_turn"}}
     assert (refused["id"], refused["error"]["code"]) == (4, -32601)
-    assert bench.first.events[before:] == []
+    assert bench.first.heard[before:] == []
 
 
 def test_the_gate_is_removed_when_the_start_failure_agent_has_no_session():
@@ -137,7 +137,7 @@ def test_a_cancelled_retry_is_cancelled_and_leaves_the_start_failure_agent():
     bench.written()
     bench.error = None
     bench.feed(NEW | {"id": 2}, cancel(2))
-    assert bench.first.events[-1] == ("cancel", "initialize")
+    assert bench.first.heard[-1] == ("cancel", "initialize")
     bench.answer(error=b'{"code":-32800,"message":"Request cancelled"}')
 
     (answer,) = bench.written()

@@ -51,6 +51,7 @@ _PACKAGES = {
     "conductor.proxy.tool_names": "The tool of a permission request, for proxies with rules.",
     "conductor.error_codes": "Codes of `RequestError(code, message)`, raised and answered.",
     "conductor.testing": "",
+    "conductor.testing.updates": "Builders of session updates: [testing.md](testing.md#tests).",
 }
 """The public modules, with a sentence for those that need one."""
 

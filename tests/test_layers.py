@@ -152,6 +152,7 @@ PUBLIC = {
     "conductor.schema.v1",
     "conductor.schema.v2",
     "conductor.testing",
+    "conductor.testing.updates",
 }
 """What proxies and bridges, ready-made or of others, are written on."""
 

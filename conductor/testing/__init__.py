@@ -17,6 +17,7 @@
 - `RecordedSession` (the pytest fixture `recorded`): both sides of a recording, and what differs if
   they are played with a chain between them.
 - `Transcript`, `Heard`: the record of received messages, with queries and assertions.
+- `updates`: builders of session updates and whole turns, for both versions of the protocol.
 - `conductor.testing.agent.TestAgent`: an agent that runs the commands in a prompt
   (`use: test-agent`).
 - the pytest fixture `virtual_clock`: advances time when all tasks wait, so tests never sleep.

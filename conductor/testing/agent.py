@@ -27,13 +27,13 @@ from conductor.error_codes import (
     RESOURCE_NOT_FOUND,
 )
 from conductor.proxy import Agent, RequestError, on, run
+from conductor.testing import updates
 from conductor.testing.command_turn import CommandSession, CommandTurn, StopTurn
 from conductor.testing.commands import COMMANDS, command_text, perform
 from conductor.testing.mcp_client import McpServerFailure, open_server
 
 __all__ = ["TestAgent"]
 
-_VERSIONS: Final = (1, 2)
 _MODES: Final = [
     {"id": "ask", "name": "Ask", "description": "Ask before tools run"},
     {"id": "code", "name": "Code", "description": "Run tools without asking"},
@@ -51,7 +51,7 @@ class TestAgent(Agent):
     `session-2` and so on."""
     failing: str = ""
     """Message of the error with which each prompt is refused, for example "Overloaded"."""
-    _version: int = attrs.field(default=1, init=False)
+    _version: updates.Version = attrs.field(default=1, init=False)
     _sessions: dict[str, CommandSession] = attrs.field(factory=dict, init=False)
     _servers: trio.Nursery | None = attrs.field(default=None, init=False)
 
@@ -65,7 +65,7 @@ class TestAgent(Agent):
     @on("initialize")
     async def initialize(self, params: dict[str, Any]) -> dict[str, Any]:
         asked = params.get("protocolVersion")
-        self._version = asked if asked in _VERSIONS else _VERSIONS[-1 if _newer(asked) else 0]
+        self._version = 2 if isinstance(asked, int) and asked >= 2 else 1
         info = {"name": "test-agent", "title": "Test agent", "version": __version__}
         if self._version == 1:
             return {
@@ -168,10 +168,8 @@ class TestAgent(Agent):
         self.release_lane()
         if self._version == 1:
             return {"stopReason": await self._take_turn(turn)}
-        await turn.update(
-            {"sessionUpdate": "user_message", "messageId": turn.prompt_id, "content": turn.prompt}
-        )
-        await turn.update({"sessionUpdate": "state_update", "state": "running"})
+        await turn.update(updates.message(turn.prompt_id, kind="user_message", content=prompt))
+        await turn.update(updates.state("running"))
         self.start_soon(self._take_turn_2, turn)
         return {"messageId": turn.prompt_id}
 
@@ -195,7 +193,7 @@ class TestAgent(Agent):
         except RequestError as exc:
             await turn.say(str(exc))
             reason = "end_turn"
-        await turn.update({"sessionUpdate": "state_update", "state": "idle", "stopReason": reason})
+        await turn.update(updates.state("idle", reason))
 
     # ----------------------------------------------------------------------------------------------
 
@@ -249,10 +247,6 @@ class TestAgent(Agent):
     def _crash(self) -> None:
         assert self._servers is not None
         self._servers.start_soon(_crash)
-
-
-def _newer(version: object) -> bool:
-    return isinstance(version, int) and version > _VERSIONS[-1]
 
 
 def _cwd(params: Mapping[str, Any]) -> str:

@@ -10,6 +10,7 @@ import attrs
 import trio
 
 from conductor.proxy import Peer
+from conductor.testing import updates
 from conductor.testing.mcp_client import McpServer
 
 __all__ = ["CommandSession", "CommandTurn", "StopTurn"]
@@ -39,9 +40,8 @@ class CommandSession:
     """MCP servers that did not start: reason by name."""
     closed: trio.Event = attrs.field(factory=trio.Event)
 
-    def remember(self, update: str, text: str) -> None:
-        content = {"type": "text", "text": text}
-        self.history.append({"sessionUpdate": update, "content": content})
+    def remember(self, kind: str, text: str) -> None:
+        self.history.append(updates.chunk(text, kind))
 
     def close(self) -> None:
         self.closed.set()
@@ -60,7 +60,7 @@ class CommandTurn:
 
     client: Peer
     session: CommandSession
-    version: int
+    version: updates.Version
     prompt: Sequence[Mapping[str, Any]]
     text: str
     """The text of the prompt that has the commands."""
@@ -74,14 +74,11 @@ class CommandTurn:
         return f"message-{2 * self.session.turns - 1}"
 
     async def update(self, update: Mapping[str, Any]) -> None:
-        params = {"sessionId": self.session.id, "update": update}
-        await self.client.notify("session/update", params)
+        await self.client.notify("session/update", updates.params(self.session.id, update))
 
     async def chunk(self, text: str, kind: str = "agent_message_chunk") -> None:
-        update: dict[str, Any] = {"sessionUpdate": kind, "content": {"type": "text", "text": text}}
-        if self.version != 1:
-            update["messageId"] = f"message-{2 * self.session.turns}"
-        await self.update(update)
+        members = {} if self.version == 1 else {"messageId": f"message-{2 * self.session.turns}"}
+        await self.update(updates.chunk(text, kind, **members))
 
     async def say(self, text: str) -> None:
         """Send a message chunk, and record it for `session/load`."""
@@ -97,18 +94,12 @@ class CommandTurn:
         """Announce a tool call, with further members of the update; returns its id."""
         self.calls += 1
         id = f"call-{self.session.turns}-{self.calls}"
-        first = "tool_call" if self.version == 1 else "tool_call_update"
-        call = {"toolCallId": id, "title": title, "kind": kind, "status": "pending"}
-        await self.update({"sessionUpdate": first, **call, **(more or {})})
+        members = {"kind": kind, **(more or {})}
+        await self.update(updates.tool_call(id, title, version=self.version, **members))
         return id
 
     async def tool(self, id: str, status: str, text: str | None = None) -> None:
-        update = {"sessionUpdate": "tool_call_update", "toolCallId": id, "status": status}
-        if text is None:
-            await self.update(update)
-            return
-        content = [{"type": "content", "content": {"type": "text", "text": text}}]
-        await self.update({**update, "content": content})
+        await self.update(updates.tool_call_update(id, status, text))
 
     def path(self, path: str) -> str:
         return os.path.join(self.session.cwd, path)

@@ -19,6 +19,7 @@ import trio
 
 from conductor.error_codes import INTERNAL_ERROR
 from conductor.proxy import RequestError
+from conductor.testing import updates
 from conductor.testing.command_arguments import (
     UsageError,
     details,
@@ -197,11 +198,7 @@ async def _plan(turn: CommandTurn, steps: str) -> None:
             {"content": name, "priority": "medium", "status": _status(index, done)}
             for index, name in enumerate(names)
         ]
-        if turn.version == 1:
-            await turn.update({"sessionUpdate": "plan", "entries": entries})
-        else:
-            plan = {"type": "items", "planId": "plan-1", "entries": entries}
-            await turn.update({"sessionUpdate": "plan_update", "plan": plan})
+        await turn.update(updates.plan(*entries, version=turn.version, id="plan-1"))
 
 
 def _status(index: int, done: int) -> str:

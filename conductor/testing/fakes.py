@@ -19,6 +19,7 @@ from conductor.client.embedding import AttachedClient
 from conductor.errors import RequestError, describe
 from conductor.peer import JsonRpcPeer, MessageHandler
 from conductor.proxy.foreground_work import ForegroundWork
+from conductor.testing import updates
 from conductor.testing.memory_pair_component import MemoryPairComponent
 from conductor.testing.script import (
     ScriptedTurn,
@@ -189,13 +190,11 @@ class FakeAgent(FakeComponent):
         }
 
     def say(self, session: str, text: str) -> None:
-        chunk = {"sessionUpdate": "agent_message_chunk", "content": {"type": "text", "text": text}}
-        if self._version == 2:
-            chunk["messageId"] = f"answer-{self._prompts}"
-        self.update(session, chunk)
+        members = {"messageId": f"answer-{self._prompts}"} if self._version == 2 else {}
+        self.update(session, updates.chunk(text, **members))
 
     def update(self, session: str, update: Mapping[str, Any]) -> None:
-        self.endpoint.notify("session/update", {"sessionId": session, "update": update})
+        self.endpoint.notify("session/update", updates.params(session, update))
 
     async def ask(self, session: str, tool_call: Mapping[str, Any]) -> str:
         """Ask the client for permission, in the form of the negotiated version; return the id of
@@ -234,7 +233,7 @@ class FakeAgent(FakeComponent):
         return {"messageId": f"prompt-{self._prompts}"}
 
     async def _play_in_version_2(self, session: str, steps: ScriptedTurn) -> None:
-        self.update(session, {"sessionUpdate": "state_update", "state": "running"})
+        self.update(session, updates.state("running"))
         try:
             end = await self._play(session, steps)
         except RequestError as exc:
@@ -243,7 +242,7 @@ class FakeAgent(FakeComponent):
                 "version 2 an error must be the first step: the prompt is answered before all "
                 "others"
             ) from None
-        self.update(session, {"sessionUpdate": "state_update", "state": "idle", **end})
+        self.update(session, updates.state("idle", **end))
 
     async def _play(self, session: str, steps: ScriptedTurn) -> Mapping[str, Any]:
         """Perform the steps; return the result that ends the turn."""

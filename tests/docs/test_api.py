@@ -29,6 +29,7 @@ def test_the_page_is_current():
         "conductor.proxy",
         "conductor.proxy.tool_names",
         "conductor.testing",
+        "conductor.testing.updates",
     ],
 )
 def test_every_public_name_has_a_signature_and_a_text(package):

@@ -11,14 +11,14 @@ from support.doc_snippets import ROOT
 from support.no_authorities import NO_AUTHORITIES
 
 from conductor.chainfile import ComponentSpec, load
-from conductor.testing import FakeAgent
+from conductor.testing import FakeAgent, updates
 from conductor.testing.agent import TestAgent
 
 EXAMPLES = ROOT / "docs" / "examples"
 UPPER = [sys.executable, "-c", "print(__import__('sys').stdin.read().upper(), end='')"]
 LOWER = [sys.executable, "-c", "print(__import__('sys').stdin.read().lower(), end='')"]
 CALL = {"sessionUpdate": "tool_call", "toolCallId": "1", "title": "Read a", "kind": "read"}
-DONE = {"sessionUpdate": "tool_call_update", "toolCallId": "1", "status": "completed"}
+DONE = updates.tool_call_update("1", "completed")
 
 
 def example(name: str, **options: Any) -> ComponentSpec:
@@ -30,9 +30,7 @@ def turn(version: int, *steps: Any) -> tuple[Any, ...]:
     """The steps of a turn that ends after them, in version 2 with updates of its state."""
     if version == 1:
         return steps
-    state = {"sessionUpdate": "state_update"}
-    ended = {**state, "state": "idle", "stopReason": "end_turn"}
-    return ({**state, "state": "running"}, *steps, ended)
+    return (updates.state("running"), *steps, updates.state("idle", "end_turn"))
 
 
 async def open_session(client, version: int, cwd: str = "/work") -> str:

@@ -13,6 +13,7 @@ from conductor.chainfile import load
 from conductor.client.embedding import attach_file
 from conductor.errors import RequestError
 from conductor.testing import FakeAgent, FakeClient
+from conductor.testing.updates import chunk
 from conductor.transport.io_loop import HIGH_WATERMARK, ReadGate
 from proxies.elicitation import Elicitation
 from proxies.turn_updates import TurnUpdates
@@ -21,11 +22,6 @@ from tests.support.peers.port import Host, hop
 COMMANDS = {"sessionUpdate": "available_commands_update", "availableCommands": []}
 USAGE = {"sessionUpdate": "usage_update", "used": 1, "size": 2}
 NOTICE = {"sessionUpdate": "notice", "severity": "info", "title": "Hi"}
-
-
-def chunk(text, **more):
-    content = {"type": "text", "text": text}
-    return {"sessionUpdate": "agent_message_chunk", "content": content, **more}
 
 
 def logged(capsys, event):

@@ -5,6 +5,7 @@ import base64
 import pytest
 
 from conductor.proxy import TextStreams, chunk_text, with_chunk_text
+from conductor.testing.updates import chunk
 
 TOOL = {"sessionUpdate": "tool_call", "toolCallId": "c1", "title": "Look"}
 TITLE = {"sessionUpdate": "session_info_update", "title": "x"}
@@ -30,11 +31,6 @@ class AsyncLines(Lines):
 
     async def end(self):
         return super().end()
-
-
-def chunk(text, kind="agent_message_chunk", **members):
-    content = {"type": "text", "text": text}
-    return {"sessionUpdate": kind, "content": content, **members}
 
 
 async def rewritten(streams, *updates):

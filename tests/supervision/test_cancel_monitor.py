@@ -12,6 +12,7 @@ from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.jsonrpc.notification_batch import NotificationBatch
 from conductor.supervision.cancel_monitor import CancelMonitor
 from conductor.supervision.cancel_timeouts import TurnOverdue
+from conductor.testing.updates import chunk, state
 
 CANCEL = b'{"sessionId":"s"}'
 
@@ -48,11 +49,7 @@ async def watched(request, nursery):
     return watched
 
 
-def state(name):
-    return {"sessionUpdate": "state_update", "state": name}
-
-
-CHUNK = {"sessionUpdate": "agent_message_chunk", "content": {"type": "text", "text": "x"}}
+CHUNK = chunk("x")
 
 
 @pytest.mark.parametrize("watched", [1], indirect=True)
@@ -82,7 +79,7 @@ async def test_a_turn_that_was_answered_for_the_agent_is_answered_once(watched, 
     watched.bench.link.answer_in_place(watched.call, b'{"stopReason":"cancelled"}', None)
     watched.bench.feed({"id": 1, "result": {"stopReason": "end_turn"}})
 
-    answers = [event for event in watched.bench.before.events if event[0] == "answer"]
+    answers = [event for event in watched.bench.before.heard if event[0] == "answer"]
     assert len(answers) == 1
     await trio.sleep(20)
     assert len(watched.overdue) == 1

@@ -8,7 +8,7 @@ import trio.testing
 
 from conductor.errors import ConnectionClosed, RequestError
 from conductor.proxy import Proxy, on, on_permission, slash
-from conductor.testing import FakeAgent, FakeProxy, Heard, Transcript, open_chain
+from conductor.testing import FakeAgent, FakeProxy, Heard, Transcript, open_chain, updates
 from conductor.testing.agent import TestAgent
 
 END = {"stopReason": "end_turn"}
@@ -269,16 +269,9 @@ async def test_wait_for_finds_messages_received_before_the_call():
 
 
 async def test_the_text_of_a_transcript_has_whole_messages_of_version_2(acp_chain):
-    def message(id: str, text: str) -> dict[str, object]:
-        content = [{"type": "text", "text": text}]
-        return {"sessionUpdate": "agent_message", "messageId": id, "content": content}
-
-    chunk = {
-        "sessionUpdate": "agent_message_chunk",
-        "messageId": "1",
-        "content": {"type": "text", "text": "On"},
-    }
-    agent = FakeAgent(turns=[[chunk, message("1", "One, "), message("2", "two.")]])
+    chunk = updates.chunk("On", messageId="1")
+    whole = updates.message("1", "One, "), updates.message("2", "two.")
+    agent = FakeAgent(turns=[[chunk, *whole]])
     async with acp_chain(agent) as client:
         await client.initialize(version=2)
         await client.prompt(await client.new_session(), "count")

@@ -12,10 +12,7 @@ from conductor.cli.prompt.view import (
     Thought,
     View,
 )
-
-
-def chunk(text, kind="agent_message_chunk", **members):
-    return {"sessionUpdate": kind, "content": {"type": "text", "text": text}, **members}
+from conductor.testing.updates import chunk
 
 
 def call(status, **members):

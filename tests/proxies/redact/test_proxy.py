@@ -11,16 +11,13 @@ from support.subagents import subagent
 from conductor.proxy import RequestError
 from conductor.schema import METHODS
 from conductor.testing import FakeAgent
+from conductor.testing.updates import chunk
 from proxies.redact import Redact
 
 TOKEN = "ghp" + "_" + "a1B2" * 9
 SHOWN = "[redacted:github-token:1]"
 COMMANDS = {"sessionUpdate": "available_commands_update", "availableCommands": []}
 TOOL = {"sessionUpdate": "tool_call", "toolCallId": "c1", "title": "Look"}
-
-
-def chunk(text, kind="agent_message_chunk", **members):
-    return {"sessionUpdate": kind, "content": {"type": "text", "text": text}, **members}
 
 
 def said(client):

@@ -32,6 +32,9 @@ DIRECTORIES = {
 }
 """The marker of every test in a directory."""
 
+TIMEOUT = 600
+"""Seconds until a test hangs that is slow, or whose fixtures may compile or install something."""
+
 settings.register_profile(
     "default",
     max_examples=20,
@@ -71,6 +74,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         marker = DIRECTORIES.get(item.path.relative_to(TESTS).parts[0])
         if marker is not None:
             item.add_marker(marker)
+        if item.get_closest_marker("long"):
+            item.add_marker(pytest.mark.timeout(0))
+        elif any(map(item.get_closest_marker, ("slow", "external", "benchmark"))):
+            item.add_marker(pytest.mark.timeout(TIMEOUT))
     if config.option.long or "long" in config.option.markexpr:
         return
     long = [item for item in items if item.get_closest_marker("long")]

@@ -144,7 +144,7 @@ def test_a_batch_at_the_limit_is_taken():
 
     desk.feed(b"[%s]" % b",".join([b'{"jsonrpc":"2.0","method":"n"}'] * 2))
 
-    assert len(desk.events) == 2
+    assert len(desk.heard) == 2
     assert desk.replies() == []
 
 
@@ -160,9 +160,10 @@ def test_a_batch_over_the_limit_is_refused_as_a_whole():
 
 def test_responses_in_a_batch_over_the_limit_are_matched():
     desk = component(limits=Limits(max_batch=2))
-    send(desk, "asked")
+    ids = [send(desk, "asked") for _ in range(2)]
 
-    notes = [b'{"jsonrpc":"2.0","method":"n"}'] * 2
-    desk.feed(b"[%s]" % b",".join([*notes, b'{"jsonrpc":"2.0","id":1,"result":5}']))
+    note = b'{"jsonrpc":"2.0","method":"n"}'
+    responses = [b'{"jsonrpc":"2.0","id":%d,"result":5}' % id for id in ids]
+    desk.feed(b"[%s]" % b",".join([note, *responses]))
 
-    assert desk.heard == [("answer", "asked", b"5", None)]
+    assert desk.heard == [("answer", "asked", b"5", None)] * 2

@@ -38,7 +38,7 @@ def test_terminal_sequences_of_a_client_are_not_removed():
 
     (reply,) = desk.replies()
     assert (reply["id"], reply["error"]["code"]) == (None, -32700)
-    assert desk.events == []
+    assert desk.heard == []
 
 
 @pytest.mark.parametrize(

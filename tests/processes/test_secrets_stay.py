@@ -12,15 +12,24 @@ KEY = "API_KEY"
 
 @pytest.fixture
 def start_with_secret(start, chain_file, monkeypatch):
-    """A chain whose components all have a secret, from the environment and from the file."""
+    """A chain whose components all have a secret, from the environment and from the file.
+
+    Its trace, which is checked at the end, does not have it.
+    """
     monkeypatch.setenv("CONDUCTOR_KEY", SECRET)
+    traces = []
 
     def start_with_secret(written, command, *proxies, **keys):
         component = {"run": command, "env": {KEY: written}, "on_failure": "end_chain", **keys}
         path = chain_file(component, *proxies, on_start_failure="error")
-        return start("--log", "debug", "run", str(path))
+        traces.append(path.with_name("trace.jsonl"))
+        return start("--log", "debug", "run", str(path), "--trace", str(traces[-1]))
 
-    return start_with_secret
+    yield start_with_secret
+    for trace in traces:
+        records = trace.read_text()
+        assert records
+        assert SECRET not in records
 
 
 def everything_said(editor, *messages):

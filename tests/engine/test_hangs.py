@@ -490,3 +490,24 @@ async def test_a_proxy_is_not_blamed_for_the_silence_of_its_successor(tmp_path, 
 
         await chain.client.receive_nothing()
         assert chain["p"].status is None
+
+
+@attrs.define(eq=False)
+class KeepsPrompts(PassProxy):
+    """Never passes a prompt on."""
+
+    def decide(self, message, *, toward_agent):
+        if message["method"] != b'"session/prompt"':
+            super().decide(message, toward_agent=toward_agent)
+
+
+async def test_cancel_timeout_of_the_agent_is_that_of_the_whole_chain(tmp_path, autojump_clock):
+    agent = {"cancel_timeout": "2s"}
+    async with played_chain(tmp_path, agent, {"name": "p"}, peers={"p": KeepsPrompts}) as chain:
+        await chain.open("s1")
+        chain.client.send(prompt(1), cancel_turn())
+        await trio.sleep(3)
+
+        _, answer = await chain.client.receive_all()
+
+        assert answer == {"id": 1, "result": {"stopReason": "cancelled"}}

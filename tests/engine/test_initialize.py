@@ -312,6 +312,25 @@ async def test_a_cancelled_initialize_is_cancelled_in_the_other_dialect_too(auto
         assert cancelled == cancel(again["id"])
 
 
+async def test_a_proxy_that_keeps_the_answer_of_its_successor_exceeds_its_start_timeout(
+    autojump_clock,
+):
+    async with running_chain(chain_of(1)) as harness:
+        await harness.send(INITIALIZE)
+        proxy = harness.peer(0)
+        await proxy.receive()
+        inner = {"method": "initialize", "params": PARAMS}
+        proxy.send({"id": "p", "method": "proxy/successor", "params": inner})
+        harness.agent.answer(await harness.agent.receive(), ANSWER)
+        assert (await proxy.receive())["id"] == "p"
+
+        await trio.sleep(31)
+
+        reply = await harness.client.receive()
+        assert reply["error"]["data"]["component"] == "p0"
+        assert "(start_timeout)" in reply["error"]["message"]
+
+
 async def test_a_component_that_ends_during_initialization_is_named(autojump_clock):
     async with running_chain(lambda: [MemoryComponent("agent", "agent")]) as harness:
         await harness.send(INITIALIZE)

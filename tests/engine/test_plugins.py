@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from contextlib import asynccontextmanager
+from functools import partial
 
 import pytest
 import trio
 from support.memory_chain import ANSWER, INITIALIZE, running_chain
 from support.peers.port import hop
-from support.peers.wire import MemoryComponent
+from support.peers.wire import MemoryComponent, Peer
 from support.plugins import Idle, PassAll, plugin
 
+from conductor.limits import Limits
 from conductor.plugins.plugin_component import PluginComponent
 from conductor.proxy import Agent, Proxy, RequestError, on
 
@@ -334,6 +336,38 @@ async def test_the_end_of_a_turn_that_a_plugin_blocks_passes_the_proxies_before_
         idle = {"sessionUpdate": "state_update", "state": "idle", "stopReason": "cancelled"}
         seen = [each for each in await harness.client.receive_all() if each["method"] == "_seen"]
         assert seen == [{"method": "_seen", "params": idle}]
+
+
+class Streams(Proxy):
+    """Sends the client 10 MB of its own, as fast as it may."""
+
+    def __init__(self):
+        self.sent = 0
+
+    @on("_t/note")
+    async def stream(self, params: dict, forward):
+        self.start_soon(self.send_all)
+
+    async def send_all(self):
+        for number in range(200):
+            await self.client.notify("_piece", {"n": number, "text": "x" * 50_000})
+            self.sent += 1
+
+
+async def test_a_plugin_that_streams_waits_for_a_client_that_does_not_read(autojump_clock):
+    streams = Streams()
+    make = [plugin("p", streams), PluginComponent("a", SmallAgent(), "agent")]
+    limits = Limits(max_buffered_bytes=3_000_000)
+    async with running_chain(make, client=partial(Peer, reads=False), limits=limits) as harness:
+        await harness.send(INITIALIZE)
+        await harness.send({"method": "_t/note", "params": {}})
+
+        await trio.sleep(60)
+        assert streams.sent < 100
+        harness.client.start_reading()
+
+        _, *pieces = [await harness.client.receive() for _ in range(201)]
+        assert [each["params"]["n"] for each in pieces] == list(range(200))
 
 
 @asynccontextmanager

@@ -6,8 +6,9 @@ import json
 
 import attrs
 import pytest
-from support.peers.wire import PassProxy
+from support.peers.wire import PassProxy, Peer
 from support.played_chain import played_chain, prompt, told, update
+from trio.testing import wait_all_tasks_blocked
 
 RESUMES = {"sessionCapabilities": {"resume": {}}}
 MODE = {"sessionId": "s1", "modeId": "plan"}
@@ -171,3 +172,31 @@ async def test_the_end_of_a_chain_is_no_failure_of_its_components(
 
         assert await chain.client.receive_all() == []
         assert chain.events("component failed") == []
+
+
+async def test_a_lost_session_is_not_told_of_later_restarts(tmp_path, autojump_clock):
+    async with played_chain(tmp_path) as chain:
+        await chain.open("s1")
+        await chain["agent"].end()
+        await chain.restart_agent()
+        assert "has lost this session" in told(await chain.client.receive())[1]
+
+        await chain["agent"].end()
+        await chain.restart_agent()
+
+        assert await chain.client.receive_all() == []
+
+
+async def test_a_component_that_cannot_be_reached_is_not_tried_in_the_other_dialect(
+    tmp_path, autojump_clock
+):
+    async with played_chain(tmp_path, None, {"name": "p"}, peers={"p": Peer}) as chain:
+        chain.client.send({"id": 1, "method": "initialize", "params": {"protocolVersion": 1}})
+        await wait_all_tasks_blocked()
+        chain["p"].reached = False
+        await chain["p"].end("could not be reached")
+
+        error = (await chain.client.receive())["error"]
+
+        assert "could not be reached" in error["message"]
+        assert len(chain.programs["p"].processes) == 1

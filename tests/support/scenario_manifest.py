@@ -81,6 +81,7 @@ cost | invariant | A message without a handler costs no task switch, and nothing
     test_a_run_of_updates_without_a_handler_is_forwarded_as_one
     test_the_cost_of_a_message_does_not_grow_with_what_is_open
 memory | invariant | A slow reader slows its source down; no deadlock while every peer reads
+    test_a_plugin_that_streams_waits_for_a_client_that_does_not_read
     test_an_agent_is_read_again_once_a_plugin_has_handled_what_waited
     test_memory_is_bounded_while_the_client_does_not_read
     test_an_agent_that_does_not_read_slows_the_client_down
@@ -160,6 +161,7 @@ again | issue 2, Initialize | Requests before it, a second one, a failed one: de
     test_components_of_a_failed_start_are_stopped
     test_components_before_one_that_cannot_be_started_are_stopped
 timeout | issue 2, Initialize | A component that never answers within start_timeout is an error
+    test_a_proxy_that_keeps_the_answer_of_its_successor_exceeds_its_start_timeout
     test_the_start_timeout_does_not_run_while_a_proxy_waits_for_its_successor
 versions | issue 2, Initialize | Version 1 and 2 handshakes pass through with nothing lost
     test_the_handshake_keeps_all_members_in_both_protocol_versions
@@ -168,6 +170,7 @@ v1-v2 | adapters | Client and agent of different versions have turns with each o
     test_a_client_of_version_1_has_a_turn_of_an_agent_of_version_2
     test_a_client_of_version_2_has_a_turn_of_an_agent_of_version_1
 dialects | issue 2, Routing; interop §1.6 | Dialects are detected per component and mixed
+    test_a_component_that_cannot_be_reached_is_not_tried_in_the_other_dialect
     test_a_proxy_that_refuses_the_method_is_asked_in_the_other_dialect
     test_a_proxy_that_forwards_initialize_unchanged_is_asked_in_the_other_dialect
     test_a_proxy_that_cannot_be_asked_twice_is_restarted
@@ -320,6 +323,7 @@ restored-settings | reliability, Restarted agent | Mode, model and options are s
     test_mode_model_and_options_are_set_again_with_the_values_last_reported
     test_the_client_gets_the_real_mode_if_the_agent_refuses_to_set_it_again
 lost-sessions | reliability, Restarted agent | A lost session gets one error that says so, and can be created again
+    test_a_lost_session_is_not_told_of_later_restarts
     test_what_waited_for_a_lost_session_is_refused_after_the_notice
     test_a_lost_session_gets_one_error_and_can_be_created_again
     test_a_lost_session_can_be_loaded_at_once
@@ -340,6 +344,7 @@ bypass-refused | reliability, Bypassed proxy | What only the proxy could handle 
 bypass-queue | reliability, Failed component | Messages that waited for a restart are sent past a component that is bypassed in the end
     test_messages_that_waited_for_a_restart_are_sent_past_a_proxy_that_is_bypassed
 cancel-timeout | reliability, Hangs | A cancelled turn that continues is ended after `cancel_timeout`; a notice names the component
+    test_cancel_timeout_of_the_agent_is_that_of_the_whole_chain
     test_a_cancelled_turn_that_continues_is_ended_after_cancel_timeout
     test_a_turn_that_ends_in_time_is_not_reported
     test_turns_of_other_sessions_go_on

@@ -160,6 +160,19 @@ async def test_unknown_methods_are_forwarded_in_both_directions(method, count, a
         assert (question["method"], question["params"]) == (method, {"a": 1})
 
 
+@pytest.mark.parametrize("count", [0, 1])
+async def test_hundreds_of_messages_in_one_chunk_arrive_in_order(count, autojump_clock):
+    """They are routed in steps; two methods in turn make no blocks."""
+    async with running_chain(passing(count)) as harness:
+        await start(harness)
+        notes = [{"method": f"_{n % 2}", "params": {"n": n}} for n in range(600)]
+        harness.agent.send(*notes)
+        assert await harness.client.receive_all() == notes
+
+        harness.agent.send(UPDATE)
+        assert await harness.client.receive_all() == [UPDATE]
+
+
 async def test_equal_ids_of_different_peers_do_not_collide(autojump_clock):
     async with running_chain(passing(2)) as harness:
         await start(harness)

@@ -54,6 +54,7 @@ order | invariant | Of each hop and direction, messages leave in the order in wh
     test_what_a_client_writes_at_once_arrives_in_order_and_unchanged
     test_a_cancellation_is_reissued_in_its_place_among_notifications
     test_responses_keep_their_order_among_notifications
+    test_hundreds_of_messages_in_one_chunk_arrive_in_order
     test_messages_sent_before_a_component_ended_are_delivered_before_its_error
     test_an_odd_envelope_keeps_its_place_among_the_notifications_around_it
 blocks | invariant | A block of notifications is treated as its messages one by one

@@ -50,6 +50,19 @@ def test_updates_that_the_versions_write_differently_are_valid(version):
     check_update(version, updates.plan(version=version))
 
 
+def test_tool_calls_have_the_name_and_the_members_of_their_version():
+    """The schemas allow unknown kinds of updates and further members."""
+    call = {"toolCallId": "1", "title": "Read a", "kind": "other", "status": "pending"}
+    text = [{"type": "content", "content": {"type": "text", "text": "12 lines"}}]
+    change = {"toolCallId": "1", "status": "completed", "content": text}
+
+    assert updates.tool_call("1", "Read a") == {"sessionUpdate": "tool_call", **call}
+    new = updates.tool_call("1", "Read a", version=2)
+    assert new == {"sessionUpdate": "tool_call_update", **call}
+    done = updates.tool_call_update("1", "completed", "12 lines")
+    assert done == {"sessionUpdate": "tool_call_update", **change}
+
+
 @pytest.mark.parametrize(
     "update",
     [

@@ -79,20 +79,20 @@ async def test_take_may_stop_and_the_rest_stays_for_the_next_call(served):
     os.close(other)
 
 
-async def test_prefetched_chunks_come_first(served):
+async def test_prefetched_chunks_come_first_in_order(served):
     _, write_fd = closed, _ = os.pipe()
     os.close(closed)
     read_fd, ours = os.pipe()
-    os.write(ours, b"second")
+    os.write(ours, b"third")
     os.close(ours)
     os.set_blocking(read_fd, False)
-    end = FdTransport(read_fd, write_fd, [b"first"])
+    end = FdTransport(read_fd, write_fd, [b"first", b"second"])
     chunks = []
 
     with trio.fail_after(PATIENCE):
         assert not await end.receive_each(lambda chunk: chunks.append(chunk))
 
-    assert chunks == [b"first", b"second"]
+    assert chunks == [b"first", b"second", b"third"]
     end.close()
 
 

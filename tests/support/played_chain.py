@@ -304,6 +304,7 @@ async def played_chain(
         harness.ending = await chain.run()
         harness.ended.set()
 
+    before = log._listener
     log.listen(lambda level, event, fields: harness.logged.append((event, fields)))
     try:
         async with background_tasks() as tasks:
@@ -314,7 +315,7 @@ async def played_chain(
             harness.client.close()
             await harness.wait_ended()
     finally:
-        log.listen(lambda level, event, fields: None)
+        log.listen(before)  # the trace recorder's
 
 
 def _component(keys: Message) -> Message:

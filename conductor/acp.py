@@ -28,6 +28,7 @@ __all__ = [
     "LOGOUT_METHODS",
     "MAX_AGENTS_ID",
     "MCP_METHODS",
+    "NOTIFICATIONS",
     "PROMPT",
     "SESSION_CANCEL",
     "SESSION_CREATING_METHODS",
@@ -59,6 +60,23 @@ LOGIN_METHODS: Final = frozenset({"authenticate", "auth/login"})
 LOGOUT_METHODS: Final = frozenset({"logout", "auth/logout"})
 MCP_METHODS: Final = frozenset({"mcp/connect", "mcp/message", "mcp/disconnect"})
 """Methods of MCP over ACP (RFD mcp-over-acp)."""
+NOTIFICATIONS: Final = frozenset(
+    {
+        "$/cancel_request",
+        "auth/status_update",
+        "document/didChange",
+        "document/didClose",
+        "document/didFocus",
+        "document/didOpen",
+        "document/didSave",
+        "elicitation/complete",
+        "nes/accept",
+        "nes/reject",
+        "session/cancel",
+        "session/update",
+    }
+)
+"""Methods that are notifications in every version of the schema, and never requests."""
 CONNECTION_HEADER: Final = "acp-connection-id"
 """HTTP header with the id of a connection (RFD streamable HTTP and WebSocket, identity model)."""
 SESSION_HEADER: Final = "acp-session-id"

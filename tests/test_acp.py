@@ -8,12 +8,20 @@ import pytest
 from support import raw_json
 
 from conductor.acp import (
+    NOTIFICATIONS,
     AmbiguousSessionId,
     announced_subagent,
     nested_session_ids,
     session_id_of,
     unambiguous_session_id,
 )
+from conductor.schema.methods import V1, V2
+
+
+def test_notifications_are_those_of_the_schema():
+    methods = [*V1.values(), *V2.values()]
+    assert {each.name for each in methods if each.kind == "notification"} == NOTIFICATIONS
+
 
 DEEP = b'{"sessionId":"s","a":%b}' % raw_json.nested(raw_json.TOO_DEEP)
 

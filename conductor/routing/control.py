@@ -16,7 +16,7 @@ from typing import Final, Literal, Protocol
 
 import msgspec
 
-from conductor.acp import session_id_of
+from conductor.acp import NOTIFICATIONS, session_id_of
 from conductor.errors import RequestError
 from conductor.jsonrpc.codec import DECODE_ERRORS
 from conductor.jsonrpc.connection import Connection
@@ -82,11 +82,15 @@ def control_request(
         port = _successor_port(link, method)
         inner = unwrap(params)
         call.method = inner.method
+        if inner.method in NOTIFICATIONS:
+            control_notification(link, method, params)
+            call.source.respond(call, b"{}", None)
+            return
         if inner.method in INIT_METHODS:
             if link.initializer is not None:
                 link.initializer.on_echoed(inner.method)
             raise _invalid_request("initialize/proxy requests are only sent by the conductor")
-        if inner.method in ENVELOPE_METHODS or inner.method == CANCEL:
+        if inner.method in ENVELOPE_METHODS:
             raise _invalid_request(f"{inner.method} cannot be sent inside of {method}")
         if inner.method == "initialize" and link.initializer is not None:
             link.initializer.on_forwarded(call)

@@ -19,6 +19,7 @@ from msgspec import UNSET
 
 from conductor.acp import (
     LOGIN_METHODS,
+    NOTIFICATIONS,
     SESSION_CANCEL,
     SESSION_SETTING_METHODS,
     SESSION_SETUP_METHODS,
@@ -171,7 +172,10 @@ class Link(LinkState):
             except RequestError as exc:
                 call.source.respond(call, None, exception_to_error(exc))
                 return
-        if method in CONTROL_METHODS:
+        if method in NOTIFICATIONS:  # acp.el sends `session/cancel` with an id
+            self.on_notification(method, params)
+            call.source.respond(call, b"{}", None)
+        elif method in CONTROL_METHODS:
             try:
                 control_request(self, call, method, params)
             except RequestError as exc:

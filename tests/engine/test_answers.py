@@ -7,14 +7,14 @@ from contextlib import asynccontextmanager
 
 import pytest
 import trio
-from support.memory_chain import INITIALIZE, hops, running_chain, start
+from support.memory_chain import INITIALIZE, hops, play_handshake, running_chain, start
 from support.peers.wire import EchoAgent, MemoryComponent
 from support.plugins import PassAll
 from support.raw_json import nested
 from trio.testing import wait_all_tasks_blocked
 
 from conductor.plugins.plugin_component import PluginComponent
-from conductor.proxy import on
+from conductor.proxy import Proxy, on, on_cancel
 
 PROMPT = {"method": "session/prompt", "params": {"sessionId": "s1", "prompt": []}}
 CANCELLED = {"code": -32800, "message": "Request cancelled"}
@@ -61,6 +61,58 @@ async def test_a_cancelled_request_is_cancelled_once_and_answered_once(kinds, au
         assert sorted(came, key=lambda each: each["id"]) == [
             {"id": n, **result} for n, result in enumerate(results)
         ]
+
+
+class Cancels(Proxy):
+    """Says how often a session was cancelled."""
+
+    @on_cancel
+    async def count(self, session):
+        await session.say("cancelled")
+
+
+@pytest.mark.parametrize("kinds", [[], ["proxy", "_proxy"], ["handlers", "nested"]], ids=" ".join)
+async def test_a_notification_with_an_id_is_delivered_once_and_answered(kinds, autojump_clock):
+    """In its place among the other messages. acp.el sends `session/cancel` so."""
+    cancel_turn = {"method": "session/cancel", "params": {"sessionId": "s1"}}
+    note = {"method": "_t/note", "params": {}}
+    said = {"sessionUpdate": "agent_message_chunk", "content": {"type": "text", "text": "x"}}
+    update = {"method": "session/update", "params": {"sessionId": "s1", "update": said}}
+    done = {"method": "elicitation/complete", "params": {"elicitationId": "e"}}
+    components = hops(*kinds)
+    async with running_chain([PluginComponent("counts", Cancels(), "proxy"), *components]) as chain:
+        await start(chain)
+        await chain.send({"id": 1, **PROMPT}, note, {"id": "c", **cancel_turn}, note)
+        prompt, *others = await chain.agent.receive_all()
+        assert others == [note, cancel_turn, note]
+        answer, counted = await chain.client.receive_all()
+        assert answer == {"id": "c", "result": {}}
+        assert counted["params"]["update"]["content"]["text"] == "cancelled"
+
+        chain.agent.send(note, {"id": 0, **update}, {"id": 1, **done}, note)
+        assert await chain.client.receive_all() == [note, update, done, note]
+        assert await chain.agent.receive_all() == [{"id": id, "result": {}} for id in (0, 1)]
+
+        await chain.send({"id": "$", **cancel(1)})
+        assert await chain.agent.receive_all() == [cancel(prompt["id"])]
+        assert await chain.client.receive_all() == [{"id": "$", "result": {}}]
+
+
+@pytest.mark.parametrize("dialect", ["proxy", "_proxy"])
+async def test_a_proxy_may_send_a_notification_with_an_id_to_its_successor(dialect, autojump_clock):
+    proxy = MemoryComponent("p", dialect=dialect)
+    async with running_chain([proxy, MemoryComponent("agent", "agent")]) as chain:
+        await play_handshake(chain)
+        inner = {"method": "session/cancel", "params": {"sessionId": "s1"}}
+        proxy.peer.send({"id": "c", "method": f"{dialect}/successor", "params": inner})
+        assert await chain.agent.receive_all() == [inner]
+        assert await proxy.peer.receive_all() == [{"id": "c", "result": {}}]
+
+        proxy.peer.send({"id": "p", "method": f"{dialect}/successor", "params": PROMPT})
+        (prompt,) = await chain.agent.receive_all()
+        proxy.peer.send({"id": "$", "method": f"{dialect}/successor", "params": cancel("p")})
+        assert await chain.agent.receive_all() == [cancel(prompt["id"])]
+        assert await proxy.peer.receive_all() == [{"id": "$", "result": {}}]
 
 
 RESULT = b'"result":{"stopReason":"end_turn"}'

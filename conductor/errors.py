@@ -11,10 +11,11 @@ the log. `withhold_details` is entered around the chain of a remote client.
 from __future__ import annotations
 
 import os
+import re
 import traceback
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from conductor.error_codes import REQUEST_CANCELLED
 
@@ -42,6 +43,9 @@ __all__ = [
     "withhold_details",
 ]
 
+_ASYNCIO: Final = re.compile("no (running|current) event loop|unrecognized yield message")
+"""Errors of asyncio without its loop, and of trio about an asyncio future."""
+_ON_TRIO: Final = "plugins run on trio: write `trio.sleep(…)`, not `asyncio.sleep(…)`"
 _WITHHELD: ContextVar[bool] = ContextVar("details are withheld", default=False)
 
 
@@ -67,7 +71,8 @@ class ConductorError(Exception):
 
     def public_details(self) -> tuple[str, Any]:
         """`message` and `data` of the JSON-RPC error; without details for a remote client."""
-        return "Internal error", type(self).__name__ if details_are_withheld() else describe(self)
+        name = type(self).__name__
+        return "Internal error" if details_are_withheld() else str(self) or name, name
 
     def private_details(self) -> dict[str, Any]:
         """The details that the client does not get, as fields for the log."""
@@ -253,6 +258,8 @@ def describe(exc: BaseException) -> str:
     name = type(exc).__name__
     try:
         text = str(exc)
+        if type(exc) in (RuntimeError, TypeError) and _ASYNCIO.search(text):
+            text += f" ({_ON_TRIO})"
         return f"{name}: {text}" if text else name
     except BaseException as broken:
         return f"{name} (no text: its __str__ raised {type(broken).__name__})"

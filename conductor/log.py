@@ -22,8 +22,10 @@ __all__ = [
     "call_before_lines",
     "configure",
     "get_logger",
+    "hold",
     "is_json",
     "listen",
+    "release",
 ]
 
 LogListener = Callable[[str, str, dict[str, object]], None]
@@ -33,6 +35,7 @@ LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40, "off": 100}
 
 _PIPE_BUF = 4096
 _WRITE_TIMEOUT_MS = 100
+_MAX_HELD = 1000
 _level = LEVELS["warning"]
 _structlog: object = None
 _listener: LogListener | None = None
@@ -186,10 +189,18 @@ class _Stderr:
     def __init__(self) -> None:
         self._dropped_lines = 0
         self.before_line: Callable[[], None] | None = None
+        self.held: list[str] | None = None
+        """Lines that wait for `release`, instead of being written."""
 
     def msg(self, message: str) -> None:
         from conductor.redaction import redact
 
+        if self.held is not None:
+            if len(self.held) < _MAX_HELD:
+                self.held.append(redact(message))
+            else:
+                self._dropped_lines += 1
+            return
         if self.before_line is not None:
             self.before_line()
         dropped = (
@@ -228,6 +239,19 @@ def call_before_lines(call: Callable[[], None] | None) -> None:
     """Call this before each line that is written, for a command that writes to the same terminal;
     `None`: no longer."""
     _stderr.before_line = call
+
+
+def hold() -> None:
+    """Keep the lines of a brief log until `release`: there is a conversation on the terminal."""
+    if _brief:
+        _stderr.held = []
+
+
+def release() -> None:
+    """Write the lines that were kept, and further ones at once."""
+    held, _stderr.held = _stderr.held or [], None
+    for line in held:
+        _stderr.msg(line)
 
 
 def _without_controls(

@@ -12,15 +12,19 @@ from typing import TYPE_CHECKING, Final, Literal
 
 import trio
 
+from conductor.acp import PROMPT, session_id_of
+from conductor.bounded_dict import BoundedDict
 from conductor.control.running_chains import raw_streams
 from conductor.jsonrpc.connection import Connection
-from conductor.jsonrpc.messages import INTERNAL_ERROR, encode_error
+from conductor.jsonrpc.in_flight import InFlightRequest
+from conductor.jsonrpc.messages import INTERNAL_ERROR, Payload, encode_error
 from conductor.limits import Limits
 from conductor.log import get_logger
 from conductor.network.running_time import move_on_after_running
 from conductor.routing.failure_errors import FailureErrors
 from conductor.routing.link import Link
 from conductor.routing.notices import Notices, Severity
+from conductor.routing.observers import LinkObserver
 from conductor.routing.port import Port
 from conductor.tracing.recorder import TraceRecorder
 from conductor.transport.base import Transport
@@ -32,6 +36,8 @@ if TYPE_CHECKING:
 
 __all__ = ["ClientEnd"]
 
+_MAX_UNTOLD: Final = 20
+_MAX_SESSIONS: Final = 1000
 _CLIENT_GONE: Final = encode_error(INTERNAL_ERROR, "The client is gone")
 
 log: Final = get_logger(component="conductor")
@@ -63,6 +69,11 @@ class ClientEnd:
         """Sessions in further chains of this client (`session_chains`)."""
         self.unanswered: UnansweredRequests | None = None
         """Requests to the client and prompts of the client, if it may be detached and return."""
+        self._told: BoundedDict[str, set[str]] = BoundedDict(_MAX_SESSIONS)
+        """Subjects of the notices in the last turn of each session."""
+        self._untold: list[tuple[str, str | None, Severity, str | None]] = []
+        """Notices that wait for a prompt, because no session was open."""
+        self.link.incoming_observers += (_Prompts(self._on_prompt),)
         self._recorder: TraceRecorder | None = None
         self._traced_notice_port: Port | None = None
         self._detached: DetachedClient | None = None
@@ -94,13 +105,32 @@ class ClientEnd:
 
     def send_notice(
         self,
-        session: str,
+        session: str | None,
         title: str,
         detail: str | None = None,
         *,
         severity: Severity = "warning",
+        once: str | None = None,
     ) -> None:
-        """Show the user a notice in this session (`routing.notices`)."""
+        """Show the user a notice in this session; see `ComponentHost.send_notice`."""
+        known = self.link.session_log.sessions
+        if session is not None and (session in known or not known):
+            self._show(session, title, detail, severity, once)
+        elif known:  # none, or that of a subagent
+            asked = {each.session for each in self.connection.unanswered()}
+            for each in [each for each in self.sessions if each in asked] or self.sessions:
+                self._show(each, title, detail, severity, once)
+        elif len(self._untold) < _MAX_UNTOLD:
+            self._untold.append((title, detail, severity, once))
+
+    def _show(
+        self, session: str, title: str, detail: str | None, severity: Severity, once: str | None
+    ) -> None:
+        if once is not None:
+            told = self._told.setdefault(session, set())
+            if once in told:
+                return
+            told.add(once)
         params = self.notices.params(session, title, detail, severity)
         detached = self._detached
         is_detached = detached is not None and detached.active
@@ -108,6 +138,13 @@ class ClientEnd:
             detached.chain_port if detached is not None and is_detached else self._notice_port()
         )
         toward_client.notify("session/update", params)
+
+    def _on_prompt(self, session: str) -> None:
+        """A turn begins."""
+        self._told.pop(session, None)
+        untold, self._untold = self._untold, []
+        for notice in untold:
+            self._show(session, *notice)
 
     def _notice_port(self) -> Port:
         """The client's port for what comes from the conductor itself."""
@@ -211,6 +248,21 @@ class ClientEnd:
     async def _write(self, connection: Connection) -> None:
         with trio.CancelScope() as self._writing:
             await write_loop(connection, self.flusher)
+
+
+class _Prompts(LinkObserver):
+    """Calls a function with the session of each prompt of the client."""
+
+    __slots__ = ("_call",)
+
+    def __init__(self, call: Callable[[str], None]) -> None:
+        self._call = call
+
+    def on_request(self, call: InFlightRequest, method: str, params: Payload | None) -> None:
+        if method == PROMPT:
+            call.session = session_id_of(params)
+            if call.session is not None:
+                self._call(call.session)
 
 
 def _report(event: str, detail: str, message: dict[str, object]) -> None:

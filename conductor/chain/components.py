@@ -173,13 +173,14 @@ class ChainComponents(ComponentHost):
 
     def send_notice(
         self,
-        session: str,
+        session: str | None,
         title: str,
         detail: str | None = None,
         *,
         severity: Severity = "warning",
+        once: str | None = None,
     ) -> None:
-        self.client.send_notice(session, title, detail, severity=severity)
+        self.client.send_notice(session, title, detail, severity=severity, once=once)
 
     def on_restarted(self, component: Component, lost_sessions: list[str]) -> None:
         session_log = self.client.link.session_log

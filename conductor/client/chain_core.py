@@ -295,7 +295,7 @@ class ChainCore:
             raise
         except Exception as exc:  # code of the embedding program
             log.error("handler failed", method=method, error=describe(exc))
-            raise RequestError(INTERNAL_ERROR, "Internal error", describe(exc)) from None
+            raise RequestError(INTERNAL_ERROR, f"Internal error: {describe(exc)}") from None
 
     async def _permission(self, params: Any) -> dict[str, Any]:
         try:

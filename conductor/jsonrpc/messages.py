@@ -182,8 +182,9 @@ def exception_to_error(exc: BaseException) -> bytes:
     if isinstance(exc, ConductorError):
         message, data = exc.public_details()
         return internal_error(redact(message), redact_value(data))
-    text = type(exc).__name__ if details_are_withheld() else redact(describe(exc))
-    return internal_error("Internal error", text)
+    is_withheld = details_are_withheld()
+    message = "Internal error" if is_withheld else f"Internal error: {redact(describe(exc))}"
+    return internal_error(message, type(exc).__name__)
 
 
 def internal_error(message: str, data: Any) -> bytes:

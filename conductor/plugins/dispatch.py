@@ -28,8 +28,10 @@ from conductor.jsonrpc.messages import (
     INVALID_REQUEST,
     Payload,
     encode_error,
+    error_to_exception,
     exception_to_error,
 )
+from conductor.jsonrpc.notification_batch import SESSION_UPDATE
 from conductor.plugins.deferred_requests import DeferredRequests
 from conductor.plugins.failure_log import FailureLog
 from conductor.plugins.handler_call import HandlerCall, ResponseState, running_handler
@@ -118,8 +120,15 @@ class Dispatcher:
             return
 
         def failed(failure: BaseException) -> None:
-            self._report(handler_call, item.method, item.params, failure)
-            if self.plugin.on_error == "pass" and not handler_call.forwarded:
+            passes = self.plugin.on_error == "pass" and not handler_call.forwarded
+            detail = None
+            if passes:
+                detail = "it was passed on unchanged"
+            elif not handler_call.forwarded:
+                is_update = item.method == SESSION_UPDATE
+                detail = "what it could not handle is not shown" if is_update else "it is dropped"
+            self._report(handler_call, item.method, item.params, failure, detail)
+            if passes:
                 port.forward_unchanged(item)
 
         contain_failure(exc, failed)
@@ -316,7 +325,9 @@ class Dispatcher:
                 exc = broken
         mistake = self.error_of_peer(handler_call, exc)
         if mistake is None:
-            self._log_failure(handler_call, item.method, item.params, exc)
+            passes = self.plugin.on_error == "pass"
+            detail = "the request goes on without it" if passes else None
+            self._log_failure(handler_call, item.method, item.params, exc, detail)
         if self.plugin.on_error == "pass":
             if response_state.answer is not None:
                 return response_state.answer.result, response_state.answer.error
@@ -331,7 +342,8 @@ class Dispatcher:
         }
         if not details_are_withheld():
             data["reason"] = redact(describe(exc))
-        return None, encode_error(INTERNAL_ERROR, "Internal error", data)
+        title = self.failures.title(exc, item.method, handler_call.handler.location)
+        return None, encode_error(INTERNAL_ERROR, title, data)
 
     def _track_session(self, item: LaneRequest, reply: _Reply) -> None:
         """Keep the `per_session` state of an opened session; drop that of an ended one."""
@@ -345,19 +357,34 @@ class Dispatcher:
             forget_session(self.plugin, session)
 
     def _report(
-        self, handler_call: HandlerCall, method: str, params: bytes | None, exc: BaseException
+        self,
+        handler_call: HandlerCall,
+        method: str,
+        params: bytes | None,
+        exc: BaseException,
+        detail: str | None = None,
     ) -> None:
-        """Log a failure as the plugin's, or as a peer's mistake."""
-        if self.error_of_peer(handler_call, exc) is None:
-            self._log_failure(handler_call, method, params, exc)
+        """Log and tell a failure as the plugin's, or as a peer's mistake."""
+        mistake = self.error_of_peer(handler_call, exc)
+        if mistake is None:
+            self._log_failure(handler_call, method, params, exc, detail)
+        elif not handler_call.forwarded:
+            text = error_to_exception(mistake).message
+            self.failures.tell_mistake(text, method, session_id_of(params), detail)
 
     def _log_failure(
-        self, handler_call: HandlerCall, method: str, params: bytes | None, exc: BaseException
+        self,
+        handler_call: HandlerCall,
+        method: str,
+        params: bytes | None,
+        exc: BaseException,
+        detail: str | None = None,
     ) -> None:
         handler_call.failed = True
         self.failures.report(
             "handler failed",
             exc,
+            detail=detail,
             plugin=type(self.plugin).__name__,
             handler=handler_call.handler.location,
             method=method,

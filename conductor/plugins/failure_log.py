@@ -1,40 +1,183 @@
-"""`FailureLog`: the one place to which failures of a plugin's code go."""
+"""`FailureLog`: the one place to which failures of a plugin's code go, for the log and the user.
+
+The user reads each in the chat, once per turn and handler:
+
+    [acp-conductor] Exc failed in on_text: AttributeError: 'str' object has … (exc2.py:9)
+
+The log gets the traceback of the first, and then counts.
+"""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
+from typing import Any, Final, NamedTuple, Protocol
 
 import attrs
 
+from conductor.bounded_dict import BoundedDict
+from conductor.errors import LocalProtocolError, describe, details_are_withheld
+from conductor.jsonrpc.messages import truncate
 from conductor.log import Logger
+from conductor.plugins.plugin_code import raised_at
+from conductor.plugins.plugin_errors import first_exception
+from conductor.proxy.base import Plugin
+from conductor.proxy.events import event_marks
+from conductor.proxy.handlers import is_handler
+from conductor.redaction import redact
+from conductor.routing.notices import Severity
 
-__all__ = ["FailureListener", "FailureLog"]
+__all__ = ["FailureListener", "FailureLog", "Tell"]
 
 FailureListener = Callable[[BaseException, str | None], object]
 """Called with an exception of a plugin's code, and with `file:line` of the handler that raised it
 or `None`. `conductor.testing` raises it in the test."""
+_MAX_KINDS: Final = 100
+"""Failures that are counted, by handler, exception and line."""
+_MAX_CHARS: Final = 500
+
+
+class _Code(NamedTuple):
+    """The code that has failed."""
+
+    function: str
+    """Name of the author's function that was called."""
+    shown: str
+    """The same as the author knows it: `on_text`, `/notes`, `session/update`."""
+    at: str
+    """`notes.py:9`."""
+
+
+class Tell(Protocol):
+    """`ComponentHost.send_notice`."""
+
+    def __call__(
+        self,
+        session: str | None,
+        title: str,
+        detail: str | None = None,
+        *,
+        severity: Severity = "warning",
+        once: str | None = None,
+    ) -> None: ...
 
 
 @attrs.define(eq=False)
 class FailureLog:
-    """Logs the exceptions of one plugin's handlers, tasks and callbacks, which end nothing else.
+    """Logs and tells the exceptions of one plugin's handlers, tasks and callbacks, which end
+    nothing else.
 
-    A listener gets them instead of the log, or as well (`logs_all`). `RequestError` raised by the
-    handler of a request is its answer, and no failure.
+    A listener gets them instead, or as well (`logs_all`). `RequestError` raised by the handler of a
+    request is its answer, and no failure. `session` returns the session of the message that is
+    handled.
     """
 
+    name: str
+    """Name of the component."""
+    plugin: Plugin
     log: Logger
+    session: Callable[[], str | None]
+    tell: Tell | None = None
+    """Shows the user a notice, once the plugin belongs to a chain."""
     listener: FailureListener | None = None
     logs_all: bool = False
+    _counts: BoundedDict[tuple[str, ...], int] = attrs.field(
+        factory=lambda: BoundedDict(_MAX_KINDS), init=False
+    )
 
     def report(
-        self, event: str, exc: BaseException, *, handler: str | None = None, **fields: object
+        self,
+        event: str,
+        exc: BaseException,
+        *,
+        handler: str | None = None,
+        detail: str | None = None,
+        tells: bool = True,
+        **fields: Any,
     ) -> None:
-        """Log an exception as `event`, with these fields, and tell the listener."""
+        """Log an exception as `event`, with these fields, and tell the listener and the user.
+
+        `detail` is what becomes of the message. Without `tells`, another part tells the user.
+        """
         if self.listener is not None:
             self.listener(exc, handler)
             if not self.logs_all:
                 return
+        place = fields.get("method") or fields.get("task") or event
+        code = self._failed_code(exc, place, handler)
         if handler is not None:
             fields["handler"] = handler
-        self.log.error(event, **fields, exc_info=exc)
+        error = type(first_exception(exc)).__name__
+        self._log(event, exc, (event, code.function, error, code.at), fields)
+        if tells:
+            self._tell(
+                self.title(exc, place, handler), fields.get("session"), detail, code.function
+            )
+
+    def title(self, exc: BaseException, place: str, handler: str | None = None) -> str:
+        """The failure as one line for the user; without details for a remote client.
+
+        `place` is the method of the message or the name of the task, if the exception was not
+        raised in a function of the author; `handler` is `file:line`.
+        """
+        code = self._failed_code(exc, place, handler)
+        title = f"{self.name} failed in {code.shown}"
+        if details_are_withheld():
+            return f"{title}; the server's log says why"
+        cause = first_exception(exc)
+        # A broken rule for authors is explained in a sentence.
+        text = str(cause) if isinstance(cause, LocalProtocolError) else describe(cause)
+        text = truncate(" ".join(redact(text).split()), _MAX_CHARS)
+        return f"{title}: {text}" + (f" ({code.at})" if code.at else "")
+
+    def tell_mistake(self, text: str, method: str, session: str | None, detail: str | None) -> None:
+        """Tell the user of a peer's message that the plugin cannot read; it is logged already."""
+        if self.listener is None or self.logs_all:
+            self._tell(
+                f"{self.name} cannot read it: {text}", session, detail, f"cannot read {method}"
+            )
+
+    def _tell(self, title: str, session: str | None, detail: str | None, about: str) -> None:
+        if self.tell is not None:
+            session = session or self.session()
+            self.tell(session, title, detail, severity="error", once=f"{self.name} {about}")
+
+    def close(self) -> None:
+        """Log the last counts: the plugin has ended."""
+        for key, count in self._counts.items():
+            if count > 1 and not _is_logged(count):
+                self._log_count(key, count)
+        self._counts.clear()
+
+    def _failed_code(self, exc: BaseException, place: str, handler: str | None) -> _Code:
+        frames = list(raised_at(exc))
+        leaf = list(raised_at(first_exception(exc))) or frames
+        if not leaf:  # raised by the conductor, about what the author's function returned
+            return _Code(handler or place, place, os.path.basename(handler or ""))
+        (function, *_), (_, file, line) = (frames or leaf)[0], leaf[-1]
+        shown, member = function, getattr(type(self.plugin), function, None)
+        if is_handler(member):
+            shown = place
+        for mark in event_marks(member):
+            shown = f"/{mark.name_for(self.plugin)}" if mark.event == "slash" else mark.event
+        return _Code(function, shown, f"{os.path.basename(file)}:{line}")
+
+    def _log(
+        self, event: str, exc: BaseException, key: tuple[str, ...], fields: dict[str, Any]
+    ) -> None:
+        self._counts[key] = count = self._counts.get(key, 0) + 1
+        if count == 1:
+            self.log.error(event, **fields, exc_info=exc)
+        elif _is_logged(count):
+            self._log_count(key, count)
+
+    def _log_count(self, key: tuple[str, ...], count: int) -> None:
+        event, function, error, at = key
+        self.log.error(
+            "failed again", what=event, function=function, error=error, at=at, times=count
+        )
+
+
+def _is_logged(count: int) -> bool:
+    """Whether a count is logged at once: 10, 100, 1000 and so on."""
+    return count >= 10 and str(count).strip("0") == "1"

@@ -35,6 +35,7 @@ __all__ = [
     "TaskBeside",
     "begin_worker",
     "current_handler_call",
+    "current_session",
     "got_answer",
     "handled_message",
     "leave_handler_call",
@@ -181,6 +182,12 @@ def _context() -> dict[str, object]:
     if handler_call is None or handler_call.done:
         return dict(_session.get())
     return handler_call.names()
+
+
+def current_session() -> str | None:
+    """The session of the message that is being handled, or that this task was started for."""
+    session = _context().get("session")
+    return session if isinstance(session, str) else None
 
 
 def running_handler(variables: Mapping[str, Any]) -> PluginCall | None:

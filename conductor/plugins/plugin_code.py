@@ -8,6 +8,7 @@ variables. So nothing is recorded per message.
 from __future__ import annotations
 
 import os
+import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from types import FrameType
@@ -16,7 +17,15 @@ from typing import Any, Final, TypeAlias, TypeVar
 import msgspec
 import trio
 
-__all__ = ["PluginCall", "PluginCode", "calls_plugin", "location", "plugin_code", "suspended_at"]
+__all__ = [
+    "PluginCall",
+    "PluginCode",
+    "calls_plugin",
+    "location",
+    "plugin_code",
+    "raised_at",
+    "suspended_at",
+]
 
 _OURS: Final = (
     "<",  # generated code, frozen modules
@@ -84,6 +93,19 @@ def suspended_at(task: trio.lowlevel.Task) -> dict[str, str]:
         if own := [frame for frame in frames if _is_of_author(frame)]:
             return {"task": each.name, "at": location(own[0])}
     return {}
+
+
+def raised_at(exc: BaseException) -> Iterator[tuple[str, str, int]]:
+    """The author's frames of a traceback, the innermost last: name of the function, file, and line.
+    Those of libraries that the author has called are left out."""
+    directory = None
+    for frame, line in traceback.walk_tb(exc.__traceback__):
+        if not _is_of_author(frame):
+            continue
+        file = frame.f_code.co_filename
+        directory = directory or os.path.dirname(file)
+        if file.startswith(directory):
+            yield frame.f_code.co_name, file, line
 
 
 def _tasks_below(task: trio.lowlevel.Task) -> Iterator[trio.lowlevel.Task]:

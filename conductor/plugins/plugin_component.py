@@ -21,7 +21,7 @@ from conductor.errors import ComponentExited, StartError, describe
 from conductor.log import get_logger
 from conductor.plugins.blocked_turns import blocks_request, blocks_turn, busy_calls, end_turn
 from conductor.plugins.failure_log import FailureLog
-from conductor.plugins.handler_call import handled_message
+from conductor.plugins.handler_call import current_session, handled_message
 from conductor.plugins.nursery_patch import accept_exceptions_without_repr
 from conductor.plugins.plugin_code import PluginCall, calls_plugin
 from conductor.plugins.plugin_errors import contain_failure, first_exception, split_failure
@@ -81,7 +81,8 @@ class PluginComponent(Component):
 
     def __attrs_post_init__(self) -> None:
         self.required = self.required or self.plugin.required
-        self.failures = FailureLog(get_logger(component=self.name))
+        log = get_logger(component=self.name)
+        self.failures = FailureLog(self.name, self.plugin, log, current_session)
         self._scheduler = LaneScheduler(
             self.name,
             self.plugin,
@@ -144,6 +145,7 @@ class PluginComponent(Component):
 
     def prepare(self, host: ComponentHost) -> None:
         self.host = host
+        self.failures.tell = host.send_notice
         self.runtime.attach(host, self, self.agent_chain_opener)
         accept_exceptions_without_repr()
         self.plugin._acp_runtime = self.runtime
@@ -167,6 +169,7 @@ class PluginComponent(Component):
             self._scheduler.close()
             if not self._answered_elsewhere:
                 self._scheduler.aborted.answer()
+            self.failures.close()
             forget_all_sessions(self.plugin)
             self._ended.set()
             self._scheduler.became_idle.set()  # ends `wait_drained`
@@ -213,7 +216,7 @@ class PluginComponent(Component):
         if isinstance(cause, StartError):
             self._not_started(cause)
             return
-        self.failures.report("plugin failed", cause)
+        self.failures.report("plugin failed", cause, tells=False)
         if self._stop.is_set():
             return  # it was stopping
         reason = describe(cause)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from functools import partial
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, cast
 
 import trio
 
@@ -120,7 +120,7 @@ class PluginRuntime:
         if handler_call is not None and dispatcher.error_of_peer(handler_call, exc) is not None:
             return
         plugin = type(self.plugin).__name__
-        self.failures.report("handler failed", exc, plugin=plugin, **fields)
+        self.failures.report("handler failed", exc, plugin=plugin, **cast(dict[str, Any], fields))
 
     def open_agent_chain(
         self, source: AgentSource | None, *, name: str | None, env: Mapping[str, str]

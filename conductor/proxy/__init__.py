@@ -44,9 +44,10 @@ Lanes: the order in which handlers run
    once. If the handler waits for a response, the forwarded request is cancelled, and the handler
    still gets the real response. If it waits for anything else, the handler is cancelled and the
    request is answered -32800.
-7. An exception other than `RequestError` is logged with proxy, method and session. With
-   `on_error = "fail"`, the default, because a broken redactor must not let secrets through, a
-   request is answered -32603 and a notification is dropped. With `on_error = "pass"`, for proxies
+7. An exception other than `RequestError` is logged with proxy, method and session, and told to
+   the user, once per turn and handler. With `on_error = "fail"`, the default, because a broken
+   redactor must not let secrets through, a request is answered -32603 and a notification is
+   dropped. With `on_error = "pass"`, for proxies
    that only observe, the message is forwarded unchanged; if the handler had forwarded it already,
    it is not sent again, and a request gets the response that has come. The lane continues.
 

@@ -26,7 +26,7 @@
     @slash("name", "description")  (self, session, arguments)  a slash command; returns the answer
 
 Handlers with `forward` decide about the message: one that does not call it drops or answers it.
-The others observe: an exception in them is logged, and the message goes on. Several handlers of one
+The others observe: an exception in them is shown, and the message goes on. Several handlers of one
 event run in the order of the class and its bases (the method resolution order).
 """
 

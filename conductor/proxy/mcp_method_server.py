@@ -26,7 +26,6 @@ from pydantic import Field
 from conductor import __version__
 from conductor.errors import RequestError
 from conductor.jsonrpc.messages import INTERNAL_ERROR
-from conductor.log import get_logger
 from conductor.proxy.mcp_context import Context
 from conductor.proxy.mcp_methods import McpMethod, ToolCall, ToolHost
 from conductor.proxy.mcp_questions import Conversations, send_request
@@ -36,7 +35,6 @@ __all__ = ["Caller", "server_of_methods"]
 
 _SDK_CONTEXT: Final = "sdk_context"
 """The parameter with the SDK's context in functions that are given to the SDK."""
-log: Final = get_logger()
 
 
 @attrs.frozen
@@ -205,8 +203,13 @@ class _Bound:
         return ToolCall(caller.find_session().id or None, caller.server_id, caller.connection_id)
 
     def _log_failure(self, exc: Exception) -> None:
-        plugin, spec = type(self.plugin).__name__, self.spec
-        log.error(f"{spec.mark.kind} failed", plugin=plugin, handler=spec.location, exc_info=exc)
+        """Log the failure and tell the user: the model is not told more than that it failed."""
+        session = self.caller.find_session().id
+        known = {"session": session} if session else {}
+        spec = self.spec
+        self.plugin._acp_runtime.handler_failed(
+            exc, task=f"{spec.mark.kind} {spec.attribute}", handler=spec.location, **known
+        )
 
 
 _ARGUMENTS: Final = re.compile(r"^\s*(?:Args|Arguments|Parameters):\s*$", re.MULTILINE)

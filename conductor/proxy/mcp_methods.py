@@ -63,6 +63,7 @@ class ToolHost(Protocol):
 
     _acp_toolbox: Any
     """The `ToolServers` of the proxy; not set before they are first needed."""
+    _acp_runtime: Any
 
     @property
     def agent(self) -> AgentPeer: ...
@@ -152,7 +153,7 @@ def tool(
     annotations; `name` and `description` override them. `annotations` are the MCP `ToolAnnotations`
     or a dict, such as `{"readOnlyHint": True}`. The result is what the method returns: text, JSON,
     or content of the MCP SDK. A `RequestError` is shown to the model; any other exception is
-    logged, and the model is shown that the tool failed.
+    logged and told to the user, and the model is shown that the tool failed.
     """
     mark = _marker(_MethodMark("tool", name, title, description, annotations))
     return mark if function is None else mark(function)

@@ -304,7 +304,7 @@ async def _call(
         raise
     except Exception as exc:  # code of the plugin's author
         agent._host.handler_failed(exc, agent=agent.name, method=method)
-        raise RequestError(INTERNAL_ERROR, "Internal error", describe(exc)) from None
+        raise RequestError(INTERNAL_ERROR, f"Internal error: {describe(exc)}") from None
 
 
 def start_error(name: str, exc: RequestError) -> StartError:

@@ -211,7 +211,9 @@ class _PostQueue:
         dropped."""
         if meta.kind != "request":
             return
-        error = encode_error(INTERNAL_ERROR, "Internal error", reason + server_text(body))
+        error = encode_error(
+            INTERNAL_ERROR, f"Internal error: {reason}", reason + server_text(body)
+        )
         await self.streams.deliver(
             [b'{"jsonrpc":"2.0","id":%s,"error":%s}' % (meta.id, bytes(error))]
         )

@@ -36,13 +36,19 @@ class ComponentHost(Protocol):
 
     def send_notice(
         self,
-        session: str,
+        session: str | None,
         title: str,
         detail: str | None = None,
         *,
         severity: Severity = "warning",
+        once: str | None = None,
     ) -> None:
-        """Show the user a notice in this session (`routing.notices`)."""
+        """Show the user a notice in this session (`routing.notices`).
+
+        `None`, or a session that the client has not opened: in those with a running turn, else in
+        all; without any, with the next prompt. `once` names what it is about: there is one notice
+        per turn of it.
+        """
 
     def blocking_component(
         self, watcher: Component, cancelled: tuple[Literal["turn", "request"], str]

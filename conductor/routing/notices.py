@@ -7,6 +7,7 @@ every client supports them. Any other client gets the text as an `agent_message_
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
@@ -14,7 +15,7 @@ import msgspec
 from conductor.jsonrpc.codec import DECODE_ERRORS
 from conductor.jsonrpc.messages import Payload, encode_lossy, truncate
 
-__all__ = ["Notices", "Severity"]
+__all__ = ["Notices", "Severity", "is_failure"]
 
 Severity: TypeAlias = Literal["info", "warning", "error"]
 _PREFIX: Final = "[acp-conductor]"
@@ -67,6 +68,12 @@ class Notices(msgspec.Struct, eq=False):
             content = {"type": "text", "text": f"{_PREFIX} {text}\n"}
             update = {"sessionUpdate": "agent_message_chunk", "content": content}
         return encode_lossy({"sessionId": session, "update": update})
+
+
+def is_failure(update: Mapping[str, Any]) -> bool:
+    """Whether a decoded `update` is a notice of a conductor about something that has failed."""
+    is_error = update.get("sessionUpdate") == "notice" and update.get("severity") == "error"
+    return is_error and str(update.get("title")).startswith(_PREFIX)
 
 
 def _supports_notices(initialize: Payload | None) -> bool:

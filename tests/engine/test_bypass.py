@@ -190,7 +190,10 @@ async def test_an_exception_of_a_handler_or_task_fails_only_that_request_or_task
         await chain.open("s1")
         chain.client.send({"id": 1, "method": method}, {"id": 2, "method": "_fine"})
 
-        first, second = await chain.client.receive_all()
+        received = await chain.client.receive_all()
+        [told] = [each for each in received if "method" in each]
+        assert "[acp-conductor] f failed in " in told["params"]["update"]["content"]["text"]
+        first, second = (each for each in received if "id" in each)
         assert second == {"id": 2, "result": {"fine": True}}
         assert first["id"] == 1
         assert ("error" in first) == (method != "_task")

@@ -101,7 +101,7 @@ def test_the_cache_of_method_names_is_bounded():
         ),
         (
             ValueError("oops"),
-            {"code": -32603, "message": "Internal error", "data": "ValueError: oops"},
+            {"code": -32603, "message": "Internal error: ValueError: oops", "data": "ValueError"},
         ),
     ],
 )

@@ -316,7 +316,8 @@ async def test_a_failure_on_a_good_answer_stays_one_of_the_plugin(acp_chain, log
         await client.initialize()
         error = await refusal(client.request, "session/list", PARAMS)
 
-    assert (error.message, error.data["component"]) == ("Internal error", "Fails")
+    assert error.message.startswith("Fails failed in session/list: KeyError: 'x' (")
+    assert error.data["component"] == "Fails"
     assert [line["event"] for line in logged()] == ["handler failed"]
 
 

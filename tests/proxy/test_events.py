@@ -113,7 +113,9 @@ async def test_an_exception_in_an_observing_handler_lets_the_message_pass(chain,
         session = await opened(client)
         await client.prompt(session, "hi")
 
-    assert client.transcript.updates() == [CALL]
+    told, update = client.transcript.updates()
+    assert "P failed in on_tool_start: ValueError: no (" in told["content"]["text"]
+    assert update == CALL
 
 
 async def test_a_proxy_knows_the_client_and_the_agent(chain):

@@ -134,7 +134,7 @@ async def test_the_text_of_an_exception_stays_in_the_log(mode, capfd):
     assert result.is_error
     assert text_of(result) == "Error executing tool crash: Internal error"
     logged = capfd.readouterr().err
-    assert "tool failed" in logged
+    assert "handler failed" in logged
     assert "plugin=Notes" in logged
     assert "context_notes.py:" in logged
     assert "the database password is secret" in logged

@@ -106,7 +106,7 @@ async def test_a_wire_handler_without_an_answer_is_told_its_type(
 
     async with acp_chain(P(), FakeAgent()) as client:
         await client.initialize(version=version)
-        with pytest.raises(RequestError, match="Internal error") as caught:
+        with pytest.raises(RequestError, match="returned nothing") as caught:
             await client.prompt(await client.new_session("/project"), "hi")
     assert f"{method!r} returned nothing, not a {result}: write" in caught.value.data["reason"]
 
@@ -133,7 +133,7 @@ async def test_a_text_is_no_content_block(acp_chain, blocks):
     async with acp_chain(P(), agent) as client:
         await client.initialize()
         session = await client.new_session("/project")
-        with pytest.raises(RequestError, match="Internal error") as caught:
+        with pytest.raises(RequestError, match="P failed in on_prompt: ") as caught:
             await client.prompt(session, "change")
         assert "for a text write `text(…)`" in caught.value.data["reason"]
         await client.prompt(session, ["not a block of this proxy"])
@@ -147,4 +147,8 @@ async def test_a_wrong_answer_is_an_error_and_a_wrong_text_is_not_shown(acp_chai
         await client.initialize()
         await client.prompt(await client.new_session("/project"), "hi")
 
-    assert client.transcript.text() == ""
+    assert client.transcript.text() == (
+        "[acp-conductor] NumberForText failed in session/update: NumberForText.handle returned "
+        "a value of type int, not a str or None (test_returned.py:58); "
+        "what it could not handle is not shown\n"
+    )

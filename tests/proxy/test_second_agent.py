@@ -130,7 +130,9 @@ async def test_an_exception_of_a_handler_is_an_error_for_the_second_agent(chain,
         session = await opened(client)
         text = await answered(client, session, "ask Delete")
 
-    assert text == "end_turn: Delete: Internal error (-32603)\n"
+    told, answer = text.splitlines()
+    assert told.startswith("[acp-conductor] Second failed in broken: KeyError: 'x' (")
+    assert answer == "end_turn: Delete: Internal error: KeyError: 'x' (-32603)"
 
 
 async def test_a_cancelled_turn_of_the_client_cancels_that_of_the_second_agent(chain, chain_file):

@@ -151,7 +151,10 @@ def test_without_strict_the_error_names_what_was_logged(shown):
     failure = shown(PROXY.format(strict=False))
 
     error, note = errors(failure)
-    assert error == "conductor.errors.RequestError: Internal error (-32603)"
+    assert error == (
+        "conductor.errors.RequestError: Broken failed in on_prompt: KeyError: 'nope' "
+        "(test_it.py:14) (-32603)"
+    )
     assert re.fullmatch(
         r"A proxy raised before: KeyError: 'nope' \(\S+test_it.py:12\)\. "
         r"acp_chain\(…, strict=True\) raises it here",

@@ -38,6 +38,7 @@ from conductor.client.embedding import attach_file
 from conductor.control.process import open_control
 from conductor.error_codes import INTERNAL_ERROR
 from conductor.errors import ConnectionClosed, RemoteProtocolError, RequestError
+from conductor.log import hold, release
 from conductor.tracing.recorder import TraceRecorder
 from conductor.tracing.trace_writer import TraceWriter
 from conductor.transport.orphan_guard import start_orphan_guard
@@ -77,10 +78,12 @@ def take_stdout(settings: RunSettings) -> int:
 
 def run_chain(run: ChainRun, file: ChainFile) -> NoReturn:
     """Run the chain and its conversation, and exit the process."""
+    hold()
     try:
         code = trio.run(run.run, file)
     except BaseException:
         run.display.end()
+        release()
         kill_descendants()
         if run.settings.trace is not None:
             run.settings.trace.close()

@@ -55,9 +55,9 @@ def command(
     not a terminal. The answer goes to stdout; tool calls, plans and everything else to stderr.
 
     Ctrl-C cancels the turn, a second one ends the chain at once. Exit codes: 0 the turn ended, 1 it
-    failed, 2 wrong usage or chain file, 3 the chain did not start, 10 the agent refused, 11 it
-    reached its limit of tokens or 12 of requests, 13 it ended the turn as cancelled, 14 for another
-    reason, 130 interrupted.
+    or a handler of a proxy failed, 2 wrong usage or chain file, 3 the chain did not start, 10 the
+    agent refused, 11 it reached its limit of tokens or 12 of requests, 13 it ended the turn as
+    cancelled, 14 for another reason, 130 interrupted.
 
     \b
     Examples:

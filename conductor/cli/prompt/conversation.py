@@ -20,6 +20,7 @@ from conductor.client.acp_client import Client
 from conductor.error_codes import METHOD_NOT_FOUND, PROTOCOL_VERSION
 from conductor.errors import ConnectionClosed, RequestError
 from conductor.proxy.foreground_work import ForegroundWork
+from conductor.routing.notices import is_failure
 
 __all__ = ["Conversation"]
 
@@ -37,6 +38,8 @@ class Conversation:
     """The request that is waited for, for error messages."""
     in_turn: bool = attrs.field(default=False, init=False)
     is_cancelling: bool = attrs.field(default=False, init=False)
+    has_failed: bool = attrs.field(default=False, init=False)
+    """Whether the chain has told of a failure in the session, even if the turn went on."""
     _is_replaying: bool = attrs.field(default=False, init=False)
     _work: ForegroundWork = attrs.field(factory=ForegroundWork, init=False)
     _is_running: bool = attrs.field(default=False, init=False)
@@ -130,6 +133,7 @@ class Conversation:
         if self._is_replaying:
             return
         if session == self.session:
+            self.has_failed = self.has_failed or is_failure(update)
             self._on_state(self._work.take(update), update)
 
     def _on_state(self, change: str | None, update: Mapping[str, Any]) -> None:

@@ -360,8 +360,6 @@ def _details(error: RequestError) -> list[str]:
     if not isinstance(data, Mapping) or "component" not in data:
         return [data if isinstance(data, str) else json_text(data)]
     details = [f"in {data['place']}"] if "place" in data else []
-    if "plugin" in data:  # an exception of its code
-        details.append(f"component {data['component']!r}: {data.get('reason', '')}")
     if "command" in data:
         details.append(f"command: {' '.join(map(str, data['command']))}")
     return details + [f"stderr: {line}" for line in data.get("stderr", ())]

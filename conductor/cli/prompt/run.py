@@ -17,6 +17,7 @@ from conductor.cli.prompt.conversation import Conversation
 from conductor.cli.prompt.display import Display, JsonDisplay, Stdout, TextDisplay
 from conductor.cli.prompt.exit_codes import exit_code_of
 from conductor.cli.prompt.permissions import PermissionPrompt, open_terminal
+from conductor.exit_codes import ExitCode
 
 __all__ = ["display_for", "run_prompt"]
 
@@ -59,12 +60,14 @@ class _Prompts:
     attachments: Sequence[Attachment]
 
     async def take_turns(self) -> int:
-        """Send the prompts until one does not end with `end_turn`; the first has the
-        attachments."""
+        """Send the prompts until one does not end with `end_turn`, or a part of the chain fails;
+        the first has the attachments."""
         code, attachments = 0, self.attachments
         for text in self.texts:
             blocks = prompt_blocks(text, attachments, self.conversation.capabilities)
             code = exit_code_of(await self.conversation.prompt(blocks))
+            if code == ExitCode.DONE and self.conversation.has_failed:
+                code = ExitCode.FAILED
             if code:
                 break
             attachments = ()

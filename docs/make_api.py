@@ -26,7 +26,7 @@ _BASES = {"Client", "FakeComponent", "JsonRpcPeer"}
 """Classes without a section of their own: their members are listed with the derived class."""
 _RECEIVER = {"on_malformed", "on_notification", "on_notifications", "on_request", "on_response"}
 _INTERNAL = {
-    "AgentToolCall": {"merge"},
+    "AgentToolCall": {"end", "input_is_known", "is_in", "merge", "start"},
     "ChainFileError": {"public_details"},
     "ComponentError": {"data", "private_details", "public_details"},
     "FakeAgent": {"new_endpoint"},

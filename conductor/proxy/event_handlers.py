@@ -23,7 +23,6 @@ from conductor.proxy.returned import SentRequest, answer_body, text_or_none
 from conductor.proxy.sessions import Session, session_of, shows_notices
 from conductor.proxy.slash_commands import answer, is_handled
 from conductor.proxy.text_filters import text_filter_layers
-from conductor.proxy.tool_calls import AgentToolCall
 
 __all__ = ["author_layers"]
 
@@ -166,7 +165,7 @@ async def _wait(plugin: Any, session: Session, function: _Function, *args: Any) 
 async def _permission(function: _Function, plugin: Any, body: Body, call_next: Next) -> Body:
     params = body.decode()
     session = session_of(plugin, session_id_in(params))
-    told = _asked_about(params, session)
+    told = session.call_table.told_in(params)
     call, announced = None, {}
     if isinstance(told, dict):
         known = session.tool_calls.get(str(told.get("toolCallId", "")))
@@ -188,22 +187,6 @@ async def _permission(function: _Function, plugin: Any, body: Body, call_next: N
         sent,
         "`return await forward()`, `return asked.allow()` or `return asked.deny()`",
     )
-
-
-def _asked_about(params: Mapping[str, Any], session: Session) -> Any:
-    """The tool call in a permission request; of version 2 also that of a command, which may be
-    known by its id."""
-    told, subject = params.get("toolCall"), params.get("subject")
-    if told is not None or not isinstance(subject, dict):
-        return told
-    if subject.get("type") != "command":
-        return subject.get("toolCall")
-    id = str(subject.get("toolCallId") or "")
-    known = session.tool_calls.get(id) or AgentToolCall(id)
-    given = known.raw_input if isinstance(known.raw_input, dict) else {}
-    runs = {name: subject[name] for name in ("command", "cwd") if name in subject}
-    kind = known.members.get("kind") or "execute"
-    return {"toolCallId": id, "kind": kind, "rawInput": {**given, **runs}}
 
 
 async def _question(function: _Function, plugin: Any, body: Body, call_next: Next) -> Body:

@@ -17,7 +17,7 @@
     @on_update("kind", …)          (self, session, update, forward)      updates of these kinds
     @on_text                       (self, session, text)       streamed text; returns a replacement
     @text_filter                   (self, session)             returns the filter of a streamed text
-    @on_tool_start, @on_tool_end   (self, session, call)       a tool call was announced, has ended
+    @on_tool_start, @on_tool_end   (self, session, call)       a tool call starts, has ended
     @on_permission                 (self, session, asked, forward)       a permission request
     @on_question                   (self, session, question, forward)    an elicitation
     @on_cancel                     (self, session)             the user cancels the session's turn
@@ -268,12 +268,19 @@ def _roles(event: str, given: tuple[Any, ...]) -> tuple[str, ...]:
 
 
 def on_tool_start(function: F, /) -> F:
-    """Call the method when the agent announces a tool call; `call` is an `AgentToolCall`."""
+    """Call the method once per tool call, when its input is known; `call` is an `AgentToolCall`.
+
+    Agents announce calls before their input is there. Such a call starts with the update that
+    brings the input, when it runs, when a permission for it is asked, or when it ends.
+    """
     return _mark(function, EventMark("on_tool_start"))
 
 
 def on_tool_end(function: F, /) -> F:
-    """Call the method when a tool call is completed, failed or cancelled; once per call."""
+    """Call the method when a tool call is completed, failed or cancelled; once per call.
+
+    A call that the agent leaves unfinished ends with its turn: failed, or cancelled in version 2.
+    """
     return _mark(function, EventMark("on_tool_end"))
 
 

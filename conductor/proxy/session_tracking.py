@@ -9,7 +9,7 @@ response first.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -24,7 +24,7 @@ from conductor.proxy.mcp_events import naming_layers
 from conductor.proxy.middleware import Body, Layer, Next, location_of
 from conductor.proxy.returned import text_or_none
 from conductor.proxy.session_state import per_session
-from conductor.proxy.sessions import Session, TurnEnd, session_of, turn_end
+from conductor.proxy.sessions import Session, TurnEnd, session_of
 from conductor.proxy.slash_commands import SlashCommand, answer, is_handled
 
 __all__ = ["Observers", "add_session_attributes", "end_sessions", "layers_after", "layers_before"]
@@ -62,11 +62,14 @@ def layers_before(observers: Observers) -> Mapping[str, Sequence[Layer]]:
     """Return the layers that come before the author's, by method."""
     answer_command = partial(_answer_command, observers.commands)
     place = _place(function for _, function in observers.commands)
+    by_event = observers.by_event
     layers = {
         "session/prompt": [Layer(answer_command, observer=place)],
-        "session/update": [_tracking_layer(observers.by_event)],
+        "session/update": [_tracking_layer(by_event)],
     }
-    if observers.by_event["on_mcp"]:
+    if by_event["on_tool_start"]:
+        layers["session/request_permission"] = [_observing(_asked, by_event["on_tool_start"])]
+    if by_event["on_mcp"]:
         layers |= {method: [layer] for method, layer in naming_layers()}
     return layers
 
@@ -74,9 +77,10 @@ def layers_before(observers: Observers) -> Mapping[str, Sequence[Layer]]:
 def layers_after(observers: Observers) -> Mapping[str, Sequence[Layer]]:
     """Return the layers that come after the author's, by method."""
     by_event = observers.by_event
+    of_turns = _place(_of_turns(by_event))
     layers = {
         "initialize": [Layer(partial(_initialize, observers.commands))],
-        "session/prompt": [_observing(_run_turn, by_event["on_turn_end"])],
+        "session/prompt": [Layer(partial(_run_turn, by_event), observer=of_turns)],
         "session/cancel": [_observing(_cancel, by_event["on_cancel"])],
         "session/set_mode": [Layer(_set_mode)],
         "session/set_config_option": [Layer(_set_config_option)],
@@ -233,7 +237,7 @@ async def _answer_command(
 
 
 async def _run_turn(
-    functions: Sequence[_Function], plugin: Any, body: Body, call_next: Next
+    by_event: Mapping[str, Sequence[_Function]], plugin: Any, body: Body, call_next: Next
 ) -> Body:
     id = body.session_id
     if id is None or body.is_command:
@@ -251,14 +255,37 @@ async def _run_turn(
     try:
         answered = await call_next(body)
     except RequestError as exc:
-        session.turn_ended()
-        await _observe(functions, plugin, session, TurnEnd(None, error=exc))
+        await _observe_end(by_event, plugin, session, session.turn_ended({}, exc))
         raise
-    session.turn_ended()
+    session.is_running = False
     result = answered.value
     if isinstance(result, dict) and not is_handled(result):
-        await _observe(functions, plugin, session, turn_end(result))
+        await _observe_end(by_event, plugin, session, session.turn_ended(result))
     return answered
+
+
+async def _observe_end(
+    by_event: Mapping[str, Sequence[_Function]], plugin: Any, session: Session, end: TurnEnd
+) -> None:
+    """Call the handlers of a turn's end, after those of the tool calls that end with it."""
+    for call in end.unfinished:
+        if call.start():
+            await _observe(by_event["on_tool_start"], plugin, session, call)
+        if call.end():
+            await _observe(by_event["on_tool_end"], plugin, session, call)
+    await _observe(by_event["on_turn_end"], plugin, session, end)
+
+
+async def _asked(functions: Sequence[_Function], plugin: Any, body: Body, call_next: Next) -> Body:
+    """The agent asks for permission: an announced tool call starts now, if it has not."""
+    params = body.value
+    if isinstance(id := params.get("sessionId"), str):
+        session = session_of(plugin, id)
+        told = session.call_table.told_in(params)
+        call = session.call_table.starting(told) if isinstance(told, dict) else None
+        if call is not None:
+            await _observe(functions, plugin, session, call)
+    return await call_next(body)
 
 
 async def _cancel(functions: Sequence[_Function], plugin: Any, body: Body, call_next: Next) -> Body:
@@ -312,7 +339,7 @@ def _tracking_layer(by_event: Mapping[str, Sequence[_Function]]) -> Layer:
         elif kind == "state_update":
             end = session.state_update(update)
             if end is not None:
-                await _observe(by_event["on_turn_end"], plugin, session, end)
+                await _observe_end(by_event, plugin, session, end)
         elif kind == "available_commands_update":
             commands = session.chain.commands
             changed = commands.with_own(update, session.commands)
@@ -327,11 +354,16 @@ def _tracking_layer(by_event: Mapping[str, Sequence[_Function]]) -> Layer:
                 if session.protocol_version == 1 and isinstance(state, dict):
                     end = child.state_update(state)
                     if end is not None:
-                        await _observe(by_event["on_turn_end"], plugin, child, end)
+                        await _observe_end(by_event, plugin, child, end)
         else:
             session.update(update)
         return await call_next(body)
 
-    events = ("on_tool_start", "on_tool_end", "on_turn_end")
-    place = _place(function for event in events for function in by_event[event])
-    return Layer(handle, kinds=_TOOL_KINDS | _STATE_KINDS, observer=place)
+    kinds = _TOOL_KINDS | _STATE_KINDS
+    return Layer(handle, kinds=kinds, observer=_place(_of_turns(by_event)))
+
+
+def _of_turns(by_event: Mapping[str, Sequence[_Function]]) -> Iterator[_Function]:
+    """The observers that the end of a turn may call."""
+    for event in ("on_tool_start", "on_tool_end", "on_turn_end"):
+        yield from by_event[event]

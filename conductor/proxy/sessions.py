@@ -7,7 +7,7 @@ and 2. `event_layers` feeds it; this module waits for nothing but `Session.say` 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, Literal, TypeAlias
 
@@ -49,6 +49,9 @@ class TurnEnd:
     """The tokens that the agent reported with the end of the turn; empty if none."""
     error: RequestError | None = None
     """The error with which the agent answered the prompt."""
+    unfinished: Sequence[AgentToolCall] = ()
+    """The tool calls that the agent has left pending or in progress, as they count now: failed, or
+    cancelled (version 2)."""
 
 
 @attrs.define(eq=False)
@@ -93,8 +96,8 @@ class Session:
 
     @property
     def tool_calls(self) -> dict[str, AgentToolCall]:
-        """The tool calls that have not ended, by id. Handlers of the update that ends a call still
-        find it here."""
+        """The tool calls that the agent has not ended, by id. Handlers of the update that ends a
+        call still find it here."""
         return self.call_table.open
 
     @property
@@ -268,27 +271,25 @@ class Session:
         if change == "started":
             self.is_running = True
         elif change == "ended" and self.is_running:
-            self.turn_ended()
-            return turn_end(update)
+            return self.turn_ended(update)
         return None
 
-    def turn_ended(self) -> None:
-        """Record the end of a turn."""
+    def turn_ended(self, holder: Mapping[str, Any], error: RequestError | None = None) -> TurnEnd:
+        """Record the end of a turn, by the response to its prompt (version 1), the error, or the
+        state update (version 2); returns it."""
         self.is_running = False
-        self.call_table.turn_ended()
+        usage, background = holder.get("usage"), holder.get("background")
+        reason = None if error is not None else _text(holder.get("stopReason"), "end_turn")
+        is_cancelled = reason == "cancelled" and self.protocol_version > 1
+        unfinished = self.call_table.turn_ended(
+            "cancelled" if is_cancelled else "failed", _list(background)
+        )
+        return TurnEnd(reason, usage if isinstance(usage, dict) else {}, error, unfinished)
 
     def _read_options(self, holder: Mapping[str, Any]) -> None:
         options = holder.get("configOptions")
         if isinstance(options, list):
             self.config_options = [each for each in options if isinstance(each, dict)]
-
-
-def turn_end(holder: Mapping[str, Any]) -> TurnEnd:
-    """The end of a turn in a response to a prompt (version 1) or a state update (version 2)."""
-    usage = holder.get("usage")
-    return TurnEnd(
-        _text(holder.get("stopReason"), "end_turn"), usage if isinstance(usage, dict) else {}
-    )
 
 
 def _text(value: Any, default: str | None) -> str | None:

@@ -49,8 +49,8 @@ from conductor.proxy import (
     on,
     on_permission,
     on_prompt,
-    on_tool_start,
     on_turn_end,
+    on_update,
     per_session,
     slash,
 )
@@ -110,9 +110,15 @@ class Checkpoint(Proxy):
     async def turn_ended(self, session: Session, end: TurnEnd) -> None:
         self.turns[session.id].done = False
 
-    @on_tool_start
-    async def tool_started(self, session: Session, call: AgentToolCall) -> None:
-        await self._before_tool(session, call)
+    @on_update("tool_call", "tool_call_update")
+    async def tool_updated(
+        self, session: Session, update: dict[str, Any], forward: Forward
+    ) -> None:
+        """At the announcement, which may come before the start: the tool may run right after it."""
+        call = session.tool_calls.get(str(update.get("toolCallId", "")))
+        if call is not None:
+            await self._before_tool(session, call)
+        await forward()
 
     @on_permission
     async def permission(

@@ -30,7 +30,7 @@ from conductor.proxy import (
     Session,
     on,
     on_tool_end,
-    on_tool_start,
+    on_update,
 )
 from proxies.cursor_questions.forms import (
     CANCELLED,
@@ -115,9 +115,12 @@ class CursorQuestions(Proxy):
         finally:
             self._running.remove(id)
 
-    @on_tool_start
-    async def tool_started(self, session: Session, call: AgentToolCall) -> None:
-        self._calls[call.id] = session.id
+    @on_update("tool_call")
+    async def tool_announced(
+        self, session: Session, update: dict[str, Any], forward: Forward
+    ) -> None:
+        self._calls[str(update.get("toolCallId", ""))] = session.id
+        await forward()
 
     @on_tool_end
     async def tool_ended(self, session: Session, call: AgentToolCall) -> None:

@@ -8,7 +8,8 @@ status is only logged. The effect of blocking:
     turn_end    the agent is prompted with the reason, at most `max_continues` times
     permission  the tool call is rejected without asking the user; the reason is shown
     elicitation the question is declined without asking the user; the reason is shown
-    tool_start  the turn is cancelled and the reason shown; the tool may have run already
+    tool_start  the turn is cancelled and the reason shown. The event comes once, when the input of
+                the call is known; the tool may have run already
     tool_end, error  the reason is shown
 
 A hook of `permission` or `elicitation` without an answer (not started, timed out, killed by a

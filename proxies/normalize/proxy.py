@@ -10,6 +10,8 @@ table.
     missing_tool_call_id     tool calls without an id get one; an update without one is about the
                              last such call
     unannounced_tool_calls   the tool call of a permission request is announced first
+    unfinished_tool_calls    tool calls that are pending or in progress when their turn ends become
+                             failed, those of a cancelled turn of version 2 cancelled
     one_turn_at_a_time       a prompt waits until the session's turn has ended (version 1)
 
 Options:
@@ -35,9 +37,11 @@ from conductor.proxy import (
     Prompt,
     Proxy,
     Session,
+    TurnEnd,
     on,
     on_permission,
     on_prompt,
+    on_turn_end,
     on_update,
     per_session,
 )
@@ -135,6 +139,7 @@ class Normalize(Proxy):
             kind = "tool_call" if session.protocol_version == 1 else "tool_call_update"
             announcement = {"title": "Tool", "status": "pending", **call, "sessionUpdate": kind}
             await self.client.update(session.id, announcement)
+            session.call_table.update(announcement)
             known.calls[call["toolCallId"]] = None
         return await forward()
 
@@ -151,6 +156,13 @@ class Normalize(Proxy):
             return await forward()
         finally:
             turn.release()
+
+    @on_turn_end
+    async def turn_ended(self, session: Session, end: TurnEnd) -> None:
+        if "unfinished_tool_calls" in self._active:
+            for call in end.unfinished:
+                update = {"sessionUpdate": "tool_call_update", "toolCallId": call.id}
+                await self.client.update(session.id, {**update, "status": call.status})
 
     # ----------------------------------------------------------------------------------------------
 

@@ -28,6 +28,7 @@ Quirk: TypeAlias = Literal[
     "one_turn_at_a_time",
     "protocol_version_text",
     "unannounced_tool_calls",
+    "unfinished_tool_calls",
 ]
 QUIRKS: Final[frozenset[str]] = frozenset(get_args(Quirk))
 

@@ -9,6 +9,7 @@ from support.event_samples import CALL, DONE, PLAN, opened
 from conductor.proxy import (
     DeclarationError,
     Proxy,
+    on_permission,
     on_prompt,
     on_session,
     on_session_end,
@@ -278,6 +279,41 @@ async def test_a_tool_call_may_have_the_id_of_an_unfinished_one_of_an_earlier_tu
 
     assert [each for each in recorder.seen if each[0].startswith("tool")] == [
         ("tool start", "Read a", "read"),
+        ("tool end", "Read a", "failed"),
         ("tool start", "Read b", "read"),
         ("tool end", "Read b", "completed"),
     ]
+
+
+@pytest.mark.parametrize("version", [1, 2])
+async def test_a_call_starts_before_the_permission_that_it_needs_with_the_input_of_the_request(
+    chain, version
+):
+    seen: list[Any] = []
+
+    class Inputs(Proxy):
+        @on_tool_start
+        async def tool_started(self, session, call):
+            seen.append((session.id, call.raw_input))
+
+        @on_permission
+        async def asked(self, session, asked, forward):
+            seen.append("permission")
+            return asked.deny()
+
+    async def work(session):
+        for id in (session, "child"):
+            agent.update(id, {**CALL, "sessionUpdate": begin, "status": "pending", "rawInput": {}})
+            await agent.ask(id, {"toolCallId": "1", "rawInput": {"path": "/a"}})
+            agent.update(id, {**DONE, "status": "in_progress"})
+            agent.update(id, DONE)
+
+    begin = "tool_call" if version == 1 else "tool_call_update"
+    agent = FakeAgent(turns=[[work]])
+    async with chain(Inputs(), agent) as client:
+        await client.initialize(version=version)
+        session = await client.new_session("/work")
+        await client.prompt_turn(session, "hi")
+
+    started = {"path": "/a"}
+    assert seen == [(session, started), "permission", ("child", started), "permission"]

@@ -329,6 +329,43 @@ async def test_a_blocked_tool_cancels_the_turn_and_the_user_is_told(chain):
         assert client.transcript.text() == "\n[A hook says: not that]\n"
 
 
+async def test_a_hook_refuses_a_command_that_is_announced_without_it(chain):
+    """As Claude announces it."""
+    announced = {**TOOL, "status": "pending", "rawInput": {}}
+    known = {"sessionUpdate": "tool_call_update", "toolCallId": "c1"}
+    script = "grep -q 'rm -rf' || exit 0; echo not that >&2; exit 2"
+
+    async def until_cancelled(session):
+        await agent.transcript.wait("session/cancel")
+
+    agent = FakeAgent()
+    agent.turns.append([announced, {**known, "rawInput": {"command": "rm -rf /"}}, until_cancelled])
+    agent.turns[0].append({"stopReason": "cancelled"})
+    async with chain(Hooks([Hook(["tool_start"], run=["sh", "-c", script])]), agent) as client:
+        await client.initialize()
+        session = await client.new_session("/")
+        assert await client.prompt(session, "go") == {"stopReason": "cancelled"}
+        assert client.transcript.text() == "\n[A hook says: not that]\n"
+
+
+@pytest.mark.parametrize("version", [1, 2])
+async def test_a_hook_hears_the_end_of_a_call_that_its_turn_leaves_open(chain, version):
+    call = {**TOOL, "status": "in_progress"}
+    if version == 2:
+        call["sessionUpdate"] = "tool_call_update"
+    agent = FakeAgent(turns=[[call, {"stopReason": "cancelled"}], []])
+    async with chain(Hooks([telling("tool_end")]), agent) as client:
+        await client.initialize(version=version, capabilities={"session": {"notices": {}}})
+        session = await client.new_session("/")
+        for _ in range(2):
+            await client.prompt_turn(session, "go")
+        await client.transcript.wait("session/update notice")
+
+    (notice,) = [each for each in client.transcript.updates() if "title" in each][1:]
+    heard = json.loads(notice["description"])
+    assert heard["tool_call"]["status"] == ("failed" if version == 1 else "cancelled")
+
+
 async def test_a_client_that_shows_notices_gets_them(chain):
     agent = FakeAgent()
     agent.turns.append([asking(agent, [])])

@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+from contextlib import suppress
+
 import pytest
 import trio
+from support.subagents import idle, running
 
 from conductor.proxy import RequestError
 from conductor.testing import FakeAgent
@@ -133,16 +136,15 @@ async def test_tool_calls_without_an_id_get_one(chain):
     call = {"sessionUpdate": "tool_call", "title": "x"}
     update = {"sessionUpdate": "tool_call_update", "status": "completed"}
     agent = FakeAgent()
-    agent.turns.append(
-        [call, update, asking(agent, {}), {**call, "toolCallId": "own"}, call, update]
-    )
+    own = {**call, "toolCallId": "own"}, {**update, "toolCallId": "own"}
+    agent.turns.append([call, update, asking(agent, {}), *own, call, update])
     async with chain(Normalize(), agent) as client:
         await client.initialize()
         await client.prompt(await client.new_session("/work"), "hi")
 
         one, two = "conductor-call-1", "conductor-call-2"
         ids = [each["toolCallId"] for each in client.transcript.updates()]
-        assert ids == [one, one, "own", two, two]
+        assert ids == [one, one, "own", "own", two, two]
         asked = client.transcript.of("session/request_permission", "request")[0]
         assert asked.params["toolCall"] == {"toolCallId": one}
 
@@ -157,10 +159,81 @@ async def test_a_tool_call_that_was_not_announced_is_announced(chain):
         await client.prompt(await client.new_session("/work"), "hi")
 
         told = {**new, "sessionUpdate": "tool_call", "status": "pending"}
-        assert client.transcript.updates() == [known, told]
+        assert client.transcript.updates()[:2] == [known, told]
         client.transcript.check_order(
             "session/request_permission?", "session/update tool_call", "session/request_permission?"
         )
+
+
+def closed(id, status="failed"):
+    return {"sessionUpdate": "tool_call_update", "toolCallId": id, "status": status}
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        {"stopReason": "end_turn"},
+        {"stopReason": "cancelled"},
+        RequestError(-32603, "The agent has exited"),
+    ],
+)
+async def test_calls_that_a_turn_leaves_open_are_closed_before_its_response(chain, end):
+    asks = {"toolCallId": "c4", "title": "Run", "kind": "execute"}
+    done = {"sessionUpdate": "tool_call", "toolCallId": "c1", "title": "x", "status": "completed"}
+    waits = {"sessionUpdate": "tool_call", "toolCallId": "c2", "title": "x", "status": "pending"}
+    runs = {**waits, "toolCallId": "c3", "status": "in_progress"}
+    agent = FakeAgent(handlers=named("gemini-cli"))
+    agent.turns += [[done, waits, runs, asking(agent, asks), end], []]
+    async with chain(Normalize(), agent) as client:
+        await client.initialize()
+        session = await client.new_session("/work")
+        for _ in range(2):
+            with suppress(RequestError):
+                await client.prompt(session, "hi")
+
+        announced = {**asks, "sessionUpdate": "tool_call", "status": "pending"}
+        calls = [done, waits, runs, announced]
+        assert client.transcript.updates() == [*calls, *map(closed, ("c2", "c3", "c4"))]
+        labels = [each for each in client.transcript.labels if "tool_call_update" in each]
+        client.transcript.check_order(labels[-1], "answer to session/prompt")
+
+
+async def test_in_version_2_calls_are_closed_before_idle_but_not_those_in_the_background(chain):
+    def call(id, status="in_progress", **more):
+        return {**closed(id, status), "title": "x", **more}
+
+    terminal = [{"type": "terminal", "terminalId": "t"}]
+    goes_on = [call("b"), call("t", content=terminal), call("p", "paused")]
+    background = [{"type": "tool_call", "toolCallId": "b"}, {"type": "terminal", "terminalId": "t"}]
+    end = {"stopReason": "cancelled", "background": background}
+    agent = FakeAgent(turns=[[call("a"), *goes_on, end]])
+    async with chain(Normalize(), agent) as client:
+        await client.initialize(version=2)
+        session = await client.new_session("/work")
+        await client.prompt_turn(session, "hi")
+
+        told = client.transcript.updates()
+    kinds = [(each["sessionUpdate"], each.get("toolCallId"), each.get("status")) for each in told]
+    ends = kinds.index(("tool_call_update", "a", "cancelled"))
+    assert kinds[ends:] == [kinds[ends], ("state_update", None, None)]
+
+
+async def test_calls_that_a_subagent_leaves_open_are_closed(chain):
+    call = {"sessionUpdate": "tool_call", "toolCallId": "c1", "title": "x"}
+
+    async def work(session):
+        agent.update(session, running())
+        agent.update("child", call)
+        agent.update(session, idle())
+
+    agent = FakeAgent(turns=[[work]])
+    async with chain(Normalize(), agent) as client:
+        await client.initialize(capabilities={"subagents": {}})
+        await client.prompt(await client.new_session("/work"), "hi")
+
+        assert client.transcript.updates() == [running(), call, closed("c1"), idle()]
+        of_child = client.transcript.of("session/update")[2]
+        assert of_child.params["sessionId"] == "child"
 
 
 async def test_well_formed_messages_are_forwarded_byte_for_byte(chain):

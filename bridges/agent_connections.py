@@ -7,9 +7,8 @@ that does not read; the unread bytes of the slowest shim stop the senders.
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Awaitable, Callable
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
 import attrs
 import trio
@@ -18,19 +17,17 @@ from bridges.acp_provider import AcpProvider, ConnectionTable
 from bridges.declaration_rewriter import Declaration
 from bridges.http_server import McpHttpServer
 from bridges.http_session import McpHttpSession
-from bridges.mcp_connection import ConnectionMode, McpConnection
+from bridges.mcp_connection import ConnectionMode, McpConnection, import_error
 from bridges.remote_provider import RemoteProvider
 from bridges.server_starts import ServerStarts
 from bridges.shared_servers import SessionFilter, SharedServers
 from bridges.shim_consumer import ShimConsumer
 from bridges.shim_listener import ShimListener, SocketTransport
-from conductor.bridge_api import Flusher, Limits, begin_worker
+from conductor.bridge_api import Flusher, Limits, begin_worker, import_in_thread
 from conductor.log import get_logger
 from conductor.proxy import Peer
 
 __all__ = ["AgentConnections"]
-
-_SDK_CLIENT: Final = "mcp.client.streamable_http"
 
 log = get_logger(component="mcp-bridge")
 
@@ -132,7 +129,11 @@ class AgentConnections:
                 host = self.host
                 AcpProvider(declaration.server, mcp_connection, host.client, host).open()
                 return
-            await trio.to_thread.run_sync(importlib.import_module, _SDK_CLIENT)
+            try:
+                await import_in_thread("mcp.client.streamable_http", "mcp.client.sse")
+            except Exception as exc:
+                mcp_connection.refuse(import_error(exc))
+                return
             nursery.start_soon(RemoteProvider(declaration.server.declaration, mcp_connection).run)
 
         return provide

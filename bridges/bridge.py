@@ -9,11 +9,10 @@ refuse the session.
 
 from __future__ import annotations
 
-import importlib
 import itertools
 import secrets
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any, Final, Literal
 
 import attrs
@@ -37,6 +36,7 @@ from conductor.bridge_api import (
     Notices,
     Severity,
     encode_error,
+    import_in_thread,
     with_mcp_over_acp,
     with_server_names,
 )
@@ -381,13 +381,12 @@ class McpBridge(Proxy):
         self.start_soon(self._after, seconds, then)
 
     async def _import_types(self, then: Callable[[], None]) -> None:
-        """Import the translators in a thread: the types of MCP take a third of a second to import,
-        and most connections do not need them."""
-        for module in (
-            "bridges.legacy_client_modern_server",
-            "bridges.modern_client_legacy_server",
-        ):
-            await trio.to_thread.run_sync(importlib.import_module, module)
+        """Import the translators: the types of MCP take a third of a second to import, and most
+        connections do not need them."""
+        with suppress(Exception):  # `then` imports them, too, and answers its request with it
+            await import_in_thread(
+                "bridges.legacy_client_modern_server", "bridges.modern_client_legacy_server"
+            )
         then()
 
     async def _after(self, seconds: float, then: Callable[[], None]) -> None:

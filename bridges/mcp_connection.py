@@ -25,7 +25,7 @@ from conductor.bridge_api import (
 )
 from conductor.log import get_logger
 
-__all__ = ["ConnectionMode", "McpConnection"]
+__all__ = ["ConnectionMode", "McpConnection", "import_error"]
 
 _MAX_QUEUED_BYTES: Final = 256 * 1024
 """Queued bytes, here and in the provider, above which the consumer is not read."""
@@ -265,8 +265,7 @@ class McpConnection:
         except Exception as exc:
             log.warning("MCP message failed", error=f"{type(exc).__name__}: {exc}")
             if call is not None and not self.closed:
-                self._asked.pop(call, None)
-                self.consumer.respond(call, None, _unusable_message_error(exc))
+                self.reply(call, None, _unusable_message_error(exc))
                 if self._paused:
                     self.resume()
 
@@ -319,7 +318,14 @@ def _size(params: bytes | None) -> int:
     return _MESSAGE_OVERHEAD + (0 if params is None else len(params))
 
 
+def import_error(exc: Exception) -> bytes:
+    """The raw error for requests that need modules which cannot be imported."""
+    return encode_error(INTERNAL_ERROR, "The MCP SDK cannot be imported", str(exc))
+
+
 def _unusable_message_error(exc: Exception) -> bytes:
+    if isinstance(exc, ImportError):
+        return import_error(exc)
     if isinstance(exc, RecursionError):
         return encode_error(INVALID_REQUEST, "The MCP message is nested too deeply")
     return encode_error(INTERNAL_ERROR, "The MCP message cannot be used", type(exc).__name__)

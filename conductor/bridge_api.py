@@ -25,6 +25,8 @@ A lock on a private directory, which ends with the process:
     `lock_directory`.
 An HTTP server: accept connections, and serve each with hypercorn (imported with `serve_http`):
     `accept`, `serve_http`, `is_peer_gone`.
+Imports that take long, beside the event loop:
+    `import_in_thread`.
 A task that a handler starts, and that serves others: what it sends is not caused by the handler's
 message, once it has called
     `begin_worker`.
@@ -60,6 +62,7 @@ from conductor.jsonrpc.notification_batch import NotificationBatch
 from conductor.limits import Limits
 from conductor.network.accept import accept
 from conductor.plugins.handler_call import begin_worker
+from conductor.proxy.import_guard import import_in_thread
 from conductor.proxy.peers import ResponseCallback
 from conductor.routing.capabilities import with_mcp_over_acp
 from conductor.routing.notices import Notices, Severity
@@ -101,6 +104,7 @@ __all__ = [
     "encode_id",
     "error_pieces",
     "error_to_exception",
+    "import_in_thread",
     "is_peer_gone",
     "lock_directory",
     "notification_pieces",

@@ -7,7 +7,6 @@ nothing is serialized in between and the order is kept. One `HostedMcpServer` is
 
 from __future__ import annotations
 
-import importlib
 import itertools
 import json
 import math
@@ -18,6 +17,7 @@ import attrs
 import trio
 
 from conductor.jsonrpc.messages import INTERNAL_ERROR, REQUEST_CANCELLED, encode_error
+from conductor.proxy.import_guard import import_in_thread
 from conductor.proxy.peers import ResponseCallback
 
 if TYPE_CHECKING:
@@ -62,13 +62,12 @@ class HostedMcpServer:
 
     async def run(self) -> None:
         """Serve until `close`. Requests that are open at the end are answered with an error."""
-        # In a thread, because importing the SDK takes half a second.
-        await trio.to_thread.run_sync(importlib.import_module, "mcp.server.mcpserver")
-        import anyio
-        from mcp.server.mcpserver import MCPServer
-        from mcp.shared.message import SessionMessage
-
         try:
+            await import_in_thread("mcp.server.mcpserver")
+            import anyio
+            from mcp.server.mcpserver import MCPServer
+            from mcp.shared.message import SessionMessage
+
             server: Any = self.make()
             if isinstance(server, MCPServer):
                 # The only public way to the low-level server that runs on given streams; 0.3 ms.

@@ -81,6 +81,8 @@ def check_url(url: str, *, redirected: bool = False) -> None:
 
 def _fetch(url: str, limit: int, sink: Callable[[bytes], object]) -> None:
     """Pass the body to `sink`. A thread reads it: nothing else bounds the look-up of a name."""
+    import httpx2  # noqa: F401  before the thread that uses it
+
     check_url(url)
     read: Queue[bytes | Exception | None] = Queue(_CHUNKS)
     left = threading.Event()

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 from types import SimpleNamespace
 
 import pytest
 import trio
 from support.bridge_harness import initialize, shim, situation
 
+from bridges.bridge import McpBridge
 from conductor.errors import RequestError
+from conductor.proxy import Proxy, tool
+from conductor.testing import FakeAgent, open_chain
 
 GONE = {"type": "http", "name": "web", "url": "http://127.0.0.1:9/", "headers": []}
 TOOLS = {"type": "acp", "name": "tools", "serverId": "server-1"}
@@ -184,3 +188,58 @@ async def test_servers_that_start_are_not_mentioned():
 
     assert set_ups == [["tools"]]
     assert not [each for each in on.client.transcript if each.method == "session/update"]
+
+
+def without_module(monkeypatch, name):
+    """Let the import of a module fail, as that of one that another thread has half imported."""
+    monkeypatch.delitem(sys.modules, name, raising=False)
+    monkeypatch.setitem(sys.modules, name, None)
+
+
+async def test_a_client_that_cannot_be_imported_is_told_at_once(monkeypatch):
+    handlers, _ = starting_agent(strict=False)
+    without_module(monkeypatch, "mcp.client.sse")
+    with trio.fail_after(20):
+        async with situation(handlers=handlers) as on:
+            await on.client.new_session("/work", [{**GONE, "type": "sse"}])
+            update = await until_told(on)
+
+    assert "MCP server web did not start" in update["content"]["text"]
+    assert "The MCP SDK cannot be imported: import of mcp.client.sse" in update["content"]["text"]
+
+
+async def test_a_translator_that_cannot_be_imported_is_told_at_once(monkeypatch):
+    handlers, _ = starting_agent(strict=False)
+    without_module(monkeypatch, "bridges.legacy_client_modern_server")
+    with trio.fail_after(20):
+        async with situation(handlers=handlers, era="new") as on:
+            await on.client.new_session("/work", [TOOLS])
+            update = await until_told(on)
+
+    assert "MCP server tools did not start" in update["content"]["text"]
+    assert "The MCP SDK cannot be imported: import of bridges" in update["content"]["text"]
+
+
+class Notes(Proxy):
+    @tool
+    async def note(self, text: str) -> str:
+        """Keep a note."""
+        return text
+
+
+async def test_tools_that_cannot_be_imported_are_told_at_once(monkeypatch):
+    handlers, set_ups = starting_agent(strict=True)
+    without_module(monkeypatch, "mcp.server.mcpserver")
+    with trio.fail_after(20):
+        async with open_chain(
+            Notes(), McpBridge(), FakeAgent(handlers=handlers), bridged=False
+        ) as client:
+            await client.initialize()
+            session = await client.new_session("/work")
+            update = await client.transcript.wait("session/update agent_message_chunk")
+
+    assert session == "s1"
+    assert set_ups == [["Notes"], []]
+    text = update.params["update"]["content"]["text"]
+    assert "MCP server Notes did not start" in text
+    assert "import of mcp.server.mcpserver" in text

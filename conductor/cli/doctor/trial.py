@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import sys
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -25,6 +24,7 @@ from conductor.cli.doctor.starts import ChainStart, try_session
 from conductor.cli.terminal_text import printable
 from conductor.client.acp_client import Client
 from conductor.client.embedding import attach_file
+from conductor.proxy.import_guard import import_in_thread
 from conductor.routing.component import Component
 from conductor.transport.process_tree import descendants, kill_new_descendants
 
@@ -68,7 +68,7 @@ async def _gather_trial(
 ) -> Trial:
     servers = added_servers(file)
     if servers:
-        await trio.to_thread.run_sync(importlib.import_module, "mcp")  # takes a second
+        await import_in_thread("mcp")
     tried = file if file.agent is not None else msgspec.structs.replace(file, agent=_TEST_AGENT)
     start = ChainStart(file, [spec.name for spec in file.flat()], limit=limit)
     times, pending = StartTimes(), _Pending(limit)

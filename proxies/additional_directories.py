@@ -37,7 +37,7 @@ from conductor.proxy import (
     per_session,
 )
 from proxies.shared.agent_capabilities import SESSION, has_capability, with_capability
-from proxies.shared.echoed_prompts import has_user_text, is_command
+from proxies.shared.echoed_prompts import has_user_text
 from proxies.shared.first_prompt import forward_with
 
 __all__ = ["AdditionalDirectories"]
@@ -90,8 +90,6 @@ class AdditionalDirectories(Proxy):
 
     @on_prompt
     async def prompt(self, session: Session, prompt: Prompt, forward: Forward) -> Any:
-        if is_command(prompt.blocks):
-            return await forward()
         return await forward_with(self.untold, session, prompt, forward)
 
     @on_update("user_message", "user_message_chunk")

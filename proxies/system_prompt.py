@@ -99,8 +99,8 @@ class SystemPrompt(Proxy):
         id = result.get("sessionId", setup.session_id) if isinstance(result, dict) else None
         if isinstance(id, str):
             self.prepended[id] = prepended
-            if setup.opened_by == "new":  # in others it is part of the history
-                self.waiting[id] = prepended
+            if setup.opened_by == "new" or self.waiting.get(setup.session_id or ""):
+                self.waiting[id] = prepended  # in others it is part of the history
         return result
 
     @on_update("user_message", "user_message_chunk")

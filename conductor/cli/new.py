@@ -112,7 +112,7 @@ _TEMPLATES = {
 from __future__ import annotations
 
 import attrs
-from conductor.proxy import Forward, Prompt, Proxy, Session, on_prompt, run, text
+from conductor.proxy import Forward, Prompt, Proxy, Session, on_prompt, run
 
 
 @attrs.define
@@ -124,7 +124,7 @@ class @Class@(Proxy):
 
     @on_prompt
     async def add_note(self, session: Session, prompt: Prompt, forward: Forward) -> object:
-        prompt.blocks.insert(0, text(self.note))
+        prompt.prepend(self.note)
         return await forward()
 
 

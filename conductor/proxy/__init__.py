@@ -5,10 +5,10 @@
         '''Put a fixed text before every prompt.'''
         context: str
 
-        @on("session/prompt")
-        async def add_context(self, request: PromptRequest, forward):
-            request.prompt.insert(0, text(self.context))
-            return await forward(request)
+        @on_prompt
+        async def add_context(self, session, prompt, forward):
+            prompt.prepend(self.context)
+            return await forward()
 
 A class like this runs in the conductor's process (`use:`), in a process of its own
 (`isolate: true`), or as a program under any conductor (`run(AddContext)`). Its options are its
@@ -108,6 +108,7 @@ from conductor.proxy.running_command import RunningCommand, open_command
 from conductor.proxy.second_agent import SecondAgent
 from conductor.proxy.session_state import per_session
 from conductor.proxy.sessions import Session, TurnEnd
+from conductor.proxy.slash_commands import is_slash_command
 from conductor.proxy.text_streams import (
     TEXT_CHUNKS,
     TextFilter,
@@ -164,6 +165,7 @@ __all__ = [
     "chunk_text",
     "details_are_withheld",
     "get_logger",
+    "is_slash_command",
     "on",
     "on_cancel",
     "on_mcp",

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import attrs
 
 from conductor.errors import RequestCancelled
 from conductor.proxy.sessions import OpenedBy, Session
-from conductor.proxy.slash_commands import HANDLED_KEY
+from conductor.proxy.slash_commands import HANDLED_KEY, is_slash_command
 from conductor.proxy.tool_calls import AgentToolCall
 
 if TYPE_CHECKING:
@@ -60,6 +60,7 @@ class Prompt:
     _version: int = attrs.field(repr=False)
     _answer: Callable[[str, str, bool], Awaitable[dict[str, Any]]] = attrs.field(repr=False)
     _wait: Callable[..., Awaitable[Any]] = attrs.field(repr=False)
+    _announced: Collection[str] = attrs.field(default=(), repr=False)
     answered_by_proxy: bool = attrs.field(default=False, init=False)
     """Whether a proxy nearer the agent has answered it, so that no turn ran; known after
     `forward()`."""
@@ -90,6 +91,22 @@ class Prompt:
         """The texts of all text blocks, one below the other."""
         texts = (block.get("text") for block in self.blocks if isinstance(block, dict))
         return "\n".join(each for each in texts if isinstance(each, str))
+
+    @property
+    def is_command(self) -> bool:
+        """Whether it is a slash command of the agent: its first text begins with `/name`, which the
+        agent need not have announced. A command is not to be changed: most agents know it only at
+        the start of a prompt, and take all other text for its arguments."""
+        return is_slash_command(self.blocks, self._announced)
+
+    def prepend(self, text: str) -> bool:
+        """Put a text before what the user has written, and return whether it was: a slash command
+        (`is_command`) stays as it is. Text that each session needs once is kept for the next
+        prompt then."""
+        if self.is_command:
+            return False
+        self.blocks.insert(0, {"type": "text", "text": text})
+        return True
 
     async def answer(
         self, text: str, *, stop_reason: str = "end_turn", counts: bool = False

@@ -102,6 +102,7 @@ async def _prompt(function: _Function, plugin: Any, body: Body, call_next: Next)
         session.protocol_version,
         answer_prompt,
         partial(_wait, plugin, session),
+        session.commands.by_agent | session.commands.by_proxies,
     )
 
     sent = SentRequest(call_next)

@@ -3,7 +3,7 @@
     class Notes(Proxy):
         @on_prompt
         async def add_date(self, session, prompt, forward):
-            prompt.blocks.insert(0, text(f"Today is {date.today()}."))
+            prompt.prepend(f"Today is {date.today()}.")
             return await forward()
 
         @slash("notes", "Show the notes of this session")

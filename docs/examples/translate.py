@@ -26,7 +26,7 @@ class Translate(Proxy):
 
     @on_prompt
     async def prompt(self, session, prompt, forward):
-        if not self.is_off[session.id]:
+        if not (self.is_off[session.id] or prompt.is_command):
             for block in prompt.blocks:
                 if block["type"] == "text":
                     block["text"] = await _translate(self.to_agent, block["text"])

@@ -11,7 +11,9 @@ Options:
                `/context` and the log (once in a session) report those that match no file
     command    an argv, run in the session's directory without a shell; its output is added
     timeout    of the command; default 3s
-    every      0 (default): on a session's first prompt only; 1: on every prompt; N: every Nth
+    every      0 (default): on a session's first prompt only; 1: on every prompt; N: every Nth.
+               A slash command of the agent is not counted and stays as it is: `/compact` first,
+               and the texts come with the next prompt
     max_bytes  of all parts together; default 65536; a note says where a part was cut off
 
 Without `text`, `files` and `command`, it adds AGENTS.md.
@@ -42,6 +44,7 @@ from conductor.proxy import (
     Session,
     SessionSetup,
     get_logger,
+    is_slash_command,
     on,
     on_prompt,
     on_session,
@@ -51,7 +54,6 @@ from conductor.proxy import (
     program_warning,
     run_command,
     slash,
-    text,
     text_filter,
 )
 from proxies.context.files import missing, read_files
@@ -66,18 +68,23 @@ log = get_logger(component="context")
 
 @attrs.define
 class _HistoryPrompts:
-    """Counts the prompts in a session's history."""
+    """Counts the prompts in a session's history, without slash commands."""
 
     prompts: int = 0
     in_prompt: bool = False
+    in_command: bool = False
 
-    def see(self, kind: str) -> None:
+    def see(self, update: dict[str, Any]) -> None:
+        kind = update.get("sessionUpdate")
         if kind in SESSION_STATE_UPDATES:
             return
         if kind in _USER and not self.in_prompt:
-            self.prompts += 1
+            content = update.get("content")
+            self.in_command = is_slash_command(content if isinstance(content, list) else [content])
+            self.prompts += not self.in_command
         self.in_prompt = kind in _USER
-        self.prompts = max(self.prompts, 1)  # an agent may replay only its own messages
+        if not self.in_command:
+            self.prompts = max(self.prompts, 1)  # an agent may replay only its own messages
 
 
 @attrs.define
@@ -160,7 +167,7 @@ class PromptContext(Proxy):
             params = json.loads(raw)
             replay = self.states[params["sessionId"]].replay
             if replay is not None:
-                replay.see(params["update"].get("sessionUpdate"))
+                replay.see(params["update"])
         await forward()
 
     @text_filter("user")
@@ -180,14 +187,16 @@ class PromptContext(Proxy):
     @on_prompt
     async def add_context(self, session: Session, prompt: Prompt, forward: Forward) -> Any:
         state = self.states[session.id]
+        if (state.prompts and not self.every) or prompt.is_command:
+            return await forward()
         number, state.prompts = state.prompts, state.prompts + 1
-        if number % self.every if self.every else number:
+        if self.every and number % self.every:
             return await forward()
         state.shown = await self.collect(session.cwd)
         await self._log_missing(state, session.cwd)
         if not state.shown:
             return await forward()
-        prompt.blocks.insert(0, text(state.shown))
+        prompt.prepend(state.shown)
         is_taken = False
         try:
             result = await forward()

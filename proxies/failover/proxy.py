@@ -197,8 +197,8 @@ class Failover(Proxy):
     async def _ask_first(
         self, conversation: _SessionTranscripts, prompt: Prompt, forward: Forward
     ) -> Any:
-        given = list(prompt.blocks)
-        prompt.blocks[:0] = _blocks(conversation.missed)
+        given, missed = list(prompt.blocks), _told(conversation.missed)
+        is_told = not missed or prompt.prepend(missed)
         conversation.is_running = True
         try:
             result = await forward()
@@ -207,7 +207,8 @@ class Failover(Proxy):
             prompt.blocks[:] = given
         conversation.seen.add("user", conversation.unanswered)
         conversation.unanswered = ""
-        conversation.missed.clear()
+        if is_told:
+            conversation.missed.clear()
         return result
 
     async def _ask_other(
@@ -236,7 +237,10 @@ class Failover(Proxy):
         source = agent.run or agent.chain
         assert source is not None
         async with self.open_agent(source, like=session, name=agent.name, env=agent.env) as other:
-            blocks = [*_blocks(conversation.seen), *prompt.blocks]
+            given, seen = list(prompt.blocks), _told(conversation.seen)
+            if seen:
+                prompt.prepend(seen)
+            blocks, prompt.blocks = prompt.blocks, given
             turn = await other.prompt(blocks, show)
         if not streams or not conversation.has_output:
             await session.notice(title, why, severity="warning")
@@ -247,12 +251,12 @@ class Failover(Proxy):
         return await prompt.answer(turn.text, stop_reason=turn.stop_reason, counts=True)
 
 
-def _blocks(transcript: BoundedTranscript) -> list[dict[str, Any]]:
-    """The content block with a transcript; none if it is empty."""
+def _told(transcript: BoundedTranscript) -> str:
+    """The text with a transcript for an agent; empty if the transcript is."""
     if not (said := str(transcript)):
-        return []
+        return ""
     opening = "Another agent was asked before you. This is the conversation so far:"
-    return [{"type": "text", "text": f"{opening}\n\n<transcript>\n{said}\n</transcript>"}]
+    return f"{opening}\n\n<transcript>\n{said}\n</transcript>"
 
 
 def _first_line(exc: RequestError | _NotRunning) -> str:

@@ -37,12 +37,11 @@ from conductor.error_codes import (
     REQUEST_CANCELLED,
     RESOURCE_NOT_FOUND,
 )
-from conductor.proxy import Forward, RequestError, get_logger, on, text
+from conductor.proxy import Forward, RequestError, get_logger, is_slash_command, on, text
 from proxies.journal.files import JournalFiles, KeptSession, agent_directory, masker
 from proxies.journal.ids import SessionIds
 from proxies.journal.session import JournalSession, has_transcript, notice, replayed, transcript_of
 from proxies.shared.agent_capabilities import has_member
-from proxies.shared.echoed_prompts import is_command
 
 __all__ = ["Journal"]
 
@@ -211,7 +210,7 @@ class Journal(SessionIds):
         if session is None or not isinstance(blocks, list):
             return await forward()
         is_first = session.add_prompt(blocks)
-        given = "" if is_command(blocks) else session.transcript
+        given = "" if is_slash_command(blocks) else session.transcript
         if given:
             params["prompt"] = [text(given), *blocks]
         session.running += 1

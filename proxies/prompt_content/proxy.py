@@ -36,6 +36,7 @@ from conductor.proxy import (
     Session,
     details_are_withheld,
     get_logger,
+    is_slash_command,
     on,
     on_prompt,
     on_session_end,
@@ -91,9 +92,12 @@ class PromptContent(Proxy):
     @on_prompt
     async def prompt(self, session: Session, prompt: Prompt, forward: Forward) -> Any:
         if self._lacking:
+            is_command = prompt.is_command
             for index, block in enumerate(prompt.blocks):
                 if kind_of(block) in self._lacking:
                     prompt.blocks[index] = await self._replaced(session.id, block)
+            if is_command:  # no text that was an embedded file may come before it
+                prompt.blocks.sort(key=lambda block: not is_slash_command([block]))
         return await forward()
 
     @on_update("user_message", "user_message_chunk")

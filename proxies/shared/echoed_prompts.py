@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["has_user_text", "is_command"]
+__all__ = ["has_user_text"]
 
 
 def has_user_text(update: dict[str, Any], without: Callable[[str], str]) -> bool:
@@ -23,12 +23,6 @@ def has_user_text(update: dict[str, Any], without: Callable[[str], str]) -> bool
         update["content"] = _without(content, without)
         return update["content"] is not None
     return True
-
-
-def is_command(blocks: list[Any]) -> bool:
-    """Whether a prompt is a slash command, which must come first."""
-    first = blocks[0].get("text") if blocks and isinstance(blocks[0], dict) else None
-    return isinstance(first, str) and first.startswith("/")
 
 
 def _without(block: Any, without: Callable[[str], str]) -> Any:

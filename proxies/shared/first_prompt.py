@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from conductor.proxy import Forward, Prompt, Session, text
+from conductor.proxy import Forward, Prompt, Session
 
 __all__ = ["forward_with"]
 
@@ -12,13 +12,13 @@ __all__ = ["forward_with"]
 async def forward_with(
     waiting: dict[str, str], session: Session, prompt: Prompt, forward: Forward
 ) -> Any:
-    """Forward a prompt behind the text that waits for the session. If it fails, as without a login,
-    or another proxy answers it, the text waits again: the agent may not know it."""
+    """Forward a prompt behind the text that waits for the session. A slash command goes without it.
+    If the prompt fails, as without a login, or another proxy answers it, the text waits again: the
+    agent may not know it."""
     given = waiting.get(session.id, "")
-    if not given:
+    if not given or not prompt.prepend(given):
         return await forward()
     waiting[session.id], is_taken = "", False
-    prompt.blocks.insert(0, text(given))
     try:
         result = await forward()
         is_taken = not prompt.answered_by_proxy

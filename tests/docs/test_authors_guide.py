@@ -103,7 +103,7 @@ async def test_handlers_of_bases_run_in_their_order(load, acp_chain):
         await client.initialize()
         await client.prompt(await client.new_session(), "Hi.")
 
-    assert prompts(agent) == [["Hi.", "Today is Monday.", "The project is in Rome."]]
+    assert prompts(agent) == [["The project is in Rome.", "Today is Monday.", "Hi."]]
 
 
 @pytest.mark.parametrize("version", [1, 2])

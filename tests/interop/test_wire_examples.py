@@ -68,6 +68,26 @@ def test_the_conversation_of_the_page(proxy):
     assert (result.returncode, result.stderr) == (0, "")
 
 
+def test_a_slash_command_of_the_agent_gets_no_note(proxy):
+    def request(id, text):
+        params = {"sessionId": "s1", "prompt": [{"type": "text", "text": text}]}
+        return json.dumps(
+            {"jsonrpc": "2.0", "id": id, "method": "session/prompt", "params": params}
+        )
+
+    texts = ["/compact", "/etc/hosts is wrong"]
+    lines = "".join(f"{request(id, text)}\n" for id, text in enumerate(texts))
+    result = subprocess.run(
+        [*proxy, "note"], input=lines, capture_output=True, text=True, timeout=60, check=True
+    )
+
+    sent = [json.loads(line)["params"]["params"]["prompt"] for line in result.stdout.splitlines()]
+    assert [[block["text"] for block in prompt] for prompt in sent] == [
+        ["/compact"],
+        ["note", "/etc/hosts is wrong"],
+    ]
+
+
 @pytest.mark.parametrize("agent", ["py_agent", "ts_agent"])
 def test_a_proxy_without_a_note_forwards_everything(
     alone, check_same, conductor, converse, peer, proxy, agent

@@ -23,6 +23,7 @@ from proxies.context import PromptContext
 from proxies.hooks import Hook, Hooks
 from proxies.normalize import Normalize
 from proxies.permissions import Permissions
+from proxies.queue import Queue
 from proxies.rate_limit import RateLimit
 from proxies.system_prompt import SystemPrompt
 from proxies.usage import Usage
@@ -164,6 +165,44 @@ async def test_a_command_is_not_the_first_prompt(chain, version):
             "hi",
         ]
     ]
+
+
+@pytest.mark.parametrize("version", [1, 2])
+async def test_what_comes_before_the_first_prompt_waits_while_the_agents_commands_pass(
+    chain, version
+):
+    every = PromptContext(text="always", every=1)
+    agent = FakeAgent()
+    async with chain(
+        every, SystemPrompt(text="Be kind."), PromptContext(text="x"), agent
+    ) as client:
+        session = await open_session(client, version)
+        for prompt in ("/compact", "/init now", "hi", "/compact", "again"):
+            await client.prompt(session, prompt)
+
+    always, once = (f'<context source="text">\n{text}\n</context>' for text in ("always", "x"))
+    assert prompts_of(agent) == [
+        ["/compact"],
+        ["/init now"],
+        [once, "Be kind.", always, "hi"],
+        ["/compact"],
+        [always, "again"],
+    ]
+
+
+async def test_the_prompt_that_is_queued_behind_a_command_gets_the_text(chain):
+    async def compact(session):
+        await client.transcript.wait(lambda heard: "Prompt 1 waits" in str(heard.params))
+
+    agent = FakeAgent(turns=[[compact]])
+    async with chain(PromptContext(text="x"), Queue(), agent) as client:
+        session = await open_session(client, 1)
+        async with trio.open_nursery() as prompts:
+            prompts.start_soon(client.prompt, session, "/compact")
+            await agent.transcript.wait("session/prompt?")
+            prompts.start_soon(client.prompt, session, "hi")
+
+    assert [len(texts) for texts in prompts_of(agent)] == [1, 2]
 
 
 @pytest.mark.parametrize("version", [1, 2])

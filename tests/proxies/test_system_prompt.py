@@ -86,6 +86,22 @@ async def test_a_prompt_that_fails_has_not_brought_it(chain):
     assert [block["text"] for block in second.params["prompt"]] == ["Be kind.", "two"]
 
 
+async def test_a_fork_of_a_session_with_only_a_command_still_gets_it(chain):
+    agent = FakeAgent(handlers={"session/fork": lambda params: {"sessionId": "fork"}})
+    async with chain(SystemPrompt("Be kind."), agent) as client:
+        await client.initialize()
+        session = await client.new_session("/work")
+        await client.prompt(session, "/compact")
+        await client.request("session/fork", {"sessionId": session, "cwd": "/", "mcpServers": []})
+        await client.prompt("fork", "hi")
+
+    heard = [each.params["prompt"] for each in agent.transcript.of("session/prompt", "request")]
+    assert [[block["text"] for block in blocks] for blocks in heard] == [
+        ["/compact"],
+        ["Be kind.", "hi"],
+    ]
+
+
 async def test_another_agent_may_be_left_alone(chain):
     found = await prompts(chain, SystemPrompt("Be kind.", otherwise="skip"))
 

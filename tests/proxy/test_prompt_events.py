@@ -87,6 +87,53 @@ async def test_a_prompt_that_no_handler_reads_is_not_decoded(chain):
     assert seen == [(False, False, "hi", True)]
 
 
+COMPACT = {"type": "text", "text": "/compact"}
+MENTION = {"type": "resource_link", "uri": "file:///a.py", "name": "a.py"}
+
+
+@pytest.mark.parametrize(
+    ("blocks", "is_command"),
+    [
+        ([COMPACT], True),  # no agent here has announced it
+        ([{"type": "text", "text": "\n /review the branch\nwith care"}], True),
+        ([{"type": "text", "text": "/mcp:server:tool x"}], True),
+        ([MENTION, {"type": "text", "text": " "}, COMPACT], True),
+        ([{"type": "text", "text": "/git/commit now"}], True),  # announced by this agent
+        ([{"type": "text", "text": "/etc/hosts is wrong"}], False),
+        ([{"type": "text", "text": "// a comment"}], False),
+        ([{"type": "text", "text": "/* another */"}], False),
+        ([{"type": "text", "text": "/ is full"}], False),
+        ([{"type": "text", "text": "see"}, COMPACT], False),
+        ([MENTION], False),
+    ],
+)
+@pytest.mark.parametrize("version", [1, 2])
+async def test_a_text_is_put_before_a_prompt_unless_it_is_a_command(
+    chain, version, blocks, is_command
+):
+    class P(Proxy):
+        @on_prompt
+        async def prompt(self, session, prompt, forward):
+            told.append((prompt.is_command, prompt.prepend("Be brief.")))
+            return await forward()
+
+    told, agent = [], FakeAgent()
+    listed = [{"name": "git/commit", "description": "commit"}]
+    async with chain(P(), agent) as client:
+        await client.initialize(version=version)
+        session = await client.new_session("/work")
+        agent.update(
+            session, {"sessionUpdate": "available_commands_update", "availableCommands": listed}
+        )
+        await client.transcript.wait("session/update available_commands_update")
+        await client.request("session/prompt", {"sessionId": session, "prompt": blocks})
+
+    assert told == [(is_command, not is_command)]
+    (heard,) = agent.transcript.of("session/prompt", "request")
+    before = [] if is_command else [{"type": "text", "text": "Be brief."}]
+    assert heard.params["prompt"] == [*before, *blocks]
+
+
 async def test_a_prompt_without_a_session_is_refused(chain):
     class P(Proxy):
         @on_prompt

@@ -13,7 +13,7 @@ class Notes(Proxy):
 
     @on_prompt
     async def add_note(self, session, prompt, forward):
-        prompt.blocks.insert(0, text(self.note))
+        prompt.prepend(self.note)
         return await forward()
 
     @on_text

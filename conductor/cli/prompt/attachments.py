@@ -16,6 +16,7 @@ from typing import Any, Final
 import attrs
 
 from conductor.cli.prompt.declared_capabilities import DeclaredCapabilities
+from conductor.proxy.slash_commands import is_slash_command
 
 __all__ = ["Attachment", "AttachmentError", "prompt_blocks", "read_attachments"]
 
@@ -76,8 +77,11 @@ def read_attachments(files: Sequence[str], images: Sequence[str]) -> list[Attach
 def prompt_blocks(
     text: str, attachments: Sequence[Attachment], capabilities: DeclaredCapabilities
 ) -> list[dict[str, Any]]:
-    """The content blocks of a prompt: the attachments, then the text."""
-    return [*(each.block(capabilities) for each in attachments), {"type": "text", "text": text}]
+    """The content blocks of a prompt: the attachments, then the text; a slash command comes first,
+    where agents look for it."""
+    said = {"type": "text", "text": text}
+    attached = [each.block(capabilities) for each in attachments]
+    return [said, *attached] if is_slash_command([said]) else [*attached, said]
 
 
 def _read_file(path: str) -> Attachment:

@@ -12,7 +12,9 @@ import (
 	"io"
 	"log"
 	"os"
+	"regexp"
 	"strconv"
+	"strings"
 )
 
 type message struct {
@@ -105,6 +107,9 @@ func (p *proxy) fromClient(method string, params json.RawMessage) (json.RawMessa
 	if err := json.Unmarshal(members["prompt"], &blocks); err != nil {
 		return nil, err
 	}
+	if isCommand(blocks) {
+		return params, nil
+	}
 	first, err := json.Marshal(map[string]string{"type": "text", "text": p.note})
 	if err != nil {
 		return nil, err
@@ -114,6 +119,19 @@ func (p *proxy) fromClient(method string, params json.RawMessage) (json.RawMessa
 		return nil, err
 	}
 	return json.Marshal(members)
+}
+
+var command = regexp.MustCompile(`^\s*/[^\s/*][^\s/]*(\s|$)`)
+
+// isCommand says whether the first text is a slash command, which has to come first; /etc/hosts is a path.
+func isCommand(blocks []json.RawMessage) bool {
+	for _, each := range blocks {
+		var block struct{ Type, Text string }
+		if json.Unmarshal(each, &block) == nil && block.Type == "text" && strings.TrimSpace(block.Text) != "" {
+			return command.MatchString(block.Text)
+		}
+	}
+	return false
 }
 
 // forward sends a message on. The response to a request goes back with the id that it had on arrival.

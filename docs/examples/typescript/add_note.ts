@@ -48,6 +48,9 @@ function receive(message: Message): void {
 /** Change the params of a message on its way to the agent. */
 function fromClient(method: string, params: any): any {
   if (method !== "session/prompt" || note === undefined) return params;
+  // A slash command, such as /compact, has to come first; /etc/hosts is a path.
+  const said = params.prompt.find((block: any) => block.type === "text" && block.text.trim());
+  if (/^\s*\/[^\s/*][^\s/]*(\s|$)/.test(said?.text ?? "")) return params;
   return { ...params, prompt: [{ type: "text", text: note }, ...params.prompt] };
 }
 

@@ -34,6 +34,15 @@ def test_attachments_come_before_the_text(tmp_path):
     ]
 
 
+def test_a_slash_command_comes_before_the_attachments(tmp_path):
+    (tmp_path / "a.py").write_text("1")
+    attachments = read_attachments([str(tmp_path / "a.py")], [])
+
+    blocks = prompt_blocks("/review it", attachments, ABLE)
+
+    assert [block["type"] for block in blocks] == ["text", "resource"]
+
+
 def test_a_file_that_is_not_text_is_embedded_in_base64(tmp_path):
     (tmp_path / "data").write_bytes(b"\0\xff")
 

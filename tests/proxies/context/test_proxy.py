@@ -287,6 +287,15 @@ async def test_replayed_prompts_count_for_every(chain):
     assert added == [False, True]
 
 
+async def test_a_replayed_command_is_no_prompt(chain):
+    said = chunk("Compacted.", "agent_message_chunk")
+    agent = replaying("session/load", chunk("/compact"), said)
+
+    _, added = await reopened(chain, agent)
+
+    assert added == [True, False]
+
+
 async def test_a_resumed_session_counts_as_begun(chain):
     _, added = await reopened(chain, replaying("session/resume"), "session/resume")
     assert added == [False, False]

@@ -123,6 +123,28 @@ async def test_the_other_agent_gets_the_conversation_and_the_first_what_it_misse
     assert notice in client.transcript.text()
 
 
+async def test_a_command_goes_to_either_agent_alone_and_the_transcript_with_the_next_prompt(
+    chain, other, virtual_clock
+):
+    agent = FakeAgent(turns=[["Hi."], [LIMIT]])
+    failover = Failover([other], cooldown=timedelta(seconds=10))
+    async with chain(failover, agent) as client:
+        session = await opened(client)
+        await client.prompt(session, "hi")
+        await client.prompt(session, "echo")
+        before = client.transcript.text()
+        await client.prompt(session, "/help")  # the first agent is cooling down
+        answer = client.transcript.text().removeprefix(before)
+        await trio.sleep(10)
+        await client.prompt(session, "/compact")
+        await client.prompt(session, "go on")
+
+    assert ("<transcript>" in before, "<transcript>" in answer) == (True, False)
+    *_, command, (missed, last) = prompts(agent)
+    assert (command, last) == (["/compact"], "go on")
+    assert "user: echo" in missed
+
+
 async def test_the_transcript_for_another_agent_has_at_most_so_many_characters(chain, other):
     agent = FakeAgent(turns=[["A long answer."], [LIMIT]])
     async with chain(Failover([other], transcript=7), agent) as client:

@@ -102,6 +102,16 @@ async def test_what_the_agent_lacks_is_announced(chain, proxy, version):
         assert result["capabilities"]["session"]["prompt"] == {name: {} for name in ALL}
 
 
+async def test_a_command_stays_before_a_file_that_becomes_text(chain, proxy):
+    command = {"type": "text", "text": "/review this"}
+    agent = strict_agent()
+    async with chain(proxy(), agent) as client:
+        await client.prompt(await open_session(client), [TEXT, command])
+
+    ((first, second),) = given(agent)
+    assert (first, second["type"]) == (command, "text")
+
+
 async def test_an_image_is_a_link_to_a_private_file_which_is_gone_at_the_end(
     chain, proxy, tmp_path
 ):

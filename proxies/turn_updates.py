@@ -37,6 +37,7 @@ from conductor.proxy import (
     SessionSetup,
     get_logger,
     on,
+    on_cancel,
     on_session_end,
     on_session_setup,
     per_session,
@@ -79,6 +80,8 @@ class _Kept:
     """Set when a turn begins, and replaced when the last one ends."""
     has_ended: bool = False
     """Whether the session has ended."""
+    cancels: int = 0
+    """How often the user has cancelled."""
 
 
 @attrs.define
@@ -122,14 +125,14 @@ class TurnUpdates(Proxy):
 
     @on("session/request_permission")
     async def ask(self, raw: bytes, forward: Forward) -> Any:
-        is_there = await self._next_turn(msgspec.json.decode(raw, type=_Params).sessionId)
-        return await forward() if is_there else {"outcome": {"outcome": "cancelled"}}
+        is_asked = await self._next_turn(msgspec.json.decode(raw, type=_Params).sessionId)
+        return await forward() if is_asked else {"outcome": {"outcome": "cancelled"}}
 
     @on("elicitation/create")
     async def ask_with_form(self, raw: bytes, forward: Forward) -> Any:
         id = msgspec.json.decode(raw, type=_AgentQuestion).sessionId
-        is_there = id is None or await self._next_turn(id)
-        return await forward() if is_there else {"action": "cancel"}
+        is_asked = id is None or await self._next_turn(id)
+        return await forward() if is_asked else {"action": "cancel"}
 
     @on_session_setup
     async def set_up(self, setup: SessionSetup, forward: Forward) -> Any:
@@ -153,17 +156,26 @@ class TurnUpdates(Proxy):
             kept.has_ended = True
             kept.turn_begins.set()
 
+    @on_cancel
+    async def cancelled(self, session: Session) -> None:
+        kept = self.kept[session.id]
+        kept.cancels += 1
+        if not kept.running_turns:
+            kept.turn_begins.set()
+            kept.turn_begins = trio.Event()
+
     # ----------------------------------------------------------------------------------------------
 
     async def _next_turn(self, id: str) -> bool:
         """Wait for a turn of the session, unless one runs or questions pass at once; returns
-        whether the session is still there."""
+        whether they are still to be asked."""
         kept = self.kept[self.session_by_id(id).user_session.id]
         if not self.questions or kept.turn_begins.is_set():
             return True
+        cancels = kept.cancels
         self.release_lane()
         await kept.turn_begins.wait()
-        return not kept.has_ended
+        return not kept.has_ended and kept.cancels == cancels
 
     async def _bound(self) -> None:
         """Send what is kept of the sessions with the most until the rest fits `max_bytes`."""

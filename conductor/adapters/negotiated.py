@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Final
 
 import msgspec
 
 from conductor.jsonrpc.codec import DECODE_ERRORS
 from conductor.jsonrpc.messages import Payload
 
-__all__ = ["Announced", "announced_by_agent", "announced_by_client"]
+__all__ = ["ANNOUNCED_METHODS", "Announced", "announced_by_agent", "announced_by_client"]
+
+ANNOUNCED_METHODS: Final[Mapping[str, tuple[str, ...]]] = {
+    "elicitation/create": ("elicitation",),
+    "fs/read_text_file": ("fs", "readTextFile"),
+    "fs/write_text_file": ("fs", "writeTextFile"),
+    "terminal/create": ("terminal",),
+    "terminal/kill": ("terminal",),
+    "terminal/output": ("terminal",),
+    "terminal/release": ("terminal",),
+    "terminal/wait_for_exit": ("terminal",),
+}
+"""The requests that a client gets only if it announces a capability: its path. Version 2 has no
+files and terminals of the client."""
 
 
 class Announced(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,6 +44,10 @@ class Announced(msgspec.Struct, frozen=True, kw_only=True):
         for member in path:
             value = value.get(member) if isinstance(value, dict) else None
         return value is not None and value is not False
+
+    def takes(self, method: str) -> bool:
+        """Whether a client takes this request of `ANNOUNCED_METHODS`."""
+        return self.has(*ANNOUNCED_METHODS[method])
 
 
 def announced_by_client(params: Payload | None) -> Announced:

@@ -97,7 +97,7 @@ def _lacks_boolean_options(client: Announced, agent: Announced | None) -> bool:
 
 
 def _lacks_files(client: Announced, agent: Announced | None) -> bool:
-    has_both = client.has("fs", "readTextFile") and client.has("fs", "writeTextFile")
+    has_both = client.takes("fs/read_text_file") and client.takes("fs/write_text_file")
     return client.version == 1 and not has_both
 
 
@@ -201,7 +201,7 @@ ADAPTERS: Final = (
         agent="runs commands in terminals of the client",
         effect="announces terminals; runs commands on this machine; a tool call shows their output "
         "as text",
-        is_needed=lambda client, _: client.version == 1 and not client.has("terminal"),
+        is_needed=lambda client, _: client.version == 1 and not client.takes("terminal/create"),
         is_behind_v1_v2=True,
     ),
     Adapter(

@@ -3,6 +3,9 @@
 A component behind a link has its own monitor (`supervision.turn_enforcement`); here the client's
 link is watched, for a turn that hangs in a plugin before the first of them. Which component blocks
 the turn is decided by the chain's `CancelArbiter`.
+
+Questions of a cancelled turn (permission requests, elicitations) are answered in the client's
+place: many clients forget them, and the agent would wait for their answers.
 """
 
 from __future__ import annotations
@@ -10,14 +13,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, Literal
 
+import attrs
 import trio
 
+from conductor.acp import PROMPT, session_id_of
 from conductor.chain.startup_gate import StartupGate
 from conductor.chainfile.model import CANCEL_TIMEOUT
+from conductor.jsonrpc.in_flight import InFlightRequest
+from conductor.jsonrpc.messages import Payload
 from conductor.jsonrpc.notification_batch import SESSION_UPDATE
 from conductor.log import get_logger
 from conductor.routing.component import Component, ComponentHost
 from conductor.routing.link import Link
+from conductor.routing.observers import LinkObserver
 from conductor.supervision.cancel_arbiter import (
     CancelArbiter,
     cancelled_answer,
@@ -26,9 +34,18 @@ from conductor.supervision.cancel_arbiter import (
     report_ended_turn,
 )
 from conductor.supervision.cancel_monitor import CancelMonitor
-from conductor.supervision.cancel_timeouts import CancelOverdue, TurnOverdue
+from conductor.supervision.cancel_timeouts import CancelOverdue, CancelTimeouts, TurnOverdue
+from conductor.supervision.deadline_timer import NEVER, DeadlineTimer
 
 __all__ = ["CancelledTurns"]
+
+_ANSWER_SECONDS: Final = 1.0
+"""For the client to answer the open questions of a turn that it cancels."""
+_CANCELLED: Final = {
+    "session/request_permission": b'{"outcome":{"outcome":"cancelled"}}',
+    "elicitation/create": b'{"action":"cancel"}',
+}
+"""The raw answer to each question of an agent that says that the turn was cancelled."""
 
 log: Final = get_logger(component="conductor")
 
@@ -53,15 +70,25 @@ class CancelledTurns:
         )
         self.is_elsewhere: Callable[[CancelOverdue], bool] = lambda overdue: False
         """Whether a further chain of the client has the turn or request, and ends it."""
-        client.incoming_observers += (self._monitor,)
+        self._questions = _Questions(
+            client,
+            self._monitor.timeouts,
+            lambda: startup_gate.version == 2,
+            lambda session: self.is_elsewhere(TurnOverdue(session, (), running=False)),
+        )
+        client.incoming_observers += (self._monitor, self._questions)
+        client.outgoing_observers += (self._questions,)
+        client.cancelled_answer = self._questions.late_answer
 
     def break_cycles(self) -> None:
         """Break reference cycles, after the end of the chain."""
-        del self._monitor, self.is_elsewhere
+        del self._monitor, self._questions, self.is_elsewhere
 
     async def run(self) -> None:
         """Wait for deadlines until cancelled."""
-        await self._monitor.run()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._monitor.run)
+            nursery.start_soon(self._questions.run)
 
     def turns(self) -> list[tuple[str | None, float]]:
         """Session of each running turn, and seconds since it began."""
@@ -116,3 +143,83 @@ class CancelledTurns:
         if overdue.running:
             port = self._client_port if blocking is None else blocking.client_port.neighbour
             port.notify(SESSION_UPDATE, idle_update(session, "cancelled"))
+
+
+@attrs.define(eq=False)
+class _Questions(LinkObserver):
+    """Questions that the client has not answered; those of a turn that it cancels are answered in
+    its place."""
+
+    client: Link
+    turns: CancelTimeouts
+    """Knows of each message before this does."""
+    speaks_version_2: Callable[[], bool]
+    is_elsewhere: Callable[[str], bool]
+    """Whether a session is one of a further chain."""
+    _open: dict[InFlightRequest, str] = attrs.field(factory=dict, init=False)
+    _due: dict[InFlightRequest, float] = attrs.field(factory=dict, init=False)
+    _cancelled: set[str] = attrs.field(factory=set, init=False)
+    """Sessions in which no prompt was answered since a turn was cancelled."""
+    _timer: DeadlineTimer[InFlightRequest] = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._timer = DeadlineTimer(self, self._answer)
+
+    async def run(self) -> None:
+        await self._timer.run()
+
+    def late_answer(self, method: str, params: Payload | None) -> bytes | None:
+        """The raw answer to a question that is asked after its turn was cancelled; the client does
+        not get it."""
+        if not self._cancelled or method not in _CANCELLED:
+            return None
+        session = session_id_of(params)
+        if session not in self._cancelled or not self.turns.is_all_cancelled(session):
+            return None
+        log.info("question answered in the client's place", method=method, session=session)
+        return _CANCELLED[method]
+
+    def on_request(self, call: InFlightRequest, method: str, params: Payload | None) -> None:
+        if method in _CANCELLED and (session := session_id_of(params)) is not None:
+            self._open[call] = session
+
+    def on_response(self, call: InFlightRequest) -> None:
+        if self._open.pop(call, None) is not None:
+            self._due.pop(call, None)
+        elif call.method == PROMPT and call.session is not None:
+            self._cancelled.discard(call.session)
+
+    def on_session_cancel(self, params: Payload | None) -> None:
+        session = session_id_of(params)
+        if session is None or self.is_elsewhere(session):
+            return
+        self._cancelled = {each for each in self._cancelled if self.turns.blocks_turn(each)}
+        if self.turns.blocks_turn(session):
+            self._cancelled.add(session)
+        elif self.speaks_version_2():
+            return  # they belong to work in the background, which is not cancelled
+        deadline = trio.current_time() + _ANSWER_SECONDS
+        for call, asked_in in self._open.items():
+            if asked_in == session:
+                self._timer.reschedule(self._due.setdefault(call, deadline))
+
+    def _answer(self, call: InFlightRequest) -> None:
+        log.info(
+            "question answered in the client's place", method=call.method, session=self._open[call]
+        )
+        self.client.plain.cancel(call)  # it may still show the question
+        self.client.answer_in_place(call, _CANCELLED[call.method], None)
+
+    # -- Deadlines ---------------------------------------------------------------------------------
+
+    def next_deadline(self) -> float:
+        return min(self._due.values(), default=NEVER)
+
+    def overdue(self, now: float) -> list[InFlightRequest]:
+        overdue = [call for call, deadline in self._due.items() if deadline <= now]
+        for call in overdue:
+            del self._due[call]
+        return overdue
+
+    def forget(self) -> None:
+        self._due.clear()

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import trio
 
 from conductor.acp import SESSION_SETUP_METHODS, session_id_of
+from conductor.adapters.negotiated import announced_by_client
 from conductor.chain.back_pressure import BackPressure
 from conductor.chain.cancelled_turns import CancelledTurns
 from conductor.chain.client_end import ClientEnd
@@ -400,6 +401,7 @@ class Chain:
             seconds=round(trio.current_time() - self._began, 3),
         )
         self.client.initialized = True
+        self.client.announced = announced_by_client(self._startup_gate.params)
         self.client_end.notices = Notices.of(self._startup_gate.params, self._startup_gate.version)
         self.flusher.made_room()
         self.initialized.set()

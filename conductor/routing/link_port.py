@@ -7,6 +7,7 @@ once for a request that it cannot get; or an entry in the queue while it restart
 from __future__ import annotations
 
 from conductor.acp import MCP_METHODS, SESSION_CANCEL, SESSION_SETUP_METHODS, session_id_of
+from conductor.adapters.negotiated import ANNOUNCED_METHODS
 from conductor.error_codes import AUTHENTICATION_REQUIRED
 from conductor.errors import RequestError
 from conductor.jsonrpc.in_flight import InFlightRequest
@@ -77,11 +78,11 @@ class LinkPort(Port):
             if method == "initialize" and link.initializer is not None:
                 link.initializer.begin(call, params)
                 return
-        # A client that provides no MCP server is asked if the proxy that did was bypassed; such a
-        # client may not know how to refuse, so the conductor does.
-        if method in MCP_METHODS and link.role == "client" and not link.session_log.has_servers:
-            error = encode_error(METHOD_NOT_FOUND, "No component provides this MCP server", method)
-            self.neighbour.respond(call, None, error)
+        if link.role == "client" and (refusal := _refusal_for_client(link, method)):
+            self.neighbour.respond(call, None, refusal)
+            return
+        if link.cancelled_answer is not None and (answer := link.cancelled_answer(method, params)):
+            self.neighbour.respond(call, answer, None)
             return
         call.target = self
         if not self.enveloped:
@@ -183,3 +184,17 @@ class LinkPort(Port):
             connection.write(wrap_notification(self.link.dialect, CANCEL, params))
         else:
             connection.write(notification_pieces(CANCEL, params))
+
+
+def _refusal_for_client(link: LinkState, method: str) -> bytes | None:
+    """The error with which the conductor refuses a request in the client's place: many clients do
+    not answer a request that they do not know."""
+    if method in MCP_METHODS and not link.session_log.has_servers:
+        # the proxy that provided the server was bypassed
+        return encode_error(METHOD_NOT_FOUND, "No component provides this MCP server", method)
+    client = link.announced
+    if method not in ANNOUNCED_METHODS or client is None or client.takes(method):
+        return None
+    capability = ".".join(ANNOUNCED_METHODS[method])
+    problem = f"Method not found: the client does not announce the capability {capability}"
+    return encode_error(METHOD_NOT_FOUND, problem, {"method": method, "capability": capability})

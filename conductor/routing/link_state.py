@@ -21,6 +21,7 @@ from conductor.routing.session_settings import SettingsLog
 from conductor.routing.traced_port import TracedOwnRequests
 
 if TYPE_CHECKING:
+    from conductor.adapters.negotiated import Announced
     from conductor.routing.late_answers import LateAnswers
 
 __all__ = ["CLIENT_ROLES", "LinkState", "Report", "Role"]
@@ -59,6 +60,8 @@ class LinkState:
         self.disconnect_error = _NOT_RUNNING
         self.eof_error: bytes | None = None
         """Wire error for requests to a peer that closed its output; `None` while it is open."""
+        self.announced: Announced | None = None
+        """Capabilities of a client; `None` before the chain is initialized, and for other peers."""
         self.initialized = False
         """Whether `initialize` of a client or parent has been answered."""
         self.session_log: SessionLog = SessionLog()
@@ -84,6 +87,9 @@ class LinkState:
         self.access_check: Callable[[str, Payload | None], None] | None = None
         """Called with each request and notification of the peer before any other processing; raises
         `RequestError` to refuse it."""
+        self.cancelled_answer: Callable[[str, Payload | None], bytes | None] | None = None
+        """Called with each request to a client; returns the raw result of one that belongs to a
+        cancelled turn, which the client does not get."""
         self.patch_error: Callable[[Payload], bytes] | None = None
         """Returns the error that a client gets in place of this one."""
         self.on_plugin_info: Callable[[Payload | None], None] | None = None
@@ -135,7 +141,7 @@ class LinkState:
         self.settings_log = None
         self.outgoing_observers = self.incoming_observers = ()
         self.on_success = self.intercept_setup = self.access_check = self.on_plugin_info = None
-        self.choose_chain = None
+        self.choose_chain = self.cancelled_answer = None
 
     def backlog(self) -> int:
         """Bytes that wait to be read by the component: write buffer and queue."""

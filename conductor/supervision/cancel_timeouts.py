@@ -142,6 +142,11 @@ class CancelTimeouts:
         """Whether a turn of this session was cancelled and continues."""
         return any(self._session_of(key) == session for key in self._cancelled_turns)
 
+    def is_all_cancelled(self, session: str) -> bool:
+        """Whether every turn of this session that continues was cancelled, and one does."""
+        prompts = (call for call, name in self._prompts.items() if name == session)
+        return self.blocks_turn(session) and all(call in self._cancelled_turns for call in prompts)
+
     def blocks_request(self, method: str | None) -> bool:
         """Whether a request of this method (`None`: any) was cancelled and is not answered."""
         return any(method in (None, call.method) for call in self.cancelled_requests)

@@ -49,8 +49,9 @@ FULL_CAPABILITIES: Final[Mapping[str, Any]] = {
 class FakeClient(Client):
     """A client that records all messages that it receives.
 
-    It announces all capabilities of version 1. Its only handler selects the first option of every
-    `session/request_permission`; add others to `handlers`, by method.
+    It announces the files and terminals of version 1, and `elicitation` if it has a handler for it.
+    Its only handler selects the first option of every `session/request_permission`; add others to
+    `handlers`, by method.
     """
 
     transcript: Transcript = attrs.field(factory=Transcript, init=False)
@@ -70,7 +71,11 @@ class FakeClient(Client):
         name: str = "fake-client",
     ) -> dict[str, Any]:
         if capabilities is None:
-            capabilities = FULL_CAPABILITIES if version == 1 else {}
+            asks = "elicitation/create" in self.handlers
+            capabilities = {
+                **(FULL_CAPABILITIES if version == 1 else {}),
+                **({"elicitation": {"form": {}, "url": {}}} if asks else {}),
+            }
         return await super().initialize(version=version, capabilities=capabilities, name=name)
 
     async def prompt_turn(self, session: str, prompt: str | Sequence[Any]) -> dict[str, Any]:

@@ -291,6 +291,25 @@ async def test_a_question_that_waits_is_cancelled_with_its_session(chain):
     assert answers == ["cancelled"]
 
 
+async def test_a_question_that_waits_is_cancelled_when_the_user_cancels():
+    """The user has not seen it; the next one waits again."""
+    asked = {"sessionId": "s", "options": []}
+    async with hop(TurnUpdates(questions=True)) as on_hop:
+        on_hop.agent.ask("session/request_permission", asked)
+        on_hop.agent.ask("elicitation/create", asked)
+        await on_hop.settle()
+        on_hop.client.send("session/cancel", {"sessionId": "s"})
+        await on_hop.settle()
+        on_hop.agent.ask("session/request_permission", asked)
+        await on_hop.settle()
+
+        assert on_hop.client.asked == []
+        assert [each[:3] for each in on_hop.agent.heard if each[0] == "answer"] == [
+            ("answer", "session/request_permission", {"outcome": {"outcome": "cancelled"}}),
+            ("answer", "elicitation/create", {"action": "cancel"}),
+        ]
+
+
 async def ask_with_form(agent, session, answers):
     choice = {"type": "object", "properties": {"x": {"type": "boolean"}}, "required": ["x"]}
     params = {**session, "mode": "form", "message": "Well?", "requestedSchema": choice}

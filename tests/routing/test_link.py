@@ -121,7 +121,6 @@ def test_only_the_conductor_initializes_proxies(role, method):
         "_proxy/initialize",
         "proxy/successor",
         "_proxy/successor",
-        "$/cancel_request",
     ],
 )
 @pytest.mark.parametrize("outer", ["proxy", "_proxy"])

@@ -145,6 +145,21 @@ cancel | interop §1.5, §3.6 | A cancellation is re-issued once per hop; the re
     test_an_agent_cancels_its_request_to_the_client
     test_a_cancelled_initialize_is_cancelled_at_the_component_that_has_it
     test_a_session_that_is_cancelled_while_the_start_is_retried_stays_cancelled
+notification-id | JSON-RPC 2.0 §4.1 | A notification that is sent with an id is delivered, and answered {}
+    test_a_notification_with_an_id_is_delivered_once_and_answered
+    test_a_proxy_may_send_a_notification_with_an_id_to_its_successor
+cancel-questions | protocol v1, prompt turn, Cancellation | Questions of a cancelled turn are answered, if the client does not do so
+    test_an_open_question_is_answered_shortly_after_the_turn_was_cancelled
+    test_a_client_that_answers_its_open_questions_itself_is_heard
+    test_a_question_that_comes_after_the_cancellation_is_answered_at_once
+    test_a_prompt_after_the_cancellation_may_ask
+    test_a_prompt_that_waited_for_the_end_of_the_cancelled_turn_may_ask
+    test_a_question_between_turns_is_cancelled_with_the_session_in_version_1
+    test_plugins_that_ask_the_user_are_answered
+unannounced | protocol v1, initialization, Client Capabilities | What the client does not announce is refused in its place
+    test_a_request_for_what_the_client_does_not_announce_is_refused_in_its_place
+    test_a_request_for_what_the_client_announces_reaches_it
+    test_a_proxy_that_announces_files_answers_for_the_client
 handshake | RFD proxy-chains, interop §2.1 | initialize reaches proxies as proxy/initialize
     test_initialize_passes_the_chain_forward_and_its_result_backward
     test_proxy_mode_uses_the_dialect_of_its_initialize

@@ -351,6 +351,7 @@ class Chain:
                 self._nursery,
                 self.recorder,
                 self.plugin_nursery,
+                self.failure_context,
             )
             self._shutdown.further = further
             self._back_pressure.further_backlog = lambda: further.backlog

@@ -73,7 +73,7 @@ class ClientEnd:
         """Subjects of the notices in the last turn of each session."""
         self._untold: list[tuple[str, str | None, Severity, str | None]] = []
         """Notices that wait for a prompt, because no session was open."""
-        self.link.incoming_observers += (_Prompts(self._on_prompt),)
+        self.link.incoming_observers += (_PromptWatch(self._on_prompt),)
         self._recorder: TraceRecorder | None = None
         self._traced_notice_port: Port | None = None
         self._detached: DetachedClient | None = None
@@ -250,7 +250,7 @@ class ClientEnd:
             await write_loop(connection, self.flusher)
 
 
-class _Prompts(LinkObserver):
+class _PromptWatch(LinkObserver):
     """Calls a function with the session of each prompt of the client."""
 
     __slots__ = ("_call",)

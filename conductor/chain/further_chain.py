@@ -11,12 +11,14 @@ from collections.abc import Callable
 from typing import Final
 
 import attrs
+import msgspec
 import trio
 
 from conductor.chain.build import components_of
 from conductor.chain.chain import Chain
 from conductor.chain.response_watch import OwnRequest
 from conductor.chain.session_router import Branch, SessionRouter
+from conductor.chain.start_failure_text import FailureContext
 from conductor.errors import StartError
 from conductor.jsonrpc.connection import Connection
 from conductor.jsonrpc.in_flight import InFlightRequest
@@ -47,6 +49,7 @@ class FurtherChain:
     on_ended: Callable[[FurtherChain], None]
     recorder: TraceRecorder | None = None
     plugin_nursery: trio.Nursery | None = None
+    failure_context: FailureContext | None = None
     chain: Chain = attrs.field(init=False)
     branch: Branch = attrs.field(init=False)
     ended: trio.Event = attrs.field(factory=trio.Event, init=False)
@@ -65,6 +68,7 @@ class FurtherChain:
             limits=file.limits,
             stop_timeout=file.stop_timeout,
             plugin_nursery=self.plugin_nursery,
+            failure_context=self.failure_context,
             recorder=self.recorder,
         )
         link = Link(file.name, "agent", _report)
@@ -79,9 +83,12 @@ class FurtherChain:
         return self.branch.link
 
     def initialize(self, params: bytes | None) -> None:
-        """Send the client's raw `initialize` params; session set-ups wait for the response."""
+        """Send the client's raw `initialize` params, with the version that it knows; session
+        set-ups wait for the response."""
+        members = msgspec.json.decode(params or b"{}", type=dict[str, msgspec.Raw])
+        members["protocolVersion"] = msgspec.Raw(b"%d" % self.version)
         call = InFlightRequest("initialize", OwnRequest(self._initialized))
-        self.link.plain.request(call, "initialize", params)
+        self.link.plain.request(call, "initialize", msgspec.json.encode(members))
         self.link.start_queueing()
 
     async def run(self) -> None:

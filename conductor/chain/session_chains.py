@@ -19,6 +19,7 @@ from conductor.chain.further import FurtherChains
 from conductor.chain.further_chain import FurtherChain
 from conductor.chain.response_watch import ResponseWatch
 from conductor.chain.session_router import SessionRouter
+from conductor.chain.start_failure_text import FailureContext
 from conductor.chain.startup_gate import StartupGate
 from conductor.errors import RequestError
 from conductor.jsonrpc.in_flight import InFlightRequest
@@ -50,6 +51,7 @@ class SessionChains(FurtherChains):
     nursery: trio.Nursery
     recorder: TraceRecorder | None = None
     plugin_nursery: trio.Nursery | None = None
+    failure_context: FailureContext | None = None
     running: list[FurtherChain] = attrs.field(factory=list, init=False)
     _router: SessionRouter | None = attrs.field(default=None, init=False)
 
@@ -118,6 +120,7 @@ class SessionChains(FurtherChains):
             self._on_ended,
             None if self.recorder is None else self.recorder.for_chain(plan.chain.name),
             self.plugin_nursery,
+            self.failure_context,
         )
         self.running.append(chain)
         self._router.branches.append(chain.branch)

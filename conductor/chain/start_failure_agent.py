@@ -8,6 +8,7 @@ and of each only the mandatory part.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import count
 from typing import Any, Final
 
 import msgspec
@@ -32,6 +33,10 @@ _IGNORED_MEMBERS: Final = frozenset({"protocolVersion", "_meta", "info", "agentI
 for proxies."""
 
 
+_numbers: Final = count(1)
+"""Numbers in ids: unique, as a client may have several chains that did not start."""
+
+
 class StartFailureAgent:
     """Answers requests in place of the chain; `text` is its answer to each prompt."""
 
@@ -41,7 +46,6 @@ class StartFailureAgent:
         self.sessions: set[str] = set()
         """Ids of its open sessions."""
         self._client = client
-        self._count = 0
 
     @property
     def initialize_result(self) -> bytes:
@@ -63,8 +67,7 @@ class StartFailureAgent:
         session = None if method in ("session/new", "session/fork") else session_id_of(params)
         result: dict[str, Any] = {}
         if session is None:
-            self._count += 1
-            session = result["sessionId"] = f"acp-conductor-{self._count}"
+            session = result["sessionId"] = f"acp-conductor-{next(_numbers)}"
         self.sessions.add(session)
         self._client.respond(call, encode_lossy(result), None)
 
@@ -93,8 +96,8 @@ class StartFailureAgent:
             self._update(session, chunk)
             self._client.respond(call, b'{"stopReason":"end_turn"}', None)
             return
-        self._count += 1
-        prompt, reply = f"acp-conductor-p{self._count}", f"acp-conductor-r{self._count}"
+        number = next(_numbers)
+        prompt, reply = f"acp-conductor-p{number}", f"acp-conductor-r{number}"
         content = _members(params).get("prompt") or []
         self._client.respond(call, encode_lossy({"messageId": prompt}), None)
         self._update(

@@ -37,7 +37,7 @@ _MAX_KINDS: Final = 100
 _MAX_CHARS: Final = 500
 
 
-class _Code(NamedTuple):
+class _FailedCode(NamedTuple):
     """The code that has failed."""
 
     function: str
@@ -149,18 +149,18 @@ class FailureLog:
                 self._log_count(key, count)
         self._counts.clear()
 
-    def _failed_code(self, exc: BaseException, place: str, handler: str | None) -> _Code:
+    def _failed_code(self, exc: BaseException, place: str, handler: str | None) -> _FailedCode:
         frames = list(raised_at(exc))
         leaf = list(raised_at(first_exception(exc))) or frames
         if not leaf:  # raised by the conductor, about what the author's function returned
-            return _Code(handler or place, place, os.path.basename(handler or ""))
+            return _FailedCode(handler or place, place, os.path.basename(handler or ""))
         (function, *_), (_, file, line) = (frames or leaf)[0], leaf[-1]
         shown, member = function, getattr(type(self.plugin), function, None)
         if is_handler(member):
             shown = place
         for mark in event_marks(member):
             shown = f"/{mark.name_for(self.plugin)}" if mark.event == "slash" else mark.event
-        return _Code(function, shown, f"{os.path.basename(file)}:{line}")
+        return _FailedCode(function, shown, f"{os.path.basename(file)}:{line}")
 
     def _log(
         self, event: str, exc: BaseException, key: tuple[str, ...], fields: dict[str, Any]

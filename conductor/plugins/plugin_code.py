@@ -21,6 +21,7 @@ __all__ = [
     "PluginCall",
     "PluginCode",
     "calls_plugin",
+    "line_of",
     "location",
     "plugin_code",
     "raised_at",
@@ -106,6 +107,12 @@ def raised_at(exc: BaseException) -> Iterator[tuple[str, str, int]]:
         directory = directory or os.path.dirname(file)
         if file.startswith(directory):
             yield frame.f_code.co_name, file, line
+
+
+def line_of(exc: BaseException) -> str:
+    """The author's line that raised an exception: ` (notes.py:9)`, or nothing."""
+    *_, last = (None, *raised_at(exc))
+    return "" if last is None else f" ({os.path.basename(last[1])}:{last[2]})"
 
 
 def _tasks_below(task: trio.lowlevel.Task) -> Iterator[trio.lowlevel.Task]:

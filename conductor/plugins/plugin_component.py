@@ -23,7 +23,7 @@ from conductor.plugins.blocked_turns import blocks_request, blocks_turn, busy_ca
 from conductor.plugins.failure_log import FailureLog
 from conductor.plugins.handler_call import current_session, handled_message
 from conductor.plugins.nursery_patch import accept_exceptions_without_repr
-from conductor.plugins.plugin_code import PluginCall, calls_plugin
+from conductor.plugins.plugin_code import PluginCall, calls_plugin, line_of
 from conductor.plugins.plugin_errors import contain_failure, first_exception, split_failure
 from conductor.plugins.plugin_runtime import AgentChainOpener, PluginRuntime
 from conductor.plugins.scheduler import LaneScheduler
@@ -219,7 +219,7 @@ class PluginComponent(Component):
         self.failures.report("plugin failed", cause, tells=False)
         if self._stop.is_set():
             return  # it was stopping
-        reason = describe(cause)
+        reason = describe(cause) + line_of(cause)
         if self._ready:
             self._on_lost(ComponentExited(self.name, f"failed: {reason}", location=self.location))
         else:

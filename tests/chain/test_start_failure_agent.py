@@ -32,7 +32,8 @@ def retried(answer=b'{"protocolVersion":1}'):
     """A gate whose second start succeeded, with an open session of the start-failure agent."""
     bench = FailureAgentBench()
     bench.feed(INIT, NEW | {"id": 1})
-    bench.written()
+    *_, explained = bench.written()
+    bench.failed_session = explained["result"]["sessionId"]
     bench.error = None
     bench.feed(NEW | {"id": 2})
     bench.answer(answer)
@@ -81,7 +82,7 @@ def test_sessions_of_the_start_failure_agent_never_reach_the_chain():
     bench.answer_last(b'{"sessionId":"real"}')
     bench.written()
     before = len(bench.first.heard)
-    failure_context = {"sessionId": "acp-conductor-1"}
+    failure_context = {"sessionId": bench.failed_session}
 
     bench.feed(
         {"id": 3, "method": "session/prompt", "params": {**failure_context, "prompt": []}},
@@ -122,12 +123,14 @@ def test_messages_of_the_chain_reach_the_client_beside_old_sessions():
 def test_a_retry_that_fails_is_another_explained_session():
     bench = FailureAgentBench()
     bench.feed(INIT, NEW | {"id": 1})
-    bench.written()
+    *_, first = bench.written()
     bench.error = None
     bench.feed(NEW | {"id": 2})
     bench.gate.fail(StartError("x", "again"))
 
-    assert bench.written() == [{"id": 2, "result": {"sessionId": "acp-conductor-2"}}]
+    [second] = bench.written()
+    assert second["id"] == 2
+    assert second["result"]["sessionId"] != first["result"]["sessionId"]
     assert bench.gate.state == "explaining"
 
 

@@ -216,10 +216,12 @@ async def test_a_plugin_whose_lifespan_raises_has_failed_and_is_bypassed(
         assert place.startswith(f"{tmp_path}/chain.yaml:")
         assert answer["error"]["data"] == {
             "component": "f",
-            "exitStatus": "failed: RuntimeError: worn out",
+            "exitStatus": "failed: RuntimeError: worn out (fails.py:19)",
             "next": GOES_ON,
         }
-        text = f"[acp-conductor] component 'f' failed: RuntimeError: worn out; {GOES_ON}"
+        text = (
+            f"[acp-conductor] component 'f' failed: RuntimeError: worn out (fails.py:19); {GOES_ON}"
+        )
         assert told(notice) == ("s1", text)
         methods = {each["method"] for each in await chain.agent.receive_all()}
         assert "session/cancel" in methods

@@ -13,7 +13,9 @@ from support.memory_chain import INITIALIZE, MemoryChain, running_chain
 
 from conductor.chain.build import components_of
 from conductor.chain.session_chains import SessionChains
+from conductor.chain.start_failure_text import FailureContext
 from conductor.chainfile import load
+from conductor.cli.file_chooser import forget_plugin_files
 from conductor.projects.chooser import ChainChooser
 from conductor.projects.project_file import read_project_file
 from conductor.projects.trust_store import TrustedFile, remember
@@ -150,18 +152,24 @@ def write(directory, name, **keys):
 
 
 @asynccontextmanager
-async def editor(home, *proxies):
+async def editor(home, *proxies, version=1):
     """An initialized editor, with a chain file of these proxies."""
     path = home / "chain.yaml"
     agent = {"use": "./plugins.py:Coder", "name": "coder", "cancel_timeout": "5s"}
     adapt = {"v1_v2": "never"}
     content = {"version": 1, "proxies": proxies, "agent": agent, "adapt": adapt}
     path.write_text(json.dumps(content))
-    chooser = ChainChooser(load(str(path)), None, str(home))
+    chooser = ChainChooser(
+        load(str(path)), lambda: load(str(path)), str(home), forget_plugins=forget_plugin_files
+    )
     async with running_chain(
-        lambda: components_of(chooser.first()), chooser=chooser, further_chains=SessionChains
+        lambda: components_of(chooser.first()),
+        chooser=chooser,
+        further_chains=SessionChains,
+        failure_context=FailureContext(file=str(path)),
     ) as chain:
-        await chain.send(INITIALIZE)
+        offer = {**INITIALIZE["params"], "protocolVersion": version}
+        await chain.send({**INITIALIZE, "params": offer})
         assert "result" in await chain.client.receive()
         yield Editor(chain, home)
 
@@ -250,3 +258,39 @@ async def test_a_chain_of_another_version_than_the_client_was_told_takes_no_sess
 
         assert "it speaks version 2 of the protocol" in refused["error"]["message"]
         assert await it.tags(plain) == []
+
+
+BROKEN = {
+    "at import": ("class Tag(Proxy):", "class Tag(Proxy:", "SyntaxError: "),
+    "lifespan": (
+        "async with trio.open_nursery() as nursery:\n            nursery.start_soon(self.fail)",
+        "if True:\n            raise OSError('no database')",
+        "OSError: no database (plugins.py:",
+    ),
+}
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize(("old", "new", "why"), BROKEN.values(), ids=BROKEN)
+async def test_a_plugin_that_breaks_on_a_hot_reload_is_explained_in_the_chat(
+    home, autojump_clock, old, new, why, version
+):
+    """The client may offer version 2, although the agent has answered with version 1."""
+    tag = {"use": "./plugins.py:Tag", "name": "all", "with": {"name": "all"}}
+    async with editor(home, tag, version=version) as it:
+        before = await it.session("plain")
+        for _ in range(2):  # with another content each time
+            changed = (home / "plugins.py").read_text().replace(old, new) + "\n"
+            (home / "plugins.py").write_text(changed)
+            session = await it.session("plain")
+            (answer,) = await it.prompt(session)
+
+            assert answer["result"] == {"stopReason": "end_turn"}
+            ((where, text),) = told(it.others)
+            assert where == session
+            assert why in text
+            assert "open a new session" in text
+
+        assert await it.tags(before) == ["all"]
+        (home / "plugins.py").write_text(PLUGINS)
+        assert await it.tags(await it.session("plain")) == ["all"]

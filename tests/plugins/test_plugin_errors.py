@@ -221,7 +221,7 @@ async def test_a_lifespan_that_raises_later_is_the_failure_of_the_plugin(autojum
 
         (failure,) = on_hop.host.failures
         assert type(failure) is ComponentExited
-        assert failure.status == "failed: OwnError: later"
+        assert failure.status.startswith("failed: OwnError: later (test_plugin_errors.py:")
 
 
 async def test_a_handler_that_is_cancelled_from_outside_does_not_count_as_failed(logged):

@@ -225,7 +225,7 @@ def test_a_plugin_is_restarted_if_the_chain_file_says_so(run_chain, plugins, how
         editor.send({"method": "_break", "params": {}})
 
         error = editor.answer(prompt)["error"]
-        assert error["message"].startswith("component 'f' failed: RuntimeError: worn out. ")
+        assert error["message"].startswith("component 'f' failed: RuntimeError: worn out (")
         assert "What to do: look at what was done, then send it again." in error["message"]
         assert error["data"]["next"] == f"it is restarted ({number + 1} of 3)"
         told(editor, "f failed, was restarted")

@@ -1,7 +1,8 @@
 """`permissions`: answers permission requests of the agent by rules; forwards undecided ones.
 
 The first rule that matches decides. A request often has only a tool call's id, so tool calls are
-remembered from the updates that announced them. `/permissions` shows which rule decided.
+remembered from the updates that announced them. The chat says which rule has denied a call;
+`/permissions` shows which rule decided.
 
 Options:
     rules     each with an `action` (allow_once, allow_always, deny, ask) and conditions, which must
@@ -21,11 +22,12 @@ import json
 import os
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Any, Final
 
 import attrs
 import trio
@@ -52,6 +54,8 @@ __all__ = ["Permissions"]
 
 _MAX_SHOWN = 20
 _MAX_TEXT = 1000
+_EXPIRED: Final[Mapping[str, Any]] = MappingProxyType({})
+"""Stands for the answer of a user who has not answered."""
 
 log = get_logger(component="permissions")
 
@@ -67,6 +71,8 @@ class Permissions(Proxy):
     audit: Path | None = None
 
     decisions = per_session(lambda: deque[str](maxlen=_MAX_SHOWN))
+    told = per_session(lambda: deque[tuple[str, str]](maxlen=_MAX_SHOWN))
+    """Denials that the chat shows: id of the call, and the text."""
 
     def option_warnings(self) -> Sequence[tuple[str, str]]:
         if self.rules or self.default != "ask" or self.timeout or self.audit:
@@ -108,8 +114,18 @@ class Permissions(Proxy):
         outcome = None
         if not self.dry_run:
             outcome = choose_option(decision.action, asked.options, call.about)
+        user, title = session.user_session, _one_line(call.title or id or "A request")
+        if outcome and decision.action == "deny":
+            await self._tell(user, id, f"denied by {decision.rule_text}: {title}")
         result = {"outcome": outcome} if outcome else await self._ask(asked, forward)
-        self._record(session.user_session.id, call, decision, id, result)
+        if result is _EXPIRED:
+            result = {"outcome": choose_option("deny", asked.options)}
+            await self._tell(user, id, f"denied, no answer within {self.timeout}: {title}")
+        try:
+            self._record(user.id, call, decision, id, result)
+        except RequestError as exc:
+            await self._tell(user, id, f"denied, {exc.message}: {title}")
+            raise
         return result
 
     @slash("permissions", "Show which rule decided about which tool call")
@@ -121,7 +137,13 @@ class Permissions(Proxy):
             return await forward()
         with trio.move_on_after(self.timeout.total_seconds()):
             return await forward()
-        return {"outcome": choose_option("deny", asked.options)}
+        return _EXPIRED
+
+    async def _tell(self, user: Session, id: str, text: str) -> None:
+        """Say in the chat who has denied a call, once per call: agents say that the user has."""
+        if not id or (id, text) not in self.told[user.id]:
+            self.told[user.id].append((id, text))
+            await user.notice(text, severity="warning")
 
     def _record(
         self, user_session: str, call: Call, decision: Decision, id: str, result: Any

@@ -38,6 +38,8 @@ _OPTION_KINDS: Final[Mapping[str, Sequence[str]]] = {
 """Option kinds for an action, in order of preference; none allows more than the rule."""
 _WILD: Final = frozenset("*?[")
 """Characters of wildcards, which some programs expand themselves (git's pathspecs)."""
+_MAX_SHOWN: Final = 100
+"""Characters of the conditions of a rule in the chat."""
 _MAX_TEXT: Final = 65_536
 """Characters of a command or title that a rule may allow."""
 
@@ -101,6 +103,19 @@ class Rule:
             raise ValueError("`argv` is for rules that allow; this one needs `command`")
         if self.options and not self.argv:
             raise ValueError("`options` belong to `argv`")
+
+    @property
+    def text(self) -> str:
+        """Its conditions, as in the chain file."""
+        values = attrs.asdict(
+            self, filter=lambda field, value: field.name not in ("action", "name")
+        )
+        lists = {
+            name: v if isinstance(v, str) else ", ".join(v)
+            for name, v in values.items()
+            if v and v is not True
+        }
+        return "; ".join(f"{name}: {value}" for name, value in lists.items())
 
     @property
     def allows(self) -> bool:
@@ -281,6 +296,16 @@ class Decision:
         return (self.rule.name if self.rule else None) or (
             f"rule {self.number}" if self.number else "default"
         )
+
+    @property
+    def rule_text(self) -> str:
+        """The rule for the user: its name, or its number and conditions."""
+        if self.rule is None:
+            return "the default"
+        if self.rule.name:
+            return f"rule {self.rule.name}"
+        text = " ".join(self.rule.text.split())[:_MAX_SHOWN]
+        return f"rule {self.number}" + (f" ({text})" if text else "")
 
 
 def decide(rules: Sequence[Rule], default: Action, call: Call) -> Decision:

@@ -407,11 +407,14 @@ async def test_permissions_allow_deny_and_ask():
             await client.prompt(session, f"ask {what}")
         assert client.transcript.of("session/request_permission") == []
         await client.prompt(session, "ask Edit it kind=edit path=a.txt")
-    assert client.transcript.text().splitlines() == [
+    assert list(filter(None, client.transcript.text().splitlines())) == [
+        "[denied by rule no deploying: Deploy]",
         "Deploy: reject",
         "Read it: allow",
+        "[denied by rule no secrets: Read it]",
         "Read it: reject",
         "Look: allow",
+        "[denied by rule no force: Push]",
         "Push: reject",
         "Edit it: allow",
     ]

@@ -116,7 +116,37 @@ async def test_a_dry_run_asks_the_user_and_reports_the_decision(chain):
 async def test_the_user_is_told_which_rule_decided(chain):
     _, _, told = await decide(chain, Permissions([Rule("ask", kind=["x"]), Rule("deny")]), READ)
 
-    assert told == "- Read notes: rule 2 → deny, no"
+    assert told == (
+        "\n[denied by rule 2: Read notes]\n"  # before the answer to the agent
+        "- Read notes: rule 2 → deny, no"
+    )
+
+
+@pytest.mark.parametrize(
+    ("rule", "text"),
+    [
+        (Rule("deny", name="no reading"), "denied by rule no reading: Read notes"),
+        (
+            Rule("deny", kind=["read", "search"], title="^Read"),
+            "denied by rule 1 (kind: read, search; title: ^Read): Read notes",
+        ),
+    ],
+)
+@pytest.mark.parametrize("version", [1, 2])
+async def test_the_chat_says_once_per_call_which_rule_has_denied_it(chain, rule, text, version):
+    """Agents say "User refused"."""
+    answers, agent = [], FakeAgent()
+    ask = {"toolCallId": "c1"}
+    subject = {"title": "t", "subject": {"type": "tool_call", "toolCall": ask}}
+    about = subject if version == 2 else {}
+    agent.turns.append([READ, *[asking(agent, ask, answers, **about)] * 2])
+    async with chain(Permissions([rule]), agent) as client:
+        await client.initialize(version=version, capabilities={"session": {"notices": {}}})
+        await client.prompt_turn(await client.new_session("/work"), "go")
+        notices = [u for u in client.transcript.updates() if u["sessionUpdate"] == "notice"]
+
+    assert answers == [selected("no")] * 2
+    assert notices == [{"sessionUpdate": "notice", "severity": "warning", "title": text}]
 
 
 async def test_a_request_not_answered_in_time_is_denied_and_cancelled(chain, virtual_clock):
@@ -131,9 +161,12 @@ async def test_a_request_not_answered_in_time_is_denied_and_cancelled(chain, vir
     proxy = Permissions([], timeout=timedelta(minutes=2))
 
     before = trio.current_time()
-    answer, _, _ = await decide(chain, proxy, READ, handlers={"session/request_permission": never})
+    answer, _, told = await decide(
+        chain, proxy, READ, handlers={"session/request_permission": never}
+    )
 
     assert answer == selected("no")
+    assert "\n[denied, no answer within 0:02:00: Read notes]\n" in told
     assert withdrawn == [{"toolCallId": "c1"}, "withdrawn"]
     assert trio.current_time() - before == pytest.approx(120)
 
@@ -281,7 +314,10 @@ async def test_a_title_cannot_look_like_another_decision(chain):
     title = "x\n- y: rule 1 → allow_once, once"
     _, _, told = await decide(chain, Permissions([Rule("deny")]), {**READ, "title": title})
 
-    assert told == "- x - y: rule 1 → allow_once, once: rule 1 → deny, no"
+    assert told == (
+        "\n[denied by rule 1: x - y: rule 1 → allow_once, once]\n"
+        "- x - y: rule 1 → allow_once, once: rule 1 → deny, no"
+    )
 
 
 async def test_the_user_is_told_why_a_rule_did_not_decide(chain):
@@ -289,6 +325,7 @@ async def test_the_user_is_told_why_a_rule_did_not_decide(chain):
     _, _, told = await decide(chain, Permissions([rule], default="deny"), READ)
 
     assert told == (
+        "\n[denied by the default: Read notes]\n"
         "- Read notes: default → deny, no\n  - sources: the path `/work/notes.txt` is not covered"
     )
 
@@ -501,7 +538,9 @@ async def test_the_user_sees_what_was_decided_about_a_subagent(chain):
         session = await client.new_session("/work")
         await client.prompt(session, "go")
         await client.prompt(session, "/permissions")
-        assert client.transcript.text(session).startswith("- Read it: rule 1 → deny, ")
+        denied, *_, listed = client.transcript.text(session).strip().splitlines()
+    assert denied == "[denied by rule 1: Read it]"
+    assert listed.startswith("- Read it: rule 1 → deny, ")
 
 
 @pytest.mark.parametrize("version", [1, 2])

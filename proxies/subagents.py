@@ -76,6 +76,18 @@ class Subagents(Proxy):
             announce(request, {}, "subagents")
         return await forward()
 
+    @on("session/load")
+    async def load(self, params: dict[str, Any], forward: Forward) -> Any:
+        """The client shows nothing of the session before its history."""
+        id = str(params.get("sessionId"))
+        before = self.known.pop(id, None)
+        try:
+            return await forward()
+        except BaseException:
+            if before is not None:
+                self.known[id] = before
+            raise
+
     @on_update("subagent_update")
     async def subagent(self, session: Session, update: dict[str, Any], forward: Forward) -> None:
         if not self._is_needed:

@@ -32,6 +32,10 @@ _USER_KINDS: Final = ("user_message", "user_message_chunk")
 class _V1ClientSession:
     shown: SessionToV1
     turns: OpenPrompts = attrs.field(factory=OpenPrompts, init=False)
+    replays: int = attrs.field(default=0, init=False)
+    """Requests that load the session and are not answered."""
+    replayed_state: Json | None = attrs.field(default=None, init=False)
+    """The last state of the history: the present one."""
 
 
 @attrs.define
@@ -56,14 +60,43 @@ class OfV1Client(Side[_V1ClientSession]):
     async def set_up(self, method: str, params: Json) -> Json:
         converted = convert_setup_params(params, 2)
         if method == "session/load":
-            method = "session/resume"
-            converted["replayFrom"] = {"type": "start"}
-        result = await self._open(method, converted)
+            result = await self._load(converted)
+        else:
+            result = await self._open(method, converted)
         id = str(result.get("sessionId", params.get("sessionId")))
+        if method in ("session/new", "session/fork"):
+            # a restarted agent may give an id again that it has given before
+            session = self._session(id)
+            session.shown = self._nothing_shown(session.shown)
         commands = result.get("availableCommands")
         if commands is not None:
             self.proxy.after_answer(self._announce, id, convert_commands(commands, 1))
         return self._session(id).shown.setup_result(result)
+
+    async def _load(self, params: Json) -> Json:
+        """Open a session with its history, for a client that shows nothing of it yet."""
+        session = self._session(str(params.get("sessionId")))
+        before = session.shown
+        session.shown = self._nothing_shown(before)
+        session.replays += 1
+        try:
+            replay = {**params, "replayFrom": {"type": "start"}}
+            result = await self._open("session/resume", replay)
+        except BaseException:
+            session.shown = before
+            raise
+        finally:
+            session.replays -= 1
+            if session.replayed_state is not None and not session.replays:
+                session.turns.state(session.replayed_state)
+                session.replayed_state = None
+        before.tool_calls.forget()
+        return result
+
+    def _nothing_shown(self, before: SessionToV1) -> SessionToV1:
+        shown = SessionToV1(self.features, self.kept)
+        shown.mode = before.mode
+        return shown
 
     async def set_mode(self, params: Json) -> Json:
         id = str(params.get("sessionId"))
@@ -118,11 +151,13 @@ class OfV1Client(Side[_V1ClientSession]):
             return
         session = self._session(str(params.get("sessionId")))
         kind = update.get("sessionUpdate")
-        if kind in _USER_KINDS and session.turns.is_echo(update):
+        if kind in _USER_KINDS and not session.replays and session.turns.is_echo(update):
             return
         for converted in session.shown.convert(update):
             await forward({**params, "update": converted})
-        if kind == "state_update":
+        if kind == "state_update" and session.replays:
+            session.replayed_state = update
+        elif kind == "state_update":
             session.turns.state(update)
 
     async def permission(self, params: Json, forward: Forward) -> Any:

@@ -101,6 +101,7 @@ class OfV2Client(Side[_V2ClientSession]):
                     INVALID_PARAMS, "v1_v2: replayFrom: an agent of version 1 has `start`"
                 )
             if self.agent.loads:
+                self._session(id).converter.history_begins()
                 return await self._ask("session/load", params)
             if self.agent.resumes:
                 self.proxy.after_answer(self._no_history, id)

@@ -83,6 +83,10 @@ class SessionToV2:
         self._echoes = False
         self.messages.interrupt()
 
+    def history_begins(self) -> None:
+        """The agent repeats the session from its start, the user's messages too."""
+        self.turn_ended()
+
     def setup_result(self, result: Json) -> Json:
         """The result of a set-up of the session."""
         changed = without(result, "modes")

@@ -92,6 +92,28 @@ async def test_a_subagent_is_a_tool_call_and_its_calls_and_questions_are_the_ses
     assert client.transcript.updates() == client.transcript.updates(session)
 
 
+async def test_a_subagent_of_a_session_that_is_loaded_is_a_new_tool_call(chain):
+    """The client shows nothing of the session before its history."""
+    agent = FakeAgent(turns=[[running(title="Maker"), idle(stopReason="end_turn")]])
+
+    async def load(params):
+        agent.update(params["sessionId"], running(title="Maker"))
+        agent.update(params["sessionId"], idle(stopReason="end_turn"))
+        return {}
+
+    agent.handlers["session/load"] = load
+    async with chain(Subagents(), agent) as client:
+        await client.initialize()
+        session = await client.new_session("/work")
+        await client.prompt(session, "go")
+        live = client.transcript.updates()
+        params = {"sessionId": session, "cwd": "/work", "mcpServers": []}
+        await client.request("session/load", params)
+
+    assert [each["sessionUpdate"] for each in live] == ["tool_call", "tool_call_update"]
+    assert client.transcript.updates() == live + live
+
+
 async def test_the_agent_learns_that_it_may_expose_subagents(chain):
     for capabilities, told in [
         ({"fs": {}}, {"fs": {}, "subagents": {}}),

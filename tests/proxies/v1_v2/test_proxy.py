@@ -8,6 +8,7 @@ import trio.testing
 
 from conductor.proxy import Proxy, RawMessage, RequestError, on, slash
 from conductor.testing import FakeAgent
+from conductor.testing import updates as updates_of
 from proxies.v1_v2 import V1V2
 
 OPTIONS = [{"optionId": "allow", "name": "Allow", "kind": "allow_once"}]
@@ -55,6 +56,105 @@ async def test_without_it_an_agent_of_the_other_version_is_an_error(chain, versi
     async with chain(agent_of(3 - version)) as client:
         with pytest.raises(RequestError, match="only version"):
             await client.initialize(version=version)
+
+
+class Remembers:
+    """The handlers of an agent of version 2 that replays its one session in whole messages."""
+
+    def __init__(self, agent):
+        self.agent, self.history, self.fails = agent, [], False
+        agent.handlers |= {"session/prompt": self.prompt, "session/resume": self.resume}
+
+    async def prompt(self, params):
+        session, number = params["sessionId"], len(self.history)
+        said = [
+            updates_of.message(f"u{number}", "hi", kind="user_message"),
+            updates_of.state("running"),
+            updates_of.tool_call(f"t{number}", "Read a", version=2, status="completed"),
+            updates_of.message(f"a{number}", "Hello"),
+            updates_of.state("idle", stopReason="end_turn"),
+        ]
+        self.history += said
+        for each in said:
+            self.agent.update(session, each)
+        return {"messageId": f"u{number}"}
+
+    async def resume(self, params):
+        if "replayFrom" in params:
+            for each in self.history:
+                self.agent.update(params["sessionId"], each)
+        if self.fails:
+            raise RequestError(-32603, "no")
+        return {}
+
+
+async def test_an_open_session_that_is_loaded_is_replayed_as_a_whole(chain):
+    """The client shows nothing of it any more; what follows is not repeated."""
+    agent = agent_of(2, capabilities={"session": {}})
+    Remembers(agent)
+    async with chain(V1V2(2), agent, strict=True) as client:
+        session = await opened(client, 1)
+        await client.prompt(session, "hi")
+        live = [each["sessionUpdate"] for each in updates(client)]
+        assert live == ["tool_call", "agent_message_chunk"]
+        load = {"sessionId": session, "cwd": "/work", "mcpServers": []}
+        for _ in range(2):
+            before = len(updates(client))
+            await client.request("session/load", load)
+            replayed = updates(client)[before:]
+            kinds = ["user_message_chunk", "tool_call", "agent_message_chunk"]
+            assert [each["sessionUpdate"] for each in replayed] == kinds
+            assert [each["content"]["text"] for each in replayed[::2]] == ["hi", "Hello"]
+
+        before = len(updates(client))
+        await client.request("session/resume", load)
+        agent.update(session, updates_of.message("a0", "Hello, you"))
+        await client.prompt(session, "hi")
+        later = updates(client)[before:]
+        assert [each["content"]["text"] for each in later if "content" in each] == [
+            ", you",
+            "Hello",
+        ]
+
+
+async def test_a_session_that_could_not_be_loaded_is_still_shown(chain):
+    agent = agent_of(2, capabilities={"session": {}})
+    remembers = Remembers(agent)
+    async with chain(V1V2(2), agent, strict=True) as client:
+        session = await opened(client, 1)
+        await client.prompt(session, "hi")
+        remembers.fails, remembers.history = True, []
+        load = {"sessionId": session, "cwd": "/work", "mcpServers": []}
+        with pytest.raises(RequestError):
+            await client.request("session/load", load)
+        before = len(updates(client))
+        agent.update(session, updates_of.message("a0", "Hello, you"))
+        await client.prompt(session, "hi")
+        assert updates(client)[before]["content"]["text"] == ", you"
+
+
+async def test_states_of_the_history_do_not_end_the_turn_that_runs(chain):
+    agent = agent_of(2, capabilities={"session": {}})
+    remembers = Remembers(agent)
+    async with chain(V1V2(2), agent, strict=True) as client, trio.open_nursery() as nursery:
+        session = await opened(client, 1)
+        await client.prompt(session, "hi")
+        agent.handlers["session/prompt"] = lambda params: {"messageId": "u"}
+        ended = []
+
+        async def prompt():
+            ended.append(await client.prompt(session, "go on"))
+
+        nursery.start_soon(prompt)
+        await agent.transcript.wait("session/prompt?", count=2)
+        agent.update(session, updates_of.state("running"))
+        remembers.history += [updates_of.state("running")]
+        await client.request(
+            "session/load", {"sessionId": session, "cwd": "/work", "mcpServers": []}
+        )
+        assert ended == []
+        agent.update(session, updates_of.state("idle", stopReason="max_tokens"))
+    assert ended == [{"stopReason": "max_tokens"}]
 
 
 async def test_an_agent_that_answers_prompts_as_in_version_1_ends_the_turn_with_it(chain):

@@ -63,6 +63,13 @@ REMEDIES: Final = {
 }
 """Remedy by a part of the error's text."""
 
+_LOADER_ERRORS: Final = ("shared librar", "symbol lookup error", "version `GLIBC", "LD_PRELOAD")
+_LOADER_REMEDY: Final = (
+    "- Editors from Flatpak, Snap or an AppImage pass on the libraries of their package: "
+    '`env: {LD_LIBRARY_PATH: ""}` for the component keeps them out.'
+)
+"""For a program that fails with these texts on stderr."""
+
 _NEW_ARGUMENTS: Final = (
     "- Correct the arguments of `acp-conductor` in your editor's settings, then restart the agent.",
 )
@@ -137,7 +144,10 @@ def _details(data: Mapping[str, Any]) -> Iterator[str]:
     if isinstance(stderr, list) and stderr:
         yield "- The last lines of its stderr:"
         yield ""
-        yield from _code_block("\n".join(map(str, stderr)))
+        lines = "\n".join(map(str, stderr))
+        yield from _code_block(lines)
+        if any(error in lines for error in _LOADER_ERRORS):
+            yield _LOADER_REMEDY
 
 
 def _remedies(text_to_match: str) -> Iterator[str]:

@@ -29,12 +29,13 @@ from conductor.control.process import close_control, open_control
 from conductor.errors import ConnectionClosed
 from conductor.exit_codes import ExitCode
 from conductor.limits import Limits
-from conductor.log import release
+from conductor.log import get_logger, release
 from conductor.routing.component import Component
 from conductor.tracing.recorder import TraceRecorder
 from conductor.transport.epoll_loop import EpollFastPath
 from conductor.transport.fd_transport import FdTransport
 from conductor.transport.inherited_stdio import open_missing_stdio
+from conductor.transport.local_command import LEAK_HELP, leaked_variables
 from conductor.transport.orphan_guard import start_orphan_guard
 from conductor.transport.orphan_reaper import reap_orphans
 from conductor.transport.process_tree import become_subreaper, kill_descendants
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
 
 __all__ = ["exit_code", "exit_now", "serve_stdio"]
 
+log = get_logger(component="conductor")
 _SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
 _LAST_WRITE_TIMEOUT = 1.0
 """Seconds that the client has to read its answers before the watchdog exits the process."""
@@ -86,6 +88,9 @@ def serve_stdio(
     """
     open_missing_stdio()
     if recorder is None:
+        for variable, value in leaked_variables(os.environ).items():
+            help = LEAK_HELP.format(name=variable)
+            log.warning("variable of the editor's package", name=variable, value=value, help=help)
         open_control(trace)
         recorder = TraceRecorder(name) if trace is None else trace.recorder(name)
     become_subreaper()

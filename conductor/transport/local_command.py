@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from conductor.chainfile.model import ComponentSpec
 
-__all__ = ["LocalCommand", "local_command"]
+__all__ = ["LEAK_HELP", "LocalCommand", "leaked_variables", "local_command"]
+
+_LOADERS: Final = ("LD_LIBRARY_PATH", "LD_PRELOAD", "PYTHONHOME", "PYTHONPATH")
+_PACKAGES: Final = ("/snap/", "/var/lib/snapd/", "/tmp/.mount_")
+"""Where Snap packages and AppImages are mounted."""
+LEAK_HELP: Final = (
+    'for one component: `env: {{{name}: ""}}`; for all: let the editor start '
+    "`env -u {name} acp-conductor …`"
+)
 
 LocalCommand: TypeAlias = tuple[tuple[str, ...], dict[str, str], str | None]
 """The argv, the complete environment and the working directory."""
@@ -26,3 +34,16 @@ def local_command(spec: ComponentSpec, environ: Mapping[str, str]) -> LocalComma
 
     argv, env = sandboxed_command(spec, spec.sandbox, environ)
     return argv, env, None
+
+
+def leaked_variables(environ: Mapping[str, str]) -> dict[str, str]:
+    """Variables by which the editor's package (Flatpak, Snap, AppImage) gives its own libraries or
+    modules to every program that the editor starts; others may not run with them."""
+    roots = [*_PACKAGES, *(["/app/"] if "FLATPAK_ID" in environ else [])]
+    roots += [environ["APPDIR"]] if environ.get("APPDIR") else []
+    return {
+        name: value
+        for name in _LOADERS
+        if (value := environ.get(name, ""))
+        and any(part.startswith(tuple(roots)) for part in value.replace(" ", ":").split(":"))
+    }

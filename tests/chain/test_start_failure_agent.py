@@ -199,6 +199,22 @@ def test_an_explanation_has_the_error_its_facts_and_a_remedy():
     ]
 
 
+@pytest.mark.parametrize(
+    ("line", "is_explained"),
+    [
+        ("node: error while loading shared libraries: libssl.so.3: cannot open", True),
+        ("node: /app/lib/libc.so.6: version `GLIBC_2.38' not found (required by node)", True),
+        ("Error: no key", False),
+    ],
+)
+def test_a_program_that_does_not_find_its_libraries_gets_a_remedy(line, is_explained):
+    error = StartError("helper", "it exited with status 127", stderr_tail=[line])
+
+    text = describe_start_failure(exception_to_error(error))
+
+    assert ('env: {LD_LIBRARY_PATH: ""}' in text) is is_explained
+
+
 def test_an_error_of_a_component_names_the_component():
     text = describe_start_failure(
         encode_error(-32603, "Internal error", "no key"), component="claude"

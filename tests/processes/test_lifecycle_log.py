@@ -58,3 +58,19 @@ def test_a_terminal_gets_text(start):
     finally:
         os.close(controller)
         os.close(terminal)
+
+
+@pytest.mark.fast
+def test_a_variable_of_the_package_of_the_editor_is_a_warning_and_can_be_emptied(
+    start, monkeypatch
+):
+    monkeypatch.setenv("LD_LIBRARY_PATH", "/tmp/.mount_Editor/usr/lib")
+    editor = start("--log-json", "agent", "LD_LIBRARY_PATH= " + words(agent())[0])
+    editor.open()
+    assert editor.leave() == 0
+
+    events = map(json.loads, without_slow_starts(editor.log))
+    [warning] = [each for each in events if each["level"] == "warning"]
+    assert warning["event"] == "variable of the editor's package"
+    assert warning["name"] == "LD_LIBRARY_PATH"
+    assert 'env: {LD_LIBRARY_PATH: ""}' in warning["help"]

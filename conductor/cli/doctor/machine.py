@@ -14,6 +14,7 @@ from typing import Final
 import attrs
 
 from conductor.cli.doctor.finding import Finding
+from conductor.transport.local_command import LEAK_HELP, leaked_variables
 
 __all__ = ["Machine", "gather_machine", "machine_findings"]
 
@@ -39,6 +40,8 @@ class Machine:
     """Directories of PATH that do not exist."""
     command: str | None = None
     """Path of `acp-conductor` in PATH; `None` if it is not there."""
+    leaked: Mapping[str, str] = attrs.field(factory=dict)
+    """Variables that point into the package of the program that started this, with their values."""
     launchers: Mapping[str, tuple[str, str] | None] = attrs.field(factory=dict)
     """Path and version of `node`, `npx` and `uvx`; None for those that PATH does not have."""
 
@@ -52,6 +55,7 @@ def gather_machine(environ: Mapping[str, str]) -> Machine:
         writable_by_others=frozenset(each for each in path if _is_open(each)),
         missing=frozenset(each for each in path if each and not os.path.isdir(each)),
         command=shutil.which("acp-conductor", path=os.pathsep.join(path)),
+        leaked=leaked_variables(environ),
         launchers=_launchers(os.pathsep.join(path)),
     )
 
@@ -65,6 +69,9 @@ def machine_findings(machine: Machine, needed: Collection[str]) -> Iterator[Find
     else:
         yield Finding("ok", "python", f"{version}, {machine.executable}")
     yield from _path_findings(machine)
+    for name, value in machine.leaked.items():
+        message = f"{name}={value} is of the editor's package, and every component gets it"
+        yield Finding("warning", "environment", message, LEAK_HELP.format(name=name))
     for name, help in _LAUNCHERS.items():
         found = machine.launchers.get(name)
         if found is not None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from conductor.cli.doctor.machine import Machine, gather_machine, machine_findings
 
 GOOD = Machine(
@@ -56,3 +58,22 @@ def test_facts_are_gathered(tmp_path):
     assert machine.writable_by_others == {str(tmp_path)}
     assert machine.missing == {"/no/such/directory"}
     assert machine.command is None
+
+
+@pytest.mark.parametrize(
+    ("environ", "leaked"),
+    [
+        ({"FLATPAK_ID": "dev.zed.Zed", "LD_LIBRARY_PATH": "/app/lib"}, {"LD_LIBRARY_PATH"}),
+        ({"LD_PRELOAD": "/usr/lib/a.so /snap/code/1/b.so", "SNAP": "/snap/code/1"}, {"LD_PRELOAD"}),
+        ({"PYTHONHOME": "/tmp/.mount_Editorx1/usr", "PYTHONPATH": "src"}, {"PYTHONHOME"}),
+        ({"APPDIR": "/opt/x", "PYTHONPATH": "/srv:/opt/x/lib"}, {"PYTHONPATH"}),
+        ({"LD_LIBRARY_PATH": "/app/lib:/usr/local/cuda/lib64"}, set()),  # a container of the user
+        ({"FLATPAK_ID": "dev.zed.Zed", "LD_LIBRARY_PATH": ""}, set()),
+    ],
+)
+def test_variables_of_the_package_of_the_editor_are_a_warning(environ, leaked):
+    machine = gather_machine({"PATH": "/no/such/directory", **environ})
+
+    found = [each for each in machine_findings(machine, ()) if each.check == "environment"]
+    assert {each.message.partition("=")[0] for each in found} == leaked
+    assert all(f'env: {{{name}: ""}}' in found[0].help for name in leaked)

@@ -46,6 +46,7 @@ from conductor.proxy import (
     per_session,
     slash,
 )
+from conductor.proxy.agent_questions import agent_questions
 from conductor.proxy.tool_names import tool_table
 from proxies.permissions.rules import Action, Decision, Rule, choose_option, decide
 from proxies.shared.tool_calls.call import Call
@@ -130,7 +131,13 @@ class Permissions(Proxy):
 
     @slash("permissions", "Show which rule decided about which tool call")
     async def explain(self, session: Session, arguments: str) -> str:
-        return "\n".join(self.decisions[session.id]) or "No permission was asked for yet."
+        lines = list(self.decisions[session.id]) or ["No permission was asked for yet."]
+        known = agent_questions(session.agent_name)
+        if known is not None and (text := known.text()):
+            lines += ["", f"{text}. Rules do not see such calls."]
+            if help := known.help():
+                lines[-1] += f" Change that: {help}."
+        return "\n".join(lines)
 
     async def _ask(self, asked: PermissionQuestion, forward: Forward) -> Any:
         if self.timeout is None:

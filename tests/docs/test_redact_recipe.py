@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 RECIPES = (Path(__file__).parents[2] / "docs" / "recipes.md").read_text()
-RECIPE = RECIPES.partition("## Secrets do not leave the machine")[2].partition("\n## ")[0]
+RECIPE = RECIPES.partition("## Secrets in prompts are masked")[2].partition("\n## ")[0]
 AGENT = "run: [claude-agent-acp]"
 
 pytestmark = pytest.mark.slow
@@ -21,14 +21,14 @@ pytestmark = pytest.mark.slow
 def test_the_commands_tell_whether_the_agent_gets_the_secret(tmp_path, is_right):
     [chain] = re.findall(r"^```yaml\n(.*?)^```", RECIPE, re.DOTALL | re.MULTILINE)
     [commands] = re.findall(r"^```sh\n(.*?)^```", RECIPE, re.DOTALL | re.MULTILINE)
-    [token] = re.findall(r"a false token into `AGENTS.md`, such as `(.*?)`", RECIPE)
+    [token] = re.findall(r"a false token into `notes.txt`, such as `(.*?)`", RECIPE)
     assert AGENT in chain
     chain = chain.replace(AGENT, "use: test-agent")
     if not is_right:
         start, context, redact, end = re.split(r"^(?=  - use|agent:)", chain, flags=re.MULTILINE)
         chain = start + redact + context + end
     (tmp_path / "review.yaml").write_text(chain)
-    (tmp_path / "AGENTS.md").write_text(token)
+    (tmp_path / "notes.txt").write_text(token)
 
     for command in commands.splitlines():
         words = shlex.split(command.replace("claude-agent-acp", "test-agent"))

@@ -25,13 +25,14 @@ from conductor.cli.tried_client import TriedClient
 from conductor.client.acp_client import Client
 from conductor.client.embedding import AttachedClient, attach_file
 from conductor.errors import ConnectionClosed, RemoteProtocolError, RequestError
+from conductor.proxy.agent_questions import agent_questions
 from conductor.routing.capabilities import has_mcp_over_acp, with_mcp_over_acp
 from conductor.routing.component import Component
 from conductor.supervision.initialization import Initialization
 from conductor.transport.orphan_guard import start_orphan_guard
 from conductor.transport.process_tree import become_subreaper, kill_descendants
 
-__all__ = ["StartTimes", "start_all"]
+__all__ = ["StartTimes", "start_all", "unasked_calls"]
 
 _CAPABILITIES: Final = {
     "fs": {"readTextFile": True, "writeTextFile": True},
@@ -111,6 +112,9 @@ async def _initialize(
     spent = trio.current_time() - begin
     stdout.write(f"{file.path}: started in {spent * 1000:.0f} ms{remark}\n")
     stdout.write(_report(tried, attached.chain, answer, clocks, tried_client))
+    if found := unasked_calls(tried, answer):
+        message, helps, _ = found
+        stdout.write(f"  {message}\n" + "".join(f"    {each}\n" for each in helps))
     if methods := offered_methods(answer):
         stdout.write("  authentication: not tried; if the agent requires it:\n")
         stdout.write("".join(f"    {one_line(x)}\n" for x in next_steps(methods, tried)))
@@ -168,6 +172,35 @@ def _not_inserted(file: ChainFile, inserted: Sequence[str]) -> Iterator[str]:
         if setting is None or setting.mode != "auto" or adapter_name(row.name) in inserted:
             continue
         yield f"{adapter_name(row.name)} ({row.condition})"
+
+
+def unasked_calls(
+    file: ChainFile, answer: Mapping[str, Any]
+) -> tuple[str, Sequence[str], bool] | None:
+    """What the agent does without asking, although a proxy of the chain decides by its permission
+    requests; what the user can do about it; and whether these calls only read."""
+    deciding = [spec.name for spec in file.flat() if _decides_by_requests(spec)]
+    info = answer.get("agentInfo") or answer.get("info")
+    known = agent_questions(str(info.get("name"))) if isinstance(info, Mapping) else None
+    text = known.text() if known is not None else None
+    if known is None or text is None or not deciding:
+        return None
+    helps = [each for each in (known.help(),) if each is not None]
+    agent = file.flat()[-1]
+    if agent.run is not None and agent.sandbox is None and agent.ssh is None:
+        helps.append("`sandbox: true` under `agent:` limits what it can do without asking")
+    message = f"{text}: `{'`, `'.join(deciding)}` cannot decide about that"
+    return message, helps, known.is_governed
+
+
+def _decides_by_requests(spec: ComponentSpec) -> bool:
+    if spec.use == "permissions":
+        return True
+    hooks = spec.options.get("hooks") if spec.use == "hooks" else None
+    entries = (
+        [each for each in hooks if isinstance(each, Mapping)] if isinstance(hooks, list) else []
+    )
+    return any("permission" in (each.get("events") or ()) for each in entries)
 
 
 def _dialect(initialization: Initialization | None) -> str:

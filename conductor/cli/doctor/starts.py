@@ -12,7 +12,8 @@ import trio
 
 from conductor.chain.start_failure_text import remedies
 from conductor.chainfile.model import ChainFile
-from conductor.cli.doctor.finding import Finding
+from conductor.cli.check.start import unasked_calls
+from conductor.cli.doctor.finding import Finding, Severity
 from conductor.cli.login_help import (
     AUTH_CAPABILITY,
     is_authentication_required,
@@ -96,6 +97,10 @@ def start_findings(start: ChainStart) -> Iterator[Finding]:
         yield from _failure("start", "the chain does not start", start.start_error, start)
     else:
         yield from _login_findings(start)
+    if start.seconds is not None and (found := unasked_calls(start.file, start.answer)):
+        message, helps, only_reads = found
+        severity: Severity = "ok" if only_reads else "warning"
+        yield Finding(severity, "permissions", message, "\n".join(helps) or None)
 
 
 def _faster(file: ChainFile, name: str) -> str | None:

@@ -85,3 +85,38 @@ def test_a_refused_session_is_an_error_and_a_missing_login_another():
     assert helps(is_overdue=True, waits_for=["db"]) == [
         "it may wait for MCP servers that do not answer: db"
     ]
+
+
+@pytest.mark.parametrize(
+    ("proxy", "agent", "severity"),
+    [
+        (ComponentSpec("p", use="permissions"), "OpenCode", ["warning"]),
+        (ComponentSpec("p", use="permissions"), "gemini-cli", ["ok"]),  # only reads unasked
+        (ComponentSpec("p", use="permissions"), "unknown", []),
+        (ComponentSpec("p", use="usage"), "OpenCode", []),
+        (
+            ComponentSpec("p", use="hooks", options={"hooks": [{"events": ["permission"]}]}),
+            "OpenCode",
+            ["warning"],
+        ),
+        (
+            ComponentSpec("p", use="hooks", options={"hooks": [{"events": ["error"]}]}),
+            "OpenCode",
+            [],
+        ),
+    ],
+)
+def test_rules_that_the_agent_does_not_ask_are_a_finding_with_its_own_setting(
+    proxy, agent, severity
+):
+    file = ChainFile("c.yaml", "c", (proxy,), ComponentSpec("agent", run=("agent",)))
+    answer = {"agentInfo": {"name": agent, "version": "1"}}
+    start = ChainStart(file, ["agent"], {"agent": 0.4}, 0.5, 0.1, answer)
+
+    found = [each for each in start_findings(start) if each.check == "permissions"]
+
+    assert [each.severity for each in found] == severity
+    for each in found:
+        assert "`p` cannot decide about that" in each.message
+        assert "sandbox: true" in each.help
+        assert ("opencode.json" in each.help) is (agent == "OpenCode")

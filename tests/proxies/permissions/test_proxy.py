@@ -578,3 +578,17 @@ async def test_a_subagent_of_an_unannounced_session_is_unannounced_too(chain):
         await client.prompt(await client.new_session("/work"), "go")
 
     assert answers == [selected("no")]
+
+
+@pytest.mark.parametrize(("name", "is_told"), [("OpenCode", True), ("fake", False)])
+async def test_the_user_sees_what_the_agent_does_without_asking(chain, name, is_told):
+    answer = {"protocolVersion": 1, "agentInfo": {"name": name, "version": "1"}}
+    agent = FakeAgent({"initialize": lambda params: answer})
+    async with chain(Permissions([Rule("deny")]), agent) as client:
+        await client.initialize()
+        session = await client.new_session("/work")
+        await client.prompt(session, "/permissions")
+
+        told = client.transcript.text(session)
+        assert ("does not ask before it reads a file, writes a file or runs a" in told) is is_told
+        assert ('`"permission": {"read": "ask", "edit": "ask"' in told) is is_told

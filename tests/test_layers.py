@@ -147,6 +147,7 @@ PUBLIC = {
     "conductor.errors",
     "conductor.log",
     "conductor.proxy",
+    "conductor.proxy.agent_questions",
     "conductor.proxy.tool_names",
     "conductor.schema",
     "conductor.schema.v1",

@@ -1,4 +1,4 @@
-"""Which tool calls known agents make without a permission request: what rules do not see.
+"""Tool calls that known agents make without a permission request, and which rules do not see.
 
 The table is `agent_questions.yaml`: measured with real agents, each in one version, with the
 settings of a fresh installation. It says nothing about an agent that is not in it. Pure.
@@ -27,7 +27,7 @@ _DONE: Final[Mapping[CallKind, str]] = {
 
 @attrs.frozen
 class AgentQuestions:
-    """What was measured with an agent. `agent_questions.yaml` explains the fields."""
+    """Result of measuring one agent. `agent_questions.yaml` explains the fields."""
 
     agent: str
     version: str
@@ -43,7 +43,7 @@ class AgentQuestions:
         return all(self.asks.get(kind, True) is True for kind in ("write", "command"))
 
     def text(self) -> str | None:
-        """What a user should know who relies on permission requests; `None`: it always asks."""
+        """Describe the calls that it makes without asking; `None` if it always asks."""
         never, by_model = self._kinds(False), self._kinds("model")
         parts = []
         if never:
@@ -59,7 +59,7 @@ class AgentQuestions:
         )
 
     def help(self) -> str | None:
-        """The agent's own setting, if one is known with which it asks about more."""
+        """Name the agent's setting with which it asks about more; `None` if none is known."""
         if self.remedy is None:
             return None
         now = [kind for kind, asked in self.then.items() if asked is True]
@@ -71,7 +71,7 @@ class AgentQuestions:
 
 @functools.cache
 def agent_questions(agent: str) -> AgentQuestions | None:
-    """Return what was measured with an agent of this name (`agentInfo.name`)."""
+    """Return the entry of an agent, by `agentInfo.name`."""
     import yaml
 
     entries: Sequence[Mapping[str, Any]] = yaml.safe_load(TABLE.read_text(encoding="utf-8"))

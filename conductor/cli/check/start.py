@@ -177,8 +177,8 @@ def _not_inserted(file: ChainFile, inserted: Sequence[str]) -> Iterator[str]:
 def unasked_calls(
     file: ChainFile, answer: Mapping[str, Any]
 ) -> tuple[str, Sequence[str], bool] | None:
-    """What the agent does without asking, although a proxy of the chain decides by its permission
-    requests; what the user can do about it; and whether these calls only read."""
+    """Calls of the agent about which it does not ask, if a proxy of the chain decides by permission
+    requests: the text, what the user can do, and whether these calls only read."""
     deciding = [spec.name for spec in file.flat() if _decides_by_requests(spec)]
     info = answer.get("agentInfo") or answer.get("info")
     known = agent_questions(str(info.get("name"))) if isinstance(info, Mapping) else None

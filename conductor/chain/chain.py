@@ -367,6 +367,7 @@ class Chain:
             self._startup_gate.fail(error)
             return
         log.error("component failed, chain ends", error=str(error), **error.private_details())
+        self._hosted.end_turns_behind(component, error)
         self._finish(Ending("failed", error))
 
     def _describe_failure(self, error: bytes) -> str:

@@ -20,6 +20,7 @@ from conductor.limits import Limits
 from conductor.log import get_logger
 from conductor.redaction import redact
 from conductor.routing.component import Component, ComponentHost
+from conductor.routing.failure_errors import FailureErrors
 from conductor.routing.notices import Severity
 from conductor.routing.port import Port, connect_ports
 from conductor.tracing.recorder import TraceRecorder
@@ -212,6 +213,22 @@ class ChainComponents(ComponentHost):
         log.error(
             "the chain goes on without a component", error=str(error), **error.private_details()
         )
+
+    def end_turns_behind(self, component: Component, error: ComponentError) -> None:
+        """The chain ends because of this component: answer what the client waits for behind it.
+
+        The next process has all that was sent past the failed component, also by plugins between.
+        """
+        error.is_last = True
+        failure = FailureErrors.of(error)
+        if component.agent_port is not None:
+            _connect_past(component)
+        for each in self.running[self.running.index(component) + 1 :]:
+            each.fail_requests(failure)
+            if each.kind != "plugin":
+                break
+        if self.client.link.enveloped is not None:  # the client is also the last one's successor
+            self.client.link.fail_requests(failure)
 
     def insert(self, component: Component, *, before: Component, removable: bool = True) -> None:
         """Insert a proxy into the running chain; requests in flight do not pass through it.

@@ -22,10 +22,9 @@ from conductor.chain.client_end import ClientEnd
 from conductor.chain.component_stop import BusyPlugins, end_components, wait_ended
 from conductor.chain.components import ChainComponents
 from conductor.chain.ending import Ending
-from conductor.jsonrpc.messages import INTERNAL_ERROR, encode_error
 from conductor.log import get_logger
 from conductor.routing.component import Component
-from conductor.routing.failure_errors import FailureErrors
+from conductor.routing.failure_errors import CHAIN_ENDED, FailureErrors
 from conductor.transport.io_loop import Flusher
 
 if TYPE_CHECKING:
@@ -154,5 +153,4 @@ def _errors(ending: Ending) -> FailureErrors:
     if ending.error is not None:
         ending.error.is_last = True
         return FailureErrors.of(ending.error)
-    error = encode_error(INTERNAL_ERROR, "The chain ended before this was answered")
-    return FailureErrors.plain(error)
+    return CHAIN_ENDED

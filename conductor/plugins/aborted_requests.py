@@ -9,16 +9,11 @@ import attrs
 import msgspec
 
 from conductor.acp import session_id_of
-from conductor.jsonrpc.messages import INTERNAL_ERROR, encode_error
 from conductor.plugins.lane import LaneRequest
 from conductor.plugins.plugin_port import PluginPort
-from conductor.routing.failure_errors import FailureErrors
+from conductor.routing.failure_errors import CHAIN_ENDED, FailureErrors
 
 __all__ = ["AbortedRequests"]
-
-_CHAIN_ENDED = FailureErrors.plain(
-    encode_error(INTERNAL_ERROR, "The chain ended before this was answered")
-)
 
 
 @attrs.define(eq=False, repr=False)
@@ -47,7 +42,7 @@ class AbortedRequests:
         """
         if self._errors is not None:
             return
-        self._errors = failure or _CHAIN_ENDED
+        self._errors = failure or CHAIN_ENDED
         waiting, self._waiting = self._waiting, []
         for port, item, delivered in waiting:
             error = self._errors.answer(item.method, delivered=delivered)

@@ -242,6 +242,11 @@ class PluginComponent(Component):
         else:
             self.host.component_failed(self, error)
 
+    def fail_requests(self, failure: FailureErrors) -> None:
+        if self.role == "agent":  # a proxy gets the errors of the requests that it has sent on
+            self._scheduler.aborted.answer(failure)
+            self.terminate()
+
     def close_input(self) -> None:
         """Nothing to close: `wait_drained` handles what has arrived."""
 

@@ -9,6 +9,7 @@ from typing import Literal, Protocol
 from conductor.chainfile.model import CANCEL_TIMEOUT
 from conductor.errors import ComponentError
 from conductor.limits import Limits
+from conductor.routing.failure_errors import FailureErrors
 from conductor.routing.notices import Severity
 from conductor.routing.port import Port
 from conductor.routing.traced_port import Tracer
@@ -147,6 +148,11 @@ class Component(Protocol):
     @abstractmethod
     def backlog(self) -> int:
         """Bytes that wait to be read by the component."""
+
+    def fail_requests(self, failure: FailureErrors) -> None:
+        """Answer the requests and end the turns that it has, in its place: the chain ends because
+        of a failure of another component."""
+        return
 
     def busy_calls(self) -> Collection[object]:
         """Calls of handlers that run and do not wait for a response; of a plugin."""

@@ -6,13 +6,20 @@ whether the prompt is lost, what the conductor does next, and what the user can 
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
 
 from conductor.errors import ComponentError
-from conductor.jsonrpc.messages import exception_to_error, internal_error
+from conductor.jsonrpc.messages import (
+    INTERNAL_ERROR,
+    encode_error,
+    exception_to_error,
+    internal_error,
+)
 from conductor.redaction import redact, redact_value
 
-__all__ = ["FailureErrors", "answer_of_gone", "prompt_advice"]
+__all__ = ["CHAIN_ENDED", "FailureErrors", "answer_of_gone", "prompt_advice"]
 
 _PROMPT_CUT_OFF = "The prompt was cut off and is not repeated; part of it may have been done."
 _PROMPT_UNDELIVERED = "The prompt did not reach the agent."
@@ -44,6 +51,12 @@ class FailureErrors(msgspec.Struct, frozen=True):
         if method != "session/prompt":
             return self.error
         return self.prompt_cut_off if delivered else self.prompt_undelivered
+
+
+CHAIN_ENDED: Final = FailureErrors.plain(
+    encode_error(INTERNAL_ERROR, "The chain ended before this was answered")
+)
+"""For requests to components that were stopped."""
 
 
 def answer_of_gone(method: str, error: bytes) -> tuple[bytes | None, bytes | None]:

@@ -120,6 +120,18 @@ class Link(LinkState):
         self.expect_late_answer(call, waited)
         self.on_response(call, result, error)
 
+    def fail_requests(self, failure: FailureErrors) -> None:
+        """Answer the open and queued requests to the peer in its place, with these errors."""
+        for call in [] if self.connection is None else list(self.connection.sent.values()):
+            why = failure.answer(call.method, delivered=True)
+            self.answer_in_place(call, *answer_of_gone(call.method, why))
+        queued = [] if self.queue is None else self.queue.remove(lambda each: each.call is not None)
+        for each in queued:
+            assert each.call is not None
+            assert each.port is not None
+            why = failure.answer(each.method, delivered=False)
+            each.port.neighbour.respond(each.call, *answer_of_gone(each.method, why))
+
     def on_eof(self, error: bytes) -> None:
         """The peer closed its output but may still read: answer requests to it, open and future
         ones, with the wire error `error`."""

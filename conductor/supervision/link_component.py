@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from conductor.routing.component import Component
+from conductor.routing.failure_errors import FailureErrors
 from conductor.routing.link import Link
 from conductor.routing.port import Port
 from conductor.routing.traced_port import Tracer
@@ -55,6 +56,9 @@ class LinkComponent(Component):
             tracer.trace(plain, self.name, "client"),
             None if enveloped is None else tracer.trace(enveloped, self.name, "agent"),
         )
+
+    def fail_requests(self, failure: FailureErrors) -> None:
+        self.link.fail_requests(failure)
 
     def break_cycles(self) -> None:
         self.link.break_cycles()

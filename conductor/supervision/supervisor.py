@@ -23,7 +23,7 @@ from conductor.errors import ComponentExited, StartError
 from conductor.jsonrpc.connection import Connection
 from conductor.log import get_logger
 from conductor.routing.component import ComponentHost
-from conductor.routing.failure_errors import FailureErrors
+from conductor.routing.failure_errors import CHAIN_ENDED, FailureErrors
 from conductor.routing.handshake import Handshake
 from conductor.routing.link import Link
 from conductor.supervision.component_errors import exit_error, handshake_error, start_error
@@ -157,6 +157,10 @@ class SupervisedComponent(LinkComponent):
             self.host.flusher.made_room()
             self._drained.set()
             self._ended.set()
+
+    def fail_requests(self, failure: FailureErrors) -> None:
+        self._turns.end_turns(failure)
+        super().fail_requests(failure)
 
     def close_input(self) -> None:
         self._begin_stop()
@@ -333,7 +337,7 @@ class SupervisedComponent(LinkComponent):
     def _after_failure(self, error: ComponentExited | StartError) -> None:
         """Apply the restart policy to a failure of a component that was initialized before."""
         if self._lifecycle.is_stopping:
-            self.link.disconnect(FailureErrors.of(error))
+            self.link.disconnect(CHAIN_ENDED)
             self.host.flusher.made_room()
             return
         decision: Decision = self.restart_policy.after_failure(trio.current_time(), random.random())

@@ -77,7 +77,7 @@ class TurnEnforcement:
         del self.cancel_monitor
 
     def end_turns(self, error: FailureErrors) -> None:
-        """End the turns of a failed agent with the error that says so (version 2).
+        """End the turns of the component with the error that says why (version 2).
 
         In version 1 the open prompts are answered with it; in version 2 a turn has no open request.
         """

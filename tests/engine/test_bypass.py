@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import trio
-from support.played_chain import played_chain, prompt, told
+from support.played_chain import played_chain, prompt, state, told
 
 BOTH = pytest.mark.parametrize("version", [1, 2])
 GOES_ON = "the chain goes on without it"
@@ -111,12 +111,10 @@ from contextlib import asynccontextmanager
 
 import trio
 
-from conductor.proxy import Proxy, on
+from conductor.proxy import Agent, Proxy, on
 
 
-class Fails(Proxy):
-    where: str = ""
-
+class Breaks(Proxy):
     @asynccontextmanager
     async def lifespan(self):
         self.broken = trio.Event()
@@ -134,6 +132,8 @@ class Fails(Proxy):
     async def break_(self, params: dict):
         self.broken.set()
 
+
+class Fails(Breaks):
     @on("_handler", source="client")
     async def handler(self, params: dict):
         raise ValueError("handler")
@@ -161,6 +161,16 @@ class Fails(Proxy):
 
 class Required(Fails):
     required = True
+
+
+class Holds(Agent):
+    @on("initialize")
+    async def initialize(self, params: dict):
+        return {"protocolVersion": 1}
+
+    @on("session/prompt")
+    async def prompt(self, params: dict):
+        await trio.sleep_forever()
 
 
 class AtImport(Proxy):
@@ -245,6 +255,72 @@ async def test_the_chain_ends_with_a_plugin_that_must_not_be_bypassed(
 
         assert (await chain.client.receive())["error"]["data"]["next"] == "the chain ends"
         assert (await chain.wait_ended()).reason == "failed"
+
+
+@BOTH
+@pytest.mark.parametrize("behind", [[], [{"name": "q"}]])
+async def test_a_turn_behind_a_plugin_that_ends_the_chain_ends_at_once_with_its_failure(
+    tmp_path, plugin, version, behind, autojump_clock
+):
+    """Also where no handler of the plugin has seen the prompt."""
+    keys = plugin("Breaks", required=True)
+    proxies = [{"name": "a"}, keys, *behind]
+    async with played_chain(tmp_path, None, *proxies, version=version) as chain:
+        await chain.open("s1")
+        await chain.prompt(1)
+        began = trio.current_time()
+
+        chain.client.send({"method": "_break"})
+
+        assert (await chain.wait_ended()).reason == "failed"
+        assert trio.current_time() == began
+        (end,) = await chain.client.receive_all()
+        error = end.pop("error") if version == 1 else end["params"]["update"].pop("error")
+        assert end == ({"id": 1} if version == 1 else state("idle", stopReason="error"))
+        assert error["message"].startswith("component 'f' failed: RuntimeError: worn out.")
+        assert error["data"]["component"] == "f"
+
+
+async def test_what_a_nested_chain_has_sent_on_is_answered_when_its_plugin_ends_it(
+    tmp_path, plugin, autojump_clock
+):
+    """The outer conductor is its successor, too."""
+    keys = plugin("Breaks", required=True)
+    async with played_chain(tmp_path, None, keys, mode="proxy") as chain:
+        outer = chain.client
+        outer.send({"id": 0, "method": "proxy/initialize", "params": {"protocolVersion": 1}})
+        outer.answer(await outer.receive(), {"protocolVersion": 1})
+        assert (await outer.receive())["id"] == 0
+        outer.send(prompt(1))
+        assert (await outer.receive())["params"]["method"] == "session/prompt"
+
+        outer.send({"method": "_break"})
+
+        ended = trio.current_time()
+        answer = (await outer.receive_all())[-1]
+        assert (answer["id"], answer["error"]["data"]["component"]) == (1, "f")
+        assert (await chain.wait_ended()).reason == "failed"
+        assert trio.current_time() == ended
+
+
+async def test_the_turn_of_an_agent_plugin_is_answered_with_the_failure_that_ends_the_chain(
+    tmp_path, plugin, autojump_clock
+):
+    """Its handler is cancelled."""
+    keys = plugin("Breaks", required=True)
+    agent = plugin("Holds") | {"name": "agent"}
+    async with played_chain(tmp_path, agent, keys) as chain:
+        chain.client.send({"id": 0, "method": "initialize", "params": {"protocolVersion": 1}})
+        assert (await chain.client.receive())["id"] == 0
+        chain.client.send(prompt(1))
+        await trio.testing.wait_all_tasks_blocked()
+        began = trio.current_time()
+
+        chain.client.send({"method": "_break"})
+
+        assert (await chain.client.receive())["error"]["data"]["component"] == "f"
+        assert (await chain.wait_ended()).reason == "failed"
+        assert trio.current_time() == began
 
 
 @pytest.mark.parametrize(

@@ -120,21 +120,35 @@ async def test_components_are_stopped_from_client_to_agent_and_after_a_failure_b
 
 
 @BOTH
+@pytest.mark.parametrize("failing", ["agent", "b"])
 async def test_what_a_failure_means_for_the_client_passes_the_proxies_before_the_end(
-    tmp_path, version, autojump_clock
+    tmp_path, version, failing, autojump_clock
 ):
     """Its answers; in version 2 the state `idle` of its turn."""
     keys = {"on_failure": "end_chain"}
-    async with played_chain(tmp_path, keys, {"name": "a"}, {"name": "b"}, version=version) as chain:
+    proxies = [{"name": "a"}, {"name": "b", **keys}]
+    async with played_chain(tmp_path, keys, *proxies, version=version) as chain:
         await chain.open("s1")
         await chain.prompt(1)
-        await chain["agent"].exit(1)
+        await chain[failing].exit(1)
         assert (await chain.wait_ended()).reason == "failed"
 
         (end,) = await chain.client.receive_all()
         error = end.pop("error") if version == 1 else end["params"]["update"].pop("error")
         assert end == ({"id": 1} if version == 1 else state("idle", stopReason="error"))
-        assert error["data"]["next"] == "the chain ends"
+        assert (error["data"]["component"], error["data"]["next"]) == (failing, "the chain ends")
+
+
+async def test_a_stopped_chain_does_not_blame_the_agent_that_it_has_ended(tmp_path, autojump_clock):
+    async with played_chain(tmp_path) as chain:
+        await chain.open("s1")
+        await chain.prompt(1)
+
+        chain.chain.stop()
+        await chain.wait_ended()
+
+        error = {"code": -32603, "message": "The chain ended before this was answered"}
+        assert await chain.client.receive_all() == [{"id": 1, "error": error}]
 
 
 async def test_the_chain_ends_at_once_while_a_component_waits_for_its_restart(

@@ -295,6 +295,9 @@ end-chain | reliability, Failed component | The chain ends with the agent, or wi
     test_the_chain_ends_with_an_agent_that_is_not_restarted
     test_the_chain_ends_with_a_required_proxy
     test_the_chain_ends_with_a_plugin_that_must_not_be_bypassed
+    test_a_turn_behind_a_plugin_that_ends_the_chain_ends_at_once_with_its_failure
+    test_what_a_nested_chain_has_sent_on_is_answered_when_its_plugin_ends_it
+    test_the_turn_of_an_agent_plugin_is_answered_with_the_failure_that_ends_the_chain
     processes/test_process_exit_codes.py::test_1_when_a_required_component_is_lost
 restart-queue | reliability, Failed component | Messages to a restarting component wait, in order, and count as its backlog
     test_messages_to_a_restarting_component_wait_in_order
@@ -402,6 +405,7 @@ stop-answers | reliability, Shutdown | After EOF open requests are answered, for
     test_the_end_of_a_chain_is_no_failure_of_its_components
     test_after_eof_open_requests_are_answered_first
     test_a_request_that_is_never_answered_gets_an_error_after_stop_timeout
+    test_a_stopped_chain_does_not_blame_the_agent_that_it_has_ended
     test_eof_during_the_start_waits_for_the_answers_too
     test_the_chain_ends_at_once_while_a_component_waits_for_its_restart
 stop-signals | reliability, Shutdown | EOF, SIGTERM after `stop_timeout`, SIGKILL after the same time

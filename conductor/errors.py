@@ -187,6 +187,11 @@ class StartError(ComponentError):
         )
 
 
+_MAX_LAST_LINE: Final = 200
+_NO_REASON: Final = re.compile(r"\s|Node\.js v|note: |[^\w]*$")
+"""Lines that follow the message of an uncaught exception or a panic."""
+
+
 class ComponentExited(ComponentError):
     """A component exited or closed its output while the chain was running."""
 
@@ -203,6 +208,14 @@ class ComponentExited(ComponentError):
         self.stderr_tail: tuple[str, ...] = tuple(stderr_tail)
         self.location = location
 
+    @property
+    def last_line(self) -> str:
+        """The last line of its stderr that may say why, for the user; empty if there is none, and
+        for a remote client."""
+        lines = [] if details_are_withheld() else list(self.stderr_tail)
+        line = next((each for each in reversed(lines) if not _NO_REASON.match(each)), "")
+        return line if len(line) <= _MAX_LAST_LINE else f"{line[:_MAX_LAST_LINE]}…"
+
     def data(self) -> dict[str, Any]:
         return _without_none(
             component=self.component,
@@ -211,6 +224,10 @@ class ComponentExited(ComponentError):
             place=self.location,
             next=self.next,
         )
+
+    def public_details(self) -> tuple[str, Any]:
+        message, data = super().public_details()
+        return (f"{message}: {self.last_line}" if self.last_line else message), data
 
 
 class ProtocolError(ConductorError):

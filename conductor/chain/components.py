@@ -19,7 +19,7 @@ from conductor.errors import ComponentError, ConductorError, StartError, describ
 from conductor.limits import Limits
 from conductor.log import get_logger
 from conductor.redaction import redact
-from conductor.routing.component import Component, ComponentHost
+from conductor.routing.component import Component, ComponentHost, Restart
 from conductor.routing.failure_errors import FailureErrors
 from conductor.routing.notices import Severity
 from conductor.routing.port import Port, connect_ports
@@ -183,14 +183,19 @@ class ChainComponents(ComponentHost):
     ) -> None:
         self.client.send_notice(session, title, detail, severity=severity, once=once)
 
-    def on_restarted(self, component: Component, lost_sessions: list[str]) -> None:
+    def on_restarted(self, component: Component, restart: Restart) -> None:
         session_log = self.client.link.session_log
+        cause = f" ({redact(restart.cause)})" if restart.cause else ""
         for session in self.client.sessions:
-            title = f"{component.name} failed, was restarted"
-            if component.agent_port is None and session in lost_sessions:
+            title = f"{component.name} failed{cause}, was restarted"
+            if component.agent_port is None and session in restart.lost_sessions:
                 title += " and has lost this session"
                 self.send_notice(session, title, "start a new one, or load it", severity="error")
                 session_log.forget(session)
+            elif session in restart.emptied_sessions:
+                title += "; the conversation of this session may be lost"
+                detail = "it was loaded without any history: ask the agent what it remembers"
+                self.send_notice(session, title, detail)
             else:
                 self.send_notice(session, title)
 

@@ -6,6 +6,8 @@ from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Collection
 from typing import Literal, Protocol
 
+import msgspec
+
 from conductor.chainfile.model import CANCEL_TIMEOUT
 from conductor.errors import ComponentError
 from conductor.limits import Limits
@@ -15,7 +17,18 @@ from conductor.routing.port import Port
 from conductor.routing.traced_port import Tracer
 from conductor.transport.io_loop import Flusher, ReadGate
 
-__all__ = ["Component", "ComponentHost"]
+__all__ = ["Component", "ComponentHost", "Restart"]
+
+
+class Restart(msgspec.Struct, frozen=True):
+    """What the restart of a component has restored."""
+
+    lost_sessions: list[str] = []
+    """Sessions that could not be replayed."""
+    emptied_sessions: list[str] = []
+    """Sessions with a conversation that an agent has loaded without any history."""
+    cause: str = ""
+    """The failure before it, in the component's own words (stderr); empty if it had none."""
 
 
 class ComponentHost(Protocol):
@@ -60,8 +73,8 @@ class ComponentHost(Protocol):
         see `supervision.cancel_arbiter.CancelArbiter`.
         """
 
-    def on_restarted(self, component: Component, lost_sessions: list[str]) -> None:
-        """A component was restarted; `lost_sessions` could not be replayed."""
+    def on_restarted(self, component: Component, restart: Restart) -> None:
+        """A component was restarted."""
 
     def bypass(self, component: Component, error: ComponentError) -> None:
         """A proxy failed and is not restarted: continue without it."""

@@ -11,6 +11,7 @@ the peer, `link_state` is what both share, `control` handles messages for the co
 
 from __future__ import annotations
 
+import re
 from time import monotonic
 from typing import Final
 
@@ -58,6 +59,8 @@ from conductor.routing.session_log import LOGGED_METHODS
 
 __all__ = ["Link"]
 
+_HISTORY: Final = re.compile(rb'"(?:user|agent)_(?:message|thought)|"tool_call')
+"""In an update that repeats a part of a conversation."""
 _PROOFS_OF_HEALTH: Final = frozenset({"session/prompt", "initialize", *INIT_METHODS})
 
 
@@ -252,6 +255,8 @@ class Link(LinkState):
                 each.on_notification(method, params)
         if self.suppressed_session is None or self.suppressed_session != session_id_of(params):
             self.plain.neighbour.notify(method, params)
+        elif params is not None and _HISTORY.search(params) is not None:
+            self.history_seen = True
 
     def on_response(
         self, call: InFlightRequest, result: Payload | None, error: Payload | None

@@ -105,6 +105,8 @@ class LinkState:
         self.suppressed_session: str | None = None
         """The session of which notifications are dropped, because the client has seen them before
         (replay)."""
+        self.history_seen = False
+        """Whether a part of a conversation was among them."""
         self.traced_own_requests: TracedOwnRequests | None = None
         """Shows the requests of the conductor itself to the component, in a traced chain."""
         self.strips_proxy_meta = False

@@ -57,6 +57,14 @@ class SetupRecord(msgspec.Struct, eq=False):
     """Raw params of the requests that set mode, model and options, the last one last; by their
     method, and the id of the option (empty for mode and model)."""
 
+    is_prompted: bool = False
+    """Whether the session was sent a prompt since its set-up."""
+
+    @property
+    def has_conversation(self) -> bool:
+        """Whether the agent may know of a conversation."""
+        return self.is_prompted or self.method != "session/new"
+
     @property
     def size(self) -> int:
         """Total size of the payloads in bytes."""

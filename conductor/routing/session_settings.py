@@ -4,7 +4,7 @@ Recorded are the requests that the agent has accepted, the latest of each settin
 which they were set; a later change by the agent (`current_mode_update`, `config_option_update`, the
 list in the answer to another option) replaces the value. A setting without a request is not
 recorded: the agent gives a resumed session its own default. The updates are only looked at after
-the first request.
+the first request. Also recorded is whether a session was prompted.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from conductor.acp import SESSION_SETTING_METHODS
+from conductor.acp import PROMPT, SESSION_SETTING_METHODS
 from conductor.jsonrpc.codec import DECODE_ERRORS
 from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.jsonrpc.messages import Payload
@@ -60,7 +60,12 @@ class SettingsLog(LinkObserver, msgspec.Struct, eq=False):
     _unanswered: dict[InFlightRequest, bytes] = msgspec.field(default_factory=dict)
 
     def on_request(self, call: InFlightRequest, method: str, params: Payload | None) -> None:
-        if method in SESSION_SETTING_METHODS and params is not None and len(params) <= _MAX_PARAMS:
+        if method == PROMPT:
+            if (record := self.session_log.sessions.get(call.session or "")) is not None:
+                record.is_prompted = True
+        elif (
+            method in SESSION_SETTING_METHODS and params is not None and len(params) <= _MAX_PARAMS
+        ):
             self._unanswered[call] = bytes(params)
 
     def on_result(self, call: InFlightRequest, result: Payload | None) -> None:

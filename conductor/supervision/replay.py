@@ -5,7 +5,9 @@ meanwhile are answered from the session log, so its successor sees none of them.
 initialized; it is logged in again if that needs nothing of the user. Then each session is resumed,
 or else loaded with the replayed history suppressed, and gets its mode, model and options again
 (`restored_settings`). A session is lost, and reported so, if neither is supported, both are
-refused, or its set-up is not kept. Other state of a proxy is lost with its process.
+refused, or its set-up is not kept. One that is loaded without any history has perhaps lost its
+conversation, which the user is told; an agent that resumes a session says nothing of it. Other
+state of a proxy is lost with its process.
 
 Each request but the login has `start_timeout`, so that the messages queued for the component do not
 wait forever; one that is not answered in time fails the replay, and so does an answer of another
@@ -27,6 +29,7 @@ from conductor.jsonrpc.codec import DECODE_ERRORS
 from conductor.jsonrpc.json_object import join_members, members_or_empty
 from conductor.jsonrpc.notification_batch import SESSION_UPDATE
 from conductor.log import Logger
+from conductor.routing.component import Restart
 from conductor.routing.link import Link
 from conductor.routing.restart_marker import with_restart_marker
 from conductor.routing.session_log import SessionLog, SetupRecord, forwarded_names
@@ -50,8 +53,8 @@ class ReplayFailed(Exception):
 
 async def replay(
     link: Link, initialization: Initialization, seconds: float, log: Logger
-) -> list[str]:
-    """Repeat handshake and session set-up to the new process; returns the ids of lost sessions.
+) -> Restart:
+    """Repeat handshake and session set-up to the new process; returns what was not restored.
 
     `seconds` is the time for each request. Raises `ReplayFailed`.
     """
@@ -59,7 +62,7 @@ async def replay(
     try:
         result = await _replay_initialize(link, initialization, session_log)
         if link.role == "proxy":
-            return await _replay_to_proxy(link, session_log, seconds, log)
+            return Restart(await _replay_to_proxy(link, session_log, seconds, log))
         with _paused_settings(link):
             return await _replay_to_agent(link, session_log, result, seconds, log)
     except (RequestError, ConnectionClosed) as exc:
@@ -146,8 +149,8 @@ async def _replay_to_agent(
     answer: Mapping[str, Any],
     seconds: float,
     log: Logger,
-) -> list[str]:
-    """Resume or load every session in a new agent process; returns the ids of lost sessions.
+) -> Restart:
+    """Resume or load every session in a new agent process; returns what was not restored.
 
     Raises `ConnectionClosed` and `ReplayFailed`.
     """
@@ -155,8 +158,9 @@ async def _replay_to_agent(
     link.login_is_stale = not await _log_in_again(own_requests, session_log, answer, seconds, log)
     resume_methods = session_resume_methods(answer)
     link.has_lost_login = False
-    lost = []
+    lost, emptied = [], []
     for session, record in list(session_log.sessions.items()):
+        link.history_seen = False
         if record.params is None:
             log.warning("session replay failed", session=session, error=_PAYLOADS_DROPPED)
         for method in resume_methods if record.params is not None else ():
@@ -174,8 +178,10 @@ async def _replay_to_agent(
             lost.append(session)
             session_log.forget(session)
             continue
+        if method == "session/load" and record.has_conversation and not link.history_seen:
+            emptied.append(session)
         await _restore_settings(link, own_requests, session, answer_of_session, seconds, log)
-    return lost
+    return Restart(lost, emptied)
 
 
 async def _restore_settings(

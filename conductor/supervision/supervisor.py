@@ -16,6 +16,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Literal
 
+import msgspec
 import trio
 
 from conductor.chainfile.model import ComponentSpec
@@ -69,6 +70,8 @@ class SupervisedComponent(LinkComponent):
         """Number of restarts that have succeeded."""
         self._current_run: ComponentRun | None = None
         """The present one, or the last; None if the last start failed."""
+        self._last_failure = ""
+        """The last line of stderr at the last failure."""
         self._spawned = 0.0
         """When the present process was started, or the connection begun."""
         self._lifecycle = Lifecycle()
@@ -305,18 +308,16 @@ class SupervisedComponent(LinkComponent):
         """Repeat handshake and session set-up to the new process, then release the queue."""
         link = self.link
         try:
-            lost_sessions = await replay(
-                link, self.initialization, self.spec.start_timeout, self._log
-            )
+            restart = await replay(link, self.initialization, self.spec.start_timeout, self._log)
         except ReplayFailed as exc:
             component_run.end(str(exc))
             return
         self.restarts += 1
-        self._log.warning("component restarted", lost_sessions=lost_sessions)
+        self._log.warning("component restarted", lost_sessions=restart.lost_sessions)
         if self.role == "agent":
-            link.lost_sessions.update(lost_sessions)
+            link.lost_sessions.update(restart.lost_sessions)
         self._lifecycle.on(Event.REPLAYED)
-        self.host.on_restarted(self, lost_sessions)
+        self.host.on_restarted(self, msgspec.structs.replace(restart, cause=self._last_failure))
         link.release_queue()
         self.host.flusher.made_room()
 
@@ -340,6 +341,7 @@ class SupervisedComponent(LinkComponent):
             self.link.disconnect(CHAIN_ENDED)
             self.host.flusher.made_room()
             return
+        self._last_failure = error.last_line if isinstance(error, ComponentExited) else ""
         decision: Decision = self.restart_policy.after_failure(trio.current_time(), random.random())
         error.next, error.is_last = str(decision), isinstance(decision, EndChain)
         if self.role == "agent" and isinstance(decision, Restart):

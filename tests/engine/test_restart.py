@@ -59,12 +59,44 @@ async def test_each_unanswered_request_gets_an_error_with_cause_stderr_place_and
             "stderr": ["out of memory"],
             "next": "it is restarted (1 of 3)",
         }
-        assert prompted["message"].startswith("component 'agent' exited with status 3")
+        assert other["message"] == "component 'agent' exited with status 3: out of memory"
         assert (
+            "exited with status 3: out of memory. "
             "The prompt was cut off and is not repeated; part of it may have been done. "
             "What happens now: it is restarted (1 of 3). What to do: look at what was done, then "
             "send it again, in a new session"
         ) in prompted["message"]
+
+
+@pytest.mark.parametrize(
+    ("printed", "line"),
+    [
+        (["  raise KeyError(name)", "KeyError: 'model'"], "KeyError: 'model'"),
+        (
+            ["Error: boom {", "    at main (a.js:1:7)", "}", "", "Node.js v22.1.0"],
+            "Error: boom {",
+        ),
+        (["token sk-ant-api03-" + "a" * 80], "token ***"),
+        (["x" * 5000], "x" * 200 + "…"),
+    ],
+)
+async def test_the_chat_names_what_an_agent_last_said_of_its_failure(
+    tmp_path, printed, line, autojump_clock
+):
+    """In the error of the turn, and in the notice; masked, and cut."""
+    async with played_chain(tmp_path) as chain:
+        await chain.open("s1", able=RESUMES)
+        await chain.prompt(1)
+        for each in printed:
+            chain["agent"].print(each)
+
+        await chain["agent"].exit(1)
+
+        error = (await chain.client.receive())["error"]
+        assert error["message"].startswith(f"component 'agent' exited with status 1: {line}. The")
+        await chain.restart_agent("s1", able=RESUMES)
+        notice = f"[acp-conductor] agent failed ({line}), was restarted"
+        assert told(await chain.client.receive()) == ("s1", notice)
 
 
 async def test_stderr_before_a_refused_prompt_explains_a_later_failure(tmp_path, autojump_clock):
@@ -418,6 +450,50 @@ async def test_a_session_is_resumed_or_else_loaded_without_its_history(
 
         texts = [told(each)[1] for each in await chain.client.receive_all()]
         assert sorted(texts) == [RESTARTED, "new"]
+
+
+@pytest.mark.parametrize("prompted", [True, False])
+@pytest.mark.parametrize("history", [[], ["history"]])
+async def test_a_conversation_that_is_loaded_without_history_may_be_lost(
+    tmp_path, prompted, history, autojump_clock
+):
+    """The user is told; not of a session that had none."""
+    async with played_chain(tmp_path) as chain:
+        await chain.open("s1", able=LOADS)
+        if prompted:
+            chain.finish(await chain.prompt(1))
+            await chain.client.receive()
+        await chain["agent"].end()
+        await chain.restart_agent(able=LOADS)
+        request = await chain.expect("session/load")
+        chain.agent.send(update("available_commands_update", availableCommands=[]))
+        chain.agent.send(*map(said, history))
+
+        chain.agent.answer(request, {})
+
+        lost = (
+            f"{RESTARTED}; the conversation of this session may be lost; "
+            "it was loaded without any history: ask the agent what it remembers"
+        )
+        text = lost if prompted and not history else RESTARTED
+        assert [told(each) for each in await chain.client.receive_all()] == [("s1", text)]
+        chain.finish(await chain.prompt(2))
+        assert (await chain.client.receive())["id"] == 2
+
+
+async def test_a_conversation_that_the_user_had_loaded_may_be_lost_too(tmp_path, autojump_clock):
+    async with played_chain(tmp_path) as chain:
+        await chain.open(able=LOADS)
+        params = {"sessionId": "s1", "cwd": "/s1", "mcpServers": []}
+        chain.client.send({"id": 1, "method": "session/load", "params": params})
+        await chain.serve("session/load")
+        await chain.client.receive()
+        await chain["agent"].end()
+        await chain.restart_agent(able=LOADS)
+
+        await chain.serve("session/load")
+
+        assert "may be lost" in told(await chain.client.receive())[1]
 
 
 async def test_a_session_that_cannot_be_resumed_is_loaded(tmp_path, autojump_clock):

@@ -273,6 +273,7 @@ prewarm-serve | reliability, Start before the client asks | In `serve` a process
     server/test_spares.py::test_the_process_ends_with_the_server
 failed-answers | reliability, Failed component | Each unanswered request gets an error with cause, stderr, place and what happens next
     test_each_unanswered_request_gets_an_error_with_cause_stderr_place_and_what_is_next
+    test_the_chat_names_what_an_agent_last_said_of_its_failure
     test_stderr_before_a_refused_prompt_explains_a_later_failure
     test_a_prompt_that_never_reached_the_agent_says_so
 failed-turn | reliability, Failed component | In version 2 the state `idle` that ends the turn has the error
@@ -335,6 +336,8 @@ restored | reliability, Restarted agent | The new process gets the same `initial
 restored-sessions | reliability, Restarted agent | Sessions are resumed, else loaded without their history (version 2: resumed only)
     test_a_session_that_the_client_resumed_with_its_history_is_resumed_without
     test_a_session_is_resumed_or_else_loaded_without_its_history
+    test_a_conversation_that_is_loaded_without_history_may_be_lost
+    test_a_conversation_that_the_user_had_loaded_may_be_lost_too
     test_a_session_that_cannot_be_resumed_is_loaded
     test_in_version_2_a_session_is_only_resumed
 restored-settings | reliability, Restarted agent | Mode, model and options are set again; else the client gets the real values

@@ -187,11 +187,6 @@ class StartError(ComponentError):
         )
 
 
-_MAX_LAST_LINE: Final = 200
-_NO_REASON: Final = re.compile(r"\s|Node\.js v|note: |[^\w]*$")
-"""Lines that follow the message of an uncaught exception or a panic."""
-
-
 class ComponentExited(ComponentError):
     """A component exited or closed its output while the chain was running."""
 
@@ -201,20 +196,19 @@ class ComponentExited(ComponentError):
         status: str,
         *,
         stderr_tail: Sequence[str] = (),
+        last_line: str = "",
         location: str | None = None,
     ) -> None:
         super().__init__(component, f"component {component!r} {status}")
         self.status = status
         self.stderr_tail: tuple[str, ...] = tuple(stderr_tail)
+        self._last_line = last_line
         self.location = location
 
     @property
     def last_line(self) -> str:
-        """The last line of its stderr that may say why, for the user; empty if there is none, and
-        for a remote client."""
-        lines = [] if details_are_withheld() else list(self.stderr_tail)
-        line = next((each for each in reversed(lines) if not _NO_REASON.match(each)), "")
-        return line if len(line) <= _MAX_LAST_LINE else f"{line[:_MAX_LAST_LINE]}…"
+        """The line of its stderr that says why, for the user; empty for a remote client."""
+        return "" if details_are_withheld() else self._last_line
 
     def data(self) -> dict[str, Any]:
         return _without_none(

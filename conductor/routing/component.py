@@ -21,7 +21,7 @@ __all__ = ["Component", "ComponentHost", "Restart"]
 
 
 class Restart(msgspec.Struct, frozen=True):
-    """What the restart of a component has restored."""
+    """Outcome of the restart of a component."""
 
     lost_sessions: list[str] = []
     """Sessions that could not be replayed."""

@@ -6,11 +6,21 @@ command is shown as the chain file has it.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
+from typing import Final
+
 from conductor.chainfile.model import ComponentSpec, ValuePath
 from conductor.errors import ComponentExited, StartError
+from conductor.jsonrpc.messages import truncate
 from conductor.supervision.component_run import ComponentRun
 
 __all__ = ["exit_error", "handshake_error", "start_error"]
+
+_MAX_REASON: Final = 200
+"""Characters of the line of stderr in an error message."""
+_NO_REASON: Final = re.compile(r"\s|Node\.js v|note: |\W*$")
+"""Lines that follow the message of an uncaught exception or a panic."""
 
 
 def start_error(spec: ComponentSpec, run: ComponentRun | None, reason: str) -> StartError:
@@ -42,9 +52,20 @@ def handshake_error(spec: ComponentSpec, run: ComponentRun | None, reason: str) 
 
 def exit_error(spec: ComponentSpec, run: ComponentRun) -> ComponentExited:
     """The component ended after it was initialized."""
+    stderr_tail = run.last_stderr()
     return ComponentExited(
-        spec.name, run.end_reason, stderr_tail=run.last_stderr(), location=_location(spec)
+        spec.name,
+        run.end_reason,
+        stderr_tail=stderr_tail,
+        last_line=_reason_in(stderr_tail) if run.end_cause is None else "",
+        location=_location(spec),
     )
+
+
+def _reason_in(stderr_tail: Sequence[str]) -> str:
+    """The line that most likely says why a process has ended, cut; empty if there is none."""
+    found = (line for line in reversed(stderr_tail) if not _NO_REASON.match(line))
+    return truncate(next(found, ""), _MAX_REASON)
 
 
 def _shown_command(spec: ComponentSpec) -> list[str]:

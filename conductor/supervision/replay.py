@@ -5,9 +5,9 @@ meanwhile are answered from the session log, so its successor sees none of them.
 initialized; it is logged in again if that needs nothing of the user. Then each session is resumed,
 or else loaded with the replayed history suppressed, and gets its mode, model and options again
 (`restored_settings`). A session is lost, and reported so, if neither is supported, both are
-refused, or its set-up is not kept. One that is loaded without any history has perhaps lost its
-conversation, which the user is told; an agent that resumes a session says nothing of it. Other
-state of a proxy is lost with its process.
+refused, or its set-up is not kept. One that is loaded without any history may have lost its
+conversation, and is reported so; an agent that resumes a session says nothing of it. Other state of
+a proxy is lost with its process.
 
 Each request but the login has `start_timeout`, so that the messages queued for the component do not
 wait forever; one that is not answered in time fails the replay, and so does an answer of another

@@ -277,7 +277,7 @@ async def test_a_turn_behind_a_plugin_that_ends_the_chain_ends_at_once_with_its_
         (end,) = await chain.client.receive_all()
         error = end.pop("error") if version == 1 else end["params"]["update"].pop("error")
         assert end == ({"id": 1} if version == 1 else state("idle", stopReason="error"))
-        assert error["message"].startswith("component 'f' failed: RuntimeError: worn out.")
+        assert error["message"].startswith("component 'f' failed: RuntimeError: worn out")
         assert error["data"]["component"] == "f"
 
 

@@ -77,7 +77,7 @@ async def test_each_unanswered_request_gets_an_error_with_cause_stderr_place_and
             "Error: boom {",
         ),
         (["token sk-ant-api03-" + "a" * 80], "token ***"),
-        (["x" * 5000], "x" * 200 + "…"),
+        (["x" * 5000], "x" * 199 + "…"),
     ],
 )
 async def test_the_chat_names_what_an_agent_last_said_of_its_failure(

@@ -226,11 +226,11 @@ async def test_a_plugin_whose_lifespan_raises_has_failed_and_is_bypassed(
         assert place.startswith(f"{tmp_path}/chain.yaml:")
         assert answer["error"]["data"] == {
             "component": "f",
-            "exitStatus": "failed: RuntimeError: worn out (fails.py:19)",
+            "exitStatus": "failed: RuntimeError: worn out (fails.py:17)",
             "next": GOES_ON,
         }
         text = (
-            f"[acp-conductor] component 'f' failed: RuntimeError: worn out (fails.py:19); {GOES_ON}"
+            f"[acp-conductor] component 'f' failed: RuntimeError: worn out (fails.py:17); {GOES_ON}"
         )
         assert told(notice) == ("s1", text)
         methods = {each["method"] for each in await chain.agent.receive_all()}

@@ -35,7 +35,7 @@ LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40, "off": 100}
 
 _PIPE_BUF = 4096
 _WRITE_TIMEOUT_MS = 100
-_MAX_HELD = 1000
+_MAX_HELD = 10_000
 _level = LEVELS["warning"]
 _structlog: object = None
 _listener: LogListener | None = None

@@ -20,7 +20,7 @@ import os
 import re
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, Literal, TextIO
 
@@ -67,6 +67,8 @@ class LogMessages(Proxy):
 
     @on("*")
     async def log_message(self, message: RawMessage) -> None:
+        if self._open is not None and self._open.closed:  # a write has failed
+            return
         if not any(fnmatch.fnmatchcase(message.method, glob) for glob in self.methods):
             return
         fields = self._fields(message)
@@ -76,7 +78,13 @@ class LogMessages(Proxy):
         payload = message.payload
         if self.content and payload is not None and len(payload) <= self.max_bytes:
             fields["content"] = json.loads(payload)
-        self._open.write(json.dumps({"time": time.time(), **fields}) + "\n")
+        try:
+            self._open.write(json.dumps({"time": time.time(), **fields}) + "\n")
+        except OSError as exc:
+            with suppress(OSError):
+                self._open.close()
+            what = f"{self.file} cannot be written, no more messages are logged: {exc.strerror}"
+            raise OSError(what) from None
 
     def _fields(self, message: RawMessage) -> dict[str, Any]:
         payload = message.payload or b""

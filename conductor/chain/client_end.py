@@ -141,10 +141,11 @@ class ClientEnd:
 
     def _on_prompt(self, session: str) -> None:
         """A turn begins."""
-        self._told.pop(session, None)
+        before = self._told.pop(session, set())
         untold, self._untold = self._untold, []
-        for notice in untold:
-            self._show(session, *notice)
+        for title, detail, severity, once in untold:
+            if once not in before:
+                self._show(session, title, detail, severity, once)
 
     def _notice_port(self) -> Port:
         """The client's port for what comes from the conductor itself."""

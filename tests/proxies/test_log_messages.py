@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 import trio
@@ -84,3 +85,17 @@ async def test_without_a_file_messages_go_to_the_log(chain, capsys):
 def test_content_needs_a_file():
     with pytest.raises(ValueError, match="give `file`"):
         LogMessages(content=True)
+
+
+async def test_a_full_disk_is_told_once_and_ends_the_log(chain):
+    agent = FakeAgent(turns=[["hello"], ["again"]])
+    async with chain(LogMessages(file=Path("/dev/full")), agent) as client:
+        await client.initialize()
+        session = await client.new_session("/work")
+        for _ in range(2):
+            await client.prompt(session, "hi")
+        told, *answers = client.transcript.text().splitlines()
+
+    assert "/dev/full cannot be written, no more messages are logged: No space left" in told
+    assert answers == ["helloagain"]
+    assert client.attached.ending.reason == "client"

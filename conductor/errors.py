@@ -269,8 +269,8 @@ def describe(exc: BaseException) -> str:
     name = type(exc).__name__
     try:
         text = str(exc)
-        if type(exc) in (RuntimeError, TypeError) and _ASYNCIO.search(text):
-            text += f" ({_ON_TRIO})"
+        if type(exc) in (RuntimeError, TypeError) and (found := _ASYNCIO.search(text)):
+            text = f"{found[0]} ({_ON_TRIO})"
         return f"{name}: {text}" if text else name
     except BaseException as broken:
         return f"{name} (no text: its __str__ raised {type(broken).__name__})"

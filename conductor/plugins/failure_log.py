@@ -34,7 +34,7 @@ FailureListener = Callable[[BaseException, str | None], object]
 or `None`. `conductor.testing` raises it in the test."""
 _MAX_KINDS: Final = 100
 """Failures that are counted, by handler, exception and line."""
-_MAX_CHARS: Final = 500
+_MAX_CHARS: Final = 300
 
 
 class _FailedCode(NamedTuple):

@@ -43,7 +43,7 @@ __all__ = [
     "one_line",
 ]
 
-_WIDEST: Final = 300
+_WIDEST: Final = 500
 _LONGEST_ERROR: Final = 5000
 _REMEMBERED: Final = 1000
 """Ids of tool calls and messages."""

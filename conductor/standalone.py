@@ -15,12 +15,14 @@ import os
 import sys
 from collections.abc import Sequence
 from contextlib import nullcontext
+from functools import partial
 from typing import Any, NoReturn
 
 import attrs
 
 from conductor.chainfile import ComponentSpec
 from conductor.errors import ComponentExited, StartError, withhold_details
+from conductor.limits import Limits
 from conductor.log import configure
 from conductor.plugins.loading import instantiate
 from conductor.plugins.option_arguments import option_of_argument
@@ -39,7 +41,7 @@ conductor, as all stderr of this process."""
 
 def run_plugin(cls: type[Plugin]) -> NoReturn:
     """Serve `cls` on stdio until stdin reaches EOF, then exit. Exit status 2 for wrong options."""
-    from conductor.chain.build import open_agent_chain
+    from conductor.chain.build import bridge_component, open_agent_chain
     from conductor.chain.stdio_server import serve_stdio
     from conductor.plugins.contained import with_contained
     from conductor.plugins.plugin_component import PluginComponent
@@ -69,7 +71,8 @@ def run_plugin(cls: type[Plugin]) -> NoReturn:
             for own_name, each in with_contained(name, plugin)
         ]
 
-    serve_stdio(make, mode=role)
+    make_bridge = partial(bridge_component, "auto", Limits()) if role == "proxy" else None
+    serve_stdio(make, mode=role, make_bridge=make_bridge)
 
 
 def _options(arguments: list[str], cls: type[Plugin]) -> dict[str, Any]:

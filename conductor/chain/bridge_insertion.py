@@ -1,4 +1,4 @@
-"""Lazy insertion of the MCP bridge before the agent, by the first session set-up that needs it.
+"""Lazy insertion of the MCP bridge as last proxy, by the first session set-up that needs it.
 
 Most sessions declare only MCP servers that the agent accepts as they are. For them the bridge would
 cost its imports at startup and a hop for every message. So it is inserted when a set-up request
@@ -6,6 +6,9 @@ declares a server of a type that may have to be bridged (`acp`, `http`, `sse`); 
 decides for each server. If the insertion or the start of the bridge fails, that request is answered
 with the error, and the next request that needs the bridge inserts a new one. So it is if the bridge
 fails later.
+
+A chain of proxies has a bridge, too, for a parent conductor that has announced no MCP over ACP: its
+agent would refuse a session with such a server, or leave out the server without a word.
 """
 
 from __future__ import annotations
@@ -22,8 +25,10 @@ from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.jsonrpc.messages import Payload, exception_to_error
 from conductor.limits import Limits
 from conductor.log import get_logger
+from conductor.routing.capabilities import has_mcp_over_acp
 from conductor.routing.component import Component
-from conductor.supervision.supervisor import SupervisedComponent
+from conductor.routing.link import Link
+from conductor.routing.port import Port
 
 if TYPE_CHECKING:
     from conductor.plugins.plugin_component import PluginComponent
@@ -47,13 +52,15 @@ class InsertableBridge(Protocol):
 
 
 class BridgeInsertion(msgspec.Struct, eq=False):
-    """Inserts the bridge before one agent; `intercept` is the `Link.intercept_setup` of the agent.
+    """Inserts the bridge before the agent or the parent conductor behind `link`; `intercept` is the
+    link's `intercept_setup`.
 
-    `make` returns a new bridge, as a component that is not started.
+    `make` returns a new bridge, as a component that is not started; `insert` inserts it.
     """
 
-    agent: SupervisedComponent
+    link: Link
     make: Callable[[], PluginComponent]
+    insert: Callable[[Component], None]
     _bridge: Component | None = None
 
     def intercept(self, call: InFlightRequest, method: str, params: Payload | None) -> bool:
@@ -64,7 +71,9 @@ class BridgeInsertion(msgspec.Struct, eq=False):
         """
         if self._in_place or method not in SESSION_SETUP_METHODS or not _declares_bridged(params):
             return False
-        predecessor = self.agent.client_port.neighbour
+        if self.link.role == "parent" and self._has_native_support():
+            return False
+        predecessor = self._port.neighbour
         try:
             component = self._insert()
         except Exception as exc:  # only this request needs the bridge
@@ -80,15 +89,24 @@ class BridgeInsertion(msgspec.Struct, eq=False):
     def _in_place(self) -> bool:
         """Whether the bridge is before the agent; after a failure it is bypassed."""
         bridge = self._bridge
-        return bridge is not None and self.agent.client_port.neighbour is bridge.agent_port
+        return bridge is not None and self._port.neighbour is bridge.agent_port
+
+    @property
+    def _port(self) -> Port:
+        """The port for messages toward the agent."""
+        return self.link.enveloped or self.link.plain
+
+    def _has_native_support(self) -> bool:
+        initialize = self.link.session_log.initialize
+        return initialize is not None and has_mcp_over_acp(initialize.result or b"{}")
 
     def _insert(self) -> Component:
         component = self.make()
-        initialize = self.agent.link.session_log.initialize
+        initialize = self.link.session_log.initialize
         if initialize is not None:
             bridge = cast("InsertableBridge", component.plugin)
             bridge.set_initialization(initialize.params, initialize.result or b"{}")
-        self.agent.host.insert(component, before=self.agent)
+        self.insert(component)
         return component
 
 

@@ -207,7 +207,9 @@ def _bridged_agent(
     (agent,) = _components(spec, "agent", patch_result)
     if not isinstance(agent, SupervisedComponent):
         return [make_bridge(), agent]
-    insertion = BridgeInsertion(agent, make_bridge)
+    insertion = BridgeInsertion(
+        agent.link, make_bridge, lambda bridge: agent.host.insert(bridge, before=agent)
+    )
     agent.link.intercept_setup = insertion.intercept
     return [agent]
 

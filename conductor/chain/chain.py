@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import trio
@@ -23,6 +24,7 @@ import trio
 from conductor.acp import SESSION_SETUP_METHODS, session_id_of
 from conductor.adapters.negotiated import announced_by_client
 from conductor.chain.back_pressure import BackPressure
+from conductor.chain.bridge_insertion import BridgeInsertion
 from conductor.chain.cancelled_turns import CancelledTurns
 from conductor.chain.client_end import ClientEnd
 from conductor.chain.client_params import client_params
@@ -52,6 +54,7 @@ from conductor.transport.io_loop import Flusher
 
 if TYPE_CHECKING:
     from conductor.chain.further import FurtherChains
+    from conductor.plugins.plugin_component import PluginComponent
     from conductor.projects.chooser import ChainChooser
 
 __all__ = ["Chain"]
@@ -81,6 +84,7 @@ class Chain:
         failure_context: FailureContext | None = None,
         wait_for_share: Callable[[], Awaitable[None]] | None = None,
         recorder: TraceRecorder | None = None,
+        make_bridge: Callable[[], PluginComponent] | None = None,
         chooser: ChainChooser | None = None,
         further_chains: Callable[..., FurtherChains] | None = None,
         terminal_login: TerminalLogin = "kept",
@@ -108,6 +112,8 @@ class Chain:
         """Awaited before a plugin handles the next message; of a server: `server.fair_share`."""
         self.recorder = recorder
         """Records what passes."""
+        self.make_bridge = make_bridge
+        """Makes the MCP bridge, inserted before a parent conductor that takes no MCP over ACP."""
         self.chooser = chooser
         """Chooses the chain of each session; `make` makes the first one, for `chooser.first()`.
         Without it, all sessions have that."""
@@ -320,6 +326,10 @@ class Chain:
             self.recorder.attach(self.components)
             self.client_end.trace(self.recorder)
             self._startup_gate.replace_client(self.client_end.port)
+        if self.make_bridge is not None:
+            insert = partial(self._hosted.insert, before=None)
+            insertion = BridgeInsertion(self.client, self.make_bridge, insert)
+            self.client.intercept_setup = insertion.intercept
         return self._hosted.connect()
 
     def _choose_chain(self, call: InFlightRequest, method: str, params: Payload | None) -> bool:

@@ -41,6 +41,8 @@ class ChainComponents(ComponentHost):
 
     nursery: trio.Nursery
     """Runs the components."""
+    _parent_port: Port
+    """The parent conductor as successor of the last component ("proxy" mode)."""
 
     def __init__(
         self,
@@ -110,10 +112,10 @@ class ChainComponents(ComponentHost):
         parent = self.client.link.enveloped
         last = self.running[-1].agent_port if self.running else None
         if parent is not None and last is not None:
-            successor = parent
+            self._parent_port = parent
             if self.recorder is not None:
-                successor = self.recorder.trace(parent, "successor", "client")
-            connect_ports(last, successor)
+                self._parent_port = self.recorder.trace(parent, "successor", "client")
+            connect_ports(last, self._parent_port)
         for component in self.running:
             self._run(component)
         if ports:
@@ -235,8 +237,11 @@ class ChainComponents(ComponentHost):
         if self.client.link.enveloped is not None:  # the client is also the last one's successor
             self.client.link.fail_requests(failure)
 
-    def insert(self, component: Component, *, before: Component, removable: bool = True) -> None:
-        """Insert a proxy into the running chain; requests in flight do not pass through it.
+    def insert(
+        self, component: Component, *, before: Component | None, removable: bool = True
+    ) -> None:
+        """Insert a proxy into the running chain; requests in flight do not pass through it. `None`:
+        before the parent conductor ("proxy" mode).
 
         If it fails later, it is removed again; one that is not `removable` ends the chain. Raises
         `StartError` from `prepare`, and then the chain is unchanged.
@@ -245,11 +250,13 @@ class ChainComponents(ComponentHost):
         component.prepare(self)
         if self.recorder is not None:
             component.trace(self.recorder)
-        self.running.insert(self.running.index(before), component)
+        successor = self._parent_port if before is None else before.client_port
+        index = len(self.running) if before is None else self.running.index(before)
+        self.running.insert(index, component)
         if removable:
             self._inserted.add(component)
-        connect_ports(before.client_port.neighbour, component.client_port)
-        connect_ports(component.agent_port, before.client_port)
+        connect_ports(successor.neighbour, component.client_port)
+        connect_ports(component.agent_port, successor)
         self._run(component)
 
 

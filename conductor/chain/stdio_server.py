@@ -43,6 +43,7 @@ from conductor.transport.stdio import claim_stdio, restore_blocking
 
 if TYPE_CHECKING:
     from conductor.chain.further import FurtherChains
+    from conductor.plugins.plugin_component import PluginComponent
     from conductor.projects.chooser import ChainChooser
     from conductor.tracing.trace_writer import TraceWriter
 
@@ -74,12 +75,13 @@ def serve_stdio(
     name: str = "conductor",
     trace: TraceWriter | None = None,
     recorder: TraceRecorder | None = None,
+    make_bridge: Callable[[], PluginComponent] | None = None,
     chooser: ChainChooser | None = None,
     terminal_login: TerminalLogin = "kept",
 ) -> NoReturn:
     """Serve until the chain ends, then exit the process; see the exit codes above.
 
-    `make`, `answers_loss`, `enforces_cancel_timeout`, `failure_context`, `chooser`,
+    `make`, `answers_loss`, `enforces_cancel_timeout`, `failure_context`, `make_bridge`, `chooser`,
     `terminal_login`: see `Chain`.
     `name` is that of the chain in traces; without a `trace` file, only the flight recorder runs.
     `recorder`: of a plugin's process, which is not a conductor for `ps` and has none of both.
@@ -127,6 +129,7 @@ def serve_stdio(
                 failure_context=failure_context,
                 enforces_cancel_timeout=enforces_cancel_timeout,
                 recorder=recorder,
+                make_bridge=make_bridge,
                 chooser=chooser,
                 terminal_login=terminal_login,
                 further_chains=None if chooser is None else _further_chains,

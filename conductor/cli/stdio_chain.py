@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal, NoReturn, TypeAlias
 
 import msgspec
 
-from conductor.chain.build import components_of
+from conductor.chain.build import bridge_component, components_of
 from conductor.chain.login_words import terminal_login_of
 from conductor.chain.start_failure_text import FailureContext
 from conductor.chain.stdio_server import serve_stdio
@@ -225,9 +225,11 @@ def _serve(
     trace: TraceWriter | None,
     chooser: ChainChooser | None = None,
 ) -> NoReturn:
+    make_bridge = partial(bridge_component, chain.mcp_bridge, chain.limits, start=chain.mcp)
     serve_stdio(
         make,
         mode="proxy" if chain.agent is None else "agent",
+        make_bridge=make_bridge if chain.agent is None else None,
         limits=chain.limits,
         stop_timeout=chain.stop_timeout,
         failure_context=failure_context,

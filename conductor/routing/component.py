@@ -45,7 +45,9 @@ class ComponentHost(Protocol):
     def edge_read_gate(self) -> ReadGate:
         """The back-pressure gate of any other source of messages toward the client."""
 
-    def insert(self, component: Component, *, before: Component, removable: bool = True) -> None:
+    def insert(
+        self, component: Component, *, before: Component | None, removable: bool = True
+    ) -> None:
         """Insert a proxy into the running chain; see `chain.components`."""
 
     def send_notice(

@@ -67,11 +67,13 @@ class LinkPort(Port):
             return
         if link.lost_sessions and self._answer_lost_session(call, method, params):
             return
-        if method in LOGGED_METHODS and not self.enveloped:
+        if method in LOGGED_METHODS and (not self.enveloped or link.role == "parent"):
             if link.intercept_setup is not None and link.intercept_setup(call, method, params):
                 return
             try:
-                link.session_log.log_request(call, method, params)
+                # The sessions of a parent conductor are logged when they come from it.
+                if not self.enveloped or method == "initialize":
+                    link.session_log.log_request(call, method, params)
             except RequestError as exc:
                 self.neighbour.respond(call, None, exception_to_error(exc))
                 return

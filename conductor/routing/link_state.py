@@ -78,9 +78,9 @@ class LinkState:
         self.on_success: Callable[[], None] | None = None
         """Called when the component answers an initialization or a prompt with a result."""
         self.intercept_setup: _RequestHandler | None = None
-        """Called with each request of `LOGGED_METHODS` to the peer (set-ups of sessions are) before
-        it is logged; if it returns true, it has taken the request, and the link does not send
-        it."""
+        """Called with each request of `LOGGED_METHODS` (set-ups of sessions are) to the agent or to
+        a parent conductor as successor, before it is logged; if it returns true, it has taken the
+        request, and the link does not send it."""
         self.choose_chain: _RequestHandler | None = None
         """Called with each request of a client after all other processing, before it is passed on;
         if it returns true, it has taken the request, and the link does not pass it on."""

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import sys
+from functools import partial
+from subprocess import PIPE
 from typing import Any
 
 import pytest
 import trio
 from mcp.types import ElicitResult
-from support.bridge_harness import mcp_client
+from support.bridge_harness import mcp_client, receive, request
+from support.peers import encoded
 from support.reporting_agent import REPORTING_AGENT
 
 PROXY = """
@@ -98,3 +101,35 @@ def test_mcp_methods_and_servers_work_in_every_process(kind, run_chain, tmp_path
         assert conductor in (pid, parent)
         assert (pid == conductor) == (kind == "in process")
     assert editor.leave() == 0
+
+
+CHAIN_OF_PROXIES = "version: 1\nproxies:\n  - use: ./notes.py:Notes\n    isolate: %s\n"
+
+
+@pytest.mark.parametrize("kind", ["stand-alone", "true", "false"])
+async def test_a_tool_under_a_conductor_that_announces_no_mcp_over_acp(tmp_path, kind):
+    """The test plays the conductor: codex and others refuse sessions with such a server."""
+    (tmp_path / "notes.py").write_text(PROXY)
+    (tmp_path / "chain.yaml").write_text(CHAIN_OF_PROXIES % kind)
+    served = ["-m", "conductor", "proxy", "chain.yaml"]
+    argv = [sys.executable, *(["notes.py"] if kind == "stand-alone" else served)]
+    start = partial(trio.run_process, argv, stdin=PIPE, stdout=PIPE, cwd=tmp_path)
+    with trio.fail_after(60):
+        async with trio.open_nursery() as nursery:
+            process = await nursery.start(start)
+            hello = {"protocolVersion": 1, "clientCapabilities": {}}
+            asked = await request(process, 0, "proxy/initialize", hello)
+            result = {"protocolVersion": 1, "agentCapabilities": {}}
+            await process.stdin.send_all(encoded({"id": asked["id"], "result": result}))
+            await receive(process)
+            set_up = await request(process, 1, "session/new", {"cwd": "/", "mcpServers": []})
+            notes, docs = set_up["params"]["params"]["mcpServers"]
+            result = {"sessionId": "s1"}
+            await process.stdin.send_all(encoded({"id": set_up["id"], "result": result}))
+            async with mcp_client(notes) as mcp:
+                tools = [each.name for each in (await mcp.list_tools()).tools]
+            await process.stdin.aclose()
+
+    assert notes["name"] == "Notes"
+    assert docs["command"] == "/bin/true"
+    assert tools == ["greet", "place"]

@@ -13,14 +13,20 @@ Options:
 
 An agent accepts prompts during a turn in protocol version 2, or if it announces `promptQueueing`
 (claude and qoder do); for others `steer` queues. A dropped prompt is answered `cancelled`.
+
+Some agents answer a prompt shortly before they are ready for the next one, and refuse that ("Prompt
+already in progress"). It is sent again a few times within five seconds, unless the agent has begun
+with it.
 """
 
 from __future__ import annotations
 
 import itertools
+import json
+import re
 import textwrap
 from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import attrs
 import trio
@@ -30,17 +36,35 @@ from conductor.proxy import (
     Forward,
     Prompt,
     Proxy,
+    RequestError,
     Session,
     TurnEnd,
     on_cancel,
     on_prompt,
     on_session_end,
     on_turn_end,
+    on_update,
     per_session,
     slash,
 )
 
 __all__ = ["Queue"]
+
+_RETRY_DELAYS: Final = (0.1, 0.3, 1.0, 3.0)
+"""Seconds between the attempts to send a prompt that the agent is not ready for."""
+_OUTPUT: Final = ("agent_message_chunk", "agent_thought_chunk", "tool_call", "plan")
+_BUSY: Final = re.compile(
+    # kiro, fx, omp: "Prompt already in progress"; vibe: "A turn is already running"; pi: "Agent is
+    # already processing", session_busy; opencode: "Session is busy".
+    r"\b(prompt|turn|agent|session|request)\b[^.:;\n]{0,60}\b(already|still|currently)"
+    r" (being )?(in progress|in flight|running|process|active)"
+    r"|\b(already|currently) (has |have )?(processing|running|an? active) (an?|another)?"
+    r" ?(prompt|turn|request)\b"
+    r"|\b(session|agent)[ _](\S+ )?(is )?(currently )?busy\b|agentbusyerror"
+)
+"""Texts, in lower case, with which agents refuse a prompt while another one runs."""
+_MAX_CHARS: Final = 2000
+"""Longer errors are cut: they are not about this."""
 
 
 @attrs.define(eq=False)
@@ -53,6 +77,14 @@ class _QueuedPrompt:
     decided: trio.Event = attrs.field(factory=trio.Event)
     """Set when it stops waiting."""
     dropped: bool = False
+    has_begun: bool = False
+    """Whether there was output of the agent since it has the prompt."""
+    is_refused: bool = False
+    """Whether it waits to be sent again."""
+    is_steered: bool = False
+    """Whether it was sent while another one ran."""
+    is_cancelled: bool = False
+    """Whether the user has cancelled since the agent has it."""
 
 
 @attrs.define(eq=False)
@@ -94,6 +126,7 @@ class Queue(Proxy):
         turn = _QueuedPrompt(_first_words(prompt.text))
         is_free = not turns.running and not session.is_running
         if is_free or (self.when_busy == "steer" and self._accepts_prompts_during_a_turn()):
+            turn.is_steered = not is_free
             turns.running.add(turn)
         elif self.when_busy == "refuse":
             return await prompt.answer("Refused: a turn is running.", stop_reason="refusal")
@@ -106,7 +139,7 @@ class Queue(Proxy):
         try:
             if turn in turns.waiting:
                 await self._wait(session, turn)
-            return prompt.withdraw() if turn.dropped else await forward()
+            return prompt.withdraw() if turn.dropped else await self._send(turn, prompt, forward)
         finally:
             if turn in turns.waiting:
                 turns.waiting.remove(turn)
@@ -118,11 +151,19 @@ class Queue(Proxy):
     async def turn_ended(self, session: Session, end: TurnEnd) -> None:
         if self.protocol_version > 1:
             turns = self.turns[session.id]
-            turns.running.clear()
+            turns.running = {turn for turn in turns.running if turn.is_refused}
             turns.start_next()
+
+    @on_update(*_OUTPUT)
+    async def output(self, session: Session, update: dict[str, Any], forward: Forward) -> None:
+        for turn in self.turns[session.user_session.id].running:
+            turn.has_begun = True
+        await forward()
 
     @on_cancel
     async def cancelled(self, session: Session) -> None:
+        for turn in self.turns[session.id].running:
+            turn.is_cancelled = True
         if self.cancel == "all":
             self._drop_all(session)
 
@@ -150,6 +191,23 @@ class Queue(Proxy):
 
     # ----------------------------------------------------------------------------------------------
 
+    async def _send(self, turn: _QueuedPrompt, prompt: Prompt, forward: Forward) -> Any:
+        """Give the prompt to the agent, again if it is not ready."""
+        for delay in (*_RETRY_DELAYS, None):
+            turn.has_begun = False
+            try:
+                result = await forward()
+                turn.is_refused = False
+                return result
+            except RequestError as exc:
+                if delay is None or turn.has_begun or turn.is_steered or not _is_busy(exc):
+                    raise
+            turn.is_refused = True
+            if turn.is_cancelled:
+                break
+            await prompt.wait(trio.sleep, delay)
+        return prompt.withdraw()
+
     async def _wait(self, session: Session, turn: _QueuedPrompt) -> None:
         title = f"Prompt {turn.number} waits until the running turn has ended"
         await session.notice(title, f"/{self.command} shows what waits")
@@ -171,3 +229,9 @@ class Queue(Proxy):
 
 def _first_words(text: str) -> str:
     return textwrap.shorten(text[:200], 60, placeholder=" …") or "(no text)"
+
+
+def _is_busy(error: RequestError) -> bool:
+    """Whether an agent has refused a prompt because it still works on another one."""
+    data = json.dumps(error.data, default=str)
+    return _BUSY.search(f"{error.message[:_MAX_CHARS]}\n{data[:_MAX_CHARS]}".lower()) is not None

@@ -323,3 +323,142 @@ async def test_a_prompt_that_a_later_proxy_refuses_keeps_no_other_waiting(chain,
         sent = Prompts(nursery, client, await opened(client, version=version))
         await sent.send("1", "2")
         assert list(sent.answers) == ["1", "2"]
+
+
+# -- an agent that is not ready yet ----------------------------------------------------------------
+
+BUSY = [
+    RequestError(-32600, "Prompt already in progress"),  # fx, kiro
+    RequestError(-32603, "A turn is already running"),  # vibe
+    RequestError(
+        -32603, "Internal error", {"details": "ACP prompt already in progress for this session"}
+    ),
+    RequestError(-32603, "Internal error: Agent is already processing. Use steer() or followUp()"),
+    RequestError(-32603, "Agent error", {"reason": "session_busy", "hint": "wait"}),
+    RequestError(-32603, "Session 0f3a-11 is already processing a prompt"),
+    RequestError(-32603, "Session is busy"),
+]
+OTHERS = [
+    RequestError(-32603, "The model is overloaded: the server is busy, try again"),
+    RequestError(-32603, "Rate limited"),
+    RequestError(-32603, "MCP server failed: port already in use"),
+]
+
+
+def agent_that_refuses(error, times, *, output=False):
+    """An agent that refuses its second prompt so often."""
+    agent = FakeAgent(turns=[["one "], ["two "]])
+    answer, refused = agent.handlers["session/prompt"], []
+
+    async def prompt(params):
+        if params["prompt"][0]["text"] == "one" or len(refused) >= times:
+            return await answer(params)
+        refused.append(trio.current_time())
+        if output:
+            agent.update(params["sessionId"], CHUNK)
+        raise error
+
+    agent.handlers["session/prompt"] = prompt
+    agent.refused = refused
+    return agent
+
+
+CHUNK = {"sessionUpdate": "agent_message_chunk", "content": {"type": "text", "text": "begun"}}
+
+
+@pytest.mark.parametrize("error", BUSY, ids=str)
+async def test_a_prompt_that_the_agent_is_not_ready_for_is_sent_again(chain, error, autojump_clock):
+    agent = agent_that_refuses(error, 3)
+    async with chain(Queue(), agent) as client, trio.open_nursery() as nursery:
+        session = await opened(client)
+        sent = Prompts(nursery, client, session)
+        await sent.send("one", "two")
+        await trio.sleep(10)
+
+    assert sent.answers == {"one": {"stopReason": "end_turn"}, "two": {"stopReason": "end_turn"}}
+    assert client.transcript.text().endswith("two ")
+    assert prompts(agent) == ["one", "two", "two", "two", "two"]
+    assert agent.refused[-1] - agent.refused[0] < 1
+
+
+async def test_after_a_few_attempts_the_client_gets_the_refusal(chain, autojump_clock):
+    agent = agent_that_refuses(BUSY[0], 100)
+    async with chain(Queue(), agent) as client:
+        session = await opened(client)
+        await client.prompt(session, "one")
+        with pytest.raises(RequestError, match="already in progress"):
+            await client.prompt(session, "two")
+
+    assert len(agent.refused) == 5
+    assert agent.refused[-1] - agent.refused[0] < 5
+
+
+@pytest.mark.parametrize(
+    ("error", "output"), [(BUSY[0], True), *((error, False) for error in OTHERS)], ids=str
+)
+async def test_a_prompt_that_may_have_run_is_not_sent_again(chain, error, output, autojump_clock):
+    agent = agent_that_refuses(error, 1, output=output)
+    async with chain(Queue(), agent) as client:
+        session = await opened(client)
+        await client.prompt(session, "one")
+        with pytest.raises(RequestError):
+            await client.prompt(session, "two")
+
+    assert prompts(agent) == ["one", "two"]
+
+
+async def test_a_cancelled_prompt_is_not_sent_again(chain, autojump_clock):
+    agent = agent_that_refuses(BUSY[0], 100)
+    async with chain(Queue(), agent) as client, trio.open_nursery() as nursery:
+        session = await opened(client)
+        sent = Prompts(nursery, client, session)
+        await sent.send("one")
+        nursery.start_soon(sent._send, "two")
+        await trio.sleep(0.7)
+        before = len(agent.refused)
+        client.cancel(session)
+        await trio.sleep(10)
+
+    assert sent.answers["two"]["stopReason"] == "cancelled"
+    assert len(agent.refused) == before == 3
+
+
+async def test_prompts_keep_their_order_behind_one_that_is_sent_again(chain, autojump_clock):
+    agent = agent_that_refuses(BUSY[0], 2)
+    async with chain(Queue(), agent) as client, trio.open_nursery() as nursery:
+        session = await opened(client)
+        sent = Prompts(nursery, client, session)
+        await sent.send("one")
+        nursery.start_soon(sent._send, "two")
+        await trio.sleep(0.05)
+        nursery.start_soon(sent._send, "three")
+        await trio.sleep(10)
+
+    assert prompts(agent) == ["one", "two", "two", "two", "three"]
+
+
+async def test_in_version_2_a_prompt_is_sent_again_too_and_the_next_waits(chain, autojump_clock):
+    agent = agent_of_version_2()
+    answer, refused = agent.handlers["session/prompt"], []
+
+    async def prompt(params):
+        if params["prompt"][0]["text"] == "two" and len(refused) < 2:
+            refused.append(params)
+            raise BUSY[0]
+        return await answer(params)
+
+    agent.handlers["session/prompt"] = prompt
+    async with chain(Queue(), agent) as client, trio.open_nursery() as nursery:
+        session = await opened(client, 2)
+        sent = Prompts(nursery, client, session)
+        await sent.send("one", "two", "three")
+        agent.end(session)
+        await trio.sleep(0.05)
+        assert prompts(agent) == ["one", "two"]
+        agent.update(session, RUNNING)  # work of the agent's own, for which it refuses prompts
+        agent.end(session)
+        await trio.sleep(10)
+        assert prompts(agent) == ["one", "two", "two", "two"]
+        agent.end(session)
+        await trio.sleep(10)
+        assert prompts(agent) == ["one", "two", "two", "two", "three"]

@@ -48,6 +48,7 @@ _INTERNAL = {
 _PACKAGES = {
     "conductor": "Chains in programs: [embedding.md](embedding.md).",
     "conductor.proxy": "",
+    "conductor.proxy.permission_options": "Which option an answer to a permission request chooses.",
     "conductor.proxy.tool_names": "The tool of a permission request, for proxies with rules.",
     "conductor.error_codes": "Codes of `RequestError(code, message)`, raised and answered.",
     "conductor.testing": "",

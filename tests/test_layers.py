@@ -148,6 +148,7 @@ PUBLIC = {
     "conductor.log",
     "conductor.proxy",
     "conductor.proxy.agent_questions",
+    "conductor.proxy.permission_options",
     "conductor.proxy.tool_names",
     "conductor.schema",
     "conductor.schema.v1",

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import attrs
 
 from conductor.errors import RequestCancelled
+from conductor.proxy.permission_options import Answer, choose_option
 from conductor.proxy.sessions import OpenedBy, Session
 from conductor.proxy.slash_commands import HANDLED_KEY, is_slash_command
 from conductor.proxy.tool_calls import AgentToolCall
@@ -18,10 +19,6 @@ if TYPE_CHECKING:
 __all__ = ["PermissionQuestion", "Prompt", "Question", "SessionSetup"]
 
 T = TypeVar("T")
-
-_ALLOW: Final = ("allow_once",)
-_ALLOW_ALWAYS: Final = ("allow_always", "allow_once")
-_DENY: Final = ("reject_once", "reject_always")
 
 
 @attrs.define
@@ -177,26 +174,23 @@ class PermissionQuestion:
         return canonical_name(self._session.agent_name, self.evidence, names)
 
     def allow(self, *, always: bool = False) -> dict[str, Any]:
-        """The result that allows it, once or always; raises `LookupError` if no option does."""
-        return self._choose(_ALLOW_ALWAYS if always else _ALLOW)
+        """The result that allows it, once or always. Raises `LookupError` if no option does, or if
+        only the user can choose: among several answers, or another mode of the agent."""
+        answer: Answer = "allow_always" if always else "allow_once"
+        id = choose_option(answer, self.options, is_tool=self.tool is not None)
+        if id is None:
+            offered = ", ".join(str(each.get("name")) for each in self.options)
+            raise LookupError(f"only the user can choose, `return await forward()`: {offered}")
+        return self.choose(id)
 
     def deny(self) -> dict[str, Any]:
         """The result that denies it; it cancels where no option rejects."""
-        try:
-            return self._choose(_DENY)
-        except LookupError:
-            return {"outcome": {"outcome": "cancelled"}}
+        id = choose_option("deny", self.options)
+        return {"outcome": {"outcome": "cancelled"}} if id is None else self.choose(id)
 
     def choose(self, option_id: str) -> dict[str, Any]:
         """The result that chooses an option."""
         return {"outcome": {"outcome": "selected", "optionId": option_id}}
-
-    def _choose(self, kinds: Sequence[str]) -> dict[str, Any]:
-        for kind in kinds:
-            for option in self.options:
-                if option.get("kind") == kind and isinstance(option.get("optionId"), str):
-                    return self.choose(option["optionId"])
-        raise LookupError(f"no option of kind {' or '.join(kinds)}")
 
 
 @attrs.frozen

@@ -15,6 +15,8 @@ from typing import Any, Final, Literal, TypeAlias
 
 import attrs
 
+from conductor.proxy.permission_options import offers_answers, offers_mode
+
 __all__ = [
     "About",
     "Certainty",
@@ -39,6 +41,8 @@ _MAX_NAME: Final = 300
 """Maximum characters of a name that is parsed."""
 _MAX_UNCUT: Final = 40
 """Maximum characters of a name that no agent truncates."""
+_SHOWN: Final = ("call.title", "request.title", "request.description", "call.rawInput.url")
+"""Places of what a client shows of a request that names no tool."""
 _NUMBERED: Final = re.compile(r"(.+)-[0-9]{1,6}")
 
 
@@ -228,11 +232,15 @@ class ToolTable:
                     mcp_kinds = (mcp_kinds or frozenset()) | {*entry["mcp_kinds"]}
         return cls(tools, questions, mcp_kinds)
 
-    def about(self, evidence: Evidence) -> tuple[About, ...]:
-        """Return the possible subjects of a request; several if the model may have written them."""
+    def about(self, evidence: Evidence, declared: Sequence[str] = ()) -> tuple[About, ...]:
+        """Return the possible subjects of a request; several if the model may have written them, or
+        if only its shape tells."""
         found = [one for one in self.questions if evidence.fits(one.when)]
         sure: About = next((one.about for one in found if one.sure), "tool")
-        return tuple(dict.fromkeys([*(one.about for one in found if not one.sure), sure]))
+        maybe = [one.about for one in found if not one.sure]
+        if sure == "tool" and (shapes := list(_shapes(evidence))):
+            maybe += [] if identify(self, evidence, declared).sure else shapes
+        return tuple(dict.fromkeys([*maybe, sure]))
 
 
 @functools.lru_cache(10)
@@ -255,9 +263,26 @@ def canonical_name(agent: str, evidence: Evidence, declared: Sequence[str]) -> s
     """Return the canonical name of a call's tool; `None` if the tool is not sure, or if the request
     may be about something else, such as a question to the user."""
     table = tool_table(agent)
-    if table.about(evidence) != ("tool",):
+    if table.about(evidence, declared) != ("tool",):
         return None
     return identify(table, evidence, declared).canonical
+
+
+def _shapes(evidence: Evidence) -> Iterator[About]:
+    """Possible subjects of a request of any agent by its shape: several answers, another mode, a
+    page, a plan. A tool that is known for certain can have a URL or a plan for an argument."""
+    options = evidence.at("request.options")
+    if isinstance(options, Sequence):
+        if offers_answers(options):
+            yield "question"
+        if offers_mode(options):
+            yield "plan"
+    if evidence.at("call.kind") in (None, "other"):
+        shown = [evidence.at(place) for place in _SHOWN]
+        if any(isinstance(each, str) and "://" in each for each in shown):
+            yield "question"
+        if isinstance(evidence.at("call.rawInput.plan"), str):
+            yield "plan"
 
 
 def identify(table: ToolTable, evidence: Evidence, declared: Sequence[str]) -> Identity:

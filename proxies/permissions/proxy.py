@@ -48,7 +48,7 @@ from conductor.proxy import (
 )
 from conductor.proxy.agent_questions import agent_questions
 from conductor.proxy.tool_names import tool_table
-from proxies.permissions.rules import Action, Decision, Rule, choose_option, decide
+from proxies.permissions.rules import Action, Decision, Rule, decide
 from proxies.shared.tool_calls.call import Call
 
 __all__ = ["Permissions"]
@@ -111,16 +111,18 @@ class Permissions(Proxy):
             evidence=asked.evidence,
             declared=session.mcp_server_names,
         )
-        decision = decide(self.rules, self.default, call)
-        outcome = None
-        if not self.dry_run:
-            outcome = choose_option(decision.action, asked.options, call.about)
+        decision = decide(self.rules, self.default, call, asked.options)
         user, title = session.user_session, _one_line(call.title or id or "A request")
-        if outcome and decision.action == "deny":
+        if self.dry_run or decision.action == "ask":
+            result = await self._ask(asked, forward)
+        elif decision.option is not None:
+            result = asked.choose(decision.option)
+        else:
+            result = asked.deny()
+        if decision.action == "deny" and not self.dry_run:
             await self._tell(user, id, f"denied by {decision.rule_text}: {title}")
-        result = {"outcome": outcome} if outcome else await self._ask(asked, forward)
         if result is _EXPIRED:
-            result = {"outcome": choose_option("deny", asked.options)}
+            result = asked.deny()
             await self._tell(user, id, f"denied, no answer within {self.timeout}: {title}")
         try:
             self._record(user.id, call, decision, id, result)

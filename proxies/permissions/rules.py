@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import fnmatch
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final, Literal, TypeAlias
 
 import attrs
 
+from conductor.proxy.permission_options import choose_option
 from conductor.proxy.tool_names import About, Certainty
 from proxies.shared.regex import compile_pattern
 from proxies.shared.tool_calls.call import Call
@@ -24,18 +25,11 @@ __all__ = [
     "Action",
     "Decision",
     "Rule",
-    "choose_option",
     "decide",
 ]
 
 Action: TypeAlias = Literal["allow_once", "allow_always", "deny", "ask"]
 
-_OPTION_KINDS: Final[Mapping[str, Sequence[str]]] = {
-    "allow_once": ["allow_once"],
-    "allow_always": ["allow_always", "allow_once"],
-    "deny": ["reject_once", "reject_always"],
-}
-"""Option kinds for an action, in order of preference; none allows more than the rule."""
 _WILD: Final = frozenset("*?[")
 """Characters of wildcards, which some programs expand themselves (git's pathspecs)."""
 _MAX_SHOWN: Final = 100
@@ -288,6 +282,8 @@ class Decision:
     number: int | None = None
     """The rule's number in the file, from 1; `None` for the default."""
     rule: Rule | None = None
+    option: str | None = None
+    """The id of the option to choose; without one, a denial cancels."""
     reasons: tuple[str, ...] = ()
     """Why earlier rules, or the default, did not decide."""
 
@@ -308,8 +304,27 @@ class Decision:
         return f"rule {self.number}" + (f" ({text})" if text else "")
 
 
-def decide(rules: Sequence[Rule], default: Action, call: Call) -> Decision:
-    """Return the decision of the first rule that matches.
+def decide(
+    rules: Sequence[Rule], default: Action, call: Call, options: Iterable[Any] | None = None
+) -> Decision:
+    """Return the decision of the first rule that matches, with the option that it chooses.
+
+    If no option is what the rule allows, the client is asked. Without `options`, only the action is
+    decided.
+    """
+    decision = _first_match(rules, default, call)
+    if decision.action == "ask" or options is None:
+        return decision
+    is_tool = call.tool.sure and call.about == ("tool",)
+    option = choose_option(decision.action, options, is_tool=is_tool)
+    if option is None and decision.action != "deny":
+        reason = f"{decision.name}: the options are answers, or allow more than {decision.action}"
+        return attrs.evolve(decision, action="ask", reasons=(*decision.reasons, reason))
+    return attrs.evolve(decision, option=option)
+
+
+def _first_match(rules: Sequence[Rule], default: Action, call: Call) -> Decision:
+    """Return the decision of the first rule that matches, without regard to the options.
 
     A later rule that denies overrides one that asks and matches only maybe. A rule that denies a
     path or a command asks if the command hides it in an expansion (`$(…)`, `$X`).
@@ -334,31 +349,6 @@ def decide(rules: Sequence[Rule], default: Action, call: Call) -> Decision:
             reasons.append(f"default: {verdict.reason}")
             default = "ask"
     return attrs.evolve(asks or Decision(default), reasons=tuple(reasons))
-
-
-def choose_option(
-    action: Action, options: Iterable[Mapping[str, Any]], about: Sequence[About] = ("tool",)
-) -> dict[str, Any] | None:
-    """Return the outcome for an action; `None` if the client must be asked.
-
-    Without a reject option, a denial cancels. An id that options of several kinds have is not
-    chosen. Several `allow_always` options differ in what they
-    allow, and several options of a plan or question are different answers: none of these is chosen.
-    """
-    if action == "ask":
-        return None
-    offered = [
-        (each["optionId"], each.get("kind"))
-        for each in options
-        if isinstance(each, Mapping) and isinstance(each.get("optionId"), str)
-    ]
-    kinds = [(id, {kind for other, kind in offered if other == id}) for id, _ in offered]
-    for kind in _OPTION_KINDS[action]:
-        ids = list(dict.fromkeys(id for id, its_kinds in kinds if its_kinds == {kind}))
-        alike = action == "deny" or (kind == "allow_once" and set(about) == {"tool"})
-        if len(ids) == 1 or (ids and alike):
-            return {"outcome": "selected", "optionId": ids[0]}
-    return {"outcome": "cancelled"} if action == "deny" else None
 
 
 def _verdict_of(holds: bool) -> Verdict:

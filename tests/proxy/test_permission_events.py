@@ -55,6 +55,30 @@ async def test_on_permission_answers_with_the_merged_tool_call(chain):
     assert [each["outcome"]["optionId"] for each in answers] == ["y", "n"]
 
 
+async def test_an_answer_that_only_the_user_can_choose_is_not_allowed(chain):
+    class P(Proxy):
+        @on_permission
+        async def decide(self, session, asked, forward):
+            try:
+                return asked.allow()
+            except LookupError as exc:
+                told.append(str(exc))
+                return asked.deny()
+
+    async def ask(session):
+        names = {"o0": "Red", "o1": "Blue"}
+        options = [{"optionId": o, "name": n, "kind": "allow_once"} for o, n in names.items()]
+        params = {"sessionId": session, "toolCall": {"toolCallId": "1"}, "options": options}
+        answers.append(await agent.endpoint.request("session/request_permission", params))
+
+    told, answers, agent = [], [], FakeAgent(turns=[[ask]])
+    async with chain(P(), agent) as client:
+        await client.prompt(await opened(client), "hi")
+
+    assert told == ["only the user can choose, `return await forward()`: Red, Blue"]
+    assert answers == [{"outcome": {"outcome": "cancelled"}}]
+
+
 @pytest.mark.parametrize(
     ("between", "known"),
     [

@@ -14,14 +14,11 @@ import trio
 
 from conductor.cli.prompt.content import options_of
 from conductor.cli.prompt.display import Display
+from conductor.proxy.permission_options import choose_option
 
 __all__ = ["PermissionPrompt", "open_terminal"]
 
 _CANCELLED: Final = {"outcome": "cancelled"}
-_OPTION_KINDS: Final = {
-    "allow": ("allow_once", "allow_always"),
-    "deny": ("reject_once", "reject_always"),
-}
 
 
 def open_terminal() -> int | None:
@@ -77,7 +74,13 @@ class PermissionPrompt:
                     outcome = _selected(await self._ask(request, options))
             self._open_questions.discard(scope)
         else:
-            outcome = _selected(_first(options, _OPTION_KINDS[self.policy]))
+            id = choose_option("deny" if self.policy == "deny" else "allow_once", options)
+            if id is None and self.policy == "allow" and not _has_kind(options, "allow_once"):
+                id = choose_option("allow_always", options)
+            if id is not None:
+                outcome = {"outcome": "selected", "optionId": id}
+            elif self.policy == "allow" and options:
+                self.display.note("not allowed: its options are answers, or allow more")
         self.display.permission(request, outcome)
         return {"outcome": outcome}
 
@@ -114,12 +117,8 @@ class PermissionPrompt:
         return line.decode(errors="replace").strip() if line else None
 
 
-def _first(options: Sequence[Mapping[str, Any]], kinds: Sequence[str]) -> Mapping[str, Any] | None:
-    for kind in kinds:
-        for option in options:
-            if option.get("kind") == kind:
-                return option
-    return None
+def _has_kind(options: Sequence[Mapping[str, Any]], kind: str) -> bool:
+    return any(option.get("kind") == kind for option in options)
 
 
 def _selected(option: Mapping[str, Any] | None) -> Mapping[str, Any]:

@@ -73,7 +73,7 @@ class Call:
         return cls(
             kind=kind,
             kinds=frozenset(_evident_kinds(kind, run, call.get("content"))),
-            about=table.about(evidence) if evidence.asked else ("question",),
+            about=table.about(evidence, declared) if evidence.asked else ("question",),
             title=title,
             commands=run,
             paths=named_paths(call, cwd, run.file_words(), runs_in),

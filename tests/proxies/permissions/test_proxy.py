@@ -592,3 +592,85 @@ async def test_the_user_sees_what_the_agent_does_without_asking(chain, name, is_
         told = client.transcript.text(session)
         assert ("does not ask before it reads a file, writes a file or runs a" in told) is is_told
         assert ('`"permission": {"read": "ask", "edit": "ask"' in told) is is_told
+
+
+def options_of(*options):
+    return [
+        {"optionId": f"o{number}", "name": name, "kind": kind}
+        for number, (name, kind) in enumerate(options)
+    ]
+
+
+ALLOW, DENY = ("Allow", "allow_once"), ("Deny", "reject_once")
+OTHER = {"toolCallId": "1", "kind": "other", "title": "Which colour?"}
+PAGE = {**OTHER, "title": "Open https://login.example.org/a?b to log in"}
+QUESTIONS = {
+    "one answer each, as pi asks": (OTHER, options_of(*[(name, ALLOW[1]) for name in "abc"])),
+    "answers, or none": (OTHER, options_of(("Red", ALLOW[1]), ("Blue", ALLOW[1]), DENY)),
+    "a mode beside Allow, as devin asks": (
+        {**OTHER, "title": "Run a tool"},
+        options_of(("Switch to smart mode", ALLOW[1]), ALLOW, DENY),
+    ),
+    "another mode": (OTHER, options_of(("Yes, and use auto mode", ALLOW[1]), DENY)),
+    "more than once": (OTHER, options_of(("Allow for this session", ALLOW[1]), DENY)),
+    "nothing rejects": (OTHER, options_of(ALLOW)),
+    "a page": (PAGE, options_of(("Opened", ALLOW[1]), ("Decline", DENY[1]))),
+    "a plan": ({**OTHER, "rawInput": {"plan": "1. a"}}, options_of(("Go", ALLOW[1]), DENY)),
+    "pi's confirmation": (OTHER | {"toolCallId": "pi-ui-7"}, options_of(ALLOW, DENY)),
+    "an elicitation": (OTHER | {"toolCallId": "conductor-question-1"}, options_of(ALLOW, DENY)),
+    "a question of Cursor": (OTHER | {"toolCallId": "conductor-cursor-1"}, options_of(ALLOW, DENY)),
+}
+
+
+async def answered(chain, proxy, call, options, version=1):
+    """What the agent is answered by the proxy; the user would choose "user"."""
+    if version == 2:
+        members = {"title": call["title"], "subject": {"type": "tool_call", "toolCall": call}}
+    else:
+        members = {"toolCall": call}
+    agent, answers = FakeAgent(name="pi-acp"), []
+    if version == 1:
+        info = {"protocolVersion": 1, "agentInfo": {"name": "pi-acp", "version": "0.0.34"}}
+        agent.handlers["initialize"] = lambda params: info
+    agent.turns.append([asking(agent, None, answers, options=options, **members)])
+    async with chain(proxy, agent) as client:
+        client.handlers["session/request_permission"] = lambda params: selected("user")
+        await client.initialize(version=version)
+        session = await client.new_session("/work")
+        await client.prompt_turn(session, "go")
+        await client.prompt(session, "/permissions")
+        return answers[0], client.transcript.text()
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("action", ["allow_once", "allow_always"])
+@pytest.mark.parametrize("name", QUESTIONS)
+async def test_what_only_the_user_can_answer_is_asked(chain, name, action, version):
+    call, options = QUESTIONS[name]
+
+    answer, told = await answered(
+        chain, Permissions([Rule(action, kind=["other"])]), call, options, version
+    )
+
+    assert answer == selected("user")
+    assert "default → ask, user\n  - rule 1: " in told or "rule 1 → ask, user" in told
+
+
+async def test_a_rule_that_denies_holds_for_a_request_of_any_shape(chain):
+    """A further option does not turn a denied call into a question."""
+    call = {**OTHER, "kind": "read", "rawInput": {"path": "/work/.env"}}
+    rule = Rule("deny", path=["**/.env"])
+
+    answer, _ = await answered(chain, Permissions([rule]), call, options_of(ALLOW, ALLOW, DENY))
+
+    assert answer == selected("o2")
+
+
+async def test_a_rule_that_names_questions_does_not_choose_between_answers(chain):
+    rule = Rule("allow_once", about=["tool", "question"], kind=["other"])
+    call, options = QUESTIONS["answers, or none"]
+
+    answer, told = await answered(chain, Permissions([rule]), call, options)
+
+    assert answer == selected("user")
+    assert "rule 1 → ask, user\n  - rule 1: the options are answers" in told

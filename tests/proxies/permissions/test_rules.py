@@ -3,13 +3,8 @@ from __future__ import annotations
 import pytest
 
 from conductor.proxy.tool_names import tool_table
-from proxies.permissions.rules import Rule, choose_option, decide
+from proxies.permissions.rules import Rule, decide
 from proxies.shared.tool_calls.call import Call
-
-ONCE = {"optionId": "1", "kind": "allow_once"}
-ALWAYS = {"optionId": "2", "kind": "allow_always"}
-REJECT = {"optionId": "3", "kind": "reject_once"}
-NEVER = {"optionId": "4", "kind": "reject_always"}
 
 
 def call(**members):
@@ -186,56 +181,6 @@ def test_the_first_rule_that_matches_is_the_one():
     found = decide(rules, "ask", call(kind="read"))
     assert (found.number, found.rule) == (2, rules[1])
     assert decide(rules[:2], "ask", call(kind="think")).rule is None
-
-
-@pytest.mark.parametrize(
-    ("action", "options", "chosen"),
-    [
-        ("allow_once", [NEVER, ALWAYS, ONCE], "1"),
-        ("allow_once", [ALWAYS, REJECT], None),
-        ("allow_always", [ONCE, ALWAYS], "2"),
-        ("allow_always", [ONCE], "1"),
-        ("allow_once", [ONCE, {"optionId": "5", "kind": "allow_once"}], "1"),
-        ("allow_always", [ALWAYS, {"optionId": "5", "kind": "allow_always"}, ONCE], "1"),
-        ("deny", [REJECT, {"optionId": "5", "kind": "reject_once"}], "3"),
-        ("deny", [ONCE, NEVER, REJECT], "3"),
-        ("deny", [ONCE, NEVER], "4"),
-        ("ask", [ONCE], None),
-    ],
-)
-def test_an_action_chooses_the_option_that_allows_no_more(action, options, chosen):
-    outcome = choose_option(action, options)
-
-    assert outcome == (chosen and {"outcome": "selected", "optionId": chosen})
-
-
-def test_two_answers_to_a_question_are_left_to_the_user():
-    options = [ONCE, {"optionId": "5", "kind": "allow_once"}, REJECT]
-
-    assert choose_option("allow_once", options, ["question"]) is None
-    assert choose_option("deny", options, ["plan"]) == {"outcome": "selected", "optionId": "3"}
-
-
-def test_an_option_whose_id_another_kind_has_is_not_chosen():
-    same = [{"optionId": "x", "kind": kind} for kind in ("allow_once", "allow_always")]
-    denied = {"optionId": "x", "kind": "reject_once"}
-
-    assert choose_option("allow_once", same) is None
-    assert choose_option("allow_once", [same[0], same[0]]) is not None
-    assert choose_option("deny", [same[0], denied]) == {"outcome": "cancelled"}
-    assert choose_option("deny", [same[0], denied, NEVER]) == {
-        "outcome": "selected",
-        "optionId": "4",
-    }
-
-
-@pytest.mark.parametrize("id", [None, 1, {"a": 1}, ["1"]])
-def test_an_option_without_an_id_is_not_chosen(id):
-    assert choose_option("allow_once", [{"optionId": id, "kind": "allow_once"}]) is None
-
-
-def test_a_request_without_a_reject_option_is_cancelled():
-    assert choose_option("deny", [ONCE]) == {"outcome": "cancelled"}
 
 
 def test_a_regular_expression_is_checked():

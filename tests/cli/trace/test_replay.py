@@ -153,6 +153,28 @@ def test_the_same_chain_makes_no_difference(run, trace):
     assert result.stdout.endswith(" messages equal, 0 changed, 0 only in A, 0 only in B\n")
 
 
+@pytest.mark.xfail(
+    reason="mended when replay is rebuilt on RecordedAgent", strict=True, raises=AssertionError
+)
+def test_an_update_that_was_in_flight_when_the_client_left_makes_no_difference(run, trace):
+    """The proxy before the client had not passed it on yet."""
+    path = trace("say hello")
+    *lines, end = path.read_text().splitlines(keepends=True)
+    records = [json.loads(each) for each in lines]
+    n = records[-2]["n"]
+    for sender in ("test-agent", "mcp-bridge"):
+        sent = [each for each in records if each["type"] == "notification"]
+        last = next(each for each in reversed(sent) if each["sender"] == sender)
+        n += 1
+        lines.append(compact(last | {"n": n, "cause": n - 1}) + "\n")
+    path.write_text("".join([*lines, end]))
+
+    result = run("trace", "replay", path, "--through", ROOT / "chains" / "hello.yaml")
+
+    assert (result.returncode, result.stderr) == (0, "")
+    assert result.stdout.endswith(" messages equal, 0 changed, 0 only in A, 0 only in B\n")
+
+
 def test_half_a_surrogate_pair_makes_no_difference(run, trace):
     path = trace("say emoji")
     path.write_bytes(path.read_bytes().replace(b"emoji", rb"half \ud83d"))

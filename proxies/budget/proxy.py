@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -47,7 +48,7 @@ from conductor.proxy import (
     on_update,
     per_session,
 )
-from proxies.budget.ledger import Ledger, LedgerError
+from proxies.budget.ledger import Ledger, LedgerError, Sums
 
 __all__ = ["Budget", "BudgetLimits"]
 
@@ -55,12 +56,37 @@ __all__ = ["Budget", "BudgetLimits"]
 _ALL: Final = ("turns", "tokens", "cost")
 _IN_A_TURN: Final = ("tokens", "cost")
 """Quantities that can reach their limit during a turn."""
+_SESSION: Final = "in this session"
 _MAX_CLOSED: Final = 10_000
 _MAX_TRIES: Final = 20
 _RETRY_INTERVAL: Final = 0.1
 """Seconds; a file that is locked for longer than all tries is treated as unusable."""
 
 log = get_logger(component="budget")
+
+
+@attrs.frozen
+class UsedLimit:
+    """One limit, and how much of it is used."""
+
+    name: str
+    used: float
+    limit: float
+    where: str = ""
+    """"in this session" or "today"."""
+    currency: str = ""
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """The limit, without what is used of it."""
+        return self.name, self.where
+
+    def __str__(self) -> str:
+        used, limit = _shown(self.used), _shown(self.limit)
+        unit = self.currency if self.name == "cost" else self.name
+        if self.used > self.limit:
+            return f"{used} {unit} used {self.where}; the limit is {limit}"
+        return f"{used} of {limit} {unit} used {self.where}"
 
 
 @attrs.frozen
@@ -76,13 +102,14 @@ class BudgetLimits:
 
     def reached(
         self, sums: Mapping[str, float], part: float = 1.0, names: Sequence[str] = _ALL
-    ) -> str | None:
-        """Return the first limit that is used up to this fraction, as `3 of 5 turns`, or `None`."""
-        for name in names:
-            limit = getattr(self, name)
-            if limit is not None and sums.get(name, 0) >= part * limit:
-                return f"{_shown(sums.get(name, 0))} of {_shown(limit)} {name}"
-        return None
+    ) -> list[UsedLimit]:
+        """The limits that are used up to this fraction."""
+        limits = ((name, sums.get(name, 0), getattr(self, name)) for name in names)
+        return [
+            UsedLimit(name, used, limit)
+            for name, used, limit in limits
+            if limit is not None and used >= part * limit
+        ]
 
 
 @attrs.define
@@ -91,7 +118,7 @@ class _Spending:
     cancelled: set[str] = attrs.field(factory=set)
     """The session and those of its subagents, if cancelled since the last prompt."""
     sums: dict[str, float] = attrs.field(factory=dict)
-    warned: set[str] = attrs.field(factory=set)
+    warned: set[tuple[str, str]] = attrs.field(factory=set)
     running: bool = False
     reserved: int = 0
     """Turns in `sums` that have not ended."""
@@ -196,8 +223,8 @@ class Budget(Proxy):
     async def _reserve(self, states: Sequence[_Spending]) -> str | None:
         """Reserve a turn of a session and of the day; returns the reason if a limit is reached."""
         for state in states:
-            if (over := self.session.reached(state.sums)) is not None:
-                return f"the budget is used up ({over} in this session)"
+            if (over := self._over(_SESSION, self.session, state.sums)) is not None:
+                return over
         for state in states:
             state.add({"turns": 1})  # before the first await
         refused = await self._reserve_day() if self.day != BudgetLimits() else None
@@ -209,15 +236,14 @@ class Budget(Proxy):
         return refused
 
     async def _reserve_day(self) -> str | None:
+        over_today = partial(self._over, "today", self.day)
         for _ in range(_MAX_TRIES):
             try:
-                over = self._ledger.reserve({"turns": 1}, self.day.reached)
+                return self._ledger.reserve({"turns": 1}, over_today)
             except BlockingIOError:
                 await trio.sleep(_RETRY_INTERVAL)
             except LedgerError as exc:
                 return self._unknown(exc.reason)
-            else:
-                return None if over is None else f"the budget is used up ({over} today)"
         return self._unknown("is locked by another program")
 
     def _unknown(self, reason: str) -> str:
@@ -270,17 +296,17 @@ class Budget(Proxy):
         if session is not user and session.is_running:
             running.add(session.id)
         running -= state.cancelled
-        over = self._reached(state, 1.0, _IN_A_TURN) if running else None
-        if over is None:
+        over = self._reached(state, 1.0, _IN_A_TURN) if running else []
+        if not over:
             await self._warn(user, state)
             return
         state.running = False
-        state.warned.add(_limit(over))
+        state.warned |= {each.key for each in over}
         state.cancelled |= running
         for id in sorted(running):
             await self.agent.cancel(id)
         if user.is_placed:
-            await user.notice("Cancelled: the budget is used up", over, severity="warning")
+            await user.notice("Cancelled: the budget is used up", str(over[0]), severity="warning")
 
     def _spend(self, states: Sequence[_Spending], spent: UsageDelta) -> None:
         amounts: dict[str, float] = {
@@ -324,28 +350,31 @@ class Budget(Proxy):
         finally:
             self._is_writing = False
 
-    def _reached(self, state: _Spending, part: float, names: Sequence[str]) -> str | None:
-        of_session = self.session.reached(state.sums, part, names)
-        if of_session is not None:
-            return f"{of_session} in this session"
-        if self.day == BudgetLimits():
-            return None
-        of_day = self.day.reached(self._ledger.sums(), part, names)
-        return None if of_day is None else f"{of_day} today"
+    def _reached(
+        self, state: _Spending, part: float, names: Sequence[str] = _ALL
+    ) -> list[UsedLimit]:
+        sums = {} if self.day == BudgetLimits() else self._ledger.sums()
+        of_day = self._of("today", self.day.reached(sums, part, names))
+        return [*self._of(_SESSION, self.session.reached(state.sums, part, names)), *of_day]
+
+    def _over(self, where: str, limits: BudgetLimits, sums: Sums) -> str | None:
+        """Why a prompt is refused, or `None`."""
+        over = self._of(where, limits.reached(sums))
+        return f"the budget is used up ({over[0]})" if over else None
+
+    def _of(self, where: str, used: Sequence[UsedLimit]) -> list[UsedLimit]:
+        return [attrs.evolve(each, where=where, currency=self.currency) for each in used]
 
     async def _warn(self, session: Session, state: _Spending) -> None:
         """Warn the user, once per limit."""
         if not session.is_placed:
             return
-        near = self._reached(state, self.warn_at, _IN_A_TURN if state.running else _ALL)
-        if near is not None and _limit(near) not in state.warned:
-            state.warned.add(_limit(near))
-            await session.notice("Little of the budget is left", f"{near} are used")
-
-
-def _limit(reached: str) -> str:
-    """Return the limit in a text like `3 of 5 turns today`."""
-    return reached.partition(" of ")[2]
+        for near in self._reached(state, self.warn_at, _IN_A_TURN if state.running else _ALL):
+            if near.key not in state.warned:
+                state.warned.add(near.key)
+                is_used_up = near.used >= near.limit
+                title = "The budget is used up" if is_used_up else "Little of the budget is left"
+                await session.notice(title, str(near))
 
 
 def _shown(amount: float) -> str:

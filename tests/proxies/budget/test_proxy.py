@@ -36,7 +36,7 @@ async def test_prompts_are_refused_when_the_session_had_its_turns(chain):
         answers = [await client.prompt(one, "hi") for _ in range(4)]
         assert answers == [ENDED, ENDED, REFUSED, REFUSED]
         assert client.transcript.text(one).endswith(
-            "Refused: the budget is used up (2 of 2 turns in this session)." * 2
+            "Refused: the budget is used up (2 of 2 turns used in this session)." * 2
         )
         assert await client.prompt(two, "hi") == ENDED
 
@@ -54,7 +54,7 @@ async def test_a_day_counts_all_sessions_and_is_kept_in_its_file(chain, tmp_path
             told = client.transcript.text()
 
     assert answers == [tokens(60), tokens(30), tokens(60), REFUSED]
-    assert "(150 of 100 tokens today)" in told
+    assert "(150 tokens used today; the limit is 100)" in told
 
 
 async def test_a_turn_that_runs_into_the_limit_is_cancelled_once(chain):
@@ -68,7 +68,7 @@ async def test_a_turn_that_runs_into_the_limit_is_cancelled_once(chain):
         session = await client.new_session("/work")
         assert await client.prompt(session, "hi") == {"stopReason": "cancelled"}
         assert client.transcript.text() == (
-            "\n[Cancelled: the budget is used up: 1.2 of 1 cost in this session]\n"
+            "\n[Cancelled: the budget is used up: 1.2 USD used in this session; the limit is 1]\n"
         )
         assert await client.prompt(session, "hi") == REFUSED
 
@@ -87,8 +87,12 @@ async def test_a_client_that_shows_notices_gets_them(chain):
         notices = [each for each in client.transcript.updates() if "title" in each]
 
     assert [(each["severity"], each["title"], each["description"]) for each in notices] == [
-        ("info", "Little of the budget is left", "0.8 of 1 cost in this session are used"),
-        ("warning", "Cancelled: the budget is used up", "1.2 of 1 cost in this session"),
+        ("info", "Little of the budget is left", "0.8 of 1 USD used in this session"),
+        (
+            "warning",
+            "Cancelled: the budget is used up",
+            "1.2 USD used in this session; the limit is 1",
+        ),
     ]
     assert client.transcript.text() == ""
 
@@ -101,10 +105,44 @@ async def test_the_user_is_told_once_when_little_is_left(chain):
         for _ in range(3):
             await client.prompt(session, "hi")
 
-        told = "\n[Little of the budget is left: 0.8 of 1 cost in this session are used]\n"
+        told = "\n[Little of the budget is left: 0.8 of 1 USD used in this session]\n"
         assert client.transcript.text() == told
         reported = [each for each in client.transcript.updates() if "cost" in each]
         assert reported == [cost(0.7), cost(0.8), cost(0.9)]
+
+
+@pytest.mark.parametrize(
+    ("limits", "used", "texts"),
+    [
+        (BudgetLimits(tokens=50), tokens(39), []),
+        (
+            BudgetLimits(tokens=2_000_000),
+            tokens(1_600_000),
+            ["Little of the budget is left: 1,600,000 of 2,000,000 tokens"],
+        ),
+        (BudgetLimits(tokens=50), tokens(45), ["Little of the budget is left: 45 of 50 tokens"]),
+        (BudgetLimits(tokens=50), tokens(50), ["The budget is used up: 50 of 50 tokens"]),
+        (BudgetLimits(tokens=50), tokens(135), ["The budget is used up: 135 tokens"]),
+        (BudgetLimits(turns=1), ENDED, ["The budget is used up: 1 of 1 turns"]),
+        (
+            BudgetLimits(turns=1, tokens=50),
+            tokens(45),
+            [
+                "The budget is used up: 1 of 1 turns",
+                "Little of the budget is left: 45 of 50 tokens",
+            ],
+        ),
+    ],
+)
+async def test_what_is_left_is_told_after_a_turn_for_each_limit(chain, limits, used, texts):
+    async with chain(Budget(limits), FakeAgent(turns=[[used]])) as client:
+        await client.initialize()
+        await client.prompt(await client.new_session("/work"), "hi")
+
+        told = client.transcript.text().strip().splitlines()
+    shown = [f"[{text} used in this session" for text in texts]
+    limit = "; the limit is 50]" if used == tokens(135) else "]"
+    assert [each for each in told if each] == [f"{text}{limit}" for text in shown]
 
 
 async def test_another_currency_does_not_count(chain):
@@ -229,7 +267,7 @@ async def test_a_turn_that_another_proxy_refused_is_given_back(chain):
         one, two = [await client.new_session("/work") for _ in range(2)]
         for _ in range(5):
             await client.prompt(one, "hi")
-        assert client.transcript.text(one).count("(1 of 1 turns in this session)") == 4
+        assert client.transcript.text(one).count("(1 of 1 turns used in this session)") == 4
         assert await client.prompt(two, "hi") == ENDED
 
 
@@ -331,7 +369,7 @@ async def test_usage_that_cannot_be_written_at_the_end_of_a_turn_is_kept(chain, 
         (tmp_path / "kept.json").rename(file)
         assert await client.prompt(session, "hi") == tokens(20)
         assert await client.prompt(session, "hi") == REFUSED
-        assert "(110 of 100 tokens today)" in client.transcript.text()
+        assert "(110 tokens used today; the limit is 100)" in client.transcript.text()
 
 
 async def test_the_turn_that_uses_the_last_of_the_turn_limit_is_not_cancelled(chain):
@@ -342,21 +380,6 @@ async def test_the_turn_that_uses_the_last_of_the_turn_limit_is_not_cancelled(ch
         assert [await client.prompt(session, "hi") for _ in range(3)] == [ENDED, ENDED, REFUSED]
 
     assert not agent.transcript.of("session/cancel")
-
-
-@pytest.mark.parametrize(
-    ("sums", "part", "told"),
-    [
-        ({"tokens": 1_999_999}, 1, None),
-        ({"tokens": 2_000_000}, 1, "2,000,000 of 2,000,000 tokens"),
-        ({"tokens": 1_600_000}, 0.8, "1,600,000 of 2,000,000 tokens"),
-        ({"cost": 0.5}, 1, "0.5 of 0.5 cost"),
-        ({"turns": 1000}, 1, None),
-        ({}, 1, None),
-    ],
-)
-def test_limits_are_reported_in_words(sums, part, told):
-    assert BudgetLimits(tokens=2_000_000, cost=0.5).reached(sums, part) == told
 
 
 @pytest.mark.parametrize(
@@ -431,7 +454,7 @@ async def test_what_a_subagent_spends_counts_for_the_session_and_no_turn(chain):
         told = client.transcript.text(session)
 
     assert answers == [ENDED, tokens(50), REFUSED]
-    assert "110 of 100 tokens in this session" in told
+    assert "110 tokens used in this session; the limit is 100" in told
 
 
 @pytest.mark.parametrize("version", [1, 2])
@@ -474,7 +497,9 @@ async def test_what_an_unannounced_session_spends_counts_for_all_open_sessions(c
             await client.prompt_turn(session, "hi")
         for session in (one, two, "unknown", "another"):
             await client.prompt_turn(session, "hi")
-            assert "(1.2 of 1 cost in this session)" in str(client.transcript.updates(session))
+            assert "(1.2 USD used in this session; the limit is 1)" in str(
+                client.transcript.updates(session)
+            )
         three = await client.new_session("/work")
         await client.prompt_turn(three, "hi")
 

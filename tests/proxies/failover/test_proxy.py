@@ -256,7 +256,7 @@ async def test_turns_of_other_agents_count_for_budgets(chain, other, version):
         for _ in range(3):
             await client.prompt(session, "say hello")
         said = str(client.transcript.updates()[-3:])
-    assert "Refused: the budget is used up (2 of 2 turns in this session)" in said
+    assert "Refused: the budget is used up (2 of 2 turns used in this session)" in said
 
 
 async def test_so_many_other_agents_run_at_once(chain, monkeypatch):

@@ -1,4 +1,5 @@
-"""End cancelled turns and requests of the client that no component has ended.
+"""End cancelled turns and requests of the client that no component has ended; cancel the running
+turns when the chain ends.
 
 A component behind a link has its own monitor (`supervision.turn_enforcement`); here the client's
 link is watched, for a turn that hangs in a plugin before the first of them. Which component blocks
@@ -14,9 +15,10 @@ from collections.abc import Callable
 from typing import Final, Literal
 
 import attrs
+import msgspec
 import trio
 
-from conductor.acp import PROMPT, session_id_of
+from conductor.acp import PROMPT, SESSION_CANCEL, session_id_of
 from conductor.chain.startup_gate import StartupGate
 from conductor.chainfile.model import CANCEL_TIMEOUT
 from conductor.jsonrpc.in_flight import InFlightRequest
@@ -61,6 +63,7 @@ class CancelledTurns:
         startup_gate: StartupGate,
     ) -> None:
         self._host = host
+        self._client = client
         self._client_port = client.plain
         self._components = components
         self._startup_gate = startup_gate
@@ -82,7 +85,7 @@ class CancelledTurns:
 
     def break_cycles(self) -> None:
         """Break reference cycles, after the end of the chain."""
-        del self._monitor, self._questions, self.is_elsewhere
+        del self._monitor, self._questions, self._client, self.is_elsewhere
 
     async def run(self) -> None:
         """Wait for deadlines until cancelled."""
@@ -93,6 +96,17 @@ class CancelledTurns:
     def turns(self) -> list[tuple[str | None, float]]:
         """Session of each running turn, and seconds since it began."""
         return self._monitor.timeouts.turns()
+
+    def running(self) -> set[str]:
+        """Sessions with a running turn."""
+        return {each for each, _ in self.turns() if each} | self._monitor.timeouts.unfinished
+
+    def cancel_running(self) -> None:
+        """Cancel the running turns in the client's place, but for those that it has cancelled."""
+        for session in self.running():
+            if not self._monitor.timeouts.blocks_turn(session):
+                params = msgspec.json.encode({"sessionId": session})
+                self._client.on_notification(SESSION_CANCEL, params)
 
     def set_timeout(self, seconds: float) -> None:
         """Set the agent's `cancel_timeout`."""

@@ -170,9 +170,10 @@ class Chain:
         self._shutdown = Shutdown(self.client_end, self._hosted, self.flusher, self.stop_timeout)
         self._cancelled_turns: CancelledTurns | None = None
         if self.enforces_cancel_timeout and self.mode == "agent":
-            self._cancelled_turns = self._hosted.cancelled_turns = CancelledTurns(
+            self._cancelled_turns = CancelledTurns(
                 self._hosted, self.client, self.components, self._startup_gate
             )
+            self._hosted.cancelled_turns = self._shutdown.turns = self._cancelled_turns
 
     async def run(self) -> Ending:
         """Serve until the end; when it returns, all components have ended, except for plugins that
@@ -187,8 +188,9 @@ class Chain:
                 if self._cancelled_turns is not None:
                     nursery.start_soon(self._cancelled_turns.run)
                 await self._end.wait()
-                self._reading.cancel()
                 assert self._ending is not None
+                await self._shutdown.end_turns(self._ending)
+                self._reading.cancel()
                 failed = self._ending.reason == "failed"
                 await self._shutdown.run(self._ending, answers=self.answers_loss or not failed)
                 nursery.cancel_scope.cancel()
@@ -248,7 +250,8 @@ class Chain:
         return [{"plugin": name} | place for name, place in found if place]
 
     def stop(self) -> None:
-        """End in order, as after EOF from the client."""
+        """End in order, as after EOF from the client, without waiting for its open requests except
+        for turns, which are cancelled."""
         self._finish(Ending("stopped"))
 
     def kill(self) -> None:

@@ -63,6 +63,7 @@ class BusyPlugins(msgspec.Struct, eq=False):
 async def end_components(
     components: Sequence[Component],
     stop_timeout: float,
+    begin: float,
     busy: BusyPlugins,
     give_up: Callable[[Component], None],
 ) -> None:
@@ -70,12 +71,11 @@ async def end_components(
 
     A component's input is closed when the one before it has drained, or `stop_timeout / 2` seconds
     after the start. From then on a process has its own `stop_timeout`, at most the one given. A
-    plugin has it from the start, or from the time since which a handler is busy; if a handler has
-    had its time already, all plugins have the same deadline. `give_up` is called with a plugin that
-    still runs then.
+    plugin has it from `begin` (trio clock), or from the time since which a handler is busy; if a
+    handler has had its time already, all plugins have the same deadline. `give_up` is called with a
+    plugin that still runs then.
     """
-    begin = trio.current_time()
-    if busy.cancel_at(stop_timeout) <= begin:
+    if busy.cancel_at(stop_timeout) <= trio.current_time():
         begin = busy.first
 
     async def end(component: Component, done: trio.Event) -> None:

@@ -3,7 +3,8 @@
 In: the `Ending`. Out: every request of the client is answered, and every component has ended,
 except for plugins that were given up. How a component is stopped is in `component_stop`.
 
-Order of the end: requests in flight are answered, the components' inputs are closed one after the
+Order of the end: running turns are cancelled and have `_CANCEL_TIMEOUT` seconds to end, requests in
+flight are answered if the client closed its output, the components' inputs are closed one after the
 other, components that remain get SIGTERM and then SIGKILL, open requests are answered with an
 error, and the client's write buffer is flushed. Inputs are closed from the client to the agent,
 which gets what the client has sent; after a component's failure the other way round, so that what
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 import trio
 
+from conductor.chain.cancelled_turns import CancelledTurns
 from conductor.chain.client_end import ClientEnd
 from conductor.chain.component_stop import BusyPlugins, end_components, wait_ended
 from conductor.chain.components import ChainComponents
@@ -32,6 +34,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Shutdown"]
 
+_CANCEL_TIMEOUT = 2.0
+"""Seconds that agents have to end their turns after the cancellation, at most `stop_timeout`. Those
+that react take much less: they abort a request to their model, and kill a command."""
 _CLIENT_CHECK_INTERVAL = 0.1
 """Seconds between two checks whether the client still reads."""
 _KILL_TIMEOUT, _FORCED_KILL_TIMEOUT = 3.0, 1.0
@@ -51,6 +56,7 @@ class Shutdown(msgspec.Struct, eq=False):
     flusher: Flusher
     stop_timeout: float
     further: FurtherChains | None = None
+    turns: CancelledTurns | None = None
     _began: float | None = None
     _busy: BusyPlugins = msgspec.field(default_factory=BusyPlugins)
     _given_up: set[Component] = msgspec.field(default_factory=set)
@@ -75,6 +81,22 @@ class Shutdown(msgspec.Struct, eq=False):
                 with trio.move_on_after(_CLIENT_CHECK_INTERVAL):
                     await settled.wait()
 
+    async def end_turns(self, ending: Ending) -> None:
+        """Cancel the running turns and wait for their end, at most `_CANCEL_TIMEOUT` seconds.
+
+        The client, if it has not gone, is still read: an agent may wait for its answers. After a
+        component's failure the turns have failed, too.
+        """
+        if self.turns is None or ending.reason not in ("client", "stopped"):
+            return
+        self.turns.cancel_running()
+        with trio.move_on_after(min(_CANCEL_TIMEOUT, self.stop_timeout)):
+            while self.turns.running() and not self._patient.cancel_called:
+                if self._plugin_has_had_its_time():
+                    return
+                with trio.move_on_after(_CLIENT_CHECK_INTERVAL):
+                    await self.flusher.wait_flushed()
+
     async def run(self, ending: Ending, *, answers: bool) -> None:
         """End the chain; `answers`: whether the client's open requests are answered."""
         self.client.end_detached()
@@ -86,7 +108,9 @@ class Shutdown(msgspec.Struct, eq=False):
             components = list(self.components.running)
             if ending.reason == "failed":
                 components.reverse()
-            await end_components(components, self.stop_timeout, self._busy, self._give_up)
+            assert self._began is not None
+            begin = self._began if ending.reason == "stopped" else trio.current_time()
+            await end_components(components, self.stop_timeout, begin, self._busy, self._give_up)
         await self._wait_killed()
         if self.further is not None:
             await self._wait_further(self.further)

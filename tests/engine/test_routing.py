@@ -469,10 +469,11 @@ async def test_messages_in_flight_at_eof_of_the_client_are_delivered(autojump_cl
         harness.client.close()
         await harness.send()
 
-        request, last = await harness.agent.receive_all()
+        request, last, cancelled = await harness.agent.receive_all()
         harness.agent.answer(request, "done")
 
         assert last == {"method": "last"}
+        assert cancelled["method"] == "session/cancel"
         assert await harness.client.receive() == {"id": 1, "result": "done"}
         assert (await harness.wait_ended()).reason == "client"
 

@@ -9,7 +9,7 @@ import attrs
 import pytest
 import trio
 from support.peers.wire import PassProxy, Peer
-from support.played_chain import played_chain, prompt, state
+from support.played_chain import cancel_turn, played_chain, prompt, state
 
 BOTH = pytest.mark.parametrize("version", [1, 2])
 
@@ -19,16 +19,73 @@ async def test_after_eof_open_requests_are_answered_first(tmp_path, autojump_clo
     keys = {"name": "p", "stop_timeout": "20s"}
     async with played_chain(tmp_path, None, keys) as chain:
         await chain.open("s1")
-        request = await chain.prompt(1)
+        chain.client.send({"id": 1, "method": "session/list", "params": {}})
+        request = await chain.expect("session/list")
         chain.client.close()
         await trio.sleep(19)
         assert not chain.agent.ended
 
-        chain.finish(request)
+        chain.agent.answer(request, {"sessions": []})
 
-        assert await chain.client.receive() == {"id": 1, "result": {"stopReason": "end_turn"}}
+        assert await chain.client.receive() == {"id": 1, "result": {"sessions": []}}
         assert (await chain.wait_ended()).reason == "client"
         assert chain["agent"].status == "exited with status 0"
+
+
+@BOTH
+@pytest.mark.parametrize("end", ["signal", "eof", "client gone"])
+async def test_running_turns_are_cancelled_and_their_end_is_awaited(
+    tmp_path, version, end, autojump_clock
+):
+    """The client can still answer what the agent asks meanwhile, unless it has closed stdin."""
+    async with played_chain(tmp_path, None, {"name": "p"}, version=version) as chain:
+        await chain.open("s1", "s2", "s3")
+        first, second = await chain.prompt(1, "s1"), await chain.prompt(2, "s2")
+        chain.client.send(cancel_turn("s2"))  # by the client itself
+        assert await chain.expect("session/cancel") == cancel_turn("s2")
+        if end == "signal":
+            chain.chain.stop()
+        elif end == "eof":
+            chain.client.close()
+        else:
+            chain.client.transport.close()
+        assert await chain.expect("session/cancel") == cancel_turn("s1")
+        if end == "signal":
+            chain.agent.send({"id": 7, "method": "_vendor/ask", "params": {}})
+            chain.client.answer(await chain.client.receive(), {"keep": True})
+            assert (await chain.agent.receive())["result"] == {"keep": True}
+        await trio.sleep(1.5)
+        assert not chain.agent.ended
+
+        chain.finish(first, "s1", "cancelled")
+        chain.finish(second, "s2", "cancelled")
+
+        if end != "client gone":
+            reasons = [await chain.client.receive() for _ in range(2)]
+            if version == 1:
+                assert reasons == [{"id": n, "result": {"stopReason": "cancelled"}} for n in (1, 2)]
+            else:
+                assert reasons == [state("idle", n, stopReason="cancelled") for n in ("s1", "s2")]
+        asked = trio.current_time()
+        await chain.wait_ended()
+        assert trio.current_time() - asked < 1
+        assert chain["agent"].status == "exited with status 0"
+
+
+@BOTH
+async def test_an_agent_that_goes_on_with_a_cancelled_turn_delays_a_signal_by_two_seconds(
+    tmp_path, version, autojump_clock
+):
+    async with played_chain(tmp_path, version=version) as chain:
+        await chain.open("s1")
+        await chain.prompt(1)
+        begin = trio.current_time()
+        chain.chain.stop()
+        await chain.wait_ended()
+
+        assert trio.current_time() - begin == pytest.approx(2, abs=0.3)
+        answers = await chain.client.receive_all()
+        assert [each["error"]["code"] for each in answers] == [-32603] * (version == 1)
 
 
 async def test_a_request_that_is_never_answered_gets_an_error_after_stop_timeout(

@@ -411,6 +411,9 @@ stop-answers | reliability, Shutdown | After EOF open requests are answered, for
     test_a_stopped_chain_does_not_blame_the_agent_that_it_has_ended
     test_eof_during_the_start_waits_for_the_answers_too
     test_the_chain_ends_at_once_while_a_component_waits_for_its_restart
+stop-turns | reliability, Shutdown | Running turns are cancelled, and their end is awaited for 2 s
+    test_an_agent_that_goes_on_with_a_cancelled_turn_delays_a_signal_by_two_seconds
+    test_running_turns_are_cancelled_and_their_end_is_awaited
 stop-signals | reliability, Shutdown | EOF, SIGTERM after `stop_timeout`, SIGKILL after the same time
     test_a_component_that_does_not_end_does_not_delay_the_end_of_those_after_it
     test_a_process_that_does_not_end_gets_sigterm_then_sigkill_after_stop_timeout_each

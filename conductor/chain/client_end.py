@@ -21,7 +21,7 @@ from conductor.jsonrpc.messages import INTERNAL_ERROR, Payload, encode_error
 from conductor.limits import Limits
 from conductor.log import get_logger
 from conductor.network.running_time import move_on_after_running
-from conductor.routing.failure_errors import FailureErrors
+from conductor.routing.failure_errors import FailureErrors, answer_of_gone
 from conductor.routing.link import Link
 from conductor.routing.notices import Notices, Severity
 from conductor.routing.observers import LinkObserver
@@ -212,7 +212,8 @@ class ClientEnd:
     def answer_open_requests(self, failure: FailureErrors) -> None:
         """Answer the client's open requests with the errors of `failure`."""
         for call in self.connection.unanswered():
-            self.connection.respond(call, None, failure.answer(call.method, delivered=True))
+            error = failure.answer(call.method, delivered=True)
+            self.connection.respond(call, *answer_of_gone(call.method, error))
 
     async def close(self, seconds: float) -> None:
         """Write the rest of the write buffer, within `seconds` in which this process runs, and

@@ -11,7 +11,7 @@ import msgspec
 from conductor.acp import session_id_of
 from conductor.plugins.lane import LaneRequest
 from conductor.plugins.plugin_port import PluginPort
-from conductor.routing.failure_errors import CHAIN_ENDED, FailureErrors
+from conductor.routing.failure_errors import CHAIN_ENDED, FailureErrors, answer_of_gone
 
 __all__ = ["AbortedRequests"]
 
@@ -31,7 +31,7 @@ class AbortedRequests:
             self._waiting.append((port, item, delivered))
         else:
             error = self._errors.answer(item.method, delivered=delivered)
-            port.neighbour.respond(item.call, None, error)
+            port.neighbour.respond(item.call, *answer_of_gone(item.method, error))
 
     def answer(self, failure: FailureErrors | None = None) -> None:
         """Answer aborted requests, now and from now on, with the errors of `failure` or "chain
@@ -46,7 +46,7 @@ class AbortedRequests:
         waiting, self._waiting = self._waiting, []
         for port, item, delivered in waiting:
             error = self._errors.answer(item.method, delivered=delivered)
-            port.neighbour.respond(item.call, None, error)
+            port.neighbour.respond(item.call, *answer_of_gone(item.method, error))
             session = session_id_of(item.params) if item.method == "session/prompt" else None
             if failure is not None and delivered and session is not None:
                 params = msgspec.json.encode({"sessionId": session})

@@ -20,6 +20,7 @@ from msgspec import UNSET
 
 from conductor.acp import (
     LOGIN_METHODS,
+    MCP_METHODS,
     NOTIFICATIONS,
     SESSION_CANCEL,
     SESSION_SETTING_METHODS,
@@ -137,10 +138,17 @@ class Link(LinkState):
 
     def on_eof(self, error: bytes) -> None:
         """The peer closed its output but may still read: answer requests to it, open and future
-        ones, with the wire error `error`."""
+        ones, with the wire error `error`.
+
+        Its MCP requests are cancelled, which it can no longer do itself: a `subscriptions/listen`
+        is open until then.
+        """
         self.set_eof_error(error)
         if self.connection is None:
             return
+        for call in self.connection.unanswered():
+            if call.method in MCP_METHODS:
+                call.cancel()
         owed = list(self.connection.sent.values())
         self.connection.sent.clear()
         for call in owed:

@@ -5,11 +5,15 @@ Plugins that do not end are in tests/chain/test_shutdown.py, signals in tests/pr
 
 from __future__ import annotations
 
+from itertools import count
+
 import attrs
 import pytest
 import trio
 from support.peers.wire import PassProxy, Peer
 from support.played_chain import cancel_turn, played_chain, prompt, state
+
+MCP = {"protocolVersion": "2026-07-28", "clientCapabilities": {}}
 
 BOTH = pytest.mark.parametrize("version", [1, 2])
 
@@ -86,6 +90,63 @@ async def test_an_agent_that_goes_on_with_a_cancelled_turn_delays_a_signal_by_tw
         assert trio.current_time() - begin == pytest.approx(2, abs=0.3)
         answers = await chain.client.receive_all()
         assert [each["error"]["code"] for each in answers] == [-32603] * (version == 1)
+
+
+NOTES = """
+import trio
+
+from conductor.proxy import Proxy, tool
+
+
+class Notes(Proxy):
+    @tool
+    async def add(self, text: str) -> str:
+        await trio.sleep_forever()
+"""
+
+
+async def test_a_stand_alone_proxy_does_not_wait_for_mcp_requests_at_eof(tmp_path, mock_clock):
+    """The conductor around it cannot cancel them any more: an open `subscriptions/listen`, a call
+    of a tool. The clock stands still while a thread imports the MCP SDK."""
+    (tmp_path / "notes.py").write_text(NOTES)
+    notes = {"name": "notes", "use": "./notes.py:Notes"}
+    async with played_chain(tmp_path, None, notes, mode="proxy") as chain:
+        parent, ids = chain.client, count(10)
+
+        def send_as_successor(method, params):
+            inner, id = {"method": method, "params": params}, next(ids)
+            parent.send({"id": id, "method": "proxy/successor", "params": inner})
+            return id
+
+        def send_mcp(method, **params):
+            params["_meta"] = {f"io.modelcontextprotocol/{name}": of for name, of in MCP.items()}
+            carried = {"connectionId": connection, "method": method, "params": params}
+            return send_as_successor("mcp/message", carried)
+
+        parent.send({"id": 0, "method": "proxy/initialize", "params": {"protocolVersion": 1}})
+        parent.answer(await parent.receive(), {"protocolVersion": 1})
+        assert (await parent.receive())["id"] == 0
+        params = {"cwd": "/", "mcpServers": []}
+        parent.send({"id": 1, "method": "session/new", "params": params})
+        set_up = await parent.receive()
+        parent.answer(set_up, {"sessionId": "s1"})
+        assert (await parent.receive())["id"] == 1
+        (server,) = set_up["params"]["params"]["mcpServers"]
+        send_as_successor("mcp/connect", {"serverId": server["serverId"]})
+        connection = (await parent.receive())["result"]["connectionId"]
+        stream = send_mcp("subscriptions/listen", notifications={"toolsListChanged": True})
+        told = await parent.receive()
+        assert told["params"]["params"]["method"] == "notifications/subscriptions/acknowledged"
+        call = send_mcp("tools/call", name="add", arguments={"text": "x"})
+        await parent.receive_nothing()
+
+        mock_clock.autojump_threshold = 0
+        parent.close()
+        await chain.wait_ended()
+
+        assert trio.current_time() < 0.5
+        answers = [(each["id"], each["error"]["code"]) for each in await parent.receive_all()]
+        assert answers == [(stream, -32800), (call, -32800)]
 
 
 async def test_a_request_that_is_never_answered_gets_an_error_after_stop_timeout(

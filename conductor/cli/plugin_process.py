@@ -78,7 +78,7 @@ class PluginProcess:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             bufsize=0,
-            process_group=0,
+            start_new_session=True,
         )
 
 

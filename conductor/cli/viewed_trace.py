@@ -46,8 +46,10 @@ class ViewedTrace(TraceFile):
         TraceFile.__attrs_post_init__(self)
         command = [sys.executable, "-P", "-m", "conductor", "trace", "view", str(self.path)]
         command += ["--no-browser", "--live", *(["--remove"] if self.is_temporary else [])]
-        # Its own process group: Ctrl-C is for the chain.
-        self._viewer = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=2, process_group=0)
+        # Its own session: Ctrl-C is for the chain.
+        self._viewer = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=2, start_new_session=True
+        )
 
     def linger(self) -> None:
         """Wait for Ctrl-C, so that the page can be read; not if stderr is not a terminal."""

@@ -126,13 +126,20 @@ def idle_update(session: str, reason: str, error: bytes | None = None) -> bytes:
 
 
 def report_ended_turn(
-    host: ComponentHost, session: str, name: str, seconds: float, action: OnCancelTimeout = "answer"
+    host: ComponentHost,
+    session: str,
+    name: str,
+    seconds: float,
+    action: OnCancelTimeout = "answer",
+    stopped: str | None = None,
 ) -> str:
     """Notify the user of a cancelled turn that is ended in a component's place.
 
-    Returns the problem as a predicate for error messages. `seconds` is the timeout.
+    Returns the problem as a predicate for error messages. `seconds` is the timeout, `stopped` says
+    that a process of the component is stopped.
     """
     problem = f"did not end the cancelled turn within {seconds:g} s"
+    problem += f"; {stopped}" if stopped else ""
     detail = "it is restarted" if action == "restart" else "if it does not react, restart the agent"
     detail = f"the turn was ended without it; {detail}"
     host.send_notice(session, f"{name} {problem}", detail, severity="error")

@@ -82,7 +82,13 @@ class SupervisedComponent(LinkComponent):
         self.restart_policy: RestartPolicy = RestartPolicy.of(spec, role)
         self.initialization: Initialization = self._new_initialization(spec.dialect)
         self._turns = TurnEnforcement(
-            self, spec, self.link, self._log, self._speaks_version_2, self._kill
+            self,
+            spec,
+            self.link,
+            self._log,
+            self._speaks_version_2,
+            self._kill,
+            lambda: self.stopped,
         )
         if self.role == "agent":
             self.link.record_settings()
@@ -113,6 +119,12 @@ class SupervisedComponent(LinkComponent):
         """The process id; `None` without a process."""
         run = self._current_run
         return None if run is None else getattr(run.endpoint, "pid", None)
+
+    @property
+    def stopped(self) -> str | None:
+        """Clause that says that a process of it is stopped, by a signal; `None` if none is."""
+        run = self._current_run
+        return None if run is None else getattr(run.endpoint, "stopped", None)
 
     @property
     def stop_timeout(self) -> float:
@@ -211,24 +223,27 @@ class SupervisedComponent(LinkComponent):
 
     def _on_slow_start(self) -> None:
         method = self.initialization.handshake.method
-        self._log.warning("component slow to start", waits_for=f"its answer to {method}")
+        stopped = {"stopped": self.stopped} if self.stopped else {}
+        self._log.warning("component slow to start", waits_for=f"its answer to {method}", **stopped)
 
     def _on_slow_setup(self, setup: SlowSetup) -> None:
         """Name the component that a session set-up waits for, also in a session that is known."""
         servers = {"mcp_servers": setup.servers} if setup.servers else {}
         names = {} if setup.session is None else {"session": setup.session}
+        stopped = {"stopped": self.stopped} if self.stopped else {}
         self._log.warning(
             "component slow to set up a session",
             waits_for=f"its answer to {setup.method}",
+            **stopped,
             **servers,
             **names,
         )
         if setup.session is not None:
             title = f"waiting for {self.name} to answer {setup.method}"
-            detail = f"it may be starting MCP servers: {', '.join(setup.servers)}"
-            self.host.send_notice(
-                setup.session, title, detail if setup.servers else None, severity="info"
-            )
+            detail = stopped.get("stopped")
+            if detail is None and setup.servers:
+                detail = f"it may be starting MCP servers: {', '.join(setup.servers)}"
+            self.host.send_notice(setup.session, title, detail, severity="info")
 
     def _on_initialized(self) -> None:
         self._log.lifecycle(
@@ -383,6 +398,7 @@ class SupervisedComponent(LinkComponent):
 
     def _fail_start(self, reason: str) -> None:
         """Fail a handshake that cannot succeed: the start, or the current attempt to restart."""
+        reason += f"; {stopped}" if (stopped := self.stopped) else ""
         if self._lifecycle.was_initialized:
             self._kill(reason)
             return

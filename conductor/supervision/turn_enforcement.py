@@ -38,7 +38,7 @@ class TurnEnforcement:
 
     `speaks_version_2` tells the protocol version of the component; `kill` kills the component's
     process; it takes the cause as the rest of a sentence about the component, for error messages:
-    "was silent for 5 s".
+    "was silent for 5 s". `stopped` tells whether a process of it is stopped, as a clause.
     """
 
     host: ComponentHost
@@ -51,6 +51,7 @@ class TurnEnforcement:
         log: Logger,
         speaks_version_2: Callable[[], bool],
         kill: Callable[[str], None],
+        stopped: Callable[[], str | None],
     ) -> None:
         self.component = component
         self.spec = spec
@@ -58,6 +59,7 @@ class TurnEnforcement:
         self.log = log
         self.speaks_version_2 = speaks_version_2
         self.kill = kill
+        self.stopped = stopped
         self.stall_monitor: StallMonitor | None = None
         if spec.request_timeout or spec.stall_timeout is not None:
             from conductor.supervision.stall_detector import StallDetector
@@ -108,6 +110,7 @@ class TurnEnforcement:
             case RequestTimeout(call, seconds, session):
                 reason = f"{self.component.name} did not answer {call.method} within {seconds:g} s"
                 reason += " (request_timeout)"
+                reason += f"; {stopped}" if (stopped := self.stopped()) else ""
                 if session is not None:
                     reason += "; the turn was cancelled, and part of it may have been done"
                 names = {} if session is None else {"session": session}
@@ -130,9 +133,8 @@ class TurnEnforcement:
     ) -> None:
         match action:
             case "report":
-                self.host.send_notice(
-                    session, f"{self.component.name} has been silent for {seconds:.3g} s"
-                )
+                title = f"{self.component.name} has been silent for {seconds:.3g} s"
+                self.host.send_notice(session, title, self.stopped())
             case "cancel":
                 self._cancel_turn_at_component(session)
             case "cancel_request":
@@ -193,7 +195,7 @@ class TurnEnforcement:
             restart=action == "restart",
         )
         problem = report_ended_turn(
-            self.host, overdue.session, self.component.name, seconds, action
+            self.host, overdue.session, self.component.name, seconds, action, self.stopped()
         )
         for call in overdue.prompts:
             self._answer_cancelled(call)

@@ -62,7 +62,7 @@ def _start() -> None:
             stdin=read,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-            process_group=0,
+            start_new_session=True,
         )
     except BaseException:
         os.close(write)

@@ -1,4 +1,4 @@
-"""A child that leads its own process group: its exit, and the end of its descendants.
+"""A child that leads its own session and process group: its exit, and the end of its descendants.
 
 Descendants are killed with the group; on Linux, those that left the group are found by a mark in
 their environment (`process_tree`).
@@ -21,6 +21,7 @@ from conductor.transport.process_tree import (
     kill_marked,
     reap_adopted,
     sandboxed_group,
+    stopped_process,
 )
 
 __all__ = ["ProcessGroup", "describe_status"]
@@ -75,6 +76,17 @@ class ProcessGroup(msgspec.Struct, eq=False, kw_only=True):
             group = sandboxed_group(self.pid) if self.sandboxed else None
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.pid if group is None else group, number)
+
+    @property
+    def stopped(self) -> str | None:
+        """Clause for messages about a component that does not react: "its process 12 is stopped by
+        SIGTTIN"; `None` if no process of it is stopped."""
+        found = None if self._returncode is not None else stopped_process(self.pid)
+        if found is None:
+            return None
+        pid, number = found
+        by = "" if number is None else f" by {signal.Signals(number).name}"
+        return f"its process {pid} is stopped{by}"
 
     @property
     def status(self) -> str | None:

@@ -37,6 +37,7 @@ __all__ = [
     "reap_adopted",
     "report_to",
     "sandboxed_group",
+    "stopped_process",
 ]
 
 MARK = "ACP_CONDUCTOR_TREE"
@@ -177,6 +178,26 @@ def sandboxed_group(pid: int) -> int | None:
             if os.getpgid(child) == child:
                 return child
     return None
+
+
+def stopped_process(pid: int) -> tuple[int, int | None] | None:
+    """The process id of a child, or of its first descendant, that a signal has stopped (SIGSTOP,
+    SIGTTIN), and of the child that signal's number; `None` if all run."""
+    if not hasattr(os, "waitid"):
+        return None
+    with suppress(ChildProcessError):
+        status = os.waitid(os.P_PID, pid, os.WSTOPPED | os.WNOHANG | os.WNOWAIT)
+        if status is not None:
+            return pid, status.si_status
+    return next(((each, None) for each in descendants(pid) if _is_stopped(each)), None)
+
+
+def _is_stopped(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return file.read().rpartition(b")")[2].split()[0] == b"T"
+    except OSError:
+        return False
 
 
 def kill_marked(mark: str, *, patient: bool = False) -> bool:

@@ -1,4 +1,4 @@
-"""Start a program with its own process group and pipes.
+"""Start a program with its own session and pipes.
 
 Separate from `child_process`, because this runs before trio is imported: the components start as
 soon as `initialize` arrives (`prestart`), and the conductor imports the rest meanwhile. An agent
@@ -241,7 +241,10 @@ def _spawn(argv: Sequence[str], env: Mapping[str, str], cwd: str | None) -> Spaw
 def _start(
     argv: Sequence[str], env: Mapping[str, str], cwd: str | None, stdio: Sequence[int]
 ) -> int:
-    """Start a program in a process group of its own, and return its process id.
+    """Start a program in a session and process group of its own, and return its process id.
+
+    Without a controlling terminal, opening `/dev/tty` fails. In a background process group of the
+    terminal from which the conductor was started, reading it would stop the program for ever.
 
     `subprocess` searches the PATH of `env` and passes no descriptors except `stdio`. Raises
     `OSError`, or `ValueError` for arguments that cannot be passed to a program.
@@ -258,7 +261,7 @@ def _start(
         stdin=stdin,
         stdout=stdout,
         stderr=stderr,
-        process_group=0,
+        start_new_session=True,
     )
     child.returncode = 0  # `process_group` reaps it: `subprocess` must not
     return child.pid

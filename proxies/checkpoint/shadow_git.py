@@ -267,6 +267,7 @@ class ShadowGit:
             check=False,
             cwd=self.root,
             env=environ,
+            start_new_session=True,  # Ctrl-C is for the chain
         )
         if done.returncode != 0 and not may_fail:
             problem = done.stderr.decode(errors="replace").strip()[-500:]

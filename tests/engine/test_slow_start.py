@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 import trio
-from support.played_chain import played_chain, told
+from support.played_chain import played_chain, prompt, told
 
 BOTH = pytest.mark.parametrize("version", [1, 2])
 SERVERS = [{"name": "files", "command": "files", "args": [], "env": []}]
@@ -42,6 +44,40 @@ async def test_a_component_that_does_not_answer_initialize_is_named_after_two_se
         ]
         await chain.serve("initialize", params)
         assert (await chain.client.receive())["id"] == 0
+
+
+STOPPED = "its process 7 is stopped by SIGSTOP"
+
+
+async def test_a_stopped_process_is_named_where_its_component_does_not_react(
+    tmp_path, autojump_clock
+):
+    keys = {"request_timeout": {"session/list": "5s"}, "stall_timeout": "20s"}
+    async with played_chain(tmp_path, keys) as chain:
+        await chain.open("s1")
+        chain["agent"].stopped = STOPPED
+        chain.client.send({"id": 1, "method": "session/list", "params": {}})
+        await trio.sleep(6)
+        assert (await chain.client.receive())["error"]["message"].endswith(f"; {STOPPED}")
+        load = {"sessionId": "s1", "cwd": "/s1", "mcpServers": SERVERS}
+        chain.client.send({"id": 2, "method": "session/resume", "params": load})
+        await trio.sleep(2.5)
+        assert chain.events(SET_UP)[0]["stopped"] == STOPPED
+        assert told(await chain.client.receive())[1].endswith(STOPPED)
+        chain.client.send(prompt(3))
+        await trio.sleep(21)
+        assert told(await chain.client.receive())[1].endswith(STOPPED)
+
+
+async def test_a_process_that_is_stopped_at_the_start_is_named(tmp_path, autojump_clock):
+    async with played_chain(tmp_path, {"start_timeout": "10s"}) as chain:
+        chain.client.send({"id": 0, "method": "initialize", "params": {"protocolVersion": 1}})
+        await chain.expect("initialize")
+        chain["agent"].stopped = STOPPED
+        await trio.sleep(11)
+
+        assert chain.events(START)[0]["stopped"] == STOPPED
+        assert STOPPED in json.dumps((await chain.client.receive())["error"])
 
 
 async def test_a_plugin_whose_lifespan_does_not_begin_is_named(tmp_path, autojump_clock):

@@ -37,7 +37,9 @@ def test_a_cancelled_turn_of_a_stopped_agent_is_answered_by_the_conductor(run_ch
     process, prompt = stopped_in_turn(editor)
 
     assert editor.answer(prompt)["result"] == CANCELLED
-    assert "the turn was ended without it" in chunk(told(editor, TOLD))
+    notice = chunk(told(editor, TOLD))
+    assert f"; its process {process.pid} is stopped by SIGSTOP" in notice
+    assert "the turn was ended without it" in notice
 
     # It wakes up, answers late, and takes the next prompt.
     os.kill(process.pid, SIGCONT)

@@ -112,6 +112,28 @@ def test_a_terminal(start_agent):
     check(line for line in lines if line.startswith("{"))
 
 
+def test_components_do_not_have_the_terminal_that_the_conductor_was_started_from(start_agent):
+    """An agent that reads `/dev/tty`, as `git` and `ssh` do for a password, gets an error; in a
+    background process group of the terminal it would be stopped for ever."""
+    ours, theirs = pty.openpty()
+
+    def take_terminal():
+        fcntl.ioctl(theirs, termios.TIOCSCTTY, 0)
+
+    editor = start_agent(probe(), start_new_session=True, preexec_fn=take_terminal)
+    os.close(theirs)
+    editor.open()
+
+    assert editor.ask("eval open('/dev/tty').readline()") == "OSError"
+
+    prompt = editor.prompt("wait")
+    editor.next(chunk)
+    os.write(ours, b"\x03")
+    assert editor.answer(prompt)["result"] == {"stopReason": "cancelled"}
+    assert editor.wait() == 130
+    os.close(ours)
+
+
 def test_a_terminal_that_hangs_up(start_agent):
     ours, theirs = pty.openpty()
     tty.setraw(theirs, termios.TCSANOW)

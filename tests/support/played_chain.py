@@ -44,6 +44,8 @@ class Process:
         self.transport, self.far = memory_pair()
         self.peer = make_peer(self.far, name)
         self.status: str | None = None
+        self.stopped: str | None = None
+        """What a `ChildProcess` says of a stopped process; set by the test."""
         self.signals: list[tuple[str, float]] = []
         """Signals that it got, each with its time."""
         self._ignores_sigterm = ignores_sigterm

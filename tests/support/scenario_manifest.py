@@ -401,6 +401,9 @@ stall-timeout | reliability, Hangs | A silent turn is reported; `on_stall` names
 stall-none | reliability, Hangs | Silence while a tool runs, a question is open or no turn runs is no stall
     test_silence_while_a_tool_runs_a_question_is_open_or_no_turn_runs_is_no_stall
     test_a_proxy_is_not_blamed_for_the_silence_of_its_successor
+stopped | reliability, Hangs | A stopped process is named where its component does not react
+    test_a_process_that_is_stopped_at_the_start_is_named
+    test_a_stopped_process_is_named_where_its_component_does_not_react
 blocked-loop | reliability, A handler that blocks the event loop | A handler that blocks is logged once, with its place
     processes/test_blocked_loop.py::test_a_handler_that_blocks_is_logged_once_with_its_place
 stop-answers | reliability, Shutdown | After EOF open requests are answered, for up to `stop_timeout`, also during the start
@@ -411,6 +414,8 @@ stop-answers | reliability, Shutdown | After EOF open requests are answered, for
     test_a_stopped_chain_does_not_blame_the_agent_that_it_has_ended
     test_eof_during_the_start_waits_for_the_answers_too
     test_the_chain_ends_at_once_while_a_component_waits_for_its_restart
+stop-mcp | reliability, Shutdown | MCP requests of the agent do not delay the end of a proxy
+    test_a_stand_alone_proxy_does_not_wait_for_mcp_requests_at_eof
 stop-turns | reliability, Shutdown | Running turns are cancelled, and their end is awaited for 2 s
     test_an_agent_that_goes_on_with_a_cancelled_turn_delays_a_signal_by_two_seconds
     test_running_turns_are_cancelled_and_their_end_is_awaited

@@ -8,6 +8,7 @@ from pathlib import Path
 import psutil
 import pytest
 import trio
+import trio.lowlevel
 from support.python_script import run
 
 from conductor.transport.child_process import start_child
@@ -28,6 +29,13 @@ async def output(child):
         while chunk := await child.transport.receive():
             text += chunk
         return text
+
+
+async def status_of(pid, status):
+    """Wait until a process has this status."""
+    with trio.fail_after(PATIENCE):
+        while psutil.Process(pid).status() != status:
+            await trio.lowlevel.checkpoint()
 
 
 async def ended(child):
@@ -112,13 +120,32 @@ async def test_waiting_can_be_cancelled_and_repeated():
     assert await ended(child) == "exited with status 1"
 
 
-async def test_it_leads_its_own_process_group_in_the_same_session():
+async def test_it_leads_its_own_session_and_process_group():
     child = shell("read line")
 
-    assert os.getpgid(child.pid) == child.pid
-    assert os.getsid(child.pid) == os.getsid(0)
+    assert os.getpgid(child.pid) == os.getsid(child.pid) == child.pid
     child.transport.close()
     await ended(child)
+
+
+async def test_a_stopped_process_is_named_also_below_the_child():
+    child = shell("sleep 1000 & echo $!; wait")
+    below = int(await child.transport.receive())
+    assert child.stopped is None
+    os.kill(below, signal.SIGSTOP)
+    await status_of(below, psutil.STATUS_STOPPED)
+
+    assert child.stopped == f"its process {below} is stopped"
+    os.kill(child.pid, signal.SIGSTOP)
+    await status_of(child.pid, psutil.STATUS_STOPPED)
+    assert child.stopped == f"its process {child.pid} is stopped by SIGSTOP"
+
+    os.killpg(child.pid, signal.SIGCONT)
+    await status_of(child.pid, psutil.STATUS_SLEEPING)
+    assert child.stopped is None
+    child.signal(signal.SIGKILL)
+    await ended(child)
+    assert child.stopped is None
 
 
 async def test_it_inherits_only_its_pipes():

@@ -66,7 +66,7 @@ class Usage(Proxy):
 
     @on_turn_end
     async def turn(self, session: Session, end: TurnEnd) -> None:
-        if end.error is None:
+        if end.error is None or end.usage:
             self._meter(session).turn(end.usage)
 
     @slash(lambda self: self.command, "Show the tokens and cost of this session")

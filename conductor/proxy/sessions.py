@@ -15,6 +15,7 @@ import attrs
 import trio
 
 from conductor.acp import MAX_AGENTS_ID
+from conductor.error_codes import INTERNAL_ERROR
 from conductor.errors import LocalProtocolError, RequestError
 from conductor.proxy.chain_info import ChainInfo, chain_info
 from conductor.proxy.foreground_work import ForegroundWork
@@ -48,10 +49,12 @@ class TurnEnd:
     usage: Mapping[str, Any] = attrs.field(factory=dict)
     """The tokens that the agent reported with the end of the turn; empty if none."""
     error: RequestError | None = None
-    """The error with which the agent answered the prompt."""
+    """The error with which the agent answered the prompt, or ended the turn (version 2)."""
     unfinished: Sequence[AgentToolCall] = ()
     """The tool calls that the agent has left pending or in progress, as they count now: failed, or
     cancelled (version 2)."""
+    meta: Mapping[str, Any] = attrs.field(factory=dict)
+    """The `_meta` of the message that has ended it; empty if absent."""
 
 
 @attrs.define(eq=False)
@@ -280,11 +283,13 @@ class Session:
         self.is_running = False
         usage, background = holder.get("usage"), holder.get("background")
         reason = None if error is not None else _text(holder.get("stopReason"), "end_turn")
+        if reason == "error" and error is None:
+            error = _error(holder.get("error"))
         is_cancelled = reason == "cancelled" and self.protocol_version > 1
         unfinished = self.call_table.turn_ended(
             "cancelled" if is_cancelled else "failed", _list(background)
         )
-        return TurnEnd(reason, usage if isinstance(usage, dict) else {}, error, unfinished)
+        return TurnEnd(reason, _members(usage), error, unfinished, _members(holder.get("_meta")))
 
     def _read_options(self, holder: Mapping[str, Any]) -> None:
         options = holder.get("configOptions")
@@ -294,6 +299,20 @@ class Session:
 
 def _text(value: Any, default: str | None) -> str | None:
     return value if isinstance(value, str) else default
+
+
+def _error(told: Any) -> RequestError:
+    """The error of a turn that has ended with one (version 2)."""
+    code, message = _members(told).get("code"), _members(told).get("message")
+    return RequestError(
+        code if isinstance(code, int) else INTERNAL_ERROR,
+        message if isinstance(message, str) else "The turn has ended with an error",
+        _members(told).get("data"),
+    )
+
+
+def _members(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
 
 
 def _list(value: Any) -> list[Any]:

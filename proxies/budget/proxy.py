@@ -197,7 +197,7 @@ class Budget(Proxy):
 
     @on_turn_end
     async def turn_ended(self, session: Session, end: TurnEnd) -> None:
-        if end.error is None:
+        if end.error is None or end.usage:
             user, state = self._payers(session)[0]
             spent = self._meter(session).turn(end.usage)
             if session is not user:

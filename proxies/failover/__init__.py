@@ -1,4 +1,4 @@
-"""`failover`: another agent for a prompt. `agent_failures` tells which errors are a reason."""
+"""`failover`: another agent for a prompt."""
 
 from proxies.failover.proxy import Failover, OtherAgent
 

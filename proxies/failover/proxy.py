@@ -1,26 +1,30 @@
 """`failover`: sends a prompt that the agent cannot answer now to another agent.
 
-If the agent answers a prompt with an error that says rate limit, overload or login required, before
-any output of the turn, the next agent of the list gets the prompt. An agent of the list that does
+If the agent answers a prompt with an error, or reports a failure, that says rate limit, overload or
+login required, before any output of the turn but the text of the error, the next agent of the list
+gets the prompt. An agent of the list that does
 not run counts as failed. A text tells the user which agent answers, and why.
 
 Options:
     agents      the other agents, in order; each has `run` (an argv) or `chain` (a chain file), and
                 optionally `name` and, with `run`, `env`
-    cooldown    time for which an agent that failed is not asked, in any session; default 10m. If
-                all agents are cooling down, they are asked in order until one answers
+    cooldown    time for which an agent that failed is not asked, in any session, if it does not say
+                when its limit ends; default 10m. If all agents are cooling down, they are asked in
+                order until one answers
     transcript  maximum characters of the conversation that are put before the prompt of an agent
                 that has not seen it; default 40000
     at_once     other agents that run at the same time; default 4. Further prompts wait
 
 Another agent runs for one turn, in the directory and with the MCP servers of the session; its
 permission requests and file requests go to the client. The first agent gets the turns that it has
-missed before its next prompt. An error in the text of an answer is not recognized, nor is one after
-the first output. In protocol version 2 the answer of another agent is shown as a whole, at its end.
+missed before its next prompt. An error in the text of an answer alone is not recognized, nor is one
+after the first output. In protocol version 2 the answer of another agent is shown as a whole, at
+its end.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -50,7 +54,7 @@ from conductor.proxy import (
     per_session,
     program_warning,
 )
-from proxies.failover.agent_failures import failure_reason
+from proxies.shared.agent_failures import failure_reason, limit_end, reported_failure
 from proxies.shared.transcript import BoundedTranscript
 
 __all__ = ["Failover", "OtherAgent"]
@@ -59,6 +63,10 @@ _OUTPUT = (
     *("agent_message_chunk", "agent_thought_chunk", "agent_message", "plan"),
     *("tool_call", "tool_call_update"),
 )
+_MAX_ERROR = 2000
+"""Characters of the text of a turn that are compared with its error."""
+_MAX_PAUSE = 40 * 86400
+"""Seconds; later ends of a limit are not believed."""
 _NotRunning: TypeAlias = ChainFileError | ComponentError | ConnectionClosed | RemoteProtocolError
 _NOT_RUNNING = get_args(_NotRunning)
 
@@ -101,16 +109,28 @@ class _SessionTranscripts:
     unanswered: str = ""
     """The text of the running prompt, until there is output."""
     has_output: bool = False
+    output_text: str = ""
+    """The text of the running turn; empty if it has other output, too."""
     is_running: bool = False
 
     def add_output(self, update: dict[str, Any], transcripts: list[BoundedTranscript]) -> None:
         """Record output of the running turn, after the prompt that it answers."""
+        text = chunk_text(update) if update.get("sessionUpdate") == "agent_message_chunk" else None
+        is_text = text is not None and (self.output_text != "" or not self.has_output)
+        self.output_text = (self.output_text + (text or ""))[:_MAX_ERROR] if is_text else ""
         self.has_output = True
         for transcript in transcripts:
             transcript.add("user", self.unanswered)
             if update.get("sessionUpdate") == "agent_message_chunk":
                 transcript.add("agent", chunk_text(update) or "")
         self.unanswered = ""
+
+    def has_more_than(self, error: Exception) -> bool:
+        """Whether the turn has other output than the text of its error, which codex-acp also shows
+        as a message."""
+        text = self.output_text.strip()
+        said = f"{error.message} {error.data}" if isinstance(error, RequestError) else ""
+        return self.has_output and not (text and text in said)
 
 
 @attrs.define
@@ -147,6 +167,7 @@ class Failover(Proxy):
     async def prompt(self, session: Session, prompt: Prompt, forward: Forward) -> Any:
         conversation = self.conversations[session.id]
         conversation.unanswered, conversation.has_output = prompt.text, False
+        conversation.output_text = ""
         failures: list[str] = []
         if not session.is_running:
             session.cancelled = False  # of an earlier turn, which may have been another agent's
@@ -155,7 +176,13 @@ class Failover(Proxy):
                 return await prompt.answer("", stop_reason="cancelled")
             try:
                 if position == 0:
-                    return await self._ask_first(conversation, prompt, forward)
+                    result = await self._ask_first(conversation, prompt, forward)
+                    failure = reported_failure(result)
+                    if failure is None or failure_reason(failure) is None:
+                        return result
+                    if conversation.has_output:
+                        return result
+                    raise failure
                 await prompt.wait(self._slots.acquire)
                 try:
                     return await self._ask_other(position, session, conversation, prompt, failures)
@@ -163,9 +190,9 @@ class Failover(Proxy):
                     self._slots.release()
             except (RequestError, *_NOT_RUNNING) as exc:
                 reason = failure_reason(exc) if isinstance(exc, RequestError) else "does not run"
-                if reason is None or conversation.has_output:
+                if reason is None or conversation.has_more_than(exc):
                     raise
-                self._cool_until[position] = trio.current_time() + self.cooldown.total_seconds()
+                self._cool_until[position] = trio.current_time() + self._pause(exc)
                 name = self._name(position, session)
                 log.warning("agent cannot answer", agent=name, why=reason, error=str(exc))
                 failures.append(f"{name}: {reason} ({_first_line(exc)})")
@@ -187,6 +214,14 @@ class Failover(Proxy):
         now, every = trio.current_time(), range(len(self.agents) + 1)
         ready = [each for each in every if self._cool_until.get(each, now) <= now]
         return iter(ready or every)
+
+    def _pause(self, failure: Exception) -> float:
+        """Seconds for which an agent is not asked."""
+        now = time.time()
+        end = limit_end(failure, now) if isinstance(failure, RequestError) else None
+        if end is None or not now < end < now + _MAX_PAUSE:
+            return self.cooldown.total_seconds()
+        return end - now
 
     def _name(self, position: int, session: Session) -> str:
         if position:

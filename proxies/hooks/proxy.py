@@ -12,6 +12,11 @@ status is only logged. The effect of blocking:
                 the call is known; the tool may have run already
     tool_end, error  the reason is shown
 
+The `error` of a failed turn has `code`, `message` and, if known, `reason` (`rate limit`,
+`overload`, `login required`) and `ends_at`, when a limit ends, in seconds since 1970. A turn that
+ends as usual and reports a failure, as claude's and codex's in a JetBrains client, is an `error`,
+no `turn_end`.
+
 A hook of `permission` or `elicitation` without an answer (not started, timed out, killed by a
 signal, URL not reachable) blocks too.
 
@@ -29,6 +34,7 @@ once. While 200 events wait for their hooks, the agent's next updates wait.
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any, Literal, TypeAlias
@@ -61,6 +67,7 @@ from conductor.proxy import (
     text,
 )
 from proxies.hooks.http_post import post
+from proxies.shared.agent_failures import failure_reason, limit_end, reported_failure
 from proxies.shared.tool_calls.call import evident_kinds
 
 __all__ = ["Hook", "Hooks"]
@@ -159,6 +166,9 @@ class Hooks(Proxy):
             result = await forward()
             while session.protocol_version == 1 and not prompt.answered_by_proxy:
                 self.release_lane()  # other sessions do not wait for these hooks
+                if (failure := reported_failure(result)) is not None:
+                    await self._failed(session, failure)
+                    return result
                 reason = await self._turn_ended(session, result.get("stopReason"))
                 if session.cancelled:
                     return {**result, "stopReason": "cancelled"}
@@ -168,14 +178,17 @@ class Hooks(Proxy):
                 result = await forward()
             return result
         except RequestError as exc:
-            error = {"code": exc.code, "message": exc.message}
-            await self._start_hooks(session, "error", error=error)
+            await self._failed(session, exc)
             raise
 
     @on_turn_end
     async def turn_ended(self, session: Session, end: TurnEnd) -> None:
         """In version 2, in which a turn ends after its prompt was answered."""
         if session.protocol_version > 1 and session.parent is None:
+            failure = end.error or reported_failure({"_meta": end.meta})
+            if failure is not None:
+                await self._failed(session, failure)
+                return
             await self._start("turn_end", self._continue_turn, session, end.stop_reason)
 
     @on_tool_start
@@ -213,6 +226,14 @@ class Hooks(Proxy):
         return question.decline()
 
     # ----------------------------------------------------------------------------------------------
+
+    async def _failed(self, session: Session, failure: RequestError) -> None:
+        error: dict[str, Any] = {"code": failure.code, "message": failure.message}
+        if (reason := failure_reason(failure)) is not None:
+            error["reason"] = reason
+        if (end := limit_end(failure, time.time())) is not None:
+            error["ends_at"] = round(end)
+        await self._start_hooks(session, "error", error=error)
 
     async def _start_hooks(self, session: Session, event: Event, **about: Any) -> None:
         await self._start(event, self._fire_and_show, session, event, about)

@@ -14,7 +14,6 @@ from conductor.proxy.prompt_turn import PromptTurn
 from conductor.testing import FakeAgent
 from proxies.budget import Budget, BudgetLimits
 from proxies.failover import Failover, OtherAgent
-from proxies.failover.agent_failures import failure_reason
 from proxies.shared.transcript import BoundedTranscript
 
 LIMIT = RequestError(-32603, "Internal error", {"details": "429 rate_limit_error"})
@@ -41,28 +40,6 @@ def chunk(role, text):
 def prompts(agent):
     requests = agent.transcript.of("session/prompt", "request")
     return [[block["text"] for block in each.params["prompt"]] for each in requests]
-
-
-@pytest.mark.parametrize(
-    ("error", "reason"),
-    [
-        (LIMIT, "rate limit"),
-        (RequestError(-32603, "Claude AI usage limit reached|1753088400"), "rate limit"),
-        (RequestError(-32603, "You've hit your limit · resets 1:30am"), "rate limit"),
-        (RequestError(-32603, "got status: 429 Too Many Requests"), "rate limit"),
-        (RequestError(-32603, "Resource has been exhausted (e.g. check quota)."), "rate limit"),
-        (RequestError(-32603, 'API Error (529 {"type":"overloaded_error"})'), "overload"),
-        (RequestError(-32603, "The model is overloaded. Please try again later."), "overload"),
-        (RequestError(-32000, "Authentication required"), "login required"),
-        (RequestError(-32000, "something"), "login required"),
-        (RequestError(-32603, "Invalid API key · Please run /login"), "login required"),
-        (RequestError(-32603, "A turn is already running"), None),
-        (RequestError(-32602, "file 14290.txt has 5030 lines"), None),
-        (RequestError(-32002, "Resource not found", {"uri": "a"}), None),
-    ],
-)
-def test_errors_of_agents_are_told_apart(error, reason):
-    assert failure_reason(error) == reason
 
 
 def test_a_transcript_keeps_the_newest_characters():
@@ -93,6 +70,64 @@ async def test_a_limited_agent_is_replaced_by_a_program_for_the_turn(chain):
     assert result == {"stopReason": "end_turn"}
     notice = "\n[other answers instead: the agent: rate limit (Internal error)]\n"
     assert client.transcript.text() == f"I am here.{notice}hello"
+
+
+def reporting(**failure):
+    """The result of a turn that failed, as claude-agent-acp answers a JetBrains client."""
+    told = {"id": "t:error", "revision": 1, "severity": "error", "actions": [], **failure}
+    return {"stopReason": "end_turn", "_meta": {"jetbrains": {"air": {"sessionFailure": told}}}}
+
+
+@pytest.mark.parametrize(
+    ("failure", "answer"),
+    [
+        ({"category": "limit", "title": "You've hit your session limit"}, "hello"),
+        ({"category": "service", "title": "Claude is temporarily overloaded."}, "hello"),
+        ({"category": "access", "title": "Sign in to continue using Claude."}, "hello"),
+        ({"category": "limit", "title": "…", "actions": ["new_session"]}, ""),
+        ({"category": "limit", "title": "You are near your limit", "severity": "warning"}, ""),
+        ({"category": "request", "title": "Claude could not process this request."}, ""),
+    ],
+)
+async def test_a_failure_that_is_reported_at_the_end_of_a_turn_counts_as_an_error(
+    chain, failure, answer
+):
+    agent = FakeAgent(turns=[[reporting(**failure)]])
+    async with chain(Failover([OtherAgent(run=PROGRAM, name="other")]), agent) as client:
+        result = await client.prompt(await opened(client), "say hello")
+
+    assert client.transcript.text().endswith(answer)
+    assert bool(client.transcript.text()) == bool(answer)
+    assert result == ({"stopReason": "end_turn"} if answer else reporting(**failure))
+
+
+async def test_an_error_that_is_also_shown_as_the_answer_is_no_output(chain):
+    """As codex-acp does for a client that is not JetBrains'."""
+    text = "You've hit your usage limit. Try again later."
+    data = {"message": text, "codexErrorInfo": "usageLimitExceeded"}
+    error = RequestError(-32603, "Internal error", data)
+    agent = FakeAgent(turns=[[f"{text}\n\n", error], ["Some output. ", error]])
+    failover = Failover([OtherAgent(run=PROGRAM, name="other")], timedelta())
+    async with chain(failover, agent) as client:
+        session = await opened(client)
+        await client.prompt(session, "say hello")
+        assert client.transcript.text().endswith("hello")
+        with pytest.raises(RequestError):
+            await client.prompt(session, "say hello")
+
+
+async def test_an_agent_is_asked_again_when_its_limit_ends(chain, other, virtual_clock):
+    error = RequestError(-32603, "Rate limit reached. Please try again in 90s.")
+    agent = FakeAgent(turns=[[error], ["Back."]])
+    async with chain(Failover([other]), agent) as client:
+        session = await opened(client)
+        await client.prompt(session, "say one")
+        virtual_clock.jump(85)
+        await client.prompt(session, "say two")
+        virtual_clock.jump(10)
+        await client.prompt(session, "there?")
+
+    assert [each[-1] for each in prompts(agent)] == ["say one", "there?"]
 
 
 async def test_the_other_agent_gets_the_conversation_and_the_first_what_it_missed(

@@ -379,6 +379,24 @@ async def test_a_client_that_shows_notices_gets_them(chain):
     assert notice == {"sessionUpdate": "notice", "severity": "warning", **told}
 
 
+@pytest.mark.parametrize("version", [1, 2])
+async def test_a_hook_is_called_for_a_failure_that_the_end_of_a_turn_reports(chain, version):
+    told = {"category": "limit", "severity": "error", "title": "Usage limit reached|1753088400"}
+    end = {"stopReason": "end_turn", "_meta": {"jetbrains": {"air": {"sessionFailure": told}}}}
+    agent = FakeAgent(turns=[[end]])
+    async with chain(Hooks([telling("error", "turn_end")]), agent) as client:
+        await client.initialize(version=version, capabilities={"session": {"notices": {}}})
+        await client.prompt_turn(await client.new_session("/"), "go")
+        await client.transcript.wait("session/update notice")
+
+    (notice,) = [each for each in client.transcript.updates() if "title" in each]
+    heard = json.loads(notice["description"])
+    assert (heard["event"], heard["error"]) == (
+        "error",
+        {"code": -32603, "message": told["title"], "reason": "rate limit", "ends_at": 1753088400},
+    )
+
+
 async def test_a_hook_is_called_for_an_error(chain):
     agent = FakeAgent(turns=[[RequestError(-32000, "no money")]])
     async with chain(Hooks([telling("error")]), agent) as client:
@@ -387,7 +405,24 @@ async def test_a_hook_is_called_for_an_error(chain):
         with pytest.raises(RequestError, match="no money"):
             await client.prompt(session, "go")
 
-        assert (await told(client, 1))[0]["error"] == {"code": -32000, "message": "no money"}
+        assert (await told(client, 1))[0]["error"] == {
+            "code": -32000,
+            "message": "no money",
+            "reason": "login required",
+        }
+
+
+async def test_a_hook_is_called_for_a_turn_of_version_2_that_ends_with_an_error(chain):
+    error = {"code": -32603, "message": "429 Too Many Requests"}
+    agent = FakeAgent(turns=[[{"stopReason": "error", "error": error}]])
+    async with chain(Hooks([telling("error", "turn_end")]), agent) as client:
+        await client.initialize(version=2)
+        await client.prompt_turn(await client.new_session("/"), "go")
+        await client.transcript.wait("session/update notice")
+
+    (notice,) = [each for each in client.transcript.updates() if "title" in each]
+    heard = json.loads(notice["description"])
+    assert (heard["event"], heard["error"]) == ("error", {**error, "reason": "rate limit"})
 
 
 async def test_in_version_2_a_blocked_turn_continues_with_another_prompt(chain):

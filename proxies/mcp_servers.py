@@ -30,6 +30,7 @@ from typing import Any, Final, Literal
 
 import attrs
 
+from conductor.directories import directory_spellings, glob_spellings
 from conductor.error_codes import INVALID_PARAMS
 from conductor.proxy import (
     Forward,
@@ -83,8 +84,10 @@ class Server:
             raise ValueError("`headers` belong to a `url`; a `command` has `env`")
 
     def applies_to(self, cwd: str, agent: str) -> bool:
-        directory = os.path.normpath(cwd)
-        return (not self.cwd or any(matches(directory, glob) for glob in self.cwd)) and (
+        directories = directory_spellings(cwd)
+        globs = [each for glob in self.cwd for each in glob_spellings(os.path.expanduser(glob))]
+        is_here = any(matches(each, glob) for each in directories for glob in globs)
+        return (not self.cwd or is_here) and (
             not self.agent or any(fnmatch.fnmatchcase(agent, glob) for glob in self.agent)
         )
 

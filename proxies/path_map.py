@@ -17,6 +17,7 @@ from typing import Any
 
 import attrs
 
+from conductor.directories import directory_spellings
 from conductor.proxy import Forward, Placement, Proxy, on
 from proxies.shared.paths.members import PARAMS, RESULTS, UPDATES, PathMapping
 
@@ -50,7 +51,8 @@ class PathMap(Proxy):
             (os.path.normpath(os.path.expanduser(outside)), os.path.normpath(inside))
             for outside, inside in self.paths.items()
         ]
-        self._to_agent = PathMapping(dict(pairs))
+        real = {directory_spellings(outside)[-1]: inside for outside, inside in pairs}
+        self._to_agent = PathMapping({**real, **dict(pairs)})
         self._to_client = PathMapping({inside: outside for outside, inside in reversed(pairs)})
 
     def placement(self) -> Placement:
@@ -61,6 +63,7 @@ class PathMap(Proxy):
     @on("session/resume")
     @on("session/fork")
     async def set_up(self, params: dict[str, Any], forward: Forward) -> Any:
+        self._respell(params)
         self._to_agent.apply(PARAMS["session/new"], params)
         return await forward(params)
 
@@ -72,6 +75,7 @@ class PathMap(Proxy):
 
     @on("session/list")
     async def sessions(self, params: dict[str, Any], forward: Forward) -> Any:
+        self._respell(params)
         self._to_agent.apply(PARAMS["session/list"], params)
         result = await forward(params)
         self._to_client.apply(RESULTS["session/list"], result)
@@ -123,3 +127,16 @@ class PathMap(Proxy):
     async def terminal(self, params: dict[str, Any], forward: Forward) -> Any:
         self._to_client.apply(PARAMS["terminal/create"], params)
         return await forward(params)
+
+    def _respell(self, params: dict[str, Any]) -> None:
+        """Follow the links in the directories of a session, if they lead into a mapped one."""
+        if isinstance(cwd := params.get("cwd"), str):
+            params["cwd"] = self._mapped_spelling(cwd)
+        if isinstance(listed := params.get("additionalDirectories"), list):
+            params["additionalDirectories"] = [
+                self._mapped_spelling(each) if isinstance(each, str) else each for each in listed
+            ]
+
+    def _mapped_spelling(self, path: str) -> str:
+        spellings = (path, *directory_spellings(path))
+        return next((each for each in spellings if self._to_agent.covers(each)), path)

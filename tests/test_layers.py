@@ -22,6 +22,7 @@ LAYERS = [
     {
         "background_tasks",
         "bounded_dict",
+        "directories",
         "error_codes",
         "errors",
         "exit_codes",
@@ -143,6 +144,7 @@ which such a module does not use."""
 PUBLIC = {
     "conductor",
     "conductor.bridge_api",
+    "conductor.directories",
     "conductor.error_codes",
     "conductor.errors",
     "conductor.log",

@@ -1,9 +1,10 @@
-"""Decide which components of a chain a session gets (`when:`). Pure.
+"""Decide which components of a chain a session gets (`when:`). Pure but for symbolic links.
 
 All keys of a `when:` must hold; of the values of one key, one must. Names of clients and agents are
 shell patterns, in any case. `cwd` is a pattern for the directory or one above it; `**` stands for
-any number of directories. A capability is a path in the client's capabilities, `fs.writeTextFile`;
-it holds unless it is missing, `false` or `null`. `env` is a variable that is set, or NAME=VALUE.
+any number of directories; links are followed in both. A capability is a path in the client's
+capabilities, `fs.writeTextFile`; it holds unless it is missing, `false` or `null`. `env` is a
+variable that is set, or NAME=VALUE.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import msgspec
 
 from conductor.chainfile.model import ChainFile, ComponentSpec
 from conductor.chainfile.naming import command_name
+from conductor.directories import directory_spellings, glob_spellings
 
 __all__ = [
     "Facts",
@@ -114,8 +116,13 @@ def _capability(path: str, facts: Facts) -> bool:
 def _cwd(pattern: str, facts: Facts) -> bool:
     if facts.cwd is None:
         return False
-    parts, wanted = _parts(facts.cwd), _parts(pattern)
-    return any(_fits(parts[:length], wanted) for length in range(len(parts), -1, -1))
+    wanted = [_parts(each) for each in glob_spellings(pattern)]
+    return any(
+        _fits(parts[:length], each)
+        for parts in map(_parts, directory_spellings(facts.cwd))
+        for each in wanted
+        for length in range(len(parts), -1, -1)
+    )
 
 
 def _env(condition: str, facts: Facts) -> bool:

@@ -31,6 +31,7 @@ import attrs
 import trio
 from attrs.validators import ge
 
+from conductor.directories import same_directory
 from conductor.error_codes import (
     AUTHENTICATION_REQUIRED,
     INTERNAL_ERROR,
@@ -164,7 +165,11 @@ class Journal(SessionIds):
         known |= {open.id for open in self._open.values() if open.agent_id in known}
         kept = await trio.to_thread.run_sync(self._files.sessions)
         cwd = params.get("cwd")
-        own = [each.info() for each in kept if each.id not in known and cwd in (None, each.cwd)]
+        own = [
+            each.info()
+            for each in kept
+            if each.id not in known and (not isinstance(cwd, str) or same_directory(cwd, each.cwd))
+        ]
         return {**result, "sessions": [*(result.get("sessions") or ()), *own]}
 
     @on("session/delete")

@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -31,6 +30,7 @@ import attrs
 import trio
 from attrs.validators import gt
 
+from conductor.directories import directory_spellings
 from conductor.proxy import (
     Forward,
     Proxy,
@@ -154,7 +154,7 @@ class Remember(Proxy):
         """The file of this agent, in the scope of a session with this directory."""
         names = [str(self.agent_info.get("name") or "")]
         if self.scope == "project":
-            names.append(os.path.normpath(cwd))
+            names.append(directory_spellings(cwd)[-1])
         key = hashlib.sha256(json.dumps(names).encode()).hexdigest()[:32]
         return SettingsFile((self.directory or _state_directory()) / f"{key}.json")
 

@@ -1,4 +1,4 @@
-"""Classification of a failed turn: why the agent could not answer, and when that ends. Pure.
+"""Classification of a failed turn: why the agent could not answer, and when that ends.
 
 Agents have no common form for it. Most answer -32603 and put the error of their model's API into
 `message` or `data`; only a lost login has a code, -32000. For clients that announce
@@ -136,9 +136,9 @@ def _moment(match: re.Match[str], now: float) -> float:
         year, month, day = map(int, match["date"].split("-"))
         return found.replace(year=year, month=month, day=day).timestamp()
     if match["month"]:
-        month, year = _MONTHS.index(match["month"]) + 1, match["year"]
-        found = found.replace(year=int(year or today.year), month=month, day=int(match["day"]))
-        if not year and found < today - timedelta(days=1):
+        month, told = _MONTHS.index(match["month"]) + 1, match["year"]
+        found = found.replace(year=int(told or today.year), month=month, day=int(match["day"]))
+        if not told and found < today - timedelta(days=1):
             found = found.replace(year=today.year + 1)
         return found.timestamp()
     return (found if found > today else found + timedelta(days=1)).timestamp()

@@ -131,3 +131,12 @@ def test_mistakes(tmp_path, text, message):
 
     with pytest.raises(ChainFileError, match=message):
         load(path)
+
+
+@pytest.mark.parametrize(("pattern", "cwd"), [("link", "real/app"), ("real/*", "link/./app/")])
+def test_a_directory_is_the_same_in_every_spelling(unmet, tmp_path, pattern, cwd):
+    (tmp_path / "real" / "app").mkdir(parents=True)
+    (tmp_path / "link").symlink_to("real")
+
+    assert unmet(f"{{cwd: '{tmp_path}/{pattern}'}}", facts(cwd=f"{tmp_path}/{cwd}")) == []
+    assert unmet(f"{{cwd: '{tmp_path}/other'}}", facts(cwd=f"{tmp_path}/{cwd}")) != []

@@ -46,6 +46,18 @@ async def asked(chain, method, params, answer):
         return client.transcript.of(method, "request")[0].params
 
 
+async def test_a_directory_is_mapped_through_a_link(chain, tmp_path):
+    (tmp_path / "real" / "app").mkdir(parents=True)
+    (tmp_path / "link").symlink_to("real")
+    real, link = f"{tmp_path}/real", f"{tmp_path}/link"
+    for outside, cwd in ((real, link), (link, real), (link, link)):
+        agent = FakeAgent()
+        async with chain(PathMap({outside: "/in"}), agent, bridged=False) as client:
+            await client.initialize()
+            await client.new_session(f"{cwd}/app")
+        assert agent.transcript.of("session/new", "request")[0].params["cwd"] == "/in/app"
+
+
 @pytest.mark.parametrize("method", ["new", "load", "resume", "fork"])
 async def test_the_directories_of_a_session_are_those_inside(chain, method):
     server = {"name": "s", "command": "/home/me/app/bin/mcp", "args": ["/home/me/app"], "env": []}

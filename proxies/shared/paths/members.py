@@ -119,6 +119,10 @@ class PathMapping:
             value[name] = new
         return changed
 
+    def covers(self, path: str) -> bool:
+        """Whether a path is mapped."""
+        return path.startswith("/") and any(below(path, each) for each in self.directories)
+
     def path(self, path: Any) -> Any:
         """The mapped path; other values, and paths elsewhere, are returned as they are."""
         if not isinstance(path, str) or not path.startswith("/"):

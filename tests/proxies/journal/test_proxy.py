@@ -121,6 +121,23 @@ async def test_a_session_is_listed_with_its_title_and_shown_again(chain, journal
     assert "The agent has not loaded this session" in notice["content"]["text"]
 
 
+async def test_sessions_of_a_directory_are_listed_in_every_spelling(chain, journal, tmp_path):
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to("real")
+    written = f"{tmp_path}/link/../link/"
+    async with chain(journal(), FakeAgent()) as client:
+        await client.initialize()
+        await client.prompt(await client.new_session(written), "hi")
+
+    async with chain(journal(), FakeAgent()) as client:
+        await client.initialize()
+        for spelling in ("link", "real", "real/", "real/../real/."):
+            cwd = f"{tmp_path}/{spelling}"
+            (info,) = (await client.request("session/list", {"cwd": cwd}))["sessions"]
+            assert info["cwd"] == written
+        assert (await client.request("session/list", {"cwd": str(tmp_path)}))["sessions"] == []
+
+
 async def test_the_agent_gets_a_transcript_before_the_first_prompt_only(chain, journal):
     session = await talk(chain, journal(), ["Hello", CALL])
     agent = FakeAgent(turns=[["one"], ["two"]])

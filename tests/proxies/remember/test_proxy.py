@@ -115,6 +115,15 @@ async def test_the_scope_is_exactly_the_directory_or_the_user(chain, tmp_path, s
         assert values(await new(client, "/a/./")) == ("code", "l")
 
 
+async def test_a_directory_is_the_same_through_a_link(chain, tmp_path):
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to("real")
+    async with chain(Remember(directory=tmp_path), Settable().agent()) as client:
+        await client.initialize()
+        await set_mode(client, (await new(client, f"{tmp_path}/real"))["sessionId"], "code")
+        assert values(await new(client, f"{tmp_path}/link/"))[0] == "code"
+
+
 @pytest.mark.parametrize("method", ["session/load", "session/resume"])
 async def test_a_session_that_is_opened_again_has_what_was_set_in_it(chain, tmp_path, method):
     async with chain(Remember(directory=tmp_path), Settable().agent()) as client:

@@ -204,8 +204,15 @@ class _Questions(LinkObserver):
             self._cancelled.discard(call.session)
 
     def on_session_cancel(self, params: Payload | None) -> None:
-        session = session_id_of(params)
-        if session is None or self.is_elsewhere(session):
+        if (session := session_id_of(params)) is not None:
+            self._cancel(session)
+
+    def on_cancel_request(self, call: InFlightRequest) -> None:
+        if call.session is not None and self.turns.is_only_prompt(call):
+            self._cancel(call.session)
+
+    def _cancel(self, session: str) -> None:
+        if self.is_elsewhere(session):
             return
         self._cancelled = {each for each in self._cancelled if self.turns.blocks_turn(each)}
         if self.turns.blocks_turn(session):

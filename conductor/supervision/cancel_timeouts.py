@@ -147,6 +147,11 @@ class CancelTimeouts:
         prompts = (call for call, name in self._prompts.items() if name == session)
         return self.blocks_turn(session) and all(call in self._cancelled_turns for call in prompts)
 
+    def is_only_prompt(self, call: InFlightRequest) -> bool:
+        """Whether the request is the only unanswered prompt of its session."""
+        session = self._prompts.get(call)
+        return session is not None and list(self._prompts.values()).count(session) == 1
+
     def blocks_request(self, method: str | None) -> bool:
         """Whether a request of this method (`None`: any) was cancelled and is not answered."""
         return any(method in (None, call.method) for call in self.cancelled_requests)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 import trio
-from support.played_chain import cancel_turn, played_chain, prompt
+from support.played_chain import cancel_request, cancel_turn, played_chain, prompt
 
 from conductor.acp import PROMPT
 
@@ -64,6 +64,21 @@ async def test_an_open_question_is_answered_shortly_after_the_turn_was_cancelled
         assert await chain.agent.receive_all() == [{"id": "other", "result": {"in time": True}}]
         (late,) = chain.events("late answer dropped")
         assert (late["method"], late["sender"]) == (method, "client")
+
+
+async def test_a_prompt_that_is_cancelled_as_a_request_leaves_no_question_open(
+    tmp_path, autojump_clock
+):
+    """But if another prompt is open, the question may be of that."""
+    async with played_chain(tmp_path) as chain:
+        await chain.open("s1", "s2")
+        for id, session in ((1, "s1"), (2, "s2"), (3, "s2")):
+            await chain.prompt(id, session)
+        chain.agent.send(question("q"), question("other", session="s2"))
+        chain.client.send(cancel_request(1), cancel_request(2))
+        await trio.sleep(2)
+        answers = [each for each in await chain.agent.receive_all() if "result" in each]
+        assert answers == [cancelled("q")]
 
 
 @BOTH

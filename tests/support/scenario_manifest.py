@@ -150,6 +150,7 @@ notification-id | JSON-RPC 2.0 §4.1 | A notification that is sent with an id is
     test_a_proxy_may_send_a_notification_with_an_id_to_its_successor
 cancel-questions | protocol v1, prompt turn, Cancellation | Questions of a cancelled turn are answered, if the client does not do so
     test_an_open_question_is_answered_shortly_after_the_turn_was_cancelled
+    test_a_prompt_that_is_cancelled_as_a_request_leaves_no_question_open
     test_a_client_that_answers_its_open_questions_itself_is_heard
     test_a_question_that_comes_after_the_cancellation_is_answered_at_once
     test_a_prompt_after_the_cancellation_may_ask

@@ -32,6 +32,7 @@ from conductor.proxy import (
     Session,
     SessionSetup,
     get_logger,
+    is_slash_command,
     on,
     on_prompt,
     on_session_setup,
@@ -59,6 +60,9 @@ class SystemPrompt(Proxy):
     of_client: bool = attrs.field(default=False, kw_only=True)
     mode: Literal["append", "override"] = "append"
     otherwise: Literal["prompt", "skip"] = "prompt"
+
+    _unprompted: set[str] = attrs.field(factory=set, init=False)
+    """Sessions that are opened again, with only slash commands in the replay so far."""
 
     prepended = per_session(str)
     """Text for the session's first prompt."""
@@ -93,9 +97,13 @@ class SystemPrompt(Proxy):
             return await forward()
         given = _texts(setup.params.pop(_MEMBER, None)) if self.of_client else []
         prepended = "\n\n".join(each for each in (*given, await self._read()) if each)
-        if setup.session_id is not None:
-            self.prepended[setup.session_id] = prepended  # a replay comes before the answer
-        result = await forward()
+        if setup.session_id is not None:  # a replay comes before the answer
+            self.prepended[setup.session_id] = prepended
+            self._unprompted.add(setup.session_id)
+        try:
+            result = await forward()
+        finally:
+            self._unprompted.discard(setup.session_id or "")
         id = result.get("sessionId", setup.session_id) if isinstance(result, dict) else None
         if isinstance(id, str):
             self.prepended[id] = prepended
@@ -105,7 +113,13 @@ class SystemPrompt(Proxy):
 
     @on_update("user_message", "user_message_chunk")
     async def echo(self, session: Session, update: dict[str, Any], forward: Forward) -> None:
-        prepended = self.prepended.get(session.id)
+        prepended, content = self.prepended.get(session.id), update.get("content")
+        if session.id in self._unprompted:
+            if is_slash_command(content if isinstance(content, list) else [content]):
+                self.waiting[session.id] = prepended or ""
+            else:
+                self.waiting[session.id] = ""
+                self._unprompted.remove(session.id)
         if not prepended or has_user_text(update, lambda shown: _without(shown, prepended)):
             await forward()
 

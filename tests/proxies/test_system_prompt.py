@@ -102,6 +102,30 @@ async def test_a_fork_of_a_session_with_only_a_command_still_gets_it(chain):
     ]
 
 
+@pytest.mark.parametrize(
+    ("history", "is_first"),
+    [(["/compact"], True), (["/compact", "hi"], False), (["hi", "/compact"], False)],
+)
+async def test_a_session_that_is_loaded_with_only_commands_gets_it(chain, history, is_first):
+    """Some clients start the agent anew for each prompt."""
+
+    def load(params):
+        for said in history:
+            content = {"type": "text", "text": said}
+            agent.update("s", {"sessionUpdate": "user_message_chunk", "content": content})
+        return {}
+
+    agent = FakeAgent(handlers={"session/load": load})
+    async with chain(SystemPrompt("Be kind."), agent) as client:
+        await client.initialize()
+        await client.request("session/load", {"sessionId": "s", "cwd": "/", "mcpServers": []})
+        await client.prompt("s", "go on")
+
+    (heard,) = agent.transcript.of("session/prompt", "request")
+    texts = [block["text"] for block in heard.params["prompt"]]
+    assert texts == [*(["Be kind."] if is_first else []), "go on"]
+
+
 async def test_another_agent_may_be_left_alone(chain):
     found = await prompts(chain, SystemPrompt("Be kind.", otherwise="skip"))
 

@@ -380,8 +380,24 @@ class Chain:
             self._startup_gate.fail(error)
             return
         log.error("component failed, chain ends", error=str(error), **error.private_details())
+        self._tell_idle_sessions(error)
         self._hosted.end_turns_behind(component, error)
         self._finish(Ending("failed", error))
+
+    def _tell_idle_sessions(self, error: ComponentError) -> None:
+        """Tell the user why the chain ends; a running turn ends with the error.
+
+        In "proxy" mode, the parent conductor says what it does about the failure.
+        """
+        if self._cancelled_turns is None:
+            return
+        title, _ = error.public_details()
+        in_turn = {session for session, _ in self._cancelled_turns.turns()}
+        in_turn |= self.client_end.just_answered()
+        for session in self.client_end.sessions:
+            if session not in in_turn:
+                text = redact(title)
+                self.client_end.send_notice(session, text, "the chain ends", severity="error")
 
     def _describe_failure(self, error: bytes) -> str:
         """The text of the start-failure agent."""

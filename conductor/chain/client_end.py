@@ -38,6 +38,7 @@ __all__ = ["ClientEnd"]
 
 _MAX_UNTOLD: Final = 20
 _MAX_SESSIONS: Final = 1000
+_JUST_NOW: Final = 0.5
 _CLIENT_GONE: Final = encode_error(INTERNAL_ERROR, "The client is gone")
 
 log: Final = get_logger(component="conductor")
@@ -73,7 +74,9 @@ class ClientEnd:
         """Subjects of the notices in the last turn of each session."""
         self._untold: list[tuple[str, str | None, Severity, str | None]] = []
         """Notices that wait for a prompt, because no session was open."""
-        self.link.incoming_observers += (_PromptWatch(self._on_prompt),)
+        self._answered: BoundedDict[str, float] = BoundedDict(_MAX_SESSIONS)
+        """When the last prompt of each session was answered."""
+        self.link.incoming_observers += (_PromptWatch(self._on_prompt, self._on_answer),)
         self._recorder: TraceRecorder | None = None
         self._traced_notice_port: Port | None = None
         self._detached: DetachedClient | None = None
@@ -146,6 +149,15 @@ class ClientEnd:
         for title, detail, severity, once in untold:
             if once not in before:
                 self._show(session, title, detail, severity, once)
+
+    def _on_answer(self, session: str) -> None:
+        self._answered.pop(session, None)
+        self._answered[session] = trio.current_time()
+
+    def just_answered(self) -> set[str]:
+        """Sessions with a prompt that was answered just now, perhaps because a component failed."""
+        since = trio.current_time() - _JUST_NOW
+        return {session for session, time in self._answered.items() if time >= since}
 
     def _notice_port(self) -> Port:
         """The client's port for what comes from the conductor itself."""
@@ -253,18 +265,22 @@ class ClientEnd:
 
 
 class _PromptWatch(LinkObserver):
-    """Calls a function with the session of each prompt of the client."""
+    """Calls functions with the session of each prompt of the client, and of each answer to one."""
 
-    __slots__ = ("_call",)
+    __slots__ = ("_answered", "_asked")
 
-    def __init__(self, call: Callable[[str], None]) -> None:
-        self._call = call
+    def __init__(self, asked: Callable[[str], None], answered: Callable[[str], None]) -> None:
+        self._asked, self._answered = asked, answered
+
+    def on_response(self, call: InFlightRequest) -> None:
+        if call.method == PROMPT and call.session is not None:
+            self._answered(call.session)
 
     def on_request(self, call: InFlightRequest, method: str, params: Payload | None) -> None:
         if method == PROMPT:
             call.session = session_id_of(params)
             if call.session is not None:
-                self._call(call.session)
+                self._asked(call.session)
 
 
 def _report(event: str, detail: str, message: dict[str, object]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import asynccontextmanager
 
 import pytest
 import trio
@@ -312,3 +313,32 @@ async def test_an_update_that_does_not_fit_is_told_as_a_mistake_of_its_sender():
                 NOT_SHOWN,
             )
         ]
+
+
+class Watches(Proxy):
+    required = True
+
+    def __init__(self):
+        self.gone = trio.Event()
+
+    @asynccontextmanager
+    async def lifespan(self):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self.watch)
+            yield
+            nursery.cancel_scope.cancel()
+
+    async def watch(self):
+        await self.gone.wait()
+        raise OSError("database gone")
+
+
+async def test_the_end_of_a_chain_between_turns_is_told(autojump_clock):
+    proxy = Watches()
+    async with open_chain(proxy, FakeAgent(turns=[["hello"]])) as client:
+        await talk(client, "a", capabilities=NOTICES)
+        await trio.sleep(1)
+        proxy.gone.set()
+        await client.ended.wait()
+        why = f"component 'Watches' failed: OSError: database gone {line_of(Watches.watch, 2)}"
+        assert told(client) == [(f"[acp-conductor] {why}", "the chain ends")]

@@ -181,6 +181,7 @@ class SupervisedComponent(LinkComponent):
         self._begin_stop()
         if self.link.connection is not None:
             self.link.connection.close_writing()
+            self.link.set_eof_error(CHAIN_ENDED.error)
 
     def terminate(self) -> None:
         self._begin_stop()

@@ -149,6 +149,23 @@ async def test_a_stand_alone_proxy_does_not_wait_for_mcp_requests_at_eof(tmp_pat
         assert answers == [(stream, -32800), (call, -32800)]
 
 
+async def test_a_request_to_a_component_whose_input_is_closed_is_answered_in_its_place(
+    tmp_path, autojump_clock
+):
+    async with played_chain(tmp_path, None, {"name": "p"}) as chain:
+        await chain.open("s1")
+        chain["p"].peer.stays = True
+        chain.client.close()
+        await trio.sleep(0.5)
+        assert chain["p"].peer.ended
+        assert not chain.agent.ended
+        chain.agent.send({"id": 1, "method": "mcp/disconnect", "params": {"connectionId": "c"}})
+        chain.agent.send({"id": 2, "method": "_vendor/ask", "params": {}})
+
+        assert await chain.agent.receive() == {"id": 1, "result": {}}
+        assert (await chain.agent.receive())["error"]["code"] == -32603
+
+
 async def test_a_request_that_is_never_answered_gets_an_error_after_stop_timeout(
     tmp_path, autojump_clock
 ):

@@ -1,4 +1,5 @@
-"""`usage`: answers the slash command `/usage` with the tokens and cost of the session.
+"""`usage`: answers the slash command `/usage` with the tokens and cost of the session; `/acp:usage`
+if the agent has a command of that name.
 
 Most clients do not show the context window, tokens and cost that agents report. The command does
 not reach the agent and costs nothing. Reports of subagents for sessions of their own are included.

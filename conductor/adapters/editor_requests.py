@@ -32,6 +32,7 @@ EDITOR_REQUESTS: Final[Mapping[str, Mapping[str, Any]]] = {
     "acpx": _request("acpx", fs=_FILES, terminal=True),
     "codecompanion": _request("CodeCompanion.nvim", fs=_FILES),
     "avante": _request(None, fs=_FILES),
+    "toad": _request("toad", "0.6.20", fs=_FILES, terminal=True),
     "agent-shell": _request("agent-shell", "0.79.2", fs=_FILES, elicitation={"form": {}}),
 }
 """The params of `initialize` by the name of the editor."""

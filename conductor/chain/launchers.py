@@ -15,6 +15,7 @@ from conductor.control.running_chains import raw_streams
 from conductor.supervision.endpoint import Endpoint, Launcher
 from conductor.transport.child_process import start_child
 from conductor.transport.local_command import local_command
+from conductor.transport.spawn import SpawnError
 
 if TYPE_CHECKING:
     from http.cookiejar import CookieJar
@@ -52,7 +53,17 @@ def _launch_process(spec: ComponentSpec) -> Endpoint:
     assert spec.run is not None
     if spec.ssh is None:
         argv, env, cwd = local_command(spec, os.environ)
-        child = start_child(argv, env=env, cwd=cwd, sandboxed=spec.sandbox is not None)
+        try:
+            child = start_child(argv, env=env, cwd=cwd, sandboxed=spec.sandbox is not None)
+        except SpawnError as exc:
+            from conductor.plugins.loading import ready_made_help
+
+            help = (
+                ready_made_help(spec.run[0]) if str(exc).startswith("command not found") else None
+            )
+            if help is None:
+                raise
+            raise SpawnError(f"there is no program {spec.run[0]}; {help}") from exc
     else:
         from conductor.remote.ssh import ssh_argv
 

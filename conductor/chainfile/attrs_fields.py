@@ -63,17 +63,26 @@ def read_keys(
     found: list[ValueIssue],
 ) -> dict[str, Any]:
     """Read the values of the known keys of a mapping, each as its type; `INVALID` stands for one
-    that cannot be read. Issues are added to `found`. Raises `InvalidValue` for no mapping."""
+    that cannot be read. The value of a misspelt key is read as that of the key which is suggested.
+    Issues are added to `found`. Raises `InvalidValue` for no mapping."""
     if not isinstance(data, Mapping):
         raise expected("a mapping")
     values: dict[str, Any] = {}
     for key, value in data.items():
+        meant = key
         if key not in types:
             help = hints.get(key) or unknown_key_help(key, types, word)
             found.append(ValueIssue(f"unknown {word} `{key}`", help, path=(key,), at_key=True))
-            continue
-        values[key] = collect(found, (key,), converter.structure, value, types[key])
+            meant = None if key in hints else meant_key(key, types, data)
+        if meant is not None:
+            values[meant] = collect(found, (key,), converter.structure, value, types[meant])
     return values
+
+
+def meant_key(key: Any, types: Mapping[str, Any], data: Mapping[Any, Any]) -> str | None:
+    """Return the key that is suggested for a misspelt one, unless it is given, too."""
+    meant = closest_match(key, types)
+    return None if meant in data else meant
 
 
 def _construct(cls: Any, given: Mapping[str, Any]) -> Any:

@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from conductor.chainfile.build import build_chain
-from conductor.chainfile.diagnostics import Diagnostic, in_file_order
+from conductor.chainfile.diagnostics import Diagnostic, closest_match, in_file_order
 from conductor.chainfile.document import Document, read_document
 from conductor.chainfile.grammar import AgentItem, ComponentItem, FileItem, file_converter
 from conductor.chainfile.model import MAX_PROXIES, ChainFile, ValuePath
@@ -236,7 +236,10 @@ def _structure(document: Document, converter: Converter) -> FileItem | None:
         raise ChainFileError(
             [Diagnostic(document.locations["version",], message, help=_VERSION_HELP)]
         )
-    if not {"proxies", "agent"} & set(document.data):
+    needed = ("proxies", "agent")
+    if not {*needed} & set(document.data) and not any(
+        closest_match(key, needed) for key in document.data
+    ):
         message = "the chain is empty: it has neither `proxies` nor an `agent`"
         document.diagnostics.append(Diagnostic(root, message, help=_MINIMAL_FILE_HELP))
     if document.data.get("agent", INVALID) is None:

@@ -14,7 +14,7 @@ from typing import Any, TypeGuard, get_origin
 
 import msgspec
 
-from conductor.chainfile.attrs_fields import read_keys, resolved_annotation
+from conductor.chainfile.attrs_fields import meant_key, read_keys, resolved_annotation
 from conductor.chainfile.type_dispatch import Converter, Hook
 from conductor.chainfile.value_errors import INVALID, InvalidValue, ValueIssue, collect
 
@@ -35,14 +35,15 @@ def struct_hook(
     start."""
 
     def hook(data: Any) -> Any:
-        for key in data if isinstance(data, Mapping) else ():
-            if key in types and types[key] is None:
+        for written in data if isinstance(data, Mapping) else ():
+            key = written if written in types else meant_key(written, types, data)
+            if key is not None and types[key] is None:
                 types[key] = resolved_annotation(cls, fields[key])
         found: list[ValueIssue] = []
         given = read_keys(data, types, converter, "key", hints, found)
         instance = cls(**{fields[key]: value for key, value in given.items()})
         for key, value in given.items():
-            if value is not INVALID:
+            if value is not INVALID and key in data:  # a misspelt one has been reported
                 for validate in _validators(types[key]):
                     collect(found, (key,), validate, instance, None, value)
         if found:

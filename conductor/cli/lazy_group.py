@@ -53,5 +53,17 @@ class LazyGroup(click.Group):
         if args and args[0] not in self._summaries and not args[0].startswith("-"):
             near = difflib.get_close_matches(args[0], self._summaries, n=1)
             hint = f" Did you mean {near[0]!r}?" if near else ""
+            if ctx.parent is None and (meant := _not_a_command(args[0])):
+                hint = f" {meant}."
             ctx.fail(f"No such command {args[0]!r}.{hint}")
         return super().resolve_command(ctx, args)
+
+
+def _not_a_command(word: str) -> str | None:
+    """What to write for a chain file, or for a ready-made component, as the first word."""
+    from conductor.plugins.loading import ready_made_help
+    from conductor.projects.places import named_chain
+
+    if word.endswith((".yaml", ".yml")) or named_chain(word) != word:
+        return f"For a chain file: `run {word}` in an editor, or `prompt {word} TEXT` here"
+    return ready_made_help(word)

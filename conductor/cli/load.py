@@ -60,7 +60,9 @@ def missing_chain(path: str) -> Diagnostic | None:
     be meant."""
     if os.path.lexists(path):
         return None
-    help = unknown_name_help(path) or _similar_file_help(path)
+    from conductor.plugins.loading import ready_made_help
+
+    help = ready_made_help(path) or unknown_name_help(path) or _similar_file_help(path)
     if help is None:
         return None
     return Diagnostic(SourceLocation.whole(path), "there is no such file", help=help)

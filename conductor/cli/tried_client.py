@@ -36,7 +36,8 @@ class _ClientType(click.ParamType[TriedClient]):
                 return TriedClient(str(value), _params(file.read()))
         except OSError as exc:
             known = ", ".join(EDITOR_REQUESTS)
-            self.fail(f"{value} is neither of {known}, nor a file: {exc.strerror}", param, ctx)
+            message = f"{value} is neither of {known}, nor a file: {exc.strerror}"
+            self.fail(message + _hint(str(value).lower()), param, ctx)
         except ValueError:
             self.fail(
                 f"{value} has no `initialize` request, nor the params of one, as JSON", param, ctx
@@ -48,6 +49,18 @@ class _ClientType(click.ParamType[TriedClient]):
         from click.shell_completion import CompletionItem
 
         return [CompletionItem(name) for name in EDITOR_REQUESTS if name.startswith(incomplete)]
+
+
+def _hint(name: str) -> str:
+    """What may be meant by an editor that is not in the table."""
+    from conductor.cli.install.editors import EDITORS, OTHER_NAMES
+
+    meant = OTHER_NAMES.get(name, (name,))
+    if known := [each for each in meant if each in EDITOR_REQUESTS]:
+        return f". Did you mean {' or '.join(known)}?"
+    if any(each in EDITORS for each in meant):
+        return f". What {meant[0]} announces is not known here: save its `initialize` in a file"
+    return ""
 
 
 def _params(text: bytes) -> Mapping[str, Any]:

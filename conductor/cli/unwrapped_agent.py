@@ -58,7 +58,11 @@ def run_unwrapped(argv: Sequence[str]) -> NoReturn:
     try:
         os.execvp(argv[0], list(argv))
     except FileNotFoundError:
-        reason, code = "command not found", ExitCode.NOT_FOUND
+        from conductor.plugins.loading import ready_made_help
+
+        help = ready_made_help(argv[0])
+        reason = "command not found" + (f"; {help}" if help else "")
+        code = ExitCode.NOT_FOUND
     except (OSError, ValueError) as exc:
         reason, code = getattr(exc, "strerror", None) or str(exc), ExitCode.NOT_EXECUTABLE
     print(f"acp-conductor: cannot start {argv[0]}: {reason}", file=sys.stderr, flush=True)

@@ -30,6 +30,7 @@ __all__ = [
     "load_class",
     "load_class_for_role",
     "load_plugin",
+    "ready_made_help",
 ]
 
 
@@ -115,6 +116,16 @@ def _load_class(spec: ComponentSpec) -> type[Plugin]:
             spec, f"{spec.use} is not a plugin: its class begins with `class {name}(Proxy):`"
         )
     return found
+
+
+def ready_made_help(word: str) -> str | None:
+    """Return how to write an installed component in a chain, where its name stands in place of a
+    command or a chain file; `None` for other words."""
+    if word not in entry_points():
+        return None
+    help = f"`{word}` is a ready-made component: `use: {word}` in a chain file"
+    is_proxy = word not in ("test-agent", "mcp-bridge")
+    return help + (f", or `acp-conductor wrap --use {word} -- AGENT`" if is_proxy else "")
 
 
 def check_name(spec: ComponentSpec) -> None:

@@ -1,7 +1,8 @@
 """`context`: adds texts, files and command output before the user's prompt.
 
 Not all agents read AGENTS.md, and none knows the current `git status`. This adds a text, files of
-the session's directory, and the output of a command; `/context` shows them to the user. The added
+the session's directory, and the output of a command; `/context` shows them to the user
+(`/acp:context` if the agent has a command of that name). The added
 parts are removed from prompts that the agent replays or echoes.
 
 Options:

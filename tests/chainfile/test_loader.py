@@ -156,6 +156,36 @@ help: did you mean `with`?
     )
 
 
+def test_the_value_of_a_misspelt_key_is_read_as_that_of_the_key_that_is_meant(
+    diagnostics: Problems,
+) -> None:
+    assert (
+        diagnostics("""\
+        version: 1
+        agnet:
+          rnu: agent --acp
+          restarts: x
+        """)
+        == """
+chain.yaml:2:1: error: unknown key `agnet`
+   | agnet:
+   | ^^^^^
+help: did you mean `agent`?
+chain.yaml:3:3: error: unknown key `rnu`
+   |   rnu: agent --acp
+   |   ^^^
+help: did you mean `run`?
+chain.yaml:3:8: error: agnet.rnu: expected a list, found `agent --acp`
+   |   rnu: agent --acp
+   |        ^^^^^^^^^^^
+help: write a list: `[agent, --acp]`
+chain.yaml:4:13: error: agnet.restarts: expected a budget such as `3 in 60s`, found `x`
+   |   restarts: x
+   |             ^
+"""
+    )
+
+
 def test_the_problems_of_a_file_that_is_nested_twice_are_shown_once(diagnostics: Problems) -> None:
     assert (
         diagnostics(

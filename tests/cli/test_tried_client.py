@@ -7,6 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 from conductor.adapters.editor_requests import EDITOR_REQUESTS
+from conductor.cli.install.editors import EDITORS
 from conductor.cli.tried_client import client_option
 
 PARAMS = {"protocolVersion": 2, "capabilities": {}, "info": {"name": "x", "version": "1"}}
@@ -53,3 +54,23 @@ def test_an_unknown_name_is_answered_with_those_that_are_known():
 
     assert result.exit_code == 2
     assert "emacs is neither of zed, vscode, acpx, codecompanion" in result.output
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("emacs", "Did you mean agent-shell?"),
+        ("neovim", "Did you mean codecompanion or avante?"),
+        (
+            "jetbrains",
+            "What jetbrains announces is not known here: save its `initialize` in a file",
+        ),
+    ],
+)
+def test_names_of_install_are_known(name, hint):
+    assert hint in " ".join(given(name).output.split())
+
+
+def test_every_editor_of_install_is_explained():
+    for name in EDITORS:
+        assert name in EDITOR_REQUESTS or "is not known here" in given(name).output

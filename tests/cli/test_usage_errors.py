@@ -44,6 +44,8 @@ def answers(done):
         (["agent", "--on-start-failure", "nothing", "x"], "'nothing' is not one of"),
         (["agnet", "x"], "Did you mean 'agent'?"),
         (["claude-agent-acp"], "No such command 'claude-agent-acp'."),
+        (["context"], "`use: context` in a chain file, or `acp-conductor wrap --use context"),
+        (["review.yaml"], "`prompt review.yaml TEXT`"),
         ([], "Missing command."),
         (["wrap", *ERROR, "--use", "context:{files: [a}", "--", "x"], "--use context:1:11: error:"),
         (["wrap", *ERROR, "--use", "usage", "--chain", "a", "x"], "exclude each other"),

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 
 from conductor.chainfile import Diagnostic, SourceLocation
 from conductor.chainfile.model import ComponentSpec
+from conductor.plugins.loading import ready_made_help
 from conductor.transport.local_command import local_command
 from conductor.transport.spawn import SpawnError
 
@@ -49,6 +50,8 @@ def _problem(spec: ComponentSpec, named_paths: set[str] | None) -> Diagnostic | 
     shown = program if written is None else written.text
     location = spec.locations.get(("run", 0)) or spec.locations.get(("run",)) or spec.location
     if not os.path.dirname(program):
+        if (meant := ready_made_help(program)) is not None:
+            return _warning(spec, location, f"command not found: {shown}", meant)
         help = "install it, or write its absolute path"
         if named_paths is not None and path not in named_paths:
             named_paths.add(path)

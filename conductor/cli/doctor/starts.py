@@ -132,7 +132,9 @@ def _login_findings(start: ChainStart) -> Iterator[Finding]:
         return
     names = ", ".join(str(method.get("name") or method["id"]) for method in methods)
     about = f"; it offers {names}" if names else ""
-    yield Finding("ok", "login", f"the agent opens sessions without asking for a login{about}")
+    help = f"`acp-conductor prompt {shlex.quote(start.file.path)} hello` tries it: some agents ask"
+    help += " for a login only then"
+    yield Finding("ok", "login", f"untested: sessions open without one{about}", help)
 
 
 def _overdue(start: ChainStart) -> Finding:

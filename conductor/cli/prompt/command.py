@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from conductor.cli.log_defaults import log_for_people
+from conductor.cli.other_files import other_files_options
 from conductor.cli.prompt.options import (
     ChainCommand,
     chain_of,
@@ -37,6 +38,7 @@ _FILE: Final = click.Path(dir_okay=False)
 @click.option("--image", "images", type=_FILE, multiple=True, help="Send this image, too.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per event.")
 @session_options
+@other_files_options
 @trace_options
 @click.pass_context
 def command(
@@ -46,11 +48,14 @@ def command(
     files: tuple[str, ...],
     images: tuple[str, ...],
     as_json: bool,
+    no_project: bool,
+    no_user: bool,
     **settings: Any,
 ) -> None:
     """Send prompts through a chain and print the answers as they arrive.
 
-    The chain is a chain FILE or, behind `--`, commands as for `agent`. Several TEXTs are sent one
+    The chain is a chain FILE, with the proxies that `run` adds in --cwd, or, behind `--`, commands
+    as for `agent`. Several TEXTs are sent one
     after the other, in one session. The TEXT - is read from stdin, as is a missing one if stdin is
     not a terminal. The answer goes to stdout; tool calls, plans and everything else to stderr.
 
@@ -71,14 +76,22 @@ def command(
     if not all(text.strip() for text in texts):
         raise click.UsageError("the prompt is empty")
     log_for_people(ctx)
+    from conductor.cli.chain_here import chain_or_exit
     from conductor.cli.prompt.attachments import AttachmentError, read_attachments
     from conductor.cli.prompt.chain_run import RunSettings
     from conductor.cli.prompt.run import run_prompt
+    from conductor.cli.terminal_text import printable
+    from conductor.projects.chooser import OtherFiles
 
     try:
         attachments = read_attachments(files, images)
     except AttachmentError as exc:
         raise click.UsageError(str(exc)) from exc
+    if not words_behind_dashes(ctx):
+        others = OtherFiles(user=not no_user, project=not no_project)
+        chain, remarks = chain_or_exit(chain, settings["cwd"], others)
+        for remark in remarks:
+            print(printable(remark), file=sys.stderr, flush=True)
     run_settings = RunSettings(trace=open_trace(), **settings)
     run_prompt(chain, texts, attachments, run_settings, as_json=as_json)
 

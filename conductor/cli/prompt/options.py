@@ -87,11 +87,12 @@ def chain_of(words: Sequence[str], *, are_commands: bool, example: str) -> Chain
 
         *proxies, agent = parse_component_arguments(list(words))
         return ChainFile("<command line>", "prompt", tuple(proxies), agent)
+    from conductor.plugins.loading import ready_made_help
     from conductor.projects.places import named_chain, unknown_name_help
 
     file = named_chain(words[0])
     if not (os.path.exists(file) or file.endswith((".yaml", ".yml"))):
-        help = unknown_name_help(file)
+        help = ready_made_help(file) or unknown_name_help(file)
         raise click.UsageError(
             f"expected a chain file, not {file!r}{f' ({help})' if help else ''}; commands of "
             f"components come behind `--`, as in: {example}"

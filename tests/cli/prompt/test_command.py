@@ -283,6 +283,7 @@ def test_files_are_written_if_asked_for(run, tmp_path):
     [
         ([HELLO], "the prompt is empty"),
         (["claude", "hello"], "commands of components come behind `--`"),
+        (["context", "hello"], "`use: context` in a chain file"),
         ([HELLO, "--file", "missing", "hello"], "missing does not exist"),
         ([HELLO, " "], "the prompt is empty"),
         (["missing.yaml", "hello"], "there is no such file"),
@@ -295,6 +296,32 @@ def test_wrong_usage(run, arguments, problem):
 
     assert result.returncode == 2
     assert problem in result.stderr
+
+
+def test_the_name_of_a_proxy_in_place_of_a_command_is_explained(run):
+    result = run("prompt", "--", "context", AGENT, "hello")
+
+    assert result.returncode == 3
+    assert "there is no program context; `context` is a ready-made component" in result.stderr
+    assert "Install the program" not in result.stderr
+
+
+def test_a_project_adds_its_proxies_as_with_run(run, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    project = tmp_path / "project"
+    project.mkdir()
+    file = project / ".acp-conductor.yaml"
+    file.write_text("version: 1\nproxies:\n  - {use: system_prompt, with: {text: Be brief.}}\n")
+    untrusted = run("prompt", HELLO, "hello", "--cwd", project)
+    assert f"{file} is not trusted yet" in untrusted.stderr
+    assert run("trust", project, "--yes").returncode == 0
+
+    with_it = run("prompt", HELLO, "hello", "--cwd", project)
+    alone = run("prompt", HELLO, "hello", "--cwd", project, "--no-project")
+
+    assert (with_it.returncode, with_it.stdout) == (0, "You said: hello\n")
+    assert with_it.stderr == f"project: {file}\n"
+    assert alone.stderr == ""
 
 
 def test_a_chain_without_an_agent(run, chain_file):

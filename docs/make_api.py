@@ -49,6 +49,7 @@ _PACKAGES = {
     "conductor": "Chains in programs: [embedding.md](embedding.md).",
     "conductor.proxy": "",
     "conductor.proxy.permission_options": "Which option an answer to a permission request chooses.",
+    "conductor.proxy.agent_questions": "What agents do without asking, for proxies with rules.",
     "conductor.proxy.tool_names": "The tool of a permission request, for proxies with rules.",
     "conductor.error_codes": "Codes of `RequestError(code, message)`, raised and answered.",
     "conductor.testing": "",

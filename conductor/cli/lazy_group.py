@@ -60,7 +60,7 @@ class LazyGroup(click.Group):
 
 
 def _not_a_command(word: str) -> str | None:
-    """What to write for a chain file, or for a ready-made component, as the first word."""
+    """Help for a chain file, or a ready-made component, as the first word; `None` for others."""
     from conductor.plugins.loading import ready_made_help
     from conductor.projects.places import named_chain
 

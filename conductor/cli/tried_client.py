@@ -52,7 +52,7 @@ class _ClientType(click.ParamType[TriedClient]):
 
 
 def _hint(name: str) -> str:
-    """What may be meant by an editor that is not in the table."""
+    """Hint for an editor that is not in the table; empty for other names."""
     from conductor.cli.install.editors import EDITORS, OTHER_NAMES
 
     meant = OTHER_NAMES.get(name, (name,))

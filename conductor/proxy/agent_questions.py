@@ -13,7 +13,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 import attrs
 
-__all__ = ["TABLE", "AgentQuestions", "agent_questions"]
+__all__ = ["AgentQuestions", "agent_questions"]
 
 TABLE: Final = Path(__file__).with_name("agent_questions.yaml")
 

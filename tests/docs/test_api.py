@@ -27,6 +27,7 @@ def test_the_page_is_current():
         "conductor",
         "conductor.error_codes",
         "conductor.proxy",
+        "conductor.proxy.agent_questions",
         "conductor.proxy.tool_names",
         "conductor.testing",
         "conductor.testing.updates",

@@ -16,12 +16,14 @@ from conductor.adapters.negotiated import Announced
 __all__ = ["KNOWN_CLIENTS", "Behaviour", "KnownClient", "is_known_to"]
 
 Behaviour: TypeAlias = Literal[
-    "refuse_late_updates", "lose_late_questions", "hide_plans", "options_by_kind"
+    "refuse_late_updates", "lose_late_questions", "hide_plans", "options_by_kind", "loose_set_ups"
 ]
 """`refuse_late_updates`: an update outside of a turn is shown as an error, or lost.
 `lose_late_questions`: a permission request outside of a turn is neither shown nor answered.
 `hide_plans`: a permission request is shown without its content.
-`options_by_kind`: of the options of a permission request, one of each kind can be chosen."""
+`options_by_kind`: of the options of a permission request, one of each kind can be chosen.
+`loose_set_ups`: declarations of MCP servers are sent as the user has written them, and an empty
+list as an object or null."""
 
 
 class KnownClient(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,6 +59,10 @@ KNOWN_CLIENTS: Final = (
             {"refuse_late_updates", "lose_late_questions", "hide_plans", "options_by_kind"}
         ),
     ),
+    # Their users declare MCP servers in Lua or Lisp, and get what they write: `env = {K = "v"}` is
+    # an object, an empty table `{}`, `nil` null (read, November 2026).
+    KnownClient(name="codecompanion*", behaviour=frozenset({"loose_set_ups"})),
+    KnownClient(name="*agent-shell*", behaviour=frozenset({"loose_set_ups"})),
     # 0.1.15, 0.19.1: asks with the title alone, for yes or no: the first option of a kind (tried).
     KnownClient(name="acpx", behaviour=frozenset({"hide_plans", "options_by_kind"})),
     # avante.nvim of August 2026 tells no name: each option has a button, but what is sent is the

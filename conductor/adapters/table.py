@@ -152,6 +152,16 @@ def _lacks_content(client: Announced, agent: Announced | None) -> bool:
 
 ADAPTERS: Final = (
     Adapter(
+        name="normalize",
+        side="client",
+        is_default=True,
+        client="version 1, known to send MCP servers as the user has written them (CodeCompanion, "
+        "agent-shell)",
+        agent="takes what the schema says",
+        effect="repairs known mistakes, such as `env` as an object",
+        is_needed=lambda client, _: client.version == 1 and is_known_to(client, "loose_set_ups"),
+    ),
+    Adapter(
         name="known_kinds",
         side="client",
         is_default=False,

@@ -224,6 +224,8 @@ class AdaptItem(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """Files of this machine, in the session's directories, for a client that has none."""
     local_terminals: AdaptMode | AdapterItem | None = None
     """Commands on this machine, for a client that has no terminals."""
+    normalize: AdaptMode | AdapterItem | None = None
+    """MCP servers and other messages as the protocol says, of a client known for mistakes."""
     notices: AdaptMode | AdapterItem | None = None
     """Notices of the agent, for a client that does not show them."""
     plan_approval: AdaptMode | AdapterItem | None = None

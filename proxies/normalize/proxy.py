@@ -5,6 +5,9 @@ table.
 
     early_updates            updates of a session that precede the response to session/new, from
                              which the client learns of the session, are sent after it
+    loose_set_ups            MCP servers that are declared as in the settings of other programs (an
+                             object by name, `env` or `headers` as an object, other types), absent
+                             lists and relative directories become what the protocol says
     protocol_version_text    `protocolVersion` as a text becomes a number
     echoed_protocol_version  an agent that accepts any version speaks version 1
     missing_tool_call_id     tool calls without an id get one; an update without one is about the
@@ -23,6 +26,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 from collections import deque
 from collections.abc import Iterator
 from typing import Any, Final
@@ -37,16 +41,20 @@ from conductor.proxy import (
     Prompt,
     Proxy,
     Session,
+    SessionSetup,
     TurnEnd,
+    details_are_withheld,
     on,
     on_permission,
     on_prompt,
+    on_session_setup,
     on_turn_end,
     on_update,
     per_session,
 )
 from proxies.normalize import quirks
 from proxies.normalize.quirks import Quirk, quirks_of
+from proxies.normalize.set_ups import repair_set_up
 
 __all__ = ["Normalize"]
 
@@ -106,6 +114,17 @@ class Normalize(Proxy):
             for held in list(self._held_updates):
                 if held == opened or not self._opening:
                     self.start_soon(self._send_held, held)  # runs after the response is sent
+
+    @on_session_setup
+    async def set_up(self, setup: SessionSetup, forward: Forward) -> Any:
+        if "loose_set_ups" in self._active:
+            repair_set_up(
+                setup.params,
+                self.protocol_version,
+                required=setup.opened_by in ("new", "load"),
+                cwd=None if details_are_withheld() else os.getcwd(),
+            )
+        return await forward()
 
     @on_update("tool_call", "tool_call_update")
     async def tool_call(self, session: Session, update: dict[str, Any], forward: Forward) -> None:

@@ -24,6 +24,7 @@ __all__ = [
 Quirk: TypeAlias = Literal[
     "early_updates",
     "echoed_protocol_version",
+    "loose_set_ups",
     "missing_tool_call_id",
     "one_turn_at_a_time",
     "protocol_version_text",

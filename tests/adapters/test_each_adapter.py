@@ -30,6 +30,7 @@ EACH = pytest.mark.parametrize("name", ROWS)
 PLAIN = {"protocolVersion": 1}
 """Client and agent of version 1 that announce nothing, which most adapters are for."""
 PEERS = {
+    "normalize": ({**PLAIN, "clientInfo": {"name": "agent-shell"}}, PLAIN),
     "plan_approval": ({**PLAIN, "clientInfo": {"name": "acpx"}}, PLAIN),
     "turn_updates": ({**PLAIN, "clientInfo": {"name": "agent-shell"}}, PLAIN),
     "cursor_questions": (PLAIN, {**PLAIN, "agentInfo": {"name": "Cursor"}}),

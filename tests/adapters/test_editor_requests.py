@@ -31,7 +31,8 @@ def test_each_is_a_request_of_an_editor_of_install(name):
         ("zed", {"known_kinds", "notices"}),
         (
             "agent-shell",
-            {"known_kinds", "boolean_options", "elicitation", "local_terminals", "notices"},
+            {"known_kinds", "boolean_options", "elicitation", "local_terminals", "notices"}
+            | {"normalize"},
         ),
         ("acpx", {"known_kinds", "boolean_options", "elicitation", "notices", "plan_approval"}),
     ],

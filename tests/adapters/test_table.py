@@ -46,10 +46,11 @@ def test_the_agent_of_cursor_is_known_by_its_name_or_its_login(agent, expected):
 
 
 @pytest.mark.parametrize(
-    ("name", "known"), [("turn_updates", "agent-shell"), ("plan_approval", "acpx")]
+    ("name", "known"),
+    [("turn_updates", "agent-shell"), ("plan_approval", "acpx"), ("normalize", "agent-shell")],
 )
 def test_what_a_client_does_not_announce_is_known_by_its_name(name, known):
-    settings = {name: Adaptation("auto")}
+    settings = {"normalize": Adaptation("never"), name: Adaptation("auto")}
 
     def needed(name, version=1):
         client = Announced(version=version, capabilities={}, name=name)
@@ -71,7 +72,8 @@ def test_what_a_client_does_not_announce_is_known_by_its_name(name, known):
 def test_an_adapter_has_the_options_for_its_client(adapter, name, options):
     told = Announced(version=1, capabilities={}, name=name)
 
-    (needed,) = adapters_for_client(told, {adapter: Adaptation("always")})
+    settings = {"normalize": Adaptation("never"), adapter: Adaptation("always")}
+    (needed,) = adapters_for_client(told, settings)
     assert needed.options == options
 
 

@@ -7,7 +7,7 @@ import trio
 from support.subagents import idle, running
 
 from conductor.proxy import RequestError
-from conductor.testing import FakeAgent
+from conductor.testing import FakeAgent, open_chain
 from proxies.normalize import Normalize
 from proxies.normalize.quirks import QUIRKS, QuirkEntry, load, quirks_of
 
@@ -119,6 +119,28 @@ async def test_an_agent_that_accepts_every_version_speaks_version_1(chain):
     agent = FakeAgent(handlers=named("fast-agent-acp", protocolVersion=2))
     async with chain(Normalize(), agent) as client:
         assert (await client.initialize(version=2))["protocolVersion"] == 1
+
+
+async def declared(method, *proxies):
+    """The MCP server that the agent gets for one with `env` as an object."""
+    agent = FakeAgent(handlers={f"session/{method}": lambda params: {"sessionId": "s"}})
+    server = {"name": "a", "command": "/a", "env": {"K": "v"}}
+    async with open_chain(*proxies, agent, bridged=False) as client:
+        await client.initialize()
+        params = {"sessionId": "s", "cwd": "/work", "mcpServers": [server]}
+        await client.request(f"session/{method}", params)
+    return agent.transcript.of(f"session/{method}", "request")[0].params["mcpServers"]
+
+
+async def test_without_it_a_loose_set_up_reaches_the_agent():
+    assert await declared("new") == [{"name": "a", "command": "/a", "env": {"K": "v"}}]
+
+
+@pytest.mark.parametrize("method", ["new", "load", "resume", "fork"])
+async def test_a_loose_set_up_becomes_that_of_the_schema(method):
+    env = [{"name": "K", "value": "v"}]
+    meant = {"name": "a", "command": "/a", "args": [], "env": env}
+    assert await declared(method, Normalize()) == [meant]
 
 
 # -- tool calls ------------------------------------------------------------------------------------

@@ -6,10 +6,13 @@ once for a request that it cannot get; or an entry in the queue while it restart
 
 from __future__ import annotations
 
+import msgspec
+
 from conductor.acp import MCP_METHODS, SESSION_CANCEL, SESSION_SETUP_METHODS, session_id_of
 from conductor.adapters.negotiated import ANNOUNCED_METHODS
-from conductor.error_codes import AUTHENTICATION_REQUIRED
+from conductor.error_codes import AUTHENTICATION_REQUIRED, INVALID_PARAMS
 from conductor.errors import RequestError
+from conductor.jsonrpc.codec import DECODE_ERRORS
 from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.jsonrpc.messages import (
     CANCEL,
@@ -80,7 +83,7 @@ class LinkPort(Port):
             if method == "initialize" and link.initializer is not None:
                 link.initializer.begin(call, params)
                 return
-        if link.role == "client" and (refusal := _refusal_for_client(link, method)):
+        if link.role == "client" and (refusal := _refusal_for_client(link, method, params)):
             self.neighbour.respond(call, None, refusal)
             return
         if link.cancelled_answer is not None and (answer := link.cancelled_answer(method, params)):
@@ -188,15 +191,37 @@ class LinkPort(Port):
             connection.write(notification_pieces(CANCEL, params))
 
 
-def _refusal_for_client(link: LinkState, method: str) -> bytes | None:
+class _Elicitation(msgspec.Struct):
+    mode: str = "form"
+
+
+def _refusal_for_client(link: LinkState, method: str, params: Payload | None) -> bytes | None:
     """The error with which the conductor refuses a request in the client's place: many clients do
     not answer a request that they do not know."""
     if method in MCP_METHODS and not link.session_log.has_servers:
         # the proxy that provided the server was bypassed
         return encode_error(METHOD_NOT_FOUND, "No component provides this MCP server", method)
     client = link.announced
-    if method not in ANNOUNCED_METHODS or client is None or client.takes(method):
+    if method not in ANNOUNCED_METHODS or client is None:
         return None
-    capability = ".".join(ANNOUNCED_METHODS[method])
-    problem = f"Method not found: the client does not announce the capability {capability}"
-    return encode_error(METHOD_NOT_FOUND, problem, {"method": method, "capability": capability})
+    path = ANNOUNCED_METHODS[method]
+    code, problem = METHOD_NOT_FOUND, "Method not found"
+    if client.takes(method):
+        modes = [mode for mode in ("form", "url") if client.has(*path, mode)]
+        if method != "elicitation/create" or len(modes) != 1:
+            return None
+        mode = _mode(params)
+        if mode in modes or mode not in ("form", "url"):
+            return None
+        # RFD elicitation, error handling
+        code, problem, path = INVALID_PARAMS, "Invalid params", (*path, mode)
+    capability = ".".join(path)
+    problem += f": the client does not announce the capability {capability}"
+    return encode_error(code, problem, {"method": method, "capability": capability})
+
+
+def _mode(params: Payload | None) -> str:
+    try:
+        return msgspec.json.decode(params or b"{}", type=_Elicitation).mode
+    except DECODE_ERRORS:
+        return ""

@@ -75,6 +75,7 @@ async def test_a_prompt_that_is_cancelled_as_a_request_leaves_no_question_open(
         for id, session in ((1, "s1"), (2, "s2"), (3, "s2")):
             await chain.prompt(id, session)
         chain.agent.send(question("q"), question("other", session="s2"))
+        assert len(await chain.client.receive_all()) == 2
         chain.client.send(cancel_request(1), cancel_request(2))
         await trio.sleep(2)
         answers = [each for each in await chain.agent.receive_all() if "result" in each]
@@ -230,6 +231,28 @@ async def test_a_request_for_what_the_client_announces_reaches_it(
             *({"id": name, "method": name, "params": {"sessionId": "s1"}} for name in UNANNOUNCED)
         )
         assert [each["method"] for each in await chain.client.receive_all()] == [*UNANNOUNCED]
+
+
+@BOTH
+@pytest.mark.parametrize(("knows", "lacks"), [("form", "url"), ("url", "form")])
+async def test_a_question_in_a_mode_that_the_client_does_not_announce_is_refused(
+    tmp_path, version, knows, lacks, autojump_clock
+):
+    """With the code of the RFD for it; modes of vendors pass."""
+    async with played_chain(tmp_path, version=version) as chain:
+        await chain.open("s1", client_able={"elicitation": {knows: {}}})
+        modes = [lacks, knows, "_vendor"]
+        chain.agent.send(
+            *(
+                {"id": mode, "method": "elicitation/create", "params": {"mode": mode}}
+                for mode in modes
+            )
+        )
+        (refused,) = await chain.agent.receive_all()
+        assert (refused["id"], refused["error"]["code"]) == (lacks, -32602)
+        assert refused["error"]["data"]["capability"] == f"elicitation.{lacks}"
+        passed = [each["params"]["mode"] for each in await chain.client.receive_all()]
+        assert passed == [knows, "_vendor"]
 
 
 async def test_a_proxy_that_announces_files_answers_for_the_client(tmp_path):

@@ -160,6 +160,7 @@ cancel-questions | protocol v1, prompt turn, Cancellation | Questions of a cance
 unannounced | protocol v1, initialization, Client Capabilities | What the client does not announce is refused in its place
     test_a_request_for_what_the_client_does_not_announce_is_refused_in_its_place
     test_a_request_for_what_the_client_announces_reaches_it
+    test_a_question_in_a_mode_that_the_client_does_not_announce_is_refused
     test_a_proxy_that_announces_files_answers_for_the_client
 handshake | RFD proxy-chains, interop §2.1 | initialize reaches proxies as proxy/initialize
     test_initialize_passes_the_chain_forward_and_its_result_backward

@@ -153,6 +153,8 @@ class End(Peer):
             self.started = True
         elif method is None:
             self.world.answered(self.name, self._from, message)
+        elif method == "session/update":
+            pass  # a notice of the conductor: a plan made a plugin fail
         else:
             params = json.loads(message["params"])
             kind = "request" if "id" in message else "note"

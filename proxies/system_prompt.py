@@ -38,7 +38,6 @@ from conductor.proxy import (
     on_session_setup,
     on_update,
     per_session,
-    text,
 )
 from proxies.shared.agent_capabilities import SESSION, with_capability
 from proxies.shared.echoed_prompts import has_user_text
@@ -141,7 +140,7 @@ class SystemPrompt(Proxy):
         if mode == "override" and not can_override:
             log.warning("system prompt appended: the agent does not support override")
             mode = "append"
-        instructions = text(await self._read())
+        instructions = {"type": "text", "text": await self._read()}
         if mode == "override" or not given:
             return {"mode": mode, "content": [instructions]}
         return {**given, "content": [*given["content"], instructions]}

@@ -8,6 +8,7 @@ stop).
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from functools import partial
@@ -27,7 +28,9 @@ from conductor.plugins.plugin_code import PluginCall, calls_plugin, line_of
 from conductor.plugins.plugin_errors import contain_failure, first_exception, split_failure
 from conductor.plugins.plugin_runtime import AgentChainOpener, PluginRuntime
 from conductor.plugins.scheduler import LaneScheduler
+from conductor.proxy.annotations import version_of
 from conductor.proxy.base import Plugin
+from conductor.proxy.content import text
 from conductor.proxy.session_state import forget_all_sessions
 from conductor.proxy.session_tracking import end_sessions
 from conductor.proxy.update_kinds import UpdateFilter
@@ -35,6 +38,7 @@ from conductor.routing.component import Component, ComponentHost
 from conductor.routing.failure_errors import FailureErrors
 from conductor.routing.port import Port
 from conductor.routing.traced_port import Tracer
+from conductor.schema.convert import reader, unstructure
 from conductor.supervision.cancel_arbiter import cancelled_answer
 from conductor.supervision.restart_policy import Bypass, EndChain
 from conductor.supervision.slow_setups import SLOW
@@ -178,6 +182,7 @@ class PluginComponent(Component):
     async def _run_lifespan(self) -> None:
         """Run the handlers inside `lifespan()`; its exit is not cancelled by a normal stop."""
         try:
+            _load_for_messages(self.plugin)
             async with self.plugin.lifespan():
                 await self._handle_messages()
         except BaseException as exc:
@@ -286,3 +291,17 @@ class PluginComponent(Component):
 
     def backlog(self) -> int:
         return max(port.lane.size for port in self._scheduler.ports)
+
+
+def _load_for_messages(plugin: Plugin) -> None:
+    """Load what the first message would load: the types of the handlers, and that of `text`.
+
+    The schema takes 100 ms, while other components start.
+    """
+    module = sys.modules.get(type(plugin).__module__)
+    if module is not None and any(value is text for value in vars(module).values()):
+        unstructure(text(""))
+    for handler in plugin._acp_handlers:
+        for annotation in (handler.annotation, handler.result):
+            if version_of(annotation) is not None:
+                reader(annotation)

@@ -64,7 +64,6 @@ from conductor.proxy import (
     per_session,
     program_warning,
     run_command,
-    text,
 )
 from proxies.hooks.http_post import post
 from proxies.shared.agent_failures import failure_reason, limit_end, reported_failure
@@ -174,7 +173,7 @@ class Hooks(Proxy):
                     return {**result, "stopReason": "cancelled"}
                 if reason is None:
                     return result
-                prompt.blocks = [text(reason)]
+                prompt.blocks = [{"type": "text", "text": reason}]
                 result = await forward()
             return result
         except RequestError as exc:
@@ -267,7 +266,7 @@ class Hooks(Proxy):
         """Fire the hooks of a turn's end in version 2; a prompt starts the next turn."""
         reason = await self._turn_ended(session, stop_reason)
         if reason is not None:
-            params = {"sessionId": session.id, "prompt": [text(reason)]}
+            params = {"sessionId": session.id, "prompt": [{"type": "text", "text": reason}]}
             # In a task: the response may come after updates that wait for this function.
             self.start_soon(self.agent.request, "session/prompt", params)
 

@@ -38,7 +38,7 @@ from conductor.error_codes import (
     REQUEST_CANCELLED,
     RESOURCE_NOT_FOUND,
 )
-from conductor.proxy import Forward, RequestError, get_logger, is_slash_command, on, text
+from conductor.proxy import Forward, RequestError, get_logger, is_slash_command, on
 from proxies.journal.files import JournalFiles, KeptSession, agent_directory, masker
 from proxies.journal.ids import SessionIds
 from proxies.journal.session import JournalSession, has_transcript, notice, replayed, transcript_of
@@ -217,7 +217,7 @@ class Journal(SessionIds):
         is_first = session.add_prompt(blocks)
         given = "" if is_slash_command(blocks) else session.transcript
         if given:
-            params["prompt"] = [text(given), *blocks]
+            params["prompt"] = [{"type": "text", "text": given}, *blocks]
         session.running += 1
         try:
             result = await forward()

@@ -117,7 +117,7 @@ async def test_budget_ends_with_its_turns_and_with_its_cost():
         await client.prompt(two, "hi")
         assert (await client.prompt(two, "hi"))["stopReason"] == "refusal"
     assert "(50 of 50 turns in this session)" in client.transcript.text(one)
-    assert "5 of 5 cost in this session" in client.transcript.text(two)
+    assert "5 of 5 USD used in this session" in client.transcript.text(two)
 
 
 async def test_checkpoint_restores_what_the_agent_has_changed(project):

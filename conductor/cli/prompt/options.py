@@ -26,7 +26,7 @@ _OPTIONS: Final = [
         "--permissions",
         type=click.Choice(["ask", "allow", "deny"]),
         help="Response to permission requests of the agent; the default is ask on a terminal, deny "
-        "elsewhere.",
+        "elsewhere. Calls that the agent does not ask about are made in any case.",
     ),
     click.option(
         "--fs",

@@ -116,7 +116,7 @@ async def test_budget_ends_with_its_turns_and_with_its_cost():
         assert (await client.prompt(one, "hi"))["stopReason"] == "refusal"
         await client.prompt(two, "hi")
         assert (await client.prompt(two, "hi"))["stopReason"] == "refusal"
-    assert "(50 of 50 turns in this session)" in client.transcript.text(one)
+    assert "(50 of 50 turns used in this session)" in client.transcript.text(one)
     assert "5 of 5 USD used in this session" in client.transcript.text(two)
 
 

@@ -21,9 +21,14 @@ import re
 import shlex
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+import trio
+
+from conductor.client.acp_client import Client
+from conductor.transport.child_process import start_child
 
 ROOT = Path(__file__).parents[2]
 
@@ -173,3 +178,47 @@ def test_rust_proxies_in_a_nested_chain(agent, check, client, conductor, proxy, 
     nested = conductor("proxy", rust_proxy, proxy("a"), rust_proxy)
 
     check(client, conductor("agent", nested, proxy("b"), agent), agent)
+
+
+NOTES = """
+from conductor.proxy import Proxy, run, tool
+
+
+class Notes(Proxy):
+    @tool
+    async def note(self, text: str) -> str:
+        return f"noted {text}"
+
+
+run(Notes)
+"""
+
+
+@pytest.mark.parametrize("kind", ["stand-alone", "chain"])
+async def test_an_agent_under_the_rust_conductor_calls_a_tool_of_a_proxy(
+    conductor, rust, tmp_path, kind
+):
+    """It announces what the agent does: no MCP over ACP."""
+    file, chain = tmp_path / "notes.py", tmp_path / "chain.yaml"
+    file.write_text(NOTES)
+    chain.write_text("version: 1\nproxies:\n  - use: ./notes.py:Notes\n")
+    alone = ["env", f"PYTHONPATH={ROOT}", sys.executable, str(file)]
+    notes = alone if kind == "stand-alone" else conductor("proxy", [str(chain)])
+    agent = ["env", f"PYTHONPATH={ROOT}", sys.executable, "-m", "conductor.testing.agent"]
+    said = []
+    child = start_child(rust("agent", notes, agent), env=dict(os.environ), cwd=None)
+    client = Client(child.transport, {"session/update": said.append})
+    try:
+        with trio.fail_after(60):
+            async with client.open():
+                answer = await client.initialize()
+                session = await client.new_session("/")
+                await client.prompt(session, 'call Notes note {"text": "milk"}')
+                client.close()
+                await child.wait()
+    finally:
+        child.signal(9)
+        child.close()
+
+    assert "acp" not in answer["agentCapabilities"].get("mcpCapabilities", {})
+    assert "noted milk" in str(said)

@@ -23,6 +23,7 @@ from conductor.proxy.peers import ClientPeer
 from conductor.proxy.session_state import per_session
 from conductor.proxy.slash_commands import AnnouncedCommands, is_handled, say
 from conductor.proxy.tool_calls import AgentToolCall, ToolCallTable
+from conductor.setting_forms import option_of
 
 __all__ = [
     "OpenedBy",
@@ -295,6 +296,8 @@ class Session:
         options = holder.get("configOptions")
         if isinstance(options, list):
             self.config_options = [each for each in options if isinstance(each, dict)]
+            if (mode := option_of("mode", holder)) is not None:
+                self.mode = _text(mode.get("currentValue"), self.mode)
 
 
 def _text(value: Any, default: str | None) -> str | None:

@@ -10,7 +10,7 @@ the first request. Also recorded is whether a session was prompted.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 import msgspec
@@ -22,8 +22,9 @@ from conductor.jsonrpc.messages import Payload
 from conductor.jsonrpc.notification_batch import SESSION_UPDATE, NotificationBatch
 from conductor.routing.observers import LinkObserver
 from conductor.routing.session_log import SessionLog
+from conductor.setting_forms import Kind, option_id, option_of
 
-__all__ = ["SET_MODE", "SET_OPTION", "SettingsLog", "option_id"]
+__all__ = ["KINDS", "SET_MODE", "SET_OPTION", "SettingsLog", "set_value"]
 
 SET_MODE: Final = "session/set_mode"
 _SET_MODEL: Final = "session/set_model"
@@ -31,6 +32,7 @@ SET_OPTION: Final = "session/set_config_option"
 _VALUE_NAMES: Final = {SET_MODE: "modeId", _SET_MODEL: "modelId", SET_OPTION: "value"}
 _METHODS_OF_CATEGORIES: Final = {"mode": SET_MODE, "model": _SET_MODEL}
 """Methods that set the same as an option of this category."""
+KINDS: Final[Mapping[str, Kind]] = {SET_MODE: "mode", _SET_MODEL: "model", SET_OPTION: "option"}
 _MAX_PARAMS: Final = 65536
 """Bytes of the params of one setting; larger ones are not recorded."""
 _MODE_UPDATE: Final = re.compile(rb'"current_mode_update"')
@@ -38,14 +40,6 @@ _OPTION_UPDATE: Final = re.compile(rb'"config_option_update"')
 
 Key: TypeAlias = tuple[str, str]
 """A method, and the id of the option; empty for mode and model."""
-
-
-def option_id(option: Any) -> str | None:
-    """The id of a configuration option, in either version; `None` if it has none."""
-    if not isinstance(option, dict):
-        return None
-    found = option.get("configId", option.get("id"))
-    return found if isinstance(found, str) else None
 
 
 class SettingsLog(LinkObserver, msgspec.Struct, eq=False):
@@ -78,9 +72,19 @@ class SettingsLog(LinkObserver, msgspec.Struct, eq=False):
         option = decoded.get("configId", "") if call.method == SET_OPTION else ""
         if isinstance(session, str) and isinstance(option, str):
             self._set(session, (call.method, option), params)
+            self._forget_option_of(session, call.method)
             options = _decoded(result).get("configOptions")
             if isinstance(options, list):
                 self._options_changed(session, options)
+
+    def _forget_option_of(self, session: str, method: str) -> None:
+        """A mode or a model was set: an option of its category was set to something else before."""
+        record = self.session_log.sessions.get(session)
+        if method == SET_OPTION or record is None or record.result is None:
+            return
+        option = option_of(KINDS[method], _decoded(record.result))
+        if option is not None and (id := option_id(option)) is not None:
+            self.session_log.log_setting(session, (SET_OPTION, id), None)
 
     def on_notification(self, method: str, params: Payload | None) -> None:
         if method == SESSION_UPDATE and params is not None and _may_change_settings(params):
@@ -142,6 +146,11 @@ class SettingsLog(LinkObserver, msgspec.Struct, eq=False):
     def _set(self, session: str, key: Key, params: bytes) -> None:
         self.session_log.log_setting(session, key, params)
         self.wants_notifications = True
+
+
+def set_value(method: str, params: Payload) -> Any:
+    """The value that a request sets, by its raw params."""
+    return _decoded(params).get(_VALUE_NAMES[method])
 
 
 def _may_change_settings(data: Payload) -> bool:

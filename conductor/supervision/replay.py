@@ -198,11 +198,12 @@ async def _restore_settings(
     the resumption. Raises `ConnectionClosed` and `ReplayFailed`.
     """
     settings = link.session_log.sessions[session].settings
-    results, refused = [result], []
+    accepted, refused = [], []
     for method, option in list(settings):
+        params = settings[method, option]
         try:
-            answer = await _request_within(own_requests, method, settings[method, option], seconds)
-            results.append(answer)
+            answer = await _request_within(own_requests, method, params, seconds)
+            accepted.append((method, params, answer))
         except RequestError as exc:
             names = {"option": option} if option else {}
             log.warning(
@@ -210,7 +211,7 @@ async def _restore_settings(
             )
             link.session_log.log_setting(session, (method, option), None)
             refused.append(method)
-    for params in real_state_updates(session, refused, results):
+    for params in real_state_updates(session, refused, result, accepted):
         link.plain.neighbour.notify(SESSION_UPDATE, params)
 
 

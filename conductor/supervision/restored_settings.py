@@ -12,33 +12,44 @@ from typing import Any
 import msgspec
 
 from conductor.jsonrpc.codec import DECODE_ERRORS
-from conductor.routing.session_settings import SET_MODE
+from conductor.routing.session_settings import KINDS, SET_MODE, set_value
+from conductor.setting_forms import state_after
 
 __all__ = ["real_state_updates"]
 
 
 def real_state_updates(
-    session: str, refused: Sequence[str], results: Sequence[bytes]
+    session: str,
+    refused: Sequence[str],
+    result: bytes,
+    accepted: Sequence[tuple[str, bytes, bytes]],
 ) -> Iterator[bytes]:
     """Raw params of `session/update` for the client; none if nothing was refused.
 
-    `refused` are the methods of the refused settings, `results` the raw results of the agent to the
-    resumption of the session and to the settings, in order: the last one that tells a value counts.
+    `refused` are the methods of the refused settings, `result` is that of the resumption of the
+    session, `accepted` are the settings that the agent has accepted, in order: method, params and
+    result. All raw.
     """
-    found: dict[str, Any] = {}
-    for result in results:
-        try:
-            decoded = msgspec.json.decode(result)
-        except DECODE_ERRORS:
-            continue
-        if isinstance(decoded, dict):
-            found |= {name: each for name, each in decoded.items() if each}
+    if not refused:
+        return
+    state = {name: each for name, each in _decoded(result).items() if each}
+    for method, params, answer in accepted:
+        value = set_value(method, params)
+        state = state_after(state, KINDS[method], value, _decoded(answer))
     updates: list[dict[str, Any]] = []
-    modes = found.get("modes")
+    modes, options = state.get("modes"), state.get("configOptions")
     if SET_MODE in refused and isinstance(modes, dict) and "currentModeId" in modes:
         mode = modes["currentModeId"]
         updates.append({"sessionUpdate": "current_mode_update", "currentModeId": mode})
-    if refused and isinstance(options := found.get("configOptions"), list):
+    if isinstance(options, list):
         updates.append({"sessionUpdate": "config_option_update", "configOptions": options})
     for update in updates:
         yield msgspec.json.encode({"sessionId": session, "update": update})
+
+
+def _decoded(raw: bytes) -> dict[str, Any]:
+    try:
+        decoded = msgspec.json.decode(raw)
+    except DECODE_ERRORS:
+        return {}
+    return decoded if isinstance(decoded, dict) else {}

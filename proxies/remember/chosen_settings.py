@@ -10,14 +10,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
+from conductor.setting_forms import option_id, option_of, state_after
+
 __all__ = [
     "Setting",
     "is_current",
     "is_offered",
     "is_reported",
     "request_for",
+    "same_setting",
     "setting_of",
+    "state_updates",
     "with_setting",
+    "without_repeated",
 ]
 
 Setting: TypeAlias = tuple[str, str, str | bool]
@@ -88,21 +93,49 @@ def is_current(setting: Setting, state: Mapping[str, Any]) -> bool:
     return _object(state.get(holder)).get(current) == value
 
 
+def same_setting(setting: Setting, state: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """The kinds and ids of this setting in all forms that the agent offers, its own first."""
+    kind, id, _ = setting
+    found = [(kind, id)]
+    for category in _STATES:
+        option = option_of(category, state)
+        forms = [(category, "")]
+        # Without a list of options, ids are all that is known of them.
+        forms.append(("option", category if option is None else option_id(option) or category))
+        if (kind, id) in forms:
+            found += [each for each in forms if each != (kind, id)]
+    return found
+
+
 def with_setting(
     state: Mapping[str, Any], setting: Setting, result: Mapping[str, Any]
 ) -> dict[str, Any]:
     """The result of a set-up after this setting, which the agent has answered with `result`."""
-    kind, _, value = setting
-    if kind == "option":
-        options = result.get("configOptions")
-        return {**state, "configOptions": options} if isinstance(options, list) else dict(state)
-    holder, _, _, current = _STATES[kind]
-    return {**state, holder: {**_object(state.get(holder)), current: value}}
+    kind: Any = setting[0]
+    return state_after(state, kind, setting[2], result)
+
+
+def state_updates(state: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Updates with the mode and the options of a state."""
+    if isinstance(mode := _object(state.get("modes")).get("currentModeId"), str):
+        yield {"sessionUpdate": "current_mode_update", "currentModeId": mode}
+    if isinstance(options := state.get("configOptions"), list):
+        yield {"sessionUpdate": "config_option_update", "configOptions": options}
+
+
+def without_repeated(settings: Sequence[Setting], state: Mapping[str, Any]) -> list[Setting]:
+    """The settings, in order; of one in two forms only the one that was set last."""
+    kept: list[Setting] = []
+    for setting in settings:
+        forms = same_setting(setting, state)
+        kept = [each for each in kept if each[:2] not in forms]
+        kept.append(setting)
+    return kept
 
 
 def _option(id: str, state: Mapping[str, Any]) -> dict[str, Any] | None:
     for each in _objects(state.get("configOptions")):
-        if each.get("configId", each.get("id")) == id:
+        if option_id(each) == id:
             return each
     return None
 

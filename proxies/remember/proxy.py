@@ -35,19 +35,25 @@ from conductor.proxy import (
     Forward,
     Proxy,
     RequestError,
+    Session,
     SessionSetup,
     get_logger,
     on,
     on_session_setup,
+    on_update,
 )
+from conductor.setting_forms import current_value, option_of, state_after
 from proxies.remember.chosen_settings import (
     Setting,
     is_current,
     is_offered,
     is_reported,
     request_for,
+    same_setting,
     setting_of,
+    state_updates,
     with_setting,
+    without_repeated,
 )
 from proxies.remember.settings_file import SettingsFile
 
@@ -64,6 +70,8 @@ class Remember(Proxy):
     never: list[str] = attrs.field(factory=list)
     timeout: timedelta = attrs.field(default=timedelta(seconds=10), validator=gt(timedelta()))
     directory: Path | None = None
+    _states: dict[str, dict[str, Any]] = attrs.field(factory=dict, init=False)
+    """The state of each session that gets its settings, before its response is sent."""
 
     @on_session_setup
     async def set_up(self, setup: SessionSetup, forward: Forward) -> Any:
@@ -97,6 +105,18 @@ class Remember(Proxy):
     async def option_set(self, params: dict[str, Any], forward: Forward) -> Any:
         return await self._remembered("session/set_config_option", params, forward)
 
+    @on_update("current_mode_update", "config_option_update")
+    async def told(self, session: Session, update: dict[str, Any], forward: Forward) -> None:
+        """Make updates of an earlier session part of its response, if they come before it."""
+        is_mode = update["sessionUpdate"] == "current_mode_update"
+        state = self._states.get(session.id, {})
+        if state.get("modes" if is_mode else "configOptions") is None:
+            await forward()
+        elif is_mode:
+            self._states[session.id] = state_after(state, "mode", update.get("currentModeId"), {})
+        else:
+            self._states[session.id] = state_after(state, "option", None, update)
+
     # ----------------------------------------------------------------------------------------------
 
     async def _with_settings(
@@ -106,35 +126,53 @@ class Remember(Proxy):
 
         Of an earlier session an agent need not say what it offers: it has accepted these values.
         """
-        with trio.move_on_after(self.timeout.total_seconds()) as scope:
-            for setting in settings:
-                if setting[2] in self.never or is_current(setting, result):
-                    continue
-                is_known = is_new or is_reported(setting, result)
-                if is_known and not is_offered(setting, result):
-                    log.info("remembered setting not offered", session=session, setting=setting)
-                    continue
-                method, params = request_for(setting, session, self.protocol_version)
-                try:
-                    answer = await self.agent.request(method, params)
-                except RequestError as exc:
-                    log.warning(
-                        "remembered setting refused",
-                        session=session,
-                        setting=setting,
-                        error=str(exc),
+        mode: Any = None
+        has_set = False
+        self._states[session] = result
+        try:
+            with trio.move_on_after(self.timeout.total_seconds()) as scope:
+                for setting in without_repeated(settings, result):
+                    told = await self._set(session, setting, is_new=is_new)
+                    if told is None:
+                        continue
+                    has_set = True
+                    state = self._states[session] = with_setting(
+                        self._states[session], setting, told
                     )
-                else:
-                    told = answer if isinstance(answer, dict) else {}
-                    if is_known or setting[0] == "option":
-                        result = with_setting(result, setting, told)
-                    elif setting[0] == "mode":
-                        update = {"sessionUpdate": "current_mode_update"}
-                        update["currentModeId"] = str(setting[2])
-                        self.after_answer(self.client.update, session, update)
+                    mode = setting[2] if setting[0] == "mode" else mode
+                    if mode is not None and option_of("mode", state) is not None:
+                        mode = current_value("mode", state)
+        finally:
+            result = self._states.pop(session)
         if scope.cancelled_caught:
             log.warning("remembered settings not set in time (timeout)", session=session)
+        if mode is not None and result.get("modes") is None:  # the response cannot tell it
+            update = {"sessionUpdate": "current_mode_update", "currentModeId": mode}
+            self.after_answer(self.client.update, session, update)
+        if is_new and has_set:
+            # What the agent has told of a new session meanwhile comes after the response, and is
+            # out of date; this comes behind it.
+            for update in state_updates(result):
+                await self.client.update(session, update)
         return result
+
+    async def _set(self, session: str, setting: Setting, *, is_new: bool) -> dict[str, Any] | None:
+        """Set what the session does not have yet; returns the agent's answer, or `None`."""
+        state = self._states[session]
+        if setting[2] in self.never or is_current(setting, state):
+            return None
+        if (is_new or is_reported(setting, state)) and not is_offered(setting, state):
+            log.info("remembered setting not offered", session=session, setting=setting)
+            return None
+        method, params = request_for(setting, session, self.protocol_version)
+        try:
+            answer = await self.agent.request(method, params)
+        except RequestError as exc:
+            log.warning(
+                "remembered setting refused", session=session, setting=setting, error=str(exc)
+            )
+            return None
+        return answer if isinstance(answer, dict) else {}
 
     async def _remembered(self, method: str, params: dict[str, Any], forward: Forward) -> Any:
         """Forward a request that sets something; remember it if the agent has accepted it."""
@@ -145,7 +183,8 @@ class Remember(Proxy):
         session = self.session_by_id(id)
         if session.parent is None:
             try:
-                await trio.to_thread.run_sync(self._file(session.cwd).add, id, setting)
+                forms = same_setting(setting, {"configOptions": session.config_options})
+                await trio.to_thread.run_sync(self._file(session.cwd).add, id, setting, forms)
             except OSError as exc:
                 log.warning("setting not remembered", error=str(exc))
         return result

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,8 +46,9 @@ class SettingsFile:
         """The settings of one session. Raises like `latest`."""
         return _settings(_object(self._read().get("sessions")).get(session))
 
-    def add(self, session: str, setting: Setting) -> None:
-        """Remember a setting, as the last one. A damaged file is replaced. Raises `OSError`."""
+    def add(self, session: str, setting: Setting, forms: Sequence[tuple[str, str]] = ()) -> None:
+        """Remember a setting, as the last one, in place of its other forms (kind and id). A damaged
+        file is replaced. Raises `OSError`."""
         _, id, value = setting
         if max(len(session), len(id), 0 if isinstance(value, bool) else len(value)) > _MAX_VALUE:
             return
@@ -59,11 +61,11 @@ class SettingsFile:
             except ValueError:
                 before = {}
             sessions = _object(before.get("sessions"))
-            own = _with(_settings(sessions.pop(session, None)), setting)
+            own = _with(_settings(sessions.pop(session, None)), setting, forms)
             sessions[session] = own
             for oldest in list(sessions)[:-_MAX_SESSIONS]:
                 del sessions[oldest]
-            latest = _with(_settings(before.get("latest")), setting)
+            latest = _with(_settings(before.get("latest")), setting, forms)
             self._write({"latest": latest, "sessions": sessions})
         finally:
             os.close(lock)
@@ -93,8 +95,10 @@ class SettingsFile:
             raise
 
 
-def _with(settings: list[Setting], setting: Setting) -> list[Setting]:
-    kept = [each for each in settings if each[:2] != setting[:2]]
+def _with(
+    settings: list[Setting], setting: Setting, forms: Sequence[tuple[str, str]]
+) -> list[Setting]:
+    kept = [each for each in settings if each[:2] not in (setting[:2], *forms)]
     return [*kept, setting][-_MAX_SETTINGS:]
 
 

@@ -134,6 +134,19 @@ def test_options_of_version_2_have_another_name_of_the_id(settings):
     assert kept(settings) == [(OPTION, {"configId": "mode", "value": "b", "type": "id"})]
 
 
+def test_a_mode_replaces_the_option_of_that_category_that_was_set_before(settings):
+    opened = {"sessionId": "s", "configOptions": [option("m", "ask", category="mode")]}
+    settings.session_log.sessions["s"].result = dumps(opened)
+    request(settings, OPTION, configId="m", value="yolo")
+    request(settings, OPTION, configId="effort", value="high")
+    request(settings, MODE, modeId="plan")
+
+    assert kept(settings) == [
+        (OPTION, {"configId": "effort", "value": "high"}),
+        (MODE, {"modeId": "plan"}),
+    ]
+
+
 def test_an_option_of_the_category_mode_replaces_a_mode_that_was_set(settings):
     request(settings, MODE, modeId="plan")
     same = option("agent-mode", "plan", category="mode")

@@ -124,6 +124,94 @@ async def test_a_directory_is_the_same_through_a_link(chain, tmp_path):
         assert values(await new(client, f"{tmp_path}/link/"))[0] == "code"
 
 
+class TwoForms(Settable):
+    """An agent whose mode is also an option, as Claude's. It tells what has changed."""
+
+    def options(self):
+        values = [{"value": each["id"], "name": each["id"]} for each in self.modes]
+        select = {"type": "select", "currentValue": self.mode, "options": values}
+        return [*super().options(), {"id": "m", "name": "Mode", "category": "mode", **select}]
+
+    def set_option(self, params):
+        if params["configId"] == "model":
+            return super().set_option(params)
+        self.set_mode({"modeId": params["value"]})
+        return {"configOptions": self.options()}
+
+
+async def set_both(client, session, first, mode, option):
+    requests = {
+        "mode": ("session/set_mode", {"modeId": mode}),
+        "option": ("session/set_config_option", {"configId": "m", "value": option}),
+    }
+    for each in (first, *requests.keys() - {first}):
+        method, params = requests[each]
+        await client.request(method, {"sessionId": session, **params})
+
+
+@pytest.mark.parametrize(("first", "last"), [("mode", "yolo"), ("option", "code")])
+async def test_a_mode_in_two_forms_is_one_setting(chain, tmp_path, first, last):
+    async with chain(Remember(directory=tmp_path), TwoForms().agent()) as client:
+        await client.initialize()
+        await new(client)
+        await set_both(client, "1", first, "code", "yolo")
+
+    agent = TwoForms()
+    async with chain(Remember(directory=tmp_path), agent.agent()) as client:
+        await client.initialize()
+        shown = await new(client)
+
+    assert agent.asked == [last]
+    assert (shown["modes"]["currentModeId"], shown["configOptions"][1]["currentValue"]) == (
+        last,
+        last,
+    )
+
+
+async def test_the_last_that_the_client_hears_of_a_new_session_is_its_real_state(chain, tmp_path):
+    await chosen(chain, Remember(directory=tmp_path))
+    settable = Settable()
+    agent = settable.agent()
+
+    def set_mode(params):
+        result = settable.set_mode(params)
+        changed = {"sessionUpdate": "config_option_update", "configOptions": settable.options()}
+        agent.update("1", changed)  # with the model that is set only later
+        return result
+
+    agent.handlers["session/set_mode"] = set_mode
+    async with chain(Remember(directory=tmp_path), agent) as client:
+        await client.initialize()
+        assert values(await new(client)) == ("code", "l")
+        await client.transcript.wait("session/update config_option_update", count=2)
+        before, mode, options = client.transcript.updates()
+
+    assert before["configOptions"][0]["currentValue"] == "s"
+    assert (mode["currentModeId"], options["configOptions"][0]["currentValue"]) == ("code", "l")
+
+
+@pytest.mark.parametrize("method", ["session/load", "session/resume"])
+async def test_what_the_agent_tells_of_an_earlier_session_is_part_of_its_response(
+    chain, tmp_path, method
+):
+    await chosen(chain, Remember(directory=tmp_path))
+    settable = Settable()
+    agent = settable.agent()
+
+    def set_mode(params):
+        changed = {"sessionUpdate": "config_option_update", "configOptions": settable.options()}
+        agent.update("1", changed)
+        return settable.set_mode(params)
+
+    agent.handlers["session/set_mode"] = set_mode
+    async with chain(Remember(directory=tmp_path), agent) as client:
+        await client.initialize()
+        params = {"sessionId": "1", "cwd": "/a", "mcpServers": []}
+        assert values(await client.request(method, params)) == ("code", "l")
+        await client.prompt("1", "hi")
+        assert client.transcript.updates() == []
+
+
 @pytest.mark.parametrize("method", ["session/load", "session/resume"])
 async def test_a_session_that_is_opened_again_has_what_was_set_in_it(chain, tmp_path, method):
     async with chain(Remember(directory=tmp_path), Settable().agent()) as client:
@@ -257,11 +345,9 @@ async def test_updates_about_the_settings_come_after_the_response_that_opens_the
     async with chain(Remember(directory=tmp_path), agent) as client:
         await client.initialize()
         assert values(await new(client)) == ("code", "l")
-        await client.transcript.wait("session/update current_mode_update")
-        assert client.transcript.labels[-2:] == [
-            "answer to session/new",
-            "session/update current_mode_update",
-        ]
+        await client.transcript.wait("session/update current_mode_update", count=2)
+        opened = client.transcript.labels.index("answer to session/new")
+        assert client.transcript.labels.index("session/update current_mode_update") > opened
 
 
 async def test_version_2_has_options_alone(chain, tmp_path):

@@ -1,14 +1,17 @@
-"""Adapters for what agents lack, with real agents from npm and a scripted model on loopback.
+"""Adapters for what agents lack, and their commands, with real agents.
 
-Opt-in, since it fetches packages: `ACP_TEST_CLAUDE=1`, `ACP_TEST_CODEX=1`, `ACP_TEST_OPENCODE=1`.
-Without `prompt_content`, claude-agent-acp and codex-acp refuse audio, opencode leaves it out;
-without `session_processes`, the sessions of opencode have the MCP server of a name that came last.
+The agents come from npm, their model is scripted, on loopback. Opt-in, since it fetches packages:
+`ACP_TEST_CLAUDE=1`, `ACP_TEST_CODEX=1`, `ACP_TEST_GEMINI=1`, `ACP_TEST_OPENCODE=1`,
+`ACP_TEST_QWEN=1`. Without `prompt_content`, claude-agent-acp and codex-acp refuse audio, opencode
+leaves it out; without `session_processes`, the sessions of opencode have the MCP server of a name
+that came last.
 """
 
 from __future__ import annotations
 
 import base64
 import json
+import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -61,14 +64,14 @@ class RecordingModel(Model):
         return [each for each in found if prompt in each]
 
 
-def chain_file(name: str, url: str, directory: Path, adapt: Mapping[str, Any]) -> ChainFile:
+def chain_file(name: str, url: str, directory: Path, **members: Any) -> ChainFile:
     program, home = ALL_PROGRAMS[name], directory / "home"
     home.mkdir()
     command = from_npm(program.package, program.program, variable=program.variable)
     environment = {"HOME": str(home), **program.environment(url, home)}
     agent = {"run": [command, *program.arguments], "env": environment, "start_timeout": "60s"}
     file = directory / "chain.yaml"
-    file.write_text(json.dumps({"version": 1, "agent": agent, "adapt": adapt}))
+    file.write_text(json.dumps({"version": 1, "agent": agent, **members}))
     return load(str(file))
 
 
@@ -80,7 +83,7 @@ async def test_audio_is_a_file_that_the_agent_can_look_at(
     files, model, error = tmp_path / "files", RecordingModel(), None
     options = {"mode": "auto" if is_adapted else "never", "with": {"directory": str(files)}}
     async with model_url(model) as url:
-        file = chain_file(name, url, tmp_path, {"prompt_content": options})
+        file = chain_file(name, url, tmp_path, adapt={"prompt_content": options})
         with trio.fail_after(120):
             async with attach_file(FakeClient, file) as attached:
                 client = attached.client
@@ -97,13 +100,42 @@ async def test_audio_is_a_file_that_the_agent_can_look_at(
     assert ("audio are not supported" in str(error)) is refuses
 
 
+@pytest.mark.parametrize(
+    ("name", "command", "says"),
+    [
+        ("claude-agent-acp", "/mcp", r"No MCP servers are configured\.(?! Add)"),
+        (CODEX, "/status", "Token usage"),
+        ("gemini-cli", "/about", "Gemini CLI Info"),
+        ("qwen-code", "/about", "Qwen Code v"),
+    ],
+)
+async def test_a_command_of_the_agent_works_behind_context(
+    name: str, command: str, says: str, tmp_path: Path
+) -> None:
+    model, context = RecordingModel(), {"use": "context", "with": {"text": "Be brief."}}
+    async with model_url(model) as url:
+        file = chain_file(name, url, tmp_path, proxies=[context])
+        with trio.fail_after(120):
+            async with attach_file(FakeClient, file) as attached:
+                client = attached.client
+                await client.initialize()
+                session = await client.new_session(str(tmp_path))
+                await client.prompt(session, command)
+                told = client.transcript.text()
+                await client.prompt(session, "Listen now.")
+
+    assert re.search(says, told)
+    heard = model.about("Listen now.")
+    assert ["Be brief." in each for each in heard] == [True] * max(1, len(heard))
+
+
 @pytest.mark.parametrize("is_adapted", [True, False])
 async def test_sessions_have_the_mcp_server_of_their_own(is_adapted: bool, tmp_path: Path) -> None:
     (tmp_path / "server.py").write_text(SERVER)
     model = RecordingModel()
     adapt = {"session_processes": "auto" if is_adapted else "never"}
     async with model_url(model) as url:
-        file = chain_file("opencode", url, tmp_path, adapt)
+        file = chain_file("opencode", url, tmp_path, adapt=adapt)
         with trio.fail_after(120):
             async with attach_file(FakeClient, file) as attached:
                 client, sessions = attached.client, []

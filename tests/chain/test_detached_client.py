@@ -371,7 +371,7 @@ async def test_a_request_too_large_to_be_kept_is_answered_with_an_error():
 
         async def ask() -> None:
             try:
-                await it.agent.endpoint.request("fs/write_text_file", {"content": "a" * 400})
+                await it.agent.endpoint.request("_vendor/write", {"content": "a" * 400})
             except RequestError as exc:
                 errors.append(exc.message)
 
@@ -526,7 +526,7 @@ async def test_answered_requests_leave_room_for_those_that_are_sent_again():
 
         def write_file(size: int) -> None:
             file = {"sessionId": "s1", "path": "/f", "content": "a" * size}
-            nursery.start_soon(it.agent.endpoint.request, "fs/write_text_file", file)
+            nursery.start_soon(it.agent.endpoint.request, "_vendor/write", file)
 
         for _ in range(180):
             write_file(50_000)

@@ -85,6 +85,7 @@ class CancelledTurns:
 
     def break_cycles(self) -> None:
         """Break reference cycles, after the end of the chain."""
+        del self._questions._timer  # it has a method of the questions
         del self._monitor, self._questions, self._client, self.is_elsewhere
 
     async def run(self) -> None:

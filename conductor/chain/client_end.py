@@ -238,6 +238,7 @@ class ClientEnd:
 
     def break_cycles(self) -> None:
         """Break reference cycles, after `close`."""
+        self.link.incoming_observers = ()
         self.link.break_cycles()
         self.connection.break_cycles()
         if self._detached is not None:

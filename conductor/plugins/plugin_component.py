@@ -280,6 +280,7 @@ class PluginComponent(Component):
         self._run_scope.cancel()
 
     def break_cycles(self) -> None:
+        self.failures.tell = None
         self._scheduler.break_cycles()
         self.runtime.break_cycles()
         del self.runtime, self._scheduler

@@ -52,6 +52,8 @@ _PACKAGES = {
     "conductor.proxy.agent_questions": "What agents do without asking, for proxies with rules.",
     "conductor.proxy.tool_names": "The tool of a permission request, for proxies with rules.",
     "conductor.error_codes": "Codes of `RequestError(code, message)`, raised and answered.",
+    "conductor.directories": "Comparison of directories as the file system compares them.",
+    "conductor.setting_forms": "Modes and models that an agent also offers as options.",
     "conductor.testing": "",
     "conductor.testing.updates": "Builders of session updates: [testing.md](testing.md#tests).",
 }

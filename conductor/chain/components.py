@@ -19,7 +19,7 @@ from conductor.errors import ComponentError, ConductorError, StartError, describ
 from conductor.limits import Limits
 from conductor.log import get_logger
 from conductor.redaction import redact
-from conductor.routing.component import Component, ComponentHost, Restart
+from conductor.routing.component import Component, ComponentHost, RestartOutcome
 from conductor.routing.failure_errors import FailureErrors
 from conductor.routing.notices import Severity
 from conductor.routing.port import Port, connect_ports
@@ -185,7 +185,7 @@ class ChainComponents(ComponentHost):
     ) -> None:
         self.client.send_notice(session, title, detail, severity=severity, once=once)
 
-    def on_restarted(self, component: Component, restart: Restart) -> None:
+    def on_restarted(self, component: Component, restart: RestartOutcome) -> None:
         session_log = self.client.link.session_log
         cause = f" ({redact(restart.cause)})" if restart.cause else ""
         for session in self.client.sessions:

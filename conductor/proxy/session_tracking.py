@@ -279,7 +279,7 @@ async def _observe_end(
 async def _asked(functions: Sequence[_Function], plugin: Any, body: Body, call_next: Next) -> Body:
     """The agent asks for permission: an announced tool call starts now, if it has not."""
     params = body.value
-    if isinstance(id := params.get("sessionId"), str):
+    if isinstance(params, dict) and isinstance(id := params.get("sessionId"), str):
         session = session_of(plugin, id)
         told = session.call_table.told_in(params)
         call = session.call_table.starting(told) if isinstance(told, dict) else None

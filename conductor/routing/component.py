@@ -17,10 +17,10 @@ from conductor.routing.port import Port
 from conductor.routing.traced_port import Tracer
 from conductor.transport.io_loop import Flusher, ReadGate
 
-__all__ = ["Component", "ComponentHost", "Restart"]
+__all__ = ["Component", "ComponentHost", "RestartOutcome"]
 
 
-class Restart(msgspec.Struct, frozen=True):
+class RestartOutcome(msgspec.Struct, frozen=True):
     """Outcome of the restart of a component."""
 
     lost_sessions: list[str] = []
@@ -75,7 +75,7 @@ class ComponentHost(Protocol):
         see `supervision.cancel_arbiter.CancelArbiter`.
         """
 
-    def on_restarted(self, component: Component, restart: Restart) -> None:
+    def on_restarted(self, component: Component, restart: RestartOutcome) -> None:
         """A component was restarted."""
 
     def bypass(self, component: Component, error: ComponentError) -> None:

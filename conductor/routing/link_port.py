@@ -191,7 +191,7 @@ class LinkPort(Port):
             connection.write(notification_pieces(CANCEL, params))
 
 
-class _Elicitation(msgspec.Struct):
+class _ElicitationMode(msgspec.Struct):
     mode: str = "form"
 
 
@@ -222,6 +222,6 @@ def _refusal_for_client(link: LinkState, method: str, params: Payload | None) ->
 
 def _mode(params: Payload | None) -> str:
     try:
-        return msgspec.json.decode(params or b"{}", type=_Elicitation).mode
+        return msgspec.json.decode(params or b"{}", type=_ElicitationMode).mode
     except DECODE_ERRORS:
         return ""

@@ -29,7 +29,7 @@ from conductor.jsonrpc.codec import DECODE_ERRORS
 from conductor.jsonrpc.json_object import join_members, members_or_empty
 from conductor.jsonrpc.notification_batch import SESSION_UPDATE
 from conductor.log import Logger
-from conductor.routing.component import Restart
+from conductor.routing.component import RestartOutcome
 from conductor.routing.link import Link
 from conductor.routing.restart_marker import with_restart_marker
 from conductor.routing.session_log import SessionLog, SetupRecord, forwarded_names
@@ -53,7 +53,7 @@ class ReplayFailed(Exception):
 
 async def replay(
     link: Link, initialization: Initialization, seconds: float, log: Logger
-) -> Restart:
+) -> RestartOutcome:
     """Repeat handshake and session set-up to the new process; returns what was not restored.
 
     `seconds` is the time for each request. Raises `ReplayFailed`.
@@ -62,7 +62,7 @@ async def replay(
     try:
         result = await _replay_initialize(link, initialization, session_log)
         if link.role == "proxy":
-            return Restart(await _replay_to_proxy(link, session_log, seconds, log))
+            return RestartOutcome(await _replay_to_proxy(link, session_log, seconds, log))
         with _paused_settings(link):
             return await _replay_to_agent(link, session_log, result, seconds, log)
     except (RequestError, ConnectionClosed) as exc:
@@ -149,7 +149,7 @@ async def _replay_to_agent(
     answer: Mapping[str, Any],
     seconds: float,
     log: Logger,
-) -> Restart:
+) -> RestartOutcome:
     """Resume or load every session in a new agent process; returns what was not restored.
 
     Raises `ConnectionClosed` and `ReplayFailed`.
@@ -181,7 +181,7 @@ async def _replay_to_agent(
         if method == "session/load" and record.has_conversation and not link.history_seen:
             emptied.append(session)
         await _restore_settings(link, own_requests, session, answer_of_session, seconds, log)
-    return Restart(lost, emptied)
+    return RestartOutcome(lost, emptied)
 
 
 async def _restore_settings(

@@ -25,7 +25,7 @@ def test_the_smallest_chain(run):
         f"    at: {HELLO}:10:3",
         "  mcp_bridge: auto",
         "  max_message_bytes: 268435456",
-        "  adapt, without a setting: subagents, cursor_questions, v1_v2: auto",
+        "  adapt, without a setting: normalize, subagents, cursor_questions, v1_v2: auto",
     ]
 
 
@@ -172,7 +172,7 @@ def test_adapters_with_the_condition_of_those_that_are_inserted_if_needed(run, t
         "between turns)",
         "  adapt: journal: always",
         "  adapt: v1_v2: never",
-        "  adapt, without a setting: subagents, cursor_questions: auto",
+        "  adapt, without a setting: normalize, subagents, cursor_questions: auto",
     ]
 
 

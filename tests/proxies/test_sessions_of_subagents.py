@@ -27,6 +27,10 @@ DIFFERENT = {"v1_v2"}
 
 
 CALL = {"toolCallId": "1", "title": "Read notes", "kind": "read"}
+CALLED = [
+    {"sessionUpdate": "tool_call", **CALL},
+    {"sessionUpdate": "tool_call_update", "toolCallId": "1", "status": "completed"},
+]
 SAID = {"sessionUpdate": "agent_message_chunk", "content": {"type": "text", "text": "read"}}
 
 
@@ -60,7 +64,7 @@ async def test_what_a_subagent_does_and_asks_passes_each_ready_made_proxy(client
         await client.prompt(session, "go")
         (asked,) = client.transcript.of("session/request_permission")
         assert (asked.params["sessionId"], asked.params["toolCall"]["toolCallId"]) == (child, "1")
-        assert client.transcript.updates(child) == [{"sessionUpdate": "tool_call", **CALL}, SAID]
+        assert client.transcript.updates(child) == [*CALLED, SAID]
         assert client.transcript.text(session) == "yes"
 
 

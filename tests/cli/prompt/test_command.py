@@ -244,12 +244,17 @@ def test_piped_input_is_the_prompt(run):
 # -- files -----------------------------------------------------------------------------------------
 
 
+def not_announced(capability):
+    text = f"the client does not announce the capability {capability}"
+    return f"Method not found: {text} (-32601)"
+
+
 def test_files_are_not_served_unless_asked_for(run, tmp_path):
     (tmp_path / "a.txt").write_text("secret")
 
     result = run("prompt", HELLO, "read a.txt")
 
-    assert result.stdout == "cannot read a.txt: Method not found (-32601)\n"
+    assert result.stdout == f"cannot read a.txt: {not_announced('fs.readTextFile')}\n"
 
 
 @pytest.mark.fast
@@ -264,7 +269,7 @@ def test_files_below_the_working_directory_are_served(run, tmp_path):
     assert result.stdout.splitlines() == [
         "two",
         f"cannot read ../b.txt: {inside}/../b.txt is outside of {inside} (-32602)",
-        "cannot write c.txt: Method not found (-32601)",
+        f"cannot write c.txt: {not_announced('fs.writeTextFile')}",
     ]
 
 

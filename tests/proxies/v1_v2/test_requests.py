@@ -287,6 +287,9 @@ async def test_a_cancelled_prompt_of_version_1_is_a_cancelled_turn_of_version_2(
         await client.transcript.wait("session/update agent_message_chunk")
         client.notify("$/cancel_request", {"requestId": "p"})
         await agent.transcript.wait("session/cancel")
+        await (
+            trio.testing.wait_all_tasks_blocked()
+        )  # the end of the chain would cancel a turn that still runs
     (told,) = agent.transcript.of("session/cancel")
     assert told.params == {"sessionId": session}
 

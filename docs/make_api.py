@@ -51,8 +51,6 @@ _PACKAGES = {
     "conductor.proxy.permission_options": "Which option an answer to a permission request chooses.",
     "conductor.proxy.agent_questions": "What agents do without asking, for proxies with rules.",
     "conductor.proxy.tool_names": "The tool of a permission request, for proxies with rules.",
-    "conductor.directories": "Directories compared as the file system compares them.",
-    "conductor.setting_forms": "Modes and models that are also configuration options.",
     "conductor.error_codes": "Codes of `RequestError(code, message)`, raised and answered.",
     "conductor.directories": "Comparison of directories as the file system compares them.",
     "conductor.setting_forms": "Modes and models that an agent also offers as options.",

@@ -60,7 +60,7 @@ KNOWN_CLIENTS: Final = (
         ),
     ),
     # Their users declare MCP servers in Lua or Lisp, and get what they write: `env = {K = "v"}` is
-    # an object, an empty table `{}`, `nil` null (read, November 2026).
+    # an object, an empty table `{}`, `nil` null.
     KnownClient(name="codecompanion*", behaviour=frozenset({"loose_set_ups"})),
     KnownClient(name="*agent-shell*", behaviour=frozenset({"loose_set_ups"})),
     # 0.1.15, 0.19.1: asks with the title alone, for yes or no: the first option of a kind (tried).

@@ -215,4 +215,6 @@ async def test_messages_about_an_own_session_reach_the_agent():
             async with _socket(server, version) as bob:
                 session = (await ask(bob, new_session(1)))["result"]["sessionId"]
                 await ask(bob, request(2, method, sessionId=session))
+                # A notification is answered before it is delivered, and delivered before this one.
+                await ask(bob, request(3, EXTENSIONS[0], sessionId=session))
                 assert method in reached, (version, method)

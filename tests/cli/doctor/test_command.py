@@ -9,13 +9,27 @@ from pathlib import Path
 import pytest
 
 SERVER = """
-from mcp.server.mcpserver import MCPServer
-server = MCPServer("toolbox")
-@server.tool()
-def add(a: int, b: int) -> int:
-    return a + b
-server.run()
+import json, sys
+TOOL = {"name": "add", "inputSchema": {"type": "object"}}
+for line in sys.stdin:
+    request = json.loads(line)
+    if "id" not in request:
+        continue
+    answer = {"jsonrpc": "2.0", "id": request["id"]}
+    if request["method"] == "initialize":
+        answer["result"] = {
+            "protocolVersion": request["params"]["protocolVersion"],
+            "capabilities": {"tools": {}},
+            "serverInfo": {"name": "toolbox", "version": "1"},
+        }
+    elif request["method"] == "tools/list":
+        answer["result"] = {"tools": [TOOL]}
+    else:
+        answer["error"] = {"code": -32601, "message": "Method not found"}
+    print(json.dumps(answer), flush=True)
 """
+"""An MCP server that imports no SDK: on a busy machine the import alone takes the time that the
+doctor gives a server."""
 LOGIN = """
 from conductor.proxy import Agent, RequestError, on
 

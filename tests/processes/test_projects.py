@@ -291,7 +291,7 @@ def test_a_signal_ends_all_chains(run: Callable[..., Sessions], home: Path) -> N
 
     sessions.editor.signal(signal.SIGTERM)
 
-    assert "error" in sessions.editor.answer(turn)
+    assert sessions.editor.answer(turn)["result"] == {"stopReason": "cancelled"}
     assert sessions.editor.wait() == 143
 
 

@@ -42,7 +42,11 @@ def test_its_test_passes(written):
 
 def test_its_test_notices_a_broken_proxy(written):
     module = written / "side_notes.py"
-    module.write_text(module.read_text().replace("insert(0,", "insert(1,"))
+    text = module.read_text()
+    after = 'prompt.blocks.append({"type": "text", "text": self.note})'
+    broken = text.replace("prompt.prepend(self.note)", after)
+    assert broken != text
+    module.write_text(broken)
 
     assert run(sys.executable, "-m", "pytest", "-q", cwd=written).returncode == 1
 

@@ -56,11 +56,11 @@ def _launch_process(spec: ComponentSpec) -> Endpoint:
         try:
             child = start_child(argv, env=env, cwd=cwd, sandboxed=spec.sandbox is not None)
         except SpawnError as exc:
+            if not str(exc).startswith("command not found"):
+                raise  # with no descriptor left, for example, nothing can be imported
             from conductor.plugins.loading import ready_made_help
 
-            help = (
-                ready_made_help(spec.run[0]) if str(exc).startswith("command not found") else None
-            )
+            help = ready_made_help(spec.run[0])
             if help is None:
                 raise
             raise SpawnError(f"there is no program {spec.run[0]}; {help}") from exc

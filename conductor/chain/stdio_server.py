@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 __all__ = ["exit_code", "exit_now", "serve_stdio"]
 
-log = get_logger(component="conductor")
+log: Final = get_logger(component="conductor")
 _SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
 _LAST_WRITE_TIMEOUT = 1.0
 """Seconds that the client has to read its answers before the watchdog exits the process."""

@@ -139,7 +139,7 @@ def test_the_permission_of_a_subagent_is_asked_of_the_program(run, tmp_path):
             return await (await client.new_session()).prompt("go")
 
     assert run(main).text == "yes"
-    assert told == ["tool_call", "tool_call_update", "agent_message_chunk"]
+    assert told == ["tool_call", "agent_message_chunk"]
 
 
 def test_without_a_callback_permission_is_rejected(run, chain):

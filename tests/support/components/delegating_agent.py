@@ -48,8 +48,6 @@ class DelegatingAgent(KeepingAgent):
         await self._tell(child, {"sessionUpdate": "tool_call", **call})
         asked = {"sessionId": child, "toolCall": {"toolCallId": "1"}, "options": _OPTIONS}
         answer = await self.client.request("session/request_permission", asked)
-        done = {"toolCallId": "1", "status": "completed"}
-        await self._tell(child, {"sessionUpdate": "tool_call_update", **done})
         await self._say(child, "read")
         if state := self.state("idle"):
             ended = {"sessionUpdate": "subagent_update", "sessionId": child, **state}

@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, Literal
 
-import attrs
 import msgspec
 import trio
 
@@ -160,25 +159,27 @@ class CancelledTurns:
             port.notify(SESSION_UPDATE, idle_update(session, "cancelled"))
 
 
-@attrs.define(eq=False)
 class _Questions(LinkObserver):
     """Questions that the client has not answered; those of a turn that it cancels are answered in
-    its place."""
+    its place. `turns` knows of each message before this does; `is_elsewhere` tells whether a
+    session is one of a further chain."""
 
-    client: Link
-    turns: CancelTimeouts
-    """Knows of each message before this does."""
-    speaks_version_2: Callable[[], bool]
-    is_elsewhere: Callable[[str], bool]
-    """Whether a session is one of a further chain."""
-    _open: dict[InFlightRequest, str] = attrs.field(factory=dict, init=False)
-    _due: dict[InFlightRequest, float] = attrs.field(factory=dict, init=False)
-    _cancelled: set[str] = attrs.field(factory=set, init=False)
-    """Sessions in which no prompt was answered since a turn was cancelled."""
-    _timer: DeadlineTimer[InFlightRequest] = attrs.field(init=False)
-
-    def __attrs_post_init__(self) -> None:
-        self._timer = DeadlineTimer(self, self._answer)
+    def __init__(
+        self,
+        client: Link,
+        turns: CancelTimeouts,
+        speaks_version_2: Callable[[], bool],
+        is_elsewhere: Callable[[str], bool],
+    ) -> None:
+        self.client = client
+        self.turns = turns
+        self.speaks_version_2 = speaks_version_2
+        self.is_elsewhere = is_elsewhere
+        self._open: dict[InFlightRequest, str] = {}
+        self._due: dict[InFlightRequest, float] = {}
+        self._cancelled: set[str] = set()
+        """Sessions in which no prompt was answered since a turn was cancelled."""
+        self._timer: DeadlineTimer[InFlightRequest] = DeadlineTimer(self, self._answer)
 
     async def run(self) -> None:
         await self._timer.run()

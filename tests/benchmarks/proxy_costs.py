@@ -125,6 +125,9 @@ class _Host:
     flusher: Flusher = attrs.field(factory=Flusher)
     wait_for_share: None = None
 
+    def send_notice(self, *told: object, **how: object) -> None:
+        raise AssertionError(told)
+
 
 async def measure(proxies: Sequence[Proxy], message: Message) -> float:
     """Microseconds of CPU time for one message through these proxies."""

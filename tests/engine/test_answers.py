@@ -10,7 +10,7 @@ import trio
 from support.memory_chain import INITIALIZE, hops, play_handshake, running_chain, start
 from support.peers.wire import EchoAgent, MemoryComponent
 from support.plugins import PassAll
-from support.raw_json import nested
+from support.raw_json import TOO_DEEP, nested
 from trio.testing import wait_all_tasks_blocked
 
 from conductor.plugins.plugin_component import PluginComponent
@@ -125,7 +125,7 @@ MALFORMED = {
     "wrong version": b'{"jsonrpc":"1.0","id":@,%b}' % RESULT,
     "not UTF-8": b'{"jsonrpc":"2.0","id":@,"result":"\xff"}',
     "cut": b'{"jsonrpc":"2.0","id":@,"result":{"stopReason":',
-    "too deep": b'{"jsonrpc":"2.0","id":@,"result":%b}' % nested(100_000),
+    "too deep": b'{"jsonrpc":"2.0","id":@,"result":%b}' % nested(TOO_DEEP),
     "in a batch": b'[{"jsonrpc":"2.0","id":@,"result":1,"error":{"code":1,"message":"x"}},7]',
     "with colors": b'\x1b[32m{"jsonrpc":"2.0","id":@,%b}' % RESULT,
     "twice in a batch": b'[{"jsonrpc":"2.0","id":@,%b},{"jsonrpc":"2.0","id":@,%b}]'

@@ -20,7 +20,7 @@ from typing import Final
 
 import attrs
 
-from conductor.bridge_api import lock_directory
+from conductor.files import lock_directory
 
 __all__ = ["SocketDirectory"]
 

@@ -21,8 +21,6 @@ Names of MCP servers that the bridge renamed for the agent, for proxies that rea
     `with_server_names`; see `conductor.routing.server_names`.
 Notices of the conductor to the user, in the form that the client supports:
     `Notices` and their `Severity`.
-A lock on a private directory, which ends with the process:
-    `lock_directory`.
 An HTTP server: accept connections, and serve each with hypercorn (imported with `serve_http`):
     `accept`, `serve_http`, `is_peer_gone`.
 Imports that take long, beside the event loop:
@@ -67,7 +65,6 @@ from conductor.proxy.peers import ResponseCallback
 from conductor.routing.capabilities import with_mcp_over_acp
 from conductor.routing.notices import Notices, Severity
 from conductor.routing.server_names import declared_server_names, with_server_names
-from conductor.transport.directory_lock import lock_directory
 from conductor.transport.io_loop import HIGH_WATERMARK, Flusher, write_loop
 from conductor.transport.waiting_transport import WaitingTransport
 
@@ -106,7 +103,6 @@ __all__ = [
     "error_to_exception",
     "import_in_thread",
     "is_peer_gone",
-    "lock_directory",
     "notification_pieces",
     "request_pieces",
     "result_pieces",

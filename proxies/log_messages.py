@@ -28,6 +28,7 @@ import attrs
 import trio
 from attrs.validators import ge
 
+from conductor.files import open_output
 from conductor.proxy import Proxy, RawMessage, get_logger, on
 
 __all__ = ["LogMessages"]
@@ -62,7 +63,7 @@ class LogMessages(Proxy):
         if self.file is None:
             yield
             return
-        with _open_for_append(self.file) as self._open:
+        with os.fdopen(open_output(self.file), "a", encoding="utf-8", buffering=1) as self._open:
             yield
 
     @on("*")
@@ -102,10 +103,3 @@ class LogMessages(Proxy):
             if asked is not None:
                 fields["ms"] = round(1000 * (trio.current_time() - asked), 1)
         return fields
-
-
-def _open_for_append(path: Path) -> TextIO:
-    def private(name: str, flags: int) -> int:
-        return os.open(name, flags, 0o600)
-
-    return open(path, "a", encoding="utf-8", buffering=1, opener=private)

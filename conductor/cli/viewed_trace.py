@@ -16,8 +16,8 @@ from pathlib import Path
 import attrs
 
 from conductor.control.temporary_directories import VIEW_PREFIX
+from conductor.files import lock_directory
 from conductor.tracing.trace_file import TraceFile
-from conductor.transport.directory_lock import lock_directory
 
 __all__ = ["ViewedTrace", "temporary_trace"]
 

@@ -15,7 +15,7 @@ from contextlib import suppress
 from fnmatch import fnmatch
 from typing import Final
 
-from conductor.transport.directory_lock import lock_directory
+from conductor.files import lock_directory
 
 __all__ = ["VIEW_PREFIX", "remove_directory", "stale_directories"]
 

@@ -23,7 +23,7 @@ from urllib.parse import quote
 
 import attrs
 
-from proxies.shared.own_files import lock_file, open_own
+from conductor.files import lock_file, open_own
 
 __all__ = ["JournalFiles", "KeptSession", "agent_directory", "masker"]
 

@@ -34,6 +34,7 @@ import trio
 from attrs.validators import gt, optional
 
 from conductor.error_codes import INTERNAL_ERROR
+from conductor.files import open_output
 from conductor.proxy import (
     Forward,
     PermissionQuestion,
@@ -180,7 +181,7 @@ class Permissions(Proxy):
         if self.audit is None:
             return
         try:
-            with open(self.audit, "a", opener=_open_private, encoding="utf-8") as file:
+            with os.fdopen(open_output(self.audit), "a", encoding="utf-8") as file:
                 file.write(line)
         except OSError as exc:
             reason = f"permissions: the audit file {self.audit} cannot be written: {exc.strerror}"
@@ -202,7 +203,3 @@ def _details(call: Call, decision: Decision) -> dict[str, Any]:
         "paths": [path[:_MAX_TEXT] for path in paths[:_MAX_SHOWN]],
         "not_decided_by": list(decision.reasons),
     }
-
-
-def _open_private(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)

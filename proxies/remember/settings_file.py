@@ -15,8 +15,8 @@ from typing import Any
 
 import attrs
 
+from conductor.files import lock_file, open_own
 from proxies.remember.chosen_settings import Setting
-from proxies.shared.own_files import lock_file, open_own
 
 __all__ = ["SettingsFile"]
 

@@ -21,7 +21,7 @@ from bridges import socket_directory
 from conductor.control import temporary_directories
 from conductor.control.directory import usable_path
 from conductor.control.leftovers import Leftover, _end, find_leftovers, leftovers_of
-from conductor.transport.directory_lock import lock_directory
+from conductor.files import lock_directory
 from conductor.transport.process_tree import MARK, conductors_of_mark, new_mark, own_mark
 
 pytestmark = pytest.mark.slow

@@ -1,0 +1,237 @@
+"""Opening of files at paths that a configuration, a project or an agent decides.
+
+What may be at the end of a path depends on who can put something there:
+
+- A file that is written, or that keeps a state, an agent can replace: `open_own` and `open_output`
+  follow no link in the last part, and open only a regular file of this user.
+- A file that is read for a project or an agent: `open_inside` follows links as long as they stay in
+  the allowed directories (`AGENTS.md -> CLAUDE.md`). Also if one is exchanged meanwhile: the path
+  is resolved first, then opened part by part without following links.
+- A file that the user names in a file of their own: `open_regular` follows all links (stow, Nix).
+- A file that the user types: `open_as_given` opens pipes and devices, too (`<(…)`). It may wait, so
+  it is for programs without an event loop, and for threads.
+
+All but the last never wait: a named pipe, a device, a socket or a directory is an error at once.
+Errors are `OSError`; its `strerror` says what is wrong. Directories above the last part are
+followed as they are, but for `open_inside` and `open_parent`.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import IO, Any, Final
+
+__all__ = [
+    "FilePath",
+    "lock_directory",
+    "lock_file",
+    "open_as_given",
+    "open_inside",
+    "open_output",
+    "open_own",
+    "open_parent",
+    "open_regular",
+    "read_inside",
+    "read_regular",
+]
+
+FilePath = str | bytes | os.PathLike[str] | os.PathLike[bytes]
+
+_AT_ONCE: Final = os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
+_DIRECTORY: Final = (
+    os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC | getattr(os, "O_PATH", os.O_RDONLY)
+)
+_OF_THE_SYSTEM: Final = ("/dev", "/dev/fd", "/proc/self/fd")
+"""Directories in which no agent can put a file; in `/dev/shm` every process can."""
+_INTERVAL: Final = 0.002
+"""Seconds between two attempts to lock a file."""
+
+
+def open_own(path: FilePath, flags: int, mode: int = 0o600, *, dir_fd: int | None = None) -> int:
+    """Open a regular file of this user, to read also one of root; returns the descriptor.
+
+    A link in the last part is not followed. A file with several names (hard links) is not opened to
+    write: another name may be that of any file of the user.
+    """
+    descriptor = _open(path, flags | os.O_NOFOLLOW, mode, dir_fd)
+    with _closed_on_error(descriptor):
+        found = _regular(path, descriptor)
+        writes = flags & os.O_ACCMODE != os.O_RDONLY
+        if found.st_uid != os.geteuid() and (writes or found.st_uid != 0):
+            raise _error(errno.EPERM, "it belongs to another user", path)
+        if writes and found.st_nlink > 1:
+            raise _error(errno.EMLINK, "it has other names (hard links)", path)
+    return descriptor
+
+
+def open_output(path: FilePath) -> int:
+    """Open a file that a chain file names, to append lines: as `open_own`, with mode 0600 if it is
+    new. `/dev/stderr` and its like are opened as they are; writing to them does not wait."""
+    if os.path.dirname(os.fsdecode(path)) in _OF_THE_SYSTEM:
+        return _open(path, os.O_WRONLY | os.O_APPEND)
+    return open_own(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+
+
+def open_regular(path: FilePath) -> int:
+    """Open a regular file to read; returns the descriptor. Links are followed."""
+    descriptor = _open(path, os.O_RDONLY)
+    with _closed_on_error(descriptor):
+        _regular(path, descriptor)
+    return descriptor
+
+
+def read_regular(path: FilePath, limit: int) -> bytes:
+    """The content of a regular file of at most `limit` bytes. Links are followed."""
+    return _read(open_regular(path), path, limit)
+
+
+def open_inside(path: str, directories: Sequence[str]) -> int:
+    """Open a regular file in one of the directories to read; returns the descriptor.
+
+    A path that leads out of them, with links followed, is a `PermissionError`.
+    """
+    real = _real(path)
+    for root in map(_real, directories):
+        if real == root or real.startswith(os.path.join(root, "")):
+            with open_parent(root, os.path.relpath(real, root)) as (parent, name):
+                # Not opened before that: opening a device may do something.
+                _check_regular(path, os.stat(name, dir_fd=parent, follow_symlinks=False))
+                descriptor = _open(name, os.O_RDONLY | os.O_NOFOLLOW, dir_fd=parent)
+                with _closed_on_error(descriptor):
+                    _regular(path, descriptor)
+                return descriptor
+    raise _error(errno.EACCES, "it is a link that leads out of the project", path)
+
+
+def read_inside(path: str, directories: Sequence[str], limit: int) -> bytes:
+    """The content of a regular file of at most `limit` bytes in one of the directories."""
+    return _read(open_inside(path, directories), path, limit)
+
+
+@contextmanager
+def open_parent(root: str, path: str, *, create: bool = False) -> Iterator[tuple[int, str]]:
+    """Open the directory of a relative path below `root`; yields the descriptor, and the last part.
+
+    No link is followed, not even in `root` itself, and no `..`. The descriptor is for `dir_fd=`.
+    """
+    *parts, name = path.split(os.sep)
+    if os.pardir in parts or name in ("", os.curdir, os.pardir):
+        raise _error(errno.EINVAL, "it is not the path of a file", path)
+    directory = os.open(root, _DIRECTORY)
+    try:
+        for part in parts:
+            if create:
+                with suppress(FileExistsError):
+                    os.mkdir(part, dir_fd=directory)
+            inner = os.open(part, _DIRECTORY, dir_fd=directory)
+            os.close(directory)
+            directory = inner
+        yield directory, name
+    finally:
+        os.close(directory)
+
+
+def open_as_given(path: FilePath, mode: str, **text: Any) -> IO[Any]:
+    """Open what the user has typed, as the operating system opens it. May wait."""
+    return open(path, mode, **text)
+
+
+def lock_file(descriptor: int, patience: float) -> None:
+    """Lock a file. Raises `BlockingIOError` if another process has the lock for so many seconds."""
+    import fcntl
+
+    end = time.monotonic() + patience
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= end:
+                raise BlockingIOError(errno.EAGAIN, "another process has locked it") from None
+            time.sleep(_INTERVAL)
+        else:
+            return
+
+
+def lock_directory(directory: str, *, new: bool = False) -> int | None:
+    """A descriptor with the lock of a directory; `None` if another process has it, or if the
+    directory is not private to this user.
+
+    The kernel releases the lock when the process ends: process ids are not compared, a directory
+    without a lock was left by a killed conductor. The mode of a new directory is set first,
+    independent of the umask and the parent directory.
+    """
+    import fcntl
+
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    with _closed_on_error(fd):
+        if new:
+            os.fchmod(fd, 0o700)
+        status = os.fstat(fd)
+        if status.st_uid == os.geteuid() and not status.st_mode & 0o077:
+            with suppress(BlockingIOError):
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return fd
+    os.close(fd)
+    return None
+
+
+# --------------------------------------------------------------------------------------------------
+
+
+def _open(path: FilePath, flags: int, mode: int = 0o600, dir_fd: int | None = None) -> int:
+    try:
+        return os.open(path, flags | _AT_ONCE, mode, dir_fd=dir_fd)
+    except OSError as exc:
+        if exc.errno == errno.ELOOP and flags & os.O_NOFOLLOW:
+            raise _error(errno.ELOOP, "it is a symbolic link", path) from None
+        if exc.errno == errno.ENXIO:  # a pipe without reader, a socket
+            raise _error(errno.ENXIO, "it is not a regular file", path) from None
+        raise
+    except ValueError:  # a null character, or a lone surrogate
+        raise _error(errno.EINVAL, "it is not a path", path) from None
+
+
+def _real(path: str) -> str:
+    try:
+        return os.path.realpath(path)
+    except ValueError:
+        raise _error(errno.EINVAL, "it is not a path", path) from None
+
+
+def _regular(path: FilePath, descriptor: int) -> os.stat_result:
+    found = os.fstat(descriptor)
+    _check_regular(path, found)
+    return found
+
+
+def _check_regular(path: FilePath, found: os.stat_result) -> None:
+    if stat.S_ISDIR(found.st_mode):
+        raise _error(errno.EISDIR, "it is a directory", path)
+    if not stat.S_ISREG(found.st_mode):
+        raise _error(errno.EINVAL, "it is not a regular file", path)
+
+
+def _read(descriptor: int, path: FilePath, limit: int) -> bytes:
+    with os.fdopen(descriptor, "rb") as file:
+        data = file.read(limit + 1)
+    if len(data) > limit:
+        raise _error(errno.EFBIG, f"it is larger than {limit // 1024} KiB", path)
+    return data
+
+
+@contextmanager
+def _closed_on_error(descriptor: int) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        os.close(descriptor)
+        raise
+
+
+def _error(number: int, text: str, path: FilePath) -> OSError:
+    return OSError(number, text, os.fsdecode(path))

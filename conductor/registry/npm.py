@@ -8,7 +8,6 @@ reviewed. `npm ci` checks the integrity of each package.
 from __future__ import annotations
 
 import re
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -19,7 +18,7 @@ from conductor.errors import RegistryError
 from conductor.registry.entries import PackageDistribution
 from conductor.registry.pins import NpxPin, sealed
 from conductor.registry.store import InstalledPackage
-from conductor.registry.tools import FIRST_ANSWER_SECONDS, run_tool
+from conductor.registry.tools import FIRST_ANSWER_SECONDS, run_tool, work_directory
 
 __all__ = ["install_npm", "pin_npm", "script_packages", "split_package"]
 
@@ -48,8 +47,7 @@ def split_package(text: str) -> tuple[str, str]:
 def pin_npm(distribution: PackageDistribution, *, scripts: bool) -> NpxPin:
     """Resolve a package and everything that it needs; nothing is installed."""
     name, version = split_package(distribution.package)
-    with tempfile.TemporaryDirectory(prefix="acp-conductor-") as text:
-        directory = Path(text)
+    with work_directory() as directory:
         _write_manifest(directory, name, version)
         arguments = ["install", "--package-lock-only", "--ignore-scripts", *_OPTIONS]
         arguments += ["--omit-lockfile-registry-resolved"]

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import re
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -18,7 +17,7 @@ from conductor.errors import RegistryError
 from conductor.registry.entries import PackageDistribution
 from conductor.registry.pins import UvxPin, sealed
 from conductor.registry.store import InstalledPackage
-from conductor.registry.tools import run_tool
+from conductor.registry.tools import run_tool, work_directory
 
 __all__ = ["install_pypi", "pin_pypi", "split_requirement"]
 
@@ -43,8 +42,7 @@ def split_requirement(text: str) -> tuple[str, str]:
 def pin_pypi(distribution: PackageDistribution, *, scripts: bool) -> UvxPin:
     """Resolve a package and everything that it needs, with all hashes."""
     name, requirement = split_requirement(distribution.package)
-    with tempfile.TemporaryDirectory(prefix="acp-conductor-") as text:
-        directory = Path(text)
+    with work_directory() as directory:
         try:
             python, compiled = _compile(directory, requirement, "", scripts=scripts)
         except RegistryError as exc:

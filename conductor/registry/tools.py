@@ -3,6 +3,11 @@
 They run without a shell, with an environment of their own: a package manager, and the scripts of
 packages where those are allowed, need no keys and tokens of the conductor's environment. Their
 output goes to stderr; stdout belongs to the protocol.
+
+Both look for configuration in the directories above, which may be another user's, or a project's:
+`.npmrc`, `package.json` with workspaces, `uv.toml`, `pyproject.toml`. So they run in directories of
+the store only, each of which is declared a project of its own (`_closed`). The configuration of the
+user and of the system counts.
 """
 
 from __future__ import annotations
@@ -12,16 +17,19 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import IO, Final, Literal, TypeAlias
 
 from conductor.errors import RegistryError
 from conductor.registry.size_limit import SizeWatch, limit_file_size
+from conductor.registry.store import store_directory
 
-__all__ = ["Tool", "find_tool", "run_tool", "tool_environment"]
+__all__ = ["Tool", "find_tool", "run_tool", "tool_environment", "work_directory"]
 
 Tool: TypeAlias = Literal["npm", "uv"]
 
@@ -81,6 +89,13 @@ def find_tool(tool: Tool) -> str:
     return found
 
 
+@contextmanager
+def work_directory() -> Iterator[Path]:
+    """A directory of the store for `run_tool`, removed at the end."""
+    with tempfile.TemporaryDirectory(prefix="pin-", dir=store_directory("staging")) as directory:
+        yield Path(directory)
+
+
 def run_tool(
     tool: Tool,
     arguments: Sequence[str],
@@ -89,7 +104,7 @@ def run_tool(
     input: str | None = None,
     first_answer: float | None = None,
 ) -> str:
-    """Run a package manager in a directory and return its stdout.
+    """Run a package manager in a directory, which is in the store, and return its stdout.
 
     Raises `RegistryError` with the last lines of its output. `what` is what failed, for people.
     `first_answer`: seconds within which npm must have an answer from its registry.
@@ -99,7 +114,7 @@ def run_tool(
     errors = open(read_end, errors="replace")  # noqa: SIM115 (its thread closes it)
     try:
         process = subprocess.Popen(
-            [find_tool(tool), *arguments],
+            [find_tool(tool), *arguments, *_closed(tool, directory)],
             cwd=directory,
             env=environment,
             stdin=subprocess.DEVNULL if input is None else subprocess.PIPE,
@@ -149,6 +164,15 @@ def tool_environment(environ: Mapping[str, str]) -> dict[str, str]:
     network = {name: value for name, value in _NETWORK.items() if name.lower() not in set_by_user}
     fixed = {"npm_config_update_notifier": "false", "UV_NO_PROGRESS": "1"}
     return {**passed, **network, **fixed}
+
+
+def _closed(tool: Tool, directory: Path) -> list[str]:
+    """Options with which no configuration above the directory counts."""
+    if tool == "npm":
+        return [f"--prefix={directory}"]
+    # A workspace of its own: uv looks no further, and merges it with those of user and system.
+    (directory / "pyproject.toml").write_text("[tool.uv.workspace]\n")
+    return []
 
 
 class _ErrorOutput:
@@ -206,7 +230,7 @@ class _ErrorOutput:
 
 def _npm_registry(directory: Path, environment: Mapping[str, str]) -> str:
     """The URL of the registry that npm is configured for."""
-    words = [find_tool("npm"), "config", "get", "registry"]
+    words = [find_tool("npm"), "config", "get", "registry", *_closed("npm", directory)]
     try:
         done = subprocess.run(
             words, cwd=directory, env=environment, capture_output=True, text=True, timeout=10

@@ -66,6 +66,28 @@ def test_a_package_and_what_it_needs_are_pinned_and_installed(wheels, tmp_path):
     assert done.stdout == "hello 42\n", done.stderr
 
 
+@pytest.mark.parametrize("place", [".", "data", "data/acp-conductor/agents/staging"])
+def test_the_configuration_of_a_directory_above_does_not_count_and_that_of_the_user_does(
+    place, tmp_path, monkeypatch
+):
+    for owner, version in (("user", "1.0"), ("other", "2.0")):
+        (tmp_path / owner / "uv").mkdir(parents=True)
+        wheel(tmp_path / owner, "notes", version, "")
+        settings = f'find-links = ["{tmp_path / owner}"]\nno-index = true\n'
+        (tmp_path / owner / "uv" / "uv.toml").write_text(settings)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "user"))
+    above = tmp_path / place
+    above.mkdir(parents=True, exist_ok=True)
+    (above / "uv.toml").write_text(settings)
+    (above / "pyproject.toml").write_text(
+        '[project]\nname = "x"\nversion = "1"\n[tool.uv.workspace]\nmembers = ["**"]\n'
+    )
+    monkeypatch.setenv("TMPDIR", str(above))
+    monkeypatch.chdir(above)
+
+    assert pin_pypi(PackageDistribution("notes"), scripts=False).version == "1.0"
+
+
 @pytest.mark.slow
 def test_another_wheel_than_the_pinned_one_is_refused_with_both_hashes(
     wheels, tmp_path, monkeypatch

@@ -19,6 +19,7 @@ from conductor.registry import size_limit
 from conductor.registry.entries import Distribution, Entry, PackageDistribution
 from conductor.registry.install import ensure_installed, make_pin
 from conductor.registry.lock_file import read_lock, write_lock
+from conductor.registry.npm import pin_npm
 from conductor.registry.pins import sealed
 
 from .conftest import DEAD_PROXY, entry, tar_of, wheel
@@ -95,6 +96,21 @@ def test_an_agent_of_npm_is_locked_and_starts_offline(npm, tmp_path):
     assert wrong in refused.stderr
     assert isexe["integrity"] in refused.stderr
     assert "not the one that was pinned" in refused.stderr
+
+
+def test_npm_asks_the_registry_of_the_user_not_that_of_a_directory_above(
+    npm, server, tmp_path, monkeypatch
+):
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / ".npmrc").write_text(f"registry={server.url}/user/\n")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    (tmp_path / ".npmrc").write_text(f"registry={server.url}/other/\n")
+    (tmp_path / "package.json").write_text('{"workspaces":["**"]}')
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+
+    with pytest.raises(RegistryError, match=f"{server.url}/user/notes"):
+        pin_npm(PackageDistribution("notes"), scripts=False)
+    assert set(server.asked) == {"/user/notes"}
 
 
 def test_an_agent_of_pypi_is_locked_and_starts_offline(tmp_path):

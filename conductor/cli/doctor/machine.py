@@ -25,6 +25,7 @@ _LAUNCHERS: Final = {
     "uvx": "install uv, which uvx is part of: https://docs.astral.sh/uv",
 }
 _TIMEOUT: Final = 5.0
+_EMPTY_ENTRY: Final = "an empty entry, which is the working directory"
 
 
 @attrs.frozen
@@ -96,8 +97,9 @@ def _path_findings(machine: Machine) -> Iterator[Finding]:
         if directory in machine.writable_by_others:
             message = f"every user of this machine can put programs into {directory} of PATH"
             yield Finding("warning", "path", message, f"chmod o-w {directory}")
-        elif directory and not os.path.isabs(directory):
-            message = f"PATH has the relative directory {directory}"
+        elif not os.path.isabs(directory):
+            found = f"the relative directory {directory}"
+            message = f"PATH has {found if directory else _EMPTY_ENTRY}"
             yield Finding("warning", "path", message, "write it as an absolute path")
     if machine.missing:
         names = ", ".join(sorted(machine.missing))
@@ -124,7 +126,12 @@ def _launcher(name: str, path: str) -> tuple[str, str] | None:
         return None
     try:
         done = subprocess.run(
-            [program, "--version"], capture_output=True, text=True, timeout=_TIMEOUT, check=False
+            [program, "--version"],
+            cwd="/",  # launchers read the configuration of the working directory
+            capture_output=True,
+            text=True,
+            timeout=_TIMEOUT,
+            check=False,
         )
     except (OSError, subprocess.TimeoutExpired):
         return program, ""

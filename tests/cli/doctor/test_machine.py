@@ -34,7 +34,7 @@ def test_what_is_wrong_with_python_and_path():
     machine = Machine(
         python=(3, 9, 0),
         executable="python",
-        path=("bin", "/open"),
+        path=("bin", "", "/open"),
         writable_by_others=frozenset({"/open"}),
     )
 
@@ -42,14 +42,17 @@ def test_what_is_wrong_with_python_and_path():
         ("error", "Python 3.9.0 is too old"),
         ("warning", "acp-conductor is not in PATH"),
         ("warning", "PATH has the relative directory bin"),
+        ("warning", "PATH has an empty entry, which is the working directory"),
         ("warning", "every user of this machine can put programs into /open of PATH"),
     ]
 
 
-def test_facts_are_gathered(tmp_path):
+def test_facts_are_gathered(tmp_path, monkeypatch):
     tmp_path.chmod(0o777)
     node = tmp_path / "node"
-    node.write_text("#!/bin/sh\necho v99.0.1\n")
+    node.write_text("#!/bin/sh\n[ -e other ] || echo v99.0.1\n")
+    (tmp_path / "other").touch()  # launchers read configuration of the working directory
+    monkeypatch.chdir(tmp_path)
     node.chmod(0o755)
 
     machine = gather_machine({"PATH": f"{tmp_path}:/no/such/directory"})

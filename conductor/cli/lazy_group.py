@@ -62,8 +62,8 @@ class LazyGroup(click.Group):
 def _not_a_command(word: str) -> str | None:
     """Help for a chain file, or a ready-made component, as the first word; `None` for others."""
     from conductor.plugins.loading import ready_made_help
-    from conductor.projects.places import named_chain
+    from conductor.projects.places import named_chains
 
-    if word.endswith((".yaml", ".yml")) or named_chain(word) != word:
+    if word.endswith((".yaml", ".yml")) or word in named_chains():
         return f"For a chain file: `run {word}` in an editor, or `prompt {word} TEXT` here"
     return ready_made_help(word)

@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias
 
 from conductor.chainfile import ChainFile, Diagnostic, SourceLocation, load
 from conductor.errors import ChainFileError
-from conductor.projects.places import unknown_name_help
+from conductor.projects.places import name_of_chain, unknown_name_help
 from conductor.redaction import redact, register_environment
 
 __all__ = [
@@ -56,16 +56,19 @@ def load_chain(
 
 
 def missing_chain(path: str) -> Diagnostic | None:
-    """The mistake, if the path is neither that of a file nor the name of a chain; with what could
-    be meant."""
+    """The mistake, if there is no file at the path, of `named_chain` too; with what could be
+    meant."""
     if os.path.lexists(path):
         return None
-    from conductor.plugins.loading import ready_made_help
+    message, help = "there is no such file", None
+    if (name := name_of_chain(path)) is not None:
+        from conductor.plugins.loading import ready_made_help
 
-    help = ready_made_help(path) or unknown_name_help(path) or _similar_file_help(path)
-    if help is None:
+        message = f"there is no chain called {name!r}"
+        help = ready_made_help(name) or unknown_name_help(name)
+    elif (help := _similar_file_help(path)) is None:
         return None
-    return Diagnostic(SourceLocation.whole(path), "there is no such file", help=help)
+    return Diagnostic(SourceLocation.whole(path), message, help=help)
 
 
 def _similar_file_help(path: str) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
@@ -31,13 +32,15 @@ class _ClientType(click.ParamType[TriedClient]):
     ) -> TriedClient:
         if (params := EDITOR_REQUESTS.get(str(value))) is not None:
             return TriedClient(str(value), params)
+        known = ", ".join(EDITOR_REQUESTS)
+        if os.sep not in value and not value.endswith(".json"):
+            message = f"{value} is none of {known}; a file is written ./{value}"
+            self.fail(message + _hint(str(value).lower()), param, ctx)
         try:
             with open(value, "rb") as file:
                 return TriedClient(str(value), _params(file.read()))
         except OSError as exc:
-            known = ", ".join(EDITOR_REQUESTS)
-            message = f"{value} is neither of {known}, nor a file: {exc.strerror}"
-            self.fail(message + _hint(str(value).lower()), param, ctx)
+            self.fail(f"{value} cannot be read: {exc.strerror}", param, ctx)
         except ValueError:
             self.fail(
                 f"{value} has no `initialize` request, nor the params of one, as JSON", param, ctx

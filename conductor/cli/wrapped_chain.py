@@ -30,9 +30,9 @@ _KEPT: Final = (
 
 def load_wrapped_chain(path: str, argv: Sequence[str]) -> ChainFile:
     """The chain of a file with this agent. Raises `ChainFileError`."""
-    from conductor.chainfile import load
+    from conductor.cli.load import load_chain
 
-    return with_agent(load(path, allow_special_files=True), argv)
+    return with_agent(load_chain(path, allow_special_files=True), argv)
 
 
 def with_agent(chain: ChainFile, argv: Sequence[str]) -> ChainFile:

@@ -19,6 +19,7 @@ __all__ = [
     "config_directory",
     "ends_search",
     "find_project_file",
+    "name_of_chain",
     "named_chain",
     "named_chains",
     "stamp",
@@ -61,22 +62,29 @@ def user_chain_file() -> str | None:
     return path if os.path.exists(path) else None
 
 
-def named_chain(path: str) -> str:
-    """The path of the user's chain if `path` is the name of one and no file, else `path`."""
-    if not _may_be_name(path):
-        return path
-    named = os.path.join(_chains_directory(), f"{path}.yaml")
-    return named if os.path.isfile(named) else path
+def named_chain(word: str) -> str:
+    """The path of the user's chain that a bare word names, which need not exist; else the word, a
+    path. A file of the working directory never takes the place of a name: it may be a clone's."""
+    is_path = os.sep in word or word.endswith((".yaml", ".yml")) or word in (".", "..")
+    return word if is_path else os.path.join(_chains_directory(), f"{word}.yaml")
 
 
-def unknown_name_help(path: str) -> str | None:
-    """Where a chain of this name was looked for, and the names there; `None` if `path` is that of a
-    file, or can be no name."""
-    if not _may_be_name(path) or os.path.exists(path):
-        return None
-    text = f"there is no chain of this name in {_chains_directory()} either"
-    names = named_chains()
-    return f"{text}; the names there: {', '.join(names)}" if names else text
+def name_of_chain(path: str) -> str | None:
+    """The name of the user's chain that has this path, as `named_chain` returns it."""
+    directory, file = os.path.split(path)
+    is_named = directory == _chains_directory() and file.endswith(".yaml")
+    return file.removesuffix(".yaml") if is_named else None
+
+
+def unknown_name_help(name: str) -> str:
+    """Help for an unknown name: a file of the working directory that may be meant, and the
+    names of the user's chains."""
+    found = []
+    if os.path.isfile(name):
+        found.append(f"the file of this directory is written `./{name}`")
+    if names := named_chains():
+        found.append(f"the names there: {', '.join(names)}")
+    return "; ".join(found) or "a file of this directory is written `./NAME`, or ends in `.yaml`"
 
 
 def named_chains() -> list[str]:
@@ -117,10 +125,6 @@ def _file_stamp(path: str) -> tuple[str, int, int, int]:
     except OSError:
         return path, 0, 0, 0
     return path, found.st_mtime_ns, found.st_size, found.st_ino
-
-
-def _may_be_name(path: str) -> bool:
-    return not (os.sep in path or path.endswith((".yaml", ".yml")) or os.path.isfile(path))
 
 
 def _chains_directory() -> str:

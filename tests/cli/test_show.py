@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 HELLO = Path(__file__).parents[2] / "chains" / "hello.yaml"
 
 
@@ -127,6 +129,23 @@ def test_mistakes_are_reported(run, chain_file):
     assert "error:" in result.stderr
 
 
+@pytest.mark.parametrize(
+    "command", ["show {}", "check {}", "run {}", "prompt {} hi", "wrap --chain {} -- true"]
+)
+def test_a_file_of_the_working_directory_takes_the_place_of_no_name(run, tmp_path, command):
+    """A repository has a file that is called as a chain of the user's."""
+    env = {"XDG_CONFIG_HOME": str(tmp_path / "config")}
+    initialize = '{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":1}}\n'
+    (tmp_path / "review").write_text("no chain file at all: [")
+
+    named = run(*command.format("review").split(), env=env, input=initialize)
+    path = run(*command.format("./review").split(), env=env, input=initialize)
+
+    assert "not valid YAML" not in named.stderr
+    assert "the file of this directory is written `./review`" in named.stderr
+    assert "not valid YAML" in path.stderr
+
+
 def test_the_directory_of_named_chains_is_named(run, tmp_path):
     chains = tmp_path / "config" / "acp-conductor" / "chains"
     env = {"XDG_CONFIG_HOME": str(tmp_path / "config")}
@@ -136,12 +155,13 @@ def test_the_directory_of_named_chains_is_named(run, tmp_path):
         assert done.returncode == 2
         return done.stderr
 
-    assert f"there is no chain of this name in {chains} either\n" in said("show", "nosuch")
+    assert f"{chains}/nosuch.yaml: error: there is no chain called" in said("show", "nosuch")
     chains.mkdir(parents=True)
     (chains / "review.yaml").write_text("version: 1\n")
     for words in (["show"], ["check"], ["run"], ["prompt", "hi"]):
         words.insert(1, "nosuch")
-        assert f"in {chains} either; the names there: review" in said(*words)
+        assert str(chains) in said(*words)
+        assert "the names there: review" in said(*words)
     assert str(chains) not in said("show", "nosuch.yaml")
 
 

@@ -53,7 +53,7 @@ def test_an_unknown_name_is_answered_with_those_that_are_known():
     result = given("emacs")
 
     assert result.exit_code == 2
-    assert "emacs is neither of zed, vscode, acpx, codecompanion" in result.output
+    assert "emacs is none of zed, vscode, acpx, codecompanion" in result.output
 
 
 @pytest.mark.parametrize(

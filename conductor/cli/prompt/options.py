@@ -90,11 +90,14 @@ def chain_of(words: Sequence[str], *, are_commands: bool, example: str) -> Chain
     from conductor.plugins.loading import ready_made_help
     from conductor.projects.places import named_chain, unknown_name_help
 
-    file = named_chain(words[0])
-    if not (os.path.exists(file) or file.endswith((".yaml", ".yml"))):
-        help = ready_made_help(file) or unknown_name_help(file)
+    word, file = words[0], named_chain(words[0])
+    if not (os.path.exists(file) or word.endswith((".yaml", ".yml"))):
+        help = ready_made_help(word)
+        if help is None and file != word:
+            help = f"there is no chain of this name in {os.path.dirname(file)} either; "
+            help += unknown_name_help(word)
         raise click.UsageError(
-            f"expected a chain file, not {file!r}{f' ({help})' if help else ''}; commands of "
+            f"expected a chain file, not {word!r}{f' ({help})' if help else ''}; commands of "
             f"components come behind `--`, as in: {example}"
         )
     from conductor.cli.load import read_chain

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
@@ -22,8 +21,8 @@ __all__ = [
 
 
 def is_running(name: str) -> bool:
-    """Whether an argument is a process id, not a file."""
-    return name.isdigit() and not os.path.exists(name)
+    """Whether an argument is a process id; a file called `123` is written `./123`."""
+    return name.isdigit()
 
 
 def file_of(pid: int) -> str | None:

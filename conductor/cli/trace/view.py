@@ -10,14 +10,14 @@ __all__ = ["command"]
 
 
 @click.command("view")
-@click.argument("file", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE|PID")
+@click.argument("file", type=click.Path(dir_okay=False), metavar="FILE|PID")
 @click.option("--port", type=click.IntRange(0, 65535), default=0, help="The default is a free one.")
 @click.option(
     "--browser/--no-browser", default=True, help="Whether to open a browser; the default is yes."
 )
 @click.option("--live", is_flag=True, hidden=True, help="Started by --view: ends with its stdin.")
 @click.option("--remove", is_flag=True, hidden=True, help="At the end, its directory is removed.")
-def command(file: Path, port: int, browser: bool, live: bool, remove: bool) -> None:
+def command(file: str, port: int, browser: bool, live: bool, remove: bool) -> None:
     """Show a trace in a browser: a sequence diagram with what each component changed.
 
     Serves the page on 127.0.0.1 until Ctrl-C. The URL has a token, without which nothing of the
@@ -33,12 +33,11 @@ def command(file: Path, port: int, browser: bool, live: bool, remove: bool) -> N
     from conductor.cli.trace.running import dumped_file, is_running
     from conductor.viewer.run import view
 
-    if is_running(str(file)):
-        file = Path(dumped_file(int(str(file))))
+    path = Path(dumped_file(int(file)) if is_running(file) else file)
     try:
         if not live:
-            check_is_trace(str(file))
-        view(file, port=port, opens_browser=browser, is_live=live)
+            check_is_trace(str(path))
+        view(path, port=port, opens_browser=browser, is_live=live)
     except OSError as exc:
         raise click.UsageError(
             f"{exc.filename or f'--port {port}'}: {exc.strerror or exc}"
@@ -47,4 +46,4 @@ def command(file: Path, port: int, browser: bool, live: bool, remove: bool) -> N
         if remove:
             import shutil
 
-            shutil.rmtree(file.parent, ignore_errors=True)
+            shutil.rmtree(path.parent, ignore_errors=True)

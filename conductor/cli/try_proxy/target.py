@@ -119,7 +119,7 @@ def _class(target: str) -> type[Proxy]:
         return _proxy_class(module, path, name)
     if ":" in target:
         module_name, _, class_name = target.partition(":")
-        sys.path.insert(0, os.getcwd())
+        sys.path.append(os.getcwd())  # last: it must not replace installed packages
         with importing_plugin():
             module = _imported(lambda: importlib.import_module(module_name), module_name)
         return _proxy_class(module, module_name, class_name)
@@ -137,7 +137,7 @@ def _file_of(target: str) -> str | None:
     """The path in `notes.py` and `notes.py:Notes`. Raises `TargetError` if the file is missing."""
     path, colon, _ = target.rpartition(":")
     for each in (target, path if colon else ""):
-        if each.endswith((".py", ".yaml", ".yml")) or (each and os.path.isfile(each)):
+        if each.endswith((".py", ".yaml", ".yml")) or (os.sep in each and os.path.isfile(each)):
             if not os.path.exists(each):
                 raise TargetError(f"no such file: {each}{_similar_file(each)}")
             if each.endswith((".yaml", ".yml")):

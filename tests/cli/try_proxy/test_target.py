@@ -27,6 +27,19 @@ def test_the_proxy_is_named_in_three_ways(run, write, target, shown):
     assert result.returncode == 0
 
 
+def test_a_file_of_the_working_directory_takes_the_place_of_nothing_installed(
+    monkeypatch, tmp_path
+):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [each for each in sys.path if each])
+    (tmp_path / "context").write_text("")
+    (tmp_path / "tabnanny.py").write_text("raise SystemExit('of the repository')")
+
+    assert load_target("context", {"text": "x"}).name == "PromptContext"
+    with pytest.raises(TargetError, match="tabnanny has no class 'Context'"):
+        load_target("tabnanny:Context", {})
+
+
 @pytest.mark.parametrize(
     ("text", "target", "problem"),
     [

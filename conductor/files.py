@@ -7,7 +7,8 @@ What may be at the end of a path depends on who can put something there:
 - A file that is read for a project or an agent: `open_inside` follows links as long as they stay in
   the allowed directories (`AGENTS.md -> CLAUDE.md`). Also if one is exchanged meanwhile: the path
   is resolved first, then opened part by part without following links.
-- A file that the user names in a file of their own: `open_regular` follows all links (stow, Nix).
+- A file that the user names in a file of their own: `open_regular` follows all links (stow, Nix);
+  `open_named` also tells whether it lies where an agent may have replaced it.
 - A file that the user types: `open_as_given` opens pipes and devices, too (`<(…)`). It may wait, so
   it is for programs without an event loop, and for threads.
 
@@ -22,7 +23,7 @@ import errno
 import os
 import stat
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import IO, Any, Final
 
@@ -32,11 +33,13 @@ __all__ = [
     "lock_file",
     "open_as_given",
     "open_inside",
+    "open_named",
     "open_output",
     "open_own",
     "open_parent",
     "open_regular",
-    "read_inside",
+    "read_named",
+    "read_own",
     "read_regular",
 ]
 
@@ -52,36 +55,13 @@ _INTERVAL: Final = 0.002
 """Seconds between two attempts to lock a file."""
 
 
-def open_own(path: FilePath, flags: int, mode: int = 0o600, *, dir_fd: int | None = None) -> int:
-    """Open a regular file of this user, to read also one of root; returns the descriptor.
-
-    A link in the last part is not followed. A file with several names (hard links) is not opened to
-    write: another name may be that of any file of the user.
-    """
-    descriptor = _open(path, flags | os.O_NOFOLLOW, mode, dir_fd)
+def open_regular(
+    path: FilePath, flags: int = os.O_RDONLY, mode: int = 0o666, *, dir_fd: int | None = None
+) -> int:
+    """Open a regular file; returns the descriptor. Links are followed, without `O_NOFOLLOW`."""
+    descriptor = _open(path, flags, mode, dir_fd)
     with _closed_on_error(descriptor):
-        found = _regular(path, descriptor)
-        writes = flags & os.O_ACCMODE != os.O_RDONLY
-        if found.st_uid != os.geteuid() and (writes or found.st_uid != 0):
-            raise _error(errno.EPERM, "it belongs to another user", path)
-        if writes and found.st_nlink > 1:
-            raise _error(errno.EMLINK, "it has other names (hard links)", path)
-    return descriptor
-
-
-def open_output(path: FilePath) -> int:
-    """Open a file that a chain file names, to append lines: as `open_own`, with mode 0600 if it is
-    new. `/dev/stderr` and its like are opened as they are; writing to them does not wait."""
-    if os.path.dirname(os.fsdecode(path)) in _OF_THE_SYSTEM:
-        return _open(path, os.O_WRONLY | os.O_APPEND)
-    return open_own(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-
-
-def open_regular(path: FilePath) -> int:
-    """Open a regular file to read; returns the descriptor. Links are followed."""
-    descriptor = _open(path, os.O_RDONLY)
-    with _closed_on_error(descriptor):
-        _regular(path, descriptor)
+        _check_regular(path, os.fstat(descriptor))
     return descriptor
 
 
@@ -90,27 +70,73 @@ def read_regular(path: FilePath, limit: int) -> bytes:
     return _read(open_regular(path), path, limit)
 
 
-def open_inside(path: str, directories: Sequence[str]) -> int:
-    """Open a regular file in one of the directories to read; returns the descriptor.
+def open_own(path: FilePath, flags: int, mode: int = 0o600, *, dir_fd: int | None = None) -> int:
+    """Open a regular file of this user, to read also one of root; returns the descriptor.
 
-    A path that leads out of them, with links followed, is a `PermissionError`.
+    A link in the last part is not followed. A file with several names (hard links) is not opened to
+    write: another name may be that of any file of the user.
+    """
+    descriptor = open_regular(path, flags | os.O_NOFOLLOW, mode, dir_fd=dir_fd)
+    with _closed_on_error(descriptor):
+        found = os.fstat(descriptor)
+        writes = flags & os.O_ACCMODE != os.O_RDONLY
+        if found.st_uid != os.geteuid() and (writes or found.st_uid != 0):
+            raise _error(errno.EPERM, "it belongs to another user", path)
+        if writes and found.st_nlink > 1:
+            raise _error(errno.EMLINK, "it has other names (hard links)", path)
+    return descriptor
+
+
+def read_own(path: FilePath, limit: int) -> bytes:
+    """The content of a file of at most `limit` bytes, opened by `open_own`."""
+    return _read(open_own(path, os.O_RDONLY), path, limit)
+
+
+def open_output(path: FilePath) -> int:
+    """Open a file that a chain file names, to append lines: by `open_own`, with mode 0600 if it is
+    new. `/dev/stderr` and its like are opened as they are; writing to them does not wait."""
+    flags = os.O_WRONLY | os.O_APPEND
+    if os.path.dirname(os.fsdecode(path)) in _OF_THE_SYSTEM:
+        return _open(path, flags)
+    return open_own(path, flags | os.O_CREAT)
+
+
+def open_inside(
+    path: str, directories: Sequence[str], flags: int = os.O_RDONLY, mode: int = 0o666
+) -> int:
+    """Open a regular file in one of the directories; returns the descriptor. With `O_CREAT`,
+    directories on the way are created, too.
+
+    A path that leads out of them, with links followed, is an error with `EXDEV`.
     """
     real = _real(path)
-    for root in map(_real, directories):
-        if real == root or real.startswith(os.path.join(root, "")):
-            with open_parent(root, os.path.relpath(real, root)) as (parent, name):
-                # Not opened before that: opening a device may do something.
-                _check_regular(path, os.stat(name, dir_fd=parent, follow_symlinks=False))
-                descriptor = _open(name, os.O_RDONLY | os.O_NOFOLLOW, dir_fd=parent)
-                with _closed_on_error(descriptor):
-                    _regular(path, descriptor)
-                return descriptor
-    raise _error(errno.EACCES, "it is a link that leads out of the project", path)
+    root = _root(real, map(_real, directories))
+    if root is None:
+        raise _error(errno.EXDEV, "it is a link that leads out of the project", path)
+    create = bool(flags & os.O_CREAT)
+    with open_parent(root, os.path.relpath(real, root), create=create) as (parent, name):
+        with suppress(FileNotFoundError):  # before the opening, which may move a device
+            _check_regular(path, os.stat(name, dir_fd=parent, follow_symlinks=False))
+        return open_regular(name, flags | os.O_NOFOLLOW, mode, dir_fd=parent)
 
 
-def read_inside(path: str, directories: Sequence[str], limit: int) -> bytes:
-    """The content of a regular file of at most `limit` bytes in one of the directories."""
-    return _read(open_inside(path, directories), path, limit)
+def open_named(path: str, directories: Sequence[str]) -> int:
+    """Open a file that a chain file names, to read it for an agent.
+
+    In the directories of the agent, by `open_inside`: the agent can replace it by a link. Elsewhere
+    by `open_regular`.
+    """
+    path = os.path.abspath(path)
+    places = path, os.path.join(_real(os.path.dirname(path)), os.path.basename(path))
+    roots = [*map(os.path.abspath, directories), *map(_real, directories)]
+    if any(_root(place, roots) is not None for place in places):
+        return open_inside(path, directories)
+    return open_regular(path)
+
+
+def read_named(path: str, directories: Sequence[str], limit: int) -> bytes:
+    """The content of a file of at most `limit` bytes, opened by `open_named`."""
+    return _read(open_named(path, directories), path, limit)
 
 
 @contextmanager
@@ -121,14 +147,18 @@ def open_parent(root: str, path: str, *, create: bool = False) -> Iterator[tuple
     """
     *parts, name = path.split(os.sep)
     if os.pardir in parts or name in ("", os.curdir, os.pardir):
-        raise _error(errno.EINVAL, "it is not the path of a file", path)
+        raise _error(errno.EISDIR, "it is a directory", path)
     directory = os.open(root, _DIRECTORY)
     try:
         for part in parts:
-            if create:
+            try:
+                inner = os.open(part, _DIRECTORY, dir_fd=directory)
+            except FileNotFoundError:
+                if not create:
+                    raise
                 with suppress(FileExistsError):
                     os.mkdir(part, dir_fd=directory)
-            inner = os.open(part, _DIRECTORY, dir_fd=directory)
+                inner = os.open(part, _DIRECTORY, dir_fd=directory)
             os.close(directory)
             directory = inner
         yield directory, name
@@ -203,10 +233,9 @@ def _real(path: str) -> str:
         raise _error(errno.EINVAL, "it is not a path", path) from None
 
 
-def _regular(path: FilePath, descriptor: int) -> os.stat_result:
-    found = os.fstat(descriptor)
-    _check_regular(path, found)
-    return found
+def _root(path: str, roots: Iterable[str]) -> str | None:
+    """The directory that a path is in; `None` if it is in none."""
+    return next((root for root in roots if path.startswith(os.path.join(root, ""))), None)
 
 
 def _check_regular(path: FilePath, found: os.stat_result) -> None:

@@ -16,13 +16,15 @@ Options:
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, Literal
 
 import attrs
 import trio
 
-from conductor.error_codes import INVALID_PARAMS
+from conductor.error_codes import INTERNAL_ERROR, INVALID_PARAMS
+from conductor.files import read_named
 from conductor.proxy import (
     Forward,
     Placement,
@@ -39,6 +41,7 @@ from conductor.proxy import (
     on_update,
     per_session,
 )
+from proxies.context.files import search_path
 from proxies.shared.agent_capabilities import SESSION, with_capability
 from proxies.shared.echoed_prompts import has_user_text
 from proxies.shared.first_prompt import forward_with
@@ -46,6 +49,8 @@ from proxies.shared.first_prompt import forward_with
 __all__ = ["SystemPrompt"]
 
 _MEMBER: Final = "systemPrompt"
+_MAX_BYTES: Final = 1 << 20
+"""Of a file with instructions."""
 
 log = get_logger(component="system_prompt")
 
@@ -90,12 +95,12 @@ class SystemPrompt(Proxy):
         if self._capability is not None:
             if self.text or self.file is not None:
                 given = setup.params.get(_MEMBER) or {}
-                setup.params[_MEMBER] = await self._with_instructions(given)
+                setup.params[_MEMBER] = await self._with_instructions(given, setup)
             return await forward()
         if self.otherwise == "skip":
             return await forward()
         given = _texts(setup.params.pop(_MEMBER, None)) if self.of_client else []
-        prepended = "\n\n".join(each for each in (*given, await self._read()) if each)
+        prepended = "\n\n".join(each for each in (*given, await self._read(setup)) if each)
         if setup.session_id is not None:  # a replay comes before the answer
             self.prepended[setup.session_id] = prepended
             self._unprompted.add(setup.session_id)
@@ -133,23 +138,35 @@ class SystemPrompt(Proxy):
         found: dict[str, Any] | None = (self.agent_capabilities.get(holder) or {}).get(_MEMBER)
         return found
 
-    async def _with_instructions(self, given: dict[str, Any]) -> dict[str, Any]:
+    async def _with_instructions(
+        self, given: dict[str, Any], setup: SessionSetup
+    ) -> dict[str, Any]:
         """Return the instructions after those of the client, or alone in mode override."""
         mode = self.mode
         can_override = ((self._capability or {}).get("mode") or {}).get("override") is not None
         if mode == "override" and not can_override:
             log.warning("system prompt appended: the agent does not support override")
             mode = "append"
-        instructions = {"type": "text", "text": await self._read()}
+        instructions = {"type": "text", "text": await self._read(setup)}
         if mode == "override" or not given:
             return {"mode": mode, "content": [instructions]}
         return {**given, "content": [*given["content"], instructions]}
 
-    async def _read(self) -> str:
-        """Return the current instructions: the file may have been edited since the start."""
+    async def _read(self, setup: SessionSetup) -> str:
+        """Return the current instructions: the file may have been edited since the start.
+
+        An agent in a sandbox can replace a file of its project, so that a link in it must not lead
+        out of it.
+        """
         if self.file is None:
             return self.text
-        content = await trio.Path(self.file).read_text(encoding="utf-8")
+        roots = [*search_path(setup.cwd)[-1:], *(setup.params.get("additionalDirectories") or ())]
+        read = partial(read_named, str(self.file), roots, _MAX_BYTES)
+        try:
+            content = (await trio.to_thread.run_sync(read)).decode()
+        except OSError as exc:
+            reason = f"system_prompt: {self.file} cannot be read: {exc.strerror}"
+            raise RequestError(INTERNAL_ERROR, reason) from None
         return f"{self.text}\n\n{content}".strip()
 
 

@@ -13,11 +13,13 @@ import pytest
 from conductor.files import (
     lock_file,
     open_inside,
+    open_named,
     open_output,
     open_own,
     open_parent,
     open_regular,
-    read_inside,
+    read_named,
+    read_own,
     read_regular,
 )
 
@@ -112,7 +114,7 @@ def test_only_regular_files_are_read_and_nothing_is_waited_for(kind, project):
     for read in (
         lambda: open_regular(path),
         lambda: open_inside(str(path), [str(project), "/dev"]),
-        lambda: open_own(path, os.O_RDONLY),
+        lambda: read_own(path, 100),
     ):
         with pytest.raises(OSError, match=r"symbolic link|regular file|directory"):
             read()
@@ -124,15 +126,21 @@ def test_a_link_of_the_user_is_read_one_of_a_project_only_inside_of_it(project):
     link = put("link", project / "key.md")
     (project / "above").symlink_to("..")
 
-    assert read_inside(str(project / "AGENTS.md"), [str(project)], 100) == b"rules"
+    other = project.parent / "spelled"
+    other.symlink_to(project)
+
     assert read_regular(link, 100) == b"key of the user"
-    for path in (link, project / "above" / "key", project / ".." / "key"):
-        with pytest.raises(PermissionError, match="leads out of the project"):
-            open_inside(str(path), [str(project)])
+    for directory in (project, other):
+        assert read_named(str(other / "AGENTS.md"), [str(directory)], 100) == b"rules"
+        assert read_named(str(project.parent / "key"), [str(directory)], 100) == b"key of the user"
+        for path in (link, other / "key.md", project / "above" / "key"):
+            for open_it in (open_inside, open_named):
+                with pytest.raises(OSError, match="leads out of the project"):
+                    open_it(str(path), [str(directory)])
 
 
-def test_a_directory_that_is_exchanged_for_a_link_leads_nowhere(project, monkeypatch):
-    """Between the check of the path and the opening."""
+@pytest.mark.parametrize("part", ["docs", "docs/key"])
+def test_what_is_exchanged_for_a_link_after_the_check_leads_nowhere(project, monkeypatch, part):
     (project / "docs").mkdir()
     (project / "docs" / "key").write_text("text")
     resolve = os.path.realpath
@@ -140,13 +148,13 @@ def test_a_directory_that_is_exchanged_for_a_link_leads_nowhere(project, monkeyp
     def then_exchange(path: str) -> str:
         real = resolve(path)
         if path.endswith("key"):
-            (project / "docs").rename(project / "old")
-            (project / "docs").symlink_to(project.parent)
+            (project / part).rename(project / "old")
+            (project / part).symlink_to(project.parent / part.removeprefix("docs").strip("/"))
         return real
 
     monkeypatch.setattr(os.path, "realpath", then_exchange)
 
-    with pytest.raises(NotADirectoryError):
+    with pytest.raises(OSError, match=r"Not a directory|not a regular file"):
         open_inside(str(project / "docs" / "key"), [str(project)])
 
 

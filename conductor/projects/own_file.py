@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shlex
 import stat
+
+from conductor.files import open_regular
 
 __all__ = ["UnsafeFile", "read_own_file"]
 
@@ -28,21 +31,16 @@ def read_own_file(path: str, *, follows_links: bool = False) -> bytes:
     Checked is the open file, so that another one cannot take its place. A pipe is not waited for.
     Raises `UnsafeFile`, and `FileNotFoundError`.
     """
-    flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
-    if not follows_links:
-        if os.path.islink(path):
-            raise UnsafeFile("it is a symbolic link", "put the file itself there")
-        flags |= os.O_NOFOLLOW
     try:
-        descriptor = os.open(path, flags)
+        descriptor = open_regular(path, os.O_RDONLY if follows_links else os.O_NOFOLLOW)
     except FileNotFoundError:
         raise
     except OSError as exc:
+        if exc.errno == errno.ELOOP:
+            raise UnsafeFile(f"{exc.strerror}", "put the file itself there") from None
         raise UnsafeFile(f"it cannot be read: {exc.strerror}", _REPLACE) from None
-    with open(descriptor, "rb") as file:
+    with os.fdopen(descriptor, "rb") as file:
         found = os.fstat(descriptor)
-        if not stat.S_ISREG(found.st_mode):
-            raise UnsafeFile("it is not a regular file", _REPLACE)
         if found.st_uid not in (0, os.geteuid()):
             raise UnsafeFile("it belongs to another user", "copy it, or chown it")
         if found.st_mode & stat.S_IWOTH:

@@ -19,6 +19,8 @@ from typing import Any
 
 import attrs
 
+from conductor.files import open_own
+
 __all__ = ["Ledger", "LedgerError", "Sums"]
 
 Sums = dict[str, float]
@@ -107,7 +109,7 @@ class Ledger:
             return
         try:
             # Opened each time, as another chain's conductor may have made the file.
-            descriptor = os.open(self.file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            descriptor = open_own(self.file, os.O_RDWR | os.O_CREAT)
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 before = _read(os.pread(descriptor, _MAX_BYTES, 0), self._day)

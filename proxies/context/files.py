@@ -6,8 +6,8 @@ The root is the nearest directory with `.git`, or that with the project's chain 
 higher; without both, only the session's directory is searched. The search ends before the home
 directory, `/`, another file system, and a directory of another owner, who could add texts there.
 
-A file that a relative pattern matches is read only if it lies below these directories with all
-links resolved: the repository, or an agent in a sandbox, may have made a link to a private key.
+A file in these directories is read only if it lies below them with all links resolved: the
+repository, or an agent in a sandbox, may have made a link to a private key.
 """
 
 from __future__ import annotations
@@ -16,14 +16,16 @@ import errno
 import glob
 import os
 from collections.abc import Iterator, Sequence
-from typing import BinaryIO, Final
+from typing import Final
 
 import attrs
+
+from conductor.files import open_named
 
 __all__ = ["FoundFile", "found_files", "missing", "read_files", "search_path"]
 
 _LEADS_OUT: Final = (
-    "it is a link that leads out of the project; name the file by its absolute path in `files:`"
+    "it is a link that leads out of the project; name the file it leads to, by its absolute path"
 )
 _ROOTS: Final = (".git", ".acp-conductor.yaml")
 
@@ -34,8 +36,6 @@ class FoundFile:
 
     name: str
     path: str
-    within: str | None = attrs.field(default=None, eq=False)
-    """The directory that the file must be in; `None` if the chain file names another place."""
 
 
 def search_path(cwd: str) -> list[str]:
@@ -64,46 +64,31 @@ def missing(patterns: Sequence[str], cwd: str) -> list[str]:
 def read_files(patterns: Sequence[str], cwd: str, limit: int) -> list[tuple[str, bytes]]:
     """Name and content of each file that the patterns match; a byte more than `limit` if it is
     longer."""
-    found = []
+    found, root = [], search_path(cwd)[-1:]
     for file in found_files(patterns, cwd):
         try:
-            with open(file.path, "rb", opener=_open) as opened:
-                if file.within is not None and not _is_below(file.within, file.path, opened):
-                    raise OSError(errno.EPERM, _LEADS_OUT)
+            with os.fdopen(open_named(file.path, root), "rb") as opened:
                 found.append((file.name, opened.read(limit + 1)))
         except OSError as exc:
-            found.append((file.name, f"(cannot be read: {exc.strerror})".encode()))
+            reason = _LEADS_OUT if exc.errno == errno.EXDEV else exc.strerror
+            found.append((file.name, f"(cannot be read: {reason})".encode()))
     return found
 
 
 def _matching(pattern: str, directories: Sequence[str]) -> list[FoundFile]:
     """The files in the nearest directory in which the pattern matches any."""
-    within: str | None = os.path.realpath(directories[-1]) if directories else None
     if os.path.isabs(pattern) or os.pardir in pattern.split(os.sep):
-        directories, within = directories[:1], None
+        directories = directories[:1]
     for index, directory in enumerate(directories):
         names = sorted(glob.glob(pattern, root_dir=directory, recursive=True))
         paths = [(name, os.path.join(directory, name)) for name in names]
         if found := [
-            FoundFile(os.path.join(*[os.pardir] * index, name), path, within)
+            FoundFile(os.path.join(*[os.pardir] * index, name), path)
             for name, path in paths
             if os.path.isfile(path)
         ]:
             return found
     return []
-
-
-def _open(path: str, flags: int) -> int:
-    """Open without waiting for the writer of a pipe that has just taken the place of the file."""
-    return os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
-
-
-def _is_below(directory: str, path: str, opened: BinaryIO) -> bool:
-    """Whether the open file is that of the path, and in the directory with links resolved."""
-    real = os.path.realpath(path)
-    return os.path.commonpath([directory, real]) == directory and os.path.samestat(
-        os.fstat(opened.fileno()), os.stat(real, follow_symlinks=False)
-    )
 
 
 def _up(directory: str) -> Iterator[str]:

@@ -29,6 +29,7 @@ __all__ = ["JournalFiles", "KeptSession", "agent_directory", "masker"]
 
 _NEW: Final = ".new"
 """Suffix of a file that is to replace that of a session."""
+_NEW_FILE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL
 _PATIENCE: Final = 0.5
 """Seconds to wait for the lock of a file; nothing else runs then. After a failed wait, none."""
 _EDGE: Final = 65536
@@ -78,14 +79,13 @@ class JournalFiles:
         """Make the file of a new session; `False` if there is one of this id."""
         self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._make_room()
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         try:
-            descriptor = os.open(self._path(id), flags, 0o600)
+            descriptor = open_own(self._path(id), _NEW_FILE)
         except FileExistsError:
             return False
         now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
         header = {"session": id, "cwd": cwd, "directories": directories, "created": now}
-        with open(descriptor, "wb") as file:
+        with os.fdopen(descriptor, "wb") as file:
             file.write(_line(header))
         return True
 
@@ -100,7 +100,7 @@ class JournalFiles:
             file.write(line if _has_whole_lines(file) else b"\n" + line)
             file.flush()
             if os.fstat(file.fileno()).st_size > self.max_bytes:
-                self._drop_oldest(self._path(id))
+                self._drop_oldest(self._path(id), file)
 
     def copy(self, records: Iterable[Mapping[str, Any]], id: str) -> None:
         """Add the records of another session, as its file has them. Raises `OSError`."""
@@ -112,7 +112,7 @@ class JournalFiles:
         """Everything about a session; `None` if it has no file. Raises `OSError`."""
         path = self._path(id)
         try:
-            with open(open_own(path, os.O_RDONLY), "rb") as file:
+            with os.fdopen(open_own(path, os.O_RDONLY), "rb") as file:
                 return _kept(path, file.read())
         except FileNotFoundError:
             return None
@@ -151,7 +151,7 @@ class JournalFiles:
             except FileNotFoundError:
                 yield None
                 return
-            with open(descriptor, "ab") as file:
+            with os.fdopen(descriptor, "ab") as file:
                 self._lock(descriptor)
                 if _is_at(path, file):  # it was neither replaced nor removed before the lock
                     yield file
@@ -184,9 +184,10 @@ class JournalFiles:
             for path in paths[: len(paths) - self.max_sessions + 1]:
                 _remove(path)
 
-    def _drop_oldest(self, path: Path) -> None:
+    def _drop_oldest(self, path: Path, file: BinaryIO) -> None:
         """Leave out the oldest turns; of a turn that is too large itself, the oldest updates."""
-        header, *lines = path.read_bytes().splitlines(keepends=True)
+        content = os.pread(file.fileno(), os.fstat(file.fileno()).st_size, 0)
+        header, *lines = content.splitlines(keepends=True)
         first, size = len(lines), len(header)
         while first and size + len(lines[first - 1]) <= self.max_bytes // 2:
             first -= 1
@@ -197,9 +198,8 @@ class JournalFiles:
         kept = [header, *state, _line({"cut": True}), *lines[first:]]
         new = path.with_suffix(_NEW)
         new.unlink(missing_ok=True)  # what a crash has left
-        descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        with open(descriptor, "wb") as file:
-            file.write(b"".join(kept))
+        with os.fdopen(open_own(new, _NEW_FILE), "wb") as replacement:
+            replacement.write(b"".join(kept))
         new.replace(path)
 
 
@@ -274,7 +274,7 @@ def _records(content: bytes) -> Iterator[dict[str, Any]]:
 def _summary(path: Path) -> KeptSession | None:
     """The summary, read from both ends of the file."""
     try:
-        with open(open_own(path, os.O_RDONLY), "rb") as file:
+        with os.fdopen(open_own(path, os.O_RDONLY), "rb") as file:
             content = file.read(_EDGE)
             file.seek(max(_EDGE, path.stat().st_size - _EDGE))
             return _kept(path, content + b"\n" + file.read())

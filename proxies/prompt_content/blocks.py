@@ -17,6 +17,8 @@ from urllib.parse import unquote, urlsplit
 
 import attrs
 
+from conductor.files import read_own
+
 __all__ = ["KINDS", "Given", "Media", "as_link", "as_text", "key_of", "kind_of", "media_of"]
 
 KINDS: Final = {"image": "image", "audio": "audio", "resource": "embeddedContext"}
@@ -49,6 +51,8 @@ class Given:
     """The member of the content: `data`, `blob` or `text`."""
     file: Path | None = None
     """The file with the content, of a link."""
+    size: int = 0
+    """Bytes of the file."""
     within: slice = slice(None)
     """The part of the text that is the content, of a text."""
 
@@ -57,10 +61,10 @@ class Given:
         return cls(_with_content(block, member, None), member, **where)
 
     def original(self, echoed: dict[str, Any]) -> dict[str, Any]:
-        """The block as the client has sent it. Raises `OSError` if the file is gone."""
+        """The block as the client has sent it. Raises `OSError` if the file is gone or another."""
         if self.file is None:
             return _with_content(self.block, self.member, echoed["text"][self.within])
-        content = base64.b64encode(self.file.read_bytes()).decode()
+        content = base64.b64encode(read_own(self.file, self.size)).decode()
         return _with_content(self.block, self.member, content)
 
 
@@ -106,7 +110,7 @@ def as_link(block: dict[str, Any], media: Media, file: Path) -> tuple[dict[str, 
         link["mimeType"] = media.type
     if media.source is not None:
         link["description"] = f"Content of {media.source}"
-    given = Given.of(block, "blob" if _embeds(block) else "data", file=file)
+    given = Given.of(block, "blob" if _embeds(block) else "data", file=file, size=len(media.data))
     return {**link, "size": len(media.data)}, given
 
 

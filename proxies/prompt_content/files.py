@@ -16,10 +16,14 @@ from typing import Final
 
 import attrs
 
+from conductor.files import lock_file, open_own
+
 __all__ = ["PromptFiles", "TooLarge"]
 
 _NAME: Final = "session-"
 _LOCK: Final = ".lock"
+_PATIENCE: Final = 5.0
+"""Seconds to wait for the lock of the parent, which the agent may keep."""
 
 
 class TooLarge(Exception):
@@ -59,8 +63,7 @@ class PromptFiles:
             files.size -= size
         files.number += 1
         path = files.directory / f"{files.number}-{name}"
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        with open(os.open(path, flags, 0o600), "wb") as file:
+        with os.fdopen(open_own(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb") as file:
             file.write(content)
         files.kept.append((path, len(content)))
         files.size += len(content)
@@ -96,12 +99,11 @@ class PromptFiles:
         self.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         parent = os.open(self.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            fcntl.flock(parent, fcntl.LOCK_EX)  # no other removes the new one before it has a lock
+            lock_file(parent, _PATIENCE)  # no other removes the new one before it has a lock
             for left in self.parent.glob("*/" + _LOCK):
                 _remove_if_unused(left)
             own = Path(tempfile.mkdtemp(dir=self.parent))
-            flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
-            self._lock = os.open(own / _LOCK, flags, 0o600)
+            self._lock = open_own(own / _LOCK, os.O_RDWR | os.O_CREAT)
             fcntl.flock(self._lock, fcntl.LOCK_SH)
         finally:
             os.close(parent)
@@ -111,7 +113,7 @@ class PromptFiles:
 def _remove_if_unused(lock: Path) -> None:
     """Remove the directory of a lock that no process holds."""
     with suppress(OSError):
-        descriptor = os.open(lock, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+        descriptor = open_own(lock, os.O_RDWR)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             shutil.rmtree(lock.parent, ignore_errors=True)

@@ -75,7 +75,7 @@ class SettingsFile:
             descriptor = open_own(self.path, os.O_RDONLY)
         except FileNotFoundError:
             return {}
-        with open(descriptor, "rb") as file:
+        with os.fdopen(descriptor, "rb") as file:
             data = file.read(_MAX_BYTES + 1)
         if len(data) > _MAX_BYTES:
             raise ValueError(f"{self.path} is larger than {_MAX_BYTES} bytes")
@@ -87,7 +87,7 @@ class SettingsFile:
     def _write(self, content: dict[str, Any]) -> None:
         descriptor, name = tempfile.mkstemp(dir=self.path.parent)  # mode 0600
         try:
-            with open(descriptor, "w") as file:
+            with os.fdopen(descriptor, "w") as file:
                 json.dump(content, file)
             os.replace(name, self.path)
         except BaseException:

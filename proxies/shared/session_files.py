@@ -17,6 +17,7 @@ from contextlib import contextmanager, suppress
 from typing import BinaryIO, Final
 
 from conductor.error_codes import INTERNAL_ERROR, INVALID_PARAMS, RESOURCE_NOT_FOUND
+from conductor.files import open_parent, open_regular
 from conductor.proxy import RequestError, Session
 from proxies.shared.paths.members import below
 from proxies.shared.paths.readings import real_path
@@ -36,11 +37,7 @@ _MAX_SCANNED: Final = 1024 * 1024 * 1024
 """Bytes that are read to find a line."""
 _CHUNK: Final = 1024 * 1024
 _NOT_ON_DISK: Final = ("/proc", "/sys", "/dev")
-_DIRECTORY: Final = (
-    os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC | getattr(os, "O_PATH", os.O_RDONLY)
-)
-_FILE: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-_NEW_FILE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_NEW_FILE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL
 
 
 def read_text(
@@ -51,7 +48,8 @@ def read_text(
     with _errors(path), _parent(path, directories, create=False) as (directory, name):
         if (found := _regular(path, name, directory)) is None:
             raise FileNotFoundError
-        with open(os.open(name, _FILE, dir_fd=directory), "rb", buffering=0) as file:
+        descriptor = open_regular(name, os.O_RDONLY | os.O_NOFOLLOW, dir_fd=directory)
+        with os.fdopen(descriptor, "rb", buffering=0) as file:
             if not os.path.samestat(found, os.fstat(file.fileno())):
                 raise RequestError(INTERNAL_ERROR, f"`{path}` has just been replaced")
             data = _lines(path, file, max(line or 1, 1) - 1, limit)
@@ -75,7 +73,8 @@ def write_text(path: str, directories: Sequence[str], content: str) -> None:
         temporary = f".acp-conductor-{secrets.token_hex(8)}"
         mode = 0o666 if old is None else 0o600
         try:
-            with open(os.open(temporary, _NEW_FILE, mode, dir_fd=directory), "wb") as file:
+            descriptor = open_regular(temporary, _NEW_FILE, mode, dir_fd=directory)
+            with os.fdopen(descriptor, "wb") as file:
                 file.write(data)
                 file.flush()
                 if old is not None:
@@ -144,25 +143,11 @@ def _errors(path: str) -> Iterator[None]:
 def _parent(path: str, directories: Sequence[str], *, create: bool) -> Iterator[tuple[int, str]]:
     """Open the directory of a path inside of `directories`; yields it and the name in it."""
     root, real = _resolved_inside(path, directories)
-    *parts, name = real[len(root.rstrip("/")) :].strip("/").split("/")
-    if not name or path.endswith(("/", "/.", "/..")):
+    inner = os.path.relpath(real, root)
+    if inner == os.curdir or path.endswith(("/", "/.", "/..")):
         raise RequestError(INVALID_PARAMS, f"`{path}` is a directory")
-    directory = os.open(root, _DIRECTORY)
-    try:
-        for part in parts:
-            try:
-                inner = os.open(part, _DIRECTORY, dir_fd=directory)
-            except FileNotFoundError:
-                if not create:
-                    raise
-                with suppress(FileExistsError):
-                    os.mkdir(part, dir_fd=directory)
-                inner = os.open(part, _DIRECTORY, dir_fd=directory)
-            os.close(directory)
-            directory = inner
-        yield directory, name
-    finally:
-        os.close(directory)
+    with open_parent(root, inner, create=create) as found:
+        yield found
 
 
 def _regular(path: str, name: str, directory: int) -> os.stat_result | None:

@@ -127,18 +127,8 @@ def test_a_link_that_leads_out_of_the_project_is_not_followed(project):
         ("../docs/id_rsa", out),
     ]
     assert read_files(["CLAUDE.md"], cwd, 99) == [("CLAUDE.md", b"read me")]
-    absolute = str(project / "a" / "AGENTS.md")
-    assert read_files([absolute], cwd, 99) == [(absolute, b"a private key")]
-
-
-def test_a_link_that_takes_the_place_of_a_file_meanwhile_is_not_followed(project, monkeypatch):
-    (project / "AGENTS.md").write_text("text")
-    (project.parent / "secret").write_text("secret")
-    opened = files.os.open
-
-    def replaced(path, flags):
-        return opened(project.parent / "secret", flags)
-
-    monkeypatch.setattr(files.os, "open", replaced)
-    ((_, text),) = read_files(["AGENTS.md"], str(project), 99)
-    assert text == f"(cannot be read: {files._LEADS_OUT})".encode()
+    absolute = str(project / "a" / "AGENTS.md")  # the agent can replace it all the same
+    assert read_files([absolute, str(secret)], cwd, 99) == [
+        (absolute, out),
+        (str(secret), b"a private key"),
+    ]

@@ -50,7 +50,7 @@ __all__ = ["SystemPrompt"]
 
 _MEMBER: Final = "systemPrompt"
 _MAX_BYTES: Final = 1 << 20
-"""Of a file with instructions."""
+"""Size of a file with instructions."""
 
 log = get_logger(component="system_prompt")
 

@@ -33,8 +33,9 @@ __all__ = ["program_in", "unpack"]
 MAX_MEMBERS: Final = 50_000
 MAX_UNPACKED_BYTES: Final = 2 << 30
 MAX_READ: Final = 16 << 20
-"""Bytes that describe a member, or all members of a zip: `tarfile` and `zipfile` hold them in
-memory."""
+"""Bytes that describe the members, all together, beside `_READ_PER_MEMBER` for each of a tar:
+`tarfile` and `zipfile` hold them in memory."""
+_READ_PER_MEMBER: Final = 2 << 10
 _TAR: Final = (".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz", ".tar")
 _INSTALLERS: Final = (".dmg", ".pkg", ".deb", ".rpm", ".msi", ".appimage")
 _DECOMPRESSORS: Final[dict[bytes, Callable[[Path], Any]]] = {
@@ -146,8 +147,7 @@ def _decompressed(archive: Path) -> Any:
 
 
 class _BoundedFile:
-    """A file with bounds for what is read of headers (`MAX_READ` bytes, at once or in parts) and
-    for the offset of a seek.
+    """A file with bounds for what is read of headers, in all, and for the offset of a seek.
 
     `tarfile` reads headers, and skips members, by sizes that the archive claims. Raises
     `RegistryError`.
@@ -157,14 +157,15 @@ class _BoundedFile:
         self._file = file
         self.tell = file.tell
         self.seekable = file.seekable
-        self.begin_headers()
+        self._left = MAX_READ
+        self._left_for_headers = 0
 
     def begin_headers(self) -> None:
-        self._left = MAX_READ
+        self._left = self._left_for_headers + _READ_PER_MEMBER
 
     def begin_content(self) -> None:
         """No bound: content is copied in small parts, and its size is known."""
-        self._left = sys.maxsize - 1
+        self._left_for_headers, self._left = self._left, sys.maxsize - 1
 
     def read(self, size: int = -1) -> bytes:
         most = self._left + 1
@@ -172,7 +173,7 @@ class _BoundedFile:
         self._left -= len(found)
         if self._left < 0:
             limit = MAX_READ >> 20
-            raise RegistryError(f"the archive has a header of more than {limit} MiB: refused")
+            raise RegistryError(f"the archive has headers of more than {limit} MiB: refused")
         return found
 
     def seek(self, offset: int, whence: int = 0) -> int:

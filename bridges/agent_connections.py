@@ -134,7 +134,9 @@ class AgentConnections:
             except Exception as exc:
                 mcp_connection.refuse(import_error(exc))
                 return
-            nursery.start_soon(RemoteProvider(declaration.server.declaration, mcp_connection).run)
+            limit = self.host.limits.max_message_bytes
+            provider = RemoteProvider(declaration.server.declaration, mcp_connection, limit)
+            nursery.start_soon(provider.run)
 
         return provide
 

@@ -11,6 +11,7 @@ import itertools
 import json
 import math
 from contextlib import AbstractAsyncContextManager
+from functools import partial
 from typing import Any, Final
 
 import attrs
@@ -48,6 +49,7 @@ class RemoteProvider:
 
     declaration: dict[str, Any]
     mcp_connection: McpConnection
+    max_message_bytes: int
     modern: bool = False
     waiting_bytes: int = 0
     _out: Any = attrs.field(default=None, init=False)
@@ -110,8 +112,11 @@ class RemoteProvider:
         if self.declaration["type"] == "sse":
             from mcp.client.sse import sse_client
 
-            return sse_client(url, headers=headers)
-        return _streamable_http(url, headers)
+            from conductor.bridge_api import bounded_client
+
+            client = partial(bounded_client, self.max_message_bytes)
+            return sse_client(url, headers=headers, httpx_client_factory=client)
+        return _streamable_http(url, headers, self.max_message_bytes)
 
     def _send(self, head: dict[str, Any], params: Payload | None) -> None:
         from mcp.shared.message import ClientMessageMetadata, SessionMessage
@@ -183,18 +188,24 @@ class RemoteProvider:
         self.mcp_connection.refuse(error)
 
 
-def _streamable_http(url: str, headers: dict[str, str]) -> AbstractAsyncContextManager[Any]:
+def _streamable_http(
+    url: str, headers: dict[str, str], max_message_bytes: int
+) -> AbstractAsyncContextManager[Any]:
     from contextlib import asynccontextmanager
 
     import httpx2
     from mcp.client.streamable_http import streamable_http_client
 
+    from conductor.bridge_api import bounded_client
+
     @asynccontextmanager
     async def opened() -> Any:
         timeout = httpx2.Timeout(_TIMEOUT, read=None)
         async with (
-            httpx2.AsyncClient(headers=headers, timeout=timeout) as client,
-            streamable_http_client(url, http_client=client) as streams,
+            bounded_client(max_message_bytes, headers=headers, timeout=timeout) as client,
+            streamable_http_client(
+                url, http_client=client, max_sse_event_size=max_message_bytes
+            ) as streams,
         ):
             yield streams
 

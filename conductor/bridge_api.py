@@ -21,6 +21,8 @@ Names of MCP servers that the bridge renamed for the agent, for proxies that rea
     `with_server_names`; see `conductor.routing.server_names`.
 Notices of the conductor to the user, in the form that the client supports:
     `Notices` and their `Severity`.
+An HTTP client that reads no more of an answer than may be kept (imported with the name):
+    `bounded_client`.
 An HTTP server: accept connections, and serve each with hypercorn (imported with `serve_http`):
     `accept`, `serve_http`, `is_peer_gone`.
 Imports that take long, beside the event loop:
@@ -69,6 +71,7 @@ from conductor.transport.io_loop import HIGH_WATERMARK, Flusher, write_loop
 from conductor.transport.waiting_transport import WaitingTransport
 
 if TYPE_CHECKING:
+    from conductor.network.bounded_http import bounded_client
     from conductor.network.hypercorn_connection import is_peer_gone, serve_http
 
 __all__ = [
@@ -95,6 +98,7 @@ __all__ = [
     "WaitingTransport",
     "accept",
     "begin_worker",
+    "bounded_client",
     "declared_server_names",
     "decode",
     "encode_error",
@@ -114,6 +118,10 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
+    if name == "bounded_client":
+        from conductor.network.bounded_http import bounded_client
+
+        return bounded_client
     if name not in ("is_peer_gone", "serve_http"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from conductor.network import hypercorn_connection

@@ -134,7 +134,7 @@ def _stream(url: str, limit: int, sink: Callable[[bytes], object]) -> None:
                 status = f"{response.status_code} {response.reason_phrase}".strip()
                 raise RegistryError(f"{display_url(str(response.url))} answers {status}")
             size = 0
-            for chunk in response.iter_bytes():
+            for chunk in response.iter_raw():  # nothing is decompressed: it was not asked for
                 size += len(chunk)
                 if size > limit:
                     raise RegistryError(f"{shown} is larger than {limit >> 20} MiB: refused")

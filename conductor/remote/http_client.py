@@ -19,6 +19,7 @@ import httpx2
 import trio
 
 from conductor.network.address import RemoteAddress
+from conductor.network.bounded_http import bounded_client
 from conductor.network.http_proxy import display_url, proxy_for
 from conductor.network.keepalive import client_keep_alive
 from conductor.network.tcp import describe_os_error, network_errors, open_stream
@@ -35,10 +36,13 @@ _SETTINGS: Final = 4
 class HttpClientPool:
     """One client for short requests (`short`), and one for each long-lived stream (`new`)."""
 
-    def __init__(self, address: RemoteAddress, cookies: CookieJar, ping_timeout: float) -> None:
+    def __init__(
+        self, address: RemoteAddress, cookies: CookieJar, ping_timeout: float, max_bytes: int
+    ) -> None:
         self._address = address
         self._cookies = cookies
         self._ping_timeout = ping_timeout
+        self._max_bytes = max_bytes
         self._http2_only = False
         self._tls: ssl.SSLContext | bool = False
         self._proxy: str | None = None
@@ -66,9 +70,10 @@ class HttpClientPool:
             trust_env=False,
             socket_options=client_keep_alive(self._ping_timeout),
         )
-        return httpx2.AsyncClient(
+        return bounded_client(
+            self._max_bytes,
             transport=transport,
-            headers={"Accept-Encoding": "identity", **address.headers},
+            headers=address.headers,
             cookies=self._cookies,
             timeout=None,
             trust_env=False,

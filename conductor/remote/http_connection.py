@@ -18,6 +18,7 @@ import trio
 from conductor.acp import CONNECTION_HEADER
 from conductor.network.address import RemoteAddress
 from conductor.network.backoff import Backoff
+from conductor.network.bounded_http import BodyTooLarge
 from conductor.network.tcp import is_connection_refused
 from conductor.remote.http_client import HttpClientPool
 from conductor.remote.transport import RemoteTransport
@@ -85,6 +86,8 @@ class ClientHttpConnection:
             with self.attempt():
                 try:
                     response = await self.request(method, headers, content)
+                except BodyTooLarge:
+                    raise
                 except httpx2.HTTPError as exc:
                     error = exc
             if response is not None and response.status_code not in RETRY_STATUSES:

@@ -54,7 +54,7 @@ async def run_transport(
     """Run a connection to the endpoint until it ends. Raises `Unreachable` if it cannot be opened;
     what ends it later is given to `transport` (`end`, `lost`)."""
     warn_about_plaintext_credentials(address)
-    clients = HttpClientPool(address, cookies, ping_timeout)
+    clients = HttpClientPool(address, cookies, ping_timeout, transport.max_message_bytes)
     await clients.open()
     requests, sessions = ClientHttpConnection(transport, address, clients), SessionTracker()
     try:

@@ -7,6 +7,7 @@ here or a write is blocked: then no pong can arrive.
 
 from __future__ import annotations
 
+import math
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from http.cookiejar import CookieJar
@@ -28,6 +29,8 @@ from conductor.remote.http_errors import refusal_message
 __all__ = ["ClientWebSocket", "open_websocket", "send_pings"]
 
 _CHUNK: Final = 65536
+_MAX_HANDSHAKE: Final = 256 * 1024
+"""Bytes that may come before the handshake is complete: the head, or the body of a refusal."""
 _ABNORMAL_CLOSURE: Final = 1006
 _CLOSE_TIMEOUT: Final = 2.0
 """Seconds for the peer's close frame."""
@@ -77,6 +80,7 @@ async def open_websocket(
             if stream.at_end.cancelled_caught:
                 hint = "" if address.is_secure else "; does it expect wss://?"
                 raise Unreachable(f"did not answer at {address.display_url} as a WebSocket{hint}")
+            stream.handshake_bytes = math.inf
             store_cookies(address, connection.handshake_headers, cookies)
             close_handshake.connection = connection
             yield ClientWebSocket(connection, stream, close_handshake)
@@ -95,13 +99,15 @@ async def open_websocket(
 @attrs.define(eq=False)
 class _ActivityStream(trio.abc.Stream):
     """Records the times of the last bytes; cancels `at_end` at EOF: trio-websocket waits for the
-    handshake response even after EOF."""
+    handshake response even after EOF. It keeps all of a response that refuses the handshake: EOF
+    after `handshake_bytes`."""
 
     _stream: trio.abc.Stream
     last_received: float = attrs.field(factory=trio.current_time, init=False)
     last_sent: float = attrs.field(factory=trio.current_time, init=False)
     """Time of the last write (trio clock)."""
     at_end: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
+    handshake_bytes: float = attrs.field(default=_MAX_HANDSHAKE, init=False)
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
         view = memoryview(data)
@@ -115,7 +121,9 @@ class _ActivityStream(trio.abc.Stream):
     async def receive_some(self, max_bytes: int | None = None) -> bytes | bytearray:
         data: bytes | bytearray = b""
         try:
-            data = await self._stream.receive_some(max_bytes)
+            if self.handshake_bytes > 0:
+                data = await self._stream.receive_some(max_bytes)
+                self.handshake_bytes -= len(data)
         finally:
             self.last_received = trio.current_time()
             if not data:

@@ -9,6 +9,8 @@ from hypercorn.trio import serve
 from support.bridge_harness import initialize, mcp_client, request, shim, situation
 from support.mcp_providers import toolbox
 
+from conductor.limits import Limits
+
 PAIRS = [("legacy", "http"), ("auto", "http"), ("legacy", "sse"), ("auto", "sse")]
 
 
@@ -75,3 +77,26 @@ async def test_a_server_that_cannot_be_reached_is_a_clear_error():
                 again = await request(process, 1, "ping")
     assert "error" in answer
     assert "error" in again
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+async def test_an_answer_over_the_limit_is_an_error_for_the_agent(nursery):
+    async def long(scope, receive, send):
+        if scope["type"] != "http":
+            raise NotImplementedError  # as ASGI says that it does not care for its lifespan
+        start = {"status": 200, "headers": [(b"content-type", b"application/json")]}
+        await send({"type": "http.response.start", **start})
+        await send({"type": "http.response.body", "body": bytes(200_000)})
+
+    config = Config()
+    config.bind = ["127.0.0.1:0"]
+    config.accesslog = config.errorlog = None
+    [origin] = await nursery.start(serve, long, config)
+    declared = {"type": "http", "name": "web", "url": origin, "headers": []}
+    with trio.fail_after(10):
+        async with situation(limits=Limits(max_message_bytes=100_000)) as on:
+            [entry] = await on.declare(declared)
+            async with shim(entry) as process:
+                answer = await initialize(process)
+    nursery.cancel_scope.cancel()
+    assert answer["error"]["message"] == "The MCP server cannot be reached"

@@ -381,6 +381,26 @@ async def test_a_stream_that_is_given_up_is_closed_before_the_garbage_collector_
     assert [each for each in warned if "httpcore2" not in each] == []  # pyproject.toml says why
 
 
+async def test_an_answer_over_the_limit_is_neither_kept_nor_asked_for_again():
+    class Long(Script):
+        async def post(self, request: Request) -> None:
+            if request.message.get("method") == "_x/long":
+                await request.answer(200, bytes(100_000))
+            else:
+                await super().post(request)
+
+    script, limits = Long(), Limits(max_message_bytes=50_000)
+    async with (
+        served(script) as url,
+        reach(connect=url, on_failure="end_chain", limits=limits) as client,
+    ):
+        await client.initialize()
+        with pytest.raises(RequestError, match="its answer has more than 50000 bytes"):
+            await client.request("_x/long", {})
+
+    assert script.posted().count("_x/long") == 1
+
+
 async def test_a_batch_of_lines_in_one_event_is_one_message():
     class Pretty(Script):
         def result(self, request: Request, result: Any) -> bytes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from http.cookiejar import CookieJar
 
 import pytest
@@ -16,6 +16,7 @@ from support.remote_agents import reach
 
 from conductor.errors import RequestError
 from conductor.network.address import RemoteAddress
+from conductor.network.tcp import Unreachable
 from conductor.remote.websocket_connection import open_websocket, send_pings
 
 Turn = Callable[[trio_websocket.WebSocketConnection, trio.SocketStream], Awaitable[None]]
@@ -135,6 +136,25 @@ async def test_a_cookie_comes_back_when_the_component_is_reached_again():
         assert await client.request("_x/second", {}) == "again"
         first, second = serving.kept  # type: ignore[attr-defined]
         assert (first.get(b"cookie"), second.get(b"cookie")) == (None, b"stick=here")
+
+
+async def test_a_refusal_without_end_is_cut():
+    async def refuse(stream: trio.SocketStream) -> None:
+        head = b"HTTP/1.1 403 No\r\nTransfer-Encoding: chunked\r\n\r\n"
+        with suppress(trio.BrokenResourceError):
+            await stream.send_all(head)
+            while True:
+                await stream.send_all(b"1000\r\n%s\r\n" % bytes(4096))
+
+    async with trio.open_nursery() as nursery:
+        (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
+        nursery.start_soon(trio.serve_listeners, refuse, [listener])
+        url = f"ws://127.0.0.1:{listener.socket.getsockname()[1]}/"
+        address = RemoteAddress.from_url(url, {})
+        with trio.fail_after(5), pytest.raises(Unreachable, match="did not answer"):
+            async with open_websocket(address, CookieJar(), 10, 1000):
+                pass
+        nursery.cancel_scope.cancel()
 
 
 async def test_back_pressure_does_not_trigger_the_ping_timeout(mock_clock):

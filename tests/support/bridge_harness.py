@@ -15,6 +15,7 @@ from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
 
 from bridges.bridge import McpBridge
+from conductor.limits import Limits
 from conductor.testing import FakeAgent, FakeClient, open_chain
 from support.mcp_providers import Binding, Provider, declaration, toolbox
 from support.raw_json import dumps
@@ -54,10 +55,12 @@ async def situation(
     capabilities: Mapping[str, Any] | None = None,
     mode: Any = "auto",
     handlers: Mapping[str, Any] | None = None,
+    limits: Limits | None = None,
     **options: Any,
 ) -> AsyncIterator[Situation]:
     """`options`: more of the bridge."""
     bridge = McpBridge(mode, **options)
+    bridge.limits = limits or Limits()
     agent = FakeAgent(capabilities=capabilities or {}, handlers=dict(handlers or {}))
     async with open_chain(bridge, agent, bridged=False) as client:
         provider = Provider(client, binding, make, era=era).mount()

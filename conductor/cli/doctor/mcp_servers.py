@@ -7,6 +7,7 @@ import shlex
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any, Final
 
 import attrs
@@ -14,6 +15,7 @@ import trio
 
 from conductor.chainfile.model import ChainFile
 from conductor.cli.doctor.finding import Finding
+from conductor.limits import Limits
 
 __all__ = ["AddedServer", "ServerStart", "added_servers", "gather_server", "server_findings"]
 
@@ -99,7 +101,6 @@ async def gather_server(server: AddedServer, limit: float) -> ServerStart:
 
 
 async def _count_tools(server: AddedServer, stderr: Any) -> int:
-    import httpx2
     from mcp import Client, StdioServerParameters
     from mcp.client.sse import sse_client
     from mcp.client.stdio import stdio_client
@@ -113,12 +114,17 @@ async def _count_tools(server: AddedServer, stderr: Any) -> int:
         parameters = StdioServerParameters(command=program, args=args, env=env)
         async with Client(stdio_client(parameters, errlog=stderr)) as client:
             return len((await client.list_tools()).tools)
-    headers = dict(server.headers)
+    from conductor.network.bounded_http import bounded_client
+
+    headers, limit = dict(server.headers), Limits().max_message_bytes
     if server.type == "sse":
-        async with Client(sse_client(server.url, headers=headers)) as client:
+        bounded = partial(bounded_client, limit)
+        async with Client(
+            sse_client(server.url, headers=headers, httpx_client_factory=bounded)
+        ) as client:
             return len((await client.list_tools()).tools)
     async with (
-        httpx2.AsyncClient(headers=headers) as http,
+        bounded_client(limit, headers=headers) as http,
         Client(streamable_http_client(server.url, http_client=http)) as client,
     ):
         return len((await client.list_tools()).tools)

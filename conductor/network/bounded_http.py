@@ -5,7 +5,7 @@ The body of an answer has at most `limit` bytes, counted decompressed; a longer 
 `_ERROR_SECONDS`. An event stream has no end: its decoder bounds each event. h11 and h2 bound the
 head of an answer.
 
-Compression is not asked for. From servers that compress all the same, `gzip` and `deflate` are
+Compression is not asked for. From servers that do it nevertheless, `gzip` and `deflate` are
 decompressed in steps between which other tasks run; other codings are refused.
 """
 
@@ -49,7 +49,7 @@ async def _bound(limit: int, response: httpx2.Response) -> None:
     assert isinstance(stream, httpx2.AsyncByteStream)
     if response.headers.get("content-type", "").lower().startswith("text/event-stream"):
         _content_coding(response)
-        response.headers["content-type"] = "text/event-stream"  # UTF-8, whatever it says
+        response.headers["content-type"] = "text/event-stream"  # always in UTF-8
         if response.is_success:
             return
     until = math.inf

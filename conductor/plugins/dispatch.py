@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from types import CoroutineType
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 import attrs
+import msgspec
 import trio
 
 from conductor.acp import SESSION_END_METHODS, SESSION_SETUP_METHODS, session_id_of
@@ -22,6 +23,7 @@ from conductor.errors import (
     describe,
     details_are_withheld,
 )
+from conductor.jsonrpc.codec import DECODE_ERRORS
 from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.jsonrpc.messages import (
     INTERNAL_ERROR,
@@ -72,6 +74,30 @@ _Reply: TypeAlias = tuple[bytes | None, bytes | None]
 """A raw result or a raw error."""
 
 
+class _State(msgspec.Struct, omit_defaults=True, gc=False):
+    """A `state_update` without its texts."""
+
+    sessionUpdate: Literal["state_update"]
+    state: str
+    stopReason: str | None = None
+
+
+class _StateParams(msgspec.Struct, gc=False):
+    sessionId: str
+    update: _State
+
+
+def _bare_state(item: LaneNotification) -> bytes | None:
+    """The params of a session's state alone, or `None` if it is another message.
+
+    Version 2: no turn ends for the client without it, so it is sent even if its handler failed.
+    """
+    try:
+        return msgspec.json.encode(msgspec.json.decode(item.params or b"", type=_StateParams))
+    except DECODE_ERRORS:
+        return None
+
+
 @attrs.define(eq=False, repr=False)
 class Dispatcher:
     """Runs the handlers of one plugin. `request` sends a handler's request and waits."""
@@ -120,7 +146,8 @@ class Dispatcher:
             return
 
         def failed(failure: BaseException) -> None:
-            passes = self.plugin.on_error == "pass" and not handler_call.forwarded
+            always = item.method == "session/cancel"
+            passes = (always or self.plugin.on_error == "pass") and not handler_call.forwarded
             detail = None
             if passes:
                 detail = "it was passed on unchanged"
@@ -130,6 +157,8 @@ class Dispatcher:
             self._report(handler_call, item.method, item.params, failure, detail)
             if passes:
                 port.forward_unchanged(item)
+            elif not handler_call.forwarded and (state := _bare_state(item)) is not None:
+                port.forward_unchanged(msgspec.structs.replace(item, params=state))
 
         contain_failure(exc, failed)
 

@@ -20,6 +20,7 @@ from conductor.proxy import (
     on_tool_start,
     on_turn_end,
     slash,
+    text_filter,
 )
 from conductor.redaction import register_secrets
 from conductor.testing import FakeAgent, open_chain
@@ -313,6 +314,49 @@ async def test_an_update_that_does_not_fit_is_told_as_a_mistake_of_its_sender():
                 NOT_SHOWN,
             )
         ]
+
+
+class Holds:
+    """Shows nothing before the text ends, and then fails."""
+
+    def feed(self, text):
+        return ""
+
+    def end(self):
+        raise OSError("disk")
+
+
+class Filters(Proxy):
+    @text_filter("agent")
+    def hold(self, session):
+        return Holds()
+
+
+@pytest.mark.parametrize("cls", [Updates, Filters])
+async def test_a_turn_of_version_2_ends_although_no_update_could_be_handled(cls, autojump_clock):
+    async with open_chain(cls(), FakeAgent(turns=[["hello"]])) as client:
+        with trio.fail_after(3600):
+            ends = await talk(client, "a", version=2, capabilities=NOTICES)
+        assert ends[0]["stopReason"] == "end_turn"
+        assert [detail for _, detail in told(client)] == [NOT_SHOWN]
+        assert client.transcript.text() == ""
+
+
+class Cancels(Proxy):
+    @on("session/cancel")
+    async def raises(self, params: dict, forward):
+        raise OSError("disk")
+
+
+async def test_a_cancellation_reaches_the_agent_although_its_handler_failed():
+    agent = FakeAgent()
+    async with open_chain(Cancels(), agent) as client:
+        await client.initialize(capabilities=NOTICES)
+        session = await client.new_session("/")
+        client.cancel(session)
+        await trio.testing.wait_all_tasks_blocked()
+        assert [each.label for each in agent.transcript.of("session/cancel")] == ["session/cancel"]
+        assert told(client)[0][1] == "it was passed on unchanged"
 
 
 class Watches(Proxy):

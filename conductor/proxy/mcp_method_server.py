@@ -15,7 +15,7 @@ import attrs
 from mcp.server import mcpserver
 from mcp.server.lowlevel.helper_types import ReadResourceContents
 from mcp.server.mcpserver import MCPServer
-from mcp.server.mcpserver.exceptions import ResourceError, ToolError
+from mcp.server.mcpserver.exceptions import ResourceError, ToolError, UnexpectedToolError
 from mcp.server.mcpserver.prompts import Prompt
 from mcp.server.mcpserver.resources import FunctionResource, ResourceTemplate
 from mcp.shared.exceptions import MCPError
@@ -24,7 +24,7 @@ from mcp.types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import Field
 
 from conductor import __version__
-from conductor.errors import RequestError
+from conductor.errors import LocalProtocolError, RequestError
 from conductor.jsonrpc.messages import INTERNAL_ERROR
 from conductor.proxy.mcp_context import Context
 from conductor.proxy.mcp_methods import McpMethod, ToolCall, ToolHost
@@ -54,6 +54,22 @@ class _MethodServer(MCPServer[Any]):
         super().__init__(name, **options)
         self.fixed: dict[str, ResourceTemplate] = {}
         """Resources without variables, by URI."""
+        self.bound: dict[str, _Bound] = {}
+        """Methods that are tools, by the tool's name."""
+
+    async def call_tool(
+        self,
+        name: str,
+        arguments: dict[str, Any],
+        context: mcpserver.Context[Any, Any] | None = None,
+    ) -> Any:
+        try:
+            return await super().call_tool(name, arguments, context)
+        except UnexpectedToolError as exc:
+            bound = self.bound[name]
+            returned = f"{bound.method.__qualname__} returned what its annotation does not say"
+            bound.log_failure(LocalProtocolError(f"{returned}: {exc.__cause__}"))
+            raise ToolError(f"{exc}: Internal error") from exc
 
     async def read_resource(
         self, uri: Any, context: mcpserver.Context[Any, Any] | None = None
@@ -101,6 +117,7 @@ def _add(server: _MethodServer, method: McpMethod, bound: _Bound) -> None:
         case "tool":
             given = mark.annotations
             annotations = None if given is None else ToolAnnotations.model_validate(given)
+            server.bound[method.name] = bound
             server.add_tool(function, method.name, mark.title, description, annotations)
         case "prompt":
             server.add_prompt(Prompt.from_function(function, method.name, mark.title, description))
@@ -174,7 +191,7 @@ class _Bound:
                 raise ToolError(str(exc)) from exc  # a tool error is shown to the model
             raise MCPError(exc.code, exc.message, exc.data) from exc
         except Exception as exc:
-            self._log_failure(exc)
+            self.log_failure(exc)
             if self.spec.mark.kind == "tool":
                 raise ToolError("Internal error") from exc
             raise MCPError(INTERNAL_ERROR, "Internal error") from exc
@@ -202,7 +219,7 @@ class _Bound:
         caller = self.caller
         return ToolCall(caller.find_session().id or None, caller.server_id, caller.connection_id)
 
-    def _log_failure(self, exc: Exception) -> None:
+    def log_failure(self, exc: Exception) -> None:
         """Log the failure and tell the user: the model is not told more than that it failed."""
         session = self.caller.find_session().id
         known = {"session": session} if session else {}

@@ -120,6 +120,29 @@ async def test_a_failed_request_of_a_tool_is_an_error_that_the_model_reads():
     assert "Method not found" in asked.content[0].text
 
 
+class Counts(Proxy):
+    @tool
+    async def count(self) -> int:
+        """Count."""
+        return "many"
+
+
+async def test_what_a_tool_returns_against_its_annotation_is_told_to_the_user():
+    agent = FakeAgent()
+    async with open_chain(Counts(), McpBridge(), agent, bridged=False) as client:
+        await client.initialize()
+        await client.new_session("/work")
+        [given] = [h.params for h in agent.transcript if h.method == "session/new"]
+        async with mcp_client(given["mcpServers"][0], mode="auto") as mcp:
+            asked = await mcp.call_tool("count", {})
+
+    assert asked.content[0].text == "Error executing tool count: Internal error"
+    told = client.transcript.text()
+    line = Counts.count.__code__.co_firstlineno
+    assert "Counts failed in tool count: Counts.count returned what its annotation does" in told
+    assert f"(test_tool_servers.py:{line})" in told
+
+
 async def test_a_native_agent_calls_tools_in_either_binding():
     agent = FakeAgent(capabilities={"mcpCapabilities": {"acp": True}})
     async with open_chain(Notes(), McpBridge(), agent, bridged=False) as client:

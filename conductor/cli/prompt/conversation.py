@@ -39,7 +39,7 @@ class Conversation:
     in_turn: bool = attrs.field(default=False, init=False)
     is_cancelling: bool = attrs.field(default=False, init=False)
     has_failed: bool = attrs.field(default=False, init=False)
-    """Whether the chain has told of a failure in the session, even if the turn went on."""
+    """Whether the chain has told of a failure, even if the turn went on."""
     _is_replaying: bool = attrs.field(default=False, init=False)
     _work: ForegroundWork = attrs.field(factory=ForegroundWork, init=False)
     _is_running: bool = attrs.field(default=False, init=False)
@@ -132,8 +132,9 @@ class Conversation:
             self.display.note(f"an update cannot be shown: {type(exc).__name__}: {exc}")
         if self._is_replaying:
             return
+        # That of `@on_session` comes before the answer to `session/new` is taken.
+        self.has_failed = self.has_failed or is_failure(update)
         if session == self.session:
-            self.has_failed = self.has_failed or is_failure(update)
             self._on_state(self._work.take(update), update)
 
     def _on_state(self, change: str | None, update: Mapping[str, Any]) -> None:

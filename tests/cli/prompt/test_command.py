@@ -449,6 +449,24 @@ def test_a_handler_that_fails_makes_prompt_fail_and_is_in_the_log_after_the_conv
     assert "failed again" in lines[-1]
 
 
+def test_a_handler_that_fails_when_the_session_opens_makes_prompt_fail(run, chain_file, tmp_path):
+    (tmp_path / "exc.py").write_text(
+        "from conductor.proxy import Proxy, on_session\n"
+        "class Exc(Proxy):\n"
+        "    @on_session\n"
+        "    async def look(self, session):\n"
+        "        return {}['missing']\n"
+    )
+    path = chain_file("proxies: [{use: ./exc.py:Exc}]\nagent: {use: test-agent}\n")
+
+    result = run("--log", "off", "prompt", path, "say hello", "say not sent")
+
+    assert (result.returncode, result.stdout) == (1, "hello\n")
+    assert result.stderr == (
+        "error: [acp-conductor] Exc failed in on_session: KeyError: 'missing' (exc.py:5)\n"
+    )
+
+
 def test_what_a_plugin_prints_is_not_part_of_the_answer(run, chain_file, tmp_path):
     (tmp_path / "noisy.py").write_text(
         "import attrs\n"

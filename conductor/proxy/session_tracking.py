@@ -67,7 +67,7 @@ def layers_before(observers: Observers) -> Mapping[str, Sequence[Layer]]:
         "session/prompt": [Layer(answer_command, observer=place)],
         "session/update": [_tracking_layer(by_event)],
     }
-    if by_event["on_tool_start"]:
+    if by_event["on_tool_start"] or by_event["on_tool_end"]:
         layers["session/request_permission"] = [_observing(_asked, by_event["on_tool_start"])]
     if by_event["on_mcp"]:
         layers |= {method: [layer] for method, layer in naming_layers()}
@@ -331,7 +331,8 @@ def _tracking_layer(by_event: Mapping[str, Sequence[_Function]]) -> Layer:
             if starts:
                 await _observe(by_event["on_tool_start"], plugin, session, call)
             if ends:
-                await _observe(by_event["on_tool_end"], plugin, session, call)
+                merged = session.call_table.merged(call)
+                await _observe(by_event["on_tool_end"], plugin, session, merged)
             try:
                 return await call_next(body)
             finally:

@@ -243,12 +243,14 @@ class ToolCallTable:
         """The announced call of a permission request, merged with it, if it has not started: it
         starts now."""
         call = self.open.get(str(told.get("toolCallId", "")))
-        if call is None or not call.start():
+        if call is None:
             return None
-        starting = copy(call)
-        starting.members = dict(call.members)  # what was announced stays apart, as evidence
-        starting.merge(told)
-        return starting
+        asked = self.update_asked(told)  # what was announced stays apart, as evidence
+        return asked if call.start() else None
+
+    def merged(self, call: AgentToolCall) -> AgentToolCall:
+        """The call with what its permission request has told."""
+        return self.asked.get(call.id, call)
 
     def turn_ended(self, status: str, background: Sequence[Any] = ()) -> list[AgentToolCall]:
         """Record the end of a turn; returns copies of the calls that the agent has left unfinished
@@ -262,7 +264,7 @@ class ToolCallTable:
         for id, call in self.open.items():
             if id not in self._old and call not in going_on:
                 closed = copy(call)  # before its marks are set
-                closed.members = {**call.members, "status": status}
+                closed.members = {**self.merged(call).members, "status": status}
                 left.append(closed)
                 call.start()
                 call.end()

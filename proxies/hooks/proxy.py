@@ -28,7 +28,8 @@ Options:
 
 The hooks of an event run one after the other. A permission request, an elicitation, and a turn's
 end in protocol version 1, wait for them; those of other events run concurrently, at most 8 hooks at
-once. While 200 events wait for their hooks, the agent's next updates wait.
+once, but those of a tool's end after those of its start. While 200 events wait for their hooks, the
+agent's next updates wait.
 """
 
 from __future__ import annotations
@@ -143,6 +144,8 @@ class Hooks(Proxy):
 
     continues = per_session(int)
     """Number of times that hooks have continued the turn of the last prompt."""
+    starting = per_session(dict[str, trio.Event])
+    """By tool call: set when its hooks of `tool_start` have run; those of `tool_end` wait for it."""
 
     def __attrs_post_init__(self) -> None:
         self._hook_slots = trio.CapacityLimiter(_MAX_HOOKS)
@@ -192,6 +195,8 @@ class Hooks(Proxy):
 
     @on_tool_start
     async def tool_started(self, session: Session, call: AgentToolCall) -> None:
+        if any("tool_start" in hook.events for hook in self.hooks):
+            self.starting[session.id].setdefault(call.id, trio.Event())
         await self._start_hooks(session, "tool_start", tool_call=dict(call.members))
 
     @on_tool_end
@@ -271,8 +276,15 @@ class Hooks(Proxy):
             self.start_soon(self.agent.request, "session/prompt", params)
 
     async def _fire_and_show(self, session: Session, event: Event, about: dict[str, Any]) -> None:
-        async with self._hook_slots:
-            reason = await self._fire(session, event, **about)
+        starting, call = self.starting[session.id], about.get("tool_call", {}).get("toolCallId")
+        if event == "tool_end" and call in starting:
+            await starting[call].wait()
+        try:
+            async with self._hook_slots:
+                reason = await self._fire(session, event, **about)
+        finally:
+            if event == "tool_start" and call in starting:
+                starting.pop(call).set()
         if reason is None:
             return
         await session.notice("A hook says", reason)

@@ -317,3 +317,24 @@ async def test_a_call_starts_before_the_permission_that_it_needs_with_the_input_
 
     started = {"path": "/a"}
     assert seen == [(session, started), "permission", ("child", started), "permission"]
+
+
+@pytest.mark.parametrize("ends", [True, False])
+async def test_the_end_of_a_call_has_the_input_that_only_its_permission_request_has(chain, ends):
+    """qwen and fast-agent tell it there alone."""
+    seen: list[Any] = []
+
+    class Inputs(Proxy):
+        @on_tool_end
+        async def tool_ended(self, session, call):
+            seen.append((call.title, call.status, call.raw_input))
+
+    async def ask(session):
+        await agent.ask(session, {"toolCallId": "1", "title": "rm a", "rawInput": {"path": "/a"}})
+
+    agent = FakeAgent(turns=[[{**CALL, "rawInput": {}}, ask, *([DONE] if ends else [])]])
+    async with chain(Inputs(), agent) as client:
+        await client.initialize()
+        await client.prompt(await client.new_session("/work"), "hi")
+
+    assert seen == [("rm a", "completed" if ends else "failed", {"path": "/a"})]

@@ -307,6 +307,31 @@ async def test_a_hook_is_called_once_at_the_start_and_once_at_the_end_of_a_tool(
     ]
 
 
+async def test_hooks_of_the_end_of_a_tool_run_after_those_of_its_start(chain, tmp_path):
+    """Also of a tool that ends at once; others do not wait for it."""
+    file, gate = tmp_path / "events", tmp_path / "gate"
+    os.mkfifo(gate)
+    hooks = Hooks(
+        [
+            hook("tool_start", script=f"cat {gate}", kinds=["execute"]),
+            hook("tool_start", "tool_end", file=file),
+            telling("tool_end"),
+        ]
+    )
+    read = {**TOOL, "toolCallId": "c2", "kind": "read", "status": "completed"}
+    agent = FakeAgent(turns=[[TOOL, DONE, read]])
+    async with chain(hooks, agent) as client:
+        await client.initialize()
+        await client.prompt(await client.new_session("/"), "go")
+        (first,) = await told(client, 1)
+        await trio.to_thread.run_sync(gate.write_text, "")
+        await told(client, 2)
+
+    assert first["tool_call"]["toolCallId"] == "c2"
+    calls = [(each["event"], each["tool_call"]["toolCallId"]) for each in events(file)]
+    assert [event for event, id in calls if id == "c1"] == ["tool_start", "tool_end"]
+
+
 async def test_hooks_do_not_delay_updates(chain):
     agent = FakeAgent(turns=[[TOOL, DONE]])
     async with chain(Hooks([hook("tool_start", script="sleep 1000")]), agent) as client:

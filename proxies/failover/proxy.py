@@ -65,6 +65,11 @@ _OUTPUT = (
 )
 _MAX_ERROR = 2000
 """Characters of the text of a turn that are compared with its error."""
+_MAX_LINE = 200
+"""Characters of an error in other words: claude shows "Invalid API key" and answers "Authentication
+required"."""
+_WARNING = "Warning: "
+"""The beginning of what codex-acp says of its settings, and of a limit that is near, as messages."""
 _MAX_PAUSE = 40 * 86400
 """Seconds; later ends of a limit are not believed."""
 _NotRunning: TypeAlias = ChainFileError | ComponentError | ConnectionClosed | RemoteProtocolError
@@ -126,11 +131,20 @@ class _SessionTranscripts:
         self.unanswered = ""
 
     def has_more_than(self, error: Exception) -> bool:
-        """Whether the turn has other output than the text of its error, which codex-acp also shows
-        as a message."""
-        text = self.output_text.strip()
-        said = f"{error.message} {error.data}" if isinstance(error, RequestError) else ""
-        return self.has_output and not (text and text in said)
+        """Whether the turn has other output than the text of its error, which codex-acp and
+        claude-agent-acp also show as a message."""
+        if not self.output_text or not isinstance(error, RequestError):
+            return self.has_output
+        parts = self.output_text.split("\n\n")
+        text = "\n\n".join(each for each in parts if not each.startswith(_WARNING)).strip()
+        if text in f"{error.message} {error.data}":
+            return False
+        reason = failure_reason(RequestError(INTERNAL_ERROR, text))
+        return len(text) > _MAX_LINE or reason != failure_reason(error)
+
+    def forget_output(self) -> None:
+        """The output was an error: the next agent's is the first of the turn."""
+        self.has_output, self.output_text = False, ""
 
 
 @attrs.define
@@ -180,7 +194,7 @@ class Failover(Proxy):
                     failure = reported_failure(result)
                     if failure is None or failure_reason(failure) is None:
                         return result
-                    if conversation.has_output:
+                    if conversation.has_more_than(failure):
                         return result
                     raise failure
                 await prompt.wait(self._slots.acquire)
@@ -192,6 +206,7 @@ class Failover(Proxy):
                 reason = failure_reason(exc) if isinstance(exc, RequestError) else "does not run"
                 if reason is None or conversation.has_more_than(exc):
                     raise
+                conversation.forget_output()
                 self._cool_until[position] = trio.current_time() + self._pause(exc)
                 name = self._name(position, session)
                 log.warning("agent cannot answer", agent=name, why=reason, error=str(exc))

@@ -72,6 +72,7 @@ _MOMENT: Final = re.compile(
     r"(?P<hour>\d{1,2})(?::(?P<minute>\d\d)(?::\d\d)?)? ?(?P<half>am|pm)?(?P<zulu>z\b)?"
     r"(?: \(?(?P<zone>utc|gmt|[a-z_]+/[a-z_/]+)\)?)?"
 )
+_JUST_NOW: Final = timedelta(minutes=10)
 _MONTHS: Final = "jan feb mar apr may jun jul aug sep oct nov dec".split()  # noqa: SIM905
 
 
@@ -102,7 +103,8 @@ def failure_reason(error: RequestError) -> FailureReason | None:
 def limit_end(error: RequestError, now: float) -> float | None:
     """When the limit ends, as far as the error says, in seconds since 1970; `now` likewise.
 
-    A time of day without a date is the next one, without a zone that of this machine.
+    A time of day without a date is the next one, or was just now: agents leave seconds out. One
+    without a zone is that of this machine.
     """
     text = _text(error)
     if match := _EPOCH.search(text):
@@ -141,7 +143,7 @@ def _moment(match: re.Match[str], now: float) -> float:
         if not told and found < today - timedelta(days=1):
             found = found.replace(year=today.year + 1)
         return found.timestamp()
-    return (found if found > today else found + timedelta(days=1)).timestamp()
+    return (found if found > today - _JUST_NOW else found + timedelta(days=1)).timestamp()
 
 
 def _text(error: RequestError) -> str:

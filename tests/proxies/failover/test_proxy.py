@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import sys
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager, nullcontext, suppress
 from datetime import timedelta
 
 import pytest
@@ -101,19 +101,32 @@ async def test_a_failure_that_is_reported_at_the_end_of_a_turn_counts_as_an_erro
     assert result == ({"stopReason": "end_turn"} if answer else reporting(**failure))
 
 
-async def test_an_error_that_is_also_shown_as_the_answer_is_no_output(chain):
-    """As codex-acp does for a client that is not JetBrains'."""
-    text = "You've hit your usage limit. Try again later."
-    data = {"message": text, "codexErrorInfo": "usageLimitExceeded"}
-    error = RequestError(-32603, "Internal error", data)
-    agent = FakeAgent(turns=[[f"{text}\n\n", error], ["Some output. ", error]])
+USED_UP = "You've hit your usage limit. Try again later."
+
+
+@pytest.mark.parametrize(
+    ("text", "end"),
+    [
+        (USED_UP, RequestError(-32603, "Internal error", {"message": USED_UP})),
+        ("Warning: Metadata for `m` not found.", RequestError(-32000, "Authentication required")),
+        ("Invalid API key · Fix external API key", RequestError(-32000, "Authentication required")),
+        (USED_UP, reporting(category="limit", title=USED_UP)),
+    ],
+)
+async def test_an_error_that_is_also_shown_as_the_answer_is_no_output(chain, text, end):
+    """As codex-acp and claude-agent-acp do. The user is told who answers instead."""
+    agent = FakeAgent(turns=[[f"{text}\n\n", end], ["Some output. ", end]])
     failover = Failover([OtherAgent(run=PROGRAM, name="other")], timedelta())
     async with chain(failover, agent) as client:
         session = await opened(client)
         await client.prompt(session, "say hello")
-        assert client.transcript.text().endswith("hello")
-        with pytest.raises(RequestError):
+        shown = client.transcript.text()
+        with suppress(RequestError):
             await client.prompt(session, "say hello")
+
+    assert shown.startswith(f"{text}\n\n\n[other answers instead: the agent: ")
+    assert shown.endswith("]\nhello")
+    assert client.transcript.text() == f"{shown}Some output. "
 
 
 async def test_an_agent_is_asked_again_when_its_limit_ends(chain, other, virtual_clock):

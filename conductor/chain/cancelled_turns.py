@@ -219,7 +219,7 @@ class _Questions(LinkObserver):
         self._cancelled = {each for each in self._cancelled if self.turns.blocks_turn(each)}
         if self.turns.blocks_turn(session):
             self._cancelled.add(session)
-        elif self.speaks_version_2():
+        elif self.speaks_version_2() and session not in self.turns.unfinished:
             return  # they belong to work in the background, which is not cancelled
         deadline = trio.current_time() + _ANSWER_SECONDS
         for call, asked_in in self._open.items():

@@ -173,6 +173,21 @@ async def test_a_question_between_turns_is_cancelled_with_the_session_in_version
         assert came == [cancel_turn(), *([cancelled("q")] if version == 1 else [])]
 
 
+async def test_a_question_of_a_turn_that_the_agent_has_only_accepted_is_cancelled(
+    tmp_path, autojump_clock
+):
+    """In version 2 it has not reported yet that it runs, or never does."""
+    async with played_chain(tmp_path, version=2) as chain:
+        await chain.open("s1")
+        chain.client.send(prompt(1))
+        chain.agent.answer(await chain.expect(PROMPT), {"messageId": "m1"})
+        chain.agent.send(question("q"))
+        assert len(await chain.client.receive_all()) == 2
+        chain.client.send(cancel_turn())
+        await trio.sleep(2)
+        assert await chain.agent.receive_all() == [cancel_turn(), cancelled("q")]
+
+
 @pytest.mark.parametrize("use", ["permissions", "cursor_questions", "local_terminals"])
 async def test_plugins_that_ask_the_user_are_answered(tmp_path, use, autojump_clock):
     with_ = {"permissions": {"rules": [{"action": "ask"}]}}.get(use, {})

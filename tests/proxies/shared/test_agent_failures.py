@@ -23,7 +23,7 @@ def utc(*parts):
         ("Claude AI usage limit reached|1753088400", "rate limit", 1753088400),
         ("You've hit your session limit · resets 3pm (UTC)", "rate limit", utc(2026, 11, 28, 15)),
         # Seconds are left out: it ends within this minute, not tomorrow.
-        ("You've hit your session limit · resets 2:20pm (UTC)", "rate limit", utc(2026, 11, 28, 14, 20)),
+        ("session limit reached · resets 2:20pm (UTC)", "rate limit", utc(2026, 11, 28, 14, 20)),
         (
             "You've hit your weekly limit · resets Nov 30, 5pm (Europe/Berlin)",
             "rate limit",

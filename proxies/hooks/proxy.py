@@ -145,7 +145,7 @@ class Hooks(Proxy):
     continues = per_session(int)
     """Number of times that hooks have continued the turn of the last prompt."""
     starting = per_session(dict[str, trio.Event])
-    """By tool call: set when its hooks of `tool_start` have run; those of `tool_end` wait for it."""
+    """By tool call: set when its hooks of `tool_start` have run; those of `tool_end` wait."""
 
     def __attrs_post_init__(self) -> None:
         self._hook_slots = trio.CapacityLimiter(_MAX_HOOKS)

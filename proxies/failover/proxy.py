@@ -69,7 +69,7 @@ _MAX_LINE = 200
 """Characters of an error in other words: claude shows "Invalid API key" and answers "Authentication
 required"."""
 _WARNING = "Warning: "
-"""The beginning of what codex-acp says of its settings, and of a limit that is near, as messages."""
+"""Begins what codex-acp says of its settings, and of a limit that is near, as a message."""
 _MAX_PAUSE = 40 * 86400
 """Seconds; later ends of a limit are not believed."""
 _NotRunning: TypeAlias = ChainFileError | ComponentError | ConnectionClosed | RemoteProtocolError

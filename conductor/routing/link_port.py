@@ -93,6 +93,8 @@ class LinkPort(Port):
         if not self.enveloped:
             for each in link.outgoing_observers:
                 each.on_request(call, method, params)
+        if link.session_names is not None:
+            params = link.session_names.to_agent(params)
         id = connection.open(call)
         if self.enveloped:
             connection.write(wrap_request(link.dialect, id, method, params))
@@ -139,6 +141,8 @@ class LinkPort(Port):
         for each in link.incoming_observers:
             if each.wants_notifications:
                 each.on_notification(method, params)
+        if link.session_names is not None:
+            params = link.session_names.to_agent(params)
         if self.enveloped:
             connection.write(wrap_notification(link.dialect, method, params))
         else:
@@ -147,7 +151,8 @@ class LinkPort(Port):
     def notify_batch(self, notifications: NotificationBatch) -> None:
         link = self.link
         connection = link.connection
-        if connection is None or link.queue is not None or notifications.method == SESSION_CANCEL:
+        is_plain = link.queue is None and link.session_names is None
+        if connection is None or not is_plain or notifications.method == SESSION_CANCEL:
             super().notify_batch(notifications)
             return
         for each in link.incoming_observers:

@@ -23,6 +23,7 @@ from conductor.routing.traced_port import TracedOwnRequests
 if TYPE_CHECKING:
     from conductor.adapters.negotiated import Announced
     from conductor.routing.late_answers import LateAnswers
+    from conductor.routing.session_names import SessionNames
 
 __all__ = ["CLIENT_ROLES", "LinkState", "Report", "Role"]
 
@@ -102,6 +103,9 @@ class LinkState:
         self.lost_sessions: set[str] = set()
         """Sessions that a restarted agent has lost; each is removed when its next request was
         refused."""
+        self.session_names: SessionNames | None = None
+        """Ids of the sessions that a restarted agent has set up anew; also the receiver of its
+        connection. `None` while there are none."""
         self.suppressed_session: str | None = None
         """The session of which notifications are dropped, because the client has seen them before
         (replay)."""
@@ -139,6 +143,7 @@ class LinkState:
     def clear(self) -> None:
         """Let go of all other objects, and forget all sessions, after the end of the chain."""
         self.connection = self.late_answers = self.queue = self.initializer = None
+        self.session_names = None
         self.session_log = SessionLog()
         self.settings_log = None
         self.outgoing_observers = self.incoming_observers = ()

@@ -49,7 +49,9 @@ class OwnRequests(Port):
         if connection is None:
             raise ConnectionClosed(f"{self._link.name} is not running")
         call = self.expect_response(method, params)
-        connection.write(request_pieces(connection.open(call), method, params))
+        names = self._link.session_names
+        renamed = params if names is None else names.to_agent(params)
+        connection.write(request_pieces(connection.open(call), method, renamed))
         return await self.answer(call)
 
     def respond(self, call: InFlightRequest, result: Payload | None, error: Payload | None) -> None:

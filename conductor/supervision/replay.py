@@ -4,10 +4,11 @@ A proxy gets its handshake and the set-up of every open session again; the reque
 meanwhile are answered from the session log, so its successor sees none of them. An agent is
 initialized; it is logged in again if that needs nothing of the user. Then each session is resumed,
 or else loaded with the replayed history suppressed, and gets its mode, model and options again
-(`restored_settings`). A session is lost, and reported so, if neither is supported, both are
-refused, or its set-up is not kept. One that is loaded without any history may have lost its
-conversation, and is reported so; an agent that resumes a session says nothing of it. Other state of
-a proxy is lost with its process.
+(`restored_settings`). If neither is supported, or both are refused, a session without any prompt is
+set up anew (`session_names` keeps its id). Any other is lost, and reported so; without the params
+of its set-up, each is. One that is loaded without any history may have lost its conversation, and
+is reported so; an agent that resumes a session says nothing of it. Other state of a proxy is lost
+with its process.
 
 Each request but the login has `start_timeout`, so that the messages queued for the component do not
 wait forever; one that is not answered in time fails the replay, and so does an answer of another
@@ -23,10 +24,12 @@ from typing import Any, Final
 import msgspec
 import trio
 
+from conductor.acp import session_id_of
 from conductor.error_codes import AUTHENTICATION_REQUIRED
 from conductor.errors import ConnectionClosed, RequestError
 from conductor.jsonrpc.codec import DECODE_ERRORS
 from conductor.jsonrpc.json_object import join_members, members_or_empty
+from conductor.jsonrpc.messages import INTERNAL_ERROR
 from conductor.jsonrpc.notification_batch import SESSION_UPDATE
 from conductor.log import Logger
 from conductor.routing.component import RestartOutcome
@@ -159,15 +162,23 @@ async def _replay_to_agent(
     resume_methods = session_resume_methods(answer)
     link.has_lost_login = False
     lost, emptied = [], []
-    for session, record in list(session_log.sessions.items()):
+    # Sessions that may be set up anew come last: the agent then knows the ids of all others.
+    records = sorted(session_log.sessions.items(), key=lambda item: not item[1].has_conversation)
+    for session, record in records:
         link.history_seen = False
         if record.params is None:
             log.warning("session replay failed", session=session, error=_PAYLOADS_DROPPED)
-        for method in resume_methods if record.params is not None else ():
+        methods = resume_methods + ("session/new",) * (not record.has_conversation)
+        for method in methods if record.params is not None else ():
             link.suppressed_session = session if method == "session/load" else None
             try:
-                params = _resume_params(session, record)
-                answer_of_session = await _request_within(own_requests, method, params, seconds)
+                if method == "session/new":
+                    answer_of_session = await _set_up_anew(
+                        link, own_requests, session, seconds, log
+                    )
+                else:
+                    params = _resume_params(session, record)
+                    answer_of_session = await _request_within(own_requests, method, params, seconds)
                 break
             except RequestError as exc:
                 log.warning("session replay failed", session=session, error=str(exc))
@@ -182,6 +193,34 @@ async def _replay_to_agent(
             emptied.append(session)
         await _restore_settings(link, own_requests, session, answer_of_session, seconds, log)
     return RestartOutcome(lost, emptied)
+
+
+async def _set_up_anew(
+    link: Link, own_requests: OwnRequests, session: str, seconds: float, log: Logger
+) -> bytes:
+    """Repeat the set-up of a session without any prompt, which keeps its id for the client.
+
+    Returns the raw result. Raises `RequestError`, `ConnectionClosed` and `ReplayFailed`.
+    """
+    from conductor.routing.session_names import SessionNames
+
+    connection, params = link.connection, link.session_log.sessions[session].params
+    if connection is None:
+        raise ConnectionClosed(f"{link.name} is not running")
+    assert params is not None
+    names = link.session_names or SessionNames(link, link.session_log.sessions)
+    link.session_names = connection.receiver = names
+    names.awaited = session
+    try:
+        result = await _request_within(own_requests, "session/new", params, seconds)
+    finally:
+        names.awaited = None
+        if names.are_equal:
+            link.session_names, connection.receiver = None, link
+    if session_id_of(result) != session:
+        raise RequestError(INTERNAL_ERROR, "session/new was answered without a new session id")
+    log.info("session set up anew", session=session, agents_session=names.agents_id(session))
+    return result
 
 
 async def _restore_settings(

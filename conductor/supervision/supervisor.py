@@ -265,7 +265,7 @@ class SupervisedComponent(LinkComponent):
             raise start_error(self.spec, None, str(exc)) from exc
         connection = Connection(
             endpoint.transport,
-            self.link,
+            self.link.session_names or self.link,
             self.host.flusher,
             limits=limits,
             repeats_payloads=self.repeats_payloads,

@@ -511,6 +511,7 @@ async def test_a_session_that_cannot_be_resumed_is_loaded(tmp_path, autojump_clo
 async def test_in_version_2_a_session_is_only_resumed(tmp_path, autojump_clock):
     async with played_chain(tmp_path, version=2) as chain:
         await chain.open("s1", able=LOADS)
+        await chain.whole_turn(0)
         await chain["agent"].end()
         await chain.restart_agent(able=LOADS)
 
@@ -527,6 +528,7 @@ async def test_a_lost_session_gets_one_error_and_can_be_created_again(
 ):
     async with played_chain(tmp_path, None, {"name": "p"}) as chain:
         await chain.open("s1", able=able)
+        await chain.whole_turn(0)
         await chain["agent"].end()
         await chain.restart_agent(able=able)
         if able:
@@ -553,6 +555,7 @@ async def test_a_lost_session_gets_one_error_and_can_be_created_again(
 async def test_a_lost_session_can_be_loaded_at_once(tmp_path, autojump_clock):
     async with played_chain(tmp_path) as chain:
         await chain.open("s1", able=LOADS)
+        await chain.whole_turn(0)
         await chain["agent"].end()
         await chain.restart_agent(able=LOADS)
         await chain.refuse("session/load", -32603, "not yet")
@@ -635,6 +638,7 @@ async def log_in(chain, login):
     await chain.serve("authenticate")
     await chain.client.receive()
     await chain.new_session("s1")
+    await chain.whole_turn(0)
     await chain["agent"].end()
     await chain.serve("initialize", answer)
 

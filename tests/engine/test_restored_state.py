@@ -93,6 +93,7 @@ async def test_a_session_that_the_client_resumed_with_its_history_is_resumed_wit
 async def test_what_waited_for_a_lost_session_is_refused_after_the_notice(tmp_path, autojump_clock):
     async with played_chain(tmp_path) as chain:
         await chain.open("s1")
+        await chain.whole_turn(0)
         await chain["agent"].end()
         chain.client.send(prompt(1))
         await chain.restart_agent()
@@ -177,6 +178,7 @@ async def test_the_end_of_a_chain_is_no_failure_of_its_components(
 async def test_a_lost_session_is_not_told_of_later_restarts(tmp_path, autojump_clock):
     async with played_chain(tmp_path) as chain:
         await chain.open("s1")
+        await chain.whole_turn(0)
         await chain["agent"].end()
         await chain.restart_agent()
         assert "has lost this session" in told(await chain.client.receive())[1]

@@ -237,6 +237,11 @@ class PlayedChain:
         else:
             self.agent.send(state("idle", session, stopReason=reason))
 
+    async def whole_turn(self, id: int | str, session: str = "s1") -> None:
+        """Play a turn from its prompt to its end."""
+        self.finish(await self.prompt(id, session), session)
+        await self.client.receive()
+
     async def restart_agent(self, *sessions: str, able: Message | None = None) -> None:
         """Play the restart of an agent with these capabilities, which resumes these sessions."""
         able = {"agentCapabilities" if self.version == 1 else "capabilities": able or {}}

@@ -25,7 +25,7 @@ import stat
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import IO, Any, Final
+from typing import BinaryIO, Final, Literal
 
 __all__ = [
     "FilePath",
@@ -41,6 +41,7 @@ __all__ = [
     "read_named",
     "read_own",
     "read_regular",
+    "write_own",
 ]
 
 FilePath = str | bytes | os.PathLike[str] | os.PathLike[bytes]
@@ -51,6 +52,13 @@ _DIRECTORY: Final = (
 )
 _OF_THE_SYSTEM: Final = ("/dev", "/dev/fd", "/proc/self/fd")
 """Directories in which no agent can put a file; in `/dev/shm` every process can."""
+_KINDS: Final = {
+    stat.S_IFDIR: (errno.EISDIR, "a directory"),
+    stat.S_IFIFO: (errno.EINVAL, "a named pipe"),
+    stat.S_IFLNK: (errno.ELOOP, "a symbolic link"),
+    stat.S_IFSOCK: (errno.EINVAL, "a socket"),
+}
+_MAX_BYTES: Final = 64 << 20
 _INTERVAL: Final = 0.002
 """Seconds between two attempts to lock a file."""
 
@@ -59,13 +67,21 @@ def open_regular(
     path: FilePath, flags: int = os.O_RDONLY, mode: int = 0o666, *, dir_fd: int | None = None
 ) -> int:
     """Open a regular file; returns the descriptor. Links are followed, without `O_NOFOLLOW`."""
-    descriptor = _open(path, flags, mode, dir_fd)
+    follows = not flags & os.O_NOFOLLOW
+    try:  # without opening, which may move a device, or end the wait of who writes a pipe
+        _check_regular(path, os.stat(path, dir_fd=dir_fd, follow_symlinks=follows))
+    except FileNotFoundError:
+        if not flags & os.O_CREAT:
+            raise
+    except ValueError:  # a null character, or a lone surrogate
+        raise _error(errno.EINVAL, "it is not a path", path) from None
+    descriptor = os.open(path, flags | _AT_ONCE, mode, dir_fd=dir_fd)
     with _closed_on_error(descriptor):
         _check_regular(path, os.fstat(descriptor))
     return descriptor
 
 
-def read_regular(path: FilePath, limit: int) -> bytes:
+def read_regular(path: FilePath, limit: int = _MAX_BYTES) -> bytes:
     """The content of a regular file of at most `limit` bytes. Links are followed."""
     return _read(open_regular(path), path, limit)
 
@@ -76,7 +92,7 @@ def open_own(path: FilePath, flags: int, mode: int = 0o600, *, dir_fd: int | Non
     A link in the last part is not followed. A file with several names (hard links) is not opened to
     write: another name may be that of any file of the user.
     """
-    descriptor = open_regular(path, flags | os.O_NOFOLLOW, mode, dir_fd=dir_fd)
+    descriptor = open_regular(path, flags & ~os.O_TRUNC | os.O_NOFOLLOW, mode, dir_fd=dir_fd)
     with _closed_on_error(descriptor):
         found = os.fstat(descriptor)
         writes = flags & os.O_ACCMODE != os.O_RDONLY
@@ -84,12 +100,20 @@ def open_own(path: FilePath, flags: int, mode: int = 0o600, *, dir_fd: int | Non
             raise _error(errno.EPERM, "it belongs to another user", path)
         if writes and found.st_nlink > 1:
             raise _error(errno.EMLINK, "it has other names (hard links)", path)
+        if flags & os.O_TRUNC:
+            os.ftruncate(descriptor, 0)
     return descriptor
 
 
-def read_own(path: FilePath, limit: int) -> bytes:
+def read_own(path: FilePath, limit: int = _MAX_BYTES) -> bytes:
     """The content of a file of at most `limit` bytes, opened by `open_own`."""
     return _read(open_own(path, os.O_RDONLY), path, limit)
+
+
+def write_own(path: FilePath, data: bytes) -> None:
+    """Write a whole file, opened by `open_own`."""
+    with os.fdopen(open_own(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), "wb") as file:
+        file.write(data)
 
 
 def open_output(path: FilePath) -> int:
@@ -97,7 +121,7 @@ def open_output(path: FilePath) -> int:
     new. `/dev/stderr` and its like are opened as they are; writing to them does not wait."""
     flags = os.O_WRONLY | os.O_APPEND
     if os.path.dirname(os.fsdecode(path)) in _OF_THE_SYSTEM:
-        return _open(path, flags)
+        return os.open(path, flags | _AT_ONCE)
     return open_own(path, flags | os.O_CREAT)
 
 
@@ -115,8 +139,6 @@ def open_inside(
         raise _error(errno.EXDEV, "it is a link that leads out of the project", path)
     create = bool(flags & os.O_CREAT)
     with open_parent(root, os.path.relpath(real, root), create=create) as (parent, name):
-        with suppress(FileNotFoundError):  # before the opening, which may move a device
-            _check_regular(path, os.stat(name, dir_fd=parent, follow_symlinks=False))
         return open_regular(name, flags | os.O_NOFOLLOW, mode, dir_fd=parent)
 
 
@@ -166,9 +188,9 @@ def open_parent(root: str, path: str, *, create: bool = False) -> Iterator[tuple
         os.close(directory)
 
 
-def open_as_given(path: FilePath, mode: str, **text: Any) -> IO[Any]:
+def open_as_given(path: FilePath, mode: Literal["rb", "wb"] = "rb") -> BinaryIO:
     """Open what the user has typed, as the operating system opens it. May wait."""
-    return open(path, mode, **text)
+    return open(path, mode)
 
 
 def lock_file(descriptor: int, patience: float) -> None:
@@ -213,19 +235,6 @@ def lock_directory(directory: str, *, new: bool = False) -> int | None:
 # --------------------------------------------------------------------------------------------------
 
 
-def _open(path: FilePath, flags: int, mode: int = 0o600, dir_fd: int | None = None) -> int:
-    try:
-        return os.open(path, flags | _AT_ONCE, mode, dir_fd=dir_fd)
-    except OSError as exc:
-        if exc.errno == errno.ELOOP and flags & os.O_NOFOLLOW:
-            raise _error(errno.ELOOP, "it is a symbolic link", path) from None
-        if exc.errno == errno.ENXIO:  # a pipe without reader, a socket
-            raise _error(errno.ENXIO, "it is not a regular file", path) from None
-        raise
-    except ValueError:  # a null character, or a lone surrogate
-        raise _error(errno.EINVAL, "it is not a path", path) from None
-
-
 def _real(path: str) -> str:
     try:
         return os.path.realpath(path)
@@ -239,17 +248,18 @@ def _root(path: str, roots: Iterable[str]) -> str | None:
 
 
 def _check_regular(path: FilePath, found: os.stat_result) -> None:
-    if stat.S_ISDIR(found.st_mode):
-        raise _error(errno.EISDIR, "it is a directory", path)
-    if not stat.S_ISREG(found.st_mode):
-        raise _error(errno.EINVAL, "it is not a regular file", path)
+    kind = stat.S_IFMT(found.st_mode)
+    if kind != stat.S_IFREG:
+        number, name = _KINDS.get(kind, (errno.EINVAL, "a device"))
+        raise _error(number, f"it is {name}, not a regular file", path)
 
 
 def _read(descriptor: int, path: FilePath, limit: int) -> bytes:
     with os.fdopen(descriptor, "rb") as file:
         data = file.read(limit + 1)
     if len(data) > limit:
-        raise _error(errno.EFBIG, f"it is larger than {limit // 1024} KiB", path)
+        size = f"{limit >> 20} MiB" if limit >> 20 else f"{limit >> 10} KiB"
+        raise _error(errno.EFBIG, f"it is larger than {size}", path)
     return data
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import codecs
 import os
-import stat
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any
@@ -32,6 +31,7 @@ from conductor.chainfile.value_errors import (
     to_diagnostic,
 )
 from conductor.errors import ChainFileError
+from conductor.files import open_as_given, open_regular
 
 __all__ = ["UnreadableFile", "load_and_diagnose", "load_chain", "read_chain_file"]
 
@@ -184,10 +184,7 @@ def read_chain_file(path: str, *, special: bool = False) -> bytes:
     """The bytes of a file. Special files are opened only with `special`: opening a named pipe
     blocks until it has a writer. Raises `UnreadableFile`."""
     try:
-        kind = os.stat(path).st_mode
-        if not (special or stat.S_ISREG(kind) or stat.S_ISDIR(kind)):
-            raise UnreadableFile(f"this is {_kind(kind)}, not a regular file")
-        with open(path, "rb") as file:
+        with open_as_given(path) if special else os.fdopen(open_regular(path), "rb") as file:
             data = file.read(MAX_FILE_BYTES + 1)
     except FileNotFoundError:
         raise UnreadableFile("there is no such file") from None
@@ -199,10 +196,6 @@ def read_chain_file(path: str, *, special: bool = False) -> bytes:
     if len(data) > MAX_FILE_BYTES:
         raise UnreadableFile(f"a chain file is at most {MAX_FILE_BYTES // 1024} KiB long")
     return data
-
-
-def _kind(mode: int) -> str:
-    return "a named pipe" if stat.S_ISFIFO(mode) else "a device or a socket"
 
 
 def _decode(path: str, data: bytes) -> SourceText:

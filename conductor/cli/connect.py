@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 
 import click
 
+from conductor.files import open_as_given
 from conductor.secret_env import take_secret
 
 if TYPE_CHECKING:
@@ -133,7 +134,7 @@ def _headers(token_file: str | None, header_file: str | None) -> dict[str, str]:
 
 def _lines(path: str) -> list[str]:
     try:
-        with open(path, encoding="utf-8") as file:
-            return [line.strip() for line in file if line.strip()]
+        with open_as_given(path) as file:
+            return [line.strip() for line in file.read().decode().splitlines() if line.strip()]
     except (OSError, UnicodeDecodeError) as exc:
         raise click.UsageError(f"{path} cannot be read: {exc}") from exc

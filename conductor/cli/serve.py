@@ -8,6 +8,7 @@ import click
 
 from conductor.cli.other_files import CHAIN_PATH
 from conductor.cli.trace_options import open_trace, trace_options
+from conductor.files import open_as_given
 
 if TYPE_CHECKING:
     from conductor.server.cluster.directory import SessionDirectory
@@ -297,11 +298,11 @@ def _token_lines(path: str | None) -> list[str]:
     if path is None:
         return lines
     try:
-        with open(path, encoding="utf-8") as file:
+        with open_as_given(path) as file:
             mode = os.fstat(file.fileno()).st_mode
             if stat.S_ISREG(mode) and mode & 0o077:
                 raise ValueError(f"{path} can be read by others; `chmod 600 {path}`")
-            found = file.read().splitlines()
+            found = file.read().decode().splitlines()
     except (OSError, UnicodeDecodeError) as exc:
         raise ValueError(f"--token-file {path}: {getattr(exc, 'strerror', None) or exc}") from None
     if not any(line.strip() and not line.strip().startswith("#") for line in found):

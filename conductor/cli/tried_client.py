@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, TypeVar
 import click
 
 from conductor.adapters.editor_requests import EDITOR_REQUESTS
+from conductor.files import open_as_given
 
 __all__ = ["TriedClient", "client_option"]
 
@@ -37,7 +38,7 @@ class _ClientType(click.ParamType[TriedClient]):
             message = f"{value} is none of {known}; a file is written ./{value}"
             self.fail(message + _hint(str(value).lower()), param, ctx)
         try:
-            with open(value, "rb") as file:
+            with open_as_given(value) as file:
                 return TriedClient(str(value), _params(file.read()))
         except OSError as exc:
             self.fail(f"{value} cannot be read: {exc.strerror}", param, ctx)

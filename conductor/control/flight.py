@@ -19,6 +19,7 @@ import attrs
 
 from conductor.control.directory import private_directory
 from conductor.control.running_chains import flights
+from conductor.files import open_own
 from conductor.log import get_logger
 from conductor.routing.traced_port import Mark
 from conductor.tracing.encoder import Encoder
@@ -149,8 +150,7 @@ def _write(directory: Path, name: str, data: bytes) -> Path:
     for number in range(1, 1000):
         path = directory / (f"{name}.jsonl" if number == 1 else f"{name}-{number}.jsonl")
         with suppress(FileExistsError):
-            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-            with open(os.open(path, flags, 0o600), "wb") as file:
+            with os.fdopen(open_own(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb") as file:
                 file.write(data)
             return path
     raise FileExistsError(0, "too many flight recorder files", str(directory))

@@ -58,7 +58,7 @@ def remember(entry: TrustedFile) -> None:
     """Store an entry, in place of an older one for this path. Raises `OSError`."""
     os.makedirs(_directory(), mode=0o700, exist_ok=True)
     descriptor, temporary = tempfile.mkstemp(dir=_directory(), suffix=".new")  # mode 0600
-    with open(descriptor, "wb") as file:
+    with os.fdopen(descriptor, "wb") as file:
         file.write(msgspec.json.encode(entry))
     os.replace(temporary, _entry(entry.path))
 

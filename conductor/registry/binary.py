@@ -7,12 +7,14 @@ use), for the current platform only: `lock` on another platform adds the checksu
 from __future__ import annotations
 
 import hashlib
+import os
 import tempfile
 from pathlib import Path
 
 import msgspec
 
 from conductor.errors import RegistryError
+from conductor.files import open_own
 from conductor.registry.archive import program_in, unpack
 from conductor.registry.download import check_url, display_url, fetch_file
 from conductor.registry.entries import BinaryTarget, Entry
@@ -80,7 +82,7 @@ def _download(url: str) -> _Download:
     check_url(url)
     path = _download_path(url)
     if path.exists():
-        with open(path, "rb") as file:
+        with os.fdopen(open_own(path, os.O_RDONLY), "rb") as file:
             return _Download(path, hashlib.file_digest(file, "sha256").hexdigest())
     with tempfile.TemporaryDirectory(dir=path.parent) as directory:
         draft = Path(directory) / "download"

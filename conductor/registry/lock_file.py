@@ -12,7 +12,7 @@ from collections.abc import Mapping
 import msgspec
 
 from conductor.errors import RegistryError
-from conductor.registry.file_reading import read_regular_file
+from conductor.files import read_regular
 from conductor.registry.pins import Pin
 
 __all__ = ["LockFile", "read_lock", "write_lock"]
@@ -32,7 +32,7 @@ class LockFile(msgspec.Struct, frozen=True):
 def read_lock(path: str) -> LockFile:
     """The lock file; an empty one if it does not exist. Raises `RegistryError`."""
     try:
-        data, _ = read_regular_file(path, _MAX_BYTES, "the lock file")
+        data = read_regular(path, _MAX_BYTES)
     except (FileNotFoundError, NotADirectoryError):
         return LockFile()
     except OSError as exc:

@@ -7,6 +7,7 @@ reviewed. `npm ci` checks the integrity of each package.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import Any, Final
 import msgspec
 
 from conductor.errors import RegistryError
+from conductor.files import open_regular, read_own, write_own
 from conductor.registry.entries import PackageDistribution
 from conductor.registry.pins import NpxPin, sealed
 from conductor.registry.store import InstalledPackage
@@ -53,7 +55,7 @@ def pin_npm(distribution: PackageDistribution, *, scripts: bool) -> NpxPin:
         arguments += ["--omit-lockfile-registry-resolved"]
         what = f"{distribution.package} cannot be resolved"
         run_tool("npm", arguments, directory, what, first_answer=FIRST_ANSWER_SECONDS)
-        lock = msgspec.json.decode((directory / "package-lock.json").read_bytes())
+        lock = msgspec.json.decode(read_own(directory / "package-lock.json"))
     known = lock["packages"]
     packages = {path: _needed(path, each, known) for path, each in known.items() if path}
     _check_integrity(packages)
@@ -83,14 +85,14 @@ def install_npm(pin: NpxPin, directory: Path) -> InstalledPackage:
             **pin.packages,
         },
     }
-    (directory / "package-lock.json").write_bytes(msgspec.json.encode(lock))
+    write_own(directory / "package-lock.json", msgspec.json.encode(lock))
     arguments = ["ci", "--omit=dev", *_OPTIONS, *([] if pin.scripts else ["--ignore-scripts"])]
     _download(pin, arguments, directory)
     program = f"node_modules/{pin.package}/{_program(pin)}"
     path = directory / program
     if not path.is_file():
         raise RegistryError(f"{pin.package} {pin.version} lacks its program {program}")
-    with open(path, "rb") as file:
+    with os.fdopen(open_regular(path), "rb") as file:
         shebang = _SHEBANG.match(file.read(200))
     if shebang is not None:  # `env` would report a missing interpreter less clearly
         return InstalledPackage(program, interpreter=tuple(shebang[1].decode().split()))
@@ -174,4 +176,4 @@ def _is_known(path: str, name: str, known: Mapping[str, Any]) -> bool:
 
 def _write_manifest(directory: Path, name: str, version: str) -> None:
     manifest = {"name": "agent", "private": True, "dependencies": {name: version}}
-    (directory / "package.json").write_bytes(msgspec.json.encode(manifest))
+    write_own(directory / "package.json", msgspec.json.encode(manifest))

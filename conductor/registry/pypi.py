@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from conductor.errors import RegistryError
+from conductor.files import read_own, write_own
 from conductor.registry.entries import PackageDistribution
 from conductor.registry.pins import UvxPin, sealed
 from conductor.registry.store import InstalledPackage
@@ -71,7 +72,7 @@ def install_pypi(pin: UvxPin, directory: Path) -> InstalledPackage:
     """Install the packages of a pin into a directory, and say how the program is started."""
     what = f"{pin.package} {pin.version} cannot be installed"
     _make_venv(directory, pin.python, what)
-    (directory / "requirements.txt").write_text("\n".join(pin.requirements) + "\n")
+    write_own(directory / "requirements.txt", "\n".join([*pin.requirements, ""]).encode())
     arguments = ["pip", "install", "--quiet", "--require-hashes", "--no-deps", "--compile-bytecode"]
     arguments += [*_wheels(pin.scripts), "--python", f"{_VENV}/bin/python"]
     run_tool("uv", [*arguments, "-r", "requirements.txt"], directory, what)
@@ -86,7 +87,7 @@ def _compile(directory: Path, requirement: str, python: str, *, scripts: bool) -
     version that will do."""
     what = f"{requirement} cannot be resolved"
     _make_venv(directory, python, what)
-    settings = (directory / _VENV / "pyvenv.cfg").read_text()
+    settings = read_own(directory / _VENV / "pyvenv.cfg").decode()
     found = re.search(r"^version_info\s*=\s*([0-9]+\.[0-9]+)", settings, re.MULTILINE)
     assert found is not None
     arguments = ["pip", "compile", "--quiet", "--universal", "--generate-hashes", "--no-header"]

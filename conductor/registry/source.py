@@ -17,9 +17,9 @@ from urllib.parse import urlsplit
 import msgspec
 
 from conductor.errors import RegistryError
+from conductor.files import read_own, read_regular
 from conductor.registry.download import display_url
 from conductor.registry.entries import Registry, parse_registry
-from conductor.registry.file_reading import read_regular_file
 from conductor.registry.pins import digest_of
 from conductor.registry.platform import REGISTRY_VARIABLE
 from conductor.registry.store import replace_file, store_path
@@ -99,7 +99,7 @@ def _official() -> Registry:
 
 def _from_file(path: str) -> Registry:
     try:
-        data, changed = read_regular_file(path, MAX_REGISTRY_BYTES, "the registry")
+        data, changed = read_regular(path, MAX_REGISTRY_BYTES), os.stat(path).st_mtime
     except OSError as exc:
         raise RegistryError(f"the registry {path} cannot be read: {exc.strerror}") from None
     return parse_registry(data, path, datetime.fromtimestamp(changed, UTC).date().isoformat())
@@ -107,7 +107,7 @@ def _from_file(path: str) -> Registry:
 
 def _copy_of(url: str) -> _Copy | None:
     try:
-        copy = msgspec.json.decode(_copy_path(url).read_bytes(), type=_Copy)
+        copy = msgspec.json.decode(read_own(_copy_path(url)), type=_Copy)
     except (OSError, msgspec.DecodeError):
         return None
     return copy if copy.url == url else None

@@ -19,11 +19,12 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Final
+from typing import IO, Final
 
 import msgspec
 
 from conductor.errors import RegistryError
+from conductor.files import open_own, read_own, write_own
 from conductor.registry.pins import BinaryPin, Pin
 from conductor.registry.platform import current_platform
 
@@ -100,7 +101,7 @@ def find_installed(name: str, pin: Pin) -> tuple[Path, InstalledPackage] | None:
     the record, the program or its interpreter cannot be read."""
     directory = package_directory(name, pin)
     try:
-        data = (directory / _RECORD).read_bytes()
+        data = read_own(directory / _RECORD)
         record = msgspec.json.decode(data, type=InstalledPackage)
     except (OSError, msgspec.DecodeError):
         return None
@@ -132,7 +133,7 @@ def installing(name: str, pin: Pin) -> Iterator[Staging]:
             staging = Staging(directory)
             yield staging
             assert staging.record is not None
-            (directory / _RECORD).write_bytes(msgspec.json.encode(staging.record))
+            write_own(directory / _RECORD, msgspec.json.encode(staging.record))
             store_directory("packages", name, target.parent.name)
             os.rename(directory, target)
         except BaseException:
@@ -168,7 +169,7 @@ def try_lock(name: str) -> Iterator[bool]:
     """
     import fcntl
 
-    with open(store_directory("locks") / f"{name}.lock", "w") as file:
+    with _open_lock(name) as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -181,14 +182,18 @@ def try_lock(name: str) -> Iterator[bool]:
 def _lock(name: str) -> Iterator[None]:
     import fcntl
 
-    path = store_directory("locks") / f"{name}.lock"
-    with open(path, "w") as file:
+    with _open_lock(name) as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             print(f"acp-conductor: {name} is being installed; waiting", file=sys.stderr)
             fcntl.flock(file, fcntl.LOCK_EX)
         yield
+
+
+def _open_lock(name: str) -> IO[bytes]:
+    path = store_directory("locks") / f"{name}.lock"
+    return os.fdopen(open_own(path, os.O_RDWR | os.O_CREAT), "r+b")
 
 
 def _remove(directory: Path) -> None:

@@ -18,6 +18,7 @@ from typing import Final
 import msgspec
 
 from conductor.errors import RegistryError
+from conductor.files import open_own, read_own
 from conductor.registry.store import replace_file, store_directory, store_path
 
 __all__ = ["forget_missing", "known_lock_files", "note_lock_file", "note_pin"]
@@ -33,7 +34,7 @@ def note_lock_file(path: str) -> None:
         line = msgspec.json.encode(os.path.abspath(path)) + b"\n"
         if line in _lines():
             return
-        fd = os.open(store_directory() / _RECORDS, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        fd = open_own(store_directory() / _RECORDS, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
         try:
             os.write(fd, line)
         finally:
@@ -67,6 +68,6 @@ def forget_missing() -> None:
 
 def _lines() -> list[bytes]:
     try:
-        return store_path(_RECORDS).read_bytes().splitlines(keepends=True)
+        return read_own(store_path(_RECORDS)).splitlines(keepends=True)
     except OSError:
         return []

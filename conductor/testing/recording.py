@@ -27,6 +27,7 @@ from typing import Any, Final, TextIO
 import attrs
 import trio
 
+from conductor.files import open_own
 from conductor.proxy import Proxy, RawMessage, on
 from conductor.testing.replay_values import ReplayValues
 from conductor.tracing.conversation import (
@@ -161,4 +162,9 @@ class Recorder(Proxy):
 
 
 def _create(path: Path) -> TextIO:
-    return open(path, "w", encoding="utf-8", buffering=1)
+    return os.fdopen(
+        open_own(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666),
+        "w",
+        encoding="utf-8",
+        buffering=1,
+    )

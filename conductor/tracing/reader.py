@@ -11,6 +11,7 @@ from typing import Final
 import attrs
 import msgspec
 
+from conductor.files import open_as_given
 from conductor.tracing.records import (
     MessageRecord,
     NotificationRecord,
@@ -118,7 +119,7 @@ class Trace:
         """
         records: list[Record] = []
         for part in trace_parts(path):
-            with part.open("rb") as file:
+            with open_as_given(part) as file:
                 records += read_records(file, str(part))
         return cls(str(path), tuple(records))
 

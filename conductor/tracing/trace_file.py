@@ -17,6 +17,7 @@ from typing import Final
 
 import attrs
 
+from conductor.files import open_own, open_regular
 from conductor.log import Logger
 from conductor.tracing.encoder import Payloads
 from conductor.tracing.masking import current_masker
@@ -99,8 +100,7 @@ class TraceFile(TraceWriter):
 
     def _create(self) -> int:
         self._size, self._is_cut = 0, False
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
-        fd = os.open(self.path, flags, 0o600)
+        fd = open_own(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND)
         with suppress(OSError):  # of a file system without locks
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         return fd
@@ -115,7 +115,7 @@ class TraceFile(TraceWriter):
 def _is_a_trace(path: Path) -> bool:
     """Whether a file of this name may be renamed: a trace, an empty file, or none."""
     try:
-        with path.open("rb") as file:
+        with os.fdopen(open_regular(path), "rb") as file:
             start = file.read(_START_SIZE)
     except OSError:
         return True  # what is wrong is found when it is opened
@@ -125,7 +125,7 @@ def _is_a_trace(path: Path) -> bool:
 def _is_in_use(path: Path) -> bool:
     """Whether a conductor holds the lock of this trace file."""
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        fd = open_regular(path)
     except OSError:
         return False
     try:

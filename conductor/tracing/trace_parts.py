@@ -11,6 +11,8 @@ from pathlib import Path
 
 import msgspec
 
+from conductor.files import open_regular
+
 __all__ = ["trace_parts"]
 
 
@@ -42,9 +44,7 @@ def _beginning(path: Path) -> tuple[int, int]:
     """The process that wrote a file, and the number of its first message; 0: not known."""
     pid = 0
     try:
-        if not path.is_file():
-            return 0, 0
-        with path.open("rb") as file:
+        with os.fdopen(open_regular(path), "rb") as file:
             for line in file:
                 record = _decode(line)
                 pid = record.pid or pid

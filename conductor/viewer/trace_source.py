@@ -16,6 +16,7 @@ from typing import BinaryIO, Final, Literal
 
 import attrs
 
+from conductor.files import open_as_given
 from conductor.tracing.reader import TraceFileError, read_records
 from conductor.tracing.record_filter import RecordFilter
 from conductor.tracing.records import TraceHeader
@@ -55,7 +56,7 @@ class TraceSource:
     _links: tuple[int, list[Link]] = attrs.field(default=(-1, []), init=False)
 
     def __enter__(self) -> TraceSource:
-        self._files += [each.open("rb") for each in trace_parts(self.path)]
+        self._files += [open_as_given(each) for each in trace_parts(self.path)]
         self._thread = threading.Thread(target=self._read, name="trace view", daemon=True)
         self._thread.start()
         return self
@@ -122,7 +123,7 @@ class TraceSource:
             yield from self._lines_of(number)
             number += 1
             if number == len(self._files) and not self._stopped.is_set():
-                self._files.append(self.path.open("rb"))
+                self._files.append(open_as_given(self.path))
 
     def _lines_of(self, number: int) -> Iterator[bytes]:
         """The lines of one file, until it is renamed and another one has its name."""

@@ -10,6 +10,7 @@ import pytest
 from conductor.errors import RegistryError
 from conductor.registry.lock_file import read_lock, write_lock
 from conductor.registry.pins import BinaryPin, LockedTarget, NpxPin, UvxPin, sealed
+from conductor.registry.source import load_registry
 
 PINS = {
     "b": BinaryPin(
@@ -73,3 +74,16 @@ def test_a_lock_file_of_a_newer_version_is_refused(tmp_path):
 
     with pytest.raises(RegistryError, match="its version is 2"):
         read_lock(str(path))
+
+
+@pytest.mark.parametrize("read", [read_lock, load_registry])
+@pytest.mark.parametrize("kind", ["pipe", "device"])
+def test_what_would_block_or_never_end_is_refused(tmp_path, read, kind):
+    path = tmp_path / "x"
+    if kind == "pipe":
+        os.mkfifo(path)
+    else:
+        path.symlink_to("/dev/zero")
+
+    with pytest.raises(RegistryError, match="not a regular file"):
+        read(str(path))

@@ -7,7 +7,6 @@ import os
 import shlex
 from collections.abc import Iterator
 from itertools import pairwise
-from pathlib import Path
 from typing import Literal
 
 import attrs
@@ -15,6 +14,7 @@ import attrs
 from conductor.cli.doctor.finding import Finding
 from conductor.cli.install.config_file import ConfigFileError
 from conductor.cli.install.records import InstalledFile, Records
+from conductor.files import read_regular
 
 __all__ = ["EditorFile", "editor_findings", "gather_editors"]
 
@@ -95,7 +95,7 @@ def _words(command: str) -> list[str]:
 
 def _state(path: str, digest: str) -> Literal["as written", "changed", "missing"]:
     try:
-        data = Path(path).read_bytes()
+        data = read_regular(path)
     except OSError:
         return "missing"
     return "as written" if hashlib.sha256(data).hexdigest() == digest else "changed"

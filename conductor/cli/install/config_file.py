@@ -17,6 +17,8 @@ from typing import Final
 
 import attrs
 
+from conductor.files import read_regular
+
 __all__ = [
     "ConfigFile",
     "ConfigFileError",
@@ -65,19 +67,11 @@ def read_config(path: Path) -> ConfigFile:
     """Raises `ConfigFileError`."""
     target = Path(os.path.realpath(path))
     try:
-        found = os.stat(target)
-        if stat.S_ISDIR(found.st_mode):
-            raise ConfigFileError(f"{path} is a directory; --file names another file")
-        if not stat.S_ISREG(found.st_mode):  # opening a pipe would block
-            raise ConfigFileError(f"{path} is not a regular file; --file names another")
-        with open(target, "rb") as file:
-            data = file.read(_MAX_BYTES + 1)
+        data, found = read_regular(target, _MAX_BYTES), os.stat(target)
     except FileNotFoundError:
         return ConfigFile(path, target, None, None)
     except OSError as exc:
         raise ConfigFileError(f"{path} cannot be read: {exc.strerror}") from None
-    if len(data) > _MAX_BYTES:
-        raise ConfigFileError(f"{path} is larger than {_MAX_BYTES >> 20} MiB")
     return ConfigFile(path, target, data, stat.S_IMODE(found.st_mode))
 
 

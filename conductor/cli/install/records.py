@@ -20,6 +20,7 @@ import cattrs
 
 from conductor.cli.install.config_file import ConfigFileError, remove_empty
 from conductor.cli.install.formats import Edit
+from conductor.files import read_own
 
 __all__ = ["InstalledEntry", "InstalledFile", "Records"]
 
@@ -64,7 +65,7 @@ class Records:
         directory = user_state_path("acp-conductor", appauthor=False) / "editors"
         records = cls(directory)
         try:
-            data = json.loads(records._file.read_text(encoding="utf-8"))
+            data = json.loads(read_own(records._file))
             records.files = _converter().structure(data["files"], dict[str, InstalledFile])
         except FileNotFoundError:
             pass
@@ -100,7 +101,7 @@ class Records:
 
     def read_backup(self, name: str) -> bytes | None:
         try:
-            return (self.directory / name).read_bytes()
+            return read_own(self.directory / name)
         except OSError:
             return None
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import mimetypes
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -16,6 +15,7 @@ from typing import Any, Final
 import attrs
 
 from conductor.cli.prompt.declared_capabilities import DeclaredCapabilities
+from conductor.files import read_regular
 from conductor.proxy.slash_commands import is_slash_command
 
 __all__ = ["Attachment", "AttachmentError", "prompt_blocks", "read_attachments"]
@@ -105,13 +105,8 @@ def _read_image(path: str) -> Attachment:
 
 def _read(path: str) -> bytes:
     try:
-        if not os.path.isfile(path):  # a pipe or device may block
-            problem = "is not a regular file" if os.path.exists(path) else "does not exist"
-            raise AttachmentError(f"{path} {problem}")
-        with open(path, "rb") as file:
-            data = file.read(_MAX_BYTES + 1)
+        return read_regular(path, _MAX_BYTES)
+    except FileNotFoundError:
+        raise AttachmentError(f"{path} does not exist") from None
     except OSError as exc:
         raise AttachmentError(f"{path}: {exc.strerror}") from exc
-    if len(data) > _MAX_BYTES:
-        raise AttachmentError(f"{path} is larger than {_MAX_BYTES // 2**20} MiB")
-    return data

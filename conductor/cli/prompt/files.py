@@ -6,11 +6,11 @@ This is not a sandbox (an agent can read files itself): it limits which files th
 from __future__ import annotations
 
 import os
-import stat
 from typing import Any
 
 from conductor.error_codes import INTERNAL_ERROR, INVALID_PARAMS, RESOURCE_NOT_FOUND
 from conductor.errors import RequestError
+from conductor.files import open_inside
 
 __all__ = ["ClientFiles"]
 
@@ -26,8 +26,7 @@ class ClientFiles:
         path = self._path(params)
         line, limit = _count(params, "line", 1), _count(params, "limit", None)
         try:
-            _refuse_special(path)
-            with open(path, encoding="utf-8", newline="") as file:
+            with os.fdopen(open_inside(path, [self._root]), encoding="utf-8", newline="") as file:
                 text = file.read()
         except (OSError, UnicodeDecodeError) as exc:
             raise _error(path, exc) from exc
@@ -44,9 +43,8 @@ class ClientFiles:
         if not isinstance(content, str):
             raise RequestError(INVALID_PARAMS, "content must be a string")
         try:
-            _refuse_special(path)
-            os.makedirs(os.path.dirname(path), exist_ok=True)
-            with open(path, "w", encoding="utf-8", newline="") as file:
+            descriptor = open_inside(path, [self._root], os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+            with os.fdopen(descriptor, "w", encoding="utf-8", newline="") as file:
                 file.write(content)
         except (OSError, UnicodeEncodeError) as exc:
             raise _error(path, exc) from exc
@@ -59,12 +57,6 @@ class ClientFiles:
         if os.path.commonpath([self._root, real]) != self._root:
             raise RequestError(INVALID_PARAMS, f"{path} is outside of {self._root}")
         return real
-
-
-def _refuse_special(path: str) -> None:
-    """Refuse pipes and devices: opening or reading them may block."""
-    if os.path.exists(path) and not stat.S_ISREG(os.stat(path).st_mode):
-        raise RequestError(INVALID_PARAMS, f"{path} is not a regular file")
 
 
 def _count(params: dict[str, Any], name: str, default: int | None) -> int | None:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final
 import click
 
 from conductor.cli.trace.filter_options import filter_options, record_filter
+from conductor.files import open_as_given
 
 if TYPE_CHECKING:
     from conductor.tracing.record_filter import RecordFilter
@@ -110,7 +111,7 @@ def _replacing(output: str, source: str) -> Iterator[BinaryIO]:
         if os.path.exists(output) and os.path.samefile(output, source):
             raise click.UsageError(f"--output {output} is the trace file itself.")
         if os.path.exists(output) and not os.path.isfile(output):  # a pipe, a device
-            with open(output, "wb") as out:
+            with open_as_given(output, "wb") as out:
                 yield out
             return
         target = os.path.realpath(output)

@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO, Final
 
+from conductor.files import open_as_given
+
 __all__ = ["follow_lines"]
 
 _BLOCK: Final = 1024 * 1024
@@ -27,7 +29,7 @@ def follow_lines(path: str | os.PathLike[str], wait: Callable[[], None]) -> Iter
     while True:
         while not path.exists():
             wait()
-        with path.open("rb") as file:
+        with open_as_given(path) as file:
             yield from _lines_until_renamed(path, file, wait)
 
 

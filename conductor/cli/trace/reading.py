@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from conductor.files import open_as_given
+
 if TYPE_CHECKING:
     from conductor.tracing.reader import Trace, TraceFileError
     from conductor.tracing.records import Record
@@ -105,7 +107,7 @@ def _lines(path: str) -> Iterator[bytes]:
     if is_running(path):
         yield from lines_of_running(int(path))
         return
-    with open(path, "rb") as file:
+    with open_as_given(path) as file:
         yield from file
 
 

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from conductor.files import open_as_given
+
 if TYPE_CHECKING:
     from conductor.tracing.records import Record
 
@@ -44,7 +46,7 @@ def lines_of_running(pid: int) -> Iterator[bytes]:
     if (file := where.get("file")) is None:
         yield from lines
         return
-    with open(file, "rb") as written:
+    with open_as_given(file) as written:
         yield from written
 
 

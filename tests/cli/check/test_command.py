@@ -292,9 +292,15 @@ def test_a_named_pipe_is_refused_as_a_chain_file(run, chain_file, tmp_path):
     nested, first = run("check", path), run("check", tmp_path / "fifo")
 
     assert (nested.returncode, first.returncode) == (2, 2)
-    assert f"{path}:3:12: error: this is a named pipe, not a regular file" in nested.stderr
-    assert f"{path}:4:12: error: this is a device or a socket" in nested.stderr
-    assert "fifo: error: this is a named pipe, not a regular file" in first.stderr
+    assert (
+        f"{path}:3:12: error: the file cannot be read: it is a named pipe, not a regular file"
+        in nested.stderr
+    )
+    assert f"{path}:4:12: error: the file cannot be read: it is a device" in nested.stderr
+    assert (
+        "fifo: error: the file cannot be read: it is a named pipe, not a regular file"
+        in first.stderr
+    )
 
 
 def test_a_chain_may_come_from_a_program(tmp_path):

@@ -80,8 +80,8 @@ def test_what_is_no_file_of_text_is_refused_with_its_line(tmp_path):
 
     assert errors == [
         "DIR/latin:2: byte 0xe9 is not UTF-8; save the file as UTF-8",
-        "DIR is a directory; --file names another file",
-        "DIR/pipe is not a regular file; --file names another",
+        "DIR cannot be read: it is a directory, not a regular file",
+        "DIR/pipe cannot be read: it is a named pipe, not a regular file",
         "DIR/settings.json/x cannot be read: Not a directory",
     ]
 

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import IO, Final, Literal, TypeAlias
 
 from conductor.errors import RegistryError
+from conductor.files import write_own
 from conductor.registry.size_limit import SizeWatch, limit_file_size
 from conductor.registry.store import store_directory
 
@@ -111,7 +112,7 @@ def run_tool(
     """
     environment = tool_environment(os.environ)
     read_end, write_end = os.pipe()
-    errors = open(read_end, errors="replace")  # noqa: SIM115 (its thread closes it)
+    errors = os.fdopen(read_end, errors="replace")  # its thread closes it
     try:
         process = subprocess.Popen(
             [find_tool(tool), *arguments, *_closed(tool, directory)],
@@ -171,7 +172,7 @@ def _closed(tool: Tool, directory: Path) -> list[str]:
     if tool == "npm":
         return [f"--prefix={directory}"]
     # A workspace of its own: uv looks no further, and merges it with those of user and system.
-    (directory / "pyproject.toml").write_text("[tool.uv.workspace]\n")
+    write_own(directory / "pyproject.toml", b"[tool.uv.workspace]\n")
     return []
 
 

@@ -30,6 +30,7 @@ __all__ = [
     "MCP_METHODS",
     "NOTIFICATIONS",
     "PROMPT",
+    "REQUESTS",
     "SESSION_CANCEL",
     "SESSION_CREATING_METHODS",
     "SESSION_END_METHODS",
@@ -77,6 +78,51 @@ NOTIFICATIONS: Final = frozenset(
     }
 )
 """Methods that are notifications in every version of the schema, and never requests."""
+REQUESTS: Final = frozenset(
+    {
+        "auth/login",
+        "auth/logout",
+        "auth/status",
+        "authenticate",
+        "elicitation/create",
+        "fs/read_text_file",
+        "fs/write_text_file",
+        "initialize",
+        "logout",
+        "mcp/connect",
+        "mcp/disconnect",
+        "nes/close",
+        "nes/start",
+        "nes/suggest",
+        "providers/disable",
+        "providers/list",
+        "providers/set",
+        "proxy/initialize",
+        "session/archive",
+        "session/close",
+        "session/delete",
+        "session/fork",
+        "session/list",
+        "session/load",
+        "session/new",
+        "session/prompt",
+        "session/request_permission",
+        "session/resume",
+        "session/set_config_option",
+        "session/set_mode",
+        "session/set_title",
+        "session/status",
+        "session/unarchive",
+        "terminal/cancel",
+        "terminal/create",
+        "terminal/kill",
+        "terminal/output",
+        "terminal/release",
+        "terminal/wait_for_exit",
+        "tool_call/cancel",
+    }
+)
+"""Methods that are requests in every version of the schema, and never notifications."""
 CONNECTION_HEADER: Final = "acp-connection-id"
 """HTTP header with the id of a connection (RFD streamable HTTP and WebSocket, identity model)."""
 SESSION_HEADER: Final = "acp-session-id"

@@ -4,6 +4,10 @@ structlog makes the text and the tracebacks. It takes 60 ms to import, so it is 
 first event that needs it: a chain that an editor starts logs JSON, and does not wait for it. A call
 below the level costs one comparison. This module is imported before the components start, so it
 does not import `typing`.
+
+Events of one kind (level, text and component) have a rate limit, for stderr and traces alike: a
+peer that causes an event by each of its messages fills no disk. The next event of the kind has the
+number of those left out as `skipped`; without one, so has the next event of any kind, or the end.
 """
 
 from __future__ import annotations
@@ -12,6 +16,10 @@ import os
 import sys
 from collections.abc import Callable, MutableMapping
 from contextlib import suppress
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from conductor.token_bucket import TokenBucket
 
 __all__ = [
     "FORMATS",
@@ -26,6 +34,7 @@ __all__ = [
     "is_json",
     "listen",
     "release",
+    "report_skipped",
 ]
 
 LogListener = Callable[[str, str, dict[str, object]], None]
@@ -36,6 +45,9 @@ LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40, "off": 100}
 _PIPE_BUF = 4096
 _WRITE_TIMEOUT_MS = 100
 _MAX_HELD = 10_000
+_MAX_CHARS = 8192
+"""Limit for each text of an event, and for a traceback."""
+_MAX_KINDS = 1000
 _level = LEVELS["warning"]
 _structlog: object = None
 _listener: LogListener | None = None
@@ -43,6 +55,10 @@ _contexts: list[Callable[[], dict[str, object]]] = []
 _as_json = False
 _brief = False
 _lifecycle = True
+_rates: dict[tuple[str, str, object], TokenBucket] = {}
+"""By level, event and component."""
+_skipping: dict[tuple[str, str, object], TokenBucket] = {}
+"""Kinds with events that were left out, and not counted yet."""
 
 
 def configure(
@@ -59,6 +75,8 @@ def configure(
     _brief = brief
     _lifecycle = lifecycle and not brief
     _structlog = None
+    _rates.clear()
+    _skipping.clear()
 
 
 def listen(listener: LogListener) -> None:
@@ -101,45 +119,30 @@ class Logger:
 
     def debug(self, event: str, **fields: object) -> None:
         if _level <= 10:
-            _emit("debug", event, {**self.fields, **fields})
+            _log("debug", event, {**self.fields, **fields})
 
     def info(self, event: str, **fields: object) -> None:
-        if _listener is not None:
-            _listener("info", event, {**self.fields, **fields})
-        if _level <= 20:
-            _emit("info", event, {**self.fields, **fields})
+        if _level <= 20 or _listener is not None:
+            _log("info", event, {**self.fields, **fields})
 
     def lifecycle(self, event: str, **fields: object) -> None:
         """A start, a handshake, an end: at level info, but not in a brief log."""
-        self._info(_lifecycle, event, fields)
+        _log("info", event, {**self.fields, **fields}, is_written=_lifecycle)
 
     def component_stderr(self, event: str, **fields: object) -> None:
-        self._info(not _brief, event, fields)
-
-    def _info(self, is_written: bool, event: str, fields: dict[str, object]) -> None:
-        if is_written:
-            self.info(event, **fields)
-        elif _listener is not None:
-            _listener("info", event, {**self.fields, **fields})
+        """Output of a component; `conductor.supervision.stderr` limits its rate."""
+        fields = {**self.fields, **fields}
+        _log("info", event, fields, is_written=not _brief, is_limited=False)
 
     def reported_error(self, event: str, **fields: object) -> None:
         """An error that the client receives too."""
-        if not _brief:
-            self.error(event, **fields)
-        elif _listener is not None:
-            _listener("error", event, {**self.fields, **fields})
+        _log("error", event, {**self.fields, **fields}, is_written=not _brief)
 
     def warning(self, event: str, **fields: object) -> None:
-        if _listener is not None:
-            _listener("warning", event, {**self.fields, **fields})
-        if _level <= 30:
-            _emit("warning", event, {**self.fields, **fields})
+        _log("warning", event, {**self.fields, **fields})
 
     def error(self, event: str, **fields: object) -> None:
-        if _listener is not None:
-            _listener("error", event, {**self.fields, **fields})
-        if _level <= 40:
-            _emit("error", event, {**self.fields, **fields})
+        _log("error", event, {**self.fields, **fields})
 
 
 def get_logger(**fields: object) -> Logger:
@@ -150,10 +153,85 @@ def get_logger(**fields: object) -> Logger:
     return Logger(fields)
 
 
+def report_skipped(*, now: float | None = None) -> None:
+    """Log the number of events that were left out, by kind: of all kinds, as at the end of the
+    process, or of those that may have an event again at `now` (seconds, monotonic)."""
+    for kind, rate in list(_skipping.items()):
+        if now is None or rate.take(now, 0):
+            rate.spend(1)
+            del _skipping[kind]
+            level, event, component = kind
+            fields = {"what": event, "skipped": rate.take_skipped()}
+            if component is not None:
+                fields["component"] = component
+            _write(level, "log events left out", fields)
+
+
+def _log(
+    level: str,
+    event: str,
+    fields: dict[str, object],
+    *,
+    is_written: bool = True,
+    is_limited: bool = True,
+) -> None:
+    is_written = is_written and _level <= LEVELS[level]
+    if (is_written or _listener is not None) and (not is_limited or _admit(level, event, fields)):
+        _write(level, event, fields, is_written=is_written)
+
+
+def _admit(level: str, event: str, fields: dict[str, object]) -> bool:
+    """Whether the rate allows an event of this kind now. Adds `skipped` to its fields."""
+    import atexit
+    from time import monotonic
+
+    from conductor.token_bucket import TokenBucket
+
+    now = monotonic()
+    kind = level, event, fields.get("component")
+    rate = _rates.get(kind)
+    if rate is None:
+        if len(_rates) >= _MAX_KINDS:
+            report_skipped()
+            _rates.clear()
+        rate = _rates[kind] = TokenBucket()
+    if (more := rate.report(now)) is None:
+        if not _skipping:
+            atexit.unregister(report_skipped)
+            atexit.register(report_skipped)
+        _skipping[kind] = rate
+        return False
+    fields |= more
+    _skipping.pop(kind, None)
+    if _skipping:
+        report_skipped(now=now)
+    return True
+
+
+def _write(
+    level: str, event: str, fields: dict[str, object], *, is_written: bool | None = None
+) -> None:
+    fields = {name: _cut(value) for name, value in fields.items()}
+    if _listener is not None and level != "debug":
+        _listener(level, event, dict(fields))
+    if _level <= LEVELS[level] if is_written is None else is_written:
+        _emit(level, event, fields)
+
+
+def _cut(value: object) -> object:
+    if isinstance(value, str) and len(value) > _MAX_CHARS:
+        from conductor.redaction import redact
+
+        value = redact(value)  # no half of a secret stays at the cut
+        half = _MAX_CHARS // 2
+        return f"{value[:half]} … [cut] … {value[-half:]}"
+    return value
+
+
 def _emit(level: str, event: str, fields: dict[str, object]) -> None:
     global _structlog
     for context in _contexts:
-        fields = {**context(), **fields}
+        fields = {**{name: _cut(value) for name, value in context().items()}, **fields}
     with suppress(OSError, ValueError):  # stderr has no reader
         if _as_json and "exc_info" not in fields:
             _stderr.msg(_json_line(level, event, fields))
@@ -254,6 +332,14 @@ def release() -> None:
         _stderr.msg(line)
 
 
+def _cut_traceback(
+    _logger: object, _level: str, fields: MutableMapping[str, object]
+) -> MutableMapping[str, object]:
+    if "exception" in fields:
+        fields["exception"] = _cut(fields["exception"])
+    return fields
+
+
 def _without_controls(
     _logger: object, _level: str, fields: MutableMapping[str, object]
 ) -> dict[str, object]:
@@ -286,6 +372,7 @@ def _configured_structlog() -> object:
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso"),
             structlog.processors.format_exc_info,
+            _cut_traceback,
             *([] if _as_json else [_without_controls]),
             renderer,
         ],

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
@@ -210,9 +210,10 @@ class JsonRpcPeer:
             self._cancel_by_peer(value)
         if handler is None:
             return
-        result = handler(value)
-        if inspect.isawaitable(result):
-            self._nursery.start_soon(_await, result)
+        with suppress(RequestError):  # the handler is one for requests
+            result = handler(value)
+            if inspect.isawaitable(result):
+                self._nursery.start_soon(_await, result)
 
     def on_notifications(self, notifications: NotificationBatch) -> None:
         for each in notifications.params:
@@ -291,4 +292,5 @@ def _decoded_result(result: bytes) -> Any:
 
 
 async def _await(coroutine: Awaitable[Any]) -> None:
-    await coroutine
+    with suppress(RequestError):
+        await coroutine

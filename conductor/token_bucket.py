@@ -32,6 +32,10 @@ class TokenBucket(msgspec.Struct, eq=False):
         self._left -= amount
         return True
 
+    def spend(self, amount: int) -> None:
+        """Take `amount` units that are used already: what comes later waits for them."""
+        self._left -= amount
+
     def report(self, now: float) -> dict[str, int] | None:
         """Extra log fields for an event: `skipped`, the number of events not reported before it.
 

@@ -9,6 +9,7 @@ from support import raw_json
 
 from conductor.acp import (
     NOTIFICATIONS,
+    REQUESTS,
     AmbiguousSessionId,
     announced_subagent,
     nested_session_ids,
@@ -18,9 +19,10 @@ from conductor.acp import (
 from conductor.schema.methods import V1, V2
 
 
-def test_notifications_are_those_of_the_schema():
+def test_notifications_and_requests_are_those_of_the_schema():
     methods = [*V1.values(), *V2.values()]
     assert {each.name for each in methods if each.kind == "notification"} == NOTIFICATIONS
+    assert {each.name for each in methods if each.kind == "request"} == REQUESTS
 
 
 DEEP = b'{"sessionId":"s","a":%b}' % raw_json.nested(raw_json.TOO_DEEP)

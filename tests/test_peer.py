@@ -92,3 +92,16 @@ async def test_a_mistake_in_a_handler_comes_out_of_the_block():
     with pytest.RaisesGroup(ZeroDivisionError, flatten_subgroups=True):
         async with two(fail=lambda params: 1 / 0) as (endpoint, _):
             await endpoint.request("fail")
+
+
+async def test_a_request_without_an_id_that_is_refused_ends_nothing():
+    def refuse(params):
+        raise RequestError(-32602, "no")
+
+    async def refuse_later(params):
+        refuse(params)
+
+    async with two(ask=refuse, wait=refuse_later, ping=lambda params: "pong") as (endpoint, _):
+        endpoint.notify("ask")
+        endpoint.notify("wait")
+        assert await endpoint.request("ping") == "pong"

@@ -16,7 +16,7 @@ from typing import Final, Literal, Protocol
 
 import msgspec
 
-from conductor.acp import NOTIFICATIONS, session_id_of
+from conductor.acp import NOTIFICATIONS, REQUESTS, session_id_of
 from conductor.errors import RequestError
 from conductor.jsonrpc.codec import DECODE_ERRORS
 from conductor.jsonrpc.connection import Connection
@@ -40,6 +40,7 @@ PLUGIN_INFO: Final = "_acp-conductor/plugin"
 CONTROL_METHODS: Final = frozenset(
     {*ENVELOPE_METHODS, *INIT_METHODS, CANCEL, "initialize", PLUGIN_INFO}
 )
+_NOT_BATCHED: Final = CONTROL_METHODS | REQUESTS
 
 
 class ControlContext(Protocol):
@@ -140,7 +141,7 @@ def control_notifications(link: ControlContext, envelopes: NotificationBatch) ->
             inner = unwrap(envelope)
         except RequestError:
             inner = None
-        if inner is None or inner.params is None or inner.method in CONTROL_METHODS:
+        if inner is None or inner.params is None or inner.method in _NOT_BATCHED:
             _flush_notifications(link, batch_method, batch)
             batch = []
             link.on_notification(method, envelope)
@@ -161,6 +162,8 @@ def control_notification(link: ControlContext, method: str, params: Payload | No
             _cancel(link, inner.params)
         elif inner.method in INIT_METHODS or inner.method in ENVELOPE_METHODS:
             raise _invalid_request(f"{inner.method} cannot be sent inside of {method}")
+        elif inner.method in REQUESTS:
+            raise _invalid_request(f"{inner.method} is a request")
         else:
             port.neighbour.notify(inner.method, inner.params)
     elif method == CANCEL:

@@ -22,6 +22,7 @@ from conductor.acp import (
     LOGIN_METHODS,
     MCP_METHODS,
     NOTIFICATIONS,
+    REQUESTS,
     SESSION_CANCEL,
     SESSION_SETTING_METHODS,
     SESSION_SETUP_METHODS,
@@ -222,6 +223,7 @@ class Link(LinkState):
             self.suppressed_session is not None
             or self.access_check is not None
             or (self.strips_proxy_meta and notifications.has(may_have_proxy_meta))
+            or notifications.method in REQUESTS
         ):
             for each in notifications.params:
                 self.on_notification(notifications.method, each)
@@ -248,6 +250,9 @@ class Link(LinkState):
                 detail = f"{method}: {exc.message}"
                 self.report("notification refused", detail, message_names(method, params))
                 return
+        if method in REQUESTS:
+            self.report("notification dropped", f"{method} is a request", {"method": method})
+            return
         if method in CONTROL_METHODS:
             try:
                 control_notification(self, method, params)

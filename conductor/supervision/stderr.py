@@ -21,6 +21,8 @@ _LINE_LIMIT: Final = 4096
 _LOG_RATE: Final = 64 * 1024
 _MAX_LINES_PER_CHUNK: Final = 500
 """Maximum number of lines of one chunk that are logged."""
+_LINE_COST: Final = 128
+"""Bytes of the log for each line, besides its own."""
 _ANSI: Final = rb"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\r"
 
 
@@ -49,6 +51,7 @@ class StderrTail(msgspec.Struct, eq=False):
             lines = [line for line in lines if not line.isspace()]
             self._log_rate.skipped += sum(map(len, lines[_MAX_LINES_PER_CHUNK:]))
             del lines[_MAX_LINES_PER_CHUNK:]
+        self._log_rate.spend(_LINE_COST * len(lines))
         return [text for line in lines if (text := _readable(line))]
 
     def forget(self, upcoming: int = 0) -> None:

@@ -37,7 +37,6 @@ from conductor.supervision.restart_policy import Bypass, Decision, EndChain, Res
 from conductor.supervision.slow_setups import SlowSetup, SlowSetupMonitor
 from conductor.supervision.states import Event, Lifecycle, State
 from conductor.supervision.turn_enforcement import TurnEnforcement
-from conductor.token_bucket import TokenBucket
 from conductor.transport.spawn import SpawnError
 
 __all__ = ["SupervisedComponent"]
@@ -75,7 +74,6 @@ class SupervisedComponent(LinkComponent):
         self._spawned = 0.0
         """When the present process was started, or the connection begun."""
         self._lifecycle = Lifecycle()
-        self._report_rate = TokenBucket()
         self._stop = trio.Event()
         self._log = get_logger(component=spec.name)
         self.link: Link = Link(spec.name, role, self._report)
@@ -411,8 +409,7 @@ class SupervisedComponent(LinkComponent):
             self.host.component_failed(self, error)
 
     def _report(self, event: str, detail: str, message: dict[str, object]) -> None:
-        if (more := self._report_rate.report(trio.current_time())) is not None:
-            self._log.warning(event, detail=detail, **message, **more)
+        self._log.warning(event, detail=detail, **message)
 
     def _kill(self, end_cause: str) -> None:
         if self._current_run is not None:

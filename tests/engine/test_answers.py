@@ -115,6 +115,26 @@ async def test_a_proxy_may_send_a_notification_with_an_id_to_its_successor(diale
         assert await proxy.peer.receive_all() == [{"id": "$", "result": {}}]
 
 
+@pytest.mark.parametrize("count", [1, 3])
+async def test_a_request_without_an_id_reaches_no_component(count, autojump_clock):
+    """It cannot be answered: with it, an agent would write a file past the proxies."""
+    note = {"method": "_t/note", "params": {}}
+    write = {"method": "fs/write_text_file", "params": {"sessionId": "s1", "path": "/x"}}
+    prompt = {"method": "session/prompt", "params": {"sessionId": "s1"}}
+    proxy = MemoryComponent("p")
+    async with running_chain([proxy, MemoryComponent("agent", "agent")]) as chain:
+        await play_handshake(chain)
+        chain.client.send(*[prompt] * count, {"method": "initialize", "params": {}}, note)
+        assert await proxy.peer.receive_all() == [note]
+        envelopes = [{"method": "proxy/successor", "params": each} for each in (prompt, note)]
+        proxy.peer.send(*envelopes[:1] * count, *envelopes[1:])
+        assert await chain.agent.receive_all() == [note]
+        chain.agent.send(*[write] * count, note)
+        assert await proxy.peer.receive_all() == [{"method": "proxy/successor", "params": note}]
+        proxy.peer.send(*[write] * count, note)
+        assert await chain.client.receive_all() == [note]
+
+
 RESULT = b'"result":{"stopReason":"end_turn"}'
 MALFORMED = {
     "both": b'{"jsonrpc":"2.0","id":@,"result":1,"error":{"code":1,"message":"x"}}',

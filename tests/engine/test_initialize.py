@@ -192,8 +192,9 @@ async def test_an_empty_proxy_chain_forwards_everything(autojump_clock):
             "method": "_proxy/successor",
             "params": message,
         }
-        harness.client.send({"method": "_proxy/successor", "params": message})
-        assert await harness.client.receive() == message
+        cancel = {"method": "session/cancel", "params": {"sessionId": "s1"}}
+        harness.client.send({"method": "_proxy/successor", "params": cancel})
+        assert await harness.client.receive() == cancel
 
 
 async def test_proxy_mode_refuses_a_plain_initialize_and_keeps_running(autojump_clock):

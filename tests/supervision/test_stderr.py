@@ -69,6 +69,16 @@ def test_stderr_written_before_a_success_and_read_after_it_is_not_shown():
     assert tail.last_lines() == ("after",)
 
 
+def test_a_flood_of_short_lines_fills_the_log_no_faster_than_one_of_long_lines():
+    """Each line of the log has more than 100 bytes of its own."""
+    tail = StderrTail()
+
+    lines = [line for n in range(200) for line in tail.feed(b"x\n" * 1000, 1000.0 + n / 100)]
+
+    assert sum(128 + len(line) for line in lines) <= 4 * 65536
+    assert tail.take_skipped() >= 2 * 190_000
+
+
 def test_a_very_long_line_is_cut():
     tail = StderrTail()
 

@@ -47,7 +47,6 @@ from conductor.server.websocket.bounded import (
 )
 from conductor.server.websocket.connection import TrioServerWebSocket, serve_websocket
 from conductor.server.websocket.partial_message import PartialMessage
-from conductor.token_bucket import TokenBucket
 
 __all__ = ["TcpAcceptor"]
 
@@ -69,9 +68,6 @@ class TcpAcceptor:
     _open: dict[trio.SocketStream, str] = attrs.field(factory=dict, init=False)
     """Open connections with their remote addresses."""
     _counts: Counter[str] = attrs.field(factory=Counter, init=False)
-    _refused: TokenBucket = attrs.field(factory=TokenBucket, init=False)
-    """Rate limit for log events about refused certificates."""
-    _failed: TokenBucket = attrs.field(factory=TokenBucket, init=False)
     _config: BoundedConfig = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -109,7 +105,7 @@ class TcpAcceptor:
         except Exception as exc:
             # h2 and hypercorn raise undocumented errors for a lost peer.
             if not is_peer_gone(exc, _WEBSOCKET_GONE):
-                self._report_failed(address, exc)
+                log.warning("connection failed", address=address, **exception_location(exc))
         finally:
             await trio.aclose_forcefully(stream)
             del self._open[stream]
@@ -153,7 +149,8 @@ class TcpAcceptor:
             await secured.do_handshake()
         except trio.BrokenResourceError as exc:
             if isinstance(exc.__cause__, ssl.SSLCertVerificationError):
-                self._report_refused(address, exc.__cause__.verify_message)
+                reason = exc.__cause__.verify_message
+                log.info("client certificate refused", address=address, reason=reason)
             raise
 
     def _name_in_certificate(
@@ -165,16 +162,8 @@ class TcpAcceptor:
         try:
             return certificate_name(certificate, self.app.access.client_name)
         except NoCertificateName as exc:
-            self._report_refused(address, str(exc))
+            log.info("client certificate refused", address=address, reason=str(exc))
             return None
-
-    def _report_failed(self, address: str, exc: Exception) -> None:
-        if (more := self._failed.report(trio.current_time())) is not None:
-            log.warning("connection failed", address=address, **exception_location(exc), **more)
-
-    def _report_refused(self, address: str, reason: str) -> None:
-        if (more := self._refused.report(trio.current_time())) is not None:
-            log.info("client certificate refused", address=address, reason=reason, **more)
 
     async def _answer(self, peer: TcpPeer, scope: Any, receive: Any, send: Any) -> None:
         try:

@@ -218,7 +218,7 @@ class ChainRun:
         conversation = self.conversation
         with (
             trio.open_signal_receiver(*SIGNALS) as signals,
-            watchdog(self.chain.stop_timeout, SIGNALS) as self.watchdog,
+            watchdog(self.chain.stop_timeout, SIGNALS, before_exit=release) as self.watchdog,
         ):
             task_status.started()
             async for number in signals:
@@ -232,4 +232,6 @@ class ChainRun:
                     if self.stays:
                         self.signals.clear()
                 else:
+                    if number == signal.SIGINT:
+                        self.display.note("ending the chain; press again to kill it")
                     self.work.cancel()

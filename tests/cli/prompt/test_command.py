@@ -558,3 +558,58 @@ def test_termination_ends_the_chain_in_order(started):
     program.communicate(timeout=PATIENCE)
 
     assert program.returncode == 143
+
+
+@pytest.fixture
+def interrupted(tmp_path, chain_file):
+    """A prompt that has written "begun" to stderr, and got SIGINT twice; the rest of its stderr."""
+
+    def interrupt(chain):
+        program = subprocess.Popen(
+            [*COMMAND, "prompt", str(chain_file(chain)), "x"],
+            stdin=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        with program:
+            assert "begun" in program.stderr.readline()
+            program.send_signal(signal.SIGINT)
+            first = program.stderr.readline() if "agent: {run" in chain else ""
+            program.send_signal(signal.SIGINT)
+            _, stderr = program.communicate(timeout=PATIENCE)
+        assert program.returncode == 130
+        return first + stderr
+
+    return interrupt
+
+
+def test_an_interrupt_before_the_agent_has_started_says_what_happens(interrupted, tmp_path):
+    (tmp_path / "begun.py").write_text(
+        "from contextlib import asynccontextmanager\n"
+        "from conductor.proxy import Proxy\n"
+        "class Begun(Proxy):\n"
+        "    @asynccontextmanager\n"
+        "    async def lifespan(self):\n"
+        "        print('begun', flush=True)\n"
+        "        yield\n"
+    )
+
+    said = interrupted("proxies: [{use: ./begun.py:Begun}]\nagent: {run: [sleep, '60']}\n")
+
+    assert said.startswith("ending the chain; press again to kill it\n")
+
+
+def test_the_handler_that_blocks_the_loop_is_named_when_an_interrupt_ends_it(interrupted, tmp_path):
+    (tmp_path / "block.py").write_text(
+        "import time\n"
+        "from conductor.proxy import Proxy, on_prompt\n"
+        "class Block(Proxy):\n"
+        "    @on_prompt\n"
+        "    async def block(self, session, prompt, forward):\n"
+        "        print('begun', flush=True)\n"
+        "        time.sleep(600)\n"
+    )
+
+    said = interrupted("proxies: [{use: ./block.py:Block}]\nagent: {use: test-agent}\n")
+
+    assert re.search(r"event loop blocked: process killed .*at=\S*block.py:7 ", said)

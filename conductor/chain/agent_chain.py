@@ -20,6 +20,7 @@ from conductor.chainfile.naming import command_name
 from conductor.errors import LocalProtocolError, StartError
 from conductor.peer import JsonRpcPeer
 from conductor.plugins.handler_call import current_handler_call
+from conductor.projects.project_file import trusted_agent_file
 from conductor.proxy.second_agent_host import AgentSource
 from conductor.routing.component import Component
 from conductor.transport.memory import memory_pair
@@ -35,14 +36,16 @@ async def run_agent_chain(
     name: str | None,
     env: Mapping[str, str],
     agent: ComponentSpec | None,
+    files: Mapping[str, bytes] | None = None,
 ) -> AsyncIterator[tuple[str, JsonRpcPeer]]:
     """Run the chain for the duration of the block; yields the agent's name and its client's peer.
-    Without a source it is a chain of `agent`, that of the plugin's own chain.
+    Without a source it is a chain of `agent`, that of the plugin's own chain. `files` are those of
+    the plugin (`ComponentSpec.files`).
 
     At the end, also if the caller is cancelled, the chain stops in order. Raises `ChainFileError`
     for a chain file with mistakes and `StartError` for one without an agent.
     """
-    file = _own_agent(agent, name, env) if source is None else _chain_file(source, name, env)
+    file = _own_agent(agent, name, env) if source is None else _chain_file(source, name, env, files)
     specs = file.flat()
     ours, theirs = memory_pair()
     chain = Chain(
@@ -83,15 +86,21 @@ def _own_agent(agent: ComponentSpec | None, name: str | None, env: Mapping[str, 
     return ChainFile(path="", name=spec.name, agent=spec)
 
 
-def _chain_file(source: AgentSource, name: str | None, env: Mapping[str, str]) -> ChainFile:
+def _chain_file(
+    source: AgentSource,
+    name: str | None,
+    env: Mapping[str, str],
+    files: Mapping[str, bytes] | None,
+) -> ChainFile:
     if isinstance(source, str | os.PathLike):
         if env:
             raise LocalProtocolError(
                 "open_agent: `env` is for a program; a chain file has `env:` for each component"
             )
-        file = load(os.fspath(source))
+        path = os.fspath(source)
+        file = load(path) if files is None else trusted_agent_file(path, os.environ, files)
         if file.agent is None:
-            reason = f"the chain file {os.fspath(source)} has no `agent:`"
+            reason = f"the chain file {path} has no `agent:`"
             raise StartError(name or "agent", reason)
         return file
     argv = tuple(source)

@@ -110,7 +110,8 @@ def _let_open(component: Component, agent: ComponentSpec) -> None:
     """Let a plugin start further processes of the agent of its chain."""
     if not isinstance(component, SupervisedComponent):
         plugin = cast("PluginComponent", component)
-        plugin.agent_chain_opener = partial(open_agent_chain, agent=agent)
+        opener = cast("Callable[..., Any]", plugin.agent_chain_opener)
+        plugin.agent_chain_opener = partial(opener, agent=agent)
 
 
 def _those_that_apply(
@@ -147,12 +148,13 @@ def open_agent_chain(
     name: str | None,
     env: Mapping[str, str],
     agent: ComponentSpec | None = None,
+    files: Mapping[str, bytes] | None = None,
 ) -> AbstractAsyncContextManager[tuple[str, AgentConnection]]:
     """Run a chain for a second agent of a plugin; see `SecondAgentHost.open_agent_chain`. `agent`
-    is the agent of the plugin's chain."""
+    is the agent of the plugin's chain, `files` are those that the plugin may load."""
     from conductor.chain.agent_chain import run_agent_chain
 
-    return run_agent_chain(components_of, source, name=name, env=env, agent=agent)
+    return run_agent_chain(components_of, source, name=name, env=env, agent=agent, files=files)
 
 
 def bridge_component(
@@ -284,7 +286,7 @@ def _plugin_components(
             bypassed_on_failure=spec.on_failure != "end_chain" and not required,
             required=required,
             turn_timeout=spec.cancel_timeout,
-            agent_chain_opener=open_agent_chain,
+            agent_chain_opener=partial(open_agent_chain, files=spec.files),
         )
         for name, each in plugins
     ]
@@ -300,7 +302,7 @@ def _restarted_plugin(
 
     required = spec.required or load_class_for_role(spec, role).required
     restarted = msgspec.structs.replace(spec, required=required)
-    launcher = launcher_for(restarted, open_agent_chain)
+    launcher = launcher_for(restarted, partial(open_agent_chain, files=spec.files))
     component = SupervisedComponent(restarted, role, launcher, patch_result)
     _read_plugin_info(component, required)
     return component

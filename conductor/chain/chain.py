@@ -37,7 +37,7 @@ from conductor.chain.startup_gate import StartupGate
 from conductor.chain.terminal_login import for_client
 from conductor.chainfile.model import STOP_TIMEOUT
 from conductor.control import running_chains
-from conductor.errors import ComponentError, ConductorError
+from conductor.errors import ChainFileError, ComponentError, ConductorError
 from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.jsonrpc.messages import Payload, exception_to_error
 from conductor.limits import Limits
@@ -344,7 +344,12 @@ class Chain:
             return False
         assert self.chooser is not None
         try:
-            plan = self.chooser.choose(params)
+            try:
+                plan = self.chooser.choose(params)
+            except ChainFileError as mistakes:
+                if self.failure_context is None:
+                    raise
+                plan = self.chooser.explaining(mistakes)
             if plan is None:
                 return False
             return self._further_chains().open(plan, call, method, params)

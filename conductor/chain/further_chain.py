@@ -64,7 +64,7 @@ class FurtherChain:
         file = self.plan.chain
         self.chain = Chain(
             self._theirs,
-            lambda: components_of(file),
+            lambda: components_of(self.plan.to_start()),
             limits=file.limits,
             stop_timeout=file.stop_timeout,
             plugin_nursery=self.plugin_nursery,

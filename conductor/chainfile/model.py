@@ -97,6 +97,8 @@ class RegistryName(msgspec.Struct, frozen=True):
     """The registry: an absolute path or a URL; None: the default."""
     install_scripts: bool = False
     """Whether its packages may run programs when they are installed."""
+    files: Mapping[str, bytes] | None = None
+    """Content of the lock file, and of the registry if it is a file; see `ComponentSpec`."""
 
 
 class Tls(msgspec.Struct, frozen=True):
@@ -235,6 +237,9 @@ class ComponentSpec(msgspec.Struct, frozen=True):
     """The strings that contain `${VAR}`, as written."""
     directory: str | None = None
     """Base of relative paths, absolute; None: the working directory."""
+    files: Mapping[str, bytes] | None = None
+    """Content of the Python files and chain files that it may load, by absolute path, as the user
+    trusts it. Others are not loaded, and none is read again. None: files are read from the disk."""
 
     def environment(self, environ: Mapping[str, str]) -> dict[str, str]:
         """The environment of its process; `environ` is the conductor's."""

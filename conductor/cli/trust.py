@@ -25,8 +25,8 @@ def command(*, path: str, lists: bool, yes: bool) -> None:
     """Use the chain file of a project: `.acp-conductor.yaml` in or above PATH.
 
     Shows the programs that it runs and asks. What you trust is its content, with that of the chain
-    files and Python files that it names: after a change, it is not used until you trust it again.
-    The programs themselves, and what they read, may change.
+    files, Python files, lock and registry that it names: after a change, sessions of the project
+    fail until you trust it again. The programs themselves, and what they read, may change.
 
     \b
     Examples:
@@ -65,7 +65,7 @@ def project_path(path: str) -> str:
         return os.path.join(os.path.realpath(os.path.dirname(path)), PROJECT_FILE)
     if not os.path.isdir(path):
         raise click.UsageError(f"{path} is no directory, and no file called {PROJECT_FILE}")
-    found = find_project_file(path)
+    found = find_project_file(path, trusted_first=False)
     if found is None:
         _refuse_outside_projects(os.path.join(os.path.realpath(path), PROJECT_FILE))
         raise click.UsageError(f"there is no {PROJECT_FILE} in {path}, or above it")

@@ -7,7 +7,11 @@ The import statements of a plugin file find the modules in its directory first, 
 these modules have an `__import__` of their own, which looks there first.
 
 The source itself is compiled at each import. Compiled code in `__pycache__` is neither read nor
-written: it may be of other code, and a user who trusts a project has trusted its source.
+written: it may be of other code.
+
+Of a project that the user trusts, the sources are given: what is compiled are the bytes that the
+user trusts, at each import, also in a process that is started again. Other modules of the
+directory are not found then. Other sources of one directory are another package.
 
 Never taken from the directory: modules of the standard library, and the packages of the conductor,
 since `Proxy` has to be the class that the conductor checks for. `importlib.import_module` is not
@@ -32,19 +36,23 @@ __all__ = ["forget_imported_files", "import_file"]
 
 _PREFIX: Final = "acp_plugin_files_"
 _NEVER_LOCAL: Final = frozenset({*sys.stdlib_module_names, "conductor", "proxies", "bridges"})
-_packages: dict[str, str] = {}
-"""Package name by directory."""
+_packages: dict[tuple[str, frozenset[tuple[str, bytes]] | None], str] = {}
+"""Package name by directory, and by the sources if they are given."""
+_sources: dict[str, Mapping[str, bytes]] = {}
+"""The given sources by package name."""
 
 
-def import_file(path: str) -> ModuleType:
+def import_file(path: str, sources: Mapping[str, bytes] | None = None) -> ModuleType:
     """The module of a plugin file; each file is imported once.
+
+    `sources`: Python files by path that may be imported, in place of those on the disk.
 
     After a failure, its modules are removed again, so that the next attempt reads the files again.
     Raises any exception of the file, and `ImportError` if it is not a Python file.
     """
-    real = os.path.realpath(path)
+    real = os.path.realpath(path) if sources is None else path
     directory, file = os.path.split(real)
-    package = _package(directory)
+    package = _package(directory, sources)
     name = f"{package}.{os.path.splitext(file)[0].replace('.', '_')}"
     if name in sys.modules:
         return sys.modules[name]
@@ -72,14 +80,19 @@ def forget_imported_files() -> None:
         del sys.modules[name]
 
 
-def _package(directory: str) -> str:
-    name = _packages.get(directory)
+def _package(directory: str, sources: Mapping[str, bytes] | None) -> str:
+    key = directory, None if sources is None else frozenset(sources.items())
+    name = _packages.get(key)
     if name is None:
         if not _packages:
             sys.meta_path.insert(0, _Finder())
-        name = _packages[directory] = f"{_PREFIX}{len(_packages) + 1}"
+        name = _packages[key] = f"{_PREFIX}{len(_packages) + 1}"
         module = sys.modules[name] = ModuleType(name, f"Plugin files in {directory}.")
         module.__path__ = [directory]
+        if sources is not None:
+            _sources[name] = sources
+            module.__path__ = []  # nothing else finds a module in it
+            module.__file__ = os.path.join(directory, "__init__.py")
     return name
 
 
@@ -89,6 +102,9 @@ class _Finder(MetaPathFinder):
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
+        package, _, inner = name.partition(".")
+        if package in _sources:
+            return _given_spec(package, inner)
         if not name.startswith(_PREFIX):
             return None
         spec = PathFinder.find_spec(name, path, target)
@@ -101,7 +117,9 @@ class _SourceLoader(SourceFileLoader):
     """Compiles the source, and gives a module the `__import__` of its package."""
 
     def get_code(self, fullname: str) -> CodeType:
-        return self.source_to_code(self.get_data(self.path), self.path)
+        sources = _sources.get(fullname.partition(".")[0])
+        data = self.get_data(self.path) if sources is None else sources[self.path]
+        return self.source_to_code(data, self.path)
 
     def exec_module(self, module: ModuleType) -> None:
         package = module.__name__.partition(".")[0]
@@ -139,5 +157,21 @@ def _is_local(package: str, top: str) -> bool:
     name = f"{package}.{top}"
     if name in sys.modules:
         return True
+    if package in _sources:
+        return _given_spec(package, top) is not None
     spec = PathFinder.find_spec(name, sys.modules[package].__path__)
     return spec is not None and spec.loader is not None
+
+
+def _given_spec(package: str, inner: str) -> ModuleSpec | None:
+    """The spec of a module among the given sources of a package; `inner` is its name in it."""
+    directory = os.path.dirname(sys.modules[package].__file__ or "")
+    base = os.path.join(directory, *inner.split("."))
+    for path in (os.path.join(base, "__init__.py"), f"{base}.py"):
+        if path in _sources[package]:
+            name = f"{package}.{inner}"
+            locations: list[str] | None = [] if path.startswith(f"{base}{os.sep}") else None
+            return importlib.util.spec_from_file_location(
+                name, path, loader=_SourceLoader(name, path), submodule_search_locations=locations
+            )
+    return None

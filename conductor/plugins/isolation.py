@@ -54,6 +54,7 @@ class _Bootstrap(msgspec.Struct):
     env: dict[str, str]
     secrets: tuple[str, ...]
     directory: str | None
+    files: dict[str, bytes] | None
     start_timeout: float
     stop_timeout: float
     required: bool

@@ -134,7 +134,7 @@ def check_name(spec: ComponentSpec) -> None:
     path, colon, _ = spec.use.rpartition(":")
     if not colon:
         _entry_point(spec, spec.use)
-    elif not os.path.exists(path):
+    elif not _exists(spec, path):
         raise _no_file(spec, path)
 
 
@@ -202,13 +202,17 @@ def _from_file(spec: ComponentSpec, path: str, class_name: str) -> object:
 def _module(spec: ComponentSpec, path: str) -> ModuleType:
     from conductor.plugins.file_imports import import_file
 
-    if not os.path.exists(path):
+    if not _exists(spec, path):
         raise _no_file(spec, path)
     try:
-        return import_file(path)
+        return import_file(path, spec.files)
     except BaseException as exc:
         why = f"{describe(exc)}{line_in(path, exc)}"
         raise _start_error(spec, f"{path} cannot be imported: {why}") from exc
+
+
+def _exists(spec: ComponentSpec, path: str) -> bool:
+    return os.path.exists(path) if spec.files is None else path in spec.files
 
 
 def _no_file(spec: ComponentSpec, path: str) -> StartError:

@@ -132,6 +132,13 @@ class ChainChooser:
             notices = self._known_planner().notices_of_mistakes(command.path, mistakes)
         return self._plan(command, cwd, user, project, notices)
 
+    def explaining(self, mistakes: ChainFileError) -> ChainPlan:
+        """The plan for a session for which `choose` has raised this: its chain does not start."""
+        from conductor.projects.planner import ChainPlan
+
+        assert self._first is not None
+        return ChainPlan(self._first, mistakes=mistakes)
+
     def is_first(self, plan: ChainPlan) -> bool:
         """Whether a plan is that of the first chain."""
         assert self._first is not None

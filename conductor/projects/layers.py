@@ -13,7 +13,7 @@ from conductor.projects.places import find_project_file, user_chain_file
 from conductor.projects.project_file import (
     Untrusted,
     not_trusted_yet,
-    read_project_file,
+    read_trusted_file,
     read_user_file,
 )
 from conductor.projects.trust_store import trusted_file
@@ -65,4 +65,4 @@ def trusted_chain(path: str, environ: Mapping[str, str]) -> ChainFile:
     entry = trusted_file(path)
     if entry is None:
         raise not_trusted_yet(path)
-    return read_project_file(path, environ, entry.files).chain
+    return read_trusted_file(entry, environ).chain

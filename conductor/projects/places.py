@@ -1,9 +1,10 @@
 """Where chain files of projects and users are. Imports little: it is asked at every start.
 
-A project's file is the nearest `.acp-conductor.yaml`, from a directory upwards. The search ends
-before the home directory, the root directory, and directories on another file system. Files of the
-user are in the platform's configuration directory: `chain.yaml`, with proxies before every chain,
-and `chains/NAME.yaml`, which commands take as `NAME`.
+A project's file is the nearest trusted `.acp-conductor.yaml`, from a directory upwards; one that is
+not trusted has no effect, and hides none. The search ends before the home directory, the root
+directory, and directories on another file system. Files of the user are in the platform's
+configuration directory: `chain.yaml`, with proxies before every chain, and `chains/NAME.yaml`,
+which commands take as `NAME`.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ __all__ = [
     "named_chains",
     "stamp",
     "state_directory",
+    "trust_directory",
+    "trust_entry",
     "unknown_name_help",
     "user_chain_file",
 ]
@@ -33,22 +36,29 @@ PROJECT_FILE = ".acp-conductor.yaml"
 _NAME = "acp-conductor"
 
 
-def find_project_file(directory: str) -> str | None:
+def find_project_file(directory: str, *, trusted_first: bool = True) -> str | None:
     """The project's file for a session in this absolute directory, with symbolic links of the
-    directory resolved; it need not be readable."""
+    directory resolved: the nearest that the user trusts, also if it is gone, else the nearest. It
+    need not be readable."""
     if not os.path.isabs(directory):
         return None
     directory = os.path.realpath(directory)
+    has_trust = trusted_first and os.path.isdir(trust_directory())
+    nearest = None
     try:
         device = os.stat(directory).st_dev
         while not ends_search(directory) and os.stat(directory).st_dev == device:
             path = os.path.join(directory, PROJECT_FILE)
-            if os.path.lexists(path):
+            if has_trust and os.path.lexists(trust_entry(path)):
                 return path
+            if nearest is None and os.path.lexists(path):
+                nearest = path
+                if not has_trust:
+                    break
             directory = os.path.dirname(directory)
     except OSError:
         pass
-    return None
+    return nearest
 
 
 def ends_search(directory: str) -> bool:
@@ -112,6 +122,19 @@ def state_directory() -> str:
     from platformdirs import user_state_dir
 
     return user_state_dir(_NAME, appauthor=False)
+
+
+def trust_directory() -> str:
+    """The directory of the entries for trusted files; it need not exist."""
+    return os.path.join(state_directory(), "trust")
+
+
+def trust_entry(path: str) -> str:
+    """The entry for a project's file."""
+    import hashlib
+
+    name = hashlib.sha256(os.fsencode(path)).hexdigest()[:32]
+    return os.path.join(trust_directory(), f"{name}.json")
 
 
 def stamp(paths: Iterable[str]) -> Stamp:

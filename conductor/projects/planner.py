@@ -2,7 +2,8 @@
 
 In: the command's chain, the user's and the project's file, what the client has told. Out: a
 `ChainPlan`. Files are read again only if they have changed. A project's file that this user does
-not trust has no effect; the user gets one notice for each content. If the user's file has mistakes
+not trust has no effect; the user gets one notice for each content. Without one that is trusted and
+has changed there is no chain. If the user's file has mistakes
 after a change, the chain from before is kept.
 """
 
@@ -26,7 +27,7 @@ from conductor.projects.project_file import (
     Untrusted,
     has_hashes,
     not_trusted_yet,
-    read_project_file,
+    read_trusted_file,
     read_user_file,
 )
 from conductor.projects.reloadable_chain import ReloadableChain, plugin_files
@@ -55,9 +56,18 @@ class ChainPlan(msgspec.Struct, frozen=True):
     left_out: Mapping[str, str] = {}
     """Components with a `when:` that does not hold, and the condition."""
     notices: tuple[FileNotice, ...] = ()
+    mistakes: ChainFileError | None = None
+    """Why there is no chain; `chain` is then that of the command."""
 
     def is_same(self, other: ChainPlan) -> bool:
-        return self.chain == other.chain and self.plugins == other.plugins
+        mistakes = str(self.mistakes) == str(other.mistakes)
+        return mistakes and self.chain == other.chain and self.plugins == other.plugins
+
+    def to_start(self) -> ChainFile:
+        """The chain. Raises `ChainFileError` if there is none."""
+        if self.mistakes is not None:
+            raise self.mistakes
+        return self.chain
 
 
 class Planner:
@@ -145,7 +155,7 @@ class Planner:
         known = self._projects.get(path)
         if known is not None and known.files == entry.files and has_hashes(entry.files):
             return known.chain
-        found = self._projects[path] = read_project_file(path, self._environ, entry.files)
+        found = self._projects[path] = read_trusted_file(entry, self._environ)
         return found.chain
 
 

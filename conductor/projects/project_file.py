@@ -1,27 +1,33 @@
-"""Read a project's chain file, with the hashes of all files that decide what it runs.
+"""Read a project's chain file, with all files that decide which programs it runs.
 
-These are the file, the chain files that it nests, the Python files of its plugins (`use:
-./x.py:Class`), and its lock file. Chain files are parsed from the very bytes that were hashed. With
-the hashes that the user trusts, reading stops at the first file that differs: an untrusted file is
-not parsed.
+These are the file, the chain files that it nests or that an option names, the Python files of its
+plugins (`use: ./x.py:Class`) with the modules beside them that they import, its lock file, and its
+registry. What was hashed is what is used: chain files are parsed from these bytes, and components
+have them with them (`ComponentSpec.files`). With the hashes that the user trusts, reading stops at
+the first file that differs: an untrusted file is not parsed.
 """
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import os
-from collections.abc import Mapping
-from typing import Final
+import shlex
+import sys
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
 
 import attrs
 import msgspec
 
 from conductor.chainfile.diagnostics import Diagnostic
 from conductor.chainfile.loader import UnreadableFile, load_and_diagnose
-from conductor.chainfile.model import ChainFile
+from conductor.chainfile.model import ChainFile, ComponentSpec
+from conductor.chainfile.paths import absolute
 from conductor.chainfile.source_location import SourceLocation
 from conductor.errors import ChainFileError
 from conductor.projects.own_file import UnsafeFile, read_own_file
+from conductor.projects.trust_store import TrustedFile
 
 __all__ = [
     "ProjectFile",
@@ -29,11 +35,17 @@ __all__ = [
     "has_hashes",
     "not_trusted_yet",
     "read_project_file",
+    "read_trusted_file",
     "read_user_file",
+    "trusted_agent_file",
 ]
 
+MAX_MODULES: Final = 1000
+"""Python files of the plugins of one project."""
 _NO_FILE: Final = "-"
 """In place of the hash of a lock file that does not exist."""
+_OUTSIDE: Final = frozenset({*sys.stdlib_module_names, "conductor", "proxies", "bridges"})
+"""Modules that plugin files do not import from their directory."""
 
 
 class Untrusted(Exception):
@@ -63,7 +75,7 @@ class _HashingReader:
     """The project's file, which errors do not name."""
     expected: Mapping[str, str] | None
     files: dict[str, str] = attrs.field(factory=dict)
-    texts: dict[str, str] = attrs.field(factory=dict)
+    contents: dict[str, bytes] = attrs.field(factory=dict)
 
     def read(self, path: str) -> bytes:
         try:
@@ -74,7 +86,7 @@ class _HashingReader:
         except FileNotFoundError:
             raise UnreadableFile("there is no such file") from None
         self.add(path, hashlib.sha256(data).hexdigest())
-        self.texts[path] = data.decode(errors="replace")
+        self.contents[os.path.abspath(path)] = data
         return data
 
     def add(self, path: str, digest: str) -> None:
@@ -91,6 +103,90 @@ class _HashingReader:
             if not optional:
                 raise Untrusted(f"is not used: there is no file {path}") from None
             self.add(path, _NO_FILE)
+
+    def exists(self, path: str) -> bool:
+        """Whether there is a file that counts: of those that are trusted, if some are."""
+        return os.path.lexists(path) if self.expected is None else path in self.expected
+
+    def add_components(self, chain: ChainFile, environ: Mapping[str, str]) -> None:
+        """Read what decides which programs the components of a chain run."""
+        for spec in chain.flat():
+            if spec.use is not None and ".py:" in spec.use:
+                self.add_plugin(spec.use.rpartition(":")[0])
+            if spec.registry is not None:
+                self.add_file(spec.registry.lock, optional=True)
+                if spec.registry.source is not None and "://" not in spec.registry.source:
+                    self.add_file(spec.registry.source, optional=True)
+            for text in _texts(spec.options):
+                if text.endswith((".yaml", ".yml")):
+                    self.add_agent(absolute(spec.directory or "", text), environ)
+
+    def add_plugin(self, file: str) -> None:
+        """Read a plugin file and the modules beside it that its import statements name."""
+        self.add_file(file, optional=False)
+        directory = os.path.dirname(file)
+        known = {file}
+        waiting: list[tuple[str, tuple[str, ...]]] = [(file, ())]
+        while waiting:
+            path, package = waiting.pop()
+            for name in _imported(self.contents[path], package):
+                for length in range(1, len(name) + 1):
+                    base = os.path.join(directory, *name[:length])
+                    inner = os.path.join(base, "__init__.py")
+                    found = next(filter(self.exists, (inner, f"{base}.py")), None)
+                    if found is None:
+                        break
+                    if found not in known:
+                        known.add(found)
+                        if len(known) > MAX_MODULES:
+                            raise Untrusted(f"is not used: {file} imports too many modules")
+                        self.add_file(found, optional=False)
+                        waiting.append((found, name[: length if found == inner else length - 1]))
+
+    def add_agent(self, path: str, environ: Mapping[str, str]) -> None:
+        """Read a chain file that an option names, if it is one, for the second agent of a proxy."""
+        if path in self.files or not self.exists(path):
+            return
+        if self.expected is None:
+            trial = _HashingReader(path, None)
+            chain, diagnostics = load_and_diagnose(path, environ, read=trial.read)
+            if chain is None or diagnostics:
+                return  # another file, which is only read
+        chain, _ = load_and_diagnose(path, environ, read=self.read)
+        if chain is not None:
+            self.add_components(chain, environ)
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """The strings of an option, at any depth."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for inner in value.values():
+            yield from _texts(inner)
+    elif isinstance(value, list | tuple):
+        for inner in value:
+            yield from _texts(inner)
+
+
+def _imported(source: bytes, package: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    """The names of modules that the import statements of a source may mean, from the directory of
+    the plugin; `package` is that of the source."""
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return  # its import fails
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names = [tuple(alias.name.split(".")) for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else ()
+            base = (*base, *(node.module.split(".") if node.module else ()))
+            names = [(*base, alias.name) for alias in node.names]
+        else:
+            continue
+        is_relative = isinstance(node, ast.ImportFrom) and node.level
+        yield from (name for name in names if is_relative or name[0] not in _OUTSIDE)
 
 
 def read_project_file(
@@ -110,13 +206,63 @@ def read_project_file(
     if chain is None or diagnostics:
         raise ChainFileError(diagnostics)
     _refuse_agent(chain)
-    texts = dict(reader.texts)
-    for spec in chain.flat():
-        if spec.use is not None and ".py:" in spec.use:
-            reader.add_file(spec.use.rpartition(":")[0], optional=False)
-        if spec.registry is not None:
-            reader.add_file(spec.registry.lock, optional=True)
-    return ProjectFile(chain, reader.files, texts)
+    texts = {path: data.decode(errors="replace") for path, data in reader.contents.items()}
+    reader.add_components(chain, environ)
+    return ProjectFile(_with_files(chain, reader.contents), reader.files, texts)
+
+
+def read_trusted_file(entry: TrustedFile, environ: Mapping[str, str]) -> ProjectFile:
+    """Read a project's file that the user trusts.
+
+    Raises `ChainFileError` for one that has changed or is gone, too: a session without the
+    permissions and the redaction that the user relies on is worse than none.
+    """
+    try:
+        return read_project_file(entry.path, environ, entry.files)
+    except Untrusted as exc:
+        path = shlex.quote(entry.path)
+        help = exc.remedy or (
+            f"to see what it runs now, and to trust it: acp-conductor trust {path}; to do without "
+            f"it: acp-conductor untrust {path}"
+        )
+        where = SourceLocation.whole(entry.path)
+        raise ChainFileError([Diagnostic(where, f"the file {exc}", help=help)]) from None
+
+
+def trusted_agent_file(
+    path: str, environ: Mapping[str, str], files: Mapping[str, bytes]
+) -> ChainFile:
+    """The chain file of a second agent of a project's proxy, from the content that is trusted.
+
+    Raises `ChainFileError`.
+    """
+
+    def read(path: str) -> bytes:
+        try:
+            return files[os.path.abspath(path)]
+        except KeyError:
+            raise UnreadableFile("the user has not trusted it with the project's file") from None
+
+    chain, diagnostics = load_and_diagnose(path, environ, read=read)
+    if chain is None or diagnostics:
+        raise ChainFileError(diagnostics)
+    return _with_files(chain, files)
+
+
+def _with_files(chain: ChainFile, files: Mapping[str, bytes]) -> ChainFile:
+    """The chain, with the files that its components may load in each of them."""
+    code = {path: data for path, data in files.items() if path.endswith((".py", ".yaml", ".yml"))}
+
+    def component(spec: ComponentSpec) -> ComponentSpec:
+        inner = None if spec.chain is None else _with_files(spec.chain, files)
+        name = spec.registry
+        if name is not None:
+            used = {each: files[each] for each in (name.lock, name.source or "") if each in files}
+            name = msgspec.structs.replace(name, files=used)
+        return msgspec.structs.replace(spec, chain=inner, registry=name, files=code)
+
+    agent = None if chain.agent is None else component(chain.agent)
+    return msgspec.structs.replace(chain, proxies=tuple(map(component, chain.proxies)), agent=agent)
 
 
 def not_trusted_yet(path: str) -> Untrusted:

@@ -6,7 +6,6 @@ path: two conductors do not overwrite each other's.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import tempfile
 from collections.abc import Mapping
@@ -14,7 +13,7 @@ from collections.abc import Mapping
 import msgspec
 
 from conductor.projects.own_file import UnsafeFile, read_own_file
-from conductor.projects.places import state_directory
+from conductor.projects.places import trust_directory, trust_entry
 
 __all__ = ["TrustedFile", "forget", "remember", "trusted_file", "trusted_files"]
 
@@ -29,25 +28,28 @@ class TrustedFile(msgspec.Struct, frozen=True):
 
 
 def trusted_file(path: str) -> TrustedFile | None:
-    """The entry for a project's file; `None` for one that is not trusted."""
+    """The entry for a project's file; `None` for one that was never trusted. An entry that is
+    damaged, or that others can write, has no hashes, so that no content fits it."""
     try:
-        data = read_own_file(_entry(path))
+        data = read_own_file(trust_entry(path))
         found = msgspec.json.decode(data, type=TrustedFile)
-    except (FileNotFoundError, UnsafeFile, msgspec.MsgspecError):
+    except FileNotFoundError:
         return None
-    return found if found.path == path else None
+    except (UnsafeFile, msgspec.MsgspecError):
+        return TrustedFile(path, {})
+    return found if found.path == path else TrustedFile(path, {})
 
 
 def trusted_files() -> list[TrustedFile]:
     """All entries, by path."""
     found = []
     try:
-        names = os.listdir(_directory())
+        names = os.listdir(trust_directory())
     except OSError:
         return []
     for name in names:
         try:
-            data = read_own_file(os.path.join(_directory(), name))
+            data = read_own_file(os.path.join(trust_directory(), name))
             found.append(msgspec.json.decode(data, type=TrustedFile))
         except (FileNotFoundError, UnsafeFile, msgspec.MsgspecError):
             continue
@@ -56,26 +58,17 @@ def trusted_files() -> list[TrustedFile]:
 
 def remember(entry: TrustedFile) -> None:
     """Store an entry, in place of an older one for this path. Raises `OSError`."""
-    os.makedirs(_directory(), mode=0o700, exist_ok=True)
-    descriptor, temporary = tempfile.mkstemp(dir=_directory(), suffix=".new")  # mode 0600
+    os.makedirs(trust_directory(), mode=0o700, exist_ok=True)
+    descriptor, temporary = tempfile.mkstemp(dir=trust_directory(), suffix=".new")  # mode 0600
     with os.fdopen(descriptor, "wb") as file:
         file.write(msgspec.json.encode(entry))
-    os.replace(temporary, _entry(entry.path))
+    os.replace(temporary, trust_entry(entry.path))
 
 
 def forget(path: str) -> bool:
     """Remove the entry for a path; whether there was one. Raises `OSError`."""
     try:
-        os.unlink(_entry(path))
+        os.unlink(trust_entry(path))
     except FileNotFoundError:
         return False
     return True
-
-
-def _directory() -> str:
-    return os.path.join(state_directory(), "trust")
-
-
-def _entry(path: str) -> str:
-    name = hashlib.sha256(os.fsencode(path)).hexdigest()[:32]
-    return os.path.join(_directory(), f"{name}.json")

@@ -29,10 +29,13 @@ class LockFile(msgspec.Struct, frozen=True):
     comment: str = _HEADING
 
 
-def read_lock(path: str) -> LockFile:
-    """The lock file; an empty one if it does not exist. Raises `RegistryError`."""
+def read_lock(path: str, files: Mapping[str, bytes] | None = None) -> LockFile:
+    """The lock file, an empty one if it does not exist; with `files`, that among them. Raises
+    `RegistryError`."""
+    if files is not None and path not in files:
+        return LockFile()
     try:
-        data = read_regular(path, _MAX_BYTES)
+        data = read_regular(path, _MAX_BYTES) if files is None else files[path]
     except (FileNotFoundError, NotADirectoryError):
         return LockFile()
     except OSError as exc:

@@ -68,7 +68,7 @@ def find_pin(name: RegistryName) -> Pin | None:
     from conductor.registry.source import NotFetched, load_registry
 
     try:
-        entry = load_registry(name.source).find(name.name)
+        entry = load_registry(name.source, name.files).find(name.name)
     except NotFetched:
         return None  # `install_program` fetches it
     for path in _pin_paths(entry, name.install_scripts):
@@ -83,7 +83,7 @@ def find_pin(name: RegistryName) -> Pin | None:
 
 def locked_pin(name: RegistryName) -> Pin | None:
     """The pin of the lock file; None if it has none. Raises `RegistryError` if it does not fit."""
-    pin = read_lock(name.lock).pins.get(name.name)
+    pin = read_lock(name.lock, name.files).pins.get(name.name)
     if pin is None or isinstance(pin, BinaryPin) or pin.scripts == name.install_scripts:
         return pin
     with_scripts = "with" if pin.scripts else "without"
@@ -117,8 +117,10 @@ def _sandbox(spec: ComponentSpec, directory: Path, record: InstalledPackage) -> 
 
 
 def _installed_at_start(spec: ComponentSpec, name: RegistryName) -> ComponentSpec:
-    if spec.sandbox is not None or not spec.inherit_env:
-        setting = "in a sandbox" if spec.sandbox is not None else "with `inherit_env: no`"
+    if spec.sandbox is not None or not spec.inherit_env or name.files is not None:
+        setting = "of a project"  # another process would read the lock file again
+        if name.files is None:
+            setting = "in a sandbox" if spec.sandbox is not None else "with `inherit_env: no`"
         raise RegistryError(
             f"`{name.name}` is not installed, and is not installed at the start {setting}",
             "run `acp-conductor lock` for the chain file: it installs what is missing",

@@ -8,6 +8,7 @@ refreshed copy takes over when it is newer.
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from importlib.resources import files
 from pathlib import Path
@@ -54,8 +55,11 @@ class _Dated(msgspec.Struct):
     date: str
 
 
-def load_registry(source: str | None) -> Registry:
-    """The registry; `source` is a path, a URL, or None for the default. Raises `RegistryError`."""
+def load_registry(source: str | None, files: Mapping[str, bytes] | None = None) -> Registry:
+    """The registry; `source` is a path, a URL, or None for the default. A path among `files` is not
+    read. Raises `RegistryError`."""
+    if source is not None and files is not None and source in files:
+        return parse_registry(files[source], source, "as trusted")
     source = source or os.environ.get(REGISTRY_VARIABLE) or None
     if source is None:
         return _official()

@@ -128,8 +128,9 @@ def test_show_adds_the_project_and_says_what_is_not_used(run, project, chain_fil
 
     run("trust", project, "--yes")
     (project / FILE).chmod(0o666)
-    unsafe = run("show", chain, cwd=project).stdout
-    assert unsafe.startswith(f"project: {project / FILE} is not used: every user of this machine")
+    unsafe = run("show", chain, cwd=project)
+    assert unsafe.returncode == 2
+    assert "error: the file is not used: every user of this machine can change it" in unsafe.stderr
     (project / FILE).chmod(0o600)
     lines = run("show", chain, "--cwd", project).stdout.splitlines()
     assert [line for line in lines if line.startswith("  ") and line[2] != " "][:4] == [

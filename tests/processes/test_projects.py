@@ -152,12 +152,12 @@ def test_an_editor_that_starts_it_in_the_project_needs_one_agent(
 
 
 @pytest.mark.fast
-def test_an_untrusted_file_runs_nothing_until_it_is_trusted(
-    run: Callable[..., Sessions], home: Path
+def test_an_untrusted_file_runs_nothing_and_without_a_changed_one_there_is_no_session(
+    run: Callable[..., Sessions], chain_file: Callable[..., Path], home: Path
 ) -> None:
     script = f"open({str(home / 'ran')!r}, 'w')"
     file = write(home / "one", [sys.executable, "-c", script], trusted=False)
-    sessions = run(cwd=home)
+    sessions = run(cwd=home, file=chain_file(AGENT))
 
     session = sessions.new(home / "one")
     assert f"{file} is not trusted yet" in sessions.ask(session)
@@ -166,8 +166,14 @@ def test_an_untrusted_file_runs_nothing_until_it_is_trusted(
     assert not (home / "ran").exists()
 
     write(home / "one", proxy("first"))
-    assert sessions.ask(sessions.new(home / "one")) == "first>[first]hi"
+    trusted = sessions.new(home / "one")
+    assert sessions.ask(trusted) == "first>[first]hi"
     assert sessions.ask(session) == "hi"
+
+    write(home / "one", [sys.executable, "-c", script], trusted=False)
+    assert "has changed since you trusted it" in sessions.ask(sessions.new(home / "one"))
+    assert sessions.ask(trusted) == "first>[first]hi"
+    assert not (home / "ran").exists()
     assert sessions.editor.leave() == 0
 
 

@@ -46,13 +46,8 @@ def test_without_other_files_all_sessions_have_the_commands_chain(command, home)
     assert chooser.choose(setup(home)) is None
 
 
-@pytest.mark.parametrize("is_trusted", [False, True])
-def test_the_notice_of_a_file_that_trust_refuses_says_what_to_do(
-    command, project, trust, home, is_trusted
-):
+def test_the_notice_of_a_file_that_trust_refuses_says_what_to_do(command, project):
     file = project()
-    if is_trusted:
-        trust(file)
     file.chmod(0o666)
     _, chooser = command()
     chooser.first()
@@ -103,18 +98,57 @@ def test_the_command_in_a_notice_can_be_pasted_into_a_shell(command, project):
     assert shlex.split(notice.detail)[-3:] == ["acp-conductor", "trust", str(file)]
 
 
-def test_a_changed_file_is_told_again_and_not_used(command, project, trust):
+def remove(file):
+    file.unlink()
+
+
+def replace_by_a_link(file):
+    file.rename(file.with_name("other"))
+    file.symlink_to(file.with_name("other"))
+
+
+def let_others_write(file):
+    file.chmod(0o666)
+
+
+def add_a_line(file):
+    with file.open("a") as end:
+        end.write("\n")
+
+
+@pytest.mark.parametrize("change", [remove, replace_by_a_link, let_others_write, add_a_line])
+def test_without_a_trusted_file_that_has_changed_there_is_no_session(
+    command, project, trust, change
+):
+    """The permissions and the redaction in it are what the user relies on."""
     file = project()
     trust(file)
     _, chooser = command()
     chooser.first()
     assert names(chooser.choose(setup(file.parent)).chain) == ["context", "my-agent"]
 
-    project("[{run: evil}]")
-    plan = chooser.choose(setup(file.parent))
+    change(file)
 
-    assert chooser.is_first(plan)
-    assert "has changed since you trusted it" in plan.notices[0].title
+    with pytest.raises(ChainFileError, match=r"the file (has changed|is not used)") as caught:
+        chooser.choose(setup(file.parent))
+    plan = chooser.explaining(caught.value)
+    assert not chooser.is_first(plan)
+    with pytest.raises(ChainFileError):
+        plan.to_start()
+    with pytest.raises(ChainFileError):
+        gather_layers(str(file.parent), {})
+
+
+def test_an_untrusted_file_does_not_hide_a_trusted_one_above_it(command, project, trust):
+    file = project()
+    trust(file)
+    below = project("[{run: evil}]", "project/sub")
+    _, chooser = command()
+    chooser.first()
+
+    assert names(chooser.choose(setup(below.parent)).chain) == ["context", "my-agent"]
+    trust(below)
+    assert names(chooser.choose(setup(below.parent)).chain) == ["evil", "my-agent"]
 
 
 def test_trust_and_its_end_hold_for_the_next_session(command, project, trust):

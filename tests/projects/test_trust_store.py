@@ -31,20 +31,20 @@ def test_only_this_user_can_read_entries(home):
     assert [file.stat().st_mode & 0o777 for file in directory.iterdir()] == [0o600]
 
 
-def test_an_entry_that_others_can_write_does_not_count(home):
+def test_no_content_fits_an_entry_that_others_can_write(home):
     remember(TrustedFile("/a", {}))
     (file,) = (home / "state" / "acp-conductor" / "trust").iterdir()
     file.chmod(0o666)
 
-    assert trusted_file("/a") is None
+    assert trusted_file("/a") == TrustedFile("/a", {})
 
 
-def test_a_damaged_entry_does_not_count(home):
+def test_no_content_fits_a_damaged_entry(home):
     remember(TrustedFile("/a", {}))
     (file,) = (home / "state" / "acp-conductor" / "trust").iterdir()
     file.write_text("{")
 
-    assert trusted_file("/a") is None
+    assert trusted_file("/a") == TrustedFile("/a", {})
     assert trusted_files() == []
 
 
@@ -55,4 +55,4 @@ def test_an_entry_holds_for_its_path_only(home):
     (other,) = {*file.parent.iterdir()} - {file}
     file.replace(other)
 
-    assert trusted_file("/b") is None
+    assert trusted_file("/b") == TrustedFile("/b", {})

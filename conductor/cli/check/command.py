@@ -7,6 +7,7 @@ import sys
 from typing import TYPE_CHECKING
 
 import click
+import msgspec
 
 from conductor.cli.log_defaults import log_for_people
 from conductor.cli.other_files import CHAIN_PATH, other_files_options
@@ -26,6 +27,12 @@ __all__ = ["command"]
 @click.argument("files", nargs=-1, required=True, type=CHAIN_PATH, metavar="FILE...")
 @click.option("--start", is_flag=True, help="Start and initialize the chains, and show the result.")
 @client_option
+@click.option(
+    "--trust-plugins",
+    "trusts",
+    is_flag=True,
+    help="Import also the Python files of a project's file that you do not trust.",
+)
 @other_files_options
 @click.pass_context
 def command(
@@ -34,6 +41,7 @@ def command(
     files: tuple[str, ...],
     start: bool,
     client: TriedClient | None,
+    trusts: bool,
     no_project: bool,
     no_user: bool,
 ) -> None:
@@ -43,7 +51,8 @@ def command(
     check.
 
     Without --start no program is run; proxies named by `use:` are imported to check their options,
-    in another process, within their `start_timeout`.
+    in another process, within their `start_timeout`; those in files of a `.acp-conductor.yaml` only
+    if you trust it, or with --trust-plugins.
     With --start each chain is started and initialized, as by an editor, and ended: with the proxies
     of the user's `chain.yaml` and of the `.acp-conductor.yaml` of this directory, if you trust it,
     as `run` does. A chain of proxies is tried alone, with the test agent. With --client, as by this
@@ -58,7 +67,7 @@ def command(
     """
     if client is not None and not start:
         raise click.UsageError("--client needs --start: adapters depend on the agent's answer, too")
-    chains, shown = _load_all(files, starts=start)
+    chains, shown = _load_all(files, starts=start, trusts=trusts)
     if not start:
         for chain in chains:
             print(printable(f"{chain.path}: ok: {_summary(chain)}"))
@@ -100,7 +109,9 @@ def _warn_of_others(
     print_diagnostics(each for each in dict.fromkeys(found) if each not in shown)
 
 
-def _load_all(files: tuple[str, ...], *, starts: bool) -> tuple[list[ChainFile], list[Diagnostic]]:
+def _load_all(
+    files: tuple[str, ...], *, starts: bool, trusts: bool
+) -> tuple[list[ChainFile], list[Diagnostic]]:
     """The chains and the warnings that were printed; exits with 2 if there are mistakes."""
     from conductor.chainfile.loader import load_and_diagnose
     from conductor.cli.check.programs import check_commands
@@ -127,7 +138,8 @@ def _load_all(files: tuple[str, ...], *, starts: bool) -> tuple[list[ChainFile],
     if any(spec.use is not None for spec in components):
         from conductor.cli.plugin_checks import check_plugins
 
-        for problem in check_plugins(chains):
+        checked, untrusted = (chains, []) if trusts else _without_untrusted(chains, starts=starts)
+        for problem in [*check_plugins(checked), *untrusted]:
             (diagnostics if problem.severity == "error" else warnings).append(problem)
     if any(spec.registry is not None for spec in components):
         from conductor.cli.check.registry import check_registry
@@ -141,6 +153,43 @@ def _load_all(files: tuple[str, ...], *, starts: bool) -> tuple[list[ChainFile],
         sys.exit(2)
     print_diagnostics(warnings)
     return chains, warnings
+
+
+def _without_untrusted(
+    chains: list[ChainFile], *, starts: bool
+) -> tuple[list[ChainFile], list[Diagnostic]]:
+    """The chains with the trusted code of projects' files, or without it; and a line for each
+    plugin that is not imported, an error if the chain would be started."""
+    from conductor.chainfile import Diagnostic, SourceLocation
+    from conductor.errors import ChainFileError
+    from conductor.projects.layers import trusted_chain
+    from conductor.projects.places import PROJECT_FILE
+    from conductor.projects.project_file import Untrusted
+
+    checked, found = [], []
+    for chain in chains:
+        path = os.path.realpath(chain.path)
+        if os.path.basename(path) != PROJECT_FILE:
+            checked.append(chain)
+            continue
+        try:
+            checked.append(trusted_chain(path, os.environ))
+        except (Untrusted, ChainFileError):
+            *proxies, last = chain.flat()
+            kept = [each for each in (*proxies, last) if ".py:" not in (each.use or "")]
+            for spec in chain.flat():
+                if spec not in kept:
+                    where = spec.locations.get(("use",)) or SourceLocation.whole(chain.path)
+                    message = f"{spec.name} is not imported: you do not trust this file as it is"
+                    help = "`acp-conductor trust` shows it; --trust-plugins imports it"
+                    problem = Diagnostic(where, message, help=help)
+                    if not starts:
+                        problem = msgspec.structs.replace(problem, severity="warning")
+                    found.append(problem)
+            agent = last if chain.agent is not None and last in kept else None
+            proxies = [each for each in kept if each is not agent]
+            checked.append(msgspec.structs.replace(chain, proxies=tuple(proxies), agent=agent))
+    return checked, found
 
 
 def _print_registry(chain: ChainFile) -> None:

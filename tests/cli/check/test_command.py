@@ -424,3 +424,32 @@ def test_a_sandbox_that_cannot_be_made_is_a_warning(run, chain_file, tmp_path):
     assert (found.returncode, missing.returncode) == (0, 0)
     assert f"{path}:4:3: warning: sh: the workspace of its sandbox does not exist" in found.stderr
     assert "install the package `bubblewrap`" in missing.stderr
+
+
+def test_a_project_file_that_is_not_trusted_imports_no_plugin(run, tmp_path):
+    plugin = tmp_path / "plug.py"
+    plugin.write_text(
+        "from conductor.proxy import Proxy\nopen('imported', 'w')\nclass Plug(Proxy): pass\n"
+    )
+    file = tmp_path / ".acp-conductor.yaml"
+    file.write_text(
+        "version: 1\nproxies: [{use: './plug.py:Plug'}, {use: context, with: {nope: x}}]\n"
+    )
+    env = {"HOME": "/", "XDG_STATE_HOME": str(tmp_path / "state")}
+
+    checked = run("check", file, env=env)
+    started = run("check", "--start", file, env=env)
+
+    assert not (tmp_path / "imported").exists()
+    assert checked.returncode == 2
+    assert "warning: Plug is not imported: you do not trust this file as it is" in checked.stderr
+    assert "the options are `text`" in checked.stderr
+    assert started.returncode == 2
+    assert "error: Plug is not imported" in started.stderr
+
+    file.write_text("version: 1\nproxies: [{use: './plug.py:Plug'}]\n")
+    assert run("check", "--trust-plugins", file, env=env).returncode == 0
+    (tmp_path / "imported").unlink()
+    assert run("trust", "--yes", file, env=env).returncode == 0
+    assert run("check", file, env=env).returncode == 0
+    assert (tmp_path / "imported").exists()

@@ -21,6 +21,7 @@ from conductor.files import (
     read_named,
     read_own,
     read_regular,
+    write_own,
 )
 
 APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT
@@ -58,7 +59,7 @@ def put(kind: str, path: Path) -> Path:
 KINDS = ["link", "link to nothing", "hard link", "pipe", "directory", "device", "socket"]
 
 
-@pytest.mark.parametrize("open_it", [lambda path: open_own(path, APPEND), open_output])
+@pytest.mark.parametrize("open_it", [open_output, lambda path: write_own(path, b"text")])
 @pytest.mark.parametrize("kind", KINDS)
 def test_nothing_that_was_put_in_the_place_of_an_output_is_written(kind, open_it, project):
     path = put(kind, project / "log")
@@ -68,6 +69,24 @@ def test_nothing_that_was_put_in_the_place_of_an_output_is_written(kind, open_it
 
     assert (project.parent / "key").read_text() == "key of the user"
     assert not (project.parent / "new").exists()
+
+
+@pytest.mark.parametrize("kind", ["link", "pipe"])
+def test_what_takes_the_place_of_a_file_just_before_it_is_opened_is_refused(
+    kind, project, monkeypatch
+):
+    path = project / "file"
+    path.touch()
+    opened = os.open
+
+    def exchange(name, *args, **kwargs):
+        path.unlink()
+        return opened(put(kind, path), *args, **kwargs)
+
+    monkeypatch.setattr(os, "open", exchange)
+
+    with pytest.raises(OSError, match=r"symbolic links|not a regular file"):
+        read_own(path)
 
 
 def test_a_pipe_with_a_reader_is_no_output(project):
@@ -88,6 +107,13 @@ def test_a_new_file_is_for_its_owner_only(project):
         os.umask(before)
     with os.fdopen(descriptor):
         assert stat.S_IMODE(os.fstat(descriptor).st_mode) == 0o600
+
+
+def test_a_file_is_written_as_a_whole(project):
+    write_own(project / "state", b"long text")
+    write_own(project / "state", b"text")
+
+    assert read_own(project / "state") == b"text"
 
 
 def test_the_standard_streams_are_outputs_by_their_names():
@@ -133,7 +159,7 @@ def test_a_link_of_the_user_is_read_one_of_a_project_only_inside_of_it(project):
     for directory in (project, other):
         assert read_named(str(other / "AGENTS.md"), [str(directory)], 100) == b"rules"
         assert read_named(str(project.parent / "key"), [str(directory)], 100) == b"key of the user"
-        for path in (link, other / "key.md", project / "above" / "key"):
+        for path in (link, directory / "above" / "key", other / "key.md"):
             for open_it in (open_inside, open_named):
                 with pytest.raises(OSError, match="leads out of the project"):
                     open_it(str(path), [str(directory)])

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -85,6 +86,24 @@ async def test_without_a_file_messages_go_to_the_log(chain, capsys):
 def test_content_needs_a_file():
     with pytest.raises(ValueError, match="give `file`"):
         LogMessages(content=True)
+
+
+@pytest.mark.parametrize("kind", ["link", "pipe"])
+async def test_nothing_is_written_to_what_an_agent_has_put_in_the_place_of_the_file(
+    chain, tmp_path, kind
+):
+    file, startup = tmp_path / "log", tmp_path / ".bashrc"
+    startup.write_text("alias ll=ls\n")
+    if kind == "link":
+        file.symlink_to(startup)
+    else:
+        os.mkfifo(file)
+
+    async with chain(LogMessages(file=file, content=True), FakeAgent()) as client:
+        with pytest.raises(RequestError, match="not a regular file"):
+            await client.initialize()
+
+    assert startup.read_text() == "alias ll=ls\n"
 
 
 async def test_a_full_disk_is_told_once_and_ends_the_log(chain):

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from conductor.proxy import RequestError
@@ -143,6 +145,37 @@ async def test_a_loaded_session_has_it_in_its_history(chain):
     assert prompt.params["prompt"] == [{"type": "text", "text": "one"}]
 
 
+async def test_a_link_leads_to_a_file_of_the_project_or_of_the_user(chain, tmp_path):
+    """An agent in a sandbox can replace the file in its project by a link to a key."""
+    project, key = tmp_path / "project", tmp_path / "key"
+    (project / ".git").mkdir(parents=True)
+    key.write_text("a private key")
+    (project / "AGENTS.md").write_text("of the project")
+    file = project / "rules.md"
+    users = tmp_path / "rules.md"
+    users.symlink_to(key)
+    agent = FakeAgent(capabilities=APPEND)
+
+    async with chain(SystemPrompt(file=file), agent) as client:
+        await client.initialize()
+        file.symlink_to("AGENTS.md")
+        await client.new_session(str(project))
+        file.unlink()
+        for path in (key, "/dev/zero"):
+            file.symlink_to(path)
+            with pytest.raises(RequestError, match=r"rules.md cannot be read: it is a link that"):
+                await client.new_session(str(project))
+            file.unlink()
+        os.mkfifo(file)
+        with pytest.raises(RequestError, match=r"rules.md cannot be read: it is a named pipe"):
+            await client.new_session(str(project))
+    async with chain(SystemPrompt(file=users), agent) as client:
+        await client.initialize()
+        await client.new_session(str(project))
+
+    assert instructions(agent) == ["of the project", "a private key"]
+
+
 async def test_a_file_is_read_for_every_session(chain, tmp_path):
     file = tmp_path / "rules.md"
     file.write_text("One\n")
@@ -156,11 +189,7 @@ async def test_a_file_is_read_for_every_session(chain, tmp_path):
         with pytest.raises(RequestError):
             await client.new_session("/work")
 
-    texts = [
-        heard.params["systemPrompt"]["content"][0]["text"]
-        for heard in agent.transcript.of("session/new", "request")
-    ]
-    assert texts == ["First.\n\nOne", "First.\n\nTwo"]
+    assert instructions(agent) == ["First.\n\nOne", "First.\n\nTwo"]
 
 
 def test_there_must_be_instructions():
@@ -285,3 +314,11 @@ async def test_a_system_prompt_that_is_no_text_is_an_error(chain):
 def test_of_client_and_skip_exclude_each_other():
     with pytest.raises(ValueError, match="otherwise: skip"):
         SystemPrompt(of_client=True, otherwise="skip")
+
+
+def instructions(agent: FakeAgent) -> list[str]:
+    """The text that the agent got with each session."""
+    return [
+        heard.params["systemPrompt"]["content"][0]["text"]
+        for heard in agent.transcript.of("session/new", "request")
+    ]

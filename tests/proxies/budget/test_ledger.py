@@ -115,6 +115,16 @@ def test_a_file_that_cannot_be_made_is_an_error(tmp_path):
         Ledger(file).reserve({"turns": 1}, turns(9))
 
 
+def test_a_link_that_an_agent_has_put_in_its_place_is_neither_read_nor_written(tmp_path):
+    file, other = tmp_path / "day.json", tmp_path / "other"
+    other.write_text("{}")
+    file.symlink_to(other)
+
+    with pytest.raises(LedgerError, match="it is a symbolic link"):
+        Ledger(file).reserve({"turns": 1}, turns(9))
+    assert other.read_text() == "{}"
+
+
 def test_a_disk_that_is_full_is_an_error_and_nothing_is_forgotten(tmp_path, clock, monkeypatch):
     ledger = Ledger(tmp_path / "day.json")
     ledger.add({"cost": 1})

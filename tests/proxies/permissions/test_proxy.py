@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 from contextlib import suppress
 from datetime import timedelta
 
@@ -191,14 +192,21 @@ async def test_an_audit_file_that_cannot_be_written_is_found_at_the_start(chain,
             await client.initialize()
 
 
-async def test_a_decision_that_cannot_be_recorded_is_denied_with_the_reason(chain, tmp_path):
-    file = tmp_path / "there" / "audit.jsonl"
-    file.parent.mkdir()
+@pytest.mark.parametrize("kind", ["directory", "named pipe", "symbolic link"])
+async def test_a_decision_that_cannot_be_recorded_is_denied_with_the_reason(chain, tmp_path, kind):
+    """An agent may have replaced the file; nothing waits for the reader of a pipe."""
+    file, startup = tmp_path / "audit.jsonl", tmp_path / ".bashrc"
+    startup.write_text("alias ll=ls\n")
     refused = []
+    put = {
+        "directory": file.mkdir,
+        "named pipe": lambda: os.mkfifo(file),
+        "symbolic link": lambda: file.symlink_to(startup),
+    }
 
     async def ask(session):
         file.unlink()
-        file.mkdir()
+        put[kind]()
         params = {"sessionId": session, "options": OPTIONS, "toolCall": {"toolCallId": "c1"}}
         with pytest.raises(RequestError) as error:
             await agent.endpoint.request("session/request_permission", params)
@@ -210,7 +218,9 @@ async def test_a_decision_that_cannot_be_recorded_is_denied_with_the_reason(chai
         await client.prompt(await client.new_session("/work"), "go")
 
     (message,) = refused
-    assert message == f"permissions: the audit file {file} cannot be written: Is a directory"
+    reason = f"it is a {kind}, not a regular file"
+    assert message == f"permissions: the audit file {file} cannot be written: {reason}"
+    assert startup.read_text() == "alias ll=ls\n"
 
 
 async def test_every_decision_is_a_line_in_the_audit_file(chain, tmp_path):

@@ -40,7 +40,7 @@ def proxy(tmp_path):
     return lambda **options: PromptContent(directory=tmp_path / "files", **options)
 
 
-def strict_agent(capabilities=(), *, echoes=False, version=1):
+def strict_agent(capabilities=(), *, echoes=False, version=1, before=lambda block: None):
     """An agent that refuses content that it has not announced, as those of the SDKs may."""
     taken = {"text", "resource_link", *capabilities}
     if version == 1:
@@ -54,6 +54,7 @@ def strict_agent(capabilities=(), *, echoes=False, version=1):
             name = "embeddedContext" if block["type"] == "resource" else block["type"]
             if name not in taken:
                 raise RequestError(-32602, f"no {block['type']}, please")
+            before(block)
             if echoes:
                 chunk = {"sessionUpdate": "user_message_chunk", "content": block}
                 agent.update(params["sessionId"], chunk)
@@ -183,6 +184,21 @@ async def test_what_the_agent_echoes_is_shown_as_it_was_sent(chain, proxy, versi
 
     assert chunks == blocks
     assert whole == blocks
+
+
+async def test_what_an_agent_puts_in_the_place_of_a_file_is_not_shown(chain, proxy, tmp_path):
+    key = tmp_path / "key"
+    key.write_text("key")
+
+    def put(block):
+        path = path_of(block)
+        path.unlink()
+        path.symlink_to(key)
+
+    async with chain(proxy(), strict_agent(echoes=True, before=put)) as client:
+        await client.prompt(await open_session(client), [IMAGE])
+
+        assert echoed(client)[0]["type"] == "resource_link"
 
 
 async def test_beyond_the_limit_the_oldest_files_of_the_session_are_removed(chain, proxy):

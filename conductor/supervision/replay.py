@@ -219,6 +219,7 @@ async def _set_up_anew(
             link.session_names, connection.receiver = None, link
     if session_id_of(result) != session:
         raise RequestError(INTERNAL_ERROR, "session/new was answered without a new session id")
+    link.has_lost_login = False  # gemini refuses to load an unknown session so
     log.info("session set up anew", session=session, agents_session=names.agents_id(session))
     return result
 

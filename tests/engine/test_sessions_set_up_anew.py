@@ -193,6 +193,24 @@ async def test_an_agent_that_gives_the_same_id_again_gets_every_message_as_it_is
         assert await chain.client.receive_line() == line.rstrip()
 
 
+async def test_an_agent_that_sets_one_up_has_not_lost_its_login(tmp_path, autojump_clock):
+    """gemini refuses to load an unknown session with "Authentication required"."""
+    async with played_chain(tmp_path) as chain:
+        await chain.open("s1", "s2", able=LOADS)
+        await chain.whole_turn(0)
+        await chain["agent"].end()
+        await chain.restart_agent(able=LOADS)
+        for _ in range(2):
+            await chain.refuse("session/load", -32000, "Authentication required")
+        await chain.serve("session/new", {"sessionId": "a2"})
+        await chain.client.receive_all()
+
+        chain.client.send(prompt(1, "s1"))
+
+        error = (await chain.client.receive())["error"]
+        assert (error["code"], "start a new one, or load it" in error["message"]) == (-32603, True)
+
+
 ANSWERS = [
     {"error": {"code": -32603, "message": "no"}},
     {"result": {}},

@@ -108,7 +108,10 @@ class SessionChains(FurtherChains):
     def _start(self, plan: ChainPlan) -> FurtherChain:
         if self._router is None:
             self._router = SessionRouter(
-                self.client.port, self.client.link.plain, self.client.link.session_log.sessions
+                self.client.port,
+                self.client.link.plain,
+                _report_foreign,
+                self.client.link.session_log.sessions,
             )
             self.client.elsewhere = self._router.sessions.keys()
         chain = FurtherChain(
@@ -155,3 +158,7 @@ class SessionChains(FurtherChains):
     async def wait_ended(self) -> None:
         for chain in list(self.running):
             await chain.ended.wait()
+
+
+def _report_foreign(sender: str, names: dict[str, object]) -> None:
+    log.warning("message for what belongs to another chain", sender=sender, **names)

@@ -8,12 +8,17 @@ it as that of a subagent. Without a session: messages of an MCP server over ACP 
 has connected to it; `authenticate` to the chain that has required it last; a `logout` also to the
 others; everything else to the first chain. Ids belong to the connection of each hop, so those of
 several chains do not clash.
+
+A chain speaks for its own sessions, terminals and connections to MCP servers: what it sends for
+those of another one, past the `permissions` there, is dropped or refused, and logged. Sessions that
+no chain has are not checked: agents send updates before the response that names a session, and
+have subagents that they do not announce.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Container
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -26,8 +31,11 @@ from conductor.acp import (
     SESSION_CREATING_METHODS,
     SESSION_END_METHODS,
     SESSION_SETUP_METHODS,
+    AmbiguousSessionId,
     announced_subagent,
+    message_names,
     session_id_of,
+    unambiguous_session_id,
 )
 from conductor.bounded_dict import BoundedDict
 from conductor.chain.response_watch import OwnRequest, ResponseWatch
@@ -37,11 +45,13 @@ from conductor.jsonrpc.codec import DECODE_ERRORS
 from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.jsonrpc.messages import (
     INTERNAL_ERROR,
+    INVALID_PARAMS,
     Payload,
     encode_error,
     error_to_exception,
 )
 from conductor.jsonrpc.notification_batch import NotificationBatch
+from conductor.jsonrpc.surrogates import substitute_surrogates
 from conductor.routing.link import Link
 from conductor.routing.port import Port, connect_ports
 
@@ -52,14 +62,17 @@ _SESSION_ID_TAKEN: Final = encode_error(
     "The agent gave the new session the id of one that another process of it has given; sessions "
     "of several projects need an agent whose ids are unique",
 )
+_NOT_ITS_OWN: Final = encode_error(INVALID_PARAMS, "Invalid params", "it belongs to another chain")
 _MAX_SUBAGENTS: Final = 1000
 """Sessions of subagents of one chain that are remembered; the oldest are forgotten."""
+_MAX_IDS: Final = 1000
+"""Servers, and terminals, of one chain that are remembered; the oldest are forgotten."""
 
 
 class Branch(Port):
     """The end of a further chain toward the client; its neighbour is the port of its link."""
 
-    __slots__ = ("_router", "link", "on_idle", "opening", "sessions", "subagents")
+    __slots__ = ("_router", "link", "on_idle", "opening", "servers", "sessions", "subagents")
 
     def __init__(self, router: SessionRouter, link: Link, on_idle: Callable[[], None]) -> None:
         super().__init__()
@@ -70,6 +83,8 @@ class Branch(Port):
         self.sessions: set[str] = set()
         self.subagents: BoundedDict[str, None] = BoundedDict(_MAX_SUBAGENTS)
         """Sessions of subagents; the chain ends without them."""
+        self.servers: BoundedDict[str, None] = BoundedDict(_MAX_IDS)
+        """MCP servers over ACP that the client has declared for its sessions."""
         self.opening: int = 0
         """Session set-ups under way."""
         connect_ports(self, link.plain)
@@ -77,8 +92,10 @@ class Branch(Port):
     def open(self, call: InFlightRequest, method: str, params: Payload | None) -> None:
         """Set up a session in this chain."""
         self.opening += 1
-        session = session_id_of(params)
-        if session is not None and method != "session/fork":
+        for server in _declared_servers(params):
+            self.servers[server] = None
+        session = None if method in SESSION_CREATING_METHODS else session_id_of(params)
+        if session is not None:
             self._router.assign(session, self)  # the client may use it before the response
         ResponseWatch(call, lambda result, error: self._opened(session, result, error))
         self.link.plain.request(call, method, params)
@@ -86,7 +103,7 @@ class Branch(Port):
     def _opened(self, session: str | None, result: Payload | None, error: Payload | None) -> None:
         self.opening -= 1
         if result is not None:
-            session = session_id_of(result) or session
+            session = session or session_id_of(result)
             if session is not None:
                 self._router.assign(session, self)
         else:
@@ -102,17 +119,23 @@ class Branch(Port):
     # -- from the chain ----------------------------------------------------------------------------
 
     def request(self, call: InFlightRequest, method: str, params: Payload | None) -> None:
-        self._router.request_from(self, call, method, params)
+        if self._router.is_foreign(self, method, params):
+            self.neighbour.respond(call, None, _NOT_ITS_OWN)
+        else:
+            self._router.request_from(self, call, method, params)
 
     def notify(self, method: str, params: Payload | None) -> None:
-        self._note_subagent(params)
-        self._router.client.notify(method, params)
+        if not self._router.is_foreign(self, method, params):
+            self._note_subagent(params)
+            self._router.client.notify(method, params)
 
     def notify_batch(self, notifications: NotificationBatch) -> None:
-        if notifications.contains(b"subagent_update"):
-            for params in notifications.params:
+        if (own := self._router.own_part(self, notifications)) is None:
+            return
+        if own.contains(b"subagent_update"):
+            for params in own.params:
                 self._note_subagent(params)
-        self._router.client.notify_batch(notifications)
+        self._router.client.notify_batch(own)
 
     def _note_subagent(self, params: Payload | None) -> None:
         if (announced := announced_subagent(params)) is not None:
@@ -138,7 +161,8 @@ class SessionRouter(Port):
 
     `first_client` is the client's port as the first chain sees it: traced, if that chain is.
     `client` is the same port without a trace; messages of the other chains are in their own traces.
-    `open_sessions` are all open sessions of the client.
+    `open_sessions` are all open sessions of the client; `report` gets the chain that has sent a
+    message for what belongs to another one, and what names the message.
     """
 
     __slots__ = (
@@ -146,6 +170,10 @@ class SessionRouter(Port):
         "_login",
         "_mcp",
         "_open_sessions",
+        "_opening",
+        "_report",
+        "_subagents",
+        "_terminals",
         "branches",
         "client",
         "first",
@@ -153,9 +181,14 @@ class SessionRouter(Port):
     )
 
     def __init__(
-        self, first_client: Port, client: Port, open_sessions: Container[str] = ()
+        self,
+        first_client: Port,
+        client: Port,
+        report: Callable[[str, dict[str, object]], None],
+        open_sessions: Container[str] = (),
     ) -> None:
         super().__init__()
+        self._report = report
         self._open_sessions = open_sessions
         self.client: Port = client
         self.sessions: dict[str, Branch] = {}
@@ -165,19 +198,94 @@ class SessionRouter(Port):
         """Requests of further chains that the client has not answered."""
         self._mcp: dict[str, Branch] = {}
         """Chains by the id of their connection to an MCP server over ACP."""
+        self._terminals: BoundedDict[str, Branch] = BoundedDict(_MAX_IDS)
+        """Chains by the id of the terminals that the client has created for them."""
+        self._opening: set[str] = set()
+        """Sessions that the first chain is loading or resuming."""
+        self._subagents: BoundedDict[str, None] = BoundedDict(_MAX_SUBAGENTS)
+        """Sessions of subagents of the first chain."""
         self._login: Branch | None = None
         connect_ports(self.first, first_client.neighbour)
         connect_ports(first_client, self)
 
     def is_taken(self, result: Payload | None, branch: Branch | None) -> bool:
-        """Whether the new session in a raw result has the id of one in another chain."""
+        """Whether the new session in a raw result has the id of one in another chain. That a chain
+        has announced it as a subagent's does not count: the id could be guessed."""
         session = session_id_of(result)
         if session is None:
             return False
         owner = self.sessions.get(session)
+        if owner is not None and owner is not branch and session not in owner.sessions:
+            self.release(session, owner)
+            owner = None
         if owner is None and branch is not None:
             return session in self._open_sessions
         return owner is not branch
+
+    # -- what a chain may speak for ----------------------------------------------------------------
+
+    def is_foreign(self, branch: Branch | None, method: str, params: Payload | None) -> bool:
+        """Whether a message to the client is for what belongs to another chain than its own, which
+        is `branch`, or the first; it is logged then. So is one that two parsers could read
+        differently."""
+        try:
+            is_foreign = self._names_foreign_session(branch, params)
+            if not is_foreign and (method in MCP_METHODS or method.startswith("terminal/")):
+                is_foreign = self._names_foreign_id(branch, method, _read_ids(params))
+            problem = {}
+        except (AmbiguousSessionId, *DECODE_ERRORS) as exc:
+            is_foreign = bytes(params or b"").lstrip().startswith(b"{")
+            problem = {"problem": str(exc)}
+        if is_foreign:
+            names = message_names(method, params) | problem
+            chain = "the first" if branch is None else branch.link.name
+            self._report(chain, names)
+        return is_foreign
+
+    def own_part(
+        self, branch: Branch | None, notifications: NotificationBatch
+    ) -> NotificationBatch | None:
+        """The notifications that are not foreign; `None` if all are."""
+        method = notifications.method
+        own = [each for each in notifications.params if not self.is_foreign(branch, method, each)]
+        if len(own) == notifications.count:
+            return notifications
+        return NotificationBatch(method, own) if own else None
+
+    def _names_foreign_session(self, branch: Branch | None, params: Payload | None) -> bool:
+        named = unambiguous_session_id(params)
+        announced = announced_subagent(params)
+        return self._is_of_another(named, branch) or (
+            announced is not None and self._is_of_another(announced[1], branch)
+        )
+
+    def _is_of_another(self, session: str | None, branch: Branch | None) -> bool:
+        if session is None:
+            return False
+        owner = self.sessions.get(session)
+        if owner is not None or branch is None:
+            return owner is not branch
+        return any(
+            session in each for each in (self._open_sessions, self._opening, self._subagents)
+        )
+
+    def _names_foreign_id(self, branch: Branch | None, method: str, ids: _Ids) -> bool:
+        """Ids of the first chain may be from before the first further chain: it may use each that
+        no further chain has, and a further chain only its own."""
+        owners = [
+            owner_of.get(id)
+            for id, owner_of in (
+                (ids.connectionId, self._mcp),
+                (ids.terminalId, self._terminals),
+            )
+            if id is not None
+        ]
+        if any(owner is not branch for owner in owners):
+            return True
+        named = (ids.serverId, ids.acpId) if branch is not None and method in MCP_METHODS else ()
+        return branch is not None and any(
+            id is not None and id not in branch.servers for id in named
+        )
 
     def assign(self, session: str, branch: Branch) -> None:
         """From now on, messages of this session go to this chain."""
@@ -187,9 +295,14 @@ class SessionRouter(Port):
         if before is not None and before is not branch:
             before.sessions.discard(session)
 
+    def note_subagent_of_first(self, params: Payload | None) -> None:
+        announced = announced_subagent(params)
+        if announced is not None and len(announced[1]) <= MAX_AGENTS_ID:
+            self._subagents[announced[1]] = None
+
     def assign_subagent(self, session: str, branch: Branch) -> None:
         """From now on, messages of this session of a subagent go to this chain."""
-        is_taken = session in self.sessions or session in self._open_sessions
+        is_taken = session in self.sessions or self._is_of_another(session, branch)
         if is_taken or len(session) > MAX_AGENTS_ID:
             return
         self.sessions[session] = branch
@@ -216,6 +329,8 @@ class SessionRouter(Port):
         for session in branch.subagents:
             self.sessions.pop(session, None)
         self._mcp = {name: owner for name, owner in self._mcp.items() if owner is not branch}
+        for terminal in [id for id, owner in self._terminals.items() if owner is branch]:
+            del self._terminals[terminal]
         if self._login is branch:
             self._login = None
 
@@ -231,7 +346,7 @@ class SessionRouter(Port):
         branch = self._branch_for(call, method, params)
         if branch is None:
             if method in SESSION_SETUP_METHODS:
-                ResponseWatch(call, lambda _, error: self.note_refusal(None, error))
+                self._open_in_first(call, method, params)
             self.first.neighbour.request(call, method, params)
             if method in LOGOUT_METHODS:
                 self._log_out(method, params)
@@ -253,8 +368,11 @@ class SessionRouter(Port):
         if branch is None:
             self.first.neighbour.respond(call, result, error)
             return
-        if call.method == "mcp/connect" and (connection := _connection_of(result)) is not None:
-            self._mcp[connection] = branch
+        ids = _ids_of(result) if call.method in ("mcp/connect", "terminal/create") else _Ids()
+        if ids.connectionId is not None:
+            self._mcp[ids.connectionId] = branch
+        if ids.terminalId is not None:
+            self._terminals[ids.terminalId] = branch
         branch.link.plain.respond(call, result, error)
 
     def cancel(self, call: InFlightRequest) -> None:
@@ -271,11 +389,22 @@ class SessionRouter(Port):
     ) -> Branch | None:
         """The further chain that a message is for; `None` for the first chain."""
         if method in MCP_METHODS:
-            return self._mcp.get(_connection_of(params) or "")
+            return self._mcp.get(_ids_of(params).connectionId or "")
         if method in LOGIN_METHODS:
             return self._login
         known = call.session if call is not None and method == PROMPT else None
         return self.sessions.get(known or session_id_of(params) or "")
+
+    def _open_in_first(self, call: InFlightRequest, method: str, params: Payload | None) -> None:
+        session = session_id_of(params)
+        if session is not None and method not in SESSION_CREATING_METHODS:
+            self._opening.add(session)
+
+        def opened(_: Payload | None, error: Payload | None) -> None:
+            self._opening.discard(session or "")
+            self.note_refusal(None, error)
+
+        ResponseWatch(call, after=opened)
 
     def _ended(self, params: Payload | None, branch: Branch, result: Payload | None) -> None:
         session = session_id_of(params)
@@ -296,7 +425,7 @@ class SessionRouter(Port):
         """A request of a further chain to the client."""
         self._asked[call] = branch
         if method == "mcp/disconnect":
-            self._mcp.pop(_connection_of(params) or "", None)
+            self._mcp.pop(_ids_of(params).connectionId or "", None)
         self.client.request(call, method, params)
 
 
@@ -311,13 +440,23 @@ class _FirstChain(Port):
         self._client = client
 
     def request(self, call: InFlightRequest, method: str, params: Payload | None) -> None:
-        self._client.request(call, method, params)
+        if self._router.is_foreign(None, method, params):
+            self.neighbour.respond(call, None, _NOT_ITS_OWN)
+        else:
+            self._client.request(call, method, params)
 
     def notify(self, method: str, params: Payload | None) -> None:
-        self._client.notify(method, params)
+        if not self._router.is_foreign(None, method, params):
+            self._router.note_subagent_of_first(params)
+            self._client.notify(method, params)
 
     def notify_batch(self, notifications: NotificationBatch) -> None:
-        self._client.notify_batch(notifications)
+        if (own := self._router.own_part(None, notifications)) is None:
+            return
+        if own.contains(b"subagent_update"):
+            for params in own.params:
+                self._router.note_subagent_of_first(params)
+        self._client.notify_batch(own)
 
     def respond(self, call: InFlightRequest, result: Payload | None, error: Payload | None) -> None:
         if call.method in SESSION_CREATING_METHODS and self._router.is_taken(result, None):
@@ -334,15 +473,52 @@ class _FirstChain(Port):
         return self._client.unread()
 
 
-class _ConnectionId(msgspec.Struct, gc=False):
-    connectionId: str
+class _Ids(msgspec.Struct, gc=False):
+    """Ids of the client in a message. Those of MCP servers are `acpId` in the text of the RFD."""
+
+    connectionId: str | None = None
+    terminalId: str | None = None
+    serverId: str | None = None
+    acpId: str | None = None
 
 
-_decode: Final = msgspec.json.Decoder(_ConnectionId).decode
+class _Server(msgspec.Struct, gc=False):
+    type: Any = None
+    serverId: Any = None
+    id: Any = None
 
 
-def _connection_of(payload: Payload | None) -> str | None:
+class _Setup(msgspec.Struct, gc=False):
+    mcpServers: list[_Server] = []
+
+
+_decode_ids: Final = msgspec.json.Decoder(_Ids).decode
+_decode_setup: Final = msgspec.json.Decoder(_Setup).decode
+
+
+def _read_ids(payload: Payload | None) -> _Ids:
+    """Read the ids in raw params or a raw result. Raises one of `DECODE_ERRORS`."""
     try:
-        return _decode(payload or b"{}").connectionId
+        return _decode_ids(payload or b"{}")
     except DECODE_ERRORS:
-        return None
+        hidden = substitute_surrogates(bytes(payload or b""))
+        if hidden is None or hidden.block is None:
+            raise
+        return _decode_ids(hidden.text)
+
+
+def _ids_of(payload: Payload | None) -> _Ids:
+    try:
+        return _read_ids(payload)
+    except DECODE_ERRORS:
+        return _Ids()
+
+
+def _declared_servers(params: Payload | None) -> list[str]:
+    """The ids of the MCP servers over ACP in the raw params of a session set-up."""
+    try:
+        servers = _decode_setup(params or b"{}").mcpServers
+    except DECODE_ERRORS:
+        return []
+    ids = [each.serverId or each.id for each in servers if each.type == "acp"]
+    return [id for id in ids if isinstance(id, str) and len(id) <= MAX_AGENTS_ID]

@@ -16,6 +16,7 @@ import msgspec
 from conductor.acp import (
     LOGIN_METHODS,
     LOGOUT_METHODS,
+    SESSION_CREATING_METHODS,
     SESSION_END_METHODS,
     SESSION_SETUP_METHODS,
     session_id_of,
@@ -141,7 +142,8 @@ class SessionLog(msgspec.Struct, eq=False, weakref=True):
         record = self._unanswered.pop(call, None)
         if record is None:
             return
-        session = session_id_of(result) or record.session
+        creates = record.method in SESSION_CREATING_METHODS
+        session = (None if creates else record.session) or session_id_of(result) or record.session
         successor_result = self._take_successor_result(record.method, session)
         self._uncount(record)
         if result is None:

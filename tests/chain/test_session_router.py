@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 from support.raw_json import dumps
 
+from conductor.acp import session_id_of
 from conductor.chain.session_router import Branch, SessionRouter
 from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.jsonrpc.messages import encode_error
+from conductor.jsonrpc.notification_batch import NotificationBatch
 from conductor.routing.link import Link
 from conductor.routing.port import Port, connect_ports
 
@@ -47,10 +49,14 @@ class Client:
         self.port, self.first, self.chain = RecordingPort(), RecordingPort(), RecordingPort()
         connect_ports(self.port, self.first)
         self.open_sessions = {}
-        self.router = SessionRouter(self.port, self.port, self.open_sessions)
+        self.reports = []
+        self.router = SessionRouter(self.port, self.port, self.report, self.open_sessions)
         self.ended = []
         self.branch = self.new_branch(self.chain)
         self.originator = Originator()
+
+    def report(self, *about):
+        self.reports.append(about)
 
     def new_branch(self, chain):
         link = Link("chain", "agent", lambda *_: None)
@@ -261,3 +267,130 @@ def test_the_newest_subagents_of_a_chain_are_remembered_and_none_with_long_ids(c
 
     assert len(client.router.sessions) == 1001
     assert {"b1", "child 1", "child 1000"} <= client.router.sessions.keys()
+
+
+def ask(client, branch, method, **params):
+    """A request of a chain: whether the client has got it."""
+    call, got = InFlightRequest(method, Originator()), len(client.port.got)
+    (branch or client.router.first).request(call, method, dumps(params))
+    return len(client.port.got) > got
+
+
+def tell(client, branch, *sessions):
+    """Updates of a chain, alone and in a batch: the sessions of those that the client has got."""
+    port, got = branch or client.router.first, len(client.port.got)
+    updates = [dumps({"sessionId": each, "update": {"n": 1}}) for each in sessions]
+    for each in updates:
+        port.notify("session/update", each)
+    port.notify_batch(NotificationBatch("session/update", updates))
+    return [session_id_of(params) for _, params in client.port.got[got:]]
+
+
+def test_a_chain_speaks_for_no_session_of_another_one(client):
+    """Past its `permissions`. Sessions of no chain may be those of a subagent."""
+    client.open_sessions["a1"] = None
+    client.open("b1")
+    other = client.new_branch(RecordingPort())
+    client.open("c1", other)
+    client.request("session/load", sessionId="a2")
+    announce(client, "b1", "child of b1")
+    announce(client, "a1", "child of a1", client.router.first)
+    owners = {client.branch: ("b1", "child of b1"), other: ("c1",)}
+    owners[None] = ("a1", "a2", "child of a1")
+    everyones = [each for own in owners.values() for each in own]
+
+    for chain, own in owners.items():
+        client.reports.clear()
+        assert tell(client, chain, *everyones, "new") == [*own, "new"] * 2
+        names = [{"method": "session/update", "session": each} for each in everyones]
+        sender = "chain" if chain else "the first"
+        foreign = [each for each in names if each["session"] not in own]
+        assert client.reports == [(sender, each) for each in foreign * 2]
+        for method in ("session/request_permission", "fs/read_text_file", "elicitation/create"):
+            for session in everyones:
+                assert ask(client, chain, method, sessionId=session) == (session in own)
+            assert ask(client, chain, method, sessionId="new")
+    refused = [message for message in other.link.plain.got if len(message) == 3]
+    assert len(refused) == 3 * (len(everyones) - 1)
+    assert all(b"-32602" in error for _, _, error in refused)
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        b'{"sessionId":"b1","sessionId":"a1"}',
+        rb'{"session\u0049d":"a1"}',
+        b'{"session_id":"a1","sessionId":"b1"}',
+        b'{"sessionId":"b1","update":{"sessionUpdate":"subagent_update","sessionId":"a1"}}',
+    ],
+    ids=["twice", "escaped", "spelled differently", "announced"],
+)
+def test_a_session_of_another_chain_cannot_be_hidden(client, params):
+    client.open_sessions["a1"] = None
+    client.open("b1")
+    client.port.got.clear()
+    client.branch.notify("session/update", params)
+    client.branch.notify_batch(NotificationBatch("session/update", [params]))
+
+    assert client.port.got == []
+
+
+def test_a_chain_uses_only_its_own_terminals_and_mcp_servers(client):
+    other = client.new_branch(RecordingPort())
+    call = InFlightRequest("session/new", client.originator)
+    server = {"type": "acp", "name": "n", "serverId": "server of b"}
+    client.branch.open(call, "session/new", dumps({"cwd": "/", "mcpServers": [server]}))
+    for branch, name in ((client.branch, "b"), (None, "a")):
+        for method, member in (("terminal/create", "terminalId"), ("mcp/connect", "connectionId")):
+            call = InFlightRequest(method, Originator())
+            (branch or client.router.first).request(call, method, b"{}")
+            client.port.neighbour.respond(call, dumps({member: f"of {name}"}), None)
+
+    for method, ids in (
+        ("terminal/output", {"terminalId": "of @"}),
+        ("terminal/kill", {"terminalId": "of @", "connectionId": "x", "note": "\ud83d"}),
+        ("mcp/message", {"connectionId": "of @"}),
+        ("mcp/message", {"serverId": "server of @"}),
+        ("mcp/connect", {"acpId": "server of @"}),
+    ):
+        of_b, of_a = (
+            {name: id.replace("@", each) for name, id in ids.items() if id != "x"} for each in "ba"
+        )
+        assert ask(client, client.branch, method, **of_b)
+        assert ask(client, None, method, **of_a)
+        assert not ask(client, other, method, **of_b)
+        assert not ask(client, client.branch, method, **of_a)
+    assert not ask(client, None, "terminal/output", terminalId="of b")
+    assert not ask(client, None, "mcp/message", connectionId="of b")
+    assert not ask(client, other, "mcp/disconnect", connectionId="of b")
+    assert not ask(client, other, "terminal/output", terminalId="of b", connectionId=5)
+    client.request("mcp/message", connectionId="of b")
+    assert methods(client.chain)[-1] == "mcp/message"
+
+
+def test_two_agents_may_number_their_sessions_but_not_take_one_of_another(client):
+    client.open("1")
+    other = client.new_branch(RecordingPort())
+    client.open("1", other)
+    call = InFlightRequest("session/load", client.originator)
+    other.open(call, "session/load", b'{"sessionId":"2"}')
+    client.answer(call, other, sessionId="1")
+    client.request("session/prompt", sessionId="1")
+
+    assert methods(client.chain)[-1] == "session/prompt"
+    assert client.router.sessions == {"1": client.branch, "2": other}
+
+
+def test_a_guessed_session_is_not_kept_from_the_chain_that_opens_it(client):
+    other = client.new_branch(RecordingPort())
+    client.open("c1", other)
+    for session in ("b1", "a1"):
+        announce(client, "c1", session, other)
+    client.open("b1")
+    call = client.request("session/new")
+    client.router.first.respond(call, b'{"sessionId":"a1"}', None)
+    client.open_sessions["a1"] = None
+
+    assert tell(client, client.branch, "b1") == ["b1"] * 2
+    assert tell(client, None, "a1") == ["a1"] * 2
+    assert tell(client, other, "b1", "a1") == []

@@ -62,11 +62,12 @@ def test_a_session_is_kept_under_the_id_that_it_was_given(method):
     }
 
 
+@pytest.mark.parametrize("result", [b"{}", b'{"sessionId":"of another chain"}'])
 @pytest.mark.parametrize("method", ["session/load", "session/resume"])
-def test_a_session_that_was_asked_for_by_name_is_kept_under_it(method):
+def test_a_session_that_was_asked_for_by_name_is_kept_under_it(method, result):
     kept = SessionLog()
 
-    kept.log_response(ask(kept, method, b'{"sessionId":"s"}'), b"{}")
+    kept.log_response(ask(kept, method, b'{"sessionId":"s"}'), result)
 
     assert list(kept.sessions) == ["s"]
 

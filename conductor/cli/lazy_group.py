@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import click
@@ -53,17 +53,29 @@ class LazyGroup(click.Group):
         if args and args[0] not in self._summaries and not args[0].startswith("-"):
             near = difflib.get_close_matches(args[0], self._summaries, n=1)
             hint = f" Did you mean {near[0]!r}?" if near else ""
-            if ctx.parent is None and (meant := _not_a_command(args[0])):
+            if ctx.parent is None and (meant := _not_a_command(args[0], self._summaries)):
                 hint = f" {meant}."
             ctx.fail(f"No such command {args[0]!r}.{hint}")
         return super().resolve_command(ctx, args)
 
 
-def _not_a_command(word: str) -> str | None:
-    """Help for a chain file, or a ready-made component, as the first word; `None` for others."""
+def _not_a_command(word: str, commands: Iterable[str]) -> str | None:
+    """Help for a chain file, a proxy, or a command of an agent as the first word; `None` for
+    others."""
+    import difflib
+    import shutil
+
     from conductor.plugins.loading import ready_made_help
     from conductor.projects.places import named_chains
 
     if word.endswith((".yaml", ".yml")) or word in named_chains():
         return f"For a chain file: `run {word}` in an editor, or `prompt {word} TEXT` here"
-    return ready_made_help(word)
+    if word.endswith(".py"):
+        return f"For a proxy in Python: `try {word}`"
+    if word == "help":
+        return "For help: `--help`, also behind a command"
+    if (meant := ready_made_help(word)) is not None:
+        return meant
+    if not difflib.get_close_matches(word, commands) and shutil.which(word):
+        return f'For an agent: `wrap -- {word}` in an editor, or `prompt -- "{word}" TEXT` here'
+    return None

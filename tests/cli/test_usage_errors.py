@@ -84,6 +84,24 @@ def test_an_option_of_all_commands_behind_one_is_told_its_place(run):
 
 
 @pytest.mark.parametrize(
+    ("word", "help"),
+    [
+        ("today.py", "For a proxy in Python: `try today.py`."),
+        (
+            "mkfifo",
+            'For an agent: `wrap -- mkfifo` in an editor, or `prompt -- "mkfifo" TEXT` here.',
+        ),
+        ("help", "For help: `--help`, also behind a command."),
+    ],
+)
+def test_a_first_word_that_is_no_command_is_told_the_command_for_it(run, word, help):
+    done = run(word)
+
+    assert done.returncode == 2
+    assert f"No such command {word!r}. {help}" in done.stderr
+
+
+@pytest.mark.parametrize(
     ("arguments", "reason"),
     [
         (["run"], "Missing argument 'FILE'."),

@@ -1,7 +1,7 @@
 """Facts of the Agent Client Protocol: sets of methods, and the session ids of a message. Pure.
 
 Session ids are read only here, from the `sessionId` member of params or of a result, lone
-surrogates included; `nested_session_ids` reads those that extensions carry, as in `_meta`.
+surrogates included.
 `session_id_of` is for routing and records, and never raises.
 `unambiguous_session_id` is for access control: it refuses params that two parsers could read
 differently, and recognizes every spelling that an agent may accept for `sessionId` (Go ignores
@@ -39,7 +39,6 @@ __all__ = [
     "SESSION_SETUP_METHODS",
     "AmbiguousSessionId",
     "announced_subagent",
-    "nested_session_ids",
     "session_id_of",
     "unambiguous_session_id",
 ]
@@ -187,15 +186,6 @@ def _names() -> re.Pattern[bytes]:
     return re.compile((spelling + r"[ \t\r\n]*:").encode("latin-1"))
 
 
-_NESTED_NAMES: Final = (b'sessionid"', b'session_id"', b'session-id"')
-"""Ends of members that name a session, in lower case."""
-_OPENING_NAMES: Final = (b'"resume"', b'"continue"')
-# Patterns are compiled when they are used first.
-_member_value: Final = rb'(?s)[ \t\r\n]*:[ \t\r\n]*("(?:[^"\\]++|\\.)*+"|[^ \t\r\n,}\]]*)'
-"""Behind a member's name: its value, if that is a scalar."""
-_escaped_letter: Final = rb"\\u(?:00([4-7][0-9a-fA-F]|2[dD])|017[fF])"
-
-
 def session_id_of(payload: Payload | None) -> str | None:
     """The session id in raw params or a raw result; `None` if there is none."""
     if payload is None:
@@ -250,56 +240,6 @@ def unambiguous_session_id(payload: Payload | None) -> str | None:
     if len(found) > 1:
         raise AmbiguousSessionId(f"sessionId occurs {len(found)} times")
     return found[0] if found else None
-
-
-def nested_session_ids(payload: Payload | None, session: str | None, *, opens: bool) -> set[str]:
-    """The session ids in raw params, at any depth, other than `session`, that of the message.
-
-    Agents take them from `_meta`: those on the Python SDK get its members as arguments, so that
-    `session_id` there replaces the `sessionId` of the message, and claude-agent-acp resumes the
-    session `claudeCode.options.resume` in `session/new`. `opens`: whether the message sets up a
-    session; only then `resume` and `continue` count. Raises `AmbiguousSessionId` for an id that
-    cannot be read, and for `continue`, which stands for the latest session.
-    """
-    if payload is None:
-        return set()
-    text = bytes(payload)
-    if not text.isascii():
-        text = text.replace(b"\xc5\xbf", b"s")  # U+017F: its capital is S
-    if b"\\" in text and b"\\u" in text:
-        text = re.sub(_escaped_letter, _letter, text)
-    lower = text.lower()
-    names = _NESTED_NAMES + _OPENING_NAMES if opens else _NESTED_NAMES
-    counts = {name: lower.count(name) for name in names}
-    if sum(counts.values()) <= (0 if session is None else 1):
-        return set()
-    if sum(counts.values()) > _MAX_NAMES:
-        raise AmbiguousSessionId("sessionId occurs too often")
-    found = set()
-    for name in names:
-        end = 0
-        for _ in range(counts[name]):
-            end = lower.index(name, end) + len(name)
-            if (match := re.compile(_member_value).match(text, end)) is None:
-                continue
-            value = match[1]
-            if name == b'"continue"' and value != b"false":
-                raise AmbiguousSessionId("`continue` stands for the latest session")
-            if value.startswith(b'"'):
-                found.add(_decode_id(value))
-    return found - {session}
-
-
-def _letter(escape: re.Match[bytes]) -> bytes:
-    code = escape[1]
-    return b"s" if code is None else escape[0] if code.lower() == b"5c" else bytes([int(code, 16)])
-
-
-def _decode_id(text: bytes) -> str:
-    try:
-        return _decode_name(text)
-    except DECODE_ERRORS as exc:
-        raise AmbiguousSessionId(str(exc)) from None
 
 
 def _has_canonical_spelling(text: bytes) -> bool:

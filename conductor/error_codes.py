@@ -14,7 +14,6 @@ __all__ = [
     "PROTOCOL_VERSION",
     "REQUEST_CANCELLED",
     "RESOURCE_NOT_FOUND",
-    "SESSION_ELSEWHERE",
 ]
 
 PARSE_ERROR: Final = -32700
@@ -32,10 +31,8 @@ its place in the chain file and the last lines of its stderr."""
 AUTHENTICATION_REQUIRED: Final = -32000
 """The agent requires a login: log in with the editor, or with the agent's program in a terminal."""
 RESOURCE_NOT_FOUND: Final = -32002
-"""A session or file does not exist, or belongs to another principal of `serve`."""
+"""A session or file does not exist."""
 PROTOCOL_VERSION: Final = -32022
 """The agent chose a version of the protocol that the client does not speak."""
-SESSION_ELSEWHERE: Final = -32050
-"""The session runs on another server of the cluster: connect there, or load it there."""
 REQUEST_CANCELLED: Final = -32800
 """The request was cancelled by its sender."""

@@ -12,7 +12,6 @@ from conductor.acp import (
     REQUESTS,
     AmbiguousSessionId,
     announced_subagent,
-    nested_session_ids,
     session_id_of,
     unambiguous_session_id,
 )
@@ -124,58 +123,6 @@ def test_ambiguous_params_have_no_session_id(payload):
 @pytest.mark.parametrize("payload", [None, b"{", b'["s"]', rb'{"sessionId":"\ud800"}', DEEP])
 def test_unreadable_params_have_no_session_for_routing(payload):
     assert session_id_of(payload) is None
-
-
-@pytest.mark.parametrize(
-    ("payload", "nested"),
-    [
-        (None, set()),
-        (b"{}", set()),
-        (b'{"sessionId":"s"}', set()),
-        (b'{"sessionId":"s","_meta":{"sessionId":"s"}}', set()),
-        (b'{"sessionId":"s","_meta":{"session_id":"t"}}', {"t"}),
-        (b'{"_meta":{"session_id":"t"},"sessionId":"s"}', {"t"}),
-        (b'{"sessionId":"s","field_meta":{"session_id" : "t"}}', {"t"}),
-        (b'{"sessionId":"s","_meta":{"a":[{"SESSION-ID":"t"}],"parentSessionId":"u"}}', {"t", "u"}),
-        (rb'{"sessionId":"s","_meta":{"\u0073ession\u005f\u0049d":"\u0074"}}', {"t"}),
-        (rb'{"sessionId":"s","_meta":{"\u017fession_id":"t"}}', {"t"}),
-        ('{"sessionId":"s","_meta":{"\u017fession_id":"t"}}'.encode(), {"t"}),
-        (rb'{"sessionId":"s","_meta":{"session_id":"a\"b\\"}}', {'a"b\\'}),
-        (b'{"sessionId":"s","_meta":{"session_id":null,"x":{"sessionId":{"y":1}}}}', set()),
-        (b'{"sessionId":"s","prompt":[{"text":"\\"session_id\\": \\"t\\""}]}', set()),
-        (b'{"sessionId":"s","_meta":{"resume":"t","continue":true}}', set()),
-    ],
-)
-def test_sessions_in_meta_are_found_at_any_depth(payload, nested):
-    session = session_id_of(payload)
-
-    assert nested_session_ids(payload, session, opens=False) == nested
-
-
-def test_options_that_resume_a_session_count_where_one_is_set_up():
-    resume = b'{"cwd":"/","_meta":{"claudeCode":{"options":{"resume":"t","continue":false}}}}'
-
-    assert nested_session_ids(resume, None, opens=True) == {"t"}
-    assert nested_session_ids(resume, None, opens=False) == set()
-
-
-@pytest.mark.parametrize("value", [b"true", b"null", b'"yes"', b"{}"])
-def test_the_latest_session_is_not_continued(value):
-    """Of `extraArgs`, each member that is `null` is an option without a value."""
-    with pytest.raises(AmbiguousSessionId):
-        nested_session_ids(b'{"_meta":{"contin\\u0075e":%b}}' % value, None, opens=True)
-
-
-@pytest.mark.parametrize(
-    "payload",
-    [
-        rb'{"sessionId":"s","_meta":{"session_id":"\ud800"}}',
-        b'{"sessionId":"s","a":[%b]}' % b",".join([b'{"sessionId":"t"}'] * 1001),
-    ],
-)
-def test_nested_sessions_that_cannot_be_read_are_refused(payload):
-    with pytest.raises(AmbiguousSessionId):
-        nested_session_ids(payload, "s", opens=False)
 
 
 def test_an_announced_subagent_is_read_with_its_parent():

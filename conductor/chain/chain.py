@@ -15,7 +15,7 @@ of their own: `session_chains`.
 from __future__ import annotations
 
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -82,7 +82,6 @@ class Chain:
         plugin_nursery: trio.Nursery | None = None,
         enforces_cancel_timeout: bool = True,
         failure_context: FailureContext | None = None,
-        wait_for_share: Callable[[], Awaitable[None]] | None = None,
         recorder: TraceRecorder | None = None,
         make_bridge: Callable[[], PluginComponent] | None = None,
         chooser: ChainChooser | None = None,
@@ -108,8 +107,6 @@ class Chain:
         self.failure_context = failure_context
         """Enables the start-failure agent; without it the client gets the error of a failed
         start."""
-        self.wait_for_share = wait_for_share
-        """Awaited before a plugin handles the next message; of a server: `server.fair_share`."""
         self.recorder = recorder
         """Records what passes."""
         self.make_bridge = make_bridge
@@ -313,7 +310,6 @@ class Chain:
         self._began = trio.current_time()
         self._settled = trio.Event()
         self._hosted.nursery, self._hosted.plugin_nursery = self._nursery, self.plugin_nursery
-        self._hosted.wait_for_share = self.wait_for_share
         if self.chooser is not None:
             self.chooser.begin(self._startup_gate.params, self._startup_gate.setup_params)
         client_params.set(self._startup_gate.params or b"{}")

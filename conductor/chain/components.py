@@ -7,7 +7,7 @@ In: the components that the chain's `make` returns, and what they report as to t
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, Literal
 
 import trio
@@ -63,7 +63,6 @@ class ChainComponents(ComponentHost):
         self.recorder = recorder
         self.flusher = flusher
         self.limits = limits
-        self.wait_for_share: Callable[[], Awaitable[None]] | None = None
         self.cancelled_turns: CancelledTurns | None = None
         self.plugin_nursery: trio.Nursery | None = None
         """Runs the plugins, if not `None`; else `nursery` does."""

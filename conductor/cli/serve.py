@@ -11,8 +11,7 @@ from conductor.cli.trace_options import open_trace, trace_options
 from conductor.files import open_as_given
 
 if TYPE_CHECKING:
-    from conductor.server.cluster.directory import SessionDirectory
-    from conductor.server.listen.address import TcpAddress, UnixAddress
+    from conductor.server.listen.address import TcpAddress
     from conductor.server.run import ServerSettings
 
 __all__ = ["command"]
@@ -40,14 +39,6 @@ _COUNT = click.IntRange(min=1)
     help="Clients must show a certificate that this CA has signed.",
 )
 @click.option(
-    "--client-name",
-    type=click.Choice(["subject", "dns", "email", "uri"]),
-    default="subject",
-    show_default=True,
-    help="The part of a client's certificate that identifies the client: the whole subject, or its "
-    "one alternative name of this type.",
-)
-@click.option(
     "--token-file",
     type=click.Path(),
     help="Bearer tokens of allowed clients, one per line: `name:token`, a token alone, or "
@@ -69,13 +60,6 @@ _COUNT = click.IntRange(min=1)
 )
 @click.option("--max-clients", type=_COUNT, default=2000, show_default=True)
 @click.option("--max-clients-each", type=_COUNT, default=200, show_default=True)
-@click.option(
-    "--max-sessions-each",
-    type=_COUNT,
-    default=10_000,
-    show_default=True,
-    help="Undeleted sessions of one principal since the server started.",
-)
 @click.option(
     "--max-message-bytes",
     type=_COUNT,
@@ -100,25 +84,6 @@ _COUNT = click.IntRange(min=1)
     default=30.0,
     show_default=True,
     help="Seconds for running prompt turns to end after SIGTERM.",
-)
-@click.option(
-    "--sessions",
-    metavar="URL",
-    envvar="ACP_CONDUCTOR_SESSIONS",
-    show_envvar=True,
-    help="Redis with the session directory of several servers: redis://HOST:PORT/DB, rediss:// or "
-    "unix://. With a password, give it in the environment variable.",
-)
-@click.option(
-    "--advertise",
-    metavar="URL",
-    help="With --sessions: URL of this server for the other servers.  [default: --listen]",
-)
-@click.option(
-    "--allow-eviction",
-    is_flag=True,
-    help="With --sessions: use a Redis that may evict keys. A session whose owner it evicts is "
-    "free for all principals.",
 )
 @click.option(
     "--metrics",
@@ -182,7 +147,6 @@ def _settings(message_bytes: int, **options: Any) -> ServerSettings:
     access = AccessPolicy(
         tokens=tokens,
         certificates=client_ca is not None,
-        client_name=options["client_name"],
         hosts=frozenset(map(host_name_of, options["hosts"])),
         origins=frozenset(origin.rstrip("/").lower() for origin in options["origins"]),
         user=None if is_open else os.geteuid(),
@@ -200,7 +164,6 @@ def _settings(message_bytes: int, **options: Any) -> ServerSettings:
     limits = ServerLimits(
         clients=options["max_clients"],
         clients_each=options["max_clients_each"],
-        sessions_each=options["max_sessions_each"],
         sockets=options["max_clients"] * 4,
         sockets_each=options["max_clients_each"] * 4,
         streams=options["max_streams"],
@@ -213,9 +176,8 @@ def _settings(message_bytes: int, **options: Any) -> ServerSettings:
         idle=options["idle_timeout"],
         drain=options["drain_timeout"],
     )
-    directory = _directory(listen, tls is not None, options)
     metrics = _metrics_address(options["metrics"])
-    return ServerSettings(listen, access, tls, limits, timeouts, directory, metrics)
+    return ServerSettings(listen, access, tls, limits, timeouts, metrics)
 
 
 def _metrics_address(text: str | None) -> TcpAddress | None:
@@ -236,49 +198,6 @@ def _metrics_address(text: str | None) -> TcpAddress | None:
     if not isinstance(address, TcpAddress):
         raise click.UsageError("--metrics: expected [HOST:]PORT")
     return address
-
-
-def _directory(
-    listen: tuple[TcpAddress | UnixAddress, ...],
-    secure: bool,
-    options: dict[str, Any],
-) -> SessionDirectory | None:
-    import importlib.util
-    from urllib.parse import urlsplit
-
-    from click.core import ParameterSource
-
-    from conductor.secret_env import take_secret
-    from conductor.server.cluster.directory import SessionDirectory
-    from conductor.server.listen.address import advertised_url
-
-    sessions, advertise = options["sessions"], options["advertise"]
-    take_secret("ACP_CONDUCTOR_SESSIONS")  # read by click; components must not inherit it
-    if sessions is None:
-        if advertise is not None:
-            raise click.UsageError("--advertise needs --sessions")
-        if options["allow_eviction"]:
-            raise click.UsageError("--allow-eviction needs --sessions")
-        return None
-    source = click.get_current_context().get_parameter_source("sessions")
-    if urlsplit(sessions).scheme not in ("redis", "rediss", "unix"):
-        raise click.UsageError("--sessions: expected redis://HOST:PORT/DB, rediss:// or unix://")
-    if urlsplit(sessions).password and source is ParameterSource.COMMANDLINE:
-        raise click.UsageError(
-            "--sessions: all users of this machine can read a password on the command line; put "
-            "the URL into the environment variable ACP_CONDUCTOR_SESSIONS"
-        )
-    if importlib.util.find_spec("coredis") is None:
-        raise click.UsageError("--sessions needs coredis: pip install 'acp-conductor[sessions]'")
-    url = advertise or advertised_url(listen[0], secure=secure)
-    if url is None:
-        raise click.UsageError(
-            "--sessions needs --advertise: other servers cannot connect to --listen"
-        )
-    if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname:
-        raise click.UsageError("--advertise: expected http://HOST:PORT or https://HOST:PORT")
-    advertised = url.removesuffix("/").removesuffix("/acp")
-    return SessionDirectory(sessions, advertised, allow_eviction=options["allow_eviction"])
 
 
 _TOKENS = "ACP_CONDUCTOR_TOKENS"

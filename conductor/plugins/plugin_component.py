@@ -196,7 +196,7 @@ class PluginComponent(Component):
         try:
             async with trio.open_nursery() as nursery:
                 self._ready = True
-                self._scheduler.open(nursery, self.host.flusher, self.host.wait_for_share)
+                self._scheduler.open(nursery, self.host.flusher)
                 self.runtime.open(nursery)
                 await self._stop.wait()
                 await end_sessions(self.plugin)

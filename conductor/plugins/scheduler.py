@@ -8,7 +8,7 @@ task is started per message.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from time import monotonic
 
 import attrs
@@ -68,7 +68,6 @@ class LaneScheduler:
     became_idle: trio.Event = attrs.field(factory=trio.Event, init=False)
     """Set when a worker becomes idle, or its handler waits; the waiter replaces it."""
     _flusher: Flusher = attrs.field(init=False)
-    _wait_for_share: Callable[[], Awaitable[None]] | None = attrs.field(default=None, init=False)
     _nursery: trio.Nursery | None = attrs.field(default=None, init=False)
     _closed: bool = attrs.field(default=False, init=False)
     _unscheduled: list[PluginPort] = attrs.field(factory=list, init=False)
@@ -126,17 +125,9 @@ class LaneScheduler:
         """Whether a handler holds a lane, or a message waits in one."""
         return any(port.lane.held for port in self.ports)
 
-    def open(
-        self,
-        nursery: trio.Nursery,
-        flusher: Flusher,
-        wait_for_share: Callable[[], Awaitable[None]] | None = None,
-    ) -> None:
-        """Start serving, beginning with the messages queued so far.
-
-        `wait_for_share` is awaited before each message.
-        """
-        self._nursery, self._flusher, self._wait_for_share = nursery, flusher, wait_for_share
+    def open(self, nursery: trio.Nursery, flusher: Flusher) -> None:
+        """Start serving, beginning with the messages queued so far."""
+        self._nursery, self._flusher = nursery, flusher
         self.outgoing.open(flusher)
         nursery.start_soon(self._slow_handler_warning.run)
         for port in self.ports:
@@ -243,8 +234,6 @@ class LaneScheduler:
         dispatcher = self.dispatcher
         begin_worker()
         while True:
-            if self._wait_for_share is not None and lane is not None:
-                await self._wait_for_share()
             if lane is None or (item := lane.take()) is None:
                 lane = await self._wait_for_work()
                 continue

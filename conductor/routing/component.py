@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Collection
 from typing import Literal, Protocol
 
 import msgspec
@@ -36,8 +36,6 @@ class ComponentHost(Protocol):
 
     flusher: Flusher
     limits: Limits
-    wait_for_share: Callable[[], Awaitable[None]] | None
-    """Awaited before a plugin handles the next message, if clients share the event loop."""
 
     def read_gate(self, component: Component) -> ReadGate | None:
         """The back-pressure gate of a component's reader; see `chain.back_pressure`."""

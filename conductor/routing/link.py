@@ -190,12 +190,6 @@ class Link(LinkState):
     # -- Receiver: messages from the peer ----------------------------------------------------------
 
     def on_request(self, call: InFlightRequest, method: str, params: Payload | None) -> None:
-        if self.access_check is not None:
-            try:
-                self.access_check(method, params)
-            except RequestError as exc:
-                call.source.respond(call, None, exception_to_error(exc))
-                return
         if method in NOTIFICATIONS:  # acp.el sends `session/cancel` with an id
             self.on_notification(method, params)
             call.source.respond(call, b"{}", None)
@@ -221,7 +215,6 @@ class Link(LinkState):
     def on_notifications(self, notifications: NotificationBatch) -> None:
         if (
             self.suppressed_session is not None
-            or self.access_check is not None
             or (self.strips_proxy_meta and notifications.has(may_have_proxy_meta))
             or notifications.method in REQUESTS
         ):
@@ -243,13 +236,6 @@ class Link(LinkState):
     def on_notification(self, method: str, params: Payload | None) -> None:
         if self.strips_proxy_meta and method == SESSION_UPDATE and params is not None:
             params = without_proxy_meta(params)
-        if self.access_check is not None:
-            try:
-                self.access_check(method, params)
-            except RequestError as exc:
-                detail = f"{method}: {exc.message}"
-                self.report("notification refused", detail, message_names(method, params))
-                return
         if method in REQUESTS:
             self.report("notification dropped", f"{method} is a request", {"method": method})
             return

@@ -85,9 +85,6 @@ class LinkState:
         self.choose_chain: _RequestHandler | None = None
         """Called with each request of a client after all other processing, before it is passed on;
         if it returns true, it has taken the request, and the link does not pass it on."""
-        self.access_check: Callable[[str, Payload | None], None] | None = None
-        """Called with each request and notification of the peer before any other processing; raises
-        `RequestError` to refuse it."""
         self.cancelled_answer: Callable[[str, Payload | None], bytes | None] | None = None
         """Called with each request to a client; returns the raw result of one that belongs to a
         cancelled turn, which the client does not get."""
@@ -147,7 +144,7 @@ class LinkState:
         self.session_log = SessionLog()
         self.settings_log = None
         self.outgoing_observers = self.incoming_observers = ()
-        self.on_success = self.intercept_setup = self.access_check = self.on_plugin_info = None
+        self.on_success = self.intercept_setup = self.on_plugin_info = None
         self.choose_chain = self.cancelled_answer = None
 
     def backlog(self) -> int:

@@ -1,8 +1,11 @@
 """Access control for a request: Host, Origin, and authentication by token or certificate. Pure.
 
-Input: the headers of a request and its TCP peer. Output: a principal, or a `Refusal`. The checks of
-Host (DNS rebinding) and Origin are against web pages: a browser sets both headers truthfully.
-Certificates have been verified by TLS before.
+Input: the headers of a request and its TCP peer. Output: the name of its token, or a `Refusal`. The
+checks of Host (DNS rebinding) and Origin are against web pages: a browser sets both headers
+truthfully. Certificates have been verified by TLS before.
+
+A server is one user's: all tokens and certificates are devices of this user, and each may use every
+connection and session.
 """
 
 from __future__ import annotations
@@ -15,7 +18,6 @@ from collections.abc import Iterable, Mapping
 import attrs
 
 from conductor.acp import CONNECTION_HEADER, SESSION_HEADER
-from conductor.server.client_certificate import NameKind
 
 __all__ = [
     "ALLOWED_METHODS",
@@ -52,8 +54,8 @@ class TcpPeer:
     address: str
     local: str
     """The local address of the connection."""
-    certificate: str | None = None
-    """Name in its verified certificate (`client_certificate`), if it has shown one."""
+    has_certificate: bool = False
+    """Whether it has shown a certificate, which TLS has verified."""
     secure: bool = False
     user: int | None = None
     """User id of its process, if it is on this machine (`peer_user`)."""
@@ -64,11 +66,9 @@ class AccessPolicy:
     """Requirements for a request."""
 
     tokens: Mapping[bytes, str] = attrs.field(factory=dict, repr=False)
-    """Principal names by SHA-256 of their tokens. Empty: no token is required."""
+    """Names of tokens by their SHA-256. Empty: no token is required."""
     certificates: bool = False
     """Whether a client certificate is required."""
-    client_name: NameKind = "subject"
-    """Part of a certificate with the name of the principal."""
     hosts: frozenset[str] = frozenset()
     """Allowed names in `Host`, besides the addresses of the listeners."""
     origins: frozenset[str] = frozenset()
@@ -79,23 +79,20 @@ class AccessPolicy:
     def authenticates(self) -> bool:
         return bool(self.tokens) or self.certificates
 
-    def principal(self, headers: Mapping[str, str], peer: TcpPeer) -> str | Refusal:
-        """The principal of a request (empty without authentication), or a refusal."""
+    def authenticate(self, headers: Mapping[str, str], peer: TcpPeer) -> str | Refusal:
+        """The name of a request's token (empty if none is required), or a refusal."""
         refusal = self._refusal(headers, peer)
         if refusal is not None:
             return refusal
-        names = []
-        if self.certificates:
-            if peer.certificate is None:
-                return Refusal(401, "a client certificate is required")
-            names.append(f"certificate {peer.certificate}")
-        if self.tokens:
-            name = self._token_name(headers.get("authorization", ""))
-            if name is None:
-                challenge = (("www-authenticate", 'Bearer realm="acp"'),)
-                return Refusal(401, "a valid bearer token is required", challenge)
-            names.append(f"token {name}")
-        return ", ".join(names)
+        if self.certificates and not peer.has_certificate:
+            return Refusal(401, "a client certificate is required")
+        if not self.tokens:
+            return ""
+        name = self._token_name(headers.get("authorization", ""))
+        if name is None:
+            challenge = (("www-authenticate", 'Bearer realm="acp"'),)
+            return Refusal(401, "a valid bearer token is required", challenge)
+        return name
 
     def cors(self, headers: Mapping[str, str]) -> list[tuple[str, str]]:
         """CORS headers of a response, for a page of an allowed origin."""
@@ -161,8 +158,8 @@ def read_tokens(lines: Iterable[str]) -> dict[bytes, str]:
     """Parse a token file into `AccessPolicy.tokens`.
 
     One `name:token` or token per line, `#` begins a comment. A digest may replace the token:
-    `sha256:` and 64 hexadecimal digits. A token without a name is named by its digest: the same
-    principal on every server. Raises `ValueError`; its text contains no token.
+    `sha256:` and 64 hexadecimal digits. A token without a name is named by its digest.
+    Raises `ValueError`; its text contains no token.
     """
     tokens: dict[bytes, str] = {}
     for number, line in enumerate(lines, 1):

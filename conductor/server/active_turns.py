@@ -6,7 +6,7 @@ immediately, and the agent reports the state of the turn by `state_update`.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Final
 
 import attrs
@@ -17,7 +17,6 @@ from conductor.acp import MAX_AGENTS_ID, session_id_of
 from conductor.jsonrpc.codec import decode_message
 from conductor.jsonrpc.json_object import object_members
 from conductor.network.line_channel import LineChannel
-from conductor.server.fair_share import no_wait
 
 __all__ = ["TurnTrackingChannel"]
 
@@ -31,13 +30,10 @@ class TurnTrackingChannel(LineChannel):
     """`running`: sessions with a running turn (version 2), as reported by the agent."""
 
     running: set[str] = attrs.field(factory=set)
-    wait_for_share: Callable[[], Awaitable[None]] = no_wait
-    """Awaited before more lines are read (`fair_share`)."""
     turn_ended: Callable[[str | None], None] = lambda reason: None
     """Called when a running turn has ended, with the stop reason if the agent sent one."""
 
     async def receive(self) -> list[bytes]:
-        await self.wait_for_share()
         lines = await LineChannel.receive(self)
         for line in lines:
             if _STATE_UPDATE in line:

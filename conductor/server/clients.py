@@ -1,4 +1,4 @@
-"""Remote clients: each has an id, an owner and a chain, independent of the network it uses.
+"""Remote clients: each has an id, a device and a chain, independent of the network it uses.
 
 The chain has one end of a memory pair, the network the other (`lines`). A client is *attached*
 while at least one socket or request relays its lines. When the last one ends without a close, the
@@ -14,7 +14,6 @@ import secrets
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, nullcontext
-from functools import partial
 from typing import Final, Literal
 
 import attrs
@@ -28,17 +27,12 @@ from conductor.log import get_logger
 from conductor.network.resumable_stream import ResumableStream
 from conductor.server.access import Refusal
 from conductor.server.active_turns import TurnTrackingChannel
-from conductor.server.cluster.directory import SessionDirectory
-from conductor.server.cluster.registration import with_registrar
 from conductor.server.exception_location import exception_location
-from conductor.server.fair_share import CURRENT_ACCOUNT, AccountRef, FairShare
 from conductor.server.limits import ServerLimits, ServerTimeouts
-from conductor.server.session_access import restrict_sessions
-from conductor.server.session_principals import SessionPrincipals
 from conductor.transport.base import Transport
 from conductor.transport.memory import memory_pair
 
-__all__ = ["ClientOwner", "ClientRegistry", "RemoteClient"]
+__all__ = ["ClientRegistry", "Device", "RemoteClient"]
 
 _REAP_INTERVAL: Final = 1.0
 """Seconds between checks for expired clients."""
@@ -56,17 +50,17 @@ log: Final = get_logger(component="server")
 
 
 @attrs.frozen
-class ClientOwner:
-    """The opener of a connection: only the same principal can use its id."""
+class Device:
+    """The opener of a connection."""
 
-    principal: str
-    """Empty without authentication."""
+    token: str
+    """Name of its token; empty without one."""
     address: str
 
     @property
-    def quota_key(self) -> str:
-        """Key of the per-client limits: the principal, or the address without authentication."""
-        return self.principal or self.address
+    def label(self) -> str:
+        """Its name in logs and in `ps`."""
+        return self.token or self.address
 
 
 @attrs.define(eq=False)
@@ -76,7 +70,7 @@ class RemoteClient:
     number: int
     """Identifies the client in logs; `id` is a secret."""
     id: str = attrs.field(repr=False)
-    owner: ClientOwner
+    device: Device
     profile: Literal["websocket", "http", "unix"]
     lines: TurnTrackingChannel
     chain: Chain
@@ -149,7 +143,6 @@ class RemoteClient:
         self.lines = TurnTrackingChannel(
             ours,
             running=lines.running,
-            wait_for_share=lines.wait_for_share,
             turn_ended=lines.turn_ended,
         )
         self.runs_detached = False
@@ -174,28 +167,16 @@ class ClientRegistry:
     make_chain: Callable[[Transport], Chain]
     limits: ServerLimits = attrs.field(factory=ServerLimits)
     timeouts: ServerTimeouts = attrs.field(factory=ServerTimeouts)
-    fair_share: FairShare = attrs.field(factory=FairShare)
-    directory: SessionDirectory | None = None
-    """Session directory of the cluster; `None` without one."""
     turn_ended: Callable[[str | None], None] = attrs.field(default=lambda reason: None, init=False)
     """Called when a turn of version 2 has ended, with its stop reason."""
     draining: bool = attrs.field(default=False, init=False)
     by_id: dict[str, RemoteClient] = attrs.field(factory=dict, init=False)
     _counts: Counter[str] = attrs.field(factory=Counter, init=False)
-    _owners: SessionPrincipals = attrs.field(
-        default=attrs.Factory(
-            lambda self: SessionPrincipals(self.limits.sessions_each), takes_self=True
-        ),
-        init=False,
-    )
+    """By address."""
     _uncollected: int = attrs.field(default=0, init=False)
     """Clients that have ended since the last garbage collection."""
     _last_number: int = attrs.field(default=0, init=False)
     _nursery: trio.Nursery = attrs.field(init=False)
-
-    def __attrs_post_init__(self) -> None:
-        if self.directory is not None:
-            self.directory.claims.records = self._owners.records
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[ClientRegistry]:
@@ -215,52 +196,37 @@ class ClientRegistry:
         return not self.draining and (len(self.by_id) < self.limits.clients or self._any_detached())
 
     def admit(
-        self, owner: ClientOwner, profile: Literal["websocket", "http", "unix"]
+        self, device: Device, profile: Literal["websocket", "http", "unix"]
     ) -> RemoteClient | Refusal:
         """Create a client with its chain, or refuse it (limits, draining)."""
         if self.draining:
             return Refusal(503, "the server is shutting down", (("retry-after", "5"),))
-        if self._counts[owner.quota_key] >= self.limits.clients_each:
-            return Refusal(429, "too many connections of one client", (("retry-after", "5"),))
-        if len(self.by_id) >= self.limits.clients and not self._make_room_for(owner):
+        if self._counts[device.address] >= self.limits.clients_each:
+            return Refusal(429, "too many connections of one address", (("retry-after", "5"),))
+        if len(self.by_id) >= self.limits.clients and not self._make_room():
             return Refusal(503, "too many clients", (("retry-after", "5"),))
-        account = self.fair_share.account(owner.quota_key)
-        wait_for_share = partial(self.fair_share.wait_for_share, account)
         theirs, ours = memory_pair()
         self._last_number += 1
         client = RemoteClient(
             number=self._last_number,
             id=secrets.token_urlsafe(24),
-            owner=owner,
+            device=device,
             profile=profile,
-            lines=TurnTrackingChannel(
-                ours,
-                wait_for_share=wait_for_share,
-                turn_ended=lambda reason: self.turn_ended(reason),
-            ),
+            lines=TurnTrackingChannel(ours, turn_ended=lambda reason: self.turn_ended(reason)),
             chain=self.make_chain(theirs),
         )
-        client.chain.wait_for_share = wait_for_share
-        client.chain.client_label = owner.quota_key
-        if self.directory is not None:
-            self.directory.connection_opened(client.id)
-            make, principal = client.chain.make, owner.principal
-            client.chain.make = with_registrar(make, self.directory, principal)
-        if owner.principal:
-            restrict_sessions(client.chain, self._owners, owner.principal, self.directory)
+        client.chain.client_label = device.label
         self.by_id[client.id] = client
-        self._counts[owner.quota_key] += 1
+        self._counts[device.address] += 1
         self._nursery.start_soon(self._run, client)
-        log.info("client connected", client=client.number, profile=profile, owner=owner.quota_key)
+        log.info("client connected", client=client.number, profile=profile, device=device.label)
         return client
 
-    def find(self, id: str | None, principal: str) -> RemoteClient | None:
-        """The client with this id, if it belongs to the principal."""
-        client = self.by_id.get(id) if id is not None else None
-        return client if client is not None and client.owner.principal == principal else None
+    def find(self, id: str | None) -> RemoteClient | None:
+        """The client with this id, which is a secret."""
+        return self.by_id.get(id) if id is not None else None
 
     async def _run(self, client: RemoteClient) -> None:
-        CURRENT_ACCOUNT.set(AccountRef(self.fair_share.account(client.owner.quota_key)))
         try:
             async with background_tasks() as nursery:
                 if client.resumable_stream is not None:
@@ -277,11 +243,9 @@ class ClientRegistry:
             client.chain.transport.close()  # the client waits for an answer
         finally:
             del self.by_id[client.id]
-            if self.directory is not None:
-                self.directory.connection_closed(client.id)
-            self._counts[client.owner.quota_key] -= 1
-            if not self._counts[client.owner.quota_key]:
-                del self._counts[client.owner.quota_key]
+            self._counts[client.device.address] -= 1
+            if not self._counts[client.device.address]:
+                del self._counts[client.device.address]
             client.ended.set()
             self._uncollected += 1
         reason = client.ending.reason if client.ending is not None else "crashed"
@@ -293,27 +257,18 @@ class ClientRegistry:
         while True:
             due = trio.current_time() + interval
             await trio.sleep_until(due)
-            self._add_unheard(interval, late=trio.current_time() - due)
+            self._add_unheard(late=trio.current_time() - due)
             self._end_idle()
             if self._uncollected >= max(_ENDED_PER_COLLECTION, len(self.by_id)):
                 self._uncollected = 0
                 gc.collect()
 
-    def _add_unheard(self, interval: float, late: float) -> None:
-        """Add to `unheard` of detached clients: the seconds by which the event loop was `late`
-        (blocked, or without a CPU), and the interval if their connections wait for their share of
-        it; the latter at most up to the time for which detached clients are kept."""
+    def _add_unheard(self, late: float) -> None:
+        """Add the seconds by which the event loop was `late` (blocked, or without a CPU) to
+        `unheard` of detached clients."""
         for client in self.by_id.values():
-            if client.detached_since is None:
-                continue
-            if self._is_waiting(client) and client.unheard < self._keep(client):
-                client.unheard += interval
-            client.unheard += late
-
-    def _is_waiting(self, client: RemoteClient) -> bool:
-        """Whether connections of its principal, or new ones from its address, are not read."""
-        names = (client.owner.quota_key, client.owner.address)
-        return any(self.fair_share.is_waiting(name) for name in names)
+            if client.detached_since is not None:
+                client.unheard += late
 
     def _end_idle(self) -> None:
         now = trio.current_time()
@@ -336,20 +291,14 @@ class ClientRegistry:
     def _any_detached(self) -> bool:
         return any(not client.attached for client in self.by_id.values())
 
-    def _make_room_for(self, owner: ClientOwner) -> bool:
-        """End the longest detached client of the owner with the most clients; whether there is one.
-
-        A client of another owner is ended only if that has more clients than this one would have.
-        """
-        counts, own = self._counts, owner.quota_key
+    def _make_room(self) -> bool:
+        """End the longest detached client; whether there is one."""
         cut = [
-            (-counts[key], client.detached_since, client.number, client)
+            (client.detached_since, client.number, client)
             for client in self.by_id.values()
-            if client.detached_since is not None
-            and not client.is_ending
-            and ((key := client.owner.quota_key) == own or counts[key] > counts[own] + 1)
+            if client.detached_since is not None and not client.is_ending
         ]
         if not cut:
             return False
-        min(cut)[3].end()
+        min(cut)[2].end()
         return True

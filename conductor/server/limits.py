@@ -14,9 +14,7 @@ class ServerLimits:
     clients: int = 2000
     """Concurrent clients, detached ones included."""
     clients_each: int = 200
-    """Concurrent clients of one principal; of one address without authentication."""
-    sessions_each: int = 10_000
-    """Sessions of one principal (`session_access`)."""
+    """Concurrent clients of one address."""
     sockets: int = 8000
     """Concurrent TCP connections."""
     sockets_each: int = 1000
@@ -30,7 +28,7 @@ class ServerLimits:
     body_bytes: int = 512 * 1024 * 1024
     """Sum of all request bodies and WebSocket messages being received."""
     body_bytes_each: int = 384 * 1024 * 1024
-    """The same for one principal; for one address without authentication."""
+    """The same for one address."""
     header_bytes: int = 64 * 1024
     """Size of the head of a request."""
 

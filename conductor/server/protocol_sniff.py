@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 import trio
-
-from conductor.server.fair_share import no_wait
 
 __all__ = ["PeekableStream", "is_websocket_upgrade", "parse_headers"]
 
@@ -18,15 +15,10 @@ _CHUNK: Final = 65536
 
 class PeekableStream(trio.abc.HalfCloseableStream):
     """A stream that returns the peeked bytes first. `last_progress`: time of the last bytes in
-    either direction; `wait_for_share` is awaited before each read."""
+    either direction."""
 
-    def __init__(
-        self,
-        stream: trio.SocketStream | trio.SSLStream[trio.SocketStream],
-        wait_for_share: Callable[[], Awaitable[None]] = no_wait,
-    ) -> None:
+    def __init__(self, stream: trio.SocketStream | trio.SSLStream[trio.SocketStream]) -> None:
         self._stream = stream
-        self._wait_for_share = wait_for_share
         self._pending = b""
         self.head: bytes = b""
         self.last_progress: float = trio.current_time()
@@ -53,7 +45,6 @@ class PeekableStream(trio.abc.HalfCloseableStream):
             most = max_bytes or len(self._pending)
             data, self._pending = self._pending[:most], self._pending[most:]
             return data
-        await self._wait_for_share()
         data = bytes(await self._stream.receive_some(max_bytes or _CHUNK))
         self.last_progress = trio.current_time()
         return data

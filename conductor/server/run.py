@@ -35,9 +35,6 @@ from conductor.routing.component import Component
 from conductor.server.access import AccessPolicy
 from conductor.server.app import AsgiApp
 from conductor.server.clients import ClientRegistry
-from conductor.server.cluster.directory import SessionDirectory
-from conductor.server.cluster.eviction import RedisEvicts
-from conductor.server.cluster.forward import NodeForwarder
 from conductor.server.current_chain import CurrentChain
 from conductor.server.drain import drain, kill
 from conductor.server.limits import ServerLimits, ServerTimeouts
@@ -78,7 +75,6 @@ class ServerSettings:
     tls: ssl.SSLContext | None = None
     limits: ServerLimits = attrs.field(factory=ServerLimits)
     timeouts: ServerTimeouts = attrs.field(factory=ServerTimeouts)
-    directory: SessionDirectory | None = None
     metrics: TcpAddress | None = None
     """Listen address for metrics; `None`: not served."""
 
@@ -135,7 +131,7 @@ def serve(
 ) -> NoReturn:
     """Serve until a signal, then exit the process with 128 + n after signal n.
 
-    Exits with 3 if it cannot listen, or must not use the session directory.
+    Exits with 3 if it cannot listen.
     """
     open_control(trace)
     become_subreaper()
@@ -158,11 +154,10 @@ def serve(
 
     try:
         trio.run(main)
-    except (OSError, RedisEvicts) as exc:
+    except OSError as exc:
         end_rest()
-        text = _os_error_text(exc) if isinstance(exc, OSError) else str(exc)
         with suppress(OSError):
-            print(f"acp-conductor serve: {text}", file=sys.stderr)
+            print(f"acp-conductor serve: {_os_error_text(exc)}", file=sys.stderr)
         exit_now(3)
     except BaseException:
         end_rest()
@@ -245,22 +240,18 @@ class RunningServer:
 async def open_server(
     make_chain: Callable[[Transport], Chain], settings: ServerSettings
 ) -> AsyncIterator[RunningServer]:
-    """Serve during the block. Raises `OSError` if it cannot listen, `RedisEvicts` if the session
-    directory is not safe."""
-    directory = settings.directory
-    clients = ClientRegistry(make_chain, settings.limits, settings.timeouts, directory=directory)
-    with ExitStack() as stack, clients.fair_share.measured():
+    """Serve during the block. Raises `OSError` if it cannot listen."""
+    clients = ClientRegistry(make_chain, settings.limits, settings.timeouts)
+    with ExitStack() as stack:
         opened = await _bind_all(settings, stack)
-        async with _joined_cluster(directory) as forwarding, background_tasks() as nursery:
-            app = AsgiApp(clients, settings.access, nursery, forwarding)
+        async with background_tasks() as nursery:
+            app = AsgiApp(clients, settings.access, nursery)
             acceptor = TcpAcceptor(app, settings.limits, settings.timeouts, settings.tls)
-            local = "unix socket" if settings.access.authenticates else ""
-            serve_local = partial(serve_unix, clients=clients, principal=local)
             try:
                 async with clients.open():
                     for address, listener in opened:
                         if address.startswith("unix:"):
-                            nursery.start_soon(serve_local, listener)
+                            nursery.start_soon(serve_unix, listener, clients)
                         else:
                             nursery.start_soon(acceptor.serve, listener)
                     yield RunningServer(clients, tuple(address for address, _ in opened))
@@ -281,22 +272,6 @@ async def _bind_all(
             stack.callback(listener.socket.close)
             opened.append((listener_url(listener, secure=settings.tls is not None), listener))
     return opened
-
-
-@asynccontextmanager
-async def _joined_cluster(
-    directory: SessionDirectory | None,
-) -> AsyncIterator[NodeForwarder | None]:
-    """Be a node of the cluster during the block; `None` without a directory."""
-    if directory is None:
-        yield None
-        return
-    await directory.check_at_start()
-    async with background_tasks() as nursery:
-        await nursery.start(directory.run)
-        forwarding = NodeForwarder(directory)
-        async with forwarding.open():
-            yield forwarding
 
 
 async def _kill_at_next_signal(

@@ -90,7 +90,7 @@ class ViewerApp:
         is_data = scope["path"].startswith("/api/") and scope["path"] != "/api/token"
         policy = self.access if is_data else attrs.evolve(self.access, tokens={})
         server = scope.get("server") or ("", 0)
-        refusal = policy.principal(headers, TcpPeer(address="", local=str(server[0])))
+        refusal = policy.authenticate(headers, TcpPeer(address="", local=str(server[0])))
         if isinstance(refusal, Refusal):
             return _text(refusal.status, refusal.reason, refusal.headers)
         if scope["method"] not in ("GET", "HEAD"):

@@ -10,8 +10,8 @@ from typing import Any, Final
 import psutil
 import trio
 from chaos.attacks import BODIES, attack
+from chaos.clients import Device, ask, initialize, new_session, open_session, prompt
 from chaos.measured_server import PERMISSIONS
-from chaos.tenants import Tenant, ask, initialize, new_session, open_session, prompt
 from support.bypasses import cases_of, filled
 from support.raw_json import compact
 
@@ -44,40 +44,40 @@ async def _turn(socket: Any, session: str, text: str) -> str:
             await socket.send_message(compact(answer))
 
 
-async def _told(tenant: Tenant, text: str, **more: Any) -> str:
+async def _told(device: Device, text: str, **more: Any) -> str:
     """A session of one turn."""
-    async with tenant.websocket() as socket:
+    async with device.websocket() as socket:
         return await _turn(socket, await open_session(socket, **more), text)
 
 
-@attack(6, agent="program")
-async def blank_lines(tenant: Tenant) -> None:
+@attack(agent="program")
+async def blank_lines(device: Device) -> None:
     """A megabyte of blank lines from the agent."""
-    await _told(tenant, "blank 1000000")
+    await _told(device, "blank 1000000")
 
 
-@attack(8, agent="program")
-async def patterns_of_the_agent(tenant: Tenant) -> None:
-    await _told(tenant, "jwt 12500")
+@attack(agent="program")
+async def patterns_of_the_agent(device: Device) -> None:
+    await _told(device, "jwt 12500")
 
 
-@attack(9, agent="program")
-async def deep_mcp_message(tenant: Tenant) -> None:
+@attack(agent="program")
+async def deep_mcp_message(device: Device) -> None:
     """Nested 977 deep, to an MCP server of the client."""
-    await _told(tenant, "shim 977", mcpServers=[SERVER])
+    await _told(device, "shim 977", mcpServers=[SERVER])
 
 
-@attack(9, 18, agent="program")
-async def tree(tenant: Tenant) -> None:
+@attack(agent="program")
+async def tree(device: Device) -> None:
     """Descendants in process groups of their own that outlive the agent."""
-    await _told(tenant, f"tree {TREE}")
+    await _told(device, f"tree {TREE}")
 
 
-@attack(18, agent="program")
-async def orphans(tenant: Tenant) -> None:
+@attack(agent="program")
+async def orphans(device: Device) -> None:
     """Descendants in sessions of their own, of an agent that is killed with SIGKILL: they end with
     their client at the latest."""
-    async with tenant.websocket() as socket:
+    async with device.websocket() as socket:
         said = await _turn(socket, await open_session(socket), "orphans 10")
         numbers = said.partition("orphans ")[2].partition('"')[0].split()
         assert len(numbers) == 10, said[-200:]
@@ -98,33 +98,33 @@ def _process(number: int) -> psutil.Process | None:
         return None
 
 
-@attack(13, agent="program")
-async def abandoned_mcp_sessions(tenant: Tenant) -> None:
+@attack(agent="program")
+async def abandoned_mcp_sessions(device: Device) -> None:
     """MCP sessions over HTTP that the agent opens and never uses: the oldest end."""
-    said = await _told_over_http(tenant, "abandon 40")
+    said = await _told_over_http(device, "abandon 40")
     assert '"first 404"' in said, said[-200:]
 
 
-@attack(13, agent="program")
-async def unfinished_mcp_bodies(tenant: Tenant) -> None:
+@attack(agent="program")
+async def unfinished_mcp_bodies(device: Device) -> None:
     """Requests over HTTP whose last byte never comes: beyond a budget they are refused."""
-    said = await _told_over_http(tenant, f"bodies {BODIES // 2**20 + 4} 4")
+    said = await _told_over_http(device, f"bodies {BODIES // 2**20 + 4} 4")
     refused = int(said.partition('"refused ')[2].partition('"')[0])
     assert refused >= 4, f"{refused} refused"
 
 
-async def _told_over_http(tenant: Tenant, text: str) -> str:
+async def _told_over_http(device: Device, text: str) -> str:
     """A session of one turn, with an agent that takes MCP servers over HTTP."""
-    async with tenant.websocket() as socket:
+    async with device.websocket() as socket:
         await ask(socket, initialize(_meta={"http": True}))
         session = await new_session(socket, 1, mcpServers=[SERVER])
         return await _turn(socket, session, text)
 
 
-@attack(12, agent="program")
-async def flooded_shim(tenant: Tenant) -> None:
+@attack(agent="program")
+async def flooded_shim(device: Device) -> None:
     """What an agent writes to an MCP server whose connection the client does not open."""
-    async with tenant.websocket() as socket:
+    async with device.websocket() as socket:
         session = await open_session(socket, mcpServers=[SERVER])
         await socket.send_message(compact(prompt(2, session, "flood")))
         with trio.move_on_after(5):
@@ -134,17 +134,17 @@ async def flooded_shim(tenant: Tenant) -> None:
             assert taken < 4 * 2**20, f"the shim took {taken} bytes"
 
 
-@attack(14, agent="program")
-async def permissions(tenant: Tenant) -> None:
+@attack(agent="program")
+async def permissions(device: Device) -> None:
     """Calls of the corpus of bypasses, a part of one agent's at a time."""
     cases = list(cases_of(PERMISSIONS))
-    agent = tenant.random.choice(cases)[0]
+    agent = device.random.choice(cases)[0]
     of_agent = [(call, expected) for name, call, expected in cases if name == agent]
-    places = {each: Path(tenant.place) / each for each in ("cwd", "home", "outside")}
+    places = {each: Path(device.place) / each for each in ("cwd", "home", "outside")}
     servers = [{"name": "docs", "command": "true", "args": [], "env": []}]
-    async with tenant.websocket() as socket:
+    async with device.websocket() as socket:
         await ask(socket, initialize(_meta={"name": agent}))
-        drawn = tenant.random.sample(of_agent, min(CALLS, len(of_agent)))
+        drawn = device.random.sample(of_agent, min(CALLS, len(of_agent)))
         for number, (call, expected) in enumerate(drawn, 1000):
             new = {"cwd": str(places["cwd"]), "mcpServers": servers}
             session = await new_session(socket, number, **new)
@@ -155,19 +155,19 @@ async def permissions(tenant: Tenant) -> None:
             assert expected != "deny" or not to_user, f"not denied: {call}"
 
 
-@attack(15, agent="program")
-async def private_key(tenant: Tenant) -> None:
+@attack(agent="program")
+async def private_key(device: Device) -> None:
     """A private key that the agent shows in ranges of lines."""
-    said = await _told(tenant, "key")
+    said = await _told(device, "key")
     assert KEY_LINE not in said, "a line of a private key"
 
 
-@attack(19, agent="program")
-async def other_version(tenant: Tenant) -> None:
+@attack(agent="program")
+async def other_version(device: Device) -> None:
     """An agent that is restarted, and then answers another protocol version."""
     with tempfile.TemporaryDirectory() as directory:
         mark = str(Path(directory) / "started")
-        async with tenant.websocket() as socket:
+        async with device.websocket() as socket:
             await ask(socket, initialize(_meta={"restart": mark}))
             session = await new_session(socket, 1)
             died = await ask(socket, prompt(2, session, "die 1"))
@@ -176,13 +176,13 @@ async def other_version(tenant: Tenant) -> None:
             assert "error" in again, again
 
 
-@attack(21, agent="program")
-async def half_an_emoji_of_the_agent(tenant: Tenant) -> None:
-    await _told(tenant, "half")
+@attack(agent="program")
+async def half_an_emoji_of_the_agent(device: Device) -> None:
+    await _told(device, "half")
 
 
-@attack(22, agent="program")
-async def ids(tenant: Tenant) -> None:
+@attack(agent="program")
+async def ids(device: Device) -> None:
     """An answer with the id 3.0, and a request nested 980 deep, which is answered."""
-    await _told(tenant, "float")
-    assert "answered" in await _told(tenant, "deep 980")
+    await _told(device, "float")
+    assert "answered" in await _told(device, "deep 980")

@@ -1,13 +1,9 @@
 """Attacks of clients on one server: within what any client of `serve` can send.
 
-A server must survive them without growing and without hurting other tenants. An attack raises
-`AssertionError` if it succeeds; to be refused or cut off is in order. `@attack(…)` has the numbers
-of the findings that it repeats, of the list of attacks of November 2026. The others cannot come
-from a client (`NOT_FROM_A_CLIENT`). Smaller here than in their own tests: the thousand processes of
-a tree (9), the calls that rules must not cover (14: over 700 in
-`tests/proxies/permissions/bypasses.yaml`, here those of the chain's rules, some at a time). Of 18,
-only what an agent leaves behind: the conductor itself is killed in
-`tests/processes/test_stop_signals.py`.
+A server must survive them without growing. An attack raises `AssertionError` if it succeeds; to be
+refused or cut off is in order. Smaller here than in their own tests: the thousand processes of a
+tree, the calls that rules must not cover (over 700 in `tests/proxies/permissions/bypasses.yaml`,
+here those of the chain's rules, some at a time).
 """
 
 from __future__ import annotations
@@ -23,49 +19,39 @@ from urllib.parse import urlsplit
 
 import attrs
 import trio
-from chaos.tenants import (
+from chaos.clients import (
     Client,
+    Device,
     Refused,
-    Tenant,
     ask,
     initialize,
     new_session,
-    open_http,
     open_session,
     prompt,
     prompt_over,
     request,
 )
 from support.raw_json import compact, dumps
-from support.schema_methods import methods_with_session
 
-__all__ = ["ATTACKS", "NOT_FROM_A_CLIENT", "Attack", "attack", "attacks_on"]
-
-NOT_FROM_A_CLIENT: Final = {
-    4: "needs client certificates: tests/server/test_client_certificate.py",
-    20: "no attack: what a killed proxy had received is lost (docs/reliability.md)",
-    23: "`check` is a command: tests/cli",
-}
-"""Findings that no client of `serve` can repeat, and why."""
+__all__ = ["Attack", "attack", "attacks_on"]
 
 
 @attrs.frozen
 class Attack:
-    """`items`: numbers of the findings; `agent`: what it needs, `any` or a hostile `program`."""
+    """`agent`: what it needs, `any` or a hostile `program`."""
 
     run: Client
-    items: tuple[int, ...]
     agent: str
 
 
-ATTACKS: list[Attack] = []
+_ATTACKS: list[Attack] = []
 
 
-def attack(*items: int, agent: str = "any") -> Callable[[Client], Client]:
+def attack(agent: str = "any") -> Callable[[Client], Client]:
     """Add an attack to the table."""
 
     def add(client: Client) -> Client:
-        ATTACKS.append(Attack(client, items, agent))
+        _ATTACKS.append(Attack(client, agent))
         return client
 
     return add
@@ -73,73 +59,13 @@ def attack(*items: int, agent: str = "any") -> Callable[[Client], Client]:
 
 def attacks_on(agent: str) -> list[Client]:
     """The attacks on a server whose agents are programs, or plugins."""
-    return [each.run for each in ATTACKS if each.agent in ("any", agent)]
+    return [each.run for each in _ATTACKS if each.agent in ("any", agent)]
 
 
-# -- other principals' sessions, and details ------------------------------------------------------
-
-
-@attack(1, 3)
-async def foreign_session(tenant: Tenant) -> None:
-    """All methods for another principal's session, in both versions, also unreadable."""
-    for version in (1, 2):
-        async with tenant.websocket() as socket:
-            await ask(socket, initialize(version))
-            for number, method in enumerate(methods_with_session(version), 10):
-                params = {"sessionId": tenant.victim, "cwd": "/", "mcpServers": [], "prompt": []}
-                text = compact(request(number, method, **params))
-                await socket.send_message(text)
-                _check_refused(method, json.loads(await _answer_to(socket, number)))
-                await socket.send_message(text[:-2] + ',"_meta":"\\ud800"}}')
-                _check_refused(method, json.loads(await _answer_to(socket, number)))
-
-
-async def _answer_to(socket: Any, number: int) -> str:
-    while True:
-        text: str = await socket.get_message()
-        message = json.loads(text)
-        if message.get("id") == number and "method" not in message:
-            return text
-
-
-def _check_refused(method: str, answer: dict[str, Any]) -> None:
-    code = answer.get("error", {}).get("code")
-    assert code in (-32002, -32600, -32602), f"{method} for the session of another: {answer}"
-
-
-@attack(1, 3)
-async def foreign_session_over_http(tenant: Tenant) -> None:
-    """The same over HTTP, and the session's stream."""
-    async with tenant.http() as client:
-        headers = await open_http(client, tenant.url)
-        named = {**headers, "acp-session-id": tenant.victim}
-        body = prompt(1, tenant.victim, "echo x")
-        posted = await client.post(tenant.url, json=body, headers=named)
-        assert posted.status_code != 200, posted.text
-        other = await client.delete(tenant.url, headers={"acp-connection-id": "x" * 32})
-        assert other.status_code == 404, other.text
-        await client.delete(tenant.url, headers=headers)
-
-
-@attack(2)
-async def quota(tenant: Tenant) -> None:
-    """More sessions of one principal than it may have: a principal that does nothing else."""
-    greedy = attrs.evolve(tenant, token=tenant.greedy)
-    async with greedy.websocket() as socket:
-        await ask(socket, initialize())
-        opened = await _open_sessions(socket, SESSIONS_EACH + 100)
-        # Fewer if such a client is being served already: requests in flight count, too.
-        assert opened <= SESSIONS_EACH, f"{opened} sessions, of {SESSIONS_EACH}"
-
-
-SESSIONS_EACH: Final = 1_500
-"""Sessions of a principal (`--max-sessions-each`)."""
-
-
-@attack(2, 11)
-async def many_sessions(tenant: Tenant) -> None:
+@attack()
+async def many_sessions(device: Device) -> None:
     """A thousand sessions in batches."""
-    async with tenant.websocket() as socket:
+    async with device.websocket() as socket:
         await ask(socket, initialize())
         await _open_sessions(socket, 1_000)
 
@@ -157,19 +83,11 @@ async def _open_sessions(socket: Any, count: int) -> int:
     return opened
 
 
-async def open_victim(tenant: Tenant) -> str:
-    """A session whose id no client of another principal gets: agents number their sessions."""
-    async with tenant.websocket() as socket:
-        await ask(socket, initialize())
-        await _open_sessions(socket, 1_200)
-        return await new_session(socket, 1)
-
-
-@attack(5)
-async def first_bytes(tenant: Tenant) -> None:
+@attack()
+async def first_bytes(device: Device) -> None:
     """HTTP/2 that hypercorn fails on, with the token in it; the log must not have it."""
-    async with await _tcp(tenant) as stream:
-        await stream.send_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + tenant.token.encode() * 99)
+    async with await _tcp(device) as stream:
+        await stream.send_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + device.token.encode() * 99)
         with trio.move_on_after(2):
             while await stream.receive_some():
                 pass
@@ -178,45 +96,45 @@ async def first_bytes(tenant: Tenant) -> None:
 # -- lines, messages and bodies -------------------------------------------------------------------
 
 
-@attack(6)
-async def newlines(tenant: Tenant) -> None:
+@attack()
+async def newlines(device: Device) -> None:
     """A megabyte of blank lines, over WebSocket and HTTP."""
-    async with tenant.websocket() as socket:
+    async with device.websocket() as socket:
         await open_session(socket)
         await socket.send_message("\n" * 1_000_000)
-    async with tenant.http() as client:
+    async with device.http() as client:
         await client.post(
-            tenant.url, content=b"\n" * 1_000_000, headers={"content-type": "application/json"}
+            device.url, content=b"\n" * 1_000_000, headers={"content-type": "application/json"}
         )
 
 
-@attack(10)
-async def unfinished_message(tenant: Tenant) -> None:
+@attack()
+async def unfinished_message(device: Device) -> None:
     """WebSocket fragments without an end."""
-    async with await _raw_websocket(tenant) as stream:
+    async with await _raw_websocket(device) as stream:
         for _ in range(64):
             await stream.send_all(_frame(b"x" * 65536, opcode=1 if _ == 0 else 0, final=False))
         await trio.sleep(2)
 
 
-@attack(13)
-async def unfinished_body(tenant: Tenant) -> None:
+@attack()
+async def unfinished_body(device: Device) -> None:
     """A POST of a megabyte whose last byte never comes."""
-    stream = await _tcp(tenant)
+    stream = await _tcp(device)
     async with stream:
-        host = urlsplit(tenant.url).netloc
+        host = urlsplit(device.url).netloc
         head = (
             f"POST /acp HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\n"
-            f"Authorization: Bearer {tenant.token}\r\nContent-Length: 1000001\r\n\r\n"
+            f"Authorization: Bearer {device.token}\r\nContent-Length: 1000001\r\n\r\n"
         )
         await stream.send_all(head.encode() + b" " * 1_000_000)
         await trio.sleep(2)
 
 
-@attack(11)
-async def large_set_ups(tenant: Tenant) -> None:
+@attack()
+async def large_set_ups(device: Device) -> None:
     """Sessions whose set-up carries a megabyte of `_meta`."""
-    async with tenant.websocket() as socket:
+    async with device.websocket() as socket:
         await open_session(socket)
         meta = {"x": "y" * 1_000_000}
         for number in range(10, 30):
@@ -224,10 +142,10 @@ async def large_set_ups(tenant: Tenant) -> None:
             await ask(socket, made)
 
 
-@attack(9, 22)
-async def deep_nesting(tenant: Tenant) -> None:
+@attack()
+async def deep_nesting(device: Device) -> None:
     """JSON nested as deeply as can just be read, and deeper."""
-    async with tenant.websocket() as socket:
+    async with device.websocket() as socket:
         session = await open_session(socket)
         for depth in (900, 977, 1000, 100_000):
             nested = "[" * depth + "]" * depth
@@ -238,21 +156,21 @@ async def deep_nesting(tenant: Tenant) -> None:
             assert depth > 900_000 or answer["id"] in (depth, None), answer
 
 
-@attack(22)
-async def garbage(tenant: Tenant) -> None:
+@attack()
+async def garbage(device: Device) -> None:
     """Lines that are not messages."""
-    async with tenant.websocket() as socket:
+    async with device.websocket() as socket:
         await open_session(socket)
         for line in ("{", "null", "[]", "42", '{"id":{}}', "\ud7ff", '{"jsonrpc":"2.0","id":1}'):
             await socket.send_message(line)
 
 
-@attack(13)
-async def overlong_frames(tenant: Tenant) -> None:
+@attack()
+async def overlong_frames(device: Device) -> None:
     """HTTP/2 frames of 16 MiB, without a token: each is refused by its head."""
     settings, head = b"\0\0\0\4\0\0\0\0\0", b"\xff\xff\xff\0\0\0\0\0\1"
     for _ in range(8):
-        async with await _tcp(tenant) as stream:
+        async with await _tcp(device) as stream:
             await stream.send_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + settings + head)
             taken = 0
             with suppress(trio.BrokenResourceError):
@@ -262,49 +180,49 @@ async def overlong_frames(tenant: Tenant) -> None:
             assert taken < 200 * 65_536, "all of a frame that is too large"
 
 
-@attack(13)
-async def deflate_bomb(tenant: Tenant) -> None:
+@attack()
+async def deflate_bomb(device: Device) -> None:
     """A compressed message of 64 MiB of spaces, offered and not; and one over the limit."""
     small = zlib.compressobj(wbits=-15)
     bomb = b"".join(small.compress(b" " * 2**20) for _ in range(64)) + small.flush(
         zlib.Z_SYNC_FLUSH
     )
     for extension in ("", "permessage-deflate"):
-        async with await _raw_websocket(tenant, extension) as stream:
+        async with await _raw_websocket(device, extension) as stream:
             await stream.send_all(_frame(bomb[:-4], opcode=0x41))
             while await stream.receive_some():
                 pass
-    async with tenant.websocket() as socket:
+    async with device.websocket() as socket:
         await open_session(socket)
         await socket.send_message(" " * (16 * 2**20 + 1))
         await socket.get_message()
 
 
-@attack(8)
-async def patterns(tenant: Tenant) -> None:
+@attack()
+async def patterns(device: Device) -> None:
     """What a backtracking pattern for tokens takes seconds for."""
-    async with tenant.websocket() as socket:
+    async with device.websocket() as socket:
         session = await open_session(socket)
         await prompt_over(socket, session, 2, "echo " + "eyJ-" * 12_500)
 
 
-@attack(21)
-async def half_an_emoji(tenant: Tenant) -> None:
+@attack()
+async def half_an_emoji(device: Device) -> None:
     """Lone surrogates over HTTP, in `initialize` too."""
-    async with tenant.http() as client:
+    async with device.http() as client:
         content = {"content-type": "application/json"}
         opening = dumps(initialize(_meta={"x": "\ud83d"}))
-        opened = await client.post(tenant.url, content=opening, headers=content)
+        opened = await client.post(device.url, content=opening, headers=content)
         headers = {"acp-connection-id": opened.headers["acp-connection-id"], **content}
         body = dumps(request(1, "session/new", cwd="/\ud83d", mcpServers=[]))
-        posted = await client.post(tenant.url, content=body, headers=headers)
+        posted = await client.post(device.url, content=body, headers=headers)
         assert posted.status_code == 202, posted.text
 
 
-@attack(12)
-async def slow_reader(tenant: Tenant) -> None:
+@attack()
+async def slow_reader(device: Device) -> None:
     """Asks for ten megabytes and reads none of them."""
-    async with await _raw_websocket(tenant) as stream:
+    async with await _raw_websocket(device) as stream:
         for id, message in enumerate(
             [initialize(), request(1, "session/new", cwd="/", mcpServers=[])]
         ):
@@ -318,10 +236,10 @@ async def slow_reader(tenant: Tenant) -> None:
 # -- agents that die, and budgets -----------------------------------------------------------------
 
 
-@attack(16)
-async def budget(tenant: Tenant) -> None:
+@attack()
+async def budget(device: Device) -> None:
     """More prompts at once than the budget of a session has turns."""
-    async with tenant.websocket() as socket:
+    async with device.websocket() as socket:
         session = await open_session(socket)
         for number in range(1000, 1000 + 2 * TURNS):
             await socket.send_message(compact(prompt(number, session, f"echo {RAN}")))
@@ -340,13 +258,13 @@ RAN: Final = "turn-that-ran"
 """What agents say in these turns."""
 
 
-@attack(5, 16)
-async def ledger(tenant: Tenant) -> None:
+@attack()
+async def ledger(device: Device) -> None:
     """Prompts while the ledger of the day's budget cannot be written: its directory is a file.
     The ledger is that of clients with a certain name, so that no other turns are refused."""
-    kept = Path(tenant.place) / LEDGER
+    kept = Path(device.place) / LEDGER
     directory, away = kept.parent, kept.parent.with_name("away")
-    async with _ONE_LEDGER, tenant.websocket() as socket:
+    async with _ONE_LEDGER, device.websocket() as socket:
         await ask(socket, initialize(clientInfo={"name": BUDGETED, "version": "1"}))
         session = await new_session(socket, 1)
         assert RAN in await _turns(socket, session, 10), "refused with a sound ledger"
@@ -356,7 +274,7 @@ async def ledger(tenant: Tenant) -> None:
             said = await _turns(socket, session, *range(11, 21))
             assert RAN not in said, "a turn without a ledger"
             assert said.count('"refusal"') == 10, said[-200:]
-            assert tenant.place not in said, "the place of the ledger"
+            assert device.place not in said, "the place of the ledger"
         finally:
             directory.unlink()
             away.rename(directory)
@@ -376,7 +294,7 @@ async def _turns(socket: Any, session: str, *numbers: int) -> str:
 
 
 LEDGER: Final = "ledger/sums"
-"""File of the budget of a day, in `Tenant.place`."""
+"""File of the budget of a day, in `Device.place`."""
 BUDGETED: Final = "budgeted"
 """Name of the clients that have this budget."""
 _ONE_LEDGER: Final = trio.Lock()
@@ -384,11 +302,11 @@ BODIES: Final = 16 * 2**20
 """`max_message_bytes`: also the bytes of unfinished bodies that a bridge over HTTP takes."""
 
 
-@attack(7, 17)
-async def provided_servers(tenant: Tenant) -> None:
+@attack()
+async def provided_servers(device: Device) -> None:
     """Sessions with MCP servers of the client: the bridge makes sockets for an agent that is a
     program; the server's working directory is removed, its TMPDIR is setgid."""
-    async with tenant.websocket() as socket:
+    async with device.websocket() as socket:
         await ask(socket, initialize())
         for number in range(1, 11):
             servers = [{"type": "acp", "name": f"n{n}", "serverId": f"s{n}"} for n in range(10)]
@@ -414,24 +332,24 @@ async def _refuse_until_answered(socket: Any, number: int) -> Any:
 # -- by hand --------------------------------------------------------------------------------------
 
 
-async def _tcp(tenant: Tenant) -> trio.SocketStream:
-    parts = urlsplit(tenant.url)
+async def _tcp(device: Device) -> trio.SocketStream:
+    parts = urlsplit(device.url)
     assert parts.hostname is not None
     assert parts.port is not None
     return await trio.open_tcp_stream(parts.hostname, parts.port)
 
 
-async def _raw_websocket(tenant: Tenant, extensions: str = "") -> trio.SocketStream:
+async def _raw_websocket(device: Device, extensions: str = "") -> trio.SocketStream:
     """A WebSocket whose frames are written by hand."""
-    stream = await _tcp(tenant)
+    stream = await _tcp(device)
     lines = [
         "GET /acp HTTP/1.1",
-        f"Host: {urlsplit(tenant.url).netloc}",
+        f"Host: {urlsplit(device.url).netloc}",
         "Connection: Upgrade",
         "Upgrade: websocket",
         "Sec-WebSocket-Version: 13",
         "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==",
-        f"Authorization: Bearer {tenant.token}",
+        f"Authorization: Bearer {device.token}",
         *([f"Sec-WebSocket-Extensions: {extensions}"] if extensions else []),
     ]
     await stream.send_all("\r\n".join([*lines, "", ""]).encode())

@@ -19,8 +19,8 @@ from typing import Any, Final
 import attrs
 import psutil
 import trio
-from chaos.attacks import BODIES, BUDGETED, LEDGER, SESSIONS_EACH, TURNS
-from chaos.tenants import Tenant
+from chaos.attacks import BODIES, BUDGETED, LEDGER, TURNS
+from chaos.clients import Device
 from support.bypasses import make_places
 
 __all__ = ["CHAIN", "CHAINS", "PLUGIN_CHAIN", "Census", "Server", "open_server"]
@@ -91,15 +91,14 @@ class Server:
     process: psutil.Process
     tasks: int
     """The descriptor that its number of tasks is read from."""
-    tokens: dict[str, str]
+    token: str
     log: Path
     keep: float
     place: Path
     """The home directory of the server's user, and directories for sessions and the ledger."""
 
-    def tenant(self, name: str, victim: str = "") -> Tenant:
-        greedy, place = self.tokens["greedy"], str(self.place)
-        return Tenant(self.url, self.tokens[name], random.Random(name), victim, greedy, place)
+    def device(self) -> Device:
+        return Device(self.url, self.token, random.Random(0), str(self.place))
 
     def log_of(self, connection: str, most: int = 30) -> list[str]:
         """The log's lines about the client with this connection id, and about its chain."""
@@ -110,16 +109,6 @@ class Server:
         number = named.rpartition(" ")[2]
         about = re.compile(rf'"client": {number}\b|"chain": "[^"]*/{number}"')
         return [named, *(line for line in lines if about.search(line))][:most]
-
-    def logged_tokens(self) -> list[str]:
-        """The principals whose tokens are in the log."""
-        text = self.log.read_text(errors="replace")
-        return [name for name, token in self.tokens.items() if token in text]
-
-    def schedule(self) -> tuple[float, float]:
-        """Seconds of CPU of the server's process so far, and of waiting for a CPU (Linux)."""
-        used, delayed, _ = Path(f"/proc/{self.process.pid}/schedstat").read_text().split()
-        return int(used) / 1e9, int(delayed) / 1e9
 
     def census(self) -> Census:
         children = [each for each in self.process.children(recursive=True) if not _is_guard(each)]
@@ -163,8 +152,8 @@ def _status(process: psutil.Process) -> str | None:
 
 @contextmanager
 def open_server(chain: str, keep: float = KEEP) -> Iterator[Server]:
-    """A `serve` in a process of its own, for four principals. Its working directory is removed, and
-    its TMPDIR is setgid: findings 7 and 17."""
+    """A `serve` in a process of its own, whose working directory is removed, and
+    whose TMPDIR is setgid."""
     with tempfile.TemporaryDirectory() as directory:
         path, tokens = Path(directory) / "chain.yaml", Path(directory) / "tokens"
         place = Path(directory) / "place"
@@ -179,17 +168,13 @@ def open_server(chain: str, keep: float = KEEP) -> Iterator[Server]:
         for name, value in names.items():
             chain = chain.replace(f"{{{name}}}", str(value))
         path.write_text(chain, "utf-8")
-        secrets = {
-            name: f"{name}-{'0123456789abcdef' * 2}"
-            for name in ("busy", "quiet", "hostile", "greedy")
-        }
-        tokens.write_text("".join(f"{name}:{token}\n" for name, token in secrets.items()))
+        token = f"busy-{'0123456789abcdef' * 2}"
+        tokens.write_text(f"busy:{token}\n")
         tokens.chmod(0o600)
         read, write = os.pipe()
         command = [
             *(sys.executable, str(COUNTED), str(write), "--log", "info", "serve", str(path)),
             *("--listen", "127.0.0.1:0", "--token-file", str(tokens), "--keep", str(keep)),
-            *("--max-sessions-each", str(SESSIONS_EACH)),
         ]
         log, removed, sockets = (Path(directory) / name for name in ("log", "cwd", "tmp"))
         environment = {
@@ -213,7 +198,7 @@ def open_server(chain: str, keep: float = KEEP) -> Iterator[Server]:
                 assert popen.poll() is None, log.read_text()
                 time.sleep(0.05)
             removed.rmdir()
-            yield Server(found[1], psutil.Process(popen.pid), read, secrets, log, keep, place)
+            yield Server(found[1], psutil.Process(popen.pid), read, token, log, keep, place)
         finally:
             popen.terminate()
             try:

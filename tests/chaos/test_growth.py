@@ -5,10 +5,11 @@ from __future__ import annotations
 
 import pytest
 import trio
-from chaos.attacks import ATTACKS, NOT_FROM_A_CLIENT, attacks_on, open_victim
-from chaos.growth import Crowd, cohorts, explained, under_attack
+from chaos import agent_attacks  # noqa: F401  (adds to the attacks)
+from chaos.attacks import attacks_on
+from chaos.clients import open_http
+from chaos.growth import Crowd, cohorts, explained
 from chaos.measured_server import CHAIN, CHAINS, PERMISSIONS, PLUGIN_CHAIN, open_server
-from chaos.tenants import open_http
 from support.bypasses import cases_of, filled, make_places
 
 from conductor.proxy.tool_names import tool_table
@@ -32,19 +33,6 @@ async def test_nothing_grows_with_agents_that_are_programs():
 async def test_nothing_grows_with_thousands_of_clients(chain):
     with open_server(chain) as server:
         assert await cohorts(server, warm=200, clients=5_000, at_once=8) == []
-
-
-@pytest.mark.long
-async def test_nothing_grows_under_attack():
-    with open_server(PLUGIN_CHAIN) as server:
-        assert await under_attack({"plugin": server}, 10, 4)
-
-
-def test_every_finding_is_an_attack_or_cannot_come_from_a_client():
-    attacked = {item for each in ATTACKS for item in each.items}
-
-    assert attacked | set(NOT_FROM_A_CLIENT) == set(range(1, 24))
-    assert not attacked & set(NOT_FROM_A_CLIENT)
 
 
 def test_the_rules_of_the_chain_decide_as_the_corpus_says(tmp_path, monkeypatch):
@@ -71,12 +59,12 @@ def test_the_rules_of_the_chain_decide_as_the_corpus_says(tmp_path, monkeypatch)
 
 async def test_the_failure_of_a_client_is_explained_by_the_servers_log():
     with open_server(PLUGIN_CHAIN, keep=0.2) as server:
-        tenant = server.tenant("busy")
-        async with tenant.http() as client:
-            headers = await open_http(client, tenant.url)
+        device = server.device()
+        async with device.http() as client:
+            headers = await open_http(client, device.url)
             while "client disconnected" not in server.log.read_text():  # noqa: ASYNC110
                 await trio.sleep(0.05)
-            answer = await client.delete(tenant.url, headers=headers)
+            answer = await client.delete(device.url, headers=headers)
 
         assert (answer.status_code, answer.text) == (404, "Unknown Acp-Connection-Id")
         (failure,) = explained([f"POST: 404, connection {headers['acp-connection-id']}"], server)
@@ -89,11 +77,11 @@ async def test_the_failure_of_a_client_is_explained_by_the_servers_log():
 @pytest.mark.parametrize("agent", CHAINS)
 async def test_no_attack_succeeds(agent):
     with open_server(CHAINS[agent], keep=5) as server:
-        victim = await open_victim(server.tenant("quiet"))
         attacks = attacks_on(agent)
-        crowd = Crowd(server.tenant("hostile", victim), attacks)
+        crowd = Crowd(server.device(), attacks)
 
         await crowd.run(len(attacks), 2)
 
-        assert (crowd.breaches, server.logged_tokens()) == ({}, [])
+        assert not crowd.breaches
+        assert server.token not in server.log.read_text(errors="replace")
         assert sum(crowd.served.values()) > len(attacks) / 2, crowd.failed

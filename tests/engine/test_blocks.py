@@ -8,9 +8,6 @@ import trio
 from support.memory_chain import chain_of, play_handshake, running_chain
 from support.played_chain import cancel_turn, played_chain, prompt, said, state, told
 
-from conductor.server.session_access import restrict_sessions
-from conductor.server.session_principals import SessionPrincipals
-
 BOTH = pytest.mark.parametrize("version", [1, 2])
 
 
@@ -162,15 +159,3 @@ async def test_a_block_begins_the_silence_of_a_turn_anew(tmp_path, version, auto
         await trio.sleep(301)
 
         assert told(await chain.client.receive())[1].endswith("silent for 300 s")
-
-
-async def test_no_notification_of_a_block_reaches_a_session_of_another_principal(autojump_clock):
-    owners = SessionPrincipals()
-    owners.assign("anns", "ann")
-    owners.assign("bobs", "bob")
-    async with running_chain(chain_of(0)) as harness:
-        restrict_sessions(harness.chain, owners, "bob")
-        await play_handshake(harness)
-        harness.client.send(cancel_turn("bobs"), cancel_turn("anns"), cancel_turn("anns"))
-
-        assert await harness.agent.receive_all() == [cancel_turn("bobs")]

@@ -26,7 +26,7 @@ PAGE = "https://app.example.org"
     "host", ["127.0.0.1", "localhost:8765", "[::1]:9", "LOCALHOST", "localhost.:1"]
 )
 def test_all_local_names_are_accepted_hosts_on_loopback(host):
-    assert AccessPolicy().principal({"host": host}, LOCAL) == ""
+    assert AccessPolicy().authenticate({"host": host}, LOCAL) == ""
 
 
 @pytest.mark.parametrize(
@@ -37,7 +37,7 @@ def test_all_local_names_are_accepted_hosts_on_loopback(host):
     ],
 )
 def test_an_unknown_host_is_refused(host):
-    refusal = AccessPolicy().principal({"host": host}, LOCAL)
+    refusal = AccessPolicy().authenticate({"host": host}, LOCAL)
 
     assert isinstance(refusal, Refusal)
     assert refusal.status == 421
@@ -46,9 +46,9 @@ def test_an_unknown_host_is_refused(host):
 def test_the_local_address_and_configured_names_are_accepted_hosts():
     access = AccessPolicy(hosts=frozenset({"acp.example.org"}))
 
-    assert access.principal({"host": "192.0.2.1:80"}, REMOTE) == ""
-    assert access.principal({"host": "acp.example.org"}, REMOTE) == ""
-    assert isinstance(access.principal({"host": "localhost"}, REMOTE), Refusal)
+    assert access.authenticate({"host": "192.0.2.1:80"}, REMOTE) == ""
+    assert access.authenticate({"host": "acp.example.org"}, REMOTE) == ""
+    assert isinstance(access.authenticate({"host": "localhost"}, REMOTE), Refusal)
 
 
 @pytest.mark.parametrize(("user", "is_refused"), [(7, False), (0, False), (8, True), (-1, True)])
@@ -56,13 +56,13 @@ def test_processes_of_other_users_are_refused_but_for_root(user, is_refused):
     access = AccessPolicy(user=7)
     peer = TcpPeer("127.0.0.1", "127.0.0.1", user=user)
 
-    for answer in (access.principal(OURS, peer), access.preflight(OURS, peer)):
+    for answer in (access.authenticate(OURS, peer), access.preflight(OURS, peer)):
         assert (isinstance(answer, Refusal) and answer.status == 403) is is_refused
 
 
 @pytest.mark.parametrize("origin", [PAGE, "null", "http://localhost:8765", ""])
 def test_an_origin_that_is_not_allowed_is_refused(origin):
-    refusal = AccessPolicy().principal({**OURS, "origin": origin}, LOCAL)
+    refusal = AccessPolicy().authenticate({**OURS, "origin": origin}, LOCAL)
 
     assert isinstance(refusal, Refusal)
     assert refusal.status == 403
@@ -71,7 +71,7 @@ def test_an_origin_that_is_not_allowed_is_refused(origin):
 def test_an_allowed_origin_is_admitted_with_cors_headers():
     access = AccessPolicy(origins=frozenset({PAGE}))
 
-    assert access.principal({**OURS, "origin": PAGE}, LOCAL) == ""
+    assert access.authenticate({**OURS, "origin": PAGE}, LOCAL) == ""
     assert access.cors({"origin": PAGE}) == [
         ("vary", "Origin"),
         ("access-control-allow-origin", PAGE),
@@ -109,30 +109,28 @@ def test_a_preflight_needs_no_token_but_an_allowed_origin():
 def test_a_request_without_a_valid_token_is_refused(authorization):
     access = AccessPolicy(tokens=read_tokens([f"ann:{TOKEN}"]))
 
-    refusal = access.principal({**OURS, "authorization": authorization}, LOCAL)
+    refusal = access.authenticate({**OURS, "authorization": authorization}, LOCAL)
 
     assert isinstance(refusal, Refusal)
     assert refusal.status == 401
     assert refusal.headers == (("www-authenticate", 'Bearer realm="acp"'),)
 
 
-def test_a_token_identifies_the_principal():
+def test_the_name_of_a_token_is_told():
     access = AccessPolicy(tokens=read_tokens([f"ann:{TOKEN}", f"bob:{TOKEN[::-1]}"]))
 
-    assert access.principal({**OURS, "authorization": f"Bearer {TOKEN}"}, LOCAL) == "token ann"
-    assert (
-        access.principal({**OURS, "authorization": f"bearer {TOKEN[::-1]}"}, LOCAL) == "token bob"
-    )
+    assert access.authenticate({**OURS, "authorization": f"Bearer {TOKEN}"}, LOCAL) == "ann"
+    assert access.authenticate({**OURS, "authorization": f"bearer {TOKEN[::-1]}"}, LOCAL) == "bob"
 
 
 def test_certificate_and_token_are_both_required():
     access = AccessPolicy(tokens=read_tokens([f"ann:{TOKEN}"]), certificates=True)
-    shown = TcpPeer("127.0.0.1", "127.0.0.1", certificate="laptop", secure=True)
+    shown = TcpPeer("127.0.0.1", "127.0.0.1", has_certificate=True, secure=True)
     token = {**OURS, "authorization": f"Bearer {TOKEN}"}
 
-    assert access.principal(token, shown) == "certificate laptop, token ann"
+    assert access.authenticate(token, shown) == "ann"
     for headers, peer in [(token, LOCAL), (OURS, shown)]:
-        refusal = access.principal(headers, peer)
+        refusal = access.authenticate(headers, peer)
         assert isinstance(refusal, Refusal)
         assert refusal.status == 401
 

@@ -84,7 +84,6 @@ async def opened_over_http(tmp_path: Path) -> AsyncIterator[tuple[RunningServer,
         http(server) as client,
         http(server) as other,
     ):
-        server.clients.fair_share.clock = trio.current_time  # which stands still
         await other.get("/health")  # makes its TLS context, which takes long
         opened = await client.post("/acp", json=initialize())
         headers = {
@@ -105,32 +104,3 @@ async def test_a_client_is_kept_while_the_event_loop_is_blocked(tmp_path, mock_c
         mock_clock.jump(2 * KEEP)  # before any task runs again
 
         assert await stream_status() == 200
-
-
-async def test_a_client_is_kept_while_its_request_waits_for_its_share(tmp_path, mock_clock):
-    async with opened_over_http(tmp_path) as (server, stream_status):
-        account = server.clients.fair_share.account("127.0.0.1")
-        async with trio.open_nursery() as nursery:
-            async with account.turns:
-                account.ahead = 1.0
-                statuses = trio.open_memory_channel[int](1)
-
-                async def open_stream() -> None:
-                    await statuses[0].send(await stream_status())
-
-                nursery.start_soon(open_stream)
-                while not account.waiting:
-                    await trio.lowlevel.checkpoint()
-                await pass_time(mock_clock, 1.5 * KEEP)
-            mock_clock.autojump_threshold = 0  # until it has its share
-            assert await statuses[1].receive() == 200
-
-
-async def test_a_client_whose_requests_wait_for_ever_is_ended(tmp_path, mock_clock):
-    async with opened_over_http(tmp_path) as (server, _):
-        (client,) = server.clients.by_id.values()
-        server.clients.fair_share.account("127.0.0.1").waiting = 1
-
-        await pass_time(mock_clock, 3 * KEEP)
-        assert client.is_ending
-        await client.ended.wait()

@@ -9,12 +9,11 @@ import socket
 import subprocess
 from collections.abc import Mapping
 from contextlib import suppress
-from pathlib import Path
 
 import attrs
 import pytest
 
-__all__ = ["Program", "free_port", "program", "redis_server"]
+__all__ = ["Program", "free_port", "program"]
 
 
 def program(name: str) -> str:
@@ -74,11 +73,3 @@ class Program:
             rest, _ = self.process.communicate()
             self.said.append(rest)
             self.process = None
-
-
-def redis_server(directory: Path) -> Program:
-    """A Redis on loopback without persistence; not yet started."""
-    port = free_port()
-    options = {"--port": port, "--bind": "127.0.0.1", "--save": "", "--dir": directory}
-    argv = [program("redis-server"), *(str(part) for pair in options.items() for part in pair)]
-    return Program(argv, port, "Ready to accept connections")

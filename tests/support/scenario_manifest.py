@@ -68,7 +68,6 @@ blocks | invariant | A block of notifications is treated as its messages one by 
     test_a_block_for_a_component_that_restarts_waits_for_the_end_of_its_replay
     test_no_part_of_a_replayed_history_reaches_the_client
     test_a_block_begins_the_silence_of_a_turn_anew
-    test_no_notification_of_a_block_reaches_a_session_of_another_principal
 fidelity | invariant | What nobody asks to see is forwarded byte for byte
     test_any_value_survives_any_chain
     test_odd_values_survive

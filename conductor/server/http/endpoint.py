@@ -10,7 +10,6 @@ GET     /accepting  the same with 404, by which HAProxy keeps existing clients o
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, Final, Protocol
 
@@ -21,8 +20,7 @@ from conductor.acp import CONNECTION_HEADER, SESSION_HEADER
 from conductor.network.resumable_stream import RECEIVED_HEADER, RESUME_HEADER, SEQUENCE_HEADER
 from conductor.network.sequence_numbers import SequenceError
 from conductor.server.access import ALLOWED_METHODS, Refusal, TcpPeer
-from conductor.server.clients import ClientOwner, ClientRegistry, RemoteClient
-from conductor.server.cluster.forward import NodeForwarder
+from conductor.server.clients import ClientRegistry, Device, RemoteClient
 from conductor.server.http.connection import ServerHttpConnection, is_error
 from conductor.server.http.event_stream import send_events, send_numbered_events
 from conductor.server.http.parse_request import (
@@ -43,15 +41,10 @@ class EndpointHost(Protocol):
     """The parts of the ASGI app that an HTTP request needs; the app imports this module."""
 
     clients: ClientRegistry
-    forwarding: NodeForwarder | None
 
-    async def wait_for_share(self) -> None: ...
+    def connect(self, device: Device) -> ServerHttpConnection | Refusal: ...
 
-    def charge_to_principal(self, headers: Mapping[str, str], peer: TcpPeer) -> None: ...
-
-    def connect(self, owner: ClientOwner) -> ServerHttpConnection | Refusal: ...
-
-    def find(self, id: str | None, principal: str) -> ServerHttpConnection | Refusal: ...
+    def find(self, id: str | None) -> ServerHttpConnection | Refusal: ...
 
     def identity(self, client: RemoteClient, peer: TcpPeer) -> Headers: ...
 
@@ -62,7 +55,8 @@ class EndpointHandler(RequestResponse):
 
     app: EndpointHost
     peer: TcpPeer
-    principal: str = attrs.field(default="", init=False)
+    token: str = attrs.field(default="", init=False)
+    """Name of its token; see `Device`."""
 
     async def answer(self) -> None:
         with suppress(trio.BrokenResourceError):  # the client has disconnected
@@ -88,13 +82,11 @@ class EndpointHandler(RequestResponse):
             else:
                 await self.respond(204, b"", allowed)
             return
-        principal = self.access.principal(self.headers, self.peer)
-        if isinstance(principal, Refusal):
-            await self.refuse(principal)
+        token = self.access.authenticate(self.headers, self.peer)
+        if isinstance(token, Refusal):
+            await self.refuse(token)
             return
-        self.principal = principal
-        self.app.charge_to_principal(self.headers, self.peer)
-        await self.app.wait_for_share()
+        self.token = token
         handler = {"POST": self._post, "GET": self._get, "DELETE": self._delete}.get(method)
         if handler is None:
             await self.refuse(Refusal(405, "Method Not Allowed", (("allow", ALLOWED_METHODS),)))
@@ -107,11 +99,7 @@ class EndpointHandler(RequestResponse):
         elif path != "/health" and not self.app.clients.ready:
             await self.refuse(Refusal(503 if path == "/ready" else 404, "not ready"))
         elif path != "/health":
-            directory = self.app.clients.directory
-            away = directory is not None and not directory.can_record
-            await self.respond(
-                200, b"ready; no sessions of others" if away else b"ready", PLAIN_TEXT
-            )
+            await self.respond(200, b"ready", PLAIN_TEXT)
         else:
             await self.respond(200, b"ok", PLAIN_TEXT)
 
@@ -124,7 +112,7 @@ class EndpointHandler(RequestResponse):
         if not is_json(self.headers.get("content-type", "")):
             await self.refuse(Refusal(415, "Content-Type must be application/json"))
             return
-        body = await self.body(ClientOwner(self.principal, self.peer.address).quota_key)
+        body = await self.body(self.peer.address)
         if isinstance(body, Refusal):
             await self.refuse(body)
             return
@@ -133,7 +121,7 @@ class EndpointHandler(RequestResponse):
             await self.refuse(posted)
         elif posted.is_initialize:
             await self._initialize(posted)
-        elif not await self._forward(body):
+        else:
             streamable = self._find()
             number = self.number(SEQUENCE_HEADER)
             refusal = (
@@ -148,7 +136,7 @@ class EndpointHandler(RequestResponse):
 
     async def _initialize(self, posted: Any) -> None:
         """Create a connection, regardless of the headers, and answer `initialize`."""
-        streamable = self.app.connect(ClientOwner(self.principal, self.peer.address))
+        streamable = self.app.connect(Device(self.token, self.peer.address))
         if isinstance(streamable, Refusal):
             await self.refuse(streamable)
             return
@@ -176,8 +164,6 @@ class EndpointHandler(RequestResponse):
         if answer is None:
             await self.refuse(Refusal(500, "agent closed before initialize response"))
             return
-        if self.app.clients.directory is not None:
-            await self.app.clients.directory.wait_published()
         identity = [] if is_error(answer) else self._identity(streamable)
         await self.respond(200, answer, [("content-type", "application/json"), *identity])
 
@@ -187,7 +173,7 @@ class EndpointHandler(RequestResponse):
 
     async def _acknowledge(self) -> None:
         """Handle an acknowledgement of events by a conductor."""
-        streamable, number = await self._find_or_forward(), self.number(RECEIVED_HEADER)
+        streamable, number = await self._find_or_refuse(), self.number(RECEIVED_HEADER)
         if streamable is None:
             return
         mailbox = streamable.mailboxes.known(self.headers.get(SESSION_HEADER))
@@ -207,7 +193,7 @@ class EndpointHandler(RequestResponse):
         if not accepts_event_stream(self.headers.get("accept", "")):
             await self.refuse(Refusal(406, "client must accept text/event-stream"))
             return
-        streamable = await self._find_or_forward()
+        streamable = await self._find_or_refuse()
         if streamable is None:
             return
         try:
@@ -230,7 +216,7 @@ class EndpointHandler(RequestResponse):
     # -- DELETE ------------------------------------------------------------------------------------
 
     async def _delete(self) -> None:
-        streamable = await self._find_or_forward()
+        streamable = await self._find_or_refuse()
         if streamable is None:
             return
         streamable.client.end()
@@ -238,27 +224,8 @@ class EndpointHandler(RequestResponse):
 
     # ----------------------------------------------------------------------------------------------
 
-    async def _forward(self, body: bytes = b"") -> bool:
-        """Forward the request to the node that has the connection; whether it was answered."""
-        forwarding = self.app.forwarding
-        owner = await forwarding.owner(self.headers) if forwarding is not None else None
-        if forwarding is None or owner is None:
-            return False
-        if self.peer.certificate is not None:  # it cannot be presented to the other node
-            location = ("location", f"{owner}{ENDPOINT_PATH}")
-            await self.refuse(Refusal(307, "the connection is on another server", (location,)))
-            return True
-        done = False
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(self.wait_disconnect, nursery.cancel_scope)
-            done = await forwarding.forward_request(owner, self.scope, body, self.send)
-            nursery.cancel_scope.cancel()
-        return done
-
-    async def _find_or_forward(self) -> ServerHttpConnection | None:
-        """The connection; `None`: the request was answered by another node or refused."""
-        if await self._forward():
-            return None
+    async def _find_or_refuse(self) -> ServerHttpConnection | None:
+        """The connection; `None`: the request was refused."""
         streamable = self._find()
         if isinstance(streamable, Refusal):
             await self.refuse(streamable)
@@ -266,4 +233,4 @@ class EndpointHandler(RequestResponse):
         return streamable
 
     def _find(self) -> ServerHttpConnection | Refusal:
-        return self.app.find(self.headers.get(CONNECTION_HEADER), self.principal)
+        return self.app.find(self.headers.get(CONNECTION_HEADER))

@@ -38,16 +38,16 @@ _MAX_DISCARDED: Final = 1024 * 1024
 
 @attrs.define(eq=False)
 class ReceiveBudget:
-    """Bytes of incomplete bodies and messages: in total, and by quota key (`of`)."""
+    """Bytes of incomplete bodies and messages: in total, and by address (`of`)."""
 
     bytes: int = 0
     of: Counter[str] = attrs.field(factory=Counter)
 
-    def add(self, quota_key: str, count: int) -> None:
+    def add(self, address: str, count: int) -> None:
         self.bytes += count
-        self.of[quota_key] += count
-        if not self.of[quota_key]:
-            del self.of[quota_key]
+        self.of[address] += count
+        if not self.of[address]:
+            del self.of[address]
 
 
 @attrs.define(eq=False)
@@ -73,8 +73,8 @@ class RequestResponse:
         value = self.headers.get(header, "")
         return int(value) if value.isascii() and value.isdecimal() and len(value) < 19 else None
 
-    async def body(self, quota_key: str) -> bytes | Refusal:
-        """Receive the body, counted under `quota_key`; or a refusal (413, 503, 408)."""
+    async def body(self, address: str) -> bytes | Refusal:
+        """Receive the body, counted for its address; or a refusal (413, 503, 408)."""
         limits, budget = self.limits, self.budget
         body = bytearray()
         refusal: Refusal | None = None
@@ -82,22 +82,21 @@ class RequestResponse:
             async for chunk in self._chunks(limits.message_bytes):
                 if refusal is None:
                     body += chunk
-                    budget.add(quota_key, len(chunk))
+                    budget.add(address, len(chunk))
                 if len(body) > limits.message_bytes:
                     refusal = Refusal(413, "POST body too large")
                 elif (
-                    budget.bytes > limits.body_bytes
-                    or budget.of[quota_key] > limits.body_bytes_each
+                    budget.bytes > limits.body_bytes or budget.of[address] > limits.body_bytes_each
                 ):
                     refusal = Refusal(503, "too many bytes in flight", (("retry-after", "1"),))
                 if refusal is not None:
-                    budget.add(quota_key, -len(body))
+                    budget.add(address, -len(body))
                     body.clear()
             return refusal or bytes(body)
         except trio.TooSlowError:
             return Refusal(408, "the rest of the body did not come")
         finally:
-            budget.add(quota_key, -len(body))
+            budget.add(address, -len(body))
 
     async def refuse(self, refusal: Refusal) -> None:
         """Read the rest of the body, then respond with the refusal."""

@@ -13,14 +13,12 @@ import trio
 __all__ = [
     "TcpAddress",
     "UnixAddress",
-    "advertised_url",
     "bind_tcp",
     "listener_url",
     "parse_address",
 ]
 
 _BACKLOG: Final = 1024
-_WILDCARD_HOSTS: Final = frozenset({"", "0.0.0.0", "::"})
 
 
 @attrs.frozen
@@ -71,14 +69,6 @@ async def bind_tcp(address: TcpAddress) -> list[trio.SocketListener]:
         where = f"{address.host}:{address.port}"
         raise OSError(exc.errno, exc.strerror or str(exc), where) from None
     return found
-
-
-def advertised_url(address: TcpAddress | UnixAddress, *, secure: bool) -> str | None:
-    """URL for other machines; `None` for Unix sockets, wildcard hosts and port 0."""
-    if isinstance(address, UnixAddress) or not address.port or address.host in _WILDCARD_HOSTS:
-        return None
-    host = f"[{address.host}]" if ":" in address.host else address.host
-    return f"{'https' if secure else 'http'}://{host}:{address.port}"
 
 
 def listener_url(listener: trio.SocketListener, *, secure: bool) -> str:

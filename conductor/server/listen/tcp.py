@@ -29,19 +29,12 @@ from conductor.network.peer_user import peer_user
 from conductor.network.resumable_stream import FRAME_OVERHEAD
 from conductor.server.access import Refusal, TcpPeer, join_headers
 from conductor.server.app import BRIDGE_PATH, AsgiApp
-from conductor.server.client_certificate import NoCertificateName, certificate_name
 from conductor.server.exception_location import exception_location
-from conductor.server.fair_share import CURRENT_ACCOUNT, AccountRef
 from conductor.server.http.request_response import encode_headers
 from conductor.server.limits import ServerLimits, ServerTimeouts
-from conductor.server.protocol_sniff import (
-    PeekableStream,
-    is_websocket_upgrade,
-    parse_headers,
-)
+from conductor.server.protocol_sniff import PeekableStream, is_websocket_upgrade
 from conductor.server.websocket.bounded import (
     BoundedConfig,
-    BoundedTrioConnection,
     patch_hypercorn,
     wrap_server_stream,
 )
@@ -96,11 +89,8 @@ class TcpAcceptor:
     async def _handle_connection(self, stream: trio.SocketStream, address: str) -> None:
         self._open[stream] = address
         self._counts[address] += 1
-        account_ref = AccountRef(self.app.clients.fair_share.account(address))
-        CURRENT_ACCOUNT.set(account_ref)
         try:
             _set_socket_options(stream.socket, self.timeouts)
-            await self.app.wait_for_share()
             await self._serve_connection(stream, address)
         except Exception as exc:
             # h2 and hypercorn raise undocumented errors for a lost peer.
@@ -114,30 +104,27 @@ class TcpAcceptor:
                 del self._counts[address]
 
     async def _serve_connection(self, stream: trio.SocketStream, address: str) -> None:
-        peekable = PeekableStream(stream, self.app.wait_for_share)
-        certificate = None
+        peekable = PeekableStream(stream)
+        has_certificate = False
         user = peer_user(stream.socket) if self.app.access.user is not None else None
         with trio.move_on_after(self.timeouts.headers) as timeout:
             if self.tls is not None:
                 secured = trio.SSLStream(stream, self.tls, server_side=True, https_compatible=True)
-                peekable = PeekableStream(secured, self.app.wait_for_share)
+                peekable = PeekableStream(secured)
                 await self._tls_handshake(secured, address)
-                certificate = self._name_in_certificate(secured, address)
+                has_certificate = bool(secured.getpeercert())
             await peekable.peek(self.limits.header_bytes)
         if timeout.cancelled_caught:
             return
         peer = TcpPeer(
             address=address,
             local=_socket_address(stream.socket.getsockname),
-            certificate=certificate,
+            has_certificate=has_certificate,
             secure=self.tls is not None,
             user=user,
         )
         if is_websocket_upgrade(peekable.head):
-            self.app.charge_to_principal(join_headers(parse_headers(peekable.head)), peer)
-            await self.app.wait_for_share()
-            if not await self.app.try_forward(peekable, peer):
-                await self._websocket(peekable, peer, stream)
+            await self._websocket(peekable, peer, stream)
         else:
             await serve_http(partial(self._answer, peer), self._config, peekable)
 
@@ -153,18 +140,6 @@ class TcpAcceptor:
                 log.info("client certificate refused", address=address, reason=reason)
             raise
 
-    def _name_in_certificate(
-        self, secured: trio.SSLStream[trio.SocketStream], address: str
-    ) -> str | None:
-        certificate: Any = secured.getpeercert()
-        if not certificate:
-            return None
-        try:
-            return certificate_name(certificate, self.app.access.client_name)
-        except NoCertificateName as exc:
-            log.info("client certificate refused", address=address, reason=str(exc))
-            return None
-
     async def _answer(self, peer: TcpPeer, scope: Any, receive: Any, send: Any) -> None:
         try:
             await self.app(peer, scope, receive, send)
@@ -179,6 +154,7 @@ class TcpAcceptor:
         async with trio.open_nursery() as nursery:
             wrapped = None
             partial_message = self.app.partial_message()
+            partial_message.address = peer.address
             with trio.move_on_after(self.timeouts.headers):
                 wrapped = await wrap_server_stream(
                     nursery,
@@ -192,7 +168,7 @@ class TcpAcceptor:
                 nursery.start_soon(partial_message.watch, connection.give_up)
                 cut = partial(trio.aclose_forcefully, stream)
                 try:
-                    await self._upgrade(request, connection, peekable, close_handshake, peer, cut)
+                    await self._upgrade(request, peekable, close_handshake, peer, cut)
                 finally:
                     partial_message.done()
             await trio.aclose_forcefully(stream)
@@ -202,7 +178,6 @@ class TcpAcceptor:
     async def _upgrade(
         self,
         request: trio_websocket.WebSocketRequest,
-        bounded: BoundedTrioConnection,
         peekable: PeekableStream,
         close_handshake: CloseHandshakeStream,
         peer: TcpPeer,
@@ -219,7 +194,6 @@ class TcpAcceptor:
                 )
             return
         admitted, identity = opened
-        bounded.partial_message.quota_key = admitted.client.owner.quota_key
         peekable.head = b""
         with trio.move_on_after(self.timeouts.headers) as timeout:
             connection = await request.accept(extra_headers=encode_headers(identity))

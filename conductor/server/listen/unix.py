@@ -1,7 +1,6 @@
 """Clients on a Unix socket: newline-delimited JSON-RPC, one connection is one client.
 
-Access is controlled by the socket's mode, 0600. If other clients authenticate, all clients of the
-socket are one principal of their own.
+Access is controlled by the socket's mode, 0600.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from conductor.errors import ConnectionClosed
 from conductor.jsonrpc.line_framing import LineSplitter, OverlongLine
 from conductor.network.accept import accept
 from conductor.server.access import Refusal
-from conductor.server.clients import ClientOwner, ClientRegistry, RemoteClient
+from conductor.server.clients import ClientRegistry, Device, RemoteClient
 
 __all__ = ["listen_unix", "serve_unix"]
 
@@ -54,19 +53,17 @@ def listen_unix(path: str) -> Iterator[trio.SocketListener]:
         sock.close()
 
 
-async def serve_unix(
-    listener: trio.SocketListener, clients: ClientRegistry, *, principal: str
-) -> None:
-    """Accept clients until cancelled. `principal`: empty without authentication."""
+async def serve_unix(listener: trio.SocketListener, clients: ClientRegistry) -> None:
+    """Accept clients until cancelled."""
     async with trio.open_nursery() as nursery:
         while True:
             stream = await accept(listener)
-            nursery.start_soon(_serve, stream, clients, ClientOwner(principal, "unix"))
+            nursery.start_soon(_serve, stream, clients)
 
 
-async def _serve(stream: trio.SocketStream, clients: ClientRegistry, owner: ClientOwner) -> None:
+async def _serve(stream: trio.SocketStream, clients: ClientRegistry) -> None:
     async with stream:
-        client = clients.admit(owner, "unix")
+        client = clients.admit(Device("", "unix"), "unix")
         if isinstance(client, Refusal):
             return
         limit = clients.limits.message_bytes

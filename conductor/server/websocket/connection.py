@@ -215,7 +215,6 @@ async def _receive_messages(
         while (text := await socket.receive()) is not None:
             client.record_activity()
             await client.lines.send([text.encode()])
-            await client.lines.wait_for_share()
     except ConnectionClosed:
         return  # the chain has ended: `_send_messages` delivers its last messages
     scope.cancel()

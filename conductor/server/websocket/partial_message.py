@@ -1,6 +1,6 @@
 """Limits for a WebSocket message until its last fragment has arrived.
 
-Its fragments share the budget of HTTP bodies (`ReceiveBudget`), in total and per client,
+Its fragments share the budget of HTTP bodies (`ReceiveBudget`), in total and by address,
 and the next fragment has the same deadline as the next part of a body. The memory of the fragments
 is counted: a fragment of a few bytes takes ten times its size.
 """
@@ -30,12 +30,12 @@ _FRAGMENT_OVERHEAD: Final = 16
 
 @attrs.define(eq=False)
 class PartialMessage:
-    """Incomplete message of one WebSocket. Set `quota_key` before the first fragment."""
+    """Incomplete message of one WebSocket. Set `address` before the first fragment."""
 
     budget: ReceiveBudget
     limits: ServerLimits
     timeouts: ServerTimeouts
-    quota_key: str = ""
+    address: str = ""
     _size: int = attrs.field(default=0, init=False)
     _last_progress: float = attrs.field(default=0.0, init=False)
     _incomplete: trio.Event = attrs.field(factory=trio.Event, init=False)
@@ -45,9 +45,9 @@ class PartialMessage:
         """Count a fragment; return the close status if a limit is exceeded."""
         size = sys.getsizeof(fragment) + _FRAGMENT_OVERHEAD
         self._size += size
-        self.budget.add(self.quota_key, size)
+        self.budget.add(self.address, size)
         over = self.budget.bytes > self.limits.body_bytes
-        if over or self.budget.of[self.quota_key] > self.limits.body_bytes_each:
+        if over or self.budget.of[self.address] > self.limits.body_bytes_each:
             return TOO_MUCH
         if is_last:
             self._complete()
@@ -58,7 +58,7 @@ class PartialMessage:
 
     def done(self) -> None:
         """Release the budget: the message was delivered or dropped."""
-        self.budget.add(self.quota_key, -self._size)
+        self.budget.add(self.address, -self._size)
         self._size = 0
         self._complete()
 

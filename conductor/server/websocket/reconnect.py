@@ -18,7 +18,7 @@ import attrs
 from conductor.acp import CONNECTION_HEADER
 from conductor.network.resumable_stream import RECEIVED_HEADER, RESUME_HEADER, ResumableStream
 from conductor.server.access import Refusal
-from conductor.server.clients import ClientOwner, ClientRegistry, RemoteClient
+from conductor.server.clients import ClientRegistry, Device, RemoteClient
 
 __all__ = ["AdmittedWebSocket", "admit_websocket"]
 
@@ -37,25 +37,25 @@ class AdmittedWebSocket:
 
 
 def admit_websocket(
-    clients: ClientRegistry, headers: Mapping[str, str], cookie: str | None, owner: ClientOwner
+    clients: ClientRegistry, headers: Mapping[str, str], cookie: str | None, device: Device
 ) -> AdmittedWebSocket | Refusal:
     """Select or create the client of a WebSocket, or refuse it."""
     if (received := headers.get(RECEIVED_HEADER)) is not None:
-        return _resume(clients.find(headers.get(CONNECTION_HEADER), owner.principal), received)
+        return _resume(clients.find(headers.get(CONNECTION_HEADER)), received)
     if headers.get(RESUME_HEADER) is not None:
-        client = clients.admit(owner, "websocket")
+        client = clients.admit(device, "websocket")
         if isinstance(client, Refusal):
             return client
         client.resumable_stream = ResumableStream(client.lines, client.record_activity)
         return AdmittedWebSocket(client, ((RESUME_HEADER, f"{clients.timeouts.keep:g}"),))
     if not clients.draining:  # else the client had better use another server
-        named = clients.find(headers.get(CONNECTION_HEADER), owner.principal)
-        remembered = clients.find(cookie, owner.principal)
+        named = clients.find(headers.get(CONNECTION_HEADER))
+        remembered = clients.find(cookie)
         if named is not None and _can_reconnect(named):
             return AdmittedWebSocket(named)
         if remembered is not None and _can_reconnect(remembered) and not remembered.attached:
             return AdmittedWebSocket(remembered)
-    client = clients.admit(owner, "websocket")
+    client = clients.admit(device, "websocket")
     if isinstance(client, Refusal):
         return client
     client.chain.allow_reattach()

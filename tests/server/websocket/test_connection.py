@@ -152,10 +152,10 @@ async def test_a_lost_client_is_kept_for_a_while(tmp_path):
         await client.detached.wait()
         assert not client.attached
         assert client.detached_since is not None
-        assert server.clients.find(client.id, "") is client
+        assert server.clients.find(client.id) is client
         await client.ended.wait()
         assert trio.current_time() - client.detached_since >= 0.3
-        assert server.clients.find(client.id, "") is None
+        assert server.clients.find(client.id) is None
 
 
 async def test_a_lost_client_keeps_its_turn_and_undelivered_messages(tmp_path):

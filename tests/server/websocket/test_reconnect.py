@@ -23,7 +23,6 @@ from support.server_clients import (
     websocket,
 )
 
-from conductor.server.access import AccessPolicy, read_tokens
 from conductor.server.clients import RemoteClient
 from conductor.server.drain import kill
 
@@ -127,25 +126,6 @@ async def test_a_cookie_alone_does_not_replace_a_live_socket(tmp_path):
 
             assert len(server.clients.by_id) == 2
             assert (await ask(first, request(1, "session/list")))["id"] == 1
-
-
-@BY
-async def test_the_connection_of_another_principal_is_not_taken_over(tmp_path, name):
-    access = AccessPolicy(
-        tokens=read_tokens(["one:token-of-one-012345", "two:token-of-two-012345"])
-    )
-    one = ("authorization", "Bearer token-of-one-012345")
-    two = ("authorization", "Bearer token-of-two-012345")
-    async with serving(tmp_path, access=access) as server:
-        async with websocket(server, one) as first:
-            await ask(first, initialize())
-            (client,) = server.clients.by_id.values()
-            await lose(first, client)
-        async with websocket(server, two, identity(name, client)) as second:
-            await ask(second, initialize())
-
-            assert len(server.clients.by_id) == 2
-            assert client.runs_detached
 
 
 async def test_a_client_that_reconnects_too_late_gets_a_new_chain(tmp_path):

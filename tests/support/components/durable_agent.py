@@ -1,15 +1,13 @@
 """An agent that keeps its sessions in files, so that another process can load them.
 
 It answers a prompt with where it runs and what the session has been told so far; `flood SIZE TIMES`
-with much of nothing, `wait` once it is cancelled; before the answer to `name HOW SESSION` it names
-another session: in an `update`, an announcement (`child`), a question (`ask`), a request (`read`).
+with much of nothing, `wait` once it is cancelled.
 `_meta.id` of `session/new` is the new session's id.
 """
 
 from __future__ import annotations
 
 import os
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -63,9 +61,6 @@ class KeepingAgent(Agent):
                 await self._say(session, "x" * size)
                 self.sent += 1
             return {"stopReason": "end_turn"}
-        if text.startswith("name "):
-            await self._name(session, *text.split()[1:])
-            return {"stopReason": "end_turn"}
         if text == "wait":
             self.release_lane()
             await self._stop.wait()
@@ -78,22 +73,6 @@ class KeepingAgent(Agent):
     @on("session/cancel")
     async def cancel(self, params: dict[str, Any]) -> None:
         self._stop.set()
-
-    async def _name(self, session: str, how: str, other: str) -> None:
-        match how:
-            case "update":
-                await self._say(other, "hello")
-            case "child":
-                update = {"sessionUpdate": "subagent_update", "sessionId": other, "title": "x"}
-                await self.client.notify("session/update", {"sessionId": session, "update": update})
-            case "ask":
-                asked = {"sessionId": other, "toolCall": {"toolCallId": "1"}, "options": []}
-                with suppress(RequestError):
-                    await self.client.request("session/request_permission", asked)
-            case "read":
-                asked = {"sessionId": other, "path": "/nowhere"}
-                with suppress(RequestError):
-                    await self.client.request("fs/read_text_file", asked)
 
     async def _say(self, session: str, text: str) -> None:
         content = {"type": "text", "text": text}

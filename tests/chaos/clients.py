@@ -21,8 +21,8 @@ __all__ = [
     "GONE",
     "KINDS",
     "Client",
+    "Device",
     "Refused",
-    "Tenant",
     "ask",
     "initialize",
     "new_session",
@@ -51,16 +51,12 @@ class Refused(Exception):
 
 
 @attrs.frozen
-class Tenant:
-    """A principal of the server, and a seeded source of variety."""
+class Device:
+    """A client's token, and a seeded source of variety."""
 
     url: str
     token: str
     random: random.Random
-    victim: str = ""
-    """A session of another principal."""
-    greedy: str = ""
-    """The token of a principal that only opens sessions."""
     place: str = ""
     """The directory of the files that the chain is about (`measured_server.Server.place`)."""
 
@@ -94,7 +90,7 @@ def initialize(version: int = 1, **more: Any) -> dict[str, Any]:
     return request(0, "initialize", protocolVersion=version, **able, **more)
 
 
-INFO = {"name": "tenant", "version": "1"}
+INFO = {"name": "device", "version": "1"}
 
 
 def prompt(id: int, session: str, text: str) -> dict[str, Any]:
@@ -148,11 +144,11 @@ async def prompt_over(socket: Any, session: str, number: int, text: str) -> Any:
 # -- ordinary clients ------------------------------------------------------------------------------
 
 
-async def websocket_polite(tenant: Tenant) -> None:
+async def websocket_polite(device: Device) -> None:
     """Several sessions, a prompt in each, some closed, and a goodbye."""
-    async with tenant.websocket() as socket:
+    async with device.websocket() as socket:
         session = await open_session(socket)
-        for number in range(10, 10 + tenant.random.randrange(1, 6)):
+        for number in range(10, 10 + device.random.randrange(1, 6)):
             made = await new_session(socket, number)
             await prompt_over(socket, made, number + 100, "echo hello")
             if number % 2:
@@ -161,18 +157,18 @@ async def websocket_polite(tenant: Tenant) -> None:
         await prompt_over(socket, session, 9, "stream 20 200")
 
 
-async def websocket_cut(tenant: Tenant) -> None:
+async def websocket_cut(device: Device) -> None:
     """Cut in the middle of a turn, without a word."""
-    async with tenant.websocket() as socket:
+    async with device.websocket() as socket:
         session = await open_session(socket)
         await socket.send_message(compact(prompt(2, session, "wait")))
         with suppress(*GONE):
             await socket._stream.aclose()
 
 
-async def websocket_agent_dies(tenant: Tenant) -> None:
+async def websocket_agent_dies(device: Device) -> None:
     """The agent dies in a turn and is restarted."""
-    async with tenant.websocket() as socket:
+    async with device.websocket() as socket:
         session = await open_session(socket)
         await prompt_over(socket, session, 2, "die 1")
         again = await ask(socket, request(3, "session/new", cwd="/", mcpServers=[]))
@@ -180,34 +176,34 @@ async def websocket_agent_dies(tenant: Tenant) -> None:
             await prompt_over(socket, again["result"]["sessionId"], 4, "echo hello")
 
 
-async def http_sessions(tenant: Tenant) -> None:
+async def http_sessions(device: Device) -> None:
     """Sessions with a stream each, then DELETE."""
-    await _http(tenant, sessions=tenant.random.randrange(1, 4), end="delete")
+    await _http(device, sessions=device.random.randrange(1, 4), end="delete")
 
 
-async def http_abandoned(tenant: Tenant) -> None:
+async def http_abandoned(device: Device) -> None:
     """A connection over HTTP that is opened and never spoken of again."""
-    await _http(tenant, sessions=1, end="abandon")
+    await _http(device, sessions=1, end="abandon")
 
 
-async def _http(tenant: Tenant, *, sessions: int, end: str) -> None:
-    async with tenant.http() as client, trio.open_nursery() as nursery:
-        headers = await open_http(client, tenant.url)
-        told = _Stream(tenant, headers)
+async def _http(device: Device, *, sessions: int, end: str) -> None:
+    async with device.http() as client, trio.open_nursery() as nursery:
+        headers = await open_http(client, device.url)
+        told = _Stream(device, headers)
         nursery.start_soon(told.read)
         for number in range(1, sessions + 1):
             new = request(number, "session/new", cwd="/", mcpServers=[])
-            _check(await client.post(tenant.url, json=new, headers=headers), "POST", headers)
+            _check(await client.post(device.url, json=new, headers=headers), "POST", headers)
             connection = headers["acp-connection-id"]
             session = _session_of(await told.answer(number), f", connection {connection}")
             named = {**headers, "acp-session-id": session}
-            said = _Stream(tenant, named)
+            said = _Stream(device, named)
             nursery.start_soon(said.read)
             text = prompt(number + 100, session, "echo hello")
-            _check(await client.post(tenant.url, json=text, headers=named), "POST", headers)
+            _check(await client.post(device.url, json=text, headers=named), "POST", headers)
             await said.answer(number + 100)
         if end == "delete":
-            _check(await client.delete(tenant.url, headers=headers), "DELETE", headers)
+            _check(await client.delete(device.url, headers=headers), "DELETE", headers)
         nursery.cancel_scope.cancel()
 
 
@@ -216,7 +212,7 @@ class _Stream:
     """An event stream, read over a connection of its own: httpcore delays what arrives for one of
     several streams."""
 
-    tenant: Tenant
+    device: Device
     headers: dict[str, str]
     ended: str = "it was not opened"
     """How it ended."""
@@ -234,8 +230,8 @@ class _Stream:
         with self._channel[0]:
             try:
                 async with (
-                    self.tenant.http() as client,
-                    client.stream("GET", self.tenant.url, headers=accept, timeout=None) as response,
+                    self.device.http() as client,
+                    client.stream("GET", self.device.url, headers=accept, timeout=None) as response,
                 ):
                     await self._read(response)
             except GONE as exc:
@@ -255,7 +251,7 @@ class _Stream:
         self.ended = f"the stream ended after {seconds:.1f} s: {how}"
 
 
-Client = Callable[[Tenant], Awaitable[None]]
+Client = Callable[[Device], Awaitable[None]]
 
 KINDS: list[Client] = [
     websocket_polite,

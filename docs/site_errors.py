@@ -46,7 +46,7 @@ _SECTIONS: Final[Mapping[str, tuple[str, Mapping[str, int]]]] = {
         "Of `install` and `uninstall`.",
         {"ConfigFileError": 0, "FormatError": 0},
     ),
-    "Prompts": ("Of `prompt` and `chat`.", {"AttachmentError": 0}),
+    "Prompts": ("Of `prompt`.", {"AttachmentError": 0}),
     "Violations of the protocol": (
         "`LocalProtocolError`: by a proxy; `RemoteProtocolError`: by a peer.",
         {"LocalProtocolError": 0, "RemoteProtocolError": 1},

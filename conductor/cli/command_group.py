@@ -34,7 +34,6 @@ _COMMANDS: Final = {
     "registry": "List, show and refresh the registry of agents; export a chain to one.",
     "login": "Log in to the agent of a chain; without a method, list those that it offers.",
     "prompt": "Send prompts through a chain and print the answers.",
-    "chat": "Talk with the agent of a chain, on a terminal.",
     "install": "Put a chain into the configuration of an editor.",
     "uninstall": "Take it out again.",
     "new": "Write a package for a new proxy.",
@@ -46,7 +45,6 @@ _COMMANDS: Final = {
 }
 """The commands with their lines in `--help`, which does not import them."""
 _MODULES: Final = {
-    "chat": "chat.command",
     "check": "check.command",
     "doctor": "doctor.command",
     "install": "install.command",

@@ -17,8 +17,8 @@ def note_for_terminals(chain: ChainFile) -> None:
     import shlex
 
     print(
-        "note: this waits for the messages of an editor; to talk with the agent in a terminal, "
-        f"press Ctrl-C and run `acp-conductor chat {shlex.quote(chain.path)}`",
+        "note: this waits for the messages of an editor; to ask the agent in a terminal, press "
+        f"Ctrl-C and run `acp-conductor prompt {shlex.quote(chain.path)} TEXT`",
         file=sys.stderr,
         flush=True,
     )

@@ -32,7 +32,7 @@ _DELAY = 0.25
 _CLOSE_TIMEOUT = 5.0
 _AFTER_FAILURE = 0.5
 """Seconds after a failure that the file also covers."""
-_COMMANDS = ("run", "agent", "wrap", "proxy", "serve", "connect", "prompt", "chat")
+_COMMANDS = ("run", "agent", "wrap", "proxy", "serve", "connect", "prompt")
 """Commands with a control socket; `ps` shows the first of them on the command line."""
 
 _server: ControlServer | None = None

@@ -16,7 +16,7 @@ def offered(*words: str) -> list[CompletionItem]:
     )
 
 
-@pytest.mark.parametrize("command", ["prompt", "chat", "proxy"])
+@pytest.mark.parametrize("command", ["prompt", "proxy"])
 def test_the_first_word_is_a_chain_file_and_the_others_are_texts(command):
     assert [(each.value, each.type) for each in offered(command, "cha")] == [("cha", "file")]
     assert offered(command, "chain.yaml", "say") == []

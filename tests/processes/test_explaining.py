@@ -280,5 +280,5 @@ def test_at_a_terminal_a_note_says_that_an_editor_is_awaited(tmp_path):
         os.close(theirs)
 
     assert stdout == b""
-    assert shown.startswith(b"note: this waits for the messages of an editor; to talk with")
-    assert f"`acp-conductor chat {file}`".encode() in shown
+    assert shown.startswith(b"note: this waits for the messages of an editor; to ask the agent")
+    assert f"`acp-conductor prompt {file} TEXT`".encode() in shown

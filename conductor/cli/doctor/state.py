@@ -33,7 +33,7 @@ def state_uses() -> Iterator[StateDirectory]:
     state = user_state_path("acp-conductor", appauthor=False)
     data = user_data_path("acp-conductor", appauthor=False)
     for path, use in (
-        (state, "`trust`, `remember` and `chat` keep nothing"),
+        (state, "`trust` and `remember` keep nothing"),
         (state / "flight", "the flight recorder of a failed conductor is not written"),
         (state / "editors", "`install --write` keeps no record for `uninstall`"),
     ):

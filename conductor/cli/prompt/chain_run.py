@@ -49,7 +49,7 @@ __all__ = ["ChainRun", "RunSettings", "run_chain", "take_stdout"]
 
 @attrs.frozen
 class RunSettings:
-    """The options that `prompt` and `chat` share."""
+    """The options of a session."""
 
     cwd: str
     permissions: Literal["ask", "allow", "deny"] | None
@@ -95,16 +95,12 @@ def run_chain(run: ChainRun, file: ChainFile) -> NoReturn:
 class ChainRun:
     """A chain and a conversation with its agent.
 
-    `talk` takes the turns, once the session is open, and returns the exit code. `stays`: a
-    cancelled turn is not the end.
+    `talk` takes the turns, once the session is open, and returns the exit code.
     """
 
     settings: RunSettings
     conversation: Conversation
     talk: Callable[[], Awaitable[int]]
-    history: bool = False
-    """Show the history of a session that is continued."""
-    stays: bool = False
     chain: Chain = attrs.field(init=False)
     watchdog: Watchdog = attrs.field(init=False)
     methods: list[Mapping[str, Any]] = attrs.field(factory=list)
@@ -187,7 +183,7 @@ class ChainRun:
         if settings.session is None:
             await self.conversation.open(settings.cwd)
         else:
-            await self.conversation.reopen(settings.session, settings.cwd, history=self.history)
+            await self.conversation.reopen(settings.session, settings.cwd)
 
     def show_failure(self, error: RequestError) -> None:
         self.display.failed(self.conversation.step, error)
@@ -229,8 +225,6 @@ class ChainRun:
                 elif number == signal.SIGINT and conversation.in_turn:
                     conversation.cancel()
                     self.display.cancelling()
-                    if self.stays:
-                        self.signals.clear()
                 else:
                     if number == signal.SIGINT:
                         self.display.note("ending the chain; press again to kill it")

@@ -101,8 +101,7 @@ def _chain_and_texts(words: tuple[str, ...], behind: int) -> tuple[ChainFile, li
     if len(words) == 1 and not are_commands and not sys.stdin.isatty():
         words = (*words, "-")
     if len(words) < 2:
-        chat = "" if are_commands or not words else f"; `acp-conductor chat {words[0]}` asks for it"
-        raise click.UsageError(f"a prompt needs a chain and a text{chat}; see --help")
+        raise click.UsageError("a prompt needs a chain and a text; see --help")
     if are_commands:
         return chain_of(words[:-1], are_commands=True, example=_EXAMPLE), [words[-1]]
     chain = chain_of(words[:1], are_commands=False, example=_EXAMPLE)

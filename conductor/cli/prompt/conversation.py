@@ -68,18 +68,16 @@ class Conversation:
         self.step = "session/new"
         self.session = await self.client.new_session(cwd, answered=self.display.opened)
 
-    async def reopen(self, id: str, cwd: str, *, history: bool) -> None:
-        """Continue a session. With `history`, have the agent send its earlier updates if it can.
+    async def reopen(self, id: str, cwd: str) -> None:
+        """Continue a session.
 
-        The display gets the updates that the agent sends before its answer as history; those of
-        `session/load`, the only choice for some agents, also without `history`.
+        The display gets the updates that the agent sends before its answer as history: those of
+        `session/load`, the only choice for some agents.
         """
         agent = self.capabilities
         params: dict[str, Any] = {"sessionId": id, "cwd": cwd, "mcpServers": []}
-        if agent.resume and not (history and agent.load):
+        if agent.resume:
             self.step = "session/resume"
-            if history and agent.replay:
-                params["replayFrom"] = {"type": "start"}
         elif agent.load:
             self.step = "session/load"
         else:

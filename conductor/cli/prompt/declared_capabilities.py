@@ -1,4 +1,4 @@
-"""Capabilities that an agent has declared in `initialize`, as far as `prompt` and `chat` use them;
+"""Capabilities that an agent has declared in `initialize`, as far as `prompt` uses them;
 both protocol versions. Pure."""
 
 from __future__ import annotations
@@ -23,8 +23,6 @@ class DeclaredCapabilities:
     """`session/load`: continue a session, with its history."""
     resume: bool = False
     """`session/resume`: continue a session."""
-    replay: bool = False
-    """`session/resume` can send the history."""
 
 
 def declared_capabilities(answer: Mapping[str, Any], version: int) -> DeclaredCapabilities:
@@ -43,7 +41,6 @@ def declared_capabilities(answer: Mapping[str, Any], version: int) -> DeclaredCa
         image=prompt.get("image") is not None,
         embedded_context=prompt.get("embeddedContext") is not None,
         resume=True,  # required of agents
-        replay=True,
     )
 
 

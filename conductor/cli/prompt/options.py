@@ -1,4 +1,4 @@
-"""The options that `prompt` and `chat` share, and their chain: a file, or commands behind `--`."""
+"""The options of `prompt`, and its chain: a file, or commands behind `--`."""
 
 from __future__ import annotations
 

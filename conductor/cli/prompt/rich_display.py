@@ -1,4 +1,4 @@
-"""Output of `prompt` and `chat` on a terminal: finished blocks above, what still changes below.
+"""Output of `prompt` on a terminal: finished blocks above, what still changes below.
 
 The lower part, redrawn ten times a second, has the end of the answer, running tool calls with their
 elapsed time, and the plan. Its height is less than the terminal's; finished blocks are printed
@@ -11,7 +11,7 @@ import io
 import locale
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from typing import Any, Final
 
@@ -35,8 +35,6 @@ _INTERVAL: Final = 0.1
 _LONG: Final = 0.25
 """Seconds of the processor for rendering one block, or the lower part."""
 _MAX_LATER: Final = 500
-_QUIET: Final = 0.3
-"""Seconds without an update after which the end of a text is shown above the prompt."""
 
 
 class _TerminalFile(io.TextIOBase):
@@ -76,10 +74,7 @@ class RichDisplay:
     _began: float | None = attrs.field(default=None, init=False)
     """When the turn began; None between turns."""
     _is_held: bool = attrs.field(default=False, init=False)
-    """The user is asked, or types a prompt."""
-    _above: Callable[[str], None] | None = attrs.field(default=None, init=False)
-    """Shows text above the prompt that is typed."""
-    _last_update: float = attrs.field(default=0.0, init=False)
+    """The user is asked."""
     _asked: dict[str, tuple[FileDiff, ...]] = attrs.field(factory=dict, init=False)
     """Diffs that questions have shown, by tool call."""
     _later: deque[RenderableType] = attrs.field(
@@ -115,7 +110,6 @@ class RichDisplay:
     def update(self, session: str, update: Mapping[str, Any]) -> None:
         if update.get("sessionUpdate") in ("user_message", "user_message_chunk"):
             return  # the user has typed it
-        self._last_update = time.monotonic()
         self._show(self.view.apply(update, time.monotonic()))
 
     def history(self, session: str, update: Mapping[str, Any]) -> None:
@@ -132,14 +126,11 @@ class RichDisplay:
         self._show(self.view.flush())
         self._stop_live()
         self._print(renderables.question(title, known, raw_input, options))
-        self.hold()
-
-    def hold(self, above: Callable[[str], None] | None = None) -> None:
-        """Give what comes to `above`, which shows it elsewhere, or keep it, until `release`."""
-        self._is_held, self._above = True, above
+        self._is_held = True
 
     def release(self) -> None:
-        self._is_held, self._above = False, None
+        """Show what came while the user was asked."""
+        self._is_held = False
         if self._left_out:
             self._print(Text(f"({self._left_out} earlier messages are not shown)", style="dim"))
             self._left_out = 0
@@ -178,8 +169,6 @@ class RichDisplay:
                 await trio.sleep(_INTERVAL)
                 if self._began is not None:
                     self._draw()
-                elif self._above and time.monotonic() - self._last_update > _QUIET:
-                    self._show(self.view.flush())
 
     def end(self) -> None:
         self.release()
@@ -206,11 +195,7 @@ class RichDisplay:
             self._print(renderables.block(each, now, is_plain=self._is_slow))
 
     def _print(self, shown: RenderableType) -> None:
-        if self._above is not None:
-            with self._timed(), self.console.capture() as captured:
-                self.console.print(shown)
-            self._above(captured.get())
-        elif self._is_held:
+        if self._is_held:
             self._left_out += len(self._later) == _MAX_LATER
             self._later.append(shown)
         else:

@@ -1,4 +1,4 @@
-"""View model of a session for `prompt` and `chat`, from its updates. Pure: no terminal, no clock.
+"""View model of a session for `prompt`, from its updates. Pure: no terminal, no clock.
 
 `View.apply` takes an update and returns the blocks that are finished, in order: they are printed
 once and stay. The parts that may still change (the end of the answer, running tool calls, the

@@ -94,16 +94,16 @@ async def test_a_cancelled_turn_is_not_the_end_of_the_session(version):
     assert conversation.display.texts() == ["waiting", "again", "Edit: reject\n"]
 
 
-@pytest.mark.parametrize("version", [1, 2])
-@pytest.mark.parametrize("history", [True, False])
-async def test_the_history_of_a_continued_session_is_apart(version, history):
+@pytest.mark.parametrize(("version", "resumes"), [(1, True), (2, True), (1, False)])
+async def test_what_an_agent_replays_of_a_continued_session_is_apart(version, resumes):
     async with conversing(version) as conversation:
         await conversation.open("/")
         await conversation.prompt(block("say before"))
-        await conversation.reopen(conversation.session, "/", history=history)
+        conversation.capabilities = attrs.evolve(conversation.capabilities, resume=resumes)
+        await conversation.reopen(conversation.session, "/")
         await conversation.prompt(block("say after"))
 
-    assert conversation.display.texts("history") == (["before"] if history else [])
+    assert conversation.display.texts("history") == ([] if resumes else ["before"])
     assert conversation.display.texts() == ["before", "after"]
 
 
@@ -114,4 +114,4 @@ async def test_an_agent_that_cannot_continue_sessions_is_not_asked_to():
         )
 
         with pytest.raises(RequestError, match="the agent cannot continue sessions"):
-            await conversation.reopen("session-1", "/", history=False)
+            await conversation.reopen("session-1", "/")

@@ -22,9 +22,9 @@ def test_the_capabilities_of_version_1():
     assert found == DeclaredCapabilities(image=True, embedded_context=True, load=True, resume=True)
 
 
-def test_in_version_2_sessions_can_always_be_resumed_with_their_history():
+def test_in_version_2_sessions_can_always_be_resumed():
     declared = {"session": {"prompt": {"image": {}}}}
 
     found = declared_capabilities({"capabilities": declared}, 2)
 
-    assert found == DeclaredCapabilities(image=True, resume=True, replay=True)
+    assert found == DeclaredCapabilities(image=True, resume=True)

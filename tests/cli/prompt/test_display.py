@@ -130,11 +130,11 @@ def test_a_question_names_the_files_that_nothing_else_in_it_names(terminal, capf
     assert [shown.count(each["path"]) for each in locations] == [1, 1, 1]
 
 
-def test_what_comes_while_the_user_types_is_bounded(terminal, monkeypatch):
+def test_what_comes_while_the_user_is_asked_is_bounded(terminal, monkeypatch):
     monkeypatch.setattr(rich_display, "_MAX_LATER", 5)
     stdout, read = terminal
     display = RichDisplay(stdout)
-    display.hold()
+    display.ask({"toolCall": {"toolCallId": "t", "title": "Edit"}}, [])
     for number in range(20):
         display.note(f"note {number}.")
     display.release()

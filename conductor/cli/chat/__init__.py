@@ -1,1 +1,0 @@
-"""`acp-conductor chat`: a conversation with the agent of a chain, on a terminal."""

@@ -17,7 +17,7 @@ __all__ = [
 ]
 
 PARSE_ERROR: Final = -32700
-"""A message is not JSON. The sender is at fault: `--debug-dir` shows its bytes."""
+"""A message is not JSON. The sender is at fault: the log shows how the message begins."""
 INVALID_REQUEST: Final = -32600
 """A message is not a request of JSON-RPC, or comes at the wrong time, such as before
 `initialize`."""

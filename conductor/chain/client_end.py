@@ -14,7 +14,6 @@ import trio
 
 from conductor.acp import PROMPT, session_id_of
 from conductor.bounded_dict import BoundedDict
-from conductor.control.running_chains import raw_streams
 from conductor.jsonrpc.connection import Connection
 from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.jsonrpc.messages import INTERNAL_ERROR, Payload, encode_error
@@ -248,10 +247,8 @@ class ClientEnd:
     # -- the connection ----------------------------------------------------------------------------
 
     def _connect(self) -> None:
-        streams = raw_streams()
-        transport = self.transport if streams is None else streams.client(self.transport)
         self.connection = self.link.connection = Connection(
-            transport, self.link, self.flusher, answers_malformed=True, limits=self.limits
+            self.transport, self.link, self.flusher, answers_malformed=True, limits=self.limits
         )
 
     async def _read(

@@ -11,7 +11,6 @@ import os
 from typing import TYPE_CHECKING
 
 from conductor.chainfile.model import ComponentSpec
-from conductor.control.running_chains import raw_streams
 from conductor.supervision.endpoint import Endpoint, Launcher
 from conductor.transport.child_process import start_child
 from conductor.transport.local_command import local_command
@@ -26,13 +25,6 @@ __all__ = ["launcher_for"]
 
 
 def launcher_for(spec: ComponentSpec, agent_chain_opener: AgentChainOpener) -> Launcher:
-    """The launcher of a component; with `--debug-dir`, its bytes are recorded."""
-    launcher = _launcher(spec, agent_chain_opener)
-    streams = raw_streams()
-    return launcher if streams is None else streams.launcher(spec.name, launcher)
-
-
-def _launcher(spec: ComponentSpec, agent_chain_opener: AgentChainOpener) -> Launcher:
     """The launcher of a component. One cookie jar serves all its connections (session affinity).
 
     `agent_chain_opener`: for a plugin, see `PluginComponent`.

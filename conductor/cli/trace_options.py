@@ -1,5 +1,4 @@
-"""The options `--trace`, `--trace-payloads`, `--view`, `--otel` and `--debug-dir` of commands that
-run chains."""
+"""The options `--trace`, `--trace-payloads`, `--view` and `--otel` of commands that run chains."""
 
 from __future__ import annotations
 
@@ -55,16 +54,7 @@ def trace_options(command: F) -> F:
         help="Export OpenTelemetry spans of turns, hops and tool calls over OTLP, and pass "
         "`traceparent` on; the environment variables OTEL_… say where to.",
     )
-    raw = click.option(
-        "--debug-dir",
-        type=click.Path(file_okay=False),
-        expose_value=False,
-        callback=_keep,
-        help="Write the raw stdin, stdout and stderr of each component, and of the client, to "
-        "files in DIR, with times. Secrets are NOT masked.",
-        metavar="DIR",
-    )
-    return file(payloads(view(otel(raw(command)))))
+    return file(payloads(view(otel(command))))
 
 
 def open_trace() -> TraceWriter | None:
@@ -73,8 +63,6 @@ def open_trace() -> TraceWriter | None:
     Raises `click.UsageError` if it cannot be done.
     """
     options = click.get_current_context().meta.get(_META, {})
-    if options.get("debug_dir") is not None:
-        _record_raw_streams(options["debug_dir"])
     is_exported = bool(options.get("otel"))
     if is_exported:
         require_otel("--otel")
@@ -112,22 +100,6 @@ def require_otel(option: str) -> None:
         raise click.UsageError(
             f"{option} needs the OpenTelemetry SDK: pip install 'acp-conductor[otel]'"
         )
-
-
-def _record_raw_streams(directory: str) -> None:
-    from pathlib import Path
-
-    from conductor.control.raw_streams import RawStreams
-    from conductor.control.running_chains import record_raw_streams
-    from conductor.transport.inherited_stdio import open_missing_stdio
-
-    open_missing_stdio()
-    streams = RawStreams(Path(directory))
-    try:
-        streams.open()
-    except OSError as exc:
-        raise click.UsageError(f"--debug-dir {directory}: {exc.strerror}") from None
-    record_raw_streams(streams)
 
 
 def _open_file(options: dict[str, Any]) -> TraceWriter:

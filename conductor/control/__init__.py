@@ -6,7 +6,5 @@ that it responds while a plugin blocks the event loop. It is opened shortly afte
 `client` sends requests to another conductor; `leftovers` and `temporary_directories` find the
 processes and files of killed ones.
 
-`raw_streams` writes the bytes of components (`--debug-dir`).
-
 May import: errors, log, tracing, transport, supervision (the `Endpoint`).
 """

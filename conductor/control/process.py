@@ -13,7 +13,7 @@ import sys
 import threading
 from contextlib import suppress
 
-from conductor.control.running_chains import flights, raw_streams
+from conductor.control.running_chains import flights
 from conductor.transport.thread_signals import block_signals
 
 TYPE_CHECKING = False
@@ -60,8 +60,6 @@ def open_control(trace: TraceWriter | None) -> None:
 def close_control() -> None:
     """Remove the socket; wait for flight recorders that are being written."""
     _closing.set()
-    if (streams := raw_streams()) is not None:
-        streams.close()
     with _lock:
         if _server is not None:
             _server.close()

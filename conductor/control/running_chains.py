@@ -1,4 +1,4 @@
-"""The chains that run in this process, for `ps`, the flight recorder and `--debug-dir`.
+"""The chains that run in this process, for `ps` and the flight recorder.
 
 Every start imports it, so it imports nothing itself.
 """
@@ -10,20 +10,9 @@ if TYPE_CHECKING:
     from collections import deque
     from typing import Any, Protocol, TypeAlias
 
-    from conductor.supervision.endpoint import Launcher
     from conductor.tracing.recorder import Entry, TraceRecorder
-    from conductor.transport.base import Transport
 
     Flight: TypeAlias = deque[Entry]
-
-    class RawStreamRecorder(Protocol):
-        """Records raw bytes; implemented by `raw_streams.RawStreams`, which imports this module."""
-
-        def client(self, transport: Transport) -> Transport: ...
-
-        def launcher(self, component: str, launch: Launcher) -> Launcher: ...
-
-        def close(self) -> None: ...
 
     class RunningChain(Protocol):
         """A chain, as other threads see it: everything is only read."""
@@ -34,20 +23,9 @@ if TYPE_CHECKING:
             """Its status for `ps`, as JSON."""
 
 
-__all__ = ["add", "flights", "raw_streams", "record_raw_streams", "remove", "running_chains"]
+__all__ = ["add", "flights", "remove", "running_chains"]
 
 _chains: list[RunningChain] = []
-_raw_streams: list[RawStreamRecorder] = []
-
-
-def record_raw_streams(streams: RawStreamRecorder) -> None:
-    """Record the raw bytes of all components from now on (`--debug-dir`)."""
-    _raw_streams[:] = [streams]
-
-
-def raw_streams() -> RawStreamRecorder | None:
-    """The recorder of the raw bytes of components; `None` without one."""
-    return _raw_streams[0] if _raw_streams else None
 
 
 def add(chain: RunningChain) -> None:

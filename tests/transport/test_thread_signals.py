@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from conductor.control.raw_streams import RawStreams
 from conductor.tracing.trace_file import TraceFile
 from conductor.transport.thread_signals import block_signals
 from conductor.viewer.trace_source import TraceSource
@@ -45,19 +44,16 @@ def test_a_thread_that_blocks_signals_leaves_the_mask_of_others() -> None:
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs /proc")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
-def test_the_threads_of_traces_of_raw_streams_and_of_the_viewer_block_them(
+def test_the_threads_of_traces_and_of_the_viewer_block_them(
     tmp_path: Path, number: signal.Signals
 ) -> None:
-    streams = RawStreams(tmp_path / "raw")
     trace = TraceFile(tmp_path / "t.jsonl")
     trace.recorder("chain").attach([])
-    streams.open()
     with TraceSource(tmp_path / "t.jsonl") as source:
         while source.state != "following":
             assert source.state != "failed"
             os.sched_yield()
-        found = [is_blocked(name, number) for name in ("trace", "debug-dir", "trace view")]
-    streams.close()
+        found = [is_blocked(name, number) for name in ("trace", "trace view")]
     trace.close()
 
-    assert found == [True, True, True]
+    assert found == [True, True]

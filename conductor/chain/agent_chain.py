@@ -59,7 +59,6 @@ async def run_agent_chain(
     async def run() -> None:
         with trio.CancelScope(shield=True):  # ends when the peer closes the transport
             await chain.run()
-        chain.break_cycles()
         ended.set()
 
     peer = JsonRpcPeer(ours, limits=file.limits)

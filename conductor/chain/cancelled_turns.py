@@ -82,11 +82,6 @@ class CancelledTurns:
         client.outgoing_observers += (self._questions,)
         client.cancelled_answer = self._questions.late_answer
 
-    def break_cycles(self) -> None:
-        """Break reference cycles, after the end of the chain."""
-        del self._questions._timer  # it has a method of the questions
-        del self._monitor, self._questions, self._client, self.is_elsewhere
-
     async def run(self) -> None:
         """Wait for deadlines until cancelled."""
         async with trio.open_nursery() as nursery:

@@ -260,23 +260,6 @@ class Chain:
             self._further.kill()
         self._shutdown.hurry()
 
-    def break_cycles(self) -> None:
-        """Break reference cycles, after `run`.
-
-        Most objects of the chain are then freed at once. A full garbage collection, which would
-        free them otherwise, blocks all clients of a server: for up to 120 ms after 100 chains.
-        """
-        if self._hosted.tasks:  # a plugin that was given up
-            return
-        self._hosted.break_cycles()
-        self.client_end.break_cycles()
-        self._startup_gate.break_cycles()
-        if self._cancelled_turns is not None:
-            self._cancelled_turns.break_cycles()
-        self._further = None
-        del self._startup_gate, self._back_pressure, self._cancelled_turns
-        del self._hosted, self._shutdown
-
     # -- detaching the client ----------------------------------------------------------------------
 
     def allow_reattach(self) -> None:

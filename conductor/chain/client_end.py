@@ -235,15 +235,6 @@ class ClientEnd:
             while not self.connection.closed:
                 await self.flusher.wait_room()
 
-    def break_cycles(self) -> None:
-        """Break reference cycles, after `close`."""
-        self.link.incoming_observers = ()
-        self.link.break_cycles()
-        self.connection.break_cycles()
-        if self._detached is not None:
-            self._detached.break_cycles()
-        self.unanswered = self._detached = None
-
     # -- the connection ----------------------------------------------------------------------------
 
     def _connect(self) -> None:

@@ -133,14 +133,6 @@ class ChainComponents(ComponentHost):
         """The name of the last component that answered its initialization with an error."""
         return next((each.name for each in reversed(self.running) if _has_refused(each)), None)
 
-    def break_cycles(self) -> None:
-        """Break reference cycles, after the end of the chain."""
-        for component in self.running:
-            component.break_cycles()
-        self.running.clear()
-        self.cancelled_turns = None
-        self.on_failed = _ignore
-
     def _run(self, component: Component) -> None:
         in_other = component.kind == "plugin" and self.plugin_nursery is not None
         nursery = self.plugin_nursery if in_other else self.nursery

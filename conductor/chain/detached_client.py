@@ -110,11 +110,6 @@ class DetachedClient:
         self._queue.release(answer)
         self._made_room()
 
-    def break_cycles(self) -> None:
-        """Break reference cycles, after the end of the chain."""
-        self._resuming.clear()
-        del self._client_port, self.chain_port
-
     @property
     def size(self) -> int:
         """Bytes that wait for the client."""

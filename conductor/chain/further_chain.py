@@ -104,7 +104,6 @@ class FurtherChain:
         self._refuse(plain if ending.error is None else FailureErrors.of(ending.error))
         self.on_ended(self)
         self.flusher.flush()
-        self.chain.break_cycles()
         self.ended.set()
 
     async def _read(self) -> None:

@@ -1,7 +1,4 @@
-"""The commands of a chain that can be started before a client asks: programs of this machine.
-
-Nothing heavy is imported: they start before trio is (`conductor.cli.early_spawn`).
-"""
+"""The commands of a chain that can be started before a client asks: programs of this machine."""
 
 from __future__ import annotations
 

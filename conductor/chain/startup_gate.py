@@ -95,12 +95,6 @@ class StartupGate:
         self._client = client
         connect_ports(client, self._client_port)
 
-    def break_cycles(self) -> None:
-        """Break reference cycles, after the end of the chain."""
-        self._originator = self._pending_setup = self._own_request = self._failure_agent = None
-        self.choose_chain = None
-        del self._client_port, self._chain_port
-
     @property
     def setup_params(self) -> bytes | None:
         """Raw params of the session set-up that triggers the current start, if it is one."""

@@ -270,8 +270,7 @@ class FileItem(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """Proxies that are inserted where client and agent do not fit; docs/adapters.md."""
     on_start_failure: OnStartFailure | None = None
     prewarm: bool = False
-    """Whether programs of the chain start before a client asks: in `run` before `initialize`, in
-    `serve` one process of each for the next client."""
+    """Whether `run` starts the programs of the chain before the client sends `initialize`."""
 
 
 def file_converter(directory: str) -> Converter:

@@ -1,8 +1,7 @@
 """The command `acp-conductor`.
 
 One module per command, with the click command as `command`, imported when it is used; the list is
-in `command_group.py`. `early_spawn.py` starts the components of `run`, `agent` and `wrap` before
-click and trio are imported; `stdio_chain.py` serves a chain on stdin and stdout; `usage_errors.py`
+in `command_group.py`. `stdio_chain.py` serves a chain on stdin and stdout; `usage_errors.py`
 reports wrong arguments. A command of several modules is a package with `command.py`.
 
 The last layer: may import every other package.
@@ -11,8 +10,8 @@ The last layer: may import every other package.
 from __future__ import annotations
 
 import errno
-import gc
 import os
+import signal
 import sys
 
 from conductor.exit_codes import ExitCode
@@ -52,13 +51,8 @@ def _lacks_descriptors(exc: BaseException | None) -> bool:
 
 
 def _run() -> None:
-    if len(sys.argv) > 2 and sys.argv[1] in ("agent", "run", "wrap", "proxy"):
-        # Imports create many objects and no garbage: collecting takes 9 ms of a start.
-        # `serve_chain` enables the collector when everything is imported.
-        gc.disable()
-        from conductor.cli.early_spawn import serve_early
-
-        serve_early(sys.argv[1:])
+    # A conductor that still waits for its client has nothing that the flight recorder could write.
+    signal.signal(signal.SIGUSR1, lambda number, frame: None)
     from conductor.cli.command_group import run_command
 
     run_command(sys.argv[1:])

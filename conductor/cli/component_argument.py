@@ -1,7 +1,4 @@
-"""Parse one component argument: its command and environment.
-
-Imports almost nothing, because components start before the rest is imported (`early_spawn`).
-"""
+"""Parse one component argument: its command and environment."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Command-line arguments to component specs.
-
-Imported before click when the components start early (`early_spawn`), so click is imported only to
-report a mistake.
-"""
+"""Command-line arguments to component specs."""
 
 from __future__ import annotations
 

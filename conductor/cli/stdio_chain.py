@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import stat
 import sys
@@ -24,7 +23,7 @@ from conductor.cli.terminal_note import note_for_terminals
 from conductor.errors import ChainFileError, CommandLineError
 from conductor.projects.chooser import ChainChooser, OtherFiles
 from conductor.routing.component import Component
-from conductor.transport.spawn import has_prestarted, prestart_all
+from conductor.transport.spawn import prestart_all
 
 if TYPE_CHECKING:
     from conductor.tracing.trace_writer import TraceWriter
@@ -134,7 +133,7 @@ def serve_file(
         chooser = None
         again = load or partial(load_chain, chain.path, _REQUIRED_KIND[mode])
         make = _ChainReloader(chain.path, again, chain).make
-    if chain.prewarm and mode == "agent" and not has_prestarted():
+    if chain.prewarm and mode == "agent":
         from conductor.chain.local_programs import local_programs
 
         prestart_all(local_programs(chain))
@@ -241,10 +240,7 @@ def _serve(
 
 
 def _build(chain: ChainFile) -> list[Component]:
-    try:
-        return components_of(chain)
-    finally:
-        _collect_garbage()
+    return components_of(chain)
 
 
 def _explained(path: str | None) -> FailureContext:
@@ -259,10 +255,3 @@ def _stderr_file() -> str | None:
     except OSError:
         pass
     return None
-
-
-def _collect_garbage() -> None:
-    """Enable the collector that `main` disabled; imported objects are exempt from it."""
-    if not gc.isenabled():
-        gc.freeze()
-        gc.enable()

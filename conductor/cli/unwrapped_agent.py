@@ -7,8 +7,6 @@ chain is wanted then. What decides is stdin:
 - a terminal: the agent runs alone;
 - its first byte other than white space is `{` or `[`: JSON-RPC, so a client; the chain runs;
 - anything else, or EOF: the agent runs alone, and reads these bytes itself.
-
-Imports almost nothing: it is used before components start (`early_spawn`).
 """
 
 from __future__ import annotations

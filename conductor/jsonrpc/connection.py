@@ -121,14 +121,6 @@ class Connection:
         """Routes one member per step of the batch read last, before `_unrouted`."""
         self._last_id = 0
 
-    def break_cycles(self) -> None:
-        """Break reference cycles and drop what is neither routed nor written, after the end."""
-        del self.receiver
-        self.on_blocked = _ignore_blocked
-        self.write_buffer = WriteBuffer()
-        self._splitter = BlockSplitter(self.limits.max_message_bytes)
-        self._unrouted = self._batch = None
-
     # -- received from the peer ------------------------------------------------------------------
 
     def feed(self, chunk: bytes) -> None:

@@ -43,10 +43,7 @@ async def serve_http(
     """Answer the requests on a connection by an ASGI application, until it ends. Errors of a lost
     peer are raised (`is_peer_gone`)."""
     server = _HypercornServer(ASGIWrapper(app), config, WorkerContext(None), {}, stream)  # type: ignore[arg-type]
-    try:
-        await server.run()
-    finally:
-        server.break_cycles()
+    await server.run()
 
 
 def is_peer_gone(exc: BaseException, also: tuple[type[BaseException], ...] = ()) -> bool:
@@ -78,13 +75,6 @@ class _HypercornServer(TCPServer):
         await self.idle_task.stop()
         for buffer in list(getattr(self.protocol.protocol, "stream_buffers", {}).values()):
             await buffer.close()
-
-    def break_cycles(self) -> None:
-        """Break reference cycles of hypercorn and h2, after `run`."""
-        if (wrapper := vars(self).pop("protocol", None)) is not None:
-            connection = getattr(wrapper.protocol, "connection", None)
-            getattr(connection, "_frame_dispatch_table", {}).clear()
-            vars(wrapper).clear()
 
     async def _begin_http2(self, connection: H2Connection) -> None:
         """Called before the first bytes are sent or taken by h2."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Collection, Mapping
-from contextlib import suppress
 from functools import partial
 from typing import Any, Literal
 
@@ -278,14 +277,6 @@ class PluginComponent(Component):
     def kill(self) -> None:
         self._stop.set()
         self._run_scope.cancel()
-
-    def break_cycles(self) -> None:
-        self.failures.tell = None
-        self._scheduler.break_cycles()
-        self.runtime.break_cycles()
-        del self.runtime, self._scheduler
-        with suppress(AttributeError):  # it was never prepared
-            del self.plugin._acp_runtime
 
     def busy_calls(self) -> Collection[object]:
         return busy_calls(self._scheduler)

@@ -123,10 +123,6 @@ class PluginPort(Port):
         """Give the handler of updates those that `accepts` returns true for, and no others."""
         self.handlers[SESSION_UPDATE] = attrs.evolve(self.handlers[SESSION_UPDATE], accepts=accepts)
 
-    def break_cycles(self) -> None:
-        """Break reference cycles, after `close` and the end of the chain."""
-        del self._owner, self.other, self.neighbour
-
     def request(self, call: InFlightRequest, method: str, params: Payload | None) -> None:
         if method == "initialize" and self._is_repeated(call):
             return

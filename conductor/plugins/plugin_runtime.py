@@ -93,10 +93,6 @@ class PluginRuntime:
         """Start no more tasks."""
         self._nursery = None
 
-    def break_cycles(self) -> None:
-        """Drop the peers, which have methods of this object."""
-        del self.client, self.agent
-
     def release_lane(self) -> None:
         handler_call = current_handler_call.get()
         if handler_call is not None and not handler_call.done and not handler_call.is_observer_call:

@@ -146,13 +146,6 @@ class LaneScheduler:
         self.dispatcher.close()
         self.queued.clear()
 
-    def break_cycles(self) -> None:
-        """Break reference cycles, after `close` and the end of the chain."""
-        for port in self.ports:
-            port.break_cycles()
-        self.last_handlers.clear()
-        del self.dispatcher, self.outgoing
-
     # -- LaneOwner, called by the ports ------------------------------------------------------------
 
     def schedule(self, port: PluginPort) -> None:

@@ -171,10 +171,6 @@ class Component(Protocol):
         """Calls of handlers that run and do not wait for a response; of a plugin."""
         return ()
 
-    def break_cycles(self) -> None:
-        """Break reference cycles among its objects, after the end of the chain."""
-        return
-
     # -- cancelled turns; a component without these never blocks one -------------------------------
 
     @property

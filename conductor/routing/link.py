@@ -179,14 +179,6 @@ class Link(LinkState):
                 params = msgspec.json.encode({"sessionId": call.session})
                 self.enveloped.neighbour.notify("session/cancel", params)
 
-    def break_cycles(self) -> None:
-        """Break reference cycles and forget all sessions, after the end of the chain."""
-        self.clear()
-        for port in (self.plain, self.enveloped):
-            if port is not None:
-                port.disconnect()
-        del self.report, self.plain, self.enveloped
-
     # -- Receiver: messages from the peer ----------------------------------------------------------
 
     def on_request(self, call: InFlightRequest, method: str, params: Payload | None) -> None:

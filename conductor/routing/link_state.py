@@ -137,16 +137,6 @@ class LinkState:
         self.late_answers = None
         return connection
 
-    def clear(self) -> None:
-        """Let go of all other objects, and forget all sessions, after the end of the chain."""
-        self.connection = self.late_answers = self.queue = self.initializer = None
-        self.session_names = None
-        self.session_log = SessionLog()
-        self.settings_log = None
-        self.outgoing_observers = self.incoming_observers = ()
-        self.on_success = self.intercept_setup = self.on_plugin_info = None
-        self.choose_chain = self.cancelled_answer = None
-
     def backlog(self) -> int:
         """Bytes that wait to be read by the component: write buffer and queue."""
         unwritten = 0 if self.connection is None else self.connection.write_buffer.size

@@ -48,11 +48,6 @@ class Port:
         """Send what leaves through this port to `neighbour` from now on."""
         self.neighbour = neighbour
 
-    def disconnect(self) -> None:
-        """Connect the port to `UNCONNECTED`, which refuses requests and drops everything else."""
-        self.neighbour = UNCONNECTED
-        self.on_cancel = None
-
     def request(self, call: InFlightRequest, method: str, params: Payload | None) -> None:
         """A request from the neighbour; the response goes to `self.neighbour.respond`."""
         raise NotImplementedError

@@ -6,7 +6,6 @@
 - `access`: authentication, Host, Origin. All tokens and certificates are devices of one user.
 - `protocol_sniff`: the first bytes of a stream, before its reader is chosen.
 - `limits`, `active_turns`: use of memory, running turns.
-- `spares`: processes that wait for the next client (`prewarm: true`).
 
 May import: everything below it, `chain`, `plugins`, `proxy`, `network` and `client` included.
 """

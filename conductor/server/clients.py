@@ -9,7 +9,6 @@ Lines taken by a lost socket and not delivered stay in `unsent` for the next one
 
 from __future__ import annotations
 
-import gc
 import secrets
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -36,12 +35,6 @@ __all__ = ["ClientRegistry", "Device", "RemoteClient"]
 
 _REAP_INTERVAL: Final = 1.0
 """Seconds between checks for expired clients."""
-
-_ENDED_PER_COLLECTION: Final = 100
-"""Collect after this many clients have ended, or after as many as are connected if that is more, as
-a full garbage collection takes longer with more clients. Most objects of a client are freed without
-one. The rest would stay until 1.4 million objects have been made, which are many clients, and more
-than a hundred megabytes."""
 
 _CLOSE_TIMEOUT: Final = 2.0
 """Seconds for the last messages to be acknowledged."""
@@ -173,8 +166,6 @@ class ClientRegistry:
     by_id: dict[str, RemoteClient] = attrs.field(factory=dict, init=False)
     _counts: Counter[str] = attrs.field(factory=Counter, init=False)
     """By address."""
-    _uncollected: int = attrs.field(default=0, init=False)
-    """Clients that have ended since the last garbage collection."""
     _last_number: int = attrs.field(default=0, init=False)
     _nursery: trio.Nursery = attrs.field(init=False)
 
@@ -237,7 +228,6 @@ class ClientRegistry:
                 if client.resumable_stream is not None:
                     with trio.move_on_after(_CLOSE_TIMEOUT):
                         await client.resumable_stream.wait_drained()
-            client.chain.break_cycles()
         except Exception as exc:  # other clients are not affected
             log.error("chain crashed", client=client.number, **exception_location(exc))
             client.chain.transport.close()  # the client waits for an answer
@@ -247,21 +237,17 @@ class ClientRegistry:
             if not self._counts[client.device.address]:
                 del self._counts[client.device.address]
             client.ended.set()
-            self._uncollected += 1
         reason = client.ending.reason if client.ending is not None else "crashed"
         log.info("client disconnected", client=client.number, reason=reason)
 
     async def _reap_idle(self) -> None:
-        """End clients that are detached or idle for too long; free the memory of ended ones."""
+        """End clients that are detached or idle for too long."""
         interval = min(_REAP_INTERVAL, self.timeouts.keep / 4)
         while True:
             due = trio.current_time() + interval
             await trio.sleep_until(due)
             self._add_unheard(late=trio.current_time() - due)
             self._end_idle()
-            if self._uncollected >= max(_ENDED_PER_COLLECTION, len(self.by_id)):
-                self._uncollected = 0
-                gc.collect()
 
     def _add_unheard(self, late: float) -> None:
         """Add the seconds by which the event loop was `late` (blocked, or without a CPU) to

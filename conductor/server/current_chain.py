@@ -6,7 +6,6 @@ get the chain from before, and the log says so, once for each change.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final
 
 import attrs
@@ -26,8 +25,6 @@ class CurrentChain:
     """Called for the chain of a new client. It costs a few `stat` calls."""
 
     _files: ReloadableChain
-    on_change: Callable[[ChainFile], None] = lambda chain: None
-    """Called with the chain of a changed file."""
 
     def __call__(self) -> ChainFile:
         is_changed = self._files.is_changed
@@ -40,5 +37,4 @@ class CurrentChain:
             log.error("changed chain file not used: it has mistakes", problem=problem)
         elif is_changed:
             log.info("changed chain file read", file=chain.path)
-            self.on_change(chain)
         return chain

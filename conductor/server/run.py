@@ -7,7 +7,6 @@ stay open during the drain, since an HTTP/1.1 client needs new TCP connections t
 
 from __future__ import annotations
 
-import gc
 import itertools
 import resource
 import signal
@@ -31,7 +30,6 @@ from conductor.chain.watchdog import Watchdog, max_stop_seconds, watchdog
 from conductor.chainfile.model import ChainFile
 from conductor.control.process import open_control
 from conductor.log import get_logger
-from conductor.routing.component import Component
 from conductor.server.access import AccessPolicy
 from conductor.server.app import AsgiApp
 from conductor.server.clients import ClientRegistry
@@ -41,7 +39,6 @@ from conductor.server.limits import ServerLimits, ServerTimeouts
 from conductor.server.listen.address import TcpAddress, UnixAddress, bind_tcp, listener_url
 from conductor.server.listen.tcp import TcpAcceptor
 from conductor.server.listen.unix import listen_unix, serve_unix
-from conductor.server.spares import spare_processes
 from conductor.tracing.recorder import FLIGHT_ENTRIES, Entry, TraceRecorder
 from conductor.transport.base import Transport
 from conductor.transport.orphan_guard import start_orphan_guard
@@ -57,11 +54,6 @@ __all__ = ["RunningServer", "ServerSettings", "chain_factory", "open_server", "s
 _KILL_TIMEOUT: Final = 5.0
 """Seconds until the process is killed after a second signal."""
 _SIGNALS: Final = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
-
-_YOUNG_PER_FULL_COLLECTION: Final = 200
-"""Collections of the middle generation before a full one, which blocks all clients: for 100 ms of
-CPU time with 16,000 open sessions. By default it is 10, a full collection every three seconds while
-sessions are opened in batches. Objects of ended chains are freed without the collector."""
 
 log: Final = get_logger(component="server")
 
@@ -89,19 +81,6 @@ def chain_factory(
 
     `plugins`: see `Chain.plugin_nursery`.
     """
-    imported = False
-
-    def make_components(file: ChainFile) -> list[Component]:
-        nonlocal imported
-        components = components_of(file)
-        if not imported:
-            # All modules are imported now: without their 100,000 objects, a full garbage
-            # collection does not block all clients for 60 ms.
-            imported = True
-            gc.freeze()
-            gc.set_threshold(700, 10, _YOUNG_PER_FULL_COLLECTION)
-        return components
-
     numbers = itertools.count(1)
     flight: deque[Entry] = deque(maxlen=FLIGHT_ENTRIES)
 
@@ -114,7 +93,7 @@ def chain_factory(
             metrics.watch(recorder)
         return Chain(
             transport,
-            partial(make_components, file),
+            partial(components_of, file),
             mode=mode,
             limits=file.limits,
             stop_timeout=file.stop_timeout,
@@ -180,7 +159,6 @@ async def _serve(
         counters = _counters(settings, current())
         async with (
             open_server(chain_factory(current, trace, counters, plugins), settings) as server,
-            spare_processes(current),
             background_tasks() as nursery,
         ):
             nursery.start_soon(reap_orphans)

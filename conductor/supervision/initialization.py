@@ -105,12 +105,6 @@ class Initialization:
         self._known_result: bytes | None = None
         self._port = _AttemptPort(self)
 
-    def break_cycles(self) -> None:
-        """Break reference cycles, after the end of the chain."""
-        self._originator = self._attempt = self._successor_request = None
-        self._port.disconnect()
-        del self._port, self.reply
-
     # -- InitializationHandler, called by the link -----------------------------------------------
 
     def begin(self, call: InFlightRequest, params: Payload | None) -> None:

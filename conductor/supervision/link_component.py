@@ -60,9 +60,6 @@ class LinkComponent(Component):
     def fail_requests(self, failure: FailureErrors) -> None:
         self.link.fail_requests(failure)
 
-    def break_cycles(self) -> None:
-        self.link.break_cycles()
-
     def backlog(self) -> int:
         return self.link.backlog()
 

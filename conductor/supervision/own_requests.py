@@ -37,8 +37,6 @@ class OwnRequests(Port):
             return await self._pending[call].wait()
         finally:
             del self._pending[call]
-            if not self._pending:
-                self.disconnect()  # a reference cycle
 
     async def send_request(self, method: str, params: bytes) -> bytes:
         """Send a request, ahead of queued messages, and wait for its raw result.

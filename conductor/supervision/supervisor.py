@@ -198,13 +198,6 @@ class SupervisedComponent(LinkComponent):
         if self._current_run is not None and self._current_run.end_cause is None:
             self._current_run.end_cause = end_cause
 
-    def break_cycles(self) -> None:
-        super().break_cycles()
-        self.initialization.break_cycles()
-        self._turns.break_cycles()
-        del self.initialization, self._turns, self._slow_setups
-        self._current_run = None
-
     # -- one process ---------------------------------------------------------------------------
 
     def _new_initialization(self, dialect: Literal["proxy", "_proxy"] | None) -> Initialization:
@@ -301,7 +294,6 @@ class SupervisedComponent(LinkComponent):
     async def _start_next(self) -> None:
         """Start the process of a restart, or of the handshake in the other dialect."""
         if self._lifecycle.was_initialized:
-            self.initialization.break_cycles()
             self.initialization = self._new_initialization(self.link_dialect)
         try:
             self._spawn()

@@ -73,11 +73,6 @@ class TurnEnforcement:
         )
         link.outgoing_observers += (self.cancel_monitor,)
 
-    def break_cycles(self) -> None:
-        """Break reference cycles, after the end of the chain."""
-        self.stall_monitor = None
-        del self.cancel_monitor
-
     def end_turns(self, error: FailureErrors) -> None:
         """End the turns of the component with the error that says why (version 2).
 

@@ -1,9 +1,7 @@
 """Start a program with its own session and pipes.
 
-Separate from `child_process`, because this runs before trio is imported: the components start as
-soon as `initialize` arrives (`prestart`), and the conductor imports the rest meanwhile. An agent
-that takes 300 ms to start hides the import of trio. A server may keep a program that waits for the
-next `spawn_process` of the same command (`SpareProgram`).
+Programs of a chain with `prewarm: true` start before a client asks for them (`prestart_all`); the
+next `spawn_process` of the same command takes them over.
 """
 
 from __future__ import annotations
@@ -24,14 +22,11 @@ from conductor.transport.process_tree import (
 )
 
 __all__ = [
-    "SpareProgram",
     "SpawnError",
     "SpawnedProcess",
     "end_prestarted",
-    "has_prestarted",
     "prestart",
     "prestart_all",
-    "spare_programs",
     "spawn_process",
     "spawn_with_output",
 ]
@@ -55,92 +50,28 @@ class SpawnedProcess:
         self.stderr: int = stderr
 
 
-class _PreparedCommand:
-    """A command as `spawn_process` gets it, and the conductor's environment at that time."""
+class _Prestarted:
+    """A program started before `spawn_process` is called for it."""
 
-    __slots__ = ("argv", "cwd", "env", "environ")
+    __slots__ = ("argv", "cwd", "env", "environ", "spawned")
 
     def __init__(self, argv: Sequence[str], env: Mapping[str, str], cwd: str | None) -> None:
         self.argv = tuple(argv)
         self.env = dict(env)
         self.cwd = cwd
         self.environ = dict(os.environ)
+        self.spawned = _spawn(self.argv, self.env, self.cwd)
 
     def matches(self, argv: Sequence[str], env: Mapping[str, str], cwd: str | None) -> bool:
-        """Whether `spawn_process` was called for this command. Ignores the mark, and variables that
+        """Whether `spawn_process` is called for this command. Ignores the mark, and variables that
         a plugin has changed in `os.environ` since then."""
         changed = {MARK} | {name for name, _ in self.environ.items() ^ os.environ.items()}
         return (self.argv, self.cwd) == (tuple(argv), cwd) and all(
             name in changed for name, _ in self.env.items() ^ env.items()
         )
 
-    def start(self) -> SpawnedProcess:
-        """Start it. Raises `SpawnError`."""
-        return _spawn(self.argv, self.env, self.cwd)
-
-
-class _Prestarted(_PreparedCommand):
-    """A program started before `spawn_process` is called for it."""
-
-    __slots__ = ("spawned",)
-
-    def __init__(self, argv: Sequence[str], env: Mapping[str, str], cwd: str | None) -> None:
-        super().__init__(argv, env, cwd)
-        self.spawned = self.start()
-
-
-class SpareProgram:
-    """A program with one spare process, started ahead for `spawn_process`; see `spare_programs`.
-
-    `is_wanted`: whether a process is to be started: the first one, or after `spawn_process` was
-    called for the command.
-    """
-
-    __slots__ = ("_command", "_waiting", "is_wanted")
-
-    def __init__(self, argv: Sequence[str], env: Mapping[str, str], cwd: str | None) -> None:
-        self._command = _PreparedCommand(argv, env, cwd)
-        self._waiting: SpawnedProcess | None = None
-        self.is_wanted: bool = True
-
-    @property
-    def pid(self) -> int | None:
-        """The process that waits; `None` without one."""
-        return None if self._waiting is None else self._waiting.pid
-
-    def start(self) -> None:
-        """Start the process that is wanted. Raises `SpawnError`."""
-        self.is_wanted = False
-        self._waiting = self._command.start()
-
-    def take(
-        self, argv: Sequence[str], env: Mapping[str, str], cwd: str | None
-    ) -> SpawnedProcess | None:
-        """The waiting process, if there is one of this command that has not exited."""
-        if not self._command.matches(argv, env, cwd):
-            return None
-        self.is_wanted = True
-        self.end_exited()
-        spawned, self._waiting = self._waiting, None
-        return spawned
-
-    def end_exited(self) -> bool:
-        """End what is left of the waiting process if it has exited; whether it had."""
-        if self._waiting is None or not _has_exited(self._waiting.pid):
-            return False
-        self.end()
-        return True
-
-    def end(self) -> None:
-        """Kill the waiting process with its group."""
-        if self._waiting is not None:
-            _discard(self._waiting)
-            self._waiting = None
-
 
 _prestarted: list[_Prestarted] = []
-spare_programs: list[SpareProgram] = []
-"""The programs with a spare process; see `conductor.server.spares`."""
 
 
 def prestart(argv: Sequence[str], *, env: Mapping[str, str], cwd: str | None) -> None:
@@ -162,11 +93,6 @@ def prestart_all(
         prestart(argv, env=env, cwd=cwd)
 
 
-def has_prestarted() -> bool:
-    """Whether early started programs wait for `spawn_process`."""
-    return bool(_prestarted)
-
-
 def end_prestarted() -> None:
     """Kill early started programs that `spawn_process` was not called for, with their groups."""
     while _prestarted:
@@ -181,9 +107,6 @@ def spawn_process(
         if early.matches(argv, env, cwd):
             del _prestarted[index]
             return early.spawned
-    for program in spare_programs:
-        if (spare := program.take(argv, env, cwd)) is not None:
-            return spare
     return _spawn(argv, env, cwd)
 
 
@@ -272,17 +195,6 @@ def _discard(spawned: SpawnedProcess) -> None:
     _kill_group(spawned.pid)
     for fd in (spawned.stdin, spawned.stdout, spawned.stderr):
         os.close(fd)
-
-
-def _has_exited(pid: int) -> bool:
-    """Whether a child has exited. Reaps it where that cannot be asked otherwise (macOS)."""
-    try:
-        if hasattr(os, "waitid"):
-            flags = os.WEXITED | os.WNOWAIT | os.WNOHANG
-            return os.waitid(os.P_PID, pid, flags) is not None
-        return os.waitpid(pid, os.WNOHANG)[0] == pid
-    except ChildProcessError:
-        return True
 
 
 def _kill_group(pid: int) -> None:

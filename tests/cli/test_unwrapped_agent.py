@@ -47,24 +47,35 @@ def test_in_a_terminal_other_options_change_nothing(terminal):
     assert shell.seen == "alone\n"
 
 
-EARLY, CLICK = [], ["--trace", "t.jsonl"]
-KEY, LONG = "sk-key\n", "x" * 300_000
+@pytest.mark.parametrize("input", ["", "sk-key\n", "x" * 300_000], ids=["none", "key", "long"])
+def test_the_agent_reads_an_input_that_is_not_json(run, input):
+    done = run("wrap", "--", "sh", "-c", "cat; exit 7", input=input)
+
+    assert (done.stdout, done.stderr, done.returncode) == (input, "", 7)
 
 
-@pytest.mark.parametrize(
-    ("input", "output", "options"),
-    [
-        *(("", "", EARLY), (LONG, LONG, EARLY), (KEY, KEY, CLICK)),
-        *(
-            pytest.param(*each, marks=pytest.mark.slow)
-            for each in (("", "", CLICK), (LONG, LONG, CLICK), (KEY, KEY, EARLY))
-        ),
-    ],
-)
-def test_the_agent_reads_an_input_that_is_not_json(run, options, input, output):
-    done = run("wrap", *options, "--", "sh", "-c", "cat; exit 7", input=input)
+SIGNALLED = """
+import os, signal
+read = os.read
 
-    assert (done.stdout, done.stderr, done.returncode) == (output, "", 7)
+def signalled(descriptor, size):
+    if descriptor == 0:
+        os.kill(os.getpid(), signal.SIGUSR1)
+    return read(descriptor, size)
+
+os.read = signalled
+from conductor.cli import main
+main()
+"""
+
+
+def test_the_signal_for_the_flight_recorder_ends_no_conductor_that_waits_for_its_client():
+    words = wrap("sh", "-c", "cat; exit 7")
+    done = subprocess.run(
+        [sys.executable, "-c", SIGNALLED, *words], input=b"hello\n", capture_output=True
+    )
+
+    assert (done.stdout, done.returncode) == (b"hello\n", 7)
 
 
 def test_the_agent_reads_what_comes_later_and_may_leave_before_its_input_ends():

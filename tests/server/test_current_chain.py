@@ -55,19 +55,6 @@ def test_a_file_with_mistakes_changes_nothing_and_is_logged_once(tmp_path, capfd
     assert current().name == "corrected"
 
 
-def test_a_changed_chain_is_told_and_mistakes_are_not(tmp_path):
-    path, told = tmp_path / "chain.yaml", []
-    path.write_text(CHAIN)
-    current = CurrentChain(ReloadableChain(load(path), partial(load, path)))
-    current.on_change = told.append
-
-    replace(path, "version: 1\n")
-    current()
-    replace(path, CHAIN.replace("NAME", "corrected"))
-    assert told == []
-    assert [current(), current()] == told * 2
-
-
 async def test_new_clients_get_the_changed_chain_and_others_keep_theirs(tmp_path):
     mark = "version: 1\nproxies: [{use: ./mark.py:Mark}]\nagent: {use: test-agent}\n"
     plugin = tmp_path / "mark.py"

@@ -15,11 +15,9 @@ from conductor.transport.child_process import start_child
 from conductor.transport.process_group import _reap
 from conductor.transport.process_tree import MARK
 from conductor.transport.spawn import (
-    SpareProgram,
     SpawnError,
     end_prestarted,
     prestart,
-    spare_programs,
     spawn_process,
 )
 
@@ -259,76 +257,3 @@ def test_unclaimed_early_programs_are_killed_with_their_descendants():
 def test_a_program_without_a_name_is_not_found():
     with pytest.raises(SpawnError, match="not found"):
         start_child([""], env=ENV, cwd=None)
-
-
-@pytest.fixture
-def spare():
-    """A program of which a process is kept; it ends with the test."""
-    program = SpareProgram(["cat"], ENV, None)
-    spare_programs.append(program)
-    yield program
-    program.end()
-    spare_programs.clear()
-
-
-def cat(**options):
-    return start_child(["cat"], **{"env": ENV, "cwd": None, **options})
-
-
-def kill(process):
-    """Kill a child and wait until it is a zombie."""
-    process.kill()
-    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
-
-
-async def ended(child):
-    child.transport.close_writing()
-    assert await said(child) == ""
-
-
-async def test_a_waiting_process_is_taken_once(spare):
-    spare.start()
-    waiting = spare.pid
-
-    first, second = cat(), cat()
-
-    assert first.pid == waiting != second.pid
-    assert spare.is_wanted
-    await ended(first)
-    await ended(second)
-
-
-@pytest.mark.parametrize("other", [{"env": {**ENV, "A": "1"}}, {"cwd": "/"}], ids=str)
-async def test_a_waiting_process_is_not_taken_for_another_environment_or_directory(spare, other):
-    spare.start()
-
-    child = cat(**other)
-
-    assert child.pid != spare.pid
-    assert not spare.is_wanted
-    await ended(child)
-
-
-async def test_a_process_that_ended_while_it_waited_is_not_taken(spare):
-    spare.start()
-    process = psutil.Process(spare.pid)
-    kill(process)
-
-    child = cat()
-
-    assert child.pid != process.pid
-    assert not process.is_running()
-    assert spare.pid is None
-    await ended(child)
-
-
-async def test_a_program_that_does_not_start_is_wanted_again_by_the_next_client(spare):
-    spare._command.argv = ("/no/such/program",)
-    with pytest.raises(SpawnError):
-        spare.start()
-    assert not spare.is_wanted
-
-    with pytest.raises(SpawnError):
-        start_child(["/no/such/program"], env=ENV, cwd=None)
-
-    assert spare.is_wanted

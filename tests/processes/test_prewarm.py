@@ -1,4 +1,4 @@
-"""Early spawning: programs start before plugins are imported, and end if the chain does not."""
+"""With `prewarm`, programs start before the client asks, and end if the chain does not start."""
 
 from __future__ import annotations
 
@@ -68,6 +68,7 @@ def with_plugin(tmp_path):
         )
         path = tmp_path / "chain.yaml"
         path.write_text(f"""version: 1
+prewarm: true
 on_start_failure: error
 proxies:
   - {{use: "./plugin.py:Plugin", with: {options}}}
@@ -211,7 +212,6 @@ def test_with_prewarm_the_agent_starts_before_initialize_and_ends_with_the_clien
     with_plugin, options
 ):
     chain = with_plugin("")
-    chain.write_text(chain.read_text() + "prewarm: true\n")
     words = [sys.executable, "-m", "conductor", *options, "run", str(chain)]
     conductor = subprocess.Popen(
         words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -226,7 +226,6 @@ def test_with_prewarm_the_agent_starts_before_initialize_and_ends_with_the_clien
 
 def test_with_prewarm_a_client_that_leaves_at_once_leaves_no_process(with_plugin):
     chain = with_plugin("")
-    chain.write_text(chain.read_text() + "prewarm: true\n")
 
     assert run(chain, input="").returncode == 0
 

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import trio
 import trio.testing
-from support.peers.port import Host, Scripted, forward_unchanged, hop
+from support.peers.port import Scripted, forward_unchanged, hop
 
 from conductor.jsonrpc.notification_batch import NotificationBatch
 from conductor.proxy import Agent, Proxy, on
@@ -34,25 +34,6 @@ async def test_unhandled_messages_keep_their_order_among_handled_ones():
         await on_hop.settle()
 
     assert [params["n"] for _, _, params in agent.heard] == [1, 2, 3]
-
-
-async def test_a_plugin_waits_for_its_share_of_the_loop_before_each_message():
-    shares = trio.Semaphore(0)
-
-    async with hop(Scripted(forward_unchanged), host=Host(wait_for_share=shares.acquire)) as on_hop:
-        for n in (1, 2, 3):
-            on_hop.client.send("_x", {"n": n})
-        await on_hop.settle()
-        assert on_hop.agent.heard == []
-
-        shares.release()
-        await on_hop.settle()
-        assert [params["n"] for _, _, params in on_hop.agent.heard] == [1]
-
-        shares.release()
-        shares.release()
-        await on_hop.settle()
-        assert [params["n"] for _, _, params in on_hop.agent.heard] == [1, 2, 3]
 
 
 async def test_the_two_lanes_do_not_wait_for_each_other():

@@ -97,11 +97,12 @@ class PromptFiles:
 
     def _open(self) -> Path:
         self.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        parent = os.open(self.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        # Not through a link: directories are removed in it.
+        parent = os.open(self.parent, os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
             lock_file(parent, _PATIENCE)  # no other removes the new one before it has a lock
-            for left in self.parent.glob("*/" + _LOCK):
-                _remove_if_unused(left)
+            for name in os.listdir(parent):
+                _remove_if_unused(parent, name)
             own = Path(tempfile.mkdtemp(dir=self.parent))
             self._lock = open_own(own / _LOCK, os.O_RDWR | os.O_CREAT)
             fcntl.flock(self._lock, fcntl.LOCK_SH)
@@ -110,12 +111,12 @@ class PromptFiles:
         return own
 
 
-def _remove_if_unused(lock: Path) -> None:
-    """Remove the directory of a lock that no process holds."""
+def _remove_if_unused(parent: int, name: str) -> None:
+    """Remove a directory with a lock that no process holds."""
     with suppress(OSError):
-        descriptor = open_own(lock, os.O_RDWR)
+        descriptor = open_own(os.path.join(name, _LOCK), os.O_RDWR, dir_fd=parent)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(lock.parent, ignore_errors=True)
+            shutil.rmtree(name, ignore_errors=True, dir_fd=parent)
         finally:
             os.close(descriptor)

@@ -71,6 +71,15 @@ def test_a_pipe_is_refused_and_not_opened(files, root):
             act({"path": str(root / "pipe"), "content": ""})
 
 
+def test_a_huge_file_and_a_name_that_is_none_are_errors_of_the_request(files, root):
+    with open(root / "sparse", "wb") as file:
+        file.truncate(1 << 40)
+
+    for path, problem in ((root / "sparse", "larger than 64 MiB"), (root / "\ud800", "not a path")):
+        with pytest.raises(RequestError, match=problem):
+            files.read({"path": str(path)})
+
+
 @pytest.mark.parametrize("count", [{"line": -1}, {"limit": "2"}, {"limit": True}, {"line": 1.0}])
 def test_what_is_no_count_is_refused(files, root, count):
     with pytest.raises(RequestError, match="must be a whole number"):

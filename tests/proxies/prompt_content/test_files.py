@@ -58,6 +58,25 @@ def test_what_a_killed_process_has_left_is_removed_by_the_next(tmp_path):
     new.close()
 
 
+def test_nothing_is_removed_behind_a_link_that_an_agent_has_put_in_its_place(tmp_path):
+    """An agent in a sandbox reads them, so that it may be able to write their directory."""
+    other = tmp_path / "work" / "project"
+    other.mkdir(parents=True)
+    (other / ".lock").touch()
+    files = PromptFiles(tmp_path / "files", 100)
+    files.parent.symlink_to(other.parent)
+
+    with pytest.raises(NotADirectoryError):
+        files.write("s", "a", b"content")
+    files.parent.unlink()
+    files.parent.mkdir()
+    (files.parent / "left").symlink_to(other)
+    files.write("s", "a", b"content")
+
+    assert (other / ".lock").exists()
+    files.close()
+
+
 def test_nothing_is_made_before_the_first_file(tmp_path):
     files = PromptFiles(tmp_path / "files", 100)
     files.delete("s")

@@ -124,11 +124,16 @@ def state_updates(state: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def without_repeated(settings: Sequence[Setting], state: Mapping[str, Any]) -> list[Setting]:
-    """The settings, in order; of one in two forms only the one that was set last."""
+    """The settings, in order; of one in two forms only the one that was set last. A mode or model
+    that the agent offers as an option alone becomes one."""
     kept: list[Setting] = []
     for setting in settings:
         forms = same_setting(setting, state)
         kept = [each for each in kept if each[:2] not in forms]
+        kind, _, value = setting
+        if kind != "option" and state.get(_STATES[kind][0]) is None:
+            option = option_of(kind, state)
+            setting = setting if option is None else ("option", option_id(option) or "", value)
         kept.append(setting)
     return kept
 

@@ -376,6 +376,38 @@ async def test_version_2_has_options_alone(chain, tmp_path):
     assert asked == [None, "id", None, "id", "id"]
 
 
+async def test_a_mode_is_set_as_an_option_where_the_agent_offers_no_modes(chain, tmp_path):
+    """opencode takes both requests, and offers the option alone; so does each in version 2."""
+    taken = []
+
+    def options(value="ask"):
+        values = [{"value": each, "name": each} for each in ("ask", "code")]
+        mode = {"id": "m", "category": "mode", "type": "select", "options": values}
+        return {"configOptions": [{**mode, "currentValue": value}]}
+
+    def take(params):
+        taken.append(params.get("modeId", params.get("value")))
+        return options(params["value"]) if "value" in params else {}
+
+    handlers = {
+        "session/new": lambda params: {"sessionId": "s", **options()},
+        "session/set_mode": take,
+        "session/set_config_option": take,
+    }
+    found = []
+    for _ in range(2):
+        agent = FakeAgent(handlers=handlers)
+        async with chain(Remember(directory=tmp_path), agent) as client:
+            await client.initialize()
+            found.append((await new(client))["configOptions"][0]["currentValue"])
+            await client.request("session/set_mode", {"sessionId": "s", "modeId": "code"})
+            told = [each["sessionUpdate"] for each in client.transcript.updates()]
+
+    assert found == ["ask", "code"]
+    assert taken == ["code"] * 3
+    assert told == ["config_option_update"]
+
+
 AGENT = """
 import json, sys
 

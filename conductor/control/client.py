@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import stat
 import threading
 import time
 from collections.abc import Iterator
@@ -12,9 +14,19 @@ from typing import Any, Final
 
 from conductor.control.directory import connect, socket_path, sockets
 
-__all__ = ["NoConductor", "ask", "conductors", "is_stale", "lines", "remove_if_stale"]
+__all__ = [
+    "NoConductor",
+    "ask",
+    "conductors",
+    "is_stale",
+    "lines",
+    "remove_if_stale",
+    "remove_stale_sockets",
+]
 
 _STATUS_TIMEOUT: Final = 1.0
+_START_TIMEOUT: Final = 60.0
+"""Seconds in which a socket gets its listener and its name."""
 _NO_LINE: Final = b'{"error": "it closed the connection without a response"}'
 _NO_ANSWER: Final = "no answer within a second"
 
@@ -73,6 +85,17 @@ def _add_status(found: dict[int, dict[str, Any] | None], pid: int, path: Path) -
         found[pid] = None if is_gone else {"pid": pid, "error": str(exc)}
 
 
+def remove_stale_sockets() -> None:
+    """Remove the sockets that killed conductors have left."""
+    for pid, path in sockets():
+        if pid != os.getpid():
+            remove_if_stale(path)
+    for _, path in sockets("new"):
+        with suppress(OSError):
+            if time.time() - path.lstat().st_mtime > _START_TIMEOUT:
+                remove_if_stale(path)
+
+
 def remove_if_stale(path: Path) -> bool:
     """Remove a socket that has no listener; returns whether it was removed."""
     if is_stale(path):
@@ -83,11 +106,14 @@ def remove_if_stale(path: Path) -> bool:
 
 
 def is_stale(path: Path) -> bool:
-    """Whether a socket has no listener."""
+    """Whether it is a socket of this user, and has no listener."""
     try:
-        connect(path).close()
+        found = path.lstat()
+        if not stat.S_ISSOCK(found.st_mode) or found.st_uid != os.geteuid():
+            return False
+        connect(path, 0).close()
     except ConnectionRefusedError:
         return True
-    except OSError:
+    except OSError:  # a listener with too many connections, for example
         pass
     return False

@@ -81,8 +81,9 @@ def socket_path(pid: int) -> Path:
     return runtime_directory() / f"{pid}.sock"
 
 
-def sockets() -> Iterator[tuple[int, Path]]:
-    """The sockets in the directory, with the process ids of their conductors."""
+def sockets(kind: str = "sock") -> Iterator[tuple[int, Path]]:
+    """The sockets in the directory, with the process ids of their conductors; of the kind `new`,
+    those that do not listen yet."""
     try:
         directory = runtime_directory()
         _check_private(directory)
@@ -94,7 +95,7 @@ def sockets() -> Iterator[tuple[int, Path]]:
         return
     for name in names:
         number, dot, suffix = name.partition(".")
-        if number.isdigit() and dot and suffix == "sock":
+        if number.isdigit() and dot and suffix == kind:
             yield int(number), directory / name
 
 

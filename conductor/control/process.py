@@ -75,6 +75,7 @@ def _open(command: str, trace: str | None) -> None:
     from conductor.log import get_logger
 
     try:
+        from conductor.control.client import remove_stale_sockets
         from conductor.control.server import ControlServer
 
         server = ControlServer(command, trace)
@@ -86,6 +87,7 @@ def _open(command: str, trace: str | None) -> None:
     except (OSError, ImportError) as exc:  # no free descriptor, for example
         get_logger(component="control").debug("no control socket", error=str(exc))
         return
+    remove_stale_sockets()
     server.serve()
 
 

@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 import time
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
@@ -20,7 +20,7 @@ from support.raw_json import compact
 
 from conductor.cli import ps
 from conductor.control import directory
-from conductor.control.client import ask, conductors
+from conductor.control.client import ask, conductors, remove_stale_sockets
 from conductor.control.directory import connect, usable_path
 from conductor.tracing.reader import Trace
 from conductor.tracing.records import LogRecord, RequestRecord
@@ -153,6 +153,53 @@ def test_a_socket_that_a_killed_conductor_left_is_removed(run_chain, sockets):
     assert command("ps", "--json").stdout == ""
 
     assert list(sockets.iterdir()) == []
+
+
+def test_the_next_conductor_removes_the_socket_of_a_killed_one(run_chain, sockets):
+    killed = run_chain(agent(), log="info")
+    killed.open()
+    status(killed)
+    killed.signal(signal.SIGKILL)
+    killed.process.wait()
+
+    editor = run_chain(agent(), log="info")
+    editor.open()
+    while f"{editor.pid}.sock" not in os.listdir(sockets):
+        assert editor.process.poll() is None
+    ask(editor.pid, "status")
+
+    assert os.listdir(sockets) == [f"{editor.pid}.sock"]
+    assert editor.leave() == 0
+
+
+@pytest.mark.fast
+def test_only_sockets_without_a_listener_are_removed(sockets, tmp_path):
+    """Not what another program is still binding, and not what is no socket."""
+    sockets.mkdir(mode=0o700)
+    with ExitStack() as kept:
+        for name in ("1.sock", "2.sock", "3.new", "4.new", "5.sock", "6.new", "no-number.sock"):
+            bound = kept.enter_context(socket.socket(socket.AF_UNIX))
+            with usable_path(sockets / name) as address:
+                bound.bind(address)
+            if name in ("1.sock", "3.new"):
+                bound.listen(1)
+            elif name in ("2.sock", "4.new"):
+                bound.close()
+        busy = kept.enter_context(socket.socket(socket.AF_UNIX))
+        with usable_path(sockets / "7.sock") as address:
+            busy.bind(address)
+        busy.listen(0)
+        kept.enter_context(connect(sockets / "7.sock"))
+        for name in ("3.new", "4.new"):
+            os.utime(sockets / name, (0, 0))
+        (sockets / "8.sock").write_text("no socket")
+        (sockets / "9.sock").symlink_to(tmp_path)
+
+        remove_stale_sockets()
+
+        gone = {"2.sock", "4.new", "5.sock"}
+        everything = {f"{n}.sock" for n in (1, 2, 5, 7, 8, 9)} | {"3.new", "4.new", "6.new"}
+        assert set(os.listdir(sockets)) == (everything | {"no-number.sock"}) - gone
 
 
 def test_a_directory_that_others_can_read_is_not_used(run_chain, sockets):

@@ -12,6 +12,7 @@ read.
 from __future__ import annotations
 
 import datetime
+import errno
 import hashlib
 import json
 import os
@@ -178,6 +179,8 @@ class JournalFiles:
         return value
 
     def _make_room(self) -> None:
+        if self.directory.is_symlink():  # an agent may have made it: other files would be removed
+            raise NotADirectoryError(errno.ENOTDIR, "it is a symbolic link", str(self.directory))
         paths = list(self.directory.glob("*.jsonl"))
         if len(paths) >= self.max_sessions:
             paths.sort(key=_modified)

@@ -215,6 +215,17 @@ def test_no_link_is_followed(files, tmp_path):
     assert outside.read_bytes() == kept
 
 
+def test_files_behind_a_link_in_the_place_of_the_directory_are_not_removed(tmp_path):
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "a.jsonl").touch()
+    (tmp_path / "agent").symlink_to("data")
+    files = JournalFiles(tmp_path / "agent", 1000, 1, str)
+
+    with pytest.raises(NotADirectoryError, match="symbolic link"):
+        files.create("s", "/work", [])
+    assert (tmp_path / "data" / "a.jsonl").exists()
+
+
 @pytest.mark.parametrize("name", ["..", ".", "a/../../b", "/etc", "...", "\ud800", "a\0b"])
 def test_the_name_of_an_agent_is_never_a_path(name, tmp_path):
     directory = agent_directory(tmp_path, name)

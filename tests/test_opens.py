@@ -13,8 +13,6 @@ PACKAGES = ("conductor", "proxies", "bridges")
 
 ALLOWED: dict[str, str] = {
     "conductor/files.py": "the opening functions",
-    "conductor/cli/chat/history.py": "goes with `chat`",
-    "conductor/control/raw_streams.py": "goes with `--debug-dir`",
     "conductor/schema/generate.py": "a tool of developers",
     "conductor/cli/new.py": "files in a new directory that the user has typed",
     "conductor/cli/prompt/display.py": "writes to stdout",

@@ -20,8 +20,6 @@ from conductor.acp import SESSION_END_METHODS, SESSION_SETUP_METHODS, session_id
 from conductor.errors import (
     LocalProtocolError,
     RequestCancelled,
-    describe,
-    details_are_withheld,
 )
 from conductor.jsonrpc.codec import DECODE_ERRORS
 from conductor.jsonrpc.in_flight import InFlightRequest
@@ -57,7 +55,6 @@ from conductor.proxy.misfits import passes_misfit
 from conductor.proxy.raw_message import RawMessage
 from conductor.proxy.restart_hook import call_restart_hook
 from conductor.proxy.session_state import forget_session, mark_sessions_open
-from conductor.redaction import redact
 from conductor.schema.needed_result import needed_result
 
 __all__ = ["CANCELLED_ERROR", "Dispatcher"]
@@ -365,13 +362,9 @@ class Dispatcher:
                 return None
         if mistake is not None:
             return None, mistake
-        data = {
-            "component": self.name,
-            "plugin": type(self.plugin).__name__,
-        }
-        if not details_are_withheld():
-            data["reason"] = redact(describe(exc))
         title = self.failures.title(exc, item.method, handler_call.handler.location)
+        # Some clients, such as Toad, show `reason` and not the message.
+        data = {"component": self.name, "plugin": type(self.plugin).__name__, "reason": title}
         return None, encode_error(INTERNAL_ERROR, title, data)
 
     def _track_session(self, item: LaneRequest, reply: _Reply) -> None:

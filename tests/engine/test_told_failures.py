@@ -223,7 +223,7 @@ async def test_the_error_of_a_request_says_why_in_its_message_and_in_the_chat(cl
         with pytest.raises(RequestError) as caught:
             await talk(client, "/notes", capabilities=NOTICES)
         title = f"{cls.__name__} failed in {where}: KeyError: 'no notes' {line_of(function, 2)}"
-        assert caught.value.message == title
+        assert (caught.value.message, caught.value.data["reason"]) == (title, title)
         assert told(client) == [(f"[acp-conductor] {title}", None)]
 
 

@@ -97,7 +97,10 @@ def _chain_file(
                 "open_agent: `env` is for a program; a chain file has `env:` for each component"
             )
         path = os.fspath(source)
-        file = load(path) if files is None else trusted_agent_file(path, os.environ, files)
+        if files and any(each.endswith((".yaml", ".yml")) for each in files):  # of a project
+            file = trusted_agent_file(path, os.environ, files)
+        else:
+            file = load(path)
         if file.agent is None:
             reason = f"the chain file {path} has no `agent:`"
             raise StartError(name or "agent", reason)

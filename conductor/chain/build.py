@@ -61,6 +61,8 @@ def build_components(
     Raises one `StartError` that lists all components that cannot be built.
     """
     register_environment(os.environ)
+    if any(spec.sandbox is not None for spec in specs):
+        specs = _protected(specs)
     if any(spec.when for spec in specs):
         specs = _those_that_apply(specs, has_agent=mode == "agent")
     for spec in specs:
@@ -127,6 +129,17 @@ def _those_that_apply(
     for name, condition in left_out.items():
         log.lifecycle("component left out", name=name, when=condition)
     return [spec for spec in specs if spec.name not in left_out]
+
+
+def _protected(specs: Sequence[ComponentSpec]) -> Sequence[ComponentSpec]:
+    """With what programs in a sandbox must not change. Raises `StartError`."""
+    from conductor.transport.protection import protected
+
+    try:
+        return protected(specs)
+    except (SpawnError, OSError) as exc:
+        first = next(spec for spec in specs if spec.sandbox is not None)
+        raise StartError(first.name, str(exc), location=str(first.location or "")) from exc
 
 
 def components_of(file: ChainFile) -> list[Component]:

@@ -22,7 +22,15 @@ def local_programs(chain: ChainFile) -> Iterator[LocalCommand]:
 
     One that cannot be found is left out: the launcher, or the builder, reports it.
     """
-    for spec in chain.flat():
+    specs = chain.flat()
+    if any(spec.sandbox is not None for spec in specs):
+        from conductor.transport.protection import protected
+
+        try:
+            specs = tuple(protected(specs))
+        except (SpawnError, OSError):
+            return
+    for spec in specs:
         try:
             if spec.registry is not None:
                 from conductor.registry.resolve import resolved

@@ -141,6 +141,8 @@ class Sandbox(msgspec.Struct, frozen=True):
     """Whether the program shares the network of the machine, or has only a loopback of its own."""
     pass_env: tuple[str, ...] = ()
     """Names, or shell patterns, of more variables that it inherits."""
+    protect: tuple[str, ...] = ()
+    """Real paths of files and directories that it must not change, where it may write."""
 
 
 class When(msgspec.Struct, frozen=True):

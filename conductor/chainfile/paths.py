@@ -3,8 +3,19 @@
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
-__all__ = ["absolute", "from_working_directory", "home_is_unknown", "working_directory"]
+if TYPE_CHECKING:
+    from conductor.chainfile.model import ComponentSpec
+
+__all__ = [
+    "absolute",
+    "from_working_directory",
+    "home_is_unknown",
+    "is_below",
+    "working_directory",
+    "writable_paths",
+]
 
 _last = os.sep
 
@@ -38,3 +49,16 @@ def absolute(directory: str, path: str) -> str:
 def home_is_unknown(path: str) -> bool:
     """Whether a path begins with a `~` that stands for no known home directory (`~unknown/x`)."""
     return path.startswith("~") and os.path.expanduser(path) == path
+
+
+def is_below(path: str, directory: str) -> bool:
+    """Whether a normalized path is this directory, or in it."""
+    return path == directory or path.startswith(directory.rstrip("/") + "/")
+
+
+def writable_paths(spec: ComponentSpec) -> tuple[str, ...]:
+    """Real paths of what a component can write to in its sandbox; empty without a sandbox."""
+    if spec.sandbox is None:
+        return ()
+    shared = spec.sandbox.workspaces or (spec.cwd or working_directory(),)
+    return tuple(os.path.realpath(path) for path in (*shared, *spec.sandbox.write))

@@ -43,7 +43,7 @@ def command(
     if login is not None:
         from conductor.cli.agent_login import run_agent_alone
 
-        run_agent_alone(specs[-1], login.args, login.env)
+        run_agent_alone(specs, login.args, login.env)
     serve(
         specs,
         mode="agent",

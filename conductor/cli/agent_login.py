@@ -25,17 +25,22 @@ _TERMINAL_VARIABLES: Final = ("TERM", "COLORTERM", "HOME", "PATH")
 
 
 def run_agent_alone(
-    agent: ComponentSpec,
+    chain: Sequence[ComponentSpec],
     args: Sequence[str],
     env: Mapping[str, str],
     *,
     command: Sequence[str] | None = None,
 ) -> NoReturn:
-    """Replace this process by the agent with more arguments and variables, or by `command` in its
-    place; exits with 3, with a message, if it cannot be started."""
+    """Replace this process by the agent of a chain with more arguments and variables, or by
+    `command` in its place; exits with 3, with a message, if it cannot be started."""
+    agent = chain[-1]
     try:
+        if agent.sandbox is not None:
+            from conductor.transport.protection import protected
+
+            agent = protected(chain)[-1]
         argv, environ, cwd = _command(agent, args, env, command)
-    except (SpawnError, RegistryError) as exc:
+    except (SpawnError, RegistryError, OSError) as exc:
         _fail(f"the login of {agent.name} cannot start: {exc}")
     from conductor.cli.unwrapped_agent import run_unwrapped
 

@@ -106,10 +106,10 @@ def log_in(file: ChainFile, wanted: str | None) -> NoReturn:
     if login.terminal is None or login.signals:
         login.leave()
     if login.terminal.get("type") != "terminal":
-        run_agent_alone(agent, (), {}, command=_whole_command(login.terminal))
+        run_agent_alone(file.flat(), (), {}, command=_whole_command(login.terminal))
     args = login.terminal.get("args")
     words = [word for word in args if isinstance(word, str)] if isinstance(args, list) else []
-    run_agent_alone(agent, words, variables(login.terminal.get("env")))
+    run_agent_alone(file.flat(), words, variables(login.terminal.get("env")))
 
 
 def _details(exc: RequestError | RemoteProtocolError) -> list[str]:

@@ -54,5 +54,5 @@ def command(
         chain = read_chain(file, "agent")
         load = partial(load_chain, file, "agent")
         chain = file_chooser(file, chain, load, others).likely() or chain
-        run_agent_alone(chain.flat()[-1], login.args, login.env)
+        run_agent_alone(chain.flat(), login.args, login.env)
     serve_path(file, on_start_failure=on_start_failure, trace=open_trace(), others=others)

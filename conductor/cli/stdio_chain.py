@@ -9,8 +9,6 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Literal, NoReturn, TypeAlias
 
-import msgspec
-
 from conductor.chain.build import bridge_component, components_of
 from conductor.chain.login_words import terminal_login_of
 from conductor.chain.start_failure_text import FailureContext
@@ -22,6 +20,7 @@ from conductor.cli.load import load_chain, report
 from conductor.cli.terminal_note import note_for_terminals
 from conductor.errors import ChainFileError, CommandLineError
 from conductor.projects.chooser import ChainChooser, OtherFiles
+from conductor.projects.reloadable_chain import ReloadableChain
 from conductor.routing.component import Component
 from conductor.transport.spawn import prestart_all
 
@@ -181,29 +180,25 @@ def serve_unusable_arguments(mistake: CommandLineError, *, mode: Mode, explains:
     serve_stdio(make, mode=mode, failure_context=failure_context, unusable=True)
 
 
-class _ChainReloader(msgspec.Struct, eq=False):
+class _ChainReloader:
     """Builds the components of a chain file; reloads the file before every later attempt."""
 
-    path: str
-    load: Callable[[], ChainFile]
-    known: ChainFile | ChainFileError
-    """The result of the last load."""
-    _tried: bool = False
+    def __init__(
+        self, path: str, load: Callable[[], ChainFile], known: ChainFile | ChainFileError
+    ) -> None:
+        """`known` is the result of the last load."""
+        again = None if is_pipe(path) else load
+        self._files = ReloadableChain(known, again, forget_plugin_files)
+        self._tried = False
 
     def make(self) -> list[Component]:
-        if self._tried and not is_pipe(self.path):
-            self._read()
+        if self._tried:
+            self._files.reload()
         self._tried = True
-        if isinstance(self.known, ChainFileError):
-            raise self.known
-        return _build(self.known)
-
-    def _read(self) -> None:
-        forget_plugin_files()
-        try:
-            self.known = self.load()
-        except ChainFileError as exc:
-            self.known = exc
+        found = self._files.mistakes or self._files.chain
+        if isinstance(found, ChainFileError):
+            raise found
+        return _build(found)
 
 
 def _maker(chooser: ChainChooser) -> Callable[[], list[Component]]:

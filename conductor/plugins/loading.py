@@ -207,8 +207,19 @@ def _module(spec: ComponentSpec, path: str) -> ModuleType:
     try:
         return import_file(path, spec.files)
     except BaseException as exc:
-        why = f"{describe(exc)}{line_in(path, exc)}"
+        why = f"{describe(exc)}{line_in(path, exc)}{_unloaded_module(spec, path, exc)}"
         raise _start_error(spec, f"{path} cannot be imported: {why}") from exc
+
+
+def _unloaded_module(spec: ComponentSpec, path: str, exc: BaseException) -> str:
+    """Why a module is not found that is beside a plugin with given files."""
+    name = exc.name if isinstance(exc, ModuleNotFoundError) else None
+    if spec.files is None or name is None:
+        return ""
+    beside = os.path.join(os.path.dirname(path), name.rpartition(".")[2])
+    if not (os.path.exists(f"{beside}.py") or os.path.isdir(beside)):
+        return ""
+    return "; the module beside it is not loaded, see docs/sandbox.md and docs/projects.md"
 
 
 def _exists(spec: ComponentSpec, path: str) -> bool:

@@ -125,6 +125,8 @@ class ChainChooser:
             return None
         if is_changed:
             self._command.reload()
+            if self._command.refused is not None:
+                raise self._command.refused
         command, mistakes = self._command.chain, self._command.mistakes
         assert not isinstance(command, ChainFileError)
         notices: list[FileNotice] = []
@@ -158,7 +160,7 @@ class ChainChooser:
         notices: list[FileNotice] | None = None,
     ) -> ChainPlan:
         """A plan; `notices` are `None` for the first chain, before there is a session to tell."""
-        return self._known_planner().plan(
+        plan = self._known_planner().plan(
             command,
             user=user,
             project=project,
@@ -166,6 +168,8 @@ class ChainChooser:
             initialize=self._initialize,
             notices=notices,
         )
+        self._command.note_sandboxes(plan.chain)
+        return plan
 
     def _known_planner(self) -> Planner:
         if self._planner is None:

@@ -2,14 +2,17 @@
 
 Its files are that of the chain, those that it nests, and the Python files of its plugins. To look
 for a change costs a `stat` call for each. A file that has mistakes changes nothing: the chain from
-before stays, until the files change once more.
+before stays, until the files change once more. A file that a program in a sandbox could have
+written is not read: it would decide what runs outside.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
+from conductor.chainfile.paths import is_below, writable_paths
 from conductor.errors import ChainFileError
 from conductor.projects.places import Stamp, stamp
 
@@ -37,8 +40,18 @@ class ReloadableChain:
         """Stamp of the files that the chain was read from, or that were found to have mistakes."""
         self.mistakes: ChainFileError | None = None
         """The mistakes found at the last reading, if there were any."""
+        self.refused: ChainFileError | None = None
+        """Why a change is not read."""
+        self._writable: set[str] = set()
+        """Real paths that programs in a sandbox can write to."""
         self._load = load
         self._forget_plugins = forget_plugins
+        if not isinstance(chain, ChainFileError):
+            self.note_sandboxes(chain)
+
+    def note_sandboxes(self, chain: ChainFile) -> None:
+        """Programs of this chain run from now on, and may write where their sandboxes let them."""
+        self._writable.update(path for spec in chain.flat() for path in writable_paths(spec))
 
     @property
     def is_changed(self) -> bool:
@@ -46,10 +59,15 @@ class ReloadableChain:
         return self._found() != self.stamp
 
     def reload(self) -> None:
-        """Read the files again. With mistakes, the chain stays as it was."""
+        """Read the files again. With mistakes, the chain stays as it was; `refused` is set if they
+        are not read."""
         if self._load is None:
             return
         found = self._found()  # first: what changes while they are read is found at the next look
+        self.refused = self._refusal(new[0] for new in found if new not in self.stamp)
+        if self.refused is not None:
+            self.mistakes = self.refused
+            return
         self._forget_plugins()
         try:
             self.chain = self._load()
@@ -57,8 +75,20 @@ class ReloadableChain:
             self.stamp, self.mistakes = found, exc
             return
         self.mistakes = None
+        self.note_sandboxes(self.chain)
         known = {each[0]: each for each in found}
         self.stamp = tuple(known.get(each[0], each) for each in _stamp_of(self.chain))
+
+    def _refusal(self, changed: Iterable[str]) -> ChainFileError | None:
+        for path in changed:
+            real = os.path.realpath(path)
+            if any(is_below(real, directory) for directory in self._writable):
+                from conductor.chainfile import Diagnostic, SourceLocation
+
+                message = "the file has changed, and a program in a sandbox could have written it"
+                help = "look at it; it is read when acp-conductor is started again"
+                return ChainFileError([Diagnostic(SourceLocation.whole(path), message, help=help)])
+        return None
 
     def _found(self) -> Stamp:
         return stamp(name for name, *_ in self.stamp)

@@ -34,7 +34,7 @@ class CurrentChain:
         assert not isinstance(chain, ChainFileError)
         if is_changed and mistakes is not None:
             problem = str(mistakes.diagnostics[0])
-            log.error("changed chain file not used: it has mistakes", problem=problem)
+            log.error("changed chain file not used", problem=problem)
         elif is_changed:
             log.info("changed chain file read", file=chain.path)
         return chain

@@ -23,10 +23,10 @@ import msgspec
 
 import conductor
 from conductor.chainfile.model import ComponentSpec, Sandbox
-from conductor.chainfile.paths import working_directory
+from conductor.chainfile.paths import is_below, working_directory
 from conductor.transport.spawn import SpawnError
 
-__all__ = ["HIDDEN_IN_HOME", "PASSED_VARIABLES", "is_below", "sandboxed_command", "workspaces"]
+__all__ = ["HIDDEN_IN_HOME", "PASSED_VARIABLES", "sandboxed_command", "workspaces"]
 
 PASSED_VARIABLES: Final = (
     *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "LC_*", "TZ"),
@@ -79,11 +79,11 @@ _NOT_INSTALLED: Final = (
     " `bubblewrap` (apt, dnf, pacman, zypper, apk)"
 )
 
-_Mode = Literal["read", "write", "hide"]
+_Mode = Literal["read", "write", "hide", "protect"]
 
 
 class _Mount(msgspec.Struct, frozen=True):
-    """A path of the machine, visible at a path in the sandbox, or hidden there."""
+    """A path of the machine, visible at a path in the sandbox, or hidden or read-only there."""
 
     inside: str
     outside: str
@@ -140,11 +140,6 @@ def workspaces(spec: ComponentSpec, environ: Mapping[str, str]) -> dict[str, str
     }
 
 
-def is_below(path: str, directory: str) -> bool:
-    """Whether a normalized path is this directory, or in it."""
-    return path == directory or path.startswith(directory.rstrip("/") + "/")
-
-
 def _is_of_system(path: str) -> bool:
     return any(is_below(path, directory) for directory in _SYSTEM)
 
@@ -194,9 +189,9 @@ def _mounts(sandbox: Sandbox, shared: Mapping[str, str], home: str) -> list[_Mou
         *_hidden(_matching(sandbox.hide, shared), visible),
     ]
     own = [mount for mount in visible if mount.outside not in _SYSTEM]
-    order: dict[_Mode, int] = {"read": 0, "write": 1, "hide": 2}
+    order: dict[_Mode, int] = {"read": 0, "write": 1, "hide": 2, "protect": 3}
     return sorted(
-        dict.fromkeys([*own, *hidden]),
+        dict.fromkeys([*own, *hidden, *_protected(sandbox.protect, own)]),
         key=lambda mount: (mount.inside.count("/"), mount.inside, order[mount.mode]),
     )
 
@@ -216,6 +211,24 @@ def _hidden(paths: Iterable[str], visible: Sequence[_Mount]) -> Iterator[_Mount]
         real = os.path.realpath(path)
         for inside in _inside(real, visible):
             yield _Mount(inside, real, "hide")
+
+
+def _protected(paths: Sequence[str], visible: Sequence[_Mount]) -> Iterator[_Mount]:
+    """Read-only mounts of these real paths where they could be written to. The directories around
+    them become mounts, too: a directory that is none could be renamed, and made anew."""
+    for mount in visible:
+        root = os.path.realpath(mount.outside)
+        for path in paths if mount.mode == "write" else ():
+            if not is_below(path, root):
+                continue
+            around = os.path.dirname(path)
+            while path != root and around != root:
+                if not any(is_below(around, each) for each in paths):
+                    inside = os.path.join(mount.inside, os.path.relpath(around, root))
+                    yield _Mount(inside, around, "write")
+                around = os.path.dirname(around)
+            inside = os.path.normpath(os.path.join(mount.inside, os.path.relpath(path, root)))
+            yield _Mount(inside, path, "protect")
 
 
 def _inside(real: str, visible: Sequence[_Mount]) -> Iterator[str]:
@@ -284,7 +297,7 @@ def _file_system(mounts: Sequence[_Mount], home: str, *, network: bool) -> Itera
         yield from ("--ro-bind", resolver, resolver)
     for mount in mounts:
         match mount.mode:
-            case "read":
+            case "read" | "protect":
                 yield from ("--ro-bind", mount.outside, mount.inside)
             case "write":
                 yield from ("--bind", mount.outside, mount.inside)

@@ -123,6 +123,34 @@ def test_only_the_workspace_can_be_written_to(ask, home):
     assert found[4:] == ["4", "4"]  # its own /tmp and home, which end with it
 
 
+def test_what_the_conductor_runs_outside_is_read_only_inside(home, start_file):
+    """Nor can a directory above it be moved away, and made anew."""
+    (home / "app/in/guards").mkdir(parents=True)
+    (home / "app/in/guards/p.py").write_text(TOOLS)
+    run = [PYTHON, "-S", "-E", str(COMPONENTS / "probe_agent.py")]
+    workspaces = [str(home / "app"), str(home.parent)]
+    editor = start_file(
+        {"run": run, "sandbox": {"workspaces": workspaces, "read": VISIBLE}},
+        {"use": f"{home}/app/in/guards/p.py:Tools"},
+    )
+    open_session(editor, home / "app")
+    guards, chain = home / "app/in/guards", home.parent / "chain.yaml"
+    assert chain.exists()
+
+    for code in (
+        f"Path('{guards}/p.py').write_text('')",
+        f"Path('{guards}/p.py').unlink()",
+        f"Path('{guards}/yaml.py').write_text('')",
+        f"Path('{guards}').rename('{home}/app/in/other')",
+        f"Path('{guards.parent}').rename('{home}/app/other')",
+        f"Path('{chain}').write_text('')",
+        f"os.replace('{home}/app/main.py', '{chain}')",
+    ):
+        assert editor.ask(f"eval {code}") == "OSError", code
+    assert editor.ask(f"eval Path('{home}/app/in/new').write_text('new')") == "3"
+    assert editor.leave() == 0
+
+
 def test_a_server_on_the_loopback_is_reached_only_with_the_network(ask):
     with socket.create_server(("127.0.0.1", 0)) as server:
         connect = f"socket.create_connection({server.getsockname()!r}).close()"

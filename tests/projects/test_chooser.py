@@ -260,6 +260,21 @@ def test_a_changed_chain_file_makes_a_new_chain(command, home):
     assert chooser.is_first(chooser.choose(setup(home)))
 
 
+def test_a_chain_file_that_a_sandbox_of_another_file_could_write_is_refused(command, home):
+    path = home / "config" / "acp-conductor" / "chain.yaml"
+    path.parent.mkdir(parents=True)
+    path.write_text(f"version: 1\nproxies: [{{run: a, sandbox: {{workspaces: ['{home}']}}}}]\n")
+    file, chooser = command()
+    chooser.first()
+    assert chooser.choose(setup(home)) is not None
+
+    file.write_text("version: 1\nagent: {run: evil}\n")
+
+    for _ in range(2):
+        with pytest.raises(ChainFileError, match="a program in a sandbox could have written it"):
+            chooser.choose(setup(home))
+
+
 def test_a_chain_file_with_new_mistakes_is_told_and_not_used(command, home):
     path, chooser = command()
     chooser.first()

@@ -115,3 +115,19 @@ def test_a_chain_with_mistakes_from_the_start_can_be_read_later(path):
     path.write_text(CHAIN)
     files.reload()
     assert (files.chain.name, files.mistakes) == ("first", None)
+
+
+@pytest.mark.parametrize("name", ["chain.yaml", "a.py"])
+def test_what_a_program_in_a_sandbox_could_have_written_is_not_read(path, tmp_path, name):
+    agent = "{run: [true], sandbox: {workspaces: [.]}}"
+    path.write_text(CHAIN.replace("{use: test-agent}", agent))
+    files = ReloadableChain(load(path), partial(load, path))
+    before = files.chain
+
+    replace(tmp_path / name, CHAIN if name == "chain.yaml" else "import os")
+
+    for _ in range(2):  # every time
+        assert files.is_changed
+        files.reload()
+        assert files.chain is before
+        assert "a program in a sandbox could have written it" in str(files.refused)

@@ -130,6 +130,26 @@ def test_a_hidden_link_hides_what_it_names(machine):
     assert ("--tmpfs", "/home/app/src") in mounts(machine, argv)
 
 
+def test_what_is_protected_is_read_only_and_can_be_replaced_with_no_directory_around_it(machine):
+    app = machine / "home/app"
+    (app / "src/a/b").mkdir(parents=True)
+    (app / "src/a/b/p.py").write_text("")
+    protect = (str(app / "agent"), str(app / "src/a/b"), str(app / "src/a/b/p.py"))
+
+    argv, _ = command(machine, Sandbox(workspaces={str(app): "/w"}, protect=protect))
+
+    found = [argv[index : index + 3] for index, word in enumerate(argv) if word.endswith("bind")]
+    inside = [tuple(each) for each in found if each[2].split("/")[1] == "w"]
+    assert inside == [
+        ("--bind", str(app), "/w"),
+        ("--ro-bind", str(app / "agent"), "/w/agent"),
+        ("--bind", str(app / "src"), "/w/src"),
+        ("--bind", str(app / "src/a"), "/w/src/a"),
+        ("--ro-bind", str(app / "src/a/b"), "/w/src/a/b"),
+        ("--ro-bind", str(app / "src/a/b/p.py"), "/w/src/a/b/p.py"),
+    ]
+
+
 def test_the_environment_is_an_allow_list(machine):
     environ = {"LC_ALL": "C", "AWS_KEY": "x", "OPENAI_KEY": "y", "SSH_AUTH_SOCK": "/run/ssh"}
     argv, env = command(

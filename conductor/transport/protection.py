@@ -1,0 +1,179 @@
+"""What a program in a sandbox must not change, because the conductor trusts or runs it outside.
+
+In: the components of a chain. Out: the same, with the paths that are read-only in each sandbox
+(`Sandbox.protect`): the chain files, the plugins, the lock file and the registry, programs of
+components without a sandbox, what the user trusts in projects, and the conductor's own directories
+(configuration with the user's chains, state with the trust, store, virtual environment).
+
+A plugin is protected with its directory, in which a new module could take the place of another. If
+programs in a sandbox work in that directory, its file alone is protected, and no module beside it
+is imported (`ComponentSpec.files`).
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from conductor.chainfile.model import ComponentSpec
+from conductor.chainfile.paths import (
+    absolute,
+    from_working_directory,
+    is_below,
+    working_directory,
+    writable_paths,
+)
+from conductor.files import read_regular
+from conductor.projects.places import config_directory, state_directory
+from conductor.projects.trust_store import trusted_files
+from conductor.registry.store import store_path
+from conductor.transport.spawn import SpawnError
+
+__all__ = ["protected"]
+
+_MAX_SOURCE_BYTES: Final = 1 << 20
+
+
+def protected(specs: Sequence[ComponentSpec]) -> Sequence[ComponentSpec]:
+    """The components of a chain, with what is read-only in their sandboxes.
+
+    Raises `SpawnError` if something cannot be protected: a link that could be replaced, a lock file
+    that could be created.
+    """
+    roots = sorted({root for spec in specs for root in writable_paths(spec)})
+    if not roots:
+        return specs
+    own = [config_directory(), state_directory(), str(store_path())]
+    for directory in own:
+        if _is_in(os.path.realpath(directory), roots):
+            os.makedirs(directory, mode=0o700, exist_ok=True)  # else it could be created inside
+    named = [*own, *_plugins(specs, roots), *_chain_files(specs), *_locks(specs, roots)]
+    found = {os.path.realpath(path) for path in named if os.path.exists(path)}
+    _refuse_links(named, roots, found)
+    found |= {os.path.realpath(path) for entry in trusted_files() for path in entry.files}
+    found |= {os.path.realpath(path) for path in [sys.prefix, *_programs(specs)]}
+    inside = [path for path in found if _is_in(path, roots) and os.path.exists(path)]
+    kept = tuple(sorted(each for each in inside if not _is_in(each, {*inside} - {each})))
+    return [_with_protection(spec, kept, roots) for spec in specs]
+
+
+def _with_protection(
+    spec: ComponentSpec, kept: tuple[str, ...], roots: Sequence[str]
+) -> ComponentSpec:
+    if spec.sandbox is not None:
+        every = tuple(sorted({*spec.sandbox.protect, *kept}))
+        sandbox = msgspec.structs.replace(spec.sandbox, protect=every)
+        return msgspec.structs.replace(spec, sandbox=sandbox)
+    file = _plugin_file(spec)
+    if file is None or not _shares_directory(file, roots):
+        return spec
+    try:
+        files = {file: read_regular(file, _MAX_SOURCE_BYTES)}
+    except OSError:
+        files = {}  # loading it says why
+    return msgspec.structs.replace(spec, files=files)
+
+
+def _plugin_file(spec: ComponentSpec) -> str | None:
+    """The file of a plugin that is loaded from the disk."""
+    is_file = spec.use is not None and ".py:" in spec.use and spec.files is None
+    return spec.use.rpartition(":")[0] if is_file and spec.use is not None else None
+
+
+def _shares_directory(file: str, roots: Iterable[str]) -> bool:
+    """Whether a plugin is in a directory in which a program in a sandbox works."""
+    directory = os.path.dirname(os.path.realpath(file))
+    inside = [root for root in roots if is_below(directory, root)]
+    return bool(inside) and any(is_below(root, directory) for root in roots)
+
+
+def _plugins(specs: Sequence[ComponentSpec], roots: Sequence[str]) -> Iterator[str]:
+    for spec in specs:
+        yield from spec.files or ()
+        file = _plugin_file(spec)
+        if file is not None:
+            yield file
+            if not _shares_directory(file, roots):
+                yield os.path.dirname(os.path.realpath(file))
+
+
+def _chain_files(specs: Sequence[ComponentSpec]) -> Iterator[str]:
+    """The files in which components stand, and those that options name."""
+    places = [place for spec in specs for place in (spec.location, *spec.locations.values())]
+    yield from {from_working_directory(place.path) for place in places if place is not None}
+    for spec in specs:
+        for text in _texts(spec.options):
+            if text.endswith((".yaml", ".yml")):
+                yield absolute(spec.directory or working_directory(), text)
+
+
+def _locks(specs: Sequence[ComponentSpec], roots: Sequence[str]) -> Iterator[str]:
+    """Lock files and registries. Raises `SpawnError` for a lock file that could be created."""
+    for spec in specs:
+        if spec.registry is None:
+            continue
+        lock, source = spec.registry.lock, spec.registry.source
+        if not os.path.lexists(lock) and _is_in(os.path.realpath(lock), roots):
+            raise SpawnError(
+                f"{lock}, which would decide what `{spec.registry.name}` is, could be created in a"
+                " sandbox: `acp-conductor lock` writes it"
+            )
+        yield lock
+        if source is not None and "://" not in source:
+            yield source
+
+
+def _programs(specs: Sequence[ComponentSpec]) -> Iterator[str]:
+    """The files that commands without a sandbox name, not what these load."""
+    for spec in specs:
+        if spec.run is None or spec.sandbox is not None or spec.ssh is not None:
+            continue
+        path = spec.environment(os.environ).get("PATH", os.defpath)
+        yield shutil.which(spec.run[0], path=path) or spec.run[0]
+        for word in spec.run[1:]:
+            file = os.path.join(spec.cwd or working_directory(), word)
+            if os.path.isfile(file):
+                yield file
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """The strings of an option, at any depth."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for inner in value.values():
+            yield from _texts(inner)
+    elif isinstance(value, list | tuple):
+        for inner in value:
+            yield from _texts(inner)
+
+
+def _refuse_links(paths: Iterable[str], roots: Sequence[str], kept: Iterable[str]) -> None:
+    directories = [path for path in kept if _is_in(path, roots) and os.path.isdir(path)]
+    for path in paths:
+        for link in _links(path) if os.path.exists(path) else ():
+            if _is_in(link, roots) and not _is_in(link, directories):
+                raise SpawnError(
+                    f"{link} is a link that a program in a sandbox could replace: name"
+                    f" {os.path.realpath(path)} itself"
+                )
+
+
+def _links(path: str) -> Iterator[str]:
+    """The real places of the symbolic links on the way to an existing absolute path."""
+    real = os.sep
+    for part in path.split(os.sep):
+        place = os.path.normpath(os.path.join(real, part))
+        if os.path.islink(place):
+            yield place
+            yield from _links(os.path.join(real, os.readlink(place)))
+        real = os.path.realpath(place)
+
+
+def _is_in(path: str, directories: Iterable[str]) -> bool:
+    return any(is_below(path, directory) for directory in directories)

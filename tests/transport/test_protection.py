@@ -1,0 +1,110 @@
+"""What a sandbox must not change: found from the components of a chain; see also
+`processes/test_sandbox.py`."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from conductor.chainfile import load
+from conductor.errors import StartError
+from conductor.plugins.loading import load_class
+from conductor.projects.project_file import read_project_file
+from conductor.projects.trust_store import TrustedFile, remember
+from conductor.transport.protection import protected
+from conductor.transport.spawn import SpawnError
+
+PLUGIN = "from conductor.proxy import Proxy\nclass P(Proxy): pass\n"
+
+
+@pytest.fixture
+def app(tmp_path, monkeypatch):
+    """A workspace with files of a chain, in a home directory."""
+    for name in ("config", "state", "data"):
+        monkeypatch.setenv(f"XDG_{name.upper()}_HOME", str(tmp_path / name))
+    app = tmp_path / "app"
+    for name in ("guards/p.py", "root.py", "tool", "server.py", "second.yaml", "agents.json"):
+        (app / name).parent.mkdir(parents=True, exist_ok=True)
+        (app / name).write_text(PLUGIN)
+    (app / "tool").chmod(0o755)
+    (app / "second.yaml").write_text("version: 1\nagent: {run: [true]}\n")
+    (app / "chain.lock").write_text("{}")
+    monkeypatch.chdir(app)
+    return app
+
+
+@pytest.fixture
+def components(app):
+    """The protected components of a chain in the workspace."""
+
+    def components(*proxies, sandbox="workspaces: [.]", rest=""):
+        lines = [f"  - {proxy}" for proxy in proxies]
+        agent = f"agent: {{run: [true], sandbox: {{{sandbox}}}}}"
+        text = "\n".join(["version: 1", "proxies:", *lines, agent, rest])
+        (app / "chain.yaml").write_text(text if proxies else text.replace("proxies:\n", ""))
+        return protected(load("chain.yaml").flat())
+
+    return components
+
+
+def test_what_runs_outside_or_is_trusted_is_protected(app, components, tmp_path):
+    (app / ".acp-conductor.yaml").write_text("version: 1\nproxies: [{use: './trusted.py:P'}]\n")
+    (app / "trusted.py").write_text(PLUGIN)
+    path = str(app / ".acp-conductor.yaml")
+    remember(TrustedFile(path, read_project_file(path, os.environ).files))
+
+    *_, agent = components(
+        "use: ./guards/p.py:P",
+        "use: ./root.py:P",
+        "run: [./tool]",
+        "run: [python, server.py, missing.py]",
+        "registry: some-proxy",
+        "{use: failover, with: {agents: [{chain: ./second.yaml}]}}",
+        sandbox="workspaces: [., ../config]",
+        rest="registry: ./agents.json",
+    )
+
+    assert {os.path.relpath(each, app) for each in agent.sandbox.protect} == {
+        *("chain.yaml", "chain.lock", "agents.json", "second.yaml", "guards", "root.py", "tool"),
+        *("server.py", ".acp-conductor.yaml", "trusted.py", "../config/acp-conductor"),
+    }
+    assert (tmp_path / "config/acp-conductor").is_dir()  # else it could be created inside
+
+
+def test_a_plugin_among_the_files_of_the_workspace_imports_no_module_beside_it(app, components):
+    """The agent can write a module that takes the place of an installed one."""
+    (app / "yaml.py").write_text("raise SystemExit")
+    (app / "root.py").write_text(f"import yaml\n{PLUGIN}")
+    (app / "other.py").write_text(f"import helper\n{PLUGIN}")
+    (app / "helper.py").write_text("")
+    plugin, other, _ = components("use: ./root.py:P", "use: ./other.py:P")
+
+    (app / "root.py").write_text("raise SystemExit")
+
+    assert load_class(plugin).__name__ == "P"
+    with pytest.raises(StartError, match=r"the module beside it is not loaded, see docs/sandbox"):
+        load_class(other)
+
+
+def test_without_a_sandbox_around_it_a_plugin_is_loaded_as_ever(components):
+    plugin, _ = components("use: ./root.py:P", sandbox="workspaces: [guards]")
+
+    assert plugin.files is None
+
+
+def test_a_link_in_a_workspace_could_be_replaced(app, components, tmp_path):
+    (tmp_path / "p.py").write_text(PLUGIN)
+    (app / "link").symlink_to(tmp_path)
+    (app / "guards/inner").symlink_to(tmp_path)  # in a protected directory
+
+    with pytest.raises(SpawnError, match=f"{app}/link is a link .*: name {tmp_path}/p.py itself"):
+        components("use: ./link/p.py:P")
+    components("use: ./guards/p.py:P", "use: ./guards/inner/p.py:P")
+
+
+def test_a_lock_file_in_a_workspace_could_be_created(app, components):
+    (app / "chain.lock").unlink()
+
+    with pytest.raises(SpawnError, match="could be created in a sandbox: `acp-conductor lock`"):
+        components("registry: some-proxy")

@@ -29,7 +29,7 @@ Around them: `supervision/` starts, initializes, watches, restarts and stops com
 resolves names of agents in them; `client/` is a client on the same core; `remote/` and `server/`
 are components and clients on other machines; `tracing/`, `telemetry/` and `viewer/` record and show
 messages; `control/` is the socket for `ps`; `cli/` has one module or package per command.
-CONTRIBUTING.md has the whole tree, and tables of what is decided where.
+docs/architecture.md has the whole tree, and says what is decided where.
 
 Programs embed a chain with `open_chain` and `open_chain_sync` (docs/embedding.md). This module
 imports nothing until such a name is used: every start of the program imports it.

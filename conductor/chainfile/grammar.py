@@ -3,7 +3,7 @@
 One attribute per key (`with` is `options`), annotated with its validator. The classes describe the
 file as written; `validators` checks single values, `key_conflicts` which keys may stand together,
 `struct_fields` reads a mapping as one of the classes, `loader` loads nested chains, `build` derives
-names and absolute paths. CONTRIBUTING.md lists what a new key needs.
+names and absolute paths. docs/development/changes.md lists what a new key needs.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import attrs
 
 from conductor.errors import RequestCancelled
+from conductor.proxy.peers import check_text
 from conductor.proxy.permission_options import Answer, choose_option
 from conductor.proxy.sessions import OpenedBy, Session
 from conductor.proxy.slash_commands import HANDLED_KEY, is_slash_command
@@ -100,6 +101,7 @@ class Prompt:
         """Put a text before what the user has written, and return whether it was: a slash command
         (`is_command`) stays as it is. Text that each session needs once is kept for the next
         prompt then."""
+        check_text(text, "prompt.prepend()")
         if self.is_command:
             return False
         self.blocks.insert(0, {"type": "text", "text": text})
@@ -112,6 +114,7 @@ class Prompt:
         return. The agent does not see the prompt. With `counts`, proxies nearer the client treat
         it as a turn of the agent: budgets and limits count it, and hooks run. The text of a
         `refusal` is a notice in a client that shows notices: it is not the agent's."""
+        check_text(text, "prompt.answer()")
         return await self._answer(text, stop_reason, counts)
 
     async def wait(self, function: Callable[..., Awaitable[T]], *args: Any) -> T:

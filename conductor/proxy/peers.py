@@ -34,6 +34,7 @@ __all__ = [
     "NotificationTap",
     "Peer",
     "ResponseCallback",
+    "check_text",
     "without_none",
 ]
 
@@ -255,8 +256,15 @@ class ClientPeer(Peer):
 
     async def say(self, session_id: str, text: str) -> None:
         """Send text to the user as an agent message chunk."""
+        check_text(text, "say()")
         content = {"type": "text", "text": text}
         await self.update(session_id, {"sessionUpdate": "agent_message_chunk", "content": content})
+
+
+def check_text(text: object, function: str) -> None:
+    """Raise `TypeError` for what an author gives for a text; bytes would be sent in base64."""
+    if not isinstance(text, str):
+        raise TypeError(f"{function} takes a str, not {type(text).__name__}")
 
 
 def _method_of(cls: type) -> str:

@@ -27,7 +27,7 @@ from typing import Any, Final
 
 import attrs
 
-from conductor.proxy.peers import ClientPeer
+from conductor.proxy.peers import ClientPeer, check_text
 
 __all__ = [
     "HANDLED_KEY",
@@ -243,6 +243,7 @@ async def answer(
 
 async def say(client: ClientPeer, session_id: str, text: str, *, version: int) -> None:
     """Send a text as a separate message of the agent."""
+    check_text(text, "say()")
     if version == 1:
         await client.say(session_id, text)
         return

@@ -142,6 +142,32 @@ async def test_a_text_is_no_content_block(acp_chain, blocks):
     assert prompt.params["prompt"] == ["not a block of this proxy"]
 
 
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("function", ["prepend", "answer", "say"])
+async def test_bytes_and_nothing_are_no_text(acp_chain, version, function):
+    class P(Proxy):
+        @on_prompt
+        async def change(self, session, prompt, forward):
+            text = None if prompt.text == "nothing" else b"main"
+            if function == "prepend":
+                prompt.prepend(text)
+            elif function == "answer":
+                return await prompt.answer(text)
+            else:
+                await session.say(text)
+            return await forward()
+
+    agent = FakeAgent()
+    async with acp_chain(P(), agent) as client:
+        await client.initialize(version=version)
+        session = await client.new_session("/project")
+        for text, given in (("bytes", "bytes"), ("nothing", "NoneType")):
+            with pytest.raises(RequestError, match=f"{function}.* takes a str, not {given} "):
+                await client.prompt(session, text)
+
+    assert not agent.transcript.of("session/prompt", "request")
+
+
 async def test_a_wrong_answer_is_an_error_and_a_wrong_text_is_not_shown(acp_chain):
     async with acp_chain(NumberForText(), FakeAgent(turns=[["secret"]])) as client:
         await client.initialize()

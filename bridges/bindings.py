@@ -19,6 +19,7 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from conductor.bridge_api import DECODE_ERRORS, INVALID_PARAMS, METHOD_NOT_FOUND, Payload
+from conductor.json_values import decode_loosely, decode_value
 
 __all__ = [
     "SESSION_KEY",
@@ -117,7 +118,7 @@ class CarrierParams(msgspec.Struct, gc=False):
     def session(self) -> str | None:
         raw = None if self.meta is UNSET else members_of(self.meta).get(SESSION_KEY)
         try:
-            return None if raw is None else msgspec.json.decode(raw, type=str)
+            return None if raw is None else decode_value(raw, type=str)
         except msgspec.MsgspecError:
             return None
 
@@ -161,7 +162,7 @@ def members_of(raw: Payload) -> dict[str, Raw]:
         return {}
     except msgspec.DecodeError:
         try:
-            value = json.loads(bytes(raw))
+            value = decode_loosely(raw)
         except ValueError:
             return {}
         return {name: _raw_json(member) for name, member in value.items()}
@@ -170,7 +171,7 @@ def members_of(raw: Payload) -> dict[str, Raw]:
 def request_meta(params: bytes) -> dict[str, Any]:
     """Return the decoded `_meta` of request params; empty if it is absent or not an object."""
     raw = members_of(params).get("_meta")
-    value = msgspec.json.decode(raw) if raw is not None else None
+    value = decode_value(raw) if raw is not None else None
     return value if isinstance(value, dict) else {}
 
 
@@ -260,7 +261,7 @@ def _raw_json(value: Any) -> Raw:
 def _members_with_surrogates(raw: Payload, kept: tuple[str, ...]) -> dict[str, Any]:
     """Decode an object with the standard library, which takes escaped lone surrogates; msgspec
     refuses them. The members in `kept` stay raw."""
-    value = json.loads(bytes(raw))
+    value = decode_loosely(raw)
     if not isinstance(value, dict):
         raise ValueError("expected an object")
     return {name: _raw_json(v) if name in kept else v for name, v in value.items()}

@@ -16,6 +16,7 @@ from msgspec import Raw
 
 from bridges.bindings import members_of
 from bridges.server_scope import ServerScope, server_scope
+from conductor.json_values import decode_loosely, decode_value
 
 __all__ = [
     "AgentMcpSupport",
@@ -52,7 +53,7 @@ def agent_mcp_support(result: bytes) -> AgentMcpSupport:
     """Read the MCP support from an `initialize` result; the default if it cannot be decoded."""
     try:
         answer = _loads(Raw(result))
-    except (ValueError, RecursionError):
+    except ValueError:
         return AgentMcpSupport()
     if not isinstance(answer, dict):
         return AgentMcpSupport()
@@ -164,7 +165,7 @@ def _entries(members: dict[str, Raw]) -> list[Raw]:
     if raw is None:
         return []
     try:
-        return msgspec.json.decode(raw, type=list[Raw])
+        return decode_value(raw, type=list[Raw])
     except msgspec.MsgspecError:
         value = _loads(raw)
         return [Raw(_dumps(entry)) for entry in value] if isinstance(value, list) else []
@@ -177,9 +178,9 @@ def _get(value: Any, name: str) -> dict[str, Any]:
 
 def _loads(raw: Raw) -> Any:
     try:
-        return msgspec.json.decode(raw)
+        return decode_value(raw)
     except msgspec.DecodeError:
-        return json.loads(bytes(raw))
+        return decode_loosely(raw)
 
 
 def _dumps(value: Any) -> bytes:

@@ -25,6 +25,7 @@ from conductor.bridge_api import (
     ResponseCallback,
     encode_error,
 )
+from conductor.json_values import decode_value
 
 __all__ = ["MODERN_VERSION", "McpHandshake", "offers_modern"]
 
@@ -91,7 +92,7 @@ class McpHandshake(ConnectionMode):
             self.mcp_connection.reply(call, None, error)
             self.mcp_connection.resume(self)
             return
-        discovered = msgspec.json.decode(found)
+        discovered = decode_value(found)
 
         def translate() -> None:
             from bridges.legacy_client_modern_server import LegacyClientModernServer
@@ -163,7 +164,7 @@ class McpHandshake(ConnectionMode):
             if result is None:
                 refused()
                 return
-            initialized = msgspec.json.decode(result)
+            initialized = decode_value(result)
             self.mcp_connection.provider.notify(_INITIALIZED, None)
 
             def translate() -> None:
@@ -222,7 +223,7 @@ def offers_modern(result: bytes) -> bool:
     """Whether a `server/discover` result lists revision 2026-07-28."""
     raw = members_of(result).get("supportedVersions")
     try:
-        return raw is not None and MODERN_VERSION in msgspec.json.decode(raw, type=list[str])
+        return raw is not None and MODERN_VERSION in decode_value(raw, type=list[str])
     except msgspec.MsgspecError:
         return False
 

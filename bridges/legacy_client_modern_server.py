@@ -48,6 +48,7 @@ from conductor.bridge_api import (
     Payload,
     encode_error,
 )
+from conductor.json_values import decode_value
 
 __all__ = ["LegacyClientModernServer"]
 
@@ -104,7 +105,7 @@ class LegacyClientModernServer(ConnectionMode):
                 self._envelope[LOG_LEVEL_META_KEY] = members.get("level", Raw(b'"info"'))
                 self.mcp_connection.reply(call, b"{}", None)
             case "resources/subscribe" | "resources/unsubscribe":
-                self._subscribe(call, method, msgspec.json.decode(members.get("uri", b"null")))
+                self._subscribe(call, method, decode_value(members.get("uri", b"null")))
             case _:
                 self._send(_InputRounds(call, method, members))
 
@@ -248,7 +249,7 @@ class LegacyClientModernServer(ConnectionMode):
     # -- results -----------------------------------------------------------------------------------
 
     def _initialize_result(self, initialize_params: Mapping[str, Raw]) -> bytes:
-        asked = msgspec.json.decode(initialize_params.get("protocolVersion", b"null"))
+        asked = decode_value(initialize_params.get("protocolVersion", b"null"))
         known = asked in HANDSHAKE_PROTOCOL_VERSIONS
         stamp = (self._discovered.get("_meta") or {}).get(SERVER_INFO_META_KEY)
         try:
@@ -272,7 +273,7 @@ _MODERN_MEMBERS: Final = ("resultType", "ttlMs", "cacheScope")
 def _input_request(raw: Raw) -> tuple[str, Raw | None]:
     """Method and params of a request of the server; an exception if it is none."""
     members = members_of(raw)
-    return msgspec.json.decode(members["method"], type=str), members.get("params")
+    return decode_value(members["method"], type=str), members.get("params")
 
 
 def _as_legacy(result: dict[str, Raw]) -> bytes:

@@ -23,6 +23,7 @@ from conductor.bridge_api import (
     ResponseCallback,
     encode_error,
 )
+from conductor.json_values import NestedTooDeeply
 from conductor.log import get_logger
 
 __all__ = ["ConnectionMode", "McpConnection", "import_error"]
@@ -326,6 +327,6 @@ def import_error(exc: Exception) -> bytes:
 def _unusable_message_error(exc: Exception) -> bytes:
     if isinstance(exc, ImportError):
         return import_error(exc)
-    if isinstance(exc, RecursionError):
+    if isinstance(exc, RecursionError | NestedTooDeeply):
         return encode_error(INVALID_REQUEST, "The MCP message is nested too deeply")
     return encode_error(INTERNAL_ERROR, "The MCP message cannot be used", type(exc).__name__)

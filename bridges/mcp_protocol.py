@@ -9,6 +9,7 @@ import msgspec
 
 from bridges.bindings import members_of
 from conductor.bridge_api import INVALID_PARAMS, Payload, encode_error
+from conductor.json_values import decode_value
 
 __all__ = [
     "ACKNOWLEDGED",
@@ -81,7 +82,7 @@ def subscription_id_in(params: bytes) -> int | str | None:
     """The subscription id in the `_meta` of a notification's params; `None` if it has none."""
     meta = members_of(params).get("_meta")
     raw = members_of(meta).get(SUBSCRIPTION_ID) if meta is not None else None
-    value = msgspec.json.decode(raw) if raw is not None else None
+    value = decode_value(raw) if raw is not None else None
     return value if isinstance(value, int | str) else None
 
 

@@ -37,6 +37,7 @@ from conductor.bridge_api import (
     ResponseCallback,
     encode_error,
 )
+from conductor.json_values import decode_value
 from conductor.proxy import BoundedDict
 
 __all__ = ["ModernClientLegacyServer"]
@@ -215,7 +216,7 @@ class ModernClientLegacyServer(ConnectionMode):
 
     def _resume_request(self, call: InFlightRequest, members: dict[str, Raw]) -> None:
         """Handle a retry of the consumer, with its input responses."""
-        pending = self._suspended.pop(str(msgspec.json.decode(members["requestState"])), None)
+        pending = self._suspended.pop(str(decode_value(members["requestState"])), None)
         if pending is None:
             error = encode_error(INVALID_PARAMS, "Unknown or used requestState")
             self.mcp_connection.reply(call, None, error)
@@ -237,7 +238,7 @@ class ModernClientLegacyServer(ConnectionMode):
     # -- change notifications ----------------------------------------------------------------------
 
     def _listen(self, call: InFlightRequest, members: dict[str, Raw]) -> None:
-        wanted = msgspec.json.decode(members.get("notifications", b"{}"))
+        wanted = decode_value(members.get("notifications", b"{}"))
         wanted = wanted if isinstance(wanted, dict) else {}
         uris = tuple(uri for uri in wanted.get("resourceSubscriptions") or () if uri)
         kinds = [k for k in ("tools", "prompts", "resources") if wanted.get(f"{k}ListChanged")]
@@ -257,7 +258,7 @@ class ModernClientLegacyServer(ConnectionMode):
 
     def _publish(self, method: str, params: Payload | None) -> None:
         members = members_of(params) if params is not None else {}
-        uri = msgspec.json.decode(members["uri"]) if "uri" in members else None
+        uri = decode_value(members["uri"]) if "uri" in members else None
         for stream in self._streams.values():
             if method in stream.methods or (uri is not None and uri in stream.uris):
                 meta = members_of(members.get("_meta", b"{}"))

@@ -30,6 +30,7 @@ from conductor.bridge_api import (
     ResponseCallback,
     encode_error,
 )
+from conductor.json_values import decode_loosely, decode_value
 from conductor.log import get_logger
 
 __all__ = ["RemoteProvider"]
@@ -125,7 +126,7 @@ class RemoteProvider:
         message: dict[str, Any] = {"jsonrpc": "2.0", **head}
         headers: dict[str, str] = {}
         if params is not None:
-            message["params"] = json.loads(bytes(params))
+            message["params"] = decode_loosely(params)
         if is_modern(params):
             headers = {"mcp-protocol-version": MODERN_VERSION, "mcp-method": head["method"]}
             name = message["params"].get("name", message["params"].get("uri"))
@@ -174,7 +175,7 @@ class RemoteProvider:
 
     def _answer(self, id: Any, result: bytes | None, error: bytes | None) -> None:
         outcome = "result" if result is not None else "error"
-        value = json.loads(result if result is not None else error or b"null")
+        value = decode_loosely(result if result is not None else error or b"null")
         self._send({"id": id, outcome: value}, None)
 
     def _give_up(self) -> None:
@@ -214,7 +215,7 @@ def _streamable_http(
 
 def _version_in(result: bytes) -> str | None:
     raw = members_of(result).get("protocolVersion")
-    value = msgspec.json.decode(raw) if raw is not None else None
+    value = decode_value(raw) if raw is not None else None
     return value if isinstance(value, str) else None
 
 

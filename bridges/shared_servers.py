@@ -27,7 +27,6 @@ from collections.abc import Callable
 from typing import Any, Final
 
 import attrs
-import msgspec
 import trio
 
 from bridges.bindings import members_of
@@ -41,6 +40,7 @@ from conductor.bridge_api import (
     Payload,
     encode_error,
 )
+from conductor.json_values import decode_value
 from conductor.log import get_logger
 
 __all__ = ["AgentSession", "SessionFilter", "SharedServers"]
@@ -290,8 +290,8 @@ class SessionFilter:
 def _tool_and_arguments(params: Payload | None) -> tuple[str, Any]:
     members = members_of(params) if params is not None else {}
     try:
-        name = msgspec.json.decode(members.get("name", b'""'))
-        return str(name), msgspec.json.decode(members.get("arguments", b"{}"))
+        name = decode_value(members.get("name", b'""'))
+        return str(name), decode_value(members.get("arguments", b"{}"))
     except DECODE_ERRORS:
         return "", None
 

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
 
-__all__ = ["Limits"]
+__all__ = ["MAX_DEPTH", "Limits"]
+
+MAX_DEPTH: Final = 128
+"""Levels of nested arrays and objects in JSON that is decoded to Python values; deeper is an error
+of its sender. serde_json, with which many peers read, has the same limit. Recursive functions take
+up to three calls for each level, of the thousand that Python allows."""
 
 
 class Limits(msgspec.Struct, frozen=True):

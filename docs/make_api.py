@@ -54,6 +54,7 @@ _PACKAGES = {
     "conductor.error_codes": "Codes of `RequestError(code, message)`, raised and answered.",
     "conductor.directories": "Comparison of directories as the file system compares them.",
     "conductor.files": "Opening of files that an agent or a project may have replaced.",
+    "conductor.json_values": "JSON of peers as Python values, bounded in depth.",
     "conductor.setting_forms": "Modes and models that an agent also offers as options.",
     "conductor.testing": "",
     "conductor.testing.updates": "Builders of session updates: [testing.md](testing.md#tests).",

@@ -29,6 +29,7 @@ import trio
 from attrs.validators import ge
 
 from conductor.files import open_output
+from conductor.json_values import NestedTooDeeply, decode_loosely
 from conductor.proxy import Proxy, RawMessage, get_logger, on
 
 __all__ = ["LogMessages"]
@@ -78,7 +79,10 @@ class LogMessages(Proxy):
             return
         payload = message.payload
         if self.content and payload is not None and len(payload) <= self.max_bytes:
-            fields["content"] = json.loads(payload)
+            try:
+                fields["content"] = decode_loosely(payload)
+            except NestedTooDeeply:
+                fields["content"] = payload.decode(errors="replace")
         try:
             self._open.write(json.dumps({"time": time.time(), **fields}) + "\n")
         except OSError as exc:

@@ -29,6 +29,7 @@ import msgspec
 import trio
 from attrs.validators import ge
 
+from conductor.json_values import decode_value
 from conductor.proxy import (
     SESSION_STATE_UPDATES,
     Forward,
@@ -98,7 +99,7 @@ class TurnUpdates(Proxy):
 
     @on("session/update")
     async def update(self, raw: bytes, forward: Forward) -> None:
-        params = msgspec.json.decode(raw, type=_Params)
+        params = decode_value(raw, type=_Params)
         session = self.session_by_id(params.sessionId).user_session
         kept = self.kept[session.id]
         is_free = params.update.sessionUpdate in _FREE or kept.loads
@@ -111,7 +112,7 @@ class TurnUpdates(Proxy):
 
     @on("session/prompt")
     async def prompt(self, raw: bytes, forward: Forward) -> Any:
-        id = msgspec.json.decode(raw, type=_Params).sessionId
+        id = decode_value(raw, type=_Params).sessionId
         kept = self.kept[self.session_by_id(id).user_session.id]
         kept.running_turns += 1
         try:
@@ -125,12 +126,12 @@ class TurnUpdates(Proxy):
 
     @on("session/request_permission")
     async def ask(self, raw: bytes, forward: Forward) -> Any:
-        is_asked = await self._next_turn(msgspec.json.decode(raw, type=_Params).sessionId)
+        is_asked = await self._next_turn(decode_value(raw, type=_Params).sessionId)
         return await forward() if is_asked else {"outcome": {"outcome": "cancelled"}}
 
     @on("elicitation/create")
     async def ask_with_form(self, raw: bytes, forward: Forward) -> Any:
-        id = msgspec.json.decode(raw, type=_AgentQuestion).sessionId
+        id = decode_value(raw, type=_AgentQuestion).sessionId
         is_asked = id is None or await self._next_turn(id)
         return await forward() if is_asked else {"action": "cancel"}
 

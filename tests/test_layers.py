@@ -27,6 +27,7 @@ LAYERS = [
         "errors",
         "exit_codes",
         "files",
+        "json_values",
         "limits",
         "log",
         "redaction",
@@ -67,9 +68,11 @@ EXCEPTIONS = {
 """Imports of a later layer, as importer and imported."""
 
 ALONE = {"schema", "chainfile"}
-"""Parts that must not import the runtime before them either, but for errors, files and limits."""
+"""Parts that must not import the runtime before them either, but for errors, files,
+limits and values."""
 
 PURE = [
+    "conductor.json_values",
     "conductor.adapters.editor_requests",
     "conductor.adapters.known_clients",
     "conductor.adapters.negotiated",
@@ -150,6 +153,7 @@ PUBLIC = {
     "conductor.error_codes",
     "conductor.errors",
     "conductor.files",
+    "conductor.json_values",
     "conductor.log",
     "conductor.proxy",
     "conductor.setting_forms",
@@ -265,7 +269,8 @@ def test_imports_go_one_way():
             ):
                 continue
             backwards = layer_of(imported) > layer_of(importer)
-            runtime = importer in ALONE and imported not in {importer, "errors", "files", "limits"}
+            allowed = {importer, "errors", "files", "json_values", "limits"}
+            runtime = importer in ALONE and imported not in allowed
             if backwards or runtime:
                 wrong.append(f"{each.place}: conductor.{importer} imports {each.target}")
 

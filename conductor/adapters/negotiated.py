@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
+from conductor.json_values import decode_value
 from conductor.jsonrpc.codec import DECODE_ERRORS
 from conductor.jsonrpc.messages import Payload
 
@@ -62,7 +63,7 @@ def announced_by_agent(result: Payload | None) -> Announced:
 
 def _announced(raw: Payload | None, capabilities: str, info: str) -> Announced:
     try:
-        members = msgspec.json.decode(raw or b"{}")
+        members = decode_value(raw or b"{}")
     except DECODE_ERRORS:
         members = {}
     members = _object(members)

@@ -20,6 +20,7 @@ import msgspec
 
 from conductor.acp import SESSION_SETUP_METHODS
 from conductor.errors import StartError, describe
+from conductor.json_values import decode_value
 from conductor.jsonrpc.codec import DECODE_ERRORS
 from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.jsonrpc.messages import Payload, exception_to_error
@@ -122,7 +123,7 @@ def _declares_bridged(params: Payload | None) -> bool:
     """Whether a set-up declares a server that may have to be bridged; of params that do not fit the
     schema, only whether they may declare one over ACP."""
     try:
-        setup = msgspec.json.decode(b"{}" if params is None else params, type=_SetupServers)
+        setup = decode_value(b"{}" if params is None else params, type=_SetupServers)
         servers = setup.mcpServers or []
     except DECODE_ERRORS:
         return b'"acp"' in bytes(params or b"")

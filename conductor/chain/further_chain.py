@@ -20,6 +20,7 @@ from conductor.chain.response_watch import OwnRequest
 from conductor.chain.session_router import Branch, SessionRouter
 from conductor.chain.start_failure_text import FailureContext
 from conductor.errors import StartError
+from conductor.json_values import decode_value
 from conductor.jsonrpc.connection import Connection
 from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.jsonrpc.messages import INTERNAL_ERROR, Payload, encode_error, exception_to_error
@@ -85,7 +86,7 @@ class FurtherChain:
     def initialize(self, params: bytes | None) -> None:
         """Send the client's raw `initialize` params, with the version that it knows; session
         set-ups wait for the response."""
-        members = msgspec.json.decode(params or b"{}", type=dict[str, msgspec.Raw])
+        members = decode_value(params or b"{}", type=dict[str, msgspec.Raw])
         members["protocolVersion"] = msgspec.Raw(b"%d" % self.version)
         call = InFlightRequest("initialize", OwnRequest(self._initialized))
         self.link.plain.request(call, "initialize", msgspec.json.encode(members))

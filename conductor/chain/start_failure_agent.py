@@ -11,10 +11,9 @@ from collections.abc import Iterator, Mapping
 from itertools import count
 from typing import Any, Final
 
-import msgspec
-
 from conductor import __version__
 from conductor.acp import session_id_of
+from conductor.json_values import decode_value
 from conductor.jsonrpc.codec import DECODE_ERRORS
 from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.jsonrpc.messages import (
@@ -146,7 +145,7 @@ def _version(initialize: Payload | None) -> int:
 
 def _members(payload: Payload | None) -> dict[str, Any]:
     try:
-        decoded = msgspec.json.decode(payload if payload is not None else b"{}")
+        decoded = decode_value(payload if payload is not None else b"{}")
     except DECODE_ERRORS:
         return {}
     return decoded if isinstance(decoded, dict) else {}

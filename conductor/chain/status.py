@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
+from conductor.json_values import decode_value
 from conductor.routing.component import Component
 
 __all__ = ["chain_status"]
@@ -45,8 +45,8 @@ def _component(component: Component) -> dict[str, Any]:
 
 def _name(payload: bytes | None, member: str) -> str | None:
     """Name and version of an implementation in an `initialize` message; version 2 has `info`."""
-    with suppress(ValueError, RecursionError):
-        info = json.loads(payload or b"null")
+    with suppress(ValueError):
+        info = decode_value(payload or b"null")
         info = info.get(member, info.get("info")) if isinstance(info, dict) else None
         if isinstance(info, dict) and isinstance(info.get("name"), str):
             version = info.get("version")

@@ -18,6 +18,7 @@ from typing import Any, Final
 import msgspec
 
 from conductor.chain.login_words import TerminalLogin, login_words
+from conductor.json_values import decode_value
 from conductor.jsonrpc.codec import DECODE_ERRORS
 from conductor.jsonrpc.json_object import join_members, list_items, object_members
 from conductor.routing.component import Component
@@ -66,8 +67,8 @@ def _changed(method: bytes, command: Sequence[str]) -> bytes:
     if members.get("type") != b'"terminal"':
         return method
     try:
-        args = msgspec.json.decode(members.get("args", b"[]"))
-        env = msgspec.json.decode(members.get("env", b"{}"))
+        args = decode_value(members.get("args", b"[]"))
+        env = decode_value(members.get("env", b"{}"))
     except DECODE_ERRORS:
         return method
     if not isinstance(args, list) or not all(isinstance(word, str) for word in args):
@@ -85,11 +86,11 @@ def _of_isolated(method: bytes, command: Sequence[str]) -> bytes:
 
     try:
         members = object_members(method)
-        if variables(msgspec.json.decode(members.get("env", b"{}"))):
+        if variables(decode_value(members.get("env", b"{}"))):
             return b""
         kept = members_without_commands(members, (None, "agent", "env_var", "terminal"))
         if kept.get("type") == b'"terminal"':
-            args = msgspec.json.decode(members.get("args", b"[]"), type=list[str])
+            args = decode_value(members.get("args", b"[]"), type=list[str])
             words = login_words(args, ())
             kept["args"] = msgspec.json.encode(words)
             if _WHOLE_COMMAND in members.get("_meta", b""):
@@ -103,7 +104,7 @@ def _of_isolated(method: bytes, command: Sequence[str]) -> bytes:
 def _with_command(meta: bytes, whole: Sequence[str], env: Mapping[str, str]) -> bytes:
     """The raw `_meta` with these words and variables as its whole command."""
     members = object_members(meta)
-    terminal_auth = msgspec.json.decode(members.pop("terminal-auth", b"{}"))
+    terminal_auth = decode_value(members.pop("terminal-auth", b"{}"))
     if isinstance(terminal_auth, dict):
         first, *rest = whole
         changed = {**terminal_auth, "command": first, "args": rest, **({"env": env} if env else {})}

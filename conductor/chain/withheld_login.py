@@ -11,8 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-import msgspec
-
+from conductor.json_values import decode_value
 from conductor.jsonrpc.codec import DECODE_ERRORS
 from conductor.jsonrpc.json_object import (
     join_members,
@@ -85,7 +84,7 @@ def members_without_commands(
 ) -> dict[str, bytes]:
     """The members of a method that a client may see. Raises `ValueError` for a method of another
     type, and `DECODE_ERRORS`."""
-    if msgspec.json.decode(members.get("type", b"null")) not in types:
+    if decode_value(members.get("type", b"null")) not in types:
         raise ValueError("a method of another type")
     kept = {name: members[name] for name in _TEXTS if _is_text(members.get(name, b""))}
     if "vars" in members:

@@ -13,6 +13,7 @@ import click
 import msgspec
 
 from conductor.cli.word_completion import complete_component
+from conductor.json_values import decode_value
 
 __all__ = ["command"]
 
@@ -63,7 +64,7 @@ _Listed: TypeAlias = tuple[str, str]
 def _describe(question: bytes) -> bytes:
     from conductor.errors import StartError
 
-    name, is_detailed = msgspec.json.decode(question, type=tuple[str, bool])
+    name, is_detailed = decode_value(question, type=tuple[str, bool])
     try:
         listed: _Listed = "\n".join(_lines(name, is_detailed)), ""
     except StartError as exc:

@@ -23,6 +23,7 @@ from conductor.cli.plugin_process import (
 )
 from conductor.cli.proxy_order import PlacedProxy, order_warnings
 from conductor.errors import StartError, describe
+from conductor.json_values import decode_value
 from conductor.plugins.contained import with_contained
 from conductor.plugins.isolation import Role, bootstrap_line, parse_bootstrap_line
 from conductor.plugins.loading import InvalidOptions, instantiate, load_class_for_role
@@ -68,7 +69,7 @@ def check_plugins(
 def _ask(process: PluginProcess, spec: ComponentSpec, role: Role, seconds: float) -> _PluginReport:
     try:
         answer = process.ask(bootstrap_line(spec, role), seconds)
-        return msgspec.json.decode(answer, type=_PluginReport)
+        return decode_value(answer, type=_PluginReport)
     except PluginProcessError as exc:
         return _PluginReport([_problem(spec, str(exc))])
     except msgspec.MsgspecError:  # a module found the descriptor
@@ -145,7 +146,7 @@ def _placement(plugin: Plugin) -> Placement:
     if not inspect.isfunction(getattr(type(plugin), "placement", None)):
         return Placement()
     given = msgspec.json.encode(plugin.placement())  # type: ignore[attr-defined]
-    return msgspec.json.decode(given, type=Placement)
+    return decode_value(given, type=Placement)
 
 
 def _kind(plugin: Plugin) -> str:

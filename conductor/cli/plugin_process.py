@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any
 
+from conductor.json_values import decode_value
 from conductor.transport.process_group import describe_status
 from conductor.transport.process_tree import become_subreaper, kill_descendants
 
@@ -111,7 +112,7 @@ def ask_each(
         for name, question in questions.items():
             try:
                 line = process.ask(msgspec.json.encode(question) + b"\n", seconds)
-                value, error = msgspec.json.decode(line, type=tuple[kind, str])
+                value, error = decode_value(line, type=tuple[kind, str])
             except PluginProcessError as exc:
                 value, error = None, f"{name}: {exc}"
             yield name, value, error

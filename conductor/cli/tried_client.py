@@ -10,6 +10,7 @@ import click
 
 from conductor.adapters.editor_requests import EDITOR_REQUESTS
 from conductor.files import open_as_given
+from conductor.json_values import decode_value
 
 __all__ = ["TriedClient", "client_option"]
 
@@ -71,7 +72,7 @@ def _params(text: bytes) -> Mapping[str, Any]:
     import msgspec
 
     try:
-        written = msgspec.json.decode(text)
+        written = decode_value(text)
     except msgspec.DecodeError:
         raise ValueError from None
     if isinstance(written, dict) and written.get("method") == "initialize":

@@ -27,6 +27,7 @@ from conductor.control.directory import (
 )
 from conductor.control.running_chains import flights
 from conductor.control.status import process_status
+from conductor.json_values import decode_loosely
 
 __all__ = ["ControlServer"]
 
@@ -69,8 +70,8 @@ class _RequestReader:
     def request(self) -> Any:
         """The decoded request; `None` if it is not JSON."""
         try:
-            return json.loads(self._data.partition(b"\n")[0])
-        except (ValueError, RecursionError):
+            return decode_loosely(self._data.partition(b"\n")[0])
+        except ValueError:
             return None
 
 

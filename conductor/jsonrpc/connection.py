@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from msgspec import UNSET, structs
 
 from conductor.errors import ConnectionClosed
+from conductor.json_values import NestedTooDeeply
 from conductor.jsonrpc.codec import MAX_BATCH_MEMBERS, Batch, Frame, decode, strip_ansi
 from conductor.jsonrpc.in_flight import BatchResponse, InFlightRequest
 from conductor.jsonrpc.line_framing import BlockSplitter, OverlongLine
@@ -39,6 +40,9 @@ __all__ = ["Connection", "FlushScheduler", "Receiver"]
 
 _EXHAUSTED: Final = object()
 _INVALID: Final = encode_error(INVALID_REQUEST, "Invalid request")
+_TOO_DEEP: Final = (NestedTooDeeply, RecursionError)
+"""Of a value that a receiver decodes. `RecursionError`: of a part that it skips, nearly as deep as
+the envelope's decoder can read."""
 
 _LINES_PER_STEP: Final = 256
 """Single lines routed in one step: a few milliseconds, even if each is malformed."""
@@ -149,7 +153,10 @@ class Connection:
             return not left
         for part in self._unrouted:
             if type(part) is NotificationBatch:
-                self.receiver.on_notifications(part)
+                try:
+                    self.receiver.on_notifications(part)
+                except _TOO_DEEP:
+                    self.receiver.on_malformed(_too_deep(), None)
                 continue
             if type(part) is OverlongLine:
                 self._answer_overlong(part)
@@ -209,7 +216,10 @@ class Connection:
         if method is not UNSET:
             payload = None if params is UNSET else params
             if message.id is UNSET:
-                self.receiver.on_notification(method, payload)
+                try:
+                    self.receiver.on_notification(method, payload)
+                except _TOO_DEEP:
+                    self.receiver.on_malformed(_too_deep(), None)
                 return
             call = InFlightRequest(method, self, message.id, batch, slot)
             if (
@@ -221,7 +231,10 @@ class Connection:
             if message.id in self.received:
                 self.duplicate_id_requests[self.received[message.id]] = None
             self.received[message.id] = call
-            self.receiver.on_request(call, method, payload)
+            try:
+                self.receiver.on_request(call, method, payload)
+            except _TOO_DEEP:
+                self._refuse(call, _too_deep().reason)
             return
         call_or_none = self.sent.pop(message.id, None)  # type: ignore[arg-type]
         if call_or_none is None:
@@ -230,11 +243,14 @@ class Connection:
             self.receiver.on_malformed(frame, None)
             return
         result, error = message.result, message.error
-        self.receiver.on_response(
-            call_or_none,
-            None if result is UNSET else result,
-            None if error is UNSET else error,
-        )
+        try:
+            self.receiver.on_response(
+                call_or_none,
+                None if result is UNSET else result,
+                None if error is UNSET else error,
+            )
+        except _TOO_DEEP:
+            self.receiver.on_malformed(_too_deep(), call_or_none)
 
     def _refuse(self, call: InFlightRequest, reason: str) -> None:
         """Answer a request over a limit with an error; it is not forwarded."""
@@ -377,6 +393,10 @@ def _split_blocks(
             yield from split_block(block)
         else:
             yield block
+
+
+def _too_deep() -> Malformed:
+    return Malformed(INVALID_REQUEST, str(NestedTooDeeply()), "")
 
 
 def _joined_line(pieces: Pieces) -> bytes:

@@ -28,6 +28,7 @@ from conductor.errors import (
     describe,
     details_are_withheld,
 )
+from conductor.json_values import NestedTooDeeply, decode_loosely, decode_value
 from conductor.redaction import redact, redact_value
 
 __all__ = [
@@ -196,8 +197,8 @@ def error_to_exception(error: Payload) -> RequestError:
     """The exception for the error object of a response that `codec` accepted."""
     try:
         code, message, data = _error_members(error)
-    except RecursionError:  # `codec` decoded it with a shorter call stack
-        code, message, data = INTERNAL_ERROR, "The error is nested too deeply", None
+    except NestedTooDeeply as exc:
+        code, message, data = INTERNAL_ERROR, f"The error is {exc}", None
     if code == REQUEST_CANCELLED:
         return RequestCancelled(message, data)
     return RequestError(code, message, data)
@@ -205,10 +206,12 @@ def error_to_exception(error: Payload) -> RequestError:
 
 def _error_members(error: Payload) -> tuple[int, str, Any]:
     try:
-        decoded = msgspec.json.decode(error, type=ErrorObject)
-        data = None if decoded.data is UNSET else msgspec.json.decode(decoded.data)
+        decoded = decode_value(error, type=ErrorObject)
+        data = None if decoded.data is UNSET else decode_value(decoded.data)
         return decoded.code, decoded.message, data
+    except NestedTooDeeply:
+        raise
     except msgspec.MsgspecError:
         # Lone surrogates and numbers beyond a float: valid JSON that msgspec refuses.
-        loose = json.loads(bytes(error))
+        loose = decode_loosely(error)
         return loose["code"], loose["message"], loose.get("data")

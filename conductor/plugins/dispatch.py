@@ -21,6 +21,7 @@ from conductor.errors import (
     LocalProtocolError,
     RequestCancelled,
 )
+from conductor.json_values import decode_value
 from conductor.jsonrpc.codec import DECODE_ERRORS
 from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.jsonrpc.messages import (
@@ -90,7 +91,7 @@ def _bare_state(item: LaneNotification) -> bytes | None:
     Version 2: no turn ends for the client without it, so it is sent even if its handler failed.
     """
     try:
-        return msgspec.json.encode(msgspec.json.decode(item.params or b"", type=_StateParams))
+        return msgspec.json.encode(decode_value(item.params or b"", type=_StateParams))
     except DECODE_ERRORS:
         return None
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from conductor.errors import ChainFileError
+from conductor.json_values import decode_value
 from conductor.projects.places import Stamp, find_project_file, user_chain_file
 from conductor.projects.reloadable_chain import ReloadableChain
 
@@ -188,9 +189,9 @@ class ChainChooser:
     def _directory(self, setup: Payload | None) -> str:
         """The session's directory; without one, that in which the conductor was started."""
         try:
-            found = msgspec.json.decode(setup or b"{}", type=dict[str, msgspec.Raw]).get("cwd")
-            return msgspec.json.decode(found or b"null", type=str)
-        except (msgspec.MsgspecError, ValueError):
+            found = decode_value(setup or b"{}", type=dict[str, msgspec.Raw]).get("cwd")
+            return decode_value(found or b"null", type=str)
+        except ValueError:
             return self._cwd
 
 

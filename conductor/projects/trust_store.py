@@ -12,6 +12,7 @@ from collections.abc import Mapping
 
 import msgspec
 
+from conductor.json_values import decode_value
 from conductor.projects.own_file import UnsafeFile, read_own_file
 from conductor.projects.places import trust_directory, trust_entry
 
@@ -32,7 +33,7 @@ def trusted_file(path: str) -> TrustedFile | None:
     damaged, or that others can write, has no hashes, so that no content fits it."""
     try:
         data = read_own_file(trust_entry(path))
-        found = msgspec.json.decode(data, type=TrustedFile)
+        found = decode_value(data, type=TrustedFile)
     except FileNotFoundError:
         return None
     except (UnsafeFile, msgspec.MsgspecError):
@@ -50,7 +51,7 @@ def trusted_files() -> list[TrustedFile]:
     for name in names:
         try:
             data = read_own_file(os.path.join(trust_directory(), name))
-            found.append(msgspec.json.decode(data, type=TrustedFile))
+            found.append(decode_value(data, type=TrustedFile))
         except (FileNotFoundError, UnsafeFile, msgspec.MsgspecError):
             continue
     return sorted(found, key=lambda entry: entry.path)

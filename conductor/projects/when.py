@@ -19,6 +19,7 @@ import msgspec
 from conductor.chainfile.model import ChainFile, ComponentSpec
 from conductor.chainfile.naming import command_name
 from conductor.directories import directory_spellings, glob_spellings
+from conductor.json_values import decode_value
 
 __all__ = [
     "Facts",
@@ -48,8 +49,8 @@ class Facts(msgspec.Struct, frozen=True):
 def client_facts(initialize: bytes | None, facts: Facts) -> Facts:
     """The facts with those of the raw params of the client's `initialize`."""
     try:
-        params = msgspec.json.decode(initialize or b"{}")
-    except (msgspec.MsgspecError, ValueError, RecursionError):
+        params = decode_value(initialize or b"{}")
+    except ValueError:
         params = {}
     params = params if isinstance(params, dict) else {}
     info = params.get("clientInfo", params.get("info"))

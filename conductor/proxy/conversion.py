@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
+from conductor.json_values import check_depth
 from conductor.jsonrpc.messages import INVALID_PARAMS, encode_error
 from conductor.schema import METHODS_BY_VERSION, result_type
 from conductor.schema._values import literal_float
@@ -31,7 +32,7 @@ __all__ = [
 ]
 
 _decode = msgspec.json.Decoder(float_hook=literal_float).decode
-_DECODE_ERRORS: Final = (msgspec.DecodeError, RecursionError, UnicodeDecodeError)
+_DECODE_ERRORS: Final = (msgspec.DecodeError, UnicodeDecodeError)
 _CONTAINERS: Final = frozenset({dict, list, tuple})
 _SCALARS: Final = frozenset({str, int, float, bool, type(None)})
 _minus_zero: Final = re.compile(rb"-0")
@@ -63,6 +64,7 @@ def _read_params(raw: bytes | None) -> Any:
     if raw.find(b"-") >= 0 and _minus_zero.search(raw) is not None:
         value = decode(raw)
     else:
+        check_depth(raw)
         try:
             value = _decode(raw)
         except _DECODE_ERRORS:

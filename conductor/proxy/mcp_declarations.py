@@ -12,9 +12,8 @@ import shutil
 from collections.abc import Mapping
 from typing import Any, Final
 
-import msgspec
-
 from conductor.errors import LocalProtocolError
+from conductor.json_values import decode_value
 from conductor.proxy.conversion import encode
 from conductor.schema.base import Object
 
@@ -40,7 +39,7 @@ def declaration(where: str, server: Any, version: int) -> dict[str, Any]:
     given: dict[str, Any] = (
         dict(server)
         if isinstance(server, Mapping)
-        else msgspec.json.decode(encode(server) or b"{}", type=dict[str, Any])
+        else decode_value(encode(server) or b"{}", type=dict[str, Any])
     )
     name, command, url = given.get("name"), given.get("command"), given.get("url")
     if not isinstance(name, str) or not name:

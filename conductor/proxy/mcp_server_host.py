@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import attrs
 import trio
 
+from conductor.json_values import decode_loosely
 from conductor.jsonrpc.messages import INTERNAL_ERROR, REQUEST_CANCELLED, encode_error
 from conductor.proxy.import_guard import import_in_thread
 from conductor.proxy.peers import ResponseCallback
@@ -181,9 +182,9 @@ class HostedMcpServer:
         def answered(result: bytes | None, error: bytes | None) -> None:
             self._server_requests.pop(id, None)
             if result is not None:
-                self._put("response", id=id, result=json.loads(result))
+                self._put("response", id=id, result=decode_loosely(result))
             else:
-                self._put("error", id=id, error=json.loads(error or b"{}"))
+                self._put("error", id=id, error=decode_loosely(error or b"{}"))
 
         withdraw = self.client.request(method, params, answered)
         self._server_requests[id] = withdraw

@@ -16,6 +16,7 @@ import attrs
 import msgspec
 
 from conductor.errors import LocalProtocolError, RequestError
+from conductor.json_values import decode_value
 from conductor.jsonrpc.messages import INVALID_PARAMS, METHOD_NOT_FOUND, encode_error
 from conductor.log import get_logger
 from conductor.proxy.chain_info import chain_info
@@ -306,8 +307,8 @@ def _without_taken_names(
 
 
 def _with_servers(raw: bytes, entries: list[dict[str, Any]]) -> bytes:
-    members = msgspec.json.decode(raw, type=dict[str, msgspec.Raw])
-    servers = msgspec.json.decode(members.get("mcpServers", b"[]"), type=list[msgspec.Raw] | None)
+    members = decode_value(raw, type=dict[str, msgspec.Raw])
+    servers = decode_value(members.get("mcpServers", b"[]"), type=list[msgspec.Raw] | None)
     added = [msgspec.Raw(msgspec.json.encode(entry)) for entry in entries]
     members["mcpServers"] = msgspec.Raw(msgspec.json.encode([*(servers or ()), *added]))
     return msgspec.json.encode(members)

@@ -15,6 +15,7 @@ import msgspec
 
 from conductor.chainfile.diagnostics import closest_match
 from conductor.errors import RegistryError
+from conductor.json_values import decode_value
 
 __all__ = [
     "BinaryTarget",
@@ -117,8 +118,8 @@ class Registry(msgspec.Struct, frozen=True):
 def parse_registry(data: bytes, origin: str, date: str) -> Registry:
     """The registry in a JSON document. Raises `RegistryError` if it is not one."""
     try:
-        document = msgspec.json.decode(data)
-    except (msgspec.DecodeError, RecursionError) as exc:
+        document = decode_value(data)
+    except msgspec.DecodeError as exc:
         raise RegistryError(f"the registry {origin} is not JSON: {exc}") from None
     if not isinstance(document, dict) or not isinstance(document.get("agents"), list):
         raise RegistryError(

@@ -13,6 +13,7 @@ import msgspec
 
 from conductor.errors import RegistryError
 from conductor.files import read_regular
+from conductor.json_values import decode_value
 from conductor.registry.pins import Pin
 
 __all__ = ["LockFile", "read_lock", "write_lock"]
@@ -41,8 +42,8 @@ def read_lock(path: str, files: Mapping[str, bytes] | None = None) -> LockFile:
     except OSError as exc:
         raise RegistryError(f"the lock file {path} cannot be read: {exc.strerror}") from None
     try:
-        lock = msgspec.json.decode(data, type=LockFile)
-    except (msgspec.DecodeError, RecursionError) as exc:
+        lock = decode_value(data, type=LockFile)
+    except msgspec.DecodeError as exc:
         raise _unusable(path, str(exc)) from None
     if lock.version != 1:
         raise _unusable(path, f"its version is {lock.version}, this conductor knows 1")

@@ -17,6 +17,7 @@ import msgspec
 
 from conductor.errors import RegistryError
 from conductor.files import open_regular, read_own, write_own
+from conductor.json_values import decode_value
 from conductor.registry.entries import PackageDistribution
 from conductor.registry.pins import NpxPin, sealed
 from conductor.registry.store import InstalledPackage
@@ -55,7 +56,7 @@ def pin_npm(distribution: PackageDistribution, *, scripts: bool) -> NpxPin:
         arguments += ["--omit-lockfile-registry-resolved"]
         what = f"{distribution.package} cannot be resolved"
         run_tool("npm", arguments, directory, what, first_answer=FIRST_ANSWER_SECONDS)
-        lock = msgspec.json.decode(read_own(directory / "package-lock.json"))
+        lock = decode_value(read_own(directory / "package-lock.json"))
     known = lock["packages"]
     packages = {path: _needed(path, each, known) for path, each in known.items() if path}
     _check_integrity(packages)

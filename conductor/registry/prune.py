@@ -20,6 +20,7 @@ import msgspec
 
 from conductor.errors import RegistryError
 from conductor.files import read_own
+from conductor.json_values import decode_value
 from conductor.registry.lock_file import read_lock
 from conductor.registry.pins import Pin
 from conductor.registry.store import package_key, store_path, try_lock
@@ -68,7 +69,7 @@ def _used_keys(old_pins: set[Path]) -> set[str]:
     for path in store_path("pins").glob("*.json"):
         if path not in old_pins:
             with suppress(OSError, msgspec.DecodeError):
-                found.append(msgspec.json.decode(read_own(path), type=Pin))
+                found.append(decode_value(read_own(path), type=Pin))
     return set(filter(None, map(_key, found)))
 
 

@@ -18,6 +18,7 @@ import msgspec
 from conductor.chainfile.model import ComponentSpec, RegistryName
 from conductor.errors import RegistryError
 from conductor.files import read_own
+from conductor.json_values import decode_value
 from conductor.registry.lock_file import read_lock
 from conductor.registry.pins import BinaryPin, Pin, digest_of
 from conductor.registry.platform import REGISTRY_VARIABLE, current_platform
@@ -73,7 +74,7 @@ def find_pin(name: RegistryName) -> Pin | None:
         return None  # `install_program` fetches it
     for path in _pin_paths(entry, name.install_scripts):
         try:
-            known: Pin = msgspec.json.decode(read_own(path), type=Pin)
+            known: Pin = decode_value(read_own(path), type=Pin)
         except (OSError, msgspec.DecodeError):
             continue
         note_pin(path)

@@ -19,6 +19,7 @@ import msgspec
 
 from conductor.errors import RegistryError
 from conductor.files import read_own, read_regular
+from conductor.json_values import decode_value
 from conductor.registry.download import display_url
 from conductor.registry.entries import Registry, parse_registry
 from conductor.registry.pins import digest_of
@@ -94,7 +95,7 @@ def is_url(source: str) -> bool:
 
 def _official() -> Registry:
     data = files("conductor.registry").joinpath("snapshot.json").read_bytes()
-    date = msgspec.json.decode(data, type=_Dated).date
+    date = decode_value(data, type=_Dated).date
     copy = _copy_of(OFFICIAL_URL)
     if copy is not None and copy.date >= date:
         return parse_registry(bytes(copy.registry), "ACP registry", copy.date)
@@ -111,7 +112,7 @@ def _from_file(path: str) -> Registry:
 
 def _copy_of(url: str) -> _Copy | None:
     try:
-        copy = msgspec.json.decode(read_own(_copy_path(url)), type=_Copy)
+        copy = decode_value(read_own(_copy_path(url)), type=_Copy)
     except (OSError, msgspec.DecodeError):
         return None
     return copy if copy.url == url else None

@@ -25,6 +25,7 @@ import msgspec
 
 from conductor.errors import RegistryError
 from conductor.files import open_own, read_own, write_own
+from conductor.json_values import decode_value
 from conductor.registry.pins import BinaryPin, Pin
 from conductor.registry.platform import current_platform
 
@@ -102,7 +103,7 @@ def find_installed(name: str, pin: Pin) -> tuple[Path, InstalledPackage] | None:
     directory = package_directory(name, pin)
     try:
         data = read_own(directory / _RECORD)
-        record = msgspec.json.decode(data, type=InstalledPackage)
+        record = decode_value(data, type=InstalledPackage)
     except (OSError, msgspec.DecodeError):
         return None
     if not all(os.access(directory / path, os.R_OK) for path in (record.program, *record.needs)):

@@ -19,6 +19,7 @@ import msgspec
 
 from conductor.errors import RegistryError
 from conductor.files import open_own, read_own
+from conductor.json_values import decode_value
 from conductor.registry.store import replace_file, store_directory, store_path
 
 __all__ = ["forget_missing", "known_lock_files", "note_lock_file", "note_pin"]
@@ -53,7 +54,7 @@ def known_lock_files() -> list[str]:
     found = []
     for line in _lines():
         with suppress(msgspec.DecodeError, ValueError):  # ValueError: a null character
-            path = msgspec.json.decode(line, type=str)
+            path = decode_value(line, type=str)
             if os.path.exists(path):
                 found.append(path)
     return found

@@ -18,6 +18,7 @@ import msgspec
 
 from conductor.acp import NOTIFICATIONS, REQUESTS, session_id_of
 from conductor.errors import RequestError
+from conductor.json_values import decode_value
 from conductor.jsonrpc.codec import DECODE_ERRORS
 from conductor.jsonrpc.connection import Connection
 from conductor.jsonrpc.in_flight import InFlightRequest
@@ -199,7 +200,7 @@ def _cancel(link: ControlContext, params: Payload | None) -> None:
     if link.connection is None or params is None:
         return
     try:
-        id = msgspec.json.decode(params, type=_Cancel).requestId
+        id = decode_value(params, type=_Cancel).requestId
     except DECODE_ERRORS:
         link.report("notification dropped", f"{CANCEL}: no valid requestId", {"method": CANCEL})
         return

@@ -14,6 +14,7 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from conductor.errors import RequestError
+from conductor.json_values import decode_value
 from conductor.jsonrpc.codec import DECODE_ERRORS, detached_copy
 from conductor.jsonrpc.json_object import object_members
 from conductor.jsonrpc.messages import (
@@ -103,8 +104,8 @@ def _with_surrogates(params: Payload | None) -> _Envelope | None:
     invalid."""
     try:
         found = object_members(params) if params is not None else {}
-        method = msgspec.json.decode(found["method"], type=str)
-    except (KeyError, ValueError, RecursionError):
+        method = decode_value(found["method"], type=str)
+    except (KeyError, ValueError):
         return None
     return _Envelope(method, Raw(found["params"]) if "params" in found else UNSET)
 

@@ -12,6 +12,7 @@ from conductor.acp import MCP_METHODS, SESSION_CANCEL, SESSION_SETUP_METHODS, se
 from conductor.adapters.negotiated import ANNOUNCED_METHODS
 from conductor.error_codes import AUTHENTICATION_REQUIRED, INVALID_PARAMS
 from conductor.errors import RequestError
+from conductor.json_values import decode_value
 from conductor.jsonrpc.codec import DECODE_ERRORS
 from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.jsonrpc.messages import (
@@ -227,6 +228,6 @@ def _refusal_for_client(link: LinkState, method: str, params: Payload | None) ->
 
 def _mode(params: Payload | None) -> str:
     try:
-        return msgspec.json.decode(params or b"{}", type=_ElicitationMode).mode
+        return decode_value(params or b"{}", type=_ElicitationMode).mode
     except DECODE_ERRORS:
         return ""

@@ -22,6 +22,7 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from conductor.acp import SESSION_SETUP_METHODS
+from conductor.json_values import decode_value
 from conductor.jsonrpc.codec import DECODE_ERRORS
 from conductor.jsonrpc.json_object import join_members, list_items, object_members
 from conductor.jsonrpc.messages import Payload
@@ -69,7 +70,7 @@ def _large_may_have_proxy_meta(data: Payload) -> bool:
     if not any(search(data) for search in _searches()):
         return False
     try:
-        found: _UpdateMeta | UnsetType = msgspec.json.decode(data, type=_UpdateMeta)
+        found: _UpdateMeta | UnsetType = decode_value(data, type=_UpdateMeta)
     except DECODE_ERRORS:
         return True
     while found is not UNSET:

@@ -16,6 +16,7 @@ from typing import Final
 
 import msgspec
 
+from conductor.json_values import decode_value
 from conductor.jsonrpc.codec import DECODE_ERRORS
 from conductor.jsonrpc.json_object import join_members, members_or_empty
 from conductor.jsonrpc.messages import Payload
@@ -52,7 +53,7 @@ def restarted_sessions(params: Payload | None) -> list[str] | None:
     try:
         meta = members_or_empty(members_or_empty(raw).get("_meta", b"{}"))
         marker = meta.get(RESTART_MARKER)
-        return None if marker is None else msgspec.json.decode(marker, type=_Marker).sessions
+        return None if marker is None else decode_value(marker, type=_Marker).sessions
     except (ValueError, *DECODE_ERRORS):
         return None
 

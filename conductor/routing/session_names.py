@@ -21,6 +21,7 @@ from typing import Final, overload
 import msgspec
 
 from conductor.acp import MAX_AGENTS_ID, session_id_of
+from conductor.json_values import decode_value
 from conductor.jsonrpc.codec import DECODE_ERRORS
 from conductor.jsonrpc.connection import Receiver
 from conductor.jsonrpc.in_flight import InFlightRequest
@@ -123,7 +124,7 @@ def _renamed(payload: Payload | None, names: Mapping[str, str]) -> Payload | Non
 
     def replace(match: re.Match[bytes]) -> bytes:
         try:
-            name = names.get(msgspec.json.decode(match[2], type=str))
+            name = names.get(decode_value(match[2], type=str))
         except DECODE_ERRORS:  # a lone surrogate
             return match[0]
         return match[0] if name is None else match[1] + msgspec.json.encode(name)

@@ -16,6 +16,7 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from conductor.acp import PROMPT, SESSION_SETTING_METHODS
+from conductor.json_values import decode_value
 from conductor.jsonrpc.codec import DECODE_ERRORS
 from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.jsonrpc.messages import Payload
@@ -159,7 +160,7 @@ def _may_change_settings(data: Payload) -> bool:
 
 def _decoded(payload: Payload) -> dict[str, Any]:
     try:
-        found = msgspec.json.decode(payload)
+        found = decode_value(payload)
     except DECODE_ERRORS:
         return {}
     return found if isinstance(found, dict) else {}

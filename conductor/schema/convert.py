@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import msgspec
 
+from conductor.json_values import NestedTooDeeply, check_depth
 from conductor.schema._hooks import WRITERS, ConverterHooks, hooks_of
 from conductor.schema._values import SCALARS, LiteralFloat, Read, SchemaError, literal_float
 from conductor.schema.base import Object
@@ -81,11 +82,12 @@ def decode(raw: Raw) -> Any:
     """The Python value of a JSON text; numbers keep their spelling."""
     data = bytes(raw) if isinstance(raw, msgspec.Raw) else raw
     try:
+        check_depth(data)
         value = _decoder.decode(data)
+    except NestedTooDeeply as error:
+        raise SchemaError(str(error)) from None
     except msgspec.DecodeError:
         return _decode_slowly(bytes(data))
-    except RecursionError:
-        raise SchemaError("nested too deeply") from None
     except UnicodeDecodeError as error:
         raise SchemaError(f"not UTF-8: {error.reason} at byte {error.start}") from None
     if b"-0" in bytes(data) and _MINUS_ZERO.search(data):
@@ -101,8 +103,6 @@ def _decode_slowly(data: bytes) -> Any:
             parse_int=_literal_int,
             parse_constant=_no_constant,
         )
-    except RecursionError:
-        raise SchemaError("nested too deeply") from None
     except json.JSONDecodeError as error:
         raise SchemaError(f"not JSON: {error.msg} at character {error.pos}") from None
     except UnicodeDecodeError as error:

@@ -14,6 +14,7 @@ import msgspec
 from msgspec import UNSET
 
 from conductor.acp import MAX_AGENTS_ID, session_id_of
+from conductor.json_values import decode_value
 from conductor.jsonrpc.codec import decode_message
 from conductor.jsonrpc.json_object import object_members
 from conductor.network.line_channel import LineChannel
@@ -63,7 +64,7 @@ class TurnTrackingChannel(LineChannel):
 def _text(raw: bytes | None) -> str | None:
     """A string in raw JSON; `None` for anything else."""
     try:
-        value = msgspec.json.decode(raw or b"null")
+        value = decode_value(raw or b"null")
     except (msgspec.MsgspecError, ValueError):
         return None
     return value if isinstance(value, str) else None

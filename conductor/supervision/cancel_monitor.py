@@ -13,6 +13,7 @@ import msgspec
 import trio
 
 from conductor.acp import PROMPT, session_id_of
+from conductor.json_values import decode_value
 from conductor.jsonrpc.codec import DECODE_ERRORS
 from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.jsonrpc.messages import Payload
@@ -73,7 +74,7 @@ class CancelMonitor(LinkObserver):
         if method != SESSION_UPDATE or params is None or _STATE not in bytes(params):
             return
         try:
-            decoded = msgspec.json.decode(params, type=_UpdateParams)
+            decoded = decode_value(params, type=_UpdateParams)
         except DECODE_ERRORS:
             return
         update = decoded.update

@@ -10,11 +10,12 @@ from collections.abc import Callable
 from math import inf
 from typing import Any, Protocol
 
-import msgspec
 import trio
 
+from conductor.json_values import NestedTooDeeply, decode_value
 from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.jsonrpc.messages import (
+    INTERNAL_ERROR,
     INVALID_REQUEST,
     Payload,
     encode_error,
@@ -261,13 +262,17 @@ class Initialization:
         assert originator is not None
         self._attempt = self._originator = None
         self._set_deadline(float("inf"))
+        decoded: Any = None
+        if result is not None:
+            try:
+                decoded = decode_value(result)
+            except NestedTooDeeply as exc:
+                result, error = None, encode_error(INTERNAL_ERROR, f"{self.link.name}: {exc}")
+            except ValueError:
+                pass
         self.refused = result is None
         if result is not None:
             self.done = True
-            try:
-                decoded = msgspec.json.decode(result)
-            except (msgspec.MsgspecError, ValueError, RecursionError):
-                decoded = None
             self.result = decoded if isinstance(decoded, dict) else {}
             self.on_initialized()
             self.link.session_log.log_response(originator, result)

@@ -27,6 +27,7 @@ import trio
 from conductor.acp import session_id_of
 from conductor.error_codes import AUTHENTICATION_REQUIRED
 from conductor.errors import ConnectionClosed, RequestError
+from conductor.json_values import decode_value
 from conductor.jsonrpc.codec import DECODE_ERRORS
 from conductor.jsonrpc.json_object import join_members, members_or_empty
 from conductor.jsonrpc.messages import INTERNAL_ERROR
@@ -110,7 +111,7 @@ async def _replay_initialize(
 
 def _decoded_result(result: bytes) -> Any:
     try:
-        return msgspec.json.decode(result)
+        return decode_value(result)
     except DECODE_ERRORS:
         return None  # as `Initialization.result` has it
 
@@ -303,7 +304,7 @@ def _is_silent(params: bytes, answer: Mapping[str, Any]) -> bool:
     """
     try:
         members = members_or_empty(params)
-        id = msgspec.json.decode(members.pop("methodId", b"null"))
+        id = decode_value(members.pop("methodId", b"null"))
     except (ValueError, *DECODE_ERRORS):
         return False
     if members:

@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from conductor.json_values import decode_value
 from conductor.jsonrpc.codec import DECODE_ERRORS
 from conductor.routing.session_settings import KINDS, SET_MODE, set_value
 from conductor.setting_forms import state_after
@@ -49,7 +50,7 @@ def real_state_updates(
 
 def _decoded(raw: bytes) -> dict[str, Any]:
     try:
-        decoded = msgspec.json.decode(raw)
+        decoded = decode_value(raw)
     except DECODE_ERRORS:
         return {}
     return decoded if isinstance(decoded, dict) else {}

@@ -13,6 +13,7 @@ import msgspec
 import trio
 
 from conductor.acp import SESSION_SETUP_METHODS, session_id_of
+from conductor.json_values import decode_value
 from conductor.jsonrpc.codec import DECODE_ERRORS
 from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.jsonrpc.messages import Payload
@@ -115,7 +116,7 @@ class _Setup(msgspec.Struct):
 
 def _slow_setup(method: str, params: bytes) -> SlowSetup:
     try:
-        setup = msgspec.json.decode(params, type=_Setup)
+        setup = decode_value(params, type=_Setup)
         servers = [server.name for server in setup.mcpServers or ()]
     except DECODE_ERRORS:
         servers = []

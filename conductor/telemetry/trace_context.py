@@ -18,6 +18,7 @@ from typing import Any, Final, TypeAlias
 import attrs
 import msgspec
 
+from conductor.json_values import decode_value
 from conductor.jsonrpc.json_object import object_members, with_member
 
 __all__ = [
@@ -121,6 +122,6 @@ def with_context(params: bytes, make: Callable[[TraceContext | None], TraceConte
 
 def _text(raw: bytes | None) -> Any:
     try:
-        return None if raw is None else msgspec.json.decode(raw)
-    except (msgspec.DecodeError, RecursionError):
+        return None if raw is None else decode_value(raw)
+    except msgspec.DecodeError:
         return None

@@ -26,7 +26,6 @@ the command.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Sequence
 from datetime import timedelta
@@ -36,6 +35,7 @@ import attrs
 import trio
 from attrs.validators import ge, gt
 
+from conductor.json_values import decode_loosely
 from conductor.proxy import (
     SESSION_STATE_UPDATES,
     Forward,
@@ -165,7 +165,7 @@ class PromptContext(Proxy):
     async def count(self, raw: bytes, forward: Forward) -> None:
         """Count the prompts of a replay."""
         if self._replays:
-            params = json.loads(raw)
+            params = decode_loosely(raw)
             replay = self.states[params["sessionId"]].replay
             if replay is not None:
                 replay.see(params["update"])

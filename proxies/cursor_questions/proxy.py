@@ -22,6 +22,7 @@ import attrs
 import msgspec
 
 from conductor.error_codes import INVALID_PARAMS, METHOD_NOT_FOUND
+from conductor.json_values import decode_value
 from conductor.proxy import (
     AgentToolCall,
     Forward,
@@ -108,7 +109,7 @@ class CursorQuestions(Proxy):
 
     @on("session/prompt")
     async def prompt(self, params: bytes, forward: Forward) -> Any:
-        id = msgspec.json.decode(params, type=_SessionId).sessionId
+        id = decode_value(params, type=_SessionId).sessionId
         self._running.append(id)
         try:
             return await forward()

@@ -28,6 +28,7 @@ import msgspec
 import trio
 
 from conductor.error_codes import INVALID_PARAMS
+from conductor.json_values import decode_value
 from conductor.proxy import (
     Forward,
     Proxy,
@@ -145,7 +146,7 @@ class Elicitation(Proxy):
     async def prompt(self, params: bytes, forward: Forward) -> Any:
         if "form" not in self._modes:
             return await forward()
-        session = self.session_by_id(msgspec.json.decode(params, type=_SessionParams).sessionId)
+        session = self.session_by_id(decode_value(params, type=_SessionParams).sessionId)
         dialog = self.dialogs[session.id]
         if dialog.asked:
             return await self._answer(session, dialog, params)
@@ -166,7 +167,7 @@ class Elicitation(Proxy):
 
     @on("session/cancel")
     async def cancelled(self, params: bytes, forward: Forward) -> None:
-        self.dialogs[msgspec.json.decode(params, type=_SessionParams).sessionId].cancel_all()
+        self.dialogs[decode_value(params, type=_SessionParams).sessionId].cancel_all()
         await forward()
 
     @on_session_end
@@ -230,7 +231,7 @@ class Elicitation(Proxy):
     async def _answer(self, session: Session, dialog: _Dialog, params: bytes) -> Any:
         """Take a prompt as the answer of the first question. It is answered itself when the agent's
         turn ends; at once if there is another question, or no turn."""
-        blocks = msgspec.json.decode(params, type=_PromptParams).prompt
+        blocks = decode_value(params, type=_PromptParams).prompt
         texts = [each.get("text") for each in blocks if isinstance(each, dict)]
         asked = dialog.asked[0]
         try:
@@ -249,5 +250,5 @@ class Elicitation(Proxy):
         return {"stopReason": "end_turn"}
 
     async def _tell_failure(self, session: Session, error: bytes) -> None:
-        message = msgspec.json.decode(error).get("message")
+        message = decode_value(error).get("message")
         await session.notice("The agent's turn has failed", str(message), severity="error")

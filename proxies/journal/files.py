@@ -25,6 +25,7 @@ from urllib.parse import quote
 import attrs
 
 from conductor.files import lock_file, open_own
+from conductor.json_values import decode_loosely
 
 __all__ = ["JournalFiles", "KeptSession", "agent_directory", "masker"]
 
@@ -267,7 +268,7 @@ def _records(content: bytes) -> Iterator[dict[str, Any]]:
     """The records of the lines; a line that a crash has cut is left out."""
     for line in content.splitlines():
         try:
-            record = json.loads(line)
+            record = decode_loosely(line)
         except ValueError:
             continue
         if isinstance(record, dict):

@@ -20,6 +20,7 @@ from typing import Any, Final
 import attrs
 import msgspec
 
+from conductor.json_values import decode_value
 from conductor.proxy import Forward, Proxy, Session, get_logger, on, on_update, per_session
 from proxies.known_kinds.updates import CHUNKS, UnknownUpdates, known_kinds
 from proxies.v1_v2.known_values import (
@@ -138,7 +139,7 @@ class KnownKinds(Proxy):
         result = await forward()
         try:
             members = _decode_members(result or b"{}")
-            reason = msgspec.json.decode(members.get("stopReason", b"null"))
+            reason = decode_value(members.get("stopReason", b"null"))
             if not isinstance(reason, str) or reason in STOP_REASONS:
                 return result
             meta = _with_original(members.get("_meta"), {"stopReason": reason})
@@ -154,7 +155,7 @@ class KnownKinds(Proxy):
 
     def _shown(self, read: _RawUpdateParams, kind: str) -> list[dict[str, Any]]:
         """The updates that show one of a kind that is not known; the first keeps it in `_meta`."""
-        original = msgspec.json.decode(read.update)
+        original = decode_value(read.update)
         shown = self.unknown[read.sessionId].shown(original)
         if not shown and kind not in self._logged and len(self._logged) < _MAX_LOGGED:
             self._logged.add(kind)
@@ -169,7 +170,7 @@ class KnownKinds(Proxy):
 def _chunk(update: msgspec.Raw) -> list[dict[str, Any]]:
     """A piece of a message with a text in place of a block of a type that is not known."""
     members = _decode_members(update)
-    block = known_block(msgspec.json.decode(members["content"]))
+    block = known_block(decode_value(members["content"]))
     block["_meta"][ORIGINAL] = members["content"]  # with the spelling of its numbers
     return [{**members, "content": block}]
 

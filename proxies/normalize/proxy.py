@@ -25,7 +25,6 @@ Options:
 from __future__ import annotations
 
 import itertools
-import json
 import os
 from collections import deque
 from collections.abc import Iterator
@@ -34,6 +33,7 @@ from typing import Any, Final
 import attrs
 import trio
 
+from conductor.json_values import decode_loosely
 from conductor.proxy import (
     BoundedDict,
     Forward,
@@ -138,7 +138,7 @@ class Normalize(Proxy):
     @on("session/update")
     async def update(self, raw: bytes, forward: Forward) -> None:
         if "early_updates" in self._active and (self._opening or self._held_updates):
-            id = json.loads(raw)["sessionId"]
+            id = decode_loosely(raw)["sessionId"]
             if id in self._held_updates or self.session_by_id(id).opened_by is None:
                 self._held_updates.setdefault(id, deque()).append(raw)
                 return

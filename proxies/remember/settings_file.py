@@ -16,6 +16,7 @@ from typing import Any
 import attrs
 
 from conductor.files import lock_file, open_own
+from conductor.json_values import decode_loosely
 from proxies.remember.chosen_settings import Setting
 
 __all__ = ["SettingsFile"]
@@ -80,8 +81,8 @@ class SettingsFile:
         if len(data) > _MAX_BYTES:
             raise ValueError(f"{self.path} is larger than {_MAX_BYTES} bytes")
         try:
-            return _object(json.loads(data))
-        except (ValueError, RecursionError) as exc:
+            return _object(decode_loosely(data))
+        except ValueError as exc:
             raise ValueError(f"{self.path} is not valid JSON: {exc}") from None
 
     def _write(self, content: dict[str, Any]) -> None:

@@ -13,6 +13,7 @@ from support.plugins import PassAll
 from support.raw_json import TOO_DEEP, nested
 from trio.testing import wait_all_tasks_blocked
 
+from conductor.limits import MAX_DEPTH
 from conductor.plugins.plugin_component import PluginComponent
 from conductor.proxy import Proxy, on, on_cancel
 
@@ -170,6 +171,39 @@ async def test_a_request_with_a_malformed_response_is_answered_once(kinds, autoj
         harness.agent.send({"id": str(request["id"]), "result": "its id has another type"})
         harness.agent.answer(request, "its answer")
         assert await harness.client.receive_all() == [{"id": "a", "result": "its answer"}]
+
+
+class Reads(Proxy):
+    """Reads the values of what it passes on."""
+
+    @on("_t/request")
+    async def pass_request(self, params: dict, forward):
+        return await forward(params)
+
+    @on("_t/note")
+    async def pass_note(self, params: dict, forward):
+        await forward(params)
+
+
+@pytest.mark.parametrize("depth", [MAX_DEPTH + 1, 900, 965, 5000])
+async def test_what_a_handler_cannot_read_is_one_error_of_its_sender(depth, autojump_clock):
+    deep = b'{"a":%b}' % nested(depth - 1)
+    flat = b'{"a":%b}' % nested(MAX_DEPTH - 1)
+    text = b'{"jsonrpc":"2.0",%b"method":"%b","params":%b}'
+    chain = [PluginComponent("reads", Reads(), "proxy"), *hops()]
+    async with running_chain(chain) as harness:
+        await start(harness)
+        harness.client.send_line(text % (b'"id":"deep",', b"_t/request", deep))
+        harness.client.send_line(text % (b"", b"_t/note", deep))
+        harness.client.send_line(text % (b'"id":"flat",', b"_t/request", flat))
+        (request,) = await harness.agent.receive_all()
+        result = b'{"jsonrpc":"2.0","id":%d,"result":%b}'
+        harness.agent.send_line(result % (request["id"], deep))
+
+        all_came = await harness.client.receive_all()
+        came = [each for each in all_came if each["id"] is not None]  # Python 3.11 reads no note
+        assert answered(came) == {"deep": 1, "flat": 1}
+        assert len(errors(came)) == 2
 
 
 @pytest.mark.parametrize("lost", [0, 1, 2, -1])

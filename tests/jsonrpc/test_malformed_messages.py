@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import pytest
 from support import raw_json
-from support.peers.port import client, component, send
+from support.peers.port import Desk, client, component, send
 
+from conductor.json_values import NestedTooDeeply
 from conductor.limits import Limits
 
 PARSE = {"code": -32700, "message": "Parse error"}
@@ -251,3 +252,26 @@ def test_a_request_nested_too_deeply_is_answered_with_its_id(make, line):
     error = {"code": -32600, "message": "Invalid request: nested too deeply"}
     assert reply == {"jsonrpc": "2.0", "id": 7, "error": error}
     assert desk.heard == []
+
+
+@pytest.mark.parametrize("reason", [NestedTooDeeply, RecursionError])
+def test_a_value_that_the_receiver_cannot_decode_is_the_error_of_its_sender(reason):
+    class Decodes(Desk):
+        def _fail(self, *args):
+            raise reason
+
+        on_request = on_notification = on_notifications = on_response = _fail
+
+    desk = Decodes()
+    send(desk, "asked")
+
+    desk.feed(b'{"jsonrpc":"2.0","id":7,"method":"m","params":{}}')
+    desk.feed(b'{"jsonrpc":"2.0","method":"m","params":{"a":1}}')
+    desk.feed(*[b'{"jsonrpc":"2.0","method":"m","params":{"a":1}}'] * 3)
+    desk.feed(b'{"jsonrpc":"2.0","id":1,"result":{}}')
+
+    (reply,) = desk.replies()
+    error = {"code": -32600, "message": "nested more than 128 deep"}
+    assert reply == {"jsonrpc": "2.0", "id": 7, "error": error}
+    assert desk.heard == [("malformed answer", "asked")]
+    assert [each.reason for each in desk.malformed] == [error["message"]] * 4

@@ -6,7 +6,7 @@ import shlex
 import sys
 
 import pytest
-from support.raw_json import dumps
+from support.raw_json import TOO_DEEP, dumps, nested
 
 from conductor.chainfile import load
 from conductor.errors import ChainFileError
@@ -203,6 +203,13 @@ def test_a_project_file_with_mistakes_that_is_trusted_fails_the_session(
 
     with pytest.raises(ChainFileError, match="start_timeout"):
         chooser.choose(setup(file.parent))
+
+
+def test_a_set_up_that_cannot_be_read_is_for_the_commands_chain(command, home):
+    _, chooser = command()
+    chooser.first()
+
+    assert chooser.choose(b'{"cwd":"/work","mcpServers":%b}' % nested(TOO_DEEP)) is None
 
 
 def test_the_users_proxies_are_in_every_chain(command, home):

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from support.peers.port import End, hop
 
+from conductor.limits import MAX_DEPTH
 from conductor.proxy import Proxy, on, text
 from conductor.proxy.conversion import decode_params, encode, encode_edited, message_reader
 from conductor.schema import v1
@@ -132,8 +133,8 @@ def test_values_that_are_no_json():
 
 
 def test_extreme_nesting_is_refused_without_a_crash():
-    with pytest.raises(ValueError, match="nested too deeply"):
-        message_reader(dict)(b'{"a":' + b"[" * 100_000 + b"]" * 100_000 + b"}")
+    with pytest.raises(ValueError, match="nested more than 128 deep"):
+        message_reader(dict)(b'{"a":' + b"[" * MAX_DEPTH + b"]" * MAX_DEPTH + b"}")
 
 
 def test_absent_params():

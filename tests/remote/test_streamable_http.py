@@ -16,12 +16,12 @@ import trio
 import trustme
 from hypercorn.config import Config
 from hypercorn.trio import serve
-from support.raw_json import dumps
+from support.raw_json import dumps, nested
 from support.remote_agents import reach
 
 from conductor.chainfile.model import Tls
 from conductor.errors import RequestError
-from conductor.limits import Limits
+from conductor.limits import MAX_DEPTH, Limits
 from conductor.network.sequence_numbers import SequenceError
 from conductor.network.sse import ServerSentEvent
 from conductor.remote.http_streams import _numbered_frame
@@ -196,6 +196,21 @@ async def test_with_tls_both_ends_agree_on_the_version_of_http(offers, spoken, t
 
     assert url.startswith("https://")
     assert {each.version for each in script.requests} == {spoken}
+
+
+@pytest.mark.parametrize("depth", [MAX_DEPTH, 900, 950, 962, 970])
+async def test_an_agent_whose_initialize_cannot_be_read_does_not_start(depth):
+    class Deep(Script):
+        async def post(self, request: Request) -> None:
+            if request.message["method"] != "initialize":
+                raise AssertionError("a message before it is initialized")
+            text = b'{"jsonrpc":"2.0","id":%d,"result":{"protocolVersion":%b}}'
+            body = text % (request.message["id"], nested(depth))
+            await request.answer(200, body, connection="c1")
+
+    async with served(Deep()) as url, reach(connect=url) as client:
+        with pytest.raises(RequestError, match=r"nested|malformed"):
+            await client.initialize()
 
 
 async def test_the_id_may_be_in_the_answer_alone():

@@ -252,7 +252,7 @@ def test_unknown_members_can_be_added_and_removed() -> None:
         ("[]", "expected object, got an array"),
         ('{"sessionId":', "not JSON: Expecting value at character 13"),
         ('{"sessionId":NaN}', "not JSON: NaN"),
-        ("[" * 100_000, "nested too deeply"),
+        ("[" * 100_000, "nested more than 128 deep"),
     ],
 )
 def test_error_names_the_place_and_not_the_value(text: str, message: str) -> None:

@@ -25,6 +25,7 @@ from conductor.cli.tried_client import TriedClient
 from conductor.client.acp_client import Client
 from conductor.client.embedding import AttachedClient, attach_file
 from conductor.errors import ConnectionClosed, RemoteProtocolError, RequestError
+from conductor.json_values import decode_value
 from conductor.proxy.agent_questions import agent_questions
 from conductor.routing.capabilities import has_mcp_over_acp, with_mcp_over_acp
 from conductor.routing.component import Component
@@ -151,7 +152,7 @@ def _report(
             )
         )
         if is_agent and result is not None and _mcp_over_acp(answer, result) == "bridged":
-            below = msgspec.json.decode(with_mcp_over_acp(msgspec.json.encode(result)))
+            below = decode_value(with_mcp_over_acp(msgspec.json.encode(result)))
         else:
             below = result if result is not None else below
     lines = [_table([("component", "kind", "dialect", "start", "capabilities"), *rows[::-1]])]

@@ -17,6 +17,7 @@ from msgspec import Raw
 
 from conductor import error_codes
 from conductor.acp import MCP_METHODS, PROMPT
+from conductor.json_values import decode_value
 from conductor.jsonrpc.notification_batch import NotificationBatch
 from conductor.schema.methods import V1, V2
 from conductor.tracing.recorder import Entry, LogEntry, LossEntry, TraceRecorder
@@ -43,7 +44,6 @@ _EVENTS: Final = {
     "component restarted": "restarts",
     "chain failed to start": "start_failures",
 }
-_decode: Final = msgspec.json.decode
 
 
 @attrs.define(eq=False)
@@ -190,8 +190,8 @@ def _method(method: str) -> str:
 
 def _code(payload: Any) -> str:
     try:
-        code = _decode(_beginning(payload), type=_ErrorCode).code
-    except (msgspec.MsgspecError, ValueError):
+        code = decode_value(_beginning(payload), type=_ErrorCode).code
+    except ValueError:
         return OTHER
     return str(code) if code in _CODES else OTHER
 
@@ -199,8 +199,8 @@ def _code(payload: Any) -> str:
 def _outcome(payload: Any) -> str | None:
     """The stop reason; `None` in version 2, where the turn goes on after the answer."""
     try:
-        reason = _decode(_beginning(payload), type=_StopReason).stopReason
-    except (msgspec.MsgspecError, ValueError):
+        reason = decode_value(_beginning(payload), type=_StopReason).stopReason
+    except ValueError:
         return OTHER
     if reason is None:
         return None

@@ -100,7 +100,7 @@ def _parsed(given: Any) -> Any:
     if isinstance(given, str) and given.lstrip()[:1] in ("{", "["):
         try:
             return parsed_json(given)
-        except (ValueError, RecursionError):
+        except ValueError:
             return given
     return given
 

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from conductor.json_values import NestedTooDeeply, check_depth
 from proxies.shared.paths.readings import home_expanded, leads_out
 from proxies.shared.tool_calls.patch_files import apply_patch_files, diff_files
 
@@ -59,6 +60,8 @@ _MAX_JSON: Final = 1024 * 1024
 _STRUCTURED: Final = _words("edits changes")
 """Members of `_CONTENTS` that are not text: as a text, they are JSON."""
 _TEXTS: Final = _CONTENTS - _STRUCTURED
+_UNREADABLE: Final = {"path": "\0"}
+"""In place of JSON that is not read: a path that cannot be resolved."""
 
 
 def strings(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
@@ -157,16 +160,19 @@ def _json(key: str, text: str) -> Any:
     if "".join(key_words(key)) in _TEXTS | _PROSE:
         return None
     if len(text) > _MAX_JSON:
-        return {"path": "\0"}
+        return _UNREADABLE
     try:
         return parsed_json(text)
-    except (ValueError, RecursionError):
+    except NestedTooDeeply:
+        return _UNREADABLE
+    except ValueError:
         return None
 
 
 def parsed_json(text: str) -> Any:
     """Parse JSON. The values of a member that occurs several times become a list of lists, as
     parsers differ in which one they read: no command, and paths that are all checked."""
+    check_depth(text.encode(errors="surrogatepass"))
     return json.loads(text, object_pairs_hook=_object)
 
 

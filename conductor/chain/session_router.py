@@ -72,7 +72,16 @@ _MAX_IDS: Final = 1000
 class Branch(Port):
     """The end of a further chain toward the client; its neighbour is the port of its link."""
 
-    __slots__ = ("_router", "link", "on_idle", "opening", "servers", "sessions", "subagents")
+    __slots__ = (
+        "_router",
+        "link",
+        "on_idle",
+        "opening",
+        "servers",
+        "sessions",
+        "subagents",
+        "terminals",
+    )
 
     def __init__(self, router: SessionRouter, link: Link, on_idle: Callable[[], None]) -> None:
         super().__init__()
@@ -85,6 +94,8 @@ class Branch(Port):
         """Sessions of subagents; the chain ends without them."""
         self.servers: BoundedDict[str, None] = BoundedDict(_MAX_IDS)
         """MCP servers over ACP that the client has declared for its sessions."""
+        self.terminals: BoundedDict[str, None] = BoundedDict(_MAX_IDS)
+        """Terminals that the client has created for it."""
         self.opening: int = 0
         """Session set-ups under way."""
         connect_ports(self, link.plain)
@@ -173,7 +184,6 @@ class SessionRouter(Port):
         "_opening",
         "_report",
         "_subagents",
-        "_terminals",
         "branches",
         "client",
         "first",
@@ -198,8 +208,6 @@ class SessionRouter(Port):
         """Requests of further chains that the client has not answered."""
         self._mcp: dict[str, Branch] = {}
         """Chains by the id of their connection to an MCP server over ACP."""
-        self._terminals: BoundedDict[str, Branch] = BoundedDict(_MAX_IDS)
-        """Chains by the id of the terminals that the client has created for them."""
         self._opening: set[str] = set()
         """Sessions that the first chain is loading or resuming."""
         self._subagents: BoundedDict[str, None] = BoundedDict(_MAX_SUBAGENTS)
@@ -272,19 +280,16 @@ class SessionRouter(Port):
     def _names_foreign_id(self, branch: Branch | None, method: str, ids: _Ids) -> bool:
         """Ids of the first chain may be from before the first further chain: it may use each that
         no further chain has, and a further chain only its own."""
-        owners = [
-            owner_of.get(id)
-            for id, owner_of in (
-                (ids.connectionId, self._mcp),
-                (ids.terminalId, self._terminals),
+        connection, terminal = ids.connectionId, ids.terminalId
+        if branch is None:
+            return connection in self._mcp or any(
+                terminal in each.terminals for each in self.branches
             )
-            if id is not None
-        ]
-        if any(owner is not branch for owner in owners):
-            return True
-        named = (ids.serverId, ids.acpId) if branch is not None and method in MCP_METHODS else ()
-        return branch is not None and any(
-            id is not None and id not in branch.servers for id in named
+        servers = (ids.serverId, ids.acpId) if method in MCP_METHODS else ()
+        return (
+            (connection is not None and self._mcp.get(connection) is not branch)
+            or (terminal is not None and terminal not in branch.terminals)
+            or any(each is not None and each not in branch.servers for each in servers)
         )
 
     def assign(self, session: str, branch: Branch) -> None:
@@ -329,8 +334,6 @@ class SessionRouter(Port):
         for session in branch.subagents:
             self.sessions.pop(session, None)
         self._mcp = {name: owner for name, owner in self._mcp.items() if owner is not branch}
-        for terminal in [id for id, owner in self._terminals.items() if owner is branch]:
-            del self._terminals[terminal]
         if self._login is branch:
             self._login = None
 
@@ -372,7 +375,7 @@ class SessionRouter(Port):
         if ids.connectionId is not None:
             self._mcp[ids.connectionId] = branch
         if ids.terminalId is not None:
-            self._terminals[ids.terminalId] = branch
+            branch.terminals[ids.terminalId] = None
         branch.link.plain.respond(call, result, error)
 
     def cancel(self, call: InFlightRequest) -> None:

@@ -157,5 +157,5 @@ def _list() -> None:
     if not entries:
         click.echo("You trust no project's file.", err=True)
     for entry in entries:
-        state = "" if has_hashes(entry.files) else "  (changed since: not used)"
+        state = "" if has_hashes(entry.files) else "  (changed since: its sessions are refused)"
         click.echo(printable(f"{entry.path}{state}"))

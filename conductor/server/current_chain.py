@@ -26,6 +26,11 @@ class CurrentChain:
 
     _files: ReloadableChain
 
+    @property
+    def refused(self) -> ChainFileError | None:
+        """Why no chain starts: a program in a sandbox could have written the changed files."""
+        return self._files.refused
+
     def __call__(self) -> ChainFile:
         is_changed = self._files.is_changed
         if is_changed:

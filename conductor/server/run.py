@@ -29,7 +29,9 @@ from conductor.chain.stdio_server import exit_now
 from conductor.chain.watchdog import Watchdog, max_stop_seconds, watchdog
 from conductor.chainfile.model import ChainFile
 from conductor.control.process import open_control
+from conductor.errors import ChainFileError
 from conductor.log import get_logger
+from conductor.routing.component import Component
 from conductor.server.access import AccessPolicy
 from conductor.server.app import AsgiApp
 from conductor.server.clients import ClientRegistry
@@ -72,7 +74,7 @@ class ServerSettings:
 
 
 def chain_factory(
-    current: Callable[[], ChainFile],
+    current: CurrentChain,
     trace: TraceWriter | None = None,
     metrics: MetricCounters | None = None,
     plugins: trio.Nursery | None = None,
@@ -93,7 +95,7 @@ def chain_factory(
             metrics.watch(recorder)
         return Chain(
             transport,
-            partial(components_of, file),
+            partial(_components, file, current.refused),
             mode=mode,
             limits=file.limits,
             stop_timeout=file.stop_timeout,
@@ -103,6 +105,12 @@ def chain_factory(
         )
 
     return make_chain
+
+
+def _components(file: ChainFile, refused: ChainFileError | None) -> list[Component]:
+    if refused is not None:
+        raise refused
+    return components_of(file)
 
 
 def serve(

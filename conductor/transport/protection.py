@@ -1,9 +1,10 @@
-"""What a program in a sandbox must not change, because the conductor trusts or runs it outside.
+"""Files that a program in a sandbox must not change: the conductor trusts or runs them outside.
 
 In: the components of a chain. Out: the same, with the paths that are read-only in each sandbox
 (`Sandbox.protect`): the chain files, the plugins, the lock file and the registry, programs of
-components without a sandbox, what the user trusts in projects, and the conductor's own directories
-(configuration with the user's chains, state with the trust, store, virtual environment).
+components without a sandbox and of options (`hooks`), what the user trusts in projects, and the
+conductor's own directories (configuration with the user's chains, state with the trust, store,
+virtual environment).
 
 A plugin is protected with its directory, in which a new module could take the place of another. If
 programs in a sandbox work in that directory, its file alone is protected, and no module beside it
@@ -37,6 +38,7 @@ from conductor.transport.spawn import SpawnError
 __all__ = ["protected"]
 
 _MAX_SOURCE_BYTES: Final = 1 << 20
+_SCRIPTS: Final = (".sh", ".py", ".js")
 
 
 def protected(specs: Sequence[ComponentSpec]) -> Sequence[ComponentSpec]:
@@ -129,8 +131,13 @@ def _locks(specs: Sequence[ComponentSpec], roots: Sequence[str]) -> Iterator[str
 
 
 def _programs(specs: Sequence[ComponentSpec]) -> Iterator[str]:
-    """The files that commands without a sandbox name, not what these load."""
+    """The files that commands without a sandbox name, also in options, not what these load."""
     for spec in specs:
+        for word in (word for text in _texts(spec.options) for word in text.split()):
+            for directory in {spec.directory or working_directory(), working_directory()}:
+                file = os.path.join(directory, word)
+                if os.path.isfile(file) and (os.access(file, os.X_OK) or file.endswith(_SCRIPTS)):
+                    yield file
         if spec.run is None or spec.sandbox is not None or spec.ssh is not None:
             continue
         path = spec.environment(os.environ).get("PATH", os.defpath)

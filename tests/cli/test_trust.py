@@ -39,7 +39,7 @@ def test_a_file_is_shown_trusted_changed_and_forgotten(run, project):
 
     with open(project / "mark.py", "a") as file:
         file.write("# changed\n")
-    assert run("trust", "--list").stdout == f"{path}  (changed since: not used)\n"
+    assert run("trust", "--list").stdout == f"{path}  (changed since: its sessions are refused)\n"
 
     assert run("untrust", cwd=project).stdout == f"No longer trusted: {path}\n"
     nothing = run("trust", "--list")

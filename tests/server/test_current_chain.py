@@ -74,6 +74,17 @@ async def test_new_clients_get_the_changed_chain_and_others_keep_theirs(tmp_path
         assert "result" in await ask(first, new_session(5))
 
 
+async def test_no_chain_starts_after_a_change_that_a_sandbox_could_have_made(tmp_path):
+    sandboxed = "version: 1\nagent: {run: [true], sandbox: {workspaces: [.]}}\n"
+    async with serving(tmp_path, chain=sandboxed) as server:
+        replace(tmp_path / "chain.yaml", CHAIN)
+
+        async with websocket(server) as client:
+            error = (await ask(client, initialize()))["error"]
+
+    assert error["data"] == "ChainFileError"  # the log has the rest
+
+
 MARK = """
 from conductor.proxy import Proxy, on
 

@@ -24,7 +24,15 @@ def app(tmp_path, monkeypatch):
     for name in ("config", "state", "data"):
         monkeypatch.setenv(f"XDG_{name.upper()}_HOME", str(tmp_path / name))
     app = tmp_path / "app"
-    for name in ("guards/p.py", "root.py", "tool", "server.py", "second.yaml", "agents.json"):
+    for name in (
+        "guards/p.py",
+        "root.py",
+        "tool",
+        "server.py",
+        "second.yaml",
+        "agents.json",
+        "lint.sh",
+    ):
         (app / name).parent.mkdir(parents=True, exist_ok=True)
         (app / name).write_text(PLUGIN)
     (app / "tool").chmod(0o755)
@@ -60,6 +68,7 @@ def test_what_runs_outside_or_is_trusted_is_protected(app, components, tmp_path)
         "run: [./tool]",
         "run: [python, server.py, missing.py]",
         "registry: some-proxy",
+        "{use: hooks, with: {after: [{run: ['./lint.sh', AGENTS.md]}]}}",
         "{use: failover, with: {agents: [{chain: ./second.yaml}]}}",
         sandbox="workspaces: [., ../config]",
         rest="registry: ./agents.json",
@@ -67,7 +76,7 @@ def test_what_runs_outside_or_is_trusted_is_protected(app, components, tmp_path)
 
     assert {os.path.relpath(each, app) for each in agent.sandbox.protect} == {
         *("chain.yaml", "chain.lock", "agents.json", "second.yaml", "guards", "root.py", "tool"),
-        *("server.py", ".acp-conductor.yaml", "trusted.py", "../config/acp-conductor"),
+        *("server.py", "lint.sh", ".acp-conductor.yaml", "trusted.py", "../config/acp-conductor"),
     }
     assert (tmp_path / "config/acp-conductor").is_dir()  # else it could be created inside
 

@@ -25,7 +25,7 @@ import re
 import shutil
 import textwrap
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -165,6 +165,10 @@ class Checkpoint(Proxy):
             except (CheckpointError, OSError, trio.TooSlowError) as exc:
                 await session.notice("No checkpoint was taken", _reason(exc), severity="warning")
                 return
+        if taken.damaged is not None:
+            await session.notice(
+                "The checkpoints were damaged", _damaged(taken), severity="warning"
+            )
         if taken.left_out:
             title = f"Checkpoint {taken.checkpoint.number} is not complete"
             await session.notice(title, _left_out(taken))
@@ -182,6 +186,8 @@ class Checkpoint(Proxy):
             f"{done.deleted} deleted. /{self.command} {undo} undoes it. "
             "The agent does not know of it."
         )
+        if done.failed:
+            text += f"\nNot possible for: {_names(done.failed)}"
         return f"{text}\n{_left_out(done.undo)}" if done.undo.left_out else text
 
     def _git(self, session: Session) -> ShadowGit:
@@ -228,7 +234,19 @@ def _time(seconds: int) -> str:
     return time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds))
 
 
+def _damaged(taken: Snapshot) -> str:
+    text = f"Checkpoint {taken.checkpoint.number} is the first of new ones"
+    return text if details_are_withheld() else f"{text}; the old ones are in {taken.damaged}"
+
+
 def _left_out(taken: Snapshot) -> str:
-    named = ", ".join(taken.left_out[:5])
-    more = f" and {len(taken.left_out) - 5} more" if len(taken.left_out) > 5 else ""
-    return f"Left out (too large, unreadable, or a repository of its own): {named}{more}"
+    reasons = "too large, unreadable, no regular file, or a repository of its own"
+    return f"Left out ({reasons}): {_names(taken.left_out)}"
+
+
+def _names(paths: Sequence[str]) -> str:
+    """Some paths, as text for the user: a name may have any bytes but a slash."""
+    plain = [os.fsencode(path).decode(errors="replace") for path in paths[:5]]
+    shown = ["".join(char if char.isprintable() else "\ufffd" for char in path) for path in plain]
+    named = ", ".join(textwrap.shorten(path, 200, placeholder="…") or "…" for path in shown)
+    return f"{named} and {len(paths) - 5} more" if len(paths) > 5 else named

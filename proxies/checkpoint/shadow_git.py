@@ -1,43 +1,75 @@
 """Snapshots of a directory in a git repository of their own, and their restoration.
 
-The repository has its own `GIT_DIR`, index and configuration: the user's index, repository, hooks
-and git configuration are not used, and the directory need not be a repository. Ignored files,
-nested repositories, and files that are large or unreadable are left out; a restoration never
-touches them. Symbolic links are stored as links.
+Git keeps the contents and knows the ignore rules: of the project it reads nothing else, and it
+writes nothing there. Files are read and written by `project_files`, which follows no links. So the
+user's index, repository, hooks, attributes and git configuration are not used, and the directory
+need not be a repository.
+
+In the trees of the repository each part of a path begins with `_`: git refuses some names (`git~1`,
+`.gitmodules` for a link), which a project may have. Ignored files, nested repositories, and files
+that are large, unreadable or no files (pipes) are left out; a restoration does not delete them.
+Symbolic links are stored as links.
+
+What git keeps in the repository beside contents and refs is written anew each time (`HEAD`, the
+configuration); a repository that is damaged all the same is set aside, and a new one begun.
 """
 
 from __future__ import annotations
 
 import fcntl
+import io
 import os
+import shutil
 import stat
 import time
-from collections.abc import AsyncIterator, Collection, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Collection,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Final
 
 import attrs
+import msgspec
 import trio
+
+from conductor.files import open_own, open_regular
+from proxies.checkpoint.project_files import (
+    Stamp,
+    read_file,
+    remove_file,
+    unsaved_files,
+    write_file,
+)
 
 __all__ = ["CheckpointEntry", "CheckpointError", "RestoreResult", "ShadowGit", "Snapshot"]
 
 _SETTINGS: Final = {
-    "advice.addEmbeddedRepo": "false",
-    "core.autocrlf": "false",
     "core.fsmonitor": "false",
     "core.hooksPath": os.devnull,
-    "core.symlinks": "true",
+    "core.untrackedCache": "false",
     "gc.auto": "0",
-    "user.email": "checkpoint@localhost",
-    "user.name": "checkpoint",
 }
-_ATTRIBUTES: Final = "* -text !eol !filter !ident !working-tree-encoding\n"
-"""Files are stored byte for byte; the `.gitattributes` of the project do not count."""
+_HEAD: Final = "ref: refs/heads/none\n"
+_CONFIG: Final = "[core]\n\trepositoryformatversion = 0\n\tbare = false\n"
 _REFS: Final = "refs/checkpoints/"
+_LOCK: Final = "acp.lock"
+_DAMAGED: Final = "damaged"
 _MAX_RULES: Final = 1_000_000
 """Bytes of a file of ignore rules that are read."""
+_CHUNK: Final = 32 << 20
+"""Bytes of files that are restored at once."""
+_SETTLED: Final = 2 * 10**9
+"""Nanoseconds before a snapshot: a file changed later may change again with the same times."""
+_PIPE_SECONDS: Final = 2.0
+"""Time for git to list the files; then it may be waiting for a pipe."""
 
 
 class CheckpointError(Exception):
@@ -47,6 +79,10 @@ class CheckpointError(Exception):
     def __init__(self, reason: str, detail: str = "") -> None:
         super().__init__(f"{reason}: {detail}" if detail else reason)
         self.reason = reason
+
+
+class _GitError(CheckpointError):
+    """Git failed: the repository may be damaged."""
 
 
 @attrs.frozen
@@ -69,7 +105,9 @@ class Snapshot:
 
     checkpoint: CheckpointEntry
     left_out: Sequence[str]
-    """Files that are too large or unreadable, and nested repositories."""
+    """Files that are too large, unreadable or no regular files, and nested repositories."""
+    damaged: Path | None = None
+    """Where the repository is that was damaged; this snapshot is the first of a new one."""
 
 
 @attrs.frozen
@@ -80,6 +118,42 @@ class RestoreResult:
     deleted: int
     undo: Snapshot
     """The state before."""
+    failed: Sequence[str] = ()
+    """Files that could not be written or deleted."""
+
+
+class _SavedFile(msgspec.Struct, frozen=True, array_like=True):
+    """A file of the last snapshot."""
+
+    stamp: Stamp
+    mode: str
+    object: str
+
+
+class _LastFiles(msgspec.Struct):
+    """The files of the last snapshot, by path, so that unchanged ones are not read again."""
+
+    time: int = 0
+    """Its beginning, in nanoseconds since the epoch."""
+    files: dict[bytes, _SavedFile] = {}
+
+
+@attrs.define
+class _Scan:
+    """What a snapshot is made of."""
+
+    unchanged: dict[str, _SavedFile] = attrs.field(factory=dict)
+    changed: list[str] = attrs.field(factory=list)
+    left_out: list[str] = attrs.field(factory=list)
+    added: dict[str, tuple[str, Stamp]] = attrs.field(factory=dict)
+    """Mode and stamp of the changed files that were read, in the order of their marks."""
+
+
+@attrs.frozen
+class _TreeFile:
+    mode: str
+    object: str
+    size: int = attrs.field(eq=False)
 
 
 @attrs.define
@@ -102,160 +176,320 @@ class ShadowGit:
 
     async def checkpoints(self) -> Sequence[CheckpointEntry]:
         """The snapshots, oldest first."""
-        if not self._exists:
+        if not (self.directory / "refs").is_dir():
             return []
-        form = "--format=%(refname:lstrip=2)%00%(committerdate:unix)%00%(contents:subject)"
-        lines = (await self._git("for-each-ref", form, _REFS)).decode(errors="replace")
-        found = (line.split("\0") for line in lines.splitlines())
-        return [CheckpointEntry(int(number), int(date), words) for number, date, words in found]
+        async with self._locked():
+            await trio.to_thread.run_sync(self._prepare)
+            return await self._known()
 
     async def restore(self, number: int) -> RestoreResult:
         """Restore the files of a snapshot and delete the files created since, after a snapshot of
         the present state. Raises `CheckpointError`, before any file is changed if possible."""
         async with self._locked():
-            target = next(
-                (each for each in await self.checkpoints() if each.number == number), None
-            )
+            await trio.to_thread.run_sync(self._prepare)
+            known = await self._known()
+            target = next((each for each in known if each.number == number), None)
             if target is None:
                 raise CheckpointError(f"There is no checkpoint {number}.")
-            commit = (await self._git("rev-parse", target.ref)).strip().decode()
             undo = await self._take(f"before the rewind to {number}")
-            present = set(await self._paths("ls-files", "-z", "-c"))
-            differing = await self._paths("diff", "-z", "--name-only", undo.checkpoint.ref, commit)
-            await trio.to_thread.run_sync(self._check_replaced, differing, present)
-            await self._git("read-tree", commit)
-            wanted = set(await self._paths("ls-files", "-z", "-c"))
-            await self._git("update-index", "-q", "--refresh", may_fail=True)
-            await self._git("checkout-index", "-f", "-a")
+            if undo.damaged is not None:
+                raise CheckpointError("The checkpoints were damaged", f"they are in {undo.damaged}")
+            wanted, present = await self._tree(target), await self._tree(undo.checkpoint)
+            changes = {path: file for path, file in wanted.items() if present.get(path) != file}
+            await trio.to_thread.run_sync(self._check_replaced, changes, present)
+            failed = await self._write(changes, present)
             # Files that the restored .gitignore names were not part of the snapshot: they stay.
-            created = await self._paths("ls-files", "-z", "-o", "--exclude-standard")
-            deleted = [path for path in created if path in present]
-            await trio.to_thread.run_sync(self._delete, deleted)
+            created = [
+                path for path in await self._listed() if path in present and path not in wanted
+            ]
+            deleted = await trio.to_thread.run_sync(self._delete, created, failed)
             await self._delete_oldest()
-            written = sum(path in wanted for path in differing)
-            return RestoreResult(written, len(deleted), undo)
+            return RestoreResult(len(changes) - len(failed), deleted, undo, failed)
 
-    # ---- steps -----------------------------------------------------------------------------------
+    # ---- snapshots -------------------------------------------------------------------------------
 
     async def _take(self, words: str) -> Snapshot:
-        await self._prepare()
-        found = await self._paths("ls-files", "-z", "-c", "-o", "--exclude-standard")
-        left_out = await trio.to_thread.run_sync(self._unsuitable, found)
-        ignored = await self._paths("ls-files", "-z", "-c", "-i", "--exclude-standard")
-        removed = [*(path.rstrip(b"/") for path in left_out), *ignored, *await self._repositories()]
-        if removed:
-            await self._git("update-index", "--force-remove", "-z", "--stdin", stdin=_nul(removed))
-        specs = [b".", *(b":(exclude,literal)" + path for path in left_out)]
-        await self._git(
-            "add", "-A", "--pathspec-from-file=-", "--pathspec-file-nul", stdin=_nul(specs)
-        )
-        tree = (await self._git("write-tree")).strip().decode()
-        commit = await self._git("commit-tree", tree, stdin=words.encode(errors="replace"))
-        known = await self.checkpoints()
+        """A snapshot; if the repository is damaged, one in a new one."""
+        try:
+            return await self._take_here(words)
+        except (_GitError, OSError) as exc:
+            with self._set_aside():
+                try:
+                    taken = await self._take_here(words)
+                except (_GitError, OSError):
+                    raise exc from None  # it has another reason, such as a full disk
+            return attrs.evolve(taken, damaged=self.directory / _DAMAGED)
+
+    async def _take_here(self, words: str) -> Snapshot:
+        await trio.to_thread.run_sync(self._prepare)
+        known = await self._known()
         number = known[-1].number + 1 if known else 1
         checkpoint = CheckpointEntry(number, int(time.time()), words)
-        await self._git("update-ref", checkpoint.ref, commit.strip().decode())
-        return Snapshot(checkpoint, [os.fsdecode(path) for path in left_out])
+        begin = time.time_ns()
+        last = self._last_files()
+        listed = await self._listed()
+        scan = await trio.to_thread.run_sync(self._scan, listed, last)
+        await self._import(checkpoint, scan)
+        await self._tree(checkpoint)  # all of it can be read
+        await trio.to_thread.run_sync(self._keep_files, scan, begin)
+        return Snapshot(checkpoint, sorted(scan.left_out))
 
-    async def _repositories(self) -> list[bytes]:
-        """The nested repositories in the index. `git add` would run `git status` in each, and with
-        it the programs that its configuration names."""
-        entries = await self._paths("ls-files", "-z", "-s")
-        return [entry.partition(b"\t")[2] for entry in entries if entry.startswith(b"160000 ")]
+    async def _known(self) -> list[CheckpointEntry]:
+        form = "--format=%(refname:lstrip=2)%00%(committerdate:unix)%00%(contents:subject)"
+        lines = (await self._git("for-each-ref", form, _REFS)).decode(errors="replace")
+        found = (line.split("\0") for line in lines.splitlines())
+        return [
+            CheckpointEntry(int(number), int(date), words)
+            for number, date, words in found
+            if number.isdecimal()
+        ]
+
+    async def _listed(self) -> list[str]:
+        """The files that are not ignored; a nested repository ends with a slash."""
+        found = await self._git_beside(
+            self._open_pipes, "ls-files", "-z", "-o", "--exclude-standard"
+        )
+        return [os.fsdecode(path) for path in found.split(b"\0") if path]
+
+    async def _open_pipes(self) -> None:
+        """Git waits for ever where `.gitignore` is a pipe, until that is opened to be written."""
+        while True:
+            await trio.sleep(_PIPE_SECONDS)
+            await trio.to_thread.run_sync(_open_pipes, self.root)
+
+    def _scan(self, listed: Collection[str], last: _LastFiles) -> _Scan:
+        scan = _Scan()
+        for path in listed:
+            if path.endswith("/") or any(map(_is_git, path.split("/"))):
+                scan.left_out.append(path)
+                continue
+            try:
+                stamp = Stamp.of(os.lstat(os.path.join(self.root, path)))
+            except OSError:  # deleted; or unreadable, which `read_file` finds
+                scan.changed.append(path)
+                continue
+            saved = last.files.get(os.fsencode(path))
+            if (
+                saved is not None
+                and saved.stamp == stamp
+                and max(stamp.mtime, stamp.ctime) < last.time - _SETTLED
+            ):
+                scan.unchanged[path] = saved
+            else:
+                scan.changed.append(path)
+        scan.left_out += self._no_longer_files(
+            {os.fsdecode(path) for path in last.files} - {*listed}
+        )
+        return scan
+
+    def _no_longer_files(self, paths: Collection[str]) -> Iterator[str]:
+        """Those that cannot be read, or in whose place there are pipes and the like: git does not
+        list them."""
+        for path in paths:
+            try:
+                mode = os.lstat(os.path.join(self.root, path)).st_mode
+            except PermissionError:
+                yield path
+            except OSError:
+                continue  # deleted
+            else:
+                if not (stat.S_ISREG(mode) or stat.S_ISLNK(mode) or stat.S_ISDIR(mode)):
+                    yield path
+
+    async def _import(self, checkpoint: CheckpointEntry, scan: _Scan) -> None:
+        """Read the changed files, and make the snapshot."""
+        read, write = os.pipe()
+
+        async def write_import() -> None:
+            await trio.to_thread.run_sync(self._write_import, write, checkpoint, scan)
+
+        marks = f"--export-marks={self.directory / 'marks'}"
+        await self._git_beside(write_import, "fast-import", "--quiet", "--done", marks, stdin=read)
+
+    def _write_import(self, descriptor: int, checkpoint: CheckpointEntry, scan: _Scan) -> None:
+        with suppress(BrokenPipeError), open(descriptor, "wb") as stream:
+            for path in scan.changed:
+                try:
+                    file = read_file(os.fspath(self.root), path, self.max_file_bytes)
+                except FileNotFoundError:
+                    continue
+                except OSError:
+                    scan.left_out.append(path)
+                    continue
+                scan.added[path] = file.mode, file.stamp
+                stream.write(b"blob\nmark :%d\ndata %d\n" % (len(scan.added), len(file.data)))
+                stream.write(file.data + b"\n")
+            words = checkpoint.words.encode(errors="replace")
+            stream.write(b"commit %s\n" % checkpoint.ref.encode())
+            stream.write(b"committer checkpoint <> %d +0000\n" % checkpoint.seconds)
+            stream.write(b"data %d\n%s\n" % (len(words), words))
+            for path, saved in scan.unchanged.items():
+                stream.write(_entry(path, saved.mode, saved.object))
+            for number, (path, (mode, _)) in enumerate(scan.added.items(), 1):
+                stream.write(_entry(path, mode, f":{number}"))
+            stream.write(b"done\n")
+
+    def _last_files(self) -> _LastFiles:
+        try:
+            data = (self.directory / "files").read_bytes()
+            return msgspec.msgpack.decode(data, type=_LastFiles)
+        except (OSError, msgspec.DecodeError):
+            return _LastFiles()
+
+    def _keep_files(self, scan: _Scan, begin: int) -> None:
+        lines = (self.directory / "marks").read_text().splitlines()
+        objects = dict(line.split() for line in lines)
+        files = {os.fsencode(path): saved for path, saved in scan.unchanged.items()}
+        for number, (path, (mode, stamp)) in enumerate(scan.added.items(), 1):
+            files[os.fsencode(path)] = _SavedFile(stamp, mode, objects[f":{number}"])
+        draft = self.directory / "files.new"
+        draft.write_bytes(msgspec.msgpack.encode(_LastFiles(begin, files)))
+        draft.replace(self.directory / "files")
 
     async def _delete_oldest(self) -> None:
-        known = await self.checkpoints()
+        known = await self._known()
         for old in known[: -self.keep]:
             await self._git("update-ref", "-d", old.ref)
         if known[-1].number % self.keep == 0:
             await self._git("gc", "--quiet", "--prune=now")
 
-    @property
-    def _exists(self) -> bool:
-        return (self.directory / "HEAD").exists()
+    # ---- restoration -----------------------------------------------------------------------------
 
-    async def _prepare(self) -> None:
-        if not self._exists:
-            await self._git("init", "-q", "--template=")
-        (self.directory / "index.lock").unlink(missing_ok=True)  # of a git that was killed
-        info = self.directory / "info"
-        info.mkdir(exist_ok=True)
-        (info / "attributes").write_text(_ATTRIBUTES)
-        excludes = await trio.to_thread.run_sync(_excludes_of_repository, self.root)
-        (info / "exclude").write_bytes(b"\n".join(excludes) + b"\n")
-
-    def _unsuitable(self, paths: Collection[bytes]) -> list[bytes]:
-        """The paths that are left out."""
-        found = []
-        for path in dict.fromkeys(paths):
-            if path.endswith(b"/"):  # a nested repository
-                found.append(path)
-                continue
-            file = os.path.join(os.fsencode(self.root), path)
-            try:
-                status = os.lstat(file)
-            except OSError:
-                continue  # deleted
-            if not stat.S_ISREG(status.st_mode):
-                continue
-            if status.st_size > self.max_file_bytes or not os.access(file, os.R_OK):
-                found.append(path)
+    async def _tree(self, checkpoint: CheckpointEntry) -> dict[str, _TreeFile]:
+        """The files of a snapshot, by path."""
+        found = {}
+        for line in (await self._git("ls-tree", "-r", "-z", "-l", checkpoint.ref)).split(b"\0"):
+            if line:
+                facts, _, path = line.partition(b"\t")
+                mode, _, object, size = facts.decode().split()
+                if not size.isdecimal():
+                    raise _GitError(f"checkpoint {checkpoint.number} is damaged")
+                plain = "/".join(part[1:] for part in os.fsdecode(path).split("/"))
+                found[plain] = _TreeFile(mode, object, int(size))
         return found
 
-    def _check_replaced(self, paths: Collection[bytes], present: Collection[bytes]) -> None:
+    def _check_replaced(self, paths: Collection[str], present: Collection[str]) -> None:
         """Refuse to replace a directory by a file if that would delete files without a copy."""
-        root = os.fsencode(self.root)
         for path in paths:
-            top = os.path.join(root, path)
-            if os.path.islink(top) or not os.path.isdir(top):
-                continue
-            for where, _, names in os.walk(top):
-                for name in names:
-                    inside = os.path.relpath(os.path.join(where, name), root)
-                    if inside not in present:
-                        raise CheckpointError(
-                            f"{os.fsdecode(path)} was a file and is a directory now, with a file "
-                            f"that is in no checkpoint: move {os.fsdecode(inside)} first."
-                        )
+            for inside in unsaved_files(os.fspath(self.root), path, present):
+                raise CheckpointError(
+                    f"{path} was a file and is a directory now, with a file "
+                    f"that is in no checkpoint: move {inside} first."
+                )
 
-    def _delete(self, paths: Collection[bytes]) -> None:
-        """Delete files, and the directories that are empty then."""
-        root = os.fsencode(self.root)
-        for path in paths:
-            os.unlink(os.path.join(root, path))
-            directory = os.path.dirname(path)
-            while directory:
+    async def _write(self, changes: Mapping[str, _TreeFile], present: Collection[str]) -> list[str]:
+        """Write files of a snapshot; returns those for which that was not possible."""
+        failed: list[str] = []
+        for chunk in _chunks(changes):
+            names = b"".join(b"%s\n" % changes[path].object.encode() for path in chunk)
+            contents = io.BytesIO(await self._git("cat-file", "--batch", stdin=names))
+            for path in chunk:
+                file = changes[path]
+                if contents.readline() != b"%s blob %d\n" % (file.object.encode(), file.size):
+                    raise _GitError("a checkpoint is damaged", path)
+                data = contents.read(file.size + 1)[:-1]
+                arguments = (os.fspath(self.root), path, file.mode, data, present)
                 try:
-                    os.rmdir(os.path.join(root, directory))
+                    await trio.to_thread.run_sync(write_file, *arguments)
                 except OSError:
-                    break  # not empty
-                directory = os.path.dirname(directory)
+                    failed.append(path)
+        return failed
 
-    # ---- git -------------------------------------------------------------------------------------
+    def _delete(self, paths: Collection[str], failed: list[str]) -> int:
+        """Delete files; returns how many."""
+        deleted = 0
+        for path in paths:
+            try:
+                deleted += remove_file(os.fspath(self.root), path)
+            except OSError:
+                failed.append(path)
+        return deleted
+
+    # ---- the repository --------------------------------------------------------------------------
+
+    def _prepare(self) -> None:
+        """Make the repository, and mend what a git that was killed has left of it."""
+        for inner in ("objects", "refs", "info"):
+            (self.directory / inner).mkdir(exist_ok=True)
+        (self.directory / "HEAD").write_text(_HEAD)
+        (self.directory / "config").write_text(_CONFIG)
+        locks = [*self.directory.glob("*.lock"), *(self.directory / "refs").rglob("*.lock")]
+        for left in [*locks, *self.directory.glob("fast_import_crash_*")]:
+            if left.name != _LOCK:
+                left.unlink()
+        rules = _excludes_of_repository(self.root)
+        (self.directory / "info" / "exclude").write_bytes(b"\n".join(rules) + b"\n")
+
+    @contextmanager
+    def _set_aside(self) -> Iterator[None]:
+        """Move the content of the repository into `damaged`, in place of what is there; back if
+        the block fails."""
+        aside = self.directory / _DAMAGED
+        _remove(aside)
+        aside.mkdir(mode=0o700)
+        for path in self._content():
+            path.rename(aside / path.name)
+        try:
+            yield
+        except BaseException:
+            for path in self._content():
+                _remove(path)
+            for path in list(aside.iterdir()):
+                path.rename(self.directory / path.name)
+            aside.rmdir()
+            raise
+
+    def _content(self) -> list[Path]:
+        return [path for path in self.directory.iterdir() if path.name not in (_LOCK, _DAMAGED)]
 
     @asynccontextmanager
     async def _locked(self) -> AsyncIterator[None]:
         """Hold the lock of the repository, which chains of several conductors may share."""
         self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with (self.directory / "acp.lock").open("w") as file:
+        found = os.lstat(self.directory)
+        if found.st_uid != os.geteuid() or found.st_mode & 0o022 or not stat.S_ISDIR(found.st_mode):
+            reason = "the directory of the checkpoints is not private to this user"
+            raise CheckpointError(reason, str(self.directory))
+        lock = open_own(self.directory / _LOCK, os.O_RDWR | os.O_CREAT)
+        try:
             while True:
                 try:
-                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                     break
                 except BlockingIOError:
                     await trio.sleep(0.05)
             yield
+        finally:
+            os.close(lock)
 
-    async def _paths(self, *arguments: str) -> list[bytes]:
-        return [path for path in (await self._git(*arguments)).split(b"\0") if path]
+    async def _git_beside(
+        self, other: Callable[[], Awaitable[None]], *arguments: str, stdin: bytes | int = b""
+    ) -> bytes:
+        """Run git, and another function until git ends. A descriptor for stdin is closed then."""
+        problem = None
+        found = b""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(other)
+            try:
+                found = await self._git(*arguments, stdin=stdin)
+            except (CheckpointError, OSError) as exc:
+                problem = exc
+            finally:
+                if isinstance(stdin, int):
+                    os.close(stdin)
+            nursery.cancel_scope.cancel()
+        if problem is not None:
+            raise problem
+        return found
 
-    async def _git(self, *arguments: str, stdin: bytes = b"", may_fail: bool = False) -> bytes:
+    async def _git(self, *arguments: str, stdin: bytes | int = b"") -> bytes:
         settings = [part for item in _SETTINGS.items() for part in ("-c", "=".join(item))]
         environ = {name: text for name, text in os.environ.items() if not name.startswith("GIT_")}
         environ |= {
             "GIT_CONFIG_GLOBAL": os.devnull,
             "GIT_CONFIG_NOSYSTEM": "1",
             "GIT_DIR": str(self.directory),
+            "GIT_INDEX_FILE": str(self.directory / "no-index"),
             "GIT_WORK_TREE": str(self.root),
             "LC_ALL": "C",
         }
@@ -265,18 +499,57 @@ class ShadowGit:
             capture_stdout=True,
             capture_stderr=True,
             check=False,
-            cwd=self.root,
+            cwd=self.directory,  # git goes to the project by itself
             env=environ,
             start_new_session=True,  # Ctrl-C is for the chain
         )
-        if done.returncode != 0 and not may_fail:
+        if done.returncode != 0:
             problem = done.stderr.decode(errors="replace").strip()[-500:]
-            raise CheckpointError(f"git {arguments[0]} failed", problem)
+            raise _GitError(f"git {arguments[0]} failed", problem)
         return done.stdout
 
 
-def _nul(paths: Sequence[bytes]) -> bytes:
-    return b"".join(path + b"\0" for path in paths)
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _is_git(part: str) -> bool:
+    """Whether a name is that of a repository, for some file system."""
+    return part.casefold().rstrip(". ") == ".git"
+
+
+def _entry(path: str, mode: str, object: str) -> bytes:
+    inner = b"/".join(b"_" + part for part in os.fsencode(path).split(b"/"))
+    for special, escaped in (b"\\", b"\\\\"), (b'"', b'\\"'), (b"\n", b"\\n"):
+        inner = inner.replace(special, escaped)
+    return b'M %s %s "%s"\n' % (mode.encode(), object.encode(), inner)
+
+
+def _chunks(files: Mapping[str, _TreeFile]) -> Iterator[list[str]]:
+    """The paths, in lists of files that are small enough to be held in memory together."""
+    chunk: list[str] = []
+    size = 0
+    for path, file in files.items():
+        if chunk and size + file.size > _CHUNK:
+            yield chunk
+            chunk, size = [], 0
+        chunk.append(path)
+        size += file.size
+    if chunk:
+        yield chunk
+
+
+def _open_pipes(root: Path) -> None:
+    for where, _, names in os.walk(root):
+        if ".gitignore" in names:
+            path = os.path.join(where, ".gitignore")
+            with suppress(OSError):
+                if stat.S_ISFIFO(os.lstat(path).st_mode):
+                    flags = os.O_WRONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
+                    os.close(os.open(path, flags))
 
 
 def _excludes_of_repository(root: Path) -> list[bytes]:
@@ -299,15 +572,10 @@ def _lines(path: Path) -> list[bytes]:
     """The lines of a file with ignore rules; none if it cannot be read, or is a pipe or a device,
     to which a link of the project may lead."""
     try:
-        with open(path, "rb", opener=_open_at_once) as file:
-            is_regular = stat.S_ISREG(os.fstat(file.fileno()).st_mode)
-            return file.read(_MAX_RULES).splitlines() if is_regular else []
+        with open(open_regular(path), "rb") as file:
+            return file.read(_MAX_RULES).splitlines()
     except OSError:
         return []
-
-
-def _open_at_once(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
 
 
 def _seen_from(prefix: bytes, rule: bytes) -> bytes | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import shutil
@@ -114,7 +115,7 @@ async def test_large_files_and_nested_repositories_are_left_out_and_said_so(
     async with chain(proxy, agent) as client:
         session = await opened(client, project)
         await client.prompt(session, "hi")
-        left_out = "Left out (too large, unreadable, or a repository of its own): "
+        left_out = "Left out (too large, unreadable, no regular file, or a repository of its own): "
         told = f"[Checkpoint 1 is not complete: {left_out}large.bin, nested/]"
         assert told in client.transcript.text()
         said = await command(client, session, "/rewind 1")
@@ -257,23 +258,145 @@ async def test_no_program_of_a_repository_that_took_the_place_of_a_file_is_run(
     assert len(listed.splitlines()) == 4
 
 
-async def test_a_repository_in_an_older_checkpoint_is_not_entered(chain, project, proxy, tmp_path):
-    nested = project / "nested"
-    await trio.run_process(["git", "init", "-q", nested])
-    agent = FakeAgent(turns=[[call("edit", str(n))] for n in range(2)])
+async def test_odd_files_prevent_no_checkpoint_and_those_left_out_are_named(
+    chain, project, tmp_path
+):
+    (project / "saved").write_text("before")
+
+    def make_odd():
+        (project / "git~1").write_text("kept")
+        (project / ".GIT").mkdir()
+        (project / ".GIT" / "x").write_text("left out")
+        (project / ".gitmodules").symlink_to("a.txt")
+        os.mkfifo(project / ".gitattributes")
+        (project / "saved").unlink()
+        os.mkfifo(project / "saved")
+        with open(os.fsencode(project) + b"/\xff\x1b[31m\nlarge", "w") as file:
+            file.write("x" * 101)
+
+    def change():
+        (project / "a.txt").write_text("changed")
+        (project / "git~1").unlink()
+        (project / ".gitmodules").unlink()
+
+    proxy = Checkpoint(directory=tmp_path / "state", max_file_bytes=100)
+    agent = FakeAgent()
+    agent.turns = [changes(agent, make_odd), changes(agent, change)]
     async with chain(proxy, agent) as client:
         session = await opened(client, project)
         await client.prompt(session, "hi")
-        (state,) = (tmp_path / "state").iterdir()
-        entry = f"160000,{'1' * 40},nested"
-        await trio.run_process(
-            ["git", "--git-dir", state, "update-index", "--add", "--cacheinfo", entry]
-        )
         await client.prompt(session, "hi")
-        found = await trio.run_process(
-            ["git", "--git-dir", state, "ls-files", "-s"], capture_stdout=True
+        told = client.transcript.text()
+        await command(client, session, "/rewind 2")
+        after = files(project)
+        await command(client, session, "/rewind 1")
+    assert "Checkpoint 2 is not complete: Left out" in told
+    assert ".GIT/x, saved, \ufffd\ufffd[31m\ufffdlarge]" in told
+    assert (after["a.txt"], after["git~1"], after[".gitmodules"]) == (
+        "one",
+        "kept",
+        ("link", "a.txt"),
+    )
+    assert (project / ".GIT" / "x").exists()
+    assert not (project / "git~1").exists()
+    assert (project / "saved").read_text() == "before"
+
+
+@pytest.mark.parametrize(
+    "damage", ["an empty HEAD", "a broken configuration", "a lock", "a broken index"]
+)
+async def test_what_a_killed_git_leaves_costs_no_checkpoint(chain, project, proxy, damage):
+    agent = FakeAgent(turns=[[call("edit", "1")], [call("edit", "2")]])
+    async with chain(proxy, agent) as client:
+        session = await opened(client, project)
+        await client.prompt(session, "first")
+        (state,) = proxy.directory.iterdir()
+        name = {
+            "an empty HEAD": "HEAD",
+            "a broken configuration": "config",
+            "a lock": "refs/checkpoints/000000002.lock",
+        }
+        (state / name.get(damage, "index")).write_text(
+            "" if damage != "a broken configuration" else "["
         )
-    assert b"nested" not in found.stdout
+        await client.prompt(session, "second")
+        listed = await command(client, session, "/rewind")
+    assert [line.split()[-1] for line in listed.splitlines()] == ["first", "second"]
+
+
+@pytest.mark.parametrize("damage", ["no objects", "an empty object", "a broken ref"])
+async def test_a_damaged_repository_is_set_aside_once_and_the_user_is_told(
+    chain, project, proxy, damage
+):
+    agent = FakeAgent(turns=[[call("edit", str(n))] for n in range(3)])
+    async with chain(proxy, agent) as client:
+        session = await opened(client, project)
+        await client.prompt(session, "first")
+        (state,) = proxy.directory.iterdir()
+        digest = hashlib.sha1(b"blob 3\0one").hexdigest()
+        if damage == "no objects":
+            shutil.rmtree(state / "objects")
+        if damage == "an empty object":
+            (state / "objects" / digest[:2] / digest[2:]).chmod(0o600)
+            (state / "objects" / digest[:2] / digest[2:]).write_bytes(b"")
+        if damage == "a broken ref":
+            (state / "refs" / "checkpoints" / "000000002").write_text("")
+        await client.prompt(session, "second")
+        await client.prompt(session, "third")
+        told = client.transcript.text()
+        (project / "a.txt").write_text("changed")
+        listed = await command(client, session, "/rewind")
+        await command(client, session, "/rewind 1")
+    new = "Checkpoint 1 is the first of new ones; the old ones are in"
+    assert told.count(f"[The checkpoints were damaged: {new} {state}/damaged]") == 1
+    assert [line.split()[-1] for line in listed.splitlines()] == ["second", "third"]
+    assert files(project) == {"a.txt": "one"}
+    assert (state / "damaged" / "refs" / "checkpoints").is_dir()
+
+
+async def test_a_failure_that_a_new_repository_does_not_mend_costs_no_checkpoint(
+    chain, project, proxy, tmp_path, monkeypatch
+):
+    program = tmp_path / "bin" / "git"
+    program.parent.mkdir()
+    program.write_text(
+        f'#!/bin/sh\ncase "$*" in *fast-import*) echo full >&2; exit 1;; esac\n'
+        f'exec {shutil.which("git")} "$@"\n'
+    )
+    program.chmod(0o755)
+    agent = FakeAgent(turns=[[call("edit", str(n))] for n in range(2)])
+    async with chain(proxy, agent) as client:
+        session = await opened(client, project)
+        await client.prompt(session, "first")
+        monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+        await client.prompt(session, "second")
+        listed = await command(client, session, "/rewind")
+    assert "[No checkpoint was taken: git fast-import failed: full]" in client.transcript.text()
+    assert [line.split()[-1] for line in listed.splitlines()] == ["first"]
+
+
+async def test_a_repository_that_others_can_write_is_not_used(chain, project, proxy):
+    agent = FakeAgent(turns=[[call("edit", str(n))] for n in range(2)])
+    async with chain(proxy, agent) as client:
+        session = await opened(client, project)
+        await client.prompt(session, "first")
+        (state,) = proxy.directory.iterdir()
+        state.chmod(0o777)
+        await client.prompt(session, "second")
+    assert (
+        "the directory of the checkpoints is not private to this user" in client.transcript.text()
+    )
+
+
+async def test_a_pipe_in_the_place_of_ignore_rules_does_not_hold_up_the_turn(
+    chain, project, proxy, monkeypatch
+):
+    monkeypatch.setattr("proxies.checkpoint.shadow_git._PIPE_SECONDS", 0.05)
+    (project / "sub").mkdir()
+    (project / "sub" / "b.txt").write_text("two")
+    os.mkfifo(project / "sub" / ".gitignore")
+    found, _ = await rewound(chain, project, proxy, (project / "sub" / "b.txt").unlink)
+    assert found == {"a.txt": "one", "sub/b.txt": "two"}
 
 
 @pytest.mark.parametrize("kind", ["device", "pipe"])

@@ -88,7 +88,9 @@ def serve_path(
     `mode=None` accepts both kinds of chain, and a pipe as file. `on_start_failure` overrides the
     file's setting. `others`: as for `serve_chain_of_arguments`.
     """
-    load = partial(load_chain, path, _REQUIRED_KIND[mode], allow_special_files=mode is None)
+    # A file that becomes a pipe later must not be waited for.
+    special = mode is None and is_pipe(path)
+    load = partial(load_chain, path, _REQUIRED_KIND[mode], allow_special_files=special)
     serve_from_file(path, load, mode or "agent", on_start_failure, trace, others)
 
 

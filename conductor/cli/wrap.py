@@ -60,6 +60,7 @@ def command(
       acp-conductor wrap --use 'context:{files: [AGENTS.md]}' -- gemini --acp
       acp-conductor wrap --chain ~/chains/review.yaml -- npx -y some-agent
     """
+    from conductor.cli.file_chooser import is_pipe
     from conductor.cli.stdio_chain import serve_chain_of_arguments, serve_from_file
     from conductor.cli.unwrapped_agent import client_speaks, run_unwrapped
     from conductor.cli.wrap_mistakes import warn_of_mistakes
@@ -75,7 +76,7 @@ def command(
         warn_of_mistakes(file, uses, agent)
         run_unwrapped(agent)
     if file is not None:
-        load = partial(load_wrapped_chain, file, agent)
+        load = partial(load_wrapped_chain, file, agent, allow_special_files=is_pipe(file))
         serve_from_file(file, load, "agent", on_start_failure, open_trace(), others)
     try:
         chain = chain_of_uses(uses, agent)

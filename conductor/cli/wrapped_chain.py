@@ -28,11 +28,13 @@ _KEPT: Final = (
 """Settings of a chain file's agent that also hold for the command."""
 
 
-def load_wrapped_chain(path: str, argv: Sequence[str]) -> ChainFile:
+def load_wrapped_chain(
+    path: str, argv: Sequence[str], *, allow_special_files: bool = True
+) -> ChainFile:
     """The chain of a file with this agent. Raises `ChainFileError`."""
     from conductor.cli.load import load_chain
 
-    return with_agent(load_chain(path, allow_special_files=True), argv)
+    return with_agent(load_chain(path, allow_special_files=allow_special_files), argv)
 
 
 def with_agent(chain: ChainFile, argv: Sequence[str]) -> ChainFile:

@@ -43,7 +43,6 @@ def run_plugin(cls: type[Plugin]) -> NoReturn:
     """Serve `cls` on stdio until stdin reaches EOF, then exit. Exit status 2 for wrong options."""
     from conductor.chain.build import bridge_component, open_agent_chain
     from conductor.chain.stdio_server import serve_stdio
-    from conductor.plugins.contained import with_contained
     from conductor.plugins.plugin_component import PluginComponent
 
     configure(_LOG_LEVEL, lifecycle=False)
@@ -66,10 +65,7 @@ def run_plugin(cls: type[Plugin]) -> NoReturn:
     def make() -> Sequence[Component]:
         """Return the component, with a new instance for each attempt to initialize."""
         plugin = made.pop() if made else instantiate(spec, cls)
-        return [
-            PluginComponent(own_name, each, role, agent_chain_opener=open_agent_chain)
-            for own_name, each in with_contained(name, plugin)
-        ]
+        return [PluginComponent(name, plugin, role, agent_chain_opener=open_agent_chain)]
 
     make_bridge = partial(bridge_component, "auto", Limits()) if role == "proxy" else None
     serve_stdio(make, mode=role, make_bridge=make_bridge)
@@ -128,19 +124,19 @@ def run_isolated() -> NoReturn:
 
     def make() -> Sequence[Component]:
         components = build_components((spec,), mode=role)
-        plugins = [each for each in components if isinstance(each, PluginComponent)]
-        first, runtime = plugins[0], plugins[0].runtime
-        runtime.start_soon(runtime.client.notify, *plugin_info(each.plugin for each in plugins))
+        component = components[0]
+        assert isinstance(component, PluginComponent)
+        runtime = component.runtime
+        runtime.start_soon(runtime.client.notify, *plugin_info(component.plugin))
         runtime.start_soon(recorder.send_reports, runtime.client.notify)
 
         def lost(error: ComponentExited) -> None:
             """Report the failure to the conductor, which answers the open requests and decides
             whether to restart."""
-            first.client_port.neighbour.notify(*failure_info(error.status))
-            first.host.component_failed(first, error)
+            component.client_port.neighbour.notify(*failure_info(error.status))
+            component.host.component_failed(component, error)
 
-        for component in plugins:
-            component.lost = lost
+        component.lost = lost
         return components
 
     with withhold_details() if withheld else nullcontext():

@@ -103,7 +103,7 @@ def _adapter(
     """The proxy of an adapter, not started. Raises `StartError`."""
     location = adapt[name].location if name in adapt else None
     spec = ComponentSpec(name=adapter_name(name), use=name, options=options, location=location)
-    (component,) = _plugin_components(spec, "proxy")
+    component = _plugin_component(spec, "proxy")
     _let_open(component, agent)
     return component
 
@@ -185,7 +185,7 @@ def bridge_component(
     options: dict[str, Any] = {"mode": mode, "sandboxed": sandbox is not None, "offline": offline}
     options |= {"requires_servers": start.required, "start_timeout": start.start_timeout}
     spec = ComponentSpec(name="mcp-bridge", use="mcp-bridge", options=options)
-    (component,) = _plugin_components(spec, "proxy")
+    component = _plugin_component(spec, "proxy")
     cast("InsertableBridge", component.plugin).limits = limits
     return component
 
@@ -244,11 +244,11 @@ def _before_sandbox(agent: ComponentSpec) -> list[Component]:
     help = f"Add it to `workspaces` of the agent's `sandbox`{place}."
     options: dict[str, Any] = {"directories": directories, "help": help}
     guard = ComponentSpec(name="sandbox", use="sandbox_guard", options=options)
-    found: list[Component] = [*_plugin_components(guard, "proxy")]
+    found: list[Component] = [_plugin_component(guard, "proxy")]
     if any(outside != inside for outside, inside in shared.items()):
         paths = shared | {path: path for path in directories if path not in shared}
         mapping = ComponentSpec(name="path_map", use="path_map", options={"paths": paths})
-        found += _plugin_components(mapping, "proxy")
+        found.append(_plugin_component(mapping, "proxy"))
     return found
 
 
@@ -265,44 +265,36 @@ def _components(
     role: Literal["proxy", "agent"],
     patch_result: Callable[[bytes], bytes] | None,
 ) -> Sequence[Component]:
-    """The component of an entry, followed by those of the proxies that it contains."""
+    """The component of an entry."""
     patch_result = patch_result if role == "agent" else None
     if spec.use is not None and spec.isolate:
         return [_isolated_plugin(spec, role, patch_result)]
     if spec.use is not None and spec.on_failure == "restart":
         return [_restarted_plugin(spec, role, patch_result)]
     if spec.use is not None:
-        return _plugin_components(spec, role)
+        return [_plugin_component(spec, role)]
     return [SupervisedComponent(spec, role, launcher_for(spec, open_agent_chain), patch_result)]
 
 
-def _plugin_components(
-    spec: ComponentSpec, role: Literal["proxy", "agent"]
-) -> Sequence[PluginComponent]:
-    """The plugin, followed by the proxies that it contains."""
-    from conductor.plugins.contained import with_contained
+def _plugin_component(spec: ComponentSpec, role: Literal["proxy", "agent"]) -> PluginComponent:
     from conductor.plugins.loading import instantiate, load_class_for_role
     from conductor.plugins.plugin_component import PluginComponent
 
     location = str(spec.location) if spec.location is not None else None
     plugin = instantiate(spec, load_class_for_role(spec, role))
-    plugins = with_contained(spec.name, plugin, location)
-    required = spec.required or any(each.required for _, each in plugins)
-    return [
-        PluginComponent(
-            name,
-            each,
-            role,
-            location,
-            spec.start_timeout,
-            spec.stop_timeout,
-            bypassed_on_failure=spec.on_failure != "end_chain" and not required,
-            required=required,
-            turn_timeout=spec.cancel_timeout,
-            agent_chain_opener=partial(open_agent_chain, files=spec.files),
-        )
-        for name, each in plugins
-    ]
+    required = spec.required or plugin.required
+    return PluginComponent(
+        spec.name,
+        plugin,
+        role,
+        location,
+        spec.start_timeout,
+        spec.stop_timeout,
+        bypassed_on_failure=spec.on_failure != "end_chain" and not required,
+        required=required,
+        turn_timeout=spec.cancel_timeout,
+        agent_chain_opener=partial(open_agent_chain, files=spec.files),
+    )
 
 
 def _restarted_plugin(

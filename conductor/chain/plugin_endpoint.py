@@ -11,7 +11,6 @@ from typing import Literal
 from conductor.chainfile.model import ComponentSpec
 from conductor.errors import ComponentExited, StartError
 from conductor.limits import Limits
-from conductor.plugins.contained import with_contained
 from conductor.plugins.handler_reporter import ReportingRecorder
 from conductor.plugins.isolation import plugin_info
 from conductor.plugins.loading import load_plugin
@@ -42,7 +41,7 @@ def plugin_endpoint(
         from conductor.chain.chain import Chain
 
         try:
-            plugins = with_contained(spec.name, load_plugin(spec), location)
+            plugin = load_plugin(spec)
         except StartError as exc:
             endpoint.end(f"failed: {exc.reason}")
             return
@@ -51,30 +50,27 @@ def plugin_endpoint(
             endpoint.network.close()
             endpoint.end(error.status)
 
-        role: Literal["agent", "proxy"] = "agent" if isinstance(plugins[0][1], Agent) else "proxy"
-        components = [
-            PluginComponent(
-                name,
-                plugin,
-                role,
-                location,
-                spec.start_timeout,
-                spec.stop_timeout,
-                required=spec.required,
-                lost=lost,
-                agent_chain_opener=agent_chain_opener,
-            )
-            for name, plugin in plugins
-        ]
-        runtime = components[0].runtime
-        runtime.start_soon(runtime.client.notify, *plugin_info(plugin for _, plugin in plugins))
+        role: Literal["agent", "proxy"] = "agent" if isinstance(plugin, Agent) else "proxy"
+        component = PluginComponent(
+            spec.name,
+            plugin,
+            role,
+            location,
+            spec.start_timeout,
+            spec.stop_timeout,
+            required=spec.required,
+            lost=lost,
+            agent_chain_opener=agent_chain_opener,
+        )
+        runtime = component.runtime
+        runtime.start_soon(runtime.client.notify, *plugin_info(plugin))
         outer = current_recorder.get()
         recorder = None if outer is None else _reporting(outer)
         if recorder is not None:
             runtime.start_soon(recorder.send_reports, runtime.client.notify)
         chain = Chain(
             endpoint.network,
-            lambda: components,
+            lambda: [component],
             mode=role,
             limits=Limits(max_message_bytes=max_message_bytes),
             stop_timeout=spec.stop_timeout,

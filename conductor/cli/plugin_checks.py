@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
 import msgspec
 
@@ -24,7 +24,6 @@ from conductor.cli.plugin_process import (
 from conductor.cli.proxy_order import PlacedProxy, order_warnings
 from conductor.errors import StartError, describe
 from conductor.json_values import decode_value
-from conductor.plugins.contained import with_contained
 from conductor.plugins.isolation import Role, bootstrap_line, parse_bootstrap_line
 from conductor.plugins.loading import InvalidOptions, instantiate, load_class_for_role
 from conductor.proxy.base import Plugin
@@ -109,36 +108,25 @@ def _location(spec: ComponentSpec) -> SourceLocation:
 def _diagnose(spec: ComponentSpec, role: Role) -> _PluginReport:
     try:
         plugin = instantiate(spec, load_class_for_role(spec, role))
-        contained = with_contained(spec.name, plugin)
     except InvalidOptions as exc:
         return _PluginReport(list(exc.diagnostics))
     except StartError as exc:
         return _PluginReport([_problem(spec, exc.reason)])
     called = "option_warnings()"
     try:
-        warnings = list(_option_warnings(spec, contained))
+        warnings = list(_option_warnings(spec, plugin))
         called = "placement()"
-        placed = [
-            PlacedProxy(name, _kind(each), _location(spec), _placement(each))
-            for name, each in contained
-        ]
+        placed = [PlacedProxy(spec.name, _kind(plugin), _location(spec), _placement(plugin))]
     except BaseException as exc:
         return _PluginReport([_problem(spec, f"{called} failed: {describe(exc)}")])
     return _PluginReport(warnings, placed)
 
 
-def _option_warnings(
-    spec: ComponentSpec, contained: Sequence[tuple[str, Plugin]]
-) -> Iterator[Diagnostic]:
-    for name, plugin in contained:
-        for option, text in plugin.option_warnings():
-            if name == spec.name:
-                location = spec.locations.get(("with", option)) or spec.location
-                location = location or SourceLocation.whole(spec.name)
-                yield Diagnostic(location, f"{name}: {text}", severity="warning")
-            else:
-                problem = _problem(spec, f"{name}: {option}: {text}")
-                yield msgspec.structs.replace(problem, severity="warning")
+def _option_warnings(spec: ComponentSpec, plugin: Plugin) -> Iterator[Diagnostic]:
+    for option, text in plugin.option_warnings():
+        location = spec.locations.get(("with", option)) or spec.location
+        location = location or SourceLocation.whole(spec.name)
+        yield Diagnostic(location, f"{spec.name}: {text}", severity="warning")
 
 
 def _placement(plugin: Plugin) -> Placement:

@@ -9,7 +9,7 @@ the same code, with the same text, as those of a plugin in the conductor's proce
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypeVar
 
 import msgspec
@@ -107,10 +107,9 @@ def parse_bootstrap_line(line: bytes) -> tuple[ComponentSpec, Role, bool, bool]:
     return spec, decoded.role, decoded.withheld, decoded.reports_all
 
 
-def plugin_info(plugins: Iterable[Plugin]) -> tuple[str, dict[str, Any]]:
-    """Method and params of the notification that reports `required` to the conductor; of a plugin
-    and of the proxies that it contains."""
-    return PLUGIN_INFO, {"required": any(plugin.required for plugin in plugins)}
+def plugin_info(plugin: Plugin) -> tuple[str, dict[str, Any]]:
+    """Method and params of the notification that reports `required` to the conductor."""
+    return PLUGIN_INFO, {"required": plugin.required}
 
 
 def failure_info(status: str) -> tuple[str, bytes]:

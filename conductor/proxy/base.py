@@ -17,7 +17,6 @@ from conductor.proxy.agent_relay import Translation
 from conductor.proxy.annotations import DeclarationError
 from conductor.proxy.chain_info import chain_info
 from conductor.proxy.class_checks import (
-    check_contained,
     check_event_names,
     check_fields,
     check_reserved,
@@ -82,7 +81,6 @@ class Plugin:
                 f"annotation"
             )
         check_event_names(cls)
-        check_contained(cls)
         if cls.on_error not in ("fail", "pass"):
             raise DeclarationError(f'{cls.__name__}.on_error must be "fail" or "pass"')
         if cls.versions is not None:
@@ -299,15 +297,6 @@ class Proxy(Plugin):
         `acp-conductor check` and `doctor` warn of proxies on the wrong side of each other.
         """
         return Placement()
-
-    def proxies(self) -> Sequence[Proxy]:
-        """Return the proxies that this one contains, the one nearest the client first.
-
-        Override it. A message of the client passes this proxy, then those in order; a message of
-        the agent the other way round. Each keeps its own handlers, tools, slash commands and hooks.
-        Called once when a chain is built; returns new objects, because an object serves one chain.
-        """
-        return ()
 
     def has_tools_for(self, session: dict[str, Any]) -> bool:
         """Return whether a session gets this proxy's tools, resources and prompts. Override it.

@@ -1,4 +1,4 @@
-"""Checks of a plugin's class when it is defined: fields, names, versions, contained proxies.
+"""Checks of a plugin's class when it is defined: fields, names, versions.
 
 Each raises `DeclarationError`, which says what to write instead.
 """
@@ -17,7 +17,6 @@ from conductor.proxy.session_state import per_session
 from conductor.schema import METHODS_BY_VERSION
 
 __all__ = [
-    "check_contained",
     "check_event_names",
     "check_fields",
     "check_reserved",
@@ -98,18 +97,6 @@ def missing_attribute(cls: type, name: str) -> str:
     if owner is None or "__attrs_attrs__" in vars(owner):
         return message
     return f"{message}: for an option, write `@attrs.define` above `class {owner.__name__}`"
-
-
-def check_contained(cls: type) -> None:
-    """Refuse proxies that the instances of all chains would share."""
-    value = vars(cls).get("proxies")
-    wanted = f"{cls.__name__}.proxies is a method: write `def proxies(self): return […]`"
-    if inspect.iscoroutinefunction(value):
-        raise DeclarationError(f"{wanted}, without `async`")
-    if isinstance(value, list | tuple) and "proxies" not in _annotations_of(cls):
-        raise DeclarationError(
-            f"{wanted}, which makes new objects: those of the class would serve several chains"
-        )
 
 
 def _annotations_of(cls: type) -> Mapping[str, Any]:

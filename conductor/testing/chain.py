@@ -11,7 +11,6 @@ from conductor.chain.build import bridge_component, build_components, open_agent
 from conductor.chainfile.model import STOP_TIMEOUT, ComponentSpec
 from conductor.client.embedding import attach
 from conductor.limits import Limits
-from conductor.plugins.contained import with_contained
 from conductor.plugins.plugin_component import PluginComponent
 from conductor.proxy.base import Agent, Plugin
 from conductor.routing.capabilities import with_mcp_over_acp
@@ -136,10 +135,7 @@ def _names(parts: list[ChainPart]) -> list[str]:
 def _components(part: ChainPart, name: str, is_agent: bool, bridged: bool) -> Sequence[Component]:
     if isinstance(part, Plugin):
         role: Literal["agent", "proxy"] = "agent" if is_agent else "proxy"
-        return [
-            PluginComponent(own_name, plugin, role, agent_chain_opener=open_agent_chain)
-            for own_name, plugin in with_contained(name, part)
-        ]
+        return [PluginComponent(name, part, role, agent_chain_opener=open_agent_chain)]
     if isinstance(part, FakeComponent):
         part.name = name
         return [part]

@@ -44,9 +44,6 @@ class Shout(Proxy):
     async def told(self, message: dict):
         self.worn_out.set()
 
-    def proxies(self):
-        return [Counts()]
-
     @on("session/prompt")
     async def shout(self, request: dict, forward):
         log.info("rule applied", rule="loud")
@@ -57,8 +54,6 @@ class Shout(Proxy):
     async def ping(self, message: dict, forward):
         await forward(message)
 
-@attrs.define
-class Counts(Proxy):
     @on("session/update")
     async def count(self, update: dict, forward):
         await forward(update)
@@ -144,7 +139,7 @@ async def test_the_handler_of_a_request_is_recorded_with_its_message(traced, key
         and (each.component, each.method) == ("Shout", "session/prompt")
     )
     asked = prompt(records)
-    assert (run.message, run.handler) == (asked.n, f"{tmp_path}/shout.py:33")
+    assert (run.message, run.handler) == (asked.n, f"{tmp_path}/shout.py:30")
     assert run.outcome == "forwarded"
     assert asked.ts <= run.ts - run.took
     assert 0 <= run.waited < run.ts
@@ -162,7 +157,7 @@ async def test_handlers_of_notifications_are_recorded_with_theirs(traced, keys):
 
     updates = [each.n for each in received(records, "mcp-bridge", NotificationRecord)]
     pings = [each.n for each in received(records, "client", NotificationRecord)]
-    assert handled(records, "Shout/Counts", "session/update") == updates
+    assert handled(records, "Shout", "session/update") == updates
     assert len(updates) > 20
     assert handled(records, "Shout", "_x/ping") == pings
     assert len(pings) == 3
@@ -203,7 +198,7 @@ async def test_the_flight_recorder_has_the_handlers_of_requests_only(traced):
 
     asked = [each.n for each in received(records, "client", RequestRecord)]
     assert handled(records, "Shout", "session/prompt") == asked[-1:]
-    assert handled(records, "Shout/Counts", "session/update") == []
+    assert handled(records, "Shout", "session/update") == []
 
 
 @LINKED
@@ -219,7 +214,7 @@ async def test_messages_are_counted_anew_after_a_restart(traced, keys):
 
     last = records[events(records).index("component restarted") :]
     updates = [each.n for each in received(last, "mcp-bridge", NotificationRecord)]
-    assert handled(last, "Shout/Counts", "session/update") == updates
+    assert handled(last, "Shout", "session/update") == updates
     assert len(updates) >= 5
 
 

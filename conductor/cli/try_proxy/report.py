@@ -30,7 +30,7 @@ from conductor.errors import describe
 from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.plugins.handler_call import HandlerCall, current_handler_call
 from conductor.plugins.lane import LaneNotification, LaneRequest, LaneResponse
-from conductor.plugins.observed_plugin import PassedMessage, PluginObserver
+from conductor.plugins.observed_plugin import PassedMessage
 from conductor.tracing.json_diff import json_diff, short_json, without_marks
 from conductor.tracing.message_text import message_text
 
@@ -50,10 +50,6 @@ class Report:
     coloured: bool = False
     failures: int = 0
     """Number of exceptions of the proxy."""
-    _named: str = attrs.field(default="", init=False)
-    """The proxy that the next lines are about, if there are several."""
-    _shown: str = attrs.field(default="", init=False)
-    """The proxy of the last message."""
     _numbers: dict[InFlightRequest, int] = attrs.field(factory=dict, init=False)
     _unhandled: deque[tuple[str, bytes | None]] = attrs.field(factory=deque, init=False)
     """Notifications without a handler that the proxy has not passed on yet."""
@@ -61,7 +57,7 @@ class Report:
     """The handlers that have sent requests, until these are answered."""
     _forwarded: set[InFlightRequest] = attrs.field(factory=set, init=False)
     """Requests that are the handled one, forwarded."""
-    _responses: dict[HandlerCall, list[tuple[str, PassedMessage]]] = attrs.field(
+    _responses: dict[HandlerCall, list[PassedMessage]] = attrs.field(
         factory=lambda: defaultdict(list), init=False
     )
     """Responses that handlers have not gone on with yet, with the names of their proxies."""
@@ -80,10 +76,6 @@ class Report:
     _tool_calls: set[InFlightRequest] = attrs.field(factory=set, init=False)
     """Requests that call a tool."""
 
-    def named(self, name: str) -> PluginObserver:
-        """An observer of one of several proxies: its messages are shown with its name."""
-        return _NamedObserver(self, name)
-
     # -- PluginObserver ----------------------------------------------------------------------------
 
     def received(self, message: PassedMessage) -> None:
@@ -97,7 +89,7 @@ class Report:
         self._answered.add(message.call)
         sender = self._senders.pop(message.call, None)
         if sender is not None:
-            self._responses[sender].append((self._named, message))
+            self._responses[sender].append(message)
             if message.call in self._forwarded:
                 self._answers[sender] = message
         elif message.call in self._tasks:
@@ -213,20 +205,16 @@ class Report:
             return
         if message.kind == "request" and message.method == "session/prompt":
             self.write("")
-        self._shown = self._named
-        name = f"{self._named}: " if self._named else ""
-        self.line(f"{_ARROWS[message.toward]} {name}{self._title(message)}", style)
+        self.line(f"{_ARROWS[message.toward]} {self._title(message)}", style)
 
     def _goes_on(self, handler_call: HandlerCall | None) -> None:
         """Show the responses that a handler has waited for."""
         if handler_call is not None:
-            for name, message in self._responses.pop(handler_call, ()):
-                self._named = name
+            for message in self._responses.pop(handler_call, ()):
                 self._show(message)
 
     def _note(self, text: str) -> None:
-        name = f"{self._named}: " if self._named != self._shown else ""
-        self.line(f"    {name}{text}", "note")
+        self.line(f"    {text}", "note")
 
     def _answers_itself(self, message: PassedMessage) -> None:
         what = "error" if message.is_error else "answer"
@@ -287,30 +275,6 @@ class Report:
         value = _decoded(message.payload)
         details = message_text(message.kind, message.method, value, is_error=message.is_error)
         return f"{title} {details}" if details else title
-
-
-@attrs.frozen(eq=False)
-class _NamedObserver:
-    """Tells a report which proxy it observes."""
-
-    report: Report
-    name: str
-
-    def received(self, message: PassedMessage) -> None:
-        self._report().received(message)
-
-    def handler_started(self, handler_call: HandlerCall) -> None:
-        self._report().handler_started(handler_call)
-
-    def sent(self, message: PassedMessage, handler_call: HandlerCall | None) -> None:
-        self._report().sent(message, handler_call)
-
-    def handler_returned(self, handler_call: HandlerCall) -> None:
-        self._report().handler_returned(handler_call)
-
-    def _report(self) -> Report:
-        self.report._named = self.name
-        return self.report
 
 
 def failure_lines(exc: BaseException) -> list[str]:

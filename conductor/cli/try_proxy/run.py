@@ -23,13 +23,12 @@ from conductor.cli.try_proxy.answers import answer_permission, answer_question
 from conductor.cli.try_proxy.functions import tell_started_functions
 from conductor.cli.try_proxy.recording import PlayedRecording
 from conductor.cli.try_proxy.report import Report
-from conductor.cli.try_proxy.target import TargetError, load_target
+from conductor.cli.try_proxy.target import TargetError, TriedProxy, load_target
 from conductor.client.embedding import AttachedClient, attach
 from conductor.errors import ConnectionClosed, RemoteProtocolError, RequestError
 from conductor.limits import Limits
 from conductor.plugins.observed_plugin import ObservedPlugin
 from conductor.plugins.plugin_component import PluginComponent
-from conductor.proxy import Proxy
 from conductor.routing.component import Component
 from conductor.testing.agent import TestAgent
 from conductor.testing.fakes import FULL_CAPABILITIES, FakeClient
@@ -100,18 +99,16 @@ def _run(target: str, settings: TrySettings, report: Report) -> int:
         for line in exc.lines:
             report.line(line, "error")
         return 3
-    proxies = tried.proxies
     recording = settings.recording
     agent = "the test agent" if recording is None else f"the recorded agent {recording.file}"
     report.line(f"{target}: {tried.name}, with {agent}")
-    classes = [type(each) for _, each in proxies]
-    with tell_started_functions(classes, report.function_started):
-        return trio.run(_TryRun(proxies, settings, report).run)
+    with tell_started_functions(type(tried.proxy), report.function_started):
+        return trio.run(_TryRun(tried, settings, report).run)
 
 
 @attrs.define(eq=False)
 class _TryRun:
-    proxies: Sequence[tuple[str, Proxy]]
+    tried: TriedProxy
     settings: TrySettings
     report: Report
     code: int = 3
@@ -174,21 +171,22 @@ class _TryRun:
         exit_now(self._exit_code() or 1)
 
     def _components(self) -> list[Component]:
-        components: list[Component] = []
-        for name, proxy in self.proxies:
-            observer = self.report if len(self.proxies) == 1 else self.report.named(name)
-            observed = ObservedPlugin(
-                name, proxy, "proxy", agent_chain_opener=open_agent_chain, observer=observer
-            )
-            observed.failures.listener = self.report.failed
-            components.append(observed)
+        tried = self.tried
+        observed = ObservedPlugin(
+            tried.name,
+            tried.proxy,
+            "proxy",
+            agent_chain_opener=open_agent_chain,
+            observer=self.report,
+        )
+        observed.failures.listener = self.report.failed
         recording = self.settings.recording
         agent: Component = (
             PluginComponent("test-agent", TestAgent("counted"), "agent")
             if recording is None
             else RecordedAgent(recording.file)
         )
-        return [*components, bridge_component("auto", Limits()), agent]
+        return [observed, bridge_component("auto", Limits()), agent]
 
     def _handlers(self) -> dict[str, Callable[[Any], Any]]:
         """The client reads files, but writes none."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from types import ModuleType
 from typing import Any
 
@@ -15,7 +15,6 @@ from conductor.chainfile.model import ComponentSpec
 from conductor.cli.similar_file import similar_file
 from conductor.cli.try_proxy.report import failure_lines
 from conductor.errors import StartError
-from conductor.plugins.contained import with_contained
 from conductor.plugins.file_imports import import_file
 from conductor.plugins.loading import InvalidOptions, entry_points, instantiate, load_class
 from conductor.plugins.option_arguments import option_of_argument
@@ -46,8 +45,7 @@ class TriedProxy:
     """A proxy, made with its options."""
 
     name: str
-    proxies: Sequence[tuple[str, Proxy]]
-    """With names: the proxy, and those that it contains."""
+    proxy: Proxy
 
 
 def load_target(target: str, options: dict[str, Any]) -> TriedProxy:
@@ -64,7 +62,7 @@ def load_target(target: str, options: dict[str, Any]) -> TriedProxy:
         ) from exc
     spec = ComponentSpec(name=cls.__name__, use=target, options=given)
     try:
-        plugins = with_contained(cls.__name__, instantiate(spec, cls))
+        proxy = instantiate(spec, cls)
     except InvalidOptions as exc:
         problems = "\n".join(
             each.message + (f"; {each.help}" if each.help else "") for each in exc.diagnostics
@@ -72,8 +70,8 @@ def load_target(target: str, options: dict[str, Any]) -> TriedProxy:
         raise _wrong_options(cls, problems) from exc
     except StartError as exc:
         raise TargetError(exc.reason, exc.__cause__) from exc
-    proxies = [(name, each) for name, each in plugins if isinstance(each, Proxy)]
-    return TriedProxy(cls.__name__, proxies)
+    assert isinstance(proxy, Proxy)
+    return TriedProxy(cls.__name__, proxy)
 
 
 def _wrong_options(cls: type[Proxy], problems: str) -> TargetError:

@@ -89,17 +89,10 @@ def test_a_context_file_that_does_not_exist_is_a_warning(run, chain_file, tmp_pa
 
 
 @pytest.mark.fast
-def test_the_places_of_proxies_in_a_proxy_count_and_unknown_effects_are_errors(
-    run, chain_file, tmp_path
-):
+def test_unknown_effects_of_a_placement_are_errors(run, chain_file, tmp_path):
     (tmp_path / "house.py").write_text(
         "import attrs\n"
         "from conductor.proxy import Placement, Proxy\n"
-        "from proxies.context import PromptContext\n"
-        "from proxies.redact import Redact\n"
-        "class House(Proxy):\n"
-        "    def proxies(self):\n"
-        "        return [Redact(), PromptContext(text='x')]\n"
         "@attrs.define\n"
         "class WithOption(Proxy):\n"
         "    placement: str = 'left'\n"
@@ -107,15 +100,13 @@ def test_the_places_of_proxies_in_a_proxy_count_and_unknown_effects_are_errors(
         "    def placement(self):\n"
         "        return Placement(effects={'adds_txt'})\n"
     )
-    uses = [f"  - use: ./house.py:{name}\n" for name in ("House", "WithOption", "Unknown")]
+    uses = [f"  - use: ./house.py:{name}\n" for name in ("WithOption", "Unknown")]
     path = chain_file(f"proxies:\n{''.join(uses)}agent: {{use: test-agent}}\n")
 
     result = run("check", path)
 
     assert result.returncode == 2
-    order = f"{path}:3:10: warning: House/PromptContext: it stands after `House/Redact`, nearer"
-    assert order in result.stderr
-    assert f"{path}:5:10: error: placement() failed: ValidationError: " in result.stderr
+    assert f"{path}:4:10: error: placement() failed: ValidationError: " in result.stderr
     assert "'adds_txt'" in result.stderr
     assert result.stderr.endswith("\n1 problem\n")
 

@@ -239,34 +239,18 @@ def test_an_answer_in_place_of_an_error_is_one_of_the_proxy(run, write):
 
 
 class Forgiving(Proxy):
-    @on("session/set_mode")
+    @on("session/prompt")
     async def forgive(self, params, forward):
         try:
             return await forward()
         except RequestError:
-            return {}
-
-
-class Asking(Proxy):
-    def proxies(self):
-        return [Forgiving()]
-
-    @on_prompt
-    async def choose(self, session, prompt, forward):
-        await self.agent.request("session/set_mode", {"sessionId": session.id, "modeId": "no"})
-        return await forward()
+            return {"stopReason": "end_turn"}
 """
     )
-    shown = run("try", f"{name}:Asking", "--prompt", "say x").stdout
+    shown = run("try", f"{name}:Forgiving", "--prompt", "fail 7").stdout
 
-    assert "← Asking/Forgiving: error of session/set_mode #4 {" in shown
-    assert (
-        """
-    answer of the proxy to session/set_mode #4: {}
-← Asking: answer to session/set_mode #4 {}
-"""
-        in shown
-    )
+    assert "← error of session/prompt #3 {" in shown
+    assert '    answer of the proxy to session/prompt #3: {"stopReason": "end_turn"}' in shown
 
 
 def test_the_end_of_the_reader_ends_the_run(write, tmp_path):
@@ -280,41 +264,6 @@ def test_the_end_of_the_reader_ends_the_run(write, tmp_path):
     )
     assert result.stdout == "".join(REPORT.splitlines(keepends=True)[:2])
     assert (result.stderr, result.returncode) == ("", 141)
-
-
-def test_messages_of_contained_proxies_have_their_names(run, write):
-    file = write(
-        """class Inner(Proxy):
-    @slash("inner", "Answer")
-    async def answer(self, session, arguments):
-        return "inner"
-
-
-class Outer(Proxy):
-    def proxies(self):
-        return [Inner()]
-
-    @on_prompt
-    async def look(self, session, prompt, forward):
-        prompt.blocks.insert(0, text("one"))
-        return await forward()
-"""
-    )
-    done = run("try", f"{file}:Outer", "--prompt", "echo", "--prompt", "/inner")
-
-    assert done.returncode == 0
-    assert (
-        """
-→ Outer: session/prompt #3 "echo"
-    look (notes.py:15)
-    changed on its way to the agent:
-      + prompt[0]: {"type": "text", "text": "one"}
-
-→ Outer/Inner: session/prompt #3 "one" "echo"
-← Outer/Inner: session/update agent_message_chunk"""
-        in done.stdout
-    )
-    assert "    Outer/Inner: answer of the proxy to session/prompt #4" in done.stdout
 
 
 def test_an_answer_that_is_no_object_fails_the_run(run, write):

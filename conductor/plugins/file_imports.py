@@ -30,6 +30,7 @@ from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from types import CodeType, ModuleType
 from typing import Any, Final
 
+from conductor.files import read_regular
 from conductor.proxy.import_guard import importing_plugin
 
 __all__ = ["forget_imported_files", "import_file"]
@@ -118,7 +119,7 @@ class _SourceLoader(SourceFileLoader):
 
     def get_code(self, fullname: str) -> CodeType:
         sources = _sources.get(fullname.partition(".")[0])
-        data = self.get_data(self.path) if sources is None else sources[self.path]
+        data = read_regular(self.path) if sources is None else sources[self.path]
         return self.source_to_code(data, self.path)
 
     def exec_module(self, module: ModuleType) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import py_compile
 import sys
+import threading
 
 import pytest
 
@@ -232,3 +234,18 @@ def test_compiled_code_in_the_directory_is_neither_run_nor_written(plugin, tmp_p
 
     assert (made.said, made.say()) == ("source", "source")
     assert compiled == {each: each.read_bytes() for each in (tmp_path / "__pycache__").iterdir()}
+
+
+def test_a_pipe_in_the_place_of_a_plugin_file_is_not_waited_for(plugin, tmp_path):
+    """An agent may have put it there; the import runs on the event loop after a change."""
+    path = tmp_path / "mine.py"
+    os.mkfifo(path)
+    source = PLUGIN.format(more="", said="1", say="pass")
+    writer = threading.Thread(target=path.write_text, args=[source], daemon=True)
+    writer.start()  # so that an import that waits ends
+
+    with pytest.raises(StartError, match="it is a named pipe"):
+        plugin("mine.py")
+    with path.open() as pipe:
+        assert pipe.read() == source
+    writer.join()

@@ -413,10 +413,10 @@ class ShadowGit:
             (self.directory / inner).mkdir(exist_ok=True)
         (self.directory / "HEAD").write_text(_HEAD)
         (self.directory / "config").write_text(_CONFIG)
-        locks = [*self.directory.glob("*.lock"), *(self.directory / "refs").rglob("*.lock")]
-        for left in [*locks, *self.directory.glob("fast_import_crash_*")]:
-            if left.name != _LOCK:
-                left.unlink()
+        for pattern in ("*.lock", "refs/**/*.lock", "fast_import_crash_*", "objects/pack/tmp_*"):
+            for left in self.directory.glob(pattern):
+                if left.name != _LOCK:
+                    left.unlink()
         rules = _excludes_of_repository(self.root)
         (self.directory / "info" / "exclude").write_bytes(b"\n".join(rules) + b"\n")
 

@@ -303,25 +303,28 @@ async def test_odd_files_prevent_no_checkpoint_and_those_left_out_are_named(
 
 
 @pytest.mark.parametrize(
-    "damage", ["an empty HEAD", "a broken configuration", "a lock", "a broken index"]
+    ("name", "content"),
+    [
+        ("HEAD", ""),
+        ("index", ""),
+        ("config", "["),
+        ("refs/checkpoints/000000002.lock", ""),
+        ("objects/pack/tmp_pack_x", "x"),
+    ],
 )
-async def test_what_a_killed_git_leaves_costs_no_checkpoint(chain, project, proxy, damage):
+async def test_what_a_killed_git_leaves_costs_no_checkpoint_and_no_space(
+    chain, project, proxy, name, content
+):
     agent = FakeAgent(turns=[[call("edit", "1")], [call("edit", "2")]])
     async with chain(proxy, agent) as client:
         session = await opened(client, project)
         await client.prompt(session, "first")
         (state,) = proxy.directory.iterdir()
-        name = {
-            "an empty HEAD": "HEAD",
-            "a broken configuration": "config",
-            "a lock": "refs/checkpoints/000000002.lock",
-        }
-        (state / name.get(damage, "index")).write_text(
-            "" if damage != "a broken configuration" else "["
-        )
+        (state / name).write_text(content)
         await client.prompt(session, "second")
         listed = await command(client, session, "/rewind")
     assert [line.split()[-1] for line in listed.splitlines()] == ["first", "second"]
+    assert not list(state.glob("objects/pack/tmp_*"))
 
 
 @pytest.mark.parametrize("damage", ["no objects", "an empty object", "a broken ref"])

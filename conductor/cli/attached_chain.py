@@ -8,6 +8,7 @@ in the log. One that blocks the event loop for so long ends the process, if the 
 from __future__ import annotations
 
 import signal
+import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, Final, NoReturn, TypeVar
@@ -20,9 +21,11 @@ from conductor.chain.chain import Chain
 from conductor.chain.watchdog import Watchdog, max_stop_seconds, watchdog
 from conductor.client.embedding import AttachedClient
 
-__all__ = ["SIGNALS", "attached_chain"]
+__all__ = ["ENDING", "SIGNALS", "attached_chain"]
 
 SIGNALS: Final = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
+
+ENDING: Final = "ending the chain; press again to kill it"
 
 AnyAttachedClient = TypeVar("AnyAttachedClient", bound=AttachedClient[Any])
 
@@ -68,6 +71,8 @@ async def _handle_signals(
         task_status.started(dog)
         async for number in signals:
             received.append(number)
+            if received == [signal.SIGINT]:
+                print(ENDING, file=sys.stderr, flush=True)
             work.cancel()
             if len(received) > 1:
                 chain.kill()

@@ -22,7 +22,7 @@ from conductor.chain.chain import Chain
 from conductor.chain.stdio_server import exit_now
 from conductor.chain.watchdog import Watchdog, max_stop_seconds, watchdog
 from conductor.chainfile.model import ChainFile
-from conductor.cli.attached_chain import SIGNALS
+from conductor.cli.attached_chain import ENDING, SIGNALS
 from conductor.cli.login_help import (
     AUTH_CAPABILITY,
     is_authentication_required,
@@ -227,5 +227,5 @@ class ChainRun:
                     self.display.cancelling()
                 else:
                     if number == signal.SIGINT:
-                        self.display.note("ending the chain; press again to kill it")
+                        self.display.note(ENDING)
                     self.work.cancel()

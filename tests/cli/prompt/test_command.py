@@ -562,11 +562,13 @@ def test_termination_ends_the_chain_in_order(started):
 
 @pytest.fixture
 def interrupted(tmp_path, chain_file):
-    """A prompt that has written "begun" to stderr, and got SIGINT twice; the rest of its stderr."""
+    """A command that has written "begun" to stderr, and got SIGINT twice; the rest of its
+    stderr."""
 
-    def interrupt(chain):
+    def interrupt(command, chain):
+        words = command.replace("FILE", str(chain_file(chain))).split()
         program = subprocess.Popen(
-            [*COMMAND, "prompt", str(chain_file(chain)), "x"],
+            [*COMMAND, *words],
             stdin=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,
@@ -583,20 +585,24 @@ def interrupted(tmp_path, chain_file):
     return interrupt
 
 
-def test_an_interrupt_before_the_agent_has_started_says_what_happens(interrupted, tmp_path):
+@pytest.mark.parametrize("command", ["prompt FILE x", "check --start FILE"])
+def test_an_interrupt_before_the_agent_has_started_says_what_happens(
+    interrupted, tmp_path, command
+):
     (tmp_path / "begun.py").write_text(
+        "import sys\n"
         "from contextlib import asynccontextmanager\n"
         "from conductor.proxy import Proxy\n"
         "class Begun(Proxy):\n"
         "    @asynccontextmanager\n"
         "    async def lifespan(self):\n"
-        "        print('begun', flush=True)\n"
+        "        print('begun', file=sys.stderr, flush=True)\n"
         "        yield\n"
     )
 
-    said = interrupted("proxies: [{use: ./begun.py:Begun}]\nagent: {run: [sleep, '60']}\n")
+    said = interrupted(command, "proxies: [{use: ./begun.py:Begun}]\nagent: {run: [sleep, '60']}\n")
 
-    assert said.startswith("ending the chain; press again to kill it\n")
+    assert "ending the chain; press again to kill it\n" in said
 
 
 def test_the_handler_that_blocks_the_loop_is_named_when_an_interrupt_ends_it(interrupted, tmp_path):
@@ -610,6 +616,8 @@ def test_the_handler_that_blocks_the_loop_is_named_when_an_interrupt_ends_it(int
         "        time.sleep(600)\n"
     )
 
-    said = interrupted("proxies: [{use: ./block.py:Block}]\nagent: {use: test-agent}\n")
+    said = interrupted(
+        "prompt FILE x", "proxies: [{use: ./block.py:Block}]\nagent: {use: test-agent}\n"
+    )
 
     assert re.search(r"event loop blocked: process killed .*at=\S*block.py:7 ", said)

@@ -149,7 +149,7 @@ class Asks(Proxy):
 
     @on("session/list")
     async def read(self, params):
-        sessions = (await self.agent.list_sessions())["sessions"]
+        sessions = (await self.agent.request("session/list", {}))["sessions"]
         return {"sessions": [each for each in sessions if each.get("cwd")]}
 
 
@@ -288,7 +288,7 @@ class Beside(Proxy):
             self.done.set()
 
     async def _list(self):
-        [each["cwd"] for each in (await self.agent.list_sessions())["sessions"]]
+        [each["cwd"] for each in (await self.agent.request("session/list", {}))["sessions"]]
 
 
 async def test_a_task_and_an_event_after_the_answer_blame_who_answered(acp_chain, logged):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from conductor.proxy import Proxy, on, on_prompt, on_session
+from conductor.proxy import Proxy, on, on_prompt
 from conductor.schema import v1
 from conductor.testing import FakeAgent
 
@@ -70,41 +70,7 @@ async def test_a_proxy_runs_a_command_in_a_terminal_of_the_client(chain):
     assert (seen[0].exit_code, seen[1].output, seen[1].truncated) == (2, "no", False)
 
 
-async def test_a_proxy_lists_closes_and_deletes_sessions_of_the_agent(chain):
-    pages = []
-
-    class Manages(Proxy):
-        @on("session/prompt")
-        async def manage(self, request: v1.PromptRequest, forward):
-            pages.append(await self.agent.list_sessions(cwd="/work"))
-            await self.agent.close_session("s8")
-            await self.agent.delete_session("s9")
-            return await forward(request)
-
-    received = []
-    page = {"sessions": [], "nextCursor": "2"}
-    agent = FakeAgent(
-        {
-            "session/list": recorder(received, "session/list", page),
-            "session/close": recorder(received, "session/close", {}),
-            "session/delete": recorder(received, "session/delete", {}),
-        },
-        turns=[["done"]],
-    )
-    async with chain(Manages(), agent) as client:
-        await client.initialize()
-        session = await client.new_session("/work")
-        await client.prompt(session, "go")
-
-    assert pages == [page]
-    assert received == [
-        ("session/list", {"cwd": "/work"}),
-        ("session/close", {"sessionId": "s8"}),
-        ("session/delete", {"sessionId": "s9"}),
-    ]
-
-
-async def test_a_proxy_opens_and_forks_earlier_sessions_of_the_agent(chain):
+async def test_a_proxy_loads_and_closes_a_session_of_the_agent(chain):
     seen = []
 
     class Opens(Proxy):
@@ -112,17 +78,13 @@ async def test_a_proxy_opens_and_forks_earlier_sessions_of_the_agent(chain):
         async def open(self, params, forward):
             server = {"name": "docs", "command": "docs", "args": [], "env": []}
             seen.append(await self.agent.load_session("s1", "/work", [server]))
-            seen.append(await self.agent.resume_session("s2", "/work", _meta={"x": 1}))
-            seen.append(await self.agent.fork_session("s3", "/work"))
-            seen.append(await self.agent.set_title("s3", "  Fork "))
+            await self.agent.close_session("s1")
             return await forward(params)
 
     received = []
     results = {
         "session/load": {"modes": {"currentModeId": "ask", "availableModes": []}},
-        "session/resume": None,
-        "session/fork": {"sessionId": "s4"},
-        "session/set_title": {"title": "Fork"},
+        "session/close": {},
     }
     agent = FakeAgent(
         {method: recorder(received, method, result) for method, result in results.items()},
@@ -132,16 +94,11 @@ async def test_a_proxy_opens_and_forks_earlier_sessions_of_the_agent(chain):
         await client.initialize()
         await client.prompt(await client.new_session("/work"), "go")
 
-    assert seen == [results["session/load"], {}, "s4", "Fork"]
+    assert seen == [results["session/load"]]
     server = {"name": "docs", "command": "docs", "args": [], "env": []}
     assert received == [
         ("session/load", {"sessionId": "s1", "cwd": "/work", "mcpServers": [server]}),
-        (
-            "session/resume",
-            {"sessionId": "s2", "cwd": "/work", "mcpServers": [], "_meta": {"x": 1}},
-        ),
-        ("session/fork", {"sessionId": "s3", "cwd": "/work", "mcpServers": []}),
-        ("session/set_title", {"sessionId": "s3", "title": "  Fork "}),
+        ("session/close", {"sessionId": "s1"}),
     ]
 
 
@@ -149,58 +106,21 @@ async def test_a_proxy_opens_and_forks_earlier_sessions_of_the_agent(chain):
     ("version", "log_in", "log_out"),
     [(1, "authenticate", "logout"), (2, "auth/login", "auth/logout")],
 )
-async def test_a_proxy_logs_in_configures_providers_and_asks_for_the_status(
-    chain, version, log_in, log_out
-):
-    seen = []
-
+async def test_a_proxy_logs_in_and_out(chain, version, log_in, log_out):
     class Asks(Proxy):
         @on_prompt
         async def ask(self, session, prompt, forward):
             await self.agent.log_in("key")
-            seen.append(await self.agent.auth_status())
             await self.agent.log_out()
-            seen.append(await self.agent.list_providers())
-            await self.agent.set_provider("main", "openai", "http://localhost", {"X": "1"})
-            await self.agent.disable_provider("main")
-            seen.append(await self.agent.session_status("s1"))
-            await self.agent.archive_session("s1")
-            await self.agent.unarchive_session("s1")
             return await forward()
 
     received = []
-    providers = [{"providerId": "main", "supported": ["openai"], "required": True}]
-    results = {
-        log_in: {},
-        "auth/status": {"state": "authenticated"},
-        log_out: {},
-        "providers/list": {"providers": providers},
-        "providers/set": {},
-        "providers/disable": {},
-        "session/status": {"status": "saved"},
-        "session/archive": {},
-        "session/unarchive": {},
-    }
-    agent = FakeAgent(
-        {method: recorder(received, method, result) for method, result in results.items()}
-    )
+    agent = FakeAgent({method: recorder(received, method, {}) for method in (log_in, log_out)})
     async with chain(Asks(), agent, strict=True) as client:
         await client.initialize(version=version)
         await client.prompt_turn(await client.new_session("/work"), "go")
 
-    assert seen == [{"state": "authenticated"}, providers, "saved"]
-    provider = {"providerId": "main", "apiType": "openai", "baseUrl": "http://localhost"}
-    assert received == [
-        (log_in, {"methodId": "key"}),
-        ("auth/status", {}),
-        (log_out, {}),
-        ("providers/list", {}),
-        ("providers/set", {**provider, "headers": {"X": "1"}}),
-        ("providers/disable", {"providerId": "main"}),
-        ("session/status", {"sessionId": "s1"}),
-        ("session/archive", {"sessionId": "s1"}),
-        ("session/unarchive", {"sessionId": "s1"}),
-    ]
+    assert received == [(log_in, {"methodId": "key"}), (log_out, {})]
 
 
 @pytest.mark.parametrize(("version", "tag"), [(1, {}), (2, {"type": "id"})])
@@ -227,27 +147,6 @@ async def test_a_proxy_sets_the_options_of_a_session(chain, version, tag):
     assert [params for _, params in received] == [
         {"sessionId": session, "configId": "model", "value": "big", **tag},
         {"sessionId": session, "configId": "fast", "value": True, "type": "boolean"},
-    ]
-
-
-async def test_a_proxy_cancels_tool_calls_and_terminals_of_the_agent(chain):
-    class Cancels(Proxy):
-        @on_session
-        async def cancel(self, session):
-            await self.agent.cancel_tool_call(session.id, "call-1")
-            await self.agent.cancel_terminal(session.id, "terminal-1")
-
-    received = []
-    methods = ["tool_call/cancel", "terminal/cancel"]
-    agent = FakeAgent({method: recorder(received, method, {}) for method in methods})
-    async with chain(Cancels(), agent, strict=True) as client:
-        await client.initialize(version=2)
-        session = await client.new_session("/work")
-        await client.prompt_turn(session, "go")
-
-    assert received == [
-        ("tool_call/cancel", {"sessionId": session, "toolCallId": "call-1"}),
-        ("terminal/cancel", {"sessionId": session, "terminalId": "terminal-1"}),
     ]
 
 

@@ -9,11 +9,12 @@ from typing import Literal, TypeAlias
 
 from conductor.chainfile import ChainFile, Diagnostic, SourceLocation, load
 from conductor.errors import ChainFileError
-from conductor.projects.places import name_of_chain, unknown_name_help
+from conductor.projects.places import PROJECT_FILE, name_of_chain, unknown_name_help
 from conductor.redaction import redact, register_environment
 
 __all__ = [
     "RequiredKind",
+    "as_trusted",
     "check_options",
     "load_chain",
     "missing_chain",
@@ -82,11 +83,33 @@ def _similar_file_help(path: str) -> str | None:
     return None if meant is None else f"did you mean `{meant}`?"
 
 
+def as_trusted(chain: ChainFile) -> ChainFile:
+    """The chain; that of a project's file as the user trusts it. Exits with 2 if it is not trusted:
+    its plugins are not imported."""
+    path = os.path.realpath(chain.path)
+    if os.path.basename(path) != PROJECT_FILE:
+        return chain
+    from conductor.projects.layers import trusted_chain
+    from conductor.projects.project_file import Untrusted
+
+    help = "`acp-conductor trust` shows what it runs"
+    try:
+        return trusted_chain(path, os.environ)
+    except Untrusted as exc:
+        mistake = Diagnostic(SourceLocation.whole(path), f"the file {exc}", help=exc.remedy or help)
+        report(ChainFileError([mistake]))
+    except ChainFileError as exc:
+        report(exc)
+    sys.exit(2)
+
+
 def check_options(chain: ChainFile) -> None:
-    """Print all problems and exit with 2 if plugins cannot be created with their options.
+    """Print all problems and exit with 2 if plugins cannot be created with their options, or are of
+    a project's file that is not trusted.
 
     For servers; a chain on stdio reports it when the client initializes it.
     """
+    chain = as_trusted(chain)
     if any(spec.use is not None for spec in chain.flat()):
         from conductor.cli.plugin_checks import check_plugins
 

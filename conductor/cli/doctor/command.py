@@ -59,13 +59,13 @@ def command(
     from conductor.cli.chain_here import chain_here
     from conductor.cli.doctor.finding import in_order, is_wrong, text_lines
     from conductor.cli.doctor.projects import project_findings
-    from conductor.cli.load import read_chain
+    from conductor.cli.load import as_trusted, read_chain
     from conductor.errors import ChainFileError
     from conductor.projects.chooser import OtherFiles
     from conductor.redaction import redact, register_environment
 
     cwd = working_directory()
-    chain = None if file is None else read_chain(file)
+    chain = None if file is None else as_trusted(read_chain(file))
     others = OtherFiles(user=not no_user, project=not no_project)
     register_environment(os.environ)
     stdout = os.dup(1)

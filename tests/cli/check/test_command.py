@@ -430,6 +430,7 @@ def test_a_project_file_that_is_not_trusted_imports_no_plugin(run, tmp_path):
 
     checked = run("check", file, env=env)
     started = run("check", "--start", file, env=env)
+    others = [run(*words, env=env) for words in (["doctor", file], ["serve", file])]
 
     assert not (tmp_path / "imported").exists()
     assert checked.returncode == 2
@@ -437,6 +438,9 @@ def test_a_project_file_that_is_not_trusted_imports_no_plugin(run, tmp_path):
     assert "the options are `text`" in checked.stderr
     assert started.returncode == 2
     assert "error: Plug is not imported" in started.stderr
+    for other in others:
+        assert other.returncode == 2
+        assert "the file is not trusted yet" in other.stderr
 
     file.write_text("version: 1\nproxies: [{use: './plug.py:Plug'}]\n")
     assert run("check", "--trust-plugins", file, env=env).returncode == 0

@@ -1,4 +1,4 @@
-"""MCP connections of an agent without native support: through shims, and over loopback HTTP.
+"""MCP connections of an agent without native support, through shims.
 
 In: the connections of the agent's MCP clients, each for one replaced declaration. Out: for each an
 `McpConnection` to the declared server. Messages of a server wait, in their lane, for an MCP client
@@ -15,8 +15,6 @@ import trio
 
 from bridges.acp_provider import AcpProvider, ConnectionTable
 from bridges.declaration_rewriter import Declaration
-from bridges.http_server import McpHttpServer
-from bridges.http_session import McpHttpSession
 from bridges.mcp_connection import ConnectionMode, McpConnection, import_error
 from bridges.remote_provider import RemoteProvider
 from bridges.server_starts import ServerStarts
@@ -57,19 +55,15 @@ class AgentConnections:
     shared: SharedServers
     shims: set[ShimConsumer] = attrs.field(factory=set, init=False)
     _flusher: Flusher = attrs.field(factory=Flusher, init=False)
-    _serving_shims: bool = attrs.field(default=False, init=False)
-    _serving_http: bool = attrs.field(default=False, init=False)
+    _serving: bool = attrs.field(default=False, init=False)
 
-    def listen(self, shims: ShimListener, http: McpHttpServer | None) -> None:
-        """Serve the listeners that have an address by now."""
-        if not self._serving_shims and shims.address is not None:
-            self._serving_shims = True
+    def listen(self, shims: ShimListener) -> None:
+        """Serve the listener once it has an address."""
+        if not self._serving and shims.address is not None:
+            self._serving = True
             self.host.start_soon(self._flusher.run)
             self.host.start_soon(self._signal_room)
             self.host.start_soon(_serve, shims.serve, self._serve_shim)
-        if not self._serving_http and http is not None and http.origin is not None:
-            self._serving_http = True
-            self.host.start_soon(_serve, http.serve)
 
     def flush(self) -> None:
         self._flusher.flush()
@@ -82,17 +76,8 @@ class AgentConnections:
     async def wait_read(self, mcp_connection: McpConnection) -> None:
         """Wait, holding the lane, while the consumer's write buffer is above the high watermark."""
         consumer = mcp_connection.consumer
-        if isinstance(consumer, McpHttpSession):
-            await consumer.wait_read()
         while isinstance(consumer, ShimConsumer) and consumer.crowded and not mcp_connection.closed:
             await self._flusher.wait_room()
-
-    def open_http(self, declaration: Declaration, session: McpHttpSession) -> None:
-        """Open the connection of one MCP session over HTTP."""
-        mcp_connection = session.mcp_connection = McpConnection(session, self.begin)
-        session.closed = lambda: declaration.mcp_connections.discard(mcp_connection)
-        self._add(declaration, mcp_connection)
-        AcpProvider(declaration.server, mcp_connection, self.host.client, self.host).open()
 
     async def _serve_shim(self, declaration: object, transport: SocketTransport) -> None:
         """Serve the connection of one shim, after its token was accepted."""

@@ -1,10 +1,9 @@
 """`mcp-bridge`: the proxy that connects an agent to MCP servers over ACP.
 
 It is the last proxy, before the agent. A declaration that the agent supports is forwarded
-unchanged; one with `type: acp` is replaced by a server that the agent can start (a shim) or reach
-over HTTP, and every MCP connection of the agent is forwarded to the server over ACP. A declaration
-of type `acp` never reaches an agent that did not announce support: one such agent hangs, others
-refuse the session.
+unchanged; one with `type: acp` is replaced by a stdio server (a shim), and every MCP connection of
+the agent is forwarded to the server over ACP. A declaration of type `acp` never reaches an agent
+that did not announce support: one such agent hangs, others refuse the session.
 """
 
 from __future__ import annotations
@@ -24,7 +23,6 @@ from bridges.bindings import CarrierParams, decode_carrier
 from bridges.declaration_rewriter import Declaration, DeclarationRewriter, RewrittenSetup
 from bridges.declarations import agent_mcp_support, rewrite, session_id_in, without_servers
 from bridges.handshake import McpHandshake
-from bridges.http_server import McpHttpServer
 from bridges.mcp_connection import ConnectionMode, McpConnection
 from bridges.native_agent import NativeAgent
 from bridges.server_starts import ServerStarts, required_error
@@ -64,7 +62,7 @@ class McpBridge(Proxy):
                           left out
     """
 
-    mode: Literal["auto", "stdio", "http", "off"] = "auto"
+    mode: Literal["auto", "stdio", "off"] = "auto"
     sandboxed: bool = False
     offline: bool = False
     start_timeout: float = 30.0
@@ -94,7 +92,6 @@ class McpBridge(Proxy):
         self._rewriter = DeclarationRewriter(
             self.mode,
             self.new_request_id,
-            self._agent_connections.open_http,
             sandboxed=self.sandboxed,
             offline=self.offline,
         )
@@ -109,8 +106,6 @@ class McpBridge(Proxy):
                 self._rewriter.release(declarations)
             self._agent_connections.flush()
             self._rewriter.shim_listener.close()
-            if self._rewriter.http is not None:
-                self._rewriter.http.close()
 
     # -- initialize and session set-up -------------------------------------------------------------
 
@@ -144,8 +139,6 @@ class McpBridge(Proxy):
     async def _set_up(self, params: bytes, forward: Any, loaded: str | None) -> bytes:
         if self._rewriter.agent.acp:
             return await self._native.set_up(params, forward)
-        if self._rewriter.delivery() == "http" and self._rewriter.http is None:
-            self._rewriter.http = McpHttpServer(self.wait_room, self.limits)
         session = self._agent_session(loaded)
         self._shared.begin(session)
         try:
@@ -166,7 +159,7 @@ class McpBridge(Proxy):
             raise
         if changed is params:
             return await forward(params)  # type: ignore[no-any-return]
-        self._agent_connections.listen(self._rewriter.shim_listener, self._rewriter.http)
+        self._agent_connections.listen(self._rewriter.shim_listener)
         for declaration in declared:
             declaration.server.session = session.id
         try:

@@ -1,7 +1,7 @@
 """Replaces declarations of MCP servers that the agent does not support by ones that it does.
 
-A server over ACP becomes a stdio server (the shim) or a loopback HTTP server; an HTTP or SSE server
-becomes a stdio server for an agent that takes neither.
+A server over ACP becomes a stdio server (the shim); so does an HTTP or SSE server, for an agent
+that does not take this type.
 """
 
 from __future__ import annotations
@@ -16,9 +16,7 @@ import attrs
 import trio
 
 from bridges.acp_provider import DeclaredServer
-from bridges.declarations import AgentMcpSupport, http_entry, stdio_entry
-from bridges.http_server import McpHttpServer
-from bridges.http_session import McpHttpSession
+from bridges.declarations import AgentMcpSupport, stdio_entry
 from bridges.mcp_connection import McpConnection
 from bridges.server_names import ServerNames
 from bridges.shared_servers import AgentSession
@@ -44,8 +42,6 @@ class Declaration:
     session: AgentSession
     remote: bool = False
     """Whether it replaces an HTTP or SSE server."""
-    path: str | None = None
-    """Path on the loopback HTTP server; `None` for stdio."""
     mcp_connections: set[McpConnection] = attrs.field(factory=set)
     start: trio.Event = attrs.field(factory=trio.Event)
     """Set when the server has answered the agent's MCP client, or is known not to."""
@@ -71,37 +67,28 @@ class RewrittenSetup:
 
 @attrs.define(eq=False)
 class DeclarationRewriter:
-    """Rewrites declarations for one agent. `over_http` is called with each new MCP session over
-    HTTP."""
+    """Rewrites declarations for one agent."""
 
-    mode: Literal["auto", "stdio", "http", "off"]
+    mode: Literal["auto", "stdio", "off"]
     new_id: Callable[[], str]
-    over_http: Callable[[Declaration, McpHttpSession], None]
     agent: AgentMcpSupport = attrs.field(factory=AgentMcpSupport, init=False)
     sandboxed: bool = False
     """Whether the agent runs in a sandbox."""
     offline: bool = False
     """Whether that sandbox has no network, so that the agent cannot connect to the bridge."""
     shim_listener: ShimListener = attrs.field(init=False)
-    http: McpHttpServer | None = attrs.field(default=None, init=False)
     names: ServerNames = attrs.field(factory=ServerNames, init=False)
     _servers: dict[str, DeclaredServer] = attrs.field(factory=dict, init=False)
 
     def __attrs_post_init__(self) -> None:
         self.shim_listener = ShimListener(abstract=self.sandboxed)
 
-    def delivery(self) -> Literal["native", "stdio", "http", "none"]:
+    def delivery(self) -> Literal["native", "stdio", "none"]:
         """Form in which the agent gets servers that are declared over ACP."""
         agent = self.agent
         if agent.acp:
             return "native"
-        if self.mode == "off":
-            return "none"
-        if self.mode == "http" and agent.http:
-            return "http"
-        if agent.stdio:
-            return "stdio"
-        return "http" if agent.http else "none"
+        return "stdio" if agent.stdio and self.mode != "off" else "none"
 
     def replace(
         self, entry: dict[str, Any], taken: set[str], into: RewrittenSetup
@@ -120,7 +107,7 @@ class DeclarationRewriter:
             why = (
                 "mcp_bridge is off, and the agent takes no MCP servers over ACP"
                 if self.mode == "off"
-                else "the agent takes MCP servers neither over ACP nor over stdio or HTTP"
+                else "the agent takes MCP servers neither over ACP nor over stdio"
             )
             raise RequestError(INVALID_PARAMS, f"MCP server {entry.get('name')!r}: {why}")
         id = entry.get("serverId", entry.get("id"))
@@ -138,15 +125,11 @@ class DeclarationRewriter:
                 "MCP server of a proxy not available to the agent: its sandbox has no network",
                 server=server.name,
             )
-        if delivery == "http":
-            return self._over_http(server, taken, into)
         return self._over_stdio(server, taken, into)
 
     def release(self, declarations: Sequence[Declaration]) -> None:
         for declaration in declarations:
             self.shim_listener.revoke(declaration.token)
-            if self.http is not None and declaration.path is not None:
-                self.http.withdraw(declaration.path)
             if self._servers.get(declaration.server.id) is declaration.server:
                 del self._servers[declaration.server.id]
             for mcp_connection in list(declaration.mcp_connections):
@@ -166,37 +149,14 @@ class DeclarationRewriter:
         try:
             address = self.shim_listener.open()
         except OSError as exc:
-            raise RequestError(INTERNAL_ERROR, f"{_no_socket(server, exc)}; see TMPDIR") from exc
-        declaration = self._declare(server, taken, into, remote=remote)
+            text = f"MCP server {server.name!r}: cannot create the bridge's socket: {exc}"
+            raise RequestError(INTERNAL_ERROR, f"{text}; see TMPDIR") from exc
+        name = self.names.choose(server.name, taken, into.own_names.get(server.name))
+        declaration = Declaration(server, name, "", into.session, remote)
+        into.declared.append(declaration)
         declaration.token = self.shim_listener.issue(declaration)
         # A sandbox shows the interpreter, but not a virtual environment that links to it.
         python = sys.executable if not self.sandboxed else os.path.realpath(sys.executable)
         argv = [python, "-I", "-S", _SHIM]
         env = {"ACP_MCP_BRIDGE": address, "ACP_MCP_TOKEN": declaration.token}
         return stdio_entry(declaration.name, argv, env, self.agent.acp_version)
-
-    def _over_http(
-        self, server: DeclaredServer, taken: set[str], into: RewrittenSetup
-    ) -> dict[str, Any]:
-        assert self.http is not None
-        try:
-            origin = self.http.open()
-        except OSError as exc:
-            raise RequestError(INTERNAL_ERROR, _no_socket(server, exc)) from exc
-        declaration = self._declare(server, taken, into)
-        path, token = self.http.publish(lambda session: self.over_http(declaration, session))
-        declaration.path = path
-        authorization = {"Authorization": f"Bearer {token}"}
-        return http_entry(declaration.name, origin + path, authorization)
-
-    def _declare(
-        self, server: DeclaredServer, taken: set[str], into: RewrittenSetup, *, remote: bool = False
-    ) -> Declaration:
-        name = self.names.choose(server.name, taken, into.own_names.get(server.name))
-        declaration = Declaration(server, name, "", into.session, remote)
-        into.declared.append(declaration)
-        return declaration
-
-
-def _no_socket(server: DeclaredServer, exc: OSError) -> str:
-    return f"MCP server {server.name!r}: cannot create the bridge's socket: {exc}"

@@ -22,7 +22,6 @@ __all__ = [
     "AgentMcpSupport",
     "RewriteFunction",
     "agent_mcp_support",
-    "http_entry",
     "rewrite",
     "session_id_in",
     "stdio_entry",
@@ -129,15 +128,6 @@ def stdio_entry(
         "command": argv[0],
         "args": list(argv[1:]),
         "env": [{"name": key, "value": value} for key, value in env.items()],
-    }
-
-
-def http_entry(name: str, url: str, headers: dict[str, str]) -> dict[str, Any]:
-    return {
-        "type": "http",
-        "name": name,
-        "url": url,
-        "headers": [{"name": key, "value": value} for key, value in headers.items()],
     }
 
 

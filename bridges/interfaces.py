@@ -1,6 +1,6 @@
 """Interfaces of what an MCP connection joins: consumer, provider, filter, and the bridge itself.
 
-Implemented by `shim_consumer`, `http_session` and `native_agent` (consumers), `acp_provider` and
+Implemented by `shim_consumer` and `native_agent` (consumers), `acp_provider` and
 `remote_provider` (providers), `shared_servers` (filter) and `bridge` (runtime).
 """
 
@@ -17,7 +17,7 @@ Cancel: TypeAlias = Callable[[], None]
 
 
 class Consumer(Protocol):
-    """Client side of an MCP connection: a shim, an HTTP session, or a native agent."""
+    """Client side of an MCP connection: a shim, or a native agent."""
 
     def respond(self, call: InFlightRequest, result: Payload | None, error: Payload | None) -> None:
         """Send the response to a request of the consumer."""

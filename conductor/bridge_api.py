@@ -1,7 +1,7 @@
 """The public API of bridges: the parts of a JSON-RPC connection.
 
 A proxy gets messages as Python values and needs none of this. A bridge is also a JSON-RPC peer on a
-socket or an HTTP server of its own. Nothing is defined here: the names stay, the modules behind
+socket of its own. Nothing is defined here: the names stay, the modules behind
 them may move.
 
 Messages: one line to a `Message` or `Malformed` and back; payloads stay raw JSON:
@@ -23,8 +23,8 @@ Notices of the conductor to the user, in the form that the client supports:
     `Notices` and their `Severity`.
 An HTTP client that reads no more of an answer than may be kept (imported with the name):
     `bounded_client`.
-An HTTP server: accept connections, and serve each with hypercorn (imported with `serve_http`):
-    `accept`, `serve_http`, `is_peer_gone`.
+A listener that survives a lack of descriptors:
+    `accept`.
 Imports that take long, beside the event loop:
     `import_in_thread`.
 A task that a handler starts, and that serves others: what it sends is not caused by the handler's
@@ -72,7 +72,6 @@ from conductor.transport.waiting_transport import WaitingTransport
 
 if TYPE_CHECKING:
     from conductor.network.bounded_http import bounded_client
-    from conductor.network.hypercorn_connection import is_peer_gone, serve_http
 
 __all__ = [
     "DECODE_ERRORS",
@@ -106,11 +105,9 @@ __all__ = [
     "error_pieces",
     "error_to_exception",
     "import_in_thread",
-    "is_peer_gone",
     "notification_pieces",
     "request_pieces",
     "result_pieces",
-    "serve_http",
     "with_mcp_over_acp",
     "with_server_names",
     "write_loop",
@@ -122,8 +119,4 @@ def __getattr__(name: str) -> Any:
         from conductor.network.bounded_http import bounded_client
 
         return bounded_client
-    if name not in ("is_peer_gone", "serve_http"):
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from conductor.network import hypercorn_connection
-
-    return getattr(hypercorn_connection, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -32,9 +32,6 @@ class Limits(msgspec.Struct, frozen=True):
     """Open sessions of one connection; one more is refused."""
     max_mcp_connections: int = 64
     """MCP connections of the agent to one server of a session, through the bridge."""
-    max_mcp_sessions: int = 16
-    """MCP sessions over HTTP with one server of a session, through the bridge; agents have one, or
-    one more after a failure."""
     max_session_log_bytes: int = 8 * 1024 * 1024
     """Bytes of session set-up messages that are kept to restore sessions after a restart; the
     client and each component have this much of their own. Beyond it the messages of the oldest

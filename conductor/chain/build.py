@@ -216,8 +216,6 @@ def _bridged_agent(
 ) -> list[Component]:
     """The agent, with the bridge before it or inserted when it is needed (`BridgeInsertion`)."""
     make_bridge = partial(bridge_component, mode, limits, spec.sandbox, start)
-    if mode == "http":
-        return [make_bridge(), *_components(spec, "agent", None)]
     patch_result = None if mode == "off" else with_bridgeable_mcp_over_acp
     (agent,) = _components(spec, "agent", patch_result)
     if not isinstance(agent, SupervisedComponent):

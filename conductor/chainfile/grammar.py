@@ -181,7 +181,6 @@ class LimitsItem(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     max_buffered_bytes: Annotated[Bytes, positive] = _LIMITS.max_buffered_bytes
     max_sessions: Annotated[int, positive] = _LIMITS.max_sessions
     max_mcp_connections: Annotated[int, positive] = _LIMITS.max_mcp_connections
-    max_mcp_sessions: Annotated[int, positive] = _LIMITS.max_mcp_sessions
     max_session_log_bytes: Annotated[Bytes, positive] = _LIMITS.max_session_log_bytes
     max_initialize_bytes: Annotated[Bytes, positive] = _LIMITS.max_initialize_bytes
 

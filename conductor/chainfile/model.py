@@ -60,7 +60,7 @@ OnCancelTimeout: TypeAlias = Literal["answer", "restart"]
 OnFailure: TypeAlias = Literal["restart", "bypass", "end_chain"]
 OnStartFailure: TypeAlias = Literal["explain", "error"]
 AdaptMode: TypeAlias = Literal["auto", "always", "never"]
-McpBridgeMode: TypeAlias = Literal["auto", "stdio", "http", "off"]
+McpBridgeMode: TypeAlias = Literal["auto", "stdio", "off"]
 
 ValuePath: TypeAlias = tuple[str | int, ...]
 """Keys and indexes that lead to a value: `("run", 0)`, `("with", "files", 1)`."""

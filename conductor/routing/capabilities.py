@@ -37,16 +37,10 @@ def with_mcp_over_acp(result: bytes) -> bytes:
 
 
 def with_bridgeable_mcp_over_acp(result: bytes) -> bytes:
-    """`with_mcp_over_acp` if the agent accepts a server type that the bridge can offer.
-
-    The bridge turns servers over ACP into stdio or HTTP servers. Every agent of version 1 accepts
-    stdio servers; one of version 2 announces the types that it accepts.
-    """
-    if protocol_version(result) == 1:
+    """`with_mcp_over_acp` if the agent accepts stdio servers, into which the bridge turns servers
+    over ACP: every agent of version 1 does, one of version 2 announces it."""
+    if protocol_version(result) == 1 or _has(result, ("capabilities", "session", "mcp", "stdio")):
         return with_mcp_over_acp(result)
-    for kind in ("stdio", "http"):
-        if _has(result, ("capabilities", "session", "mcp", kind)):
-            return with_mcp_over_acp(result)
     return result
 
 

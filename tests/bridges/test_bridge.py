@@ -80,15 +80,16 @@ async def test_version_two_says_that_it_is_stdio():
     assert given.params["mcpServers"][0]["type"] == "stdio"
 
 
-async def test_an_agent_that_takes_nothing_is_given_nothing():
-    agent = FakeAgent()
+@pytest.mark.parametrize("capabilities", [{}, {"session": {"mcp": {"http": {}}}}])
+async def test_an_agent_that_takes_no_stdio_servers_is_given_none(capabilities):
+    agent = FakeAgent(capabilities=capabilities)
     async with open_chain(*_bridge(), agent, bridged=False) as client:
         answer = await client.initialize(version=2)
         params = {"cwd": "/", "mcpServers": [declaration("serverId")]}
         with pytest.raises(RequestError, match="neither over ACP nor") as refused:
             await client.request("session/new", params)
         await client.request("session/new", {"cwd": "/", "mcpServers": []})
-    assert answer["capabilities"] == {}
+    assert answer["capabilities"] == capabilities
     assert refused.value.code == -32602
     assert [h.params["mcpServers"] for h in agent.transcript if h.method == "session/new"] == [[]]
 

@@ -288,7 +288,7 @@ def test_a_bridge_is_one_of_four(diagnostics: Problems) -> None:
         mcp_bridge: sse
         """)
         == """
-chain.yaml:3:13: error: mcp_bridge: expected one of `auto`, `stdio`, `http`, `off`, found `sse`
+chain.yaml:3:13: error: mcp_bridge: expected one of `auto`, `stdio`, `off`, found `sse`
    | mcp_bridge: sse
    |             ^^^
 """

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import psutil
 import trio
-from chaos.attacks import BODIES, attack
+from chaos.attacks import attack
 from chaos.clients import Device, ask, initialize, new_session, open_session, prompt
 from chaos.measured_server import PERMISSIONS
 from support.bypasses import cases_of, filled
@@ -96,29 +96,6 @@ def _process(number: int) -> psutil.Process | None:
         return found if found.name() == "sleep" else None
     except psutil.NoSuchProcess:
         return None
-
-
-@attack(agent="program")
-async def abandoned_mcp_sessions(device: Device) -> None:
-    """MCP sessions over HTTP that the agent opens and never uses: the oldest end."""
-    said = await _told_over_http(device, "abandon 40")
-    assert '"first 404"' in said, said[-200:]
-
-
-@attack(agent="program")
-async def unfinished_mcp_bodies(device: Device) -> None:
-    """Requests over HTTP whose last byte never comes: beyond a budget they are refused."""
-    said = await _told_over_http(device, f"bodies {BODIES // 2**20 + 4} 4")
-    refused = int(said.partition('"refused ')[2].partition('"')[0])
-    assert refused >= 4, f"{refused} refused"
-
-
-async def _told_over_http(device: Device, text: str) -> str:
-    """A session of one turn, with an agent that takes MCP servers over HTTP."""
-    async with device.websocket() as socket:
-        await ask(socket, initialize(_meta={"http": True}))
-        session = await new_session(socket, 1, mcpServers=[SERVER])
-        return await _turn(socket, session, text)
 
 
 @attack(agent="program")

@@ -298,8 +298,6 @@ LEDGER: Final = "ledger/sums"
 BUDGETED: Final = "budgeted"
 """Name of the clients that have this budget."""
 _ONE_LEDGER: Final = trio.Lock()
-BODIES: Final = 16 * 2**20
-"""`max_message_bytes`: also the bytes of unfinished bodies that a bridge over HTTP takes."""
 
 
 @attack()

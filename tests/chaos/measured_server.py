@@ -19,7 +19,7 @@ from typing import Any, Final
 import attrs
 import psutil
 import trio
-from chaos.attacks import BODIES, BUDGETED, LEDGER, TURNS
+from chaos.attacks import BUDGETED, LEDGER, TURNS
 from chaos.clients import Device
 from support.bypasses import make_places
 
@@ -58,8 +58,6 @@ RULES = f"""\
   - use: permissions
     with: {{rules: {json.dumps(PERMISSIONS)}}}
   - use: redact
-mcp_bridge: http  # for agents that take it; else stdio
-limits: {{max_message_bytes: {BODIES}}}
 """
 PROGRAM = """\
 agent:

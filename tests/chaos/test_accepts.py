@@ -10,17 +10,13 @@ import os
 import re
 import resource
 import socket
-import sys
-import threading
 import time
-import urllib.request
 from contextlib import contextmanager
 from itertools import count, islice
 
 import pytest
 from processes import test_bypass_of_a_provider as provider
-from support.peers.process import PATIENCE, agent, encoded, wait_until_idle
-from support.reporting_agent import REPORTING_AGENT
+from support.peers.process import PATIENCE, agent, encoded
 
 from conductor.control.directory import socket_path
 
@@ -59,36 +55,6 @@ def test_a_shim(given, spare):
 
     assert "result" in server.receive()
     server.end()
-    assert editor.leave() == 0
-
-
-@pytest.mark.parametrize("spare", SPARE)
-def test_an_mcp_client_over_http(run_chain, tmp_path, spare):
-    (tmp_path / "waiting.py").write_text(provider.PROXY)
-    able = '"agentCapabilities": {"mcpCapabilities": {"http": True}}'
-    (tmp_path / "agent.py").write_text(REPORTING_AGENT.replace('"agentCapabilities": {}', able))
-    spec = {"use": f"{tmp_path}/waiting.py:Waiting", "isolate": True}
-    editor = run_chain([sys.executable, str(tmp_path / "agent.py")], spec, mcp_bridge="http")
-    assert "result" in editor.initialize()
-    answer = editor.answer(editor.request("session/new", cwd="/", mcpServers=[]))
-    (entry,) = answer["result"]["_meta"]["given"]
-    headers = {one["name"]: one["value"] for one in entry["headers"]}
-    headers |= {"Accept": "application/json, text/event-stream", "Content-Type": "application/json"}
-    body = encoded({"id": 0, "method": "initialize", "params": HELLO})
-    request, statuses = urllib.request.Request(entry["url"], body, headers), []
-
-    def ask():
-        with urllib.request.urlopen(request, timeout=PATIENCE) as response:
-            statuses.append(response.status)
-
-    asking = threading.Thread(target=ask)
-    with cramped(editor.pid, spare):
-        asking.start()
-        wait_until_idle(editor.pid)
-        assert editor.answer(editor.prompt("x"))["result"] == {"stopReason": "end_turn"}
-
-    asking.join()
-    assert statuses == [200]
     assert editor.leave() == 0
 
 

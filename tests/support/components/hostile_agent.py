@@ -8,26 +8,18 @@
     orphans N     kills itself; before, tells the ids of N processes, each in a session of its own
     shim N        connects to the session's first MCP server, and sends a message nested N deep
     flood         writes to that server what it takes in a second, before it is connected
-    abandon N     opens N MCP sessions with it over HTTP, and says how it answers the first one then
-    bodies N M    N requests of a megabyte to it over HTTP, without their last byte; says how many
-                  were refused, as soon as M are, or after 20 seconds
 
 `_meta` of `initialize`: with `"restart": PATH`, it is answered with protocol version 99 from the
-second time on (PATH is made by the first); `"name"` is the agent's name; with `"http": true` it
-takes MCP servers over HTTP.
+second time on (PATH is made by the first); `"name"` is the agent's name.
 """
 
-import http.client
 import json
 import os
-import select
 import signal
 import subprocess
 import time
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 from echo_agent import EchoAgent
 from rpc import Message, key
@@ -38,7 +30,6 @@ INITIALIZE = (
     b'{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18",'
     b'"capabilities":{},"clientInfo":{"name":"x","version":"1"}}}\n'
 )
-PING = b'{"jsonrpc":"2.0","id":1,"method":"ping"}'
 TREE = '[ "$1" -gt 0 ] || { echo; exec sleep 60; }; setsid sh -c "$0" "$0" $(($1 - 1)) & wait'
 
 
@@ -52,8 +43,6 @@ class HostileAgent(EchoAgent):
         found = super().capabilities(version)
         if version < 2 and "name" in self.told:
             found["agentInfo"]["name"] = self.told["name"]
-        if version < 2 and self.told.get("http"):
-            found["agentCapabilities"]["mcpCapabilities"] = {"http": True}
         return found
 
     def handle(self, message: Message) -> None:
@@ -137,49 +126,6 @@ class HostileAgent(EchoAgent):
         ]
         self.say(turn, "orphans " + " ".join(str(each.pid) for each in started))
         os.kill(os.getpid(), signal.SIGKILL)
-
-    def do_abandon(self, turn: Message, argument: str) -> None:
-        first, _ = self.post(INITIALIZE)
-        for _ in range(int(argument) - 1):
-            self.post(INITIALIZE)
-        _, status = self.post(PING, {"Mcp-Session-Id": first})
-        self.say(turn, f"first {status}")
-        self.end(turn)
-
-    def do_bodies(self, turn: Message, argument: str) -> None:
-        count, enough = map(int, argument.split())
-        opened = [self.connect() for _ in range(count)]
-        for each, path, headers in opened:
-            each.putrequest("POST", path)
-            for name, value in {**headers, "Content-Length": f"{2**20 + 1}"}.items():
-                each.putheader(name, value)
-            each.endheaders()
-            with suppress(OSError):  # refused meanwhile
-                each.send(b" " * 2**20)
-        refused: list[Any] = []  # the others stay silent
-        end = time.monotonic() + 20
-        while len(refused) < enough and time.monotonic() < end:
-            time.sleep(0.1)
-            refused = select.select([each.sock for each, *_ in opened], [], [], 0)[0]
-        self.say(turn, f"refused {len(refused)}")
-        for each, *_ in opened:
-            each.close()
-        self.end(turn)
-
-    def post(self, body: bytes, more: dict[str, str] | None = None) -> tuple[str, int]:
-        """The MCP session and the status that a POST is answered with; no body is read."""
-        connection, path, headers = self.connect()
-        connection.request("POST", path, body.strip(), headers | (more or {}))
-        response = connection.getresponse()
-        connection.close()
-        return response.getheader("Mcp-Session-Id", ""), response.status
-
-    def connect(self) -> tuple[http.client.HTTPConnection, str, dict[str, str]]:
-        server, accept = self.servers[0], "application/json, text/event-stream"
-        url = urlsplit(server["url"])
-        headers = {each["name"]: each["value"] for each in server["headers"]}
-        headers |= {"Accept": accept, "Content-Type": "application/json"}
-        return http.client.HTTPConnection(url.netloc, timeout=30), url.path, headers
 
     def do_shim(self, turn: Message, argument: str) -> None:
         with self.open_server() as shim:

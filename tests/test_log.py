@@ -6,6 +6,8 @@ import json
 import subprocess
 import sys
 
+import pytest
+
 from conductor import log
 from conductor.redaction import register_secrets
 
@@ -63,13 +65,16 @@ def test_equal_events_are_written_20_times_a_second_and_the_others_counted(capfd
     assert [event for _, event, _ in traced] == [line["event"] for line in lines]
 
 
-def test_what_was_left_out_is_counted_at_the_end_of_the_process():
-    program = """
+@pytest.mark.parametrize(
+    "end", ["", "from conductor.chain.stdio_server import exit_now; exit_now(0)"], ids=["", "now"]
+)
+def test_what_was_left_out_is_counted_at_the_end_of_the_process(end):
+    program = f"""
 from conductor import log
-from conductor.redaction import register_secrets
 log.configure("warning", as_json=True)
 for n in range(500):
     log.get_logger().warning("malformed message", number=n)
+{end}
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
 

@@ -35,8 +35,12 @@ def usage(command: click.Command, context: click.Context) -> str:
 
 
 def options(command: click.Command, context: click.Context) -> list[tuple[str, str]]:
-    """Options and their texts, without `--help`."""
-    records = [parameter.get_help_record(context) for parameter in command.get_params(context)]
+    """Options and their texts, without `--help`; also those that the first help leaves out."""
+    parameters = command.get_params(context)
+    for parameter in parameters:
+        if isinstance(parameter, click.Option) and parameter.help:
+            parameter.hidden = False
+    records = [parameter.get_help_record(context) for parameter in parameters]
     return [each for each in records if each is not None and "--help" not in each[0]]
 
 

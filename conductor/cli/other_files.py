@@ -44,6 +44,9 @@ def other_files_options(command: F) -> F:
         "--no-project", is_flag=True, help="Ignore `.acp-conductor.yaml` of projects."
     )
     user = click.option(
-        "--no-user", is_flag=True, help="Ignore `chain.yaml` of the user's configuration."
+        "--no-user",
+        is_flag=True,
+        hidden=True,
+        help="Ignore `chain.yaml` of the user's configuration.",
     )
     return project(user(command))

@@ -58,31 +58,71 @@ _COUNT = click.IntRange(min=1)
     is_flag=True,
     help="Listen beyond this machine, and for its other users, without protection.",
 )
-@click.option("--max-clients", type=_COUNT, default=2000, show_default=True)
-@click.option("--max-clients-each", type=_COUNT, default=200, show_default=True)
+@click.option(
+    "--max-clients", type=_COUNT, default=2000, show_default=True, hidden=True, help="In total."
+)
+@click.option(
+    "--max-clients-each",
+    type=_COUNT,
+    default=200,
+    show_default=True,
+    hidden=True,
+    help="Of one address.",
+)
 @click.option(
     "--max-message-bytes",
     type=_COUNT,
     default=16 * 1024 * 1024,
     show_default=True,
+    hidden=True,
     help="The longest message of a client. `limits: max_message_bytes` of FILE holds as well.",
 )
-@click.option("--max-streams", type=_COUNT, default=256, show_default=True, help="Of one client.")
-@click.option("--ping-interval", type=_SECONDS, default=20.0, show_default=True)
-@click.option("--ping-timeout", type=_SECONDS, default=20.0, show_default=True)
+@click.option(
+    "--max-streams",
+    type=_COUNT,
+    default=256,
+    show_default=True,
+    hidden=True,
+    help="Session streams of one client over HTTP.",
+)
+@click.option(
+    "--ping-interval",
+    type=_SECONDS,
+    default=20.0,
+    show_default=True,
+    hidden=True,
+    help="Seconds between pings on a WebSocket.",
+)
+@click.option(
+    "--ping-timeout",
+    type=_SECONDS,
+    default=20.0,
+    show_default=True,
+    hidden=True,
+    help="Seconds for the answer to a ping.",
+)
 @click.option(
     "--keep",
     type=_SECONDS,
     default=60.0,
     show_default=True,
+    hidden=True,
     help="Seconds for which the chain of a disconnected client is kept.",
 )
-@click.option("--idle-timeout", type=_SECONDS, default=86400.0, show_default=True)
+@click.option(
+    "--idle-timeout",
+    type=_SECONDS,
+    default=86400.0,
+    show_default=True,
+    hidden=True,
+    help="Seconds without a message after which a client is ended.",
+)
 @click.option(
     "--drain-timeout",
     type=click.FloatRange(min=0),
     default=30.0,
     show_default=True,
+    hidden=True,
     help="Seconds for running prompt turns to end after SIGTERM.",
 )
 @click.option(
@@ -96,7 +136,7 @@ def command(file: str, **options: Any) -> None:
     """Start the chain of FILE for each remote client.
 
     Clients connect by WebSocket or Streamable HTTP, at /acp, or with JSON lines on a Unix socket.
-    /health and /ready are for load balancers.
+    /health and /ready are for load balancers. Limits and times have options, too: docs/remote.md.
 
     \b
     Examples:

@@ -23,6 +23,7 @@ def trace_options(command: F) -> F:
         type=click.Choice(["full", "head", "none"]),
         default="full",
         show_default=True,
+        hidden=True,
         expose_value=False,
         callback=_keep,
         help="What --trace writes of params and results: all, the first 512 bytes, or nothing.",

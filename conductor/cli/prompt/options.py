@@ -53,6 +53,7 @@ _OPTIONS: Final = [
         type=click.IntRange(1, 2),
         default=1,
         show_default=True,
+        hidden=True,
         help="The version of the protocol to offer; the agent chooses.",
     ),
 ]

@@ -31,18 +31,29 @@ _OPTIONS = (
     click.option("--from", "sender", metavar="NAME", help="Messages from this component."),
     click.option("--to", "receiver", metavar="NAME", help="Messages to this component."),
     click.option(
-        "--toward", type=click.Choice(["agent", "client"]), help="Messages in this direction."
+        "--toward",
+        type=click.Choice(["agent", "client"]),
+        help="Messages in this direction.",
+        hidden=True,
     ),
     click.option(
-        "--hop", type=int, metavar="N", help="Messages of one hop; 0 is that of the client."
+        "--hop",
+        type=int,
+        metavar="N",
+        help="Messages of one hop; 0 is that of the client.",
+        hidden=True,
     ),
-    click.option("--chain", metavar="NAME", help="In the trace of a server: one chain."),
-    click.option("--since", type=TIME, metavar="TIME", help="Seconds from the start, or a time."),
-    click.option("--until", type=TIME, metavar="TIME", help="The same."),
+    click.option(
+        "--chain", metavar="NAME", help="In the trace of a server: one chain.", hidden=True
+    ),
+    click.option(
+        "--since", type=TIME, metavar="TIME", help="Seconds from the start, or a time.", hidden=True
+    ),
+    click.option("--until", type=TIME, metavar="TIME", help="The same.", hidden=True),
     click.option(
         "--min-time", type=DURATION, default=0.0, help="Answers and handlers that took as long."
     ),
-    click.option("--min-size", type=SIZE, default=0, help="Messages as large."),
+    click.option("--min-size", type=SIZE, default=0, help="Messages as large.", hidden=True),
     click.option("--errors", is_flag=True, help="Errors only."),
     click.option("--grep", "text", metavar="TEXT", help="Messages with a text in them."),
 )

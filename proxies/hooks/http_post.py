@@ -1,11 +1,10 @@
-"""One HTTP POST, with the standard library, in a thread."""
+"""One HTTP POST."""
 
 from __future__ import annotations
 
-import urllib.error
-import urllib.request
+import importlib
 from collections.abc import Mapping
-from typing import Any
+from contextlib import aclosing
 
 import attrs
 import trio
@@ -28,28 +27,36 @@ class HttpReply:
 async def post(url: str, data: bytes, headers: Mapping[str, str], *, seconds: float) -> HttpReply:
     """Post JSON. Redirects are not followed: the headers may hold secrets for this host."""
     with trio.move_on_after(seconds):
-        # An abandoned thread ends by its own timeout, which is the same.
-        return await trio.to_thread.run_sync(
-            _post, url, data, dict(headers), seconds, abandon_on_cancel=True
-        )
+        return await _post(url, data, headers)
     return HttpReply(None, problem=f"no answer within {seconds:g} s")
 
 
-def _post(url: str, data: bytes, headers: dict[str, str], seconds: float) -> HttpReply:
-    headers = {"Content-Type": "application/json", **headers}
-    request = urllib.request.Request(url, data, headers, method="POST")
-    opener = urllib.request.build_opener(_NoRedirect)
+async def _post(url: str, data: bytes, headers: Mapping[str, str]) -> HttpReply:
+    # Not urllib: a thread cannot be ended while a server sends its answer byte by byte.
+    await trio.to_thread.run_sync(importlib.import_module, "httpx2")
+    import httpx2
+
+    headers = {"Content-Type": "application/json", "Accept-Encoding": "identity", **headers}
+    body = bytearray()
     try:
-        with opener.open(request, timeout=seconds) as response:
-            return HttpReply(response.status, response.read(_MAX_BODY).decode(errors="replace"))
-    except urllib.error.HTTPError as exc:
-        with exc:
-            return HttpReply(exc.code, exc.read(_MAX_BODY).decode(errors="replace"))
-    except (OSError, ValueError) as exc:
-        reason = getattr(exc, "reason", exc)
-        return HttpReply(None, problem=getattr(reason, "strerror", None) or type(reason).__name__)
+        async with (
+            httpx2.AsyncClient(timeout=None) as client,
+            client.stream("POST", url, content=data, headers=headers) as response,
+            aclosing(response.aiter_raw()) as chunks,
+        ):
+            async for chunk in chunks:
+                body += chunk
+                if len(body) >= _MAX_BODY:
+                    break
+    except (httpx2.HTTPError, httpx2.InvalidURL, OSError, ValueError) as exc:
+        return HttpReply(None, problem=_reason(exc))
+    return HttpReply(response.status_code, body[:_MAX_BODY].decode(errors="replace"))
 
 
-class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    def redirect_request(self, *args: Any, **kwargs: Any) -> None:
-        return None
+def _reason(error: BaseException) -> str:
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, OSError) and cause.strerror is not None:
+            return cause.strerror
+        cause = cause.__cause__ or cause.__context__
+    return type(error).__name__

@@ -101,7 +101,6 @@ PURE = [
     "conductor.routing.port",
     "conductor.routing.traced_port",
     "conductor.telemetry.attributes",
-    "conductor.telemetry.otlp_json",
     "conductor.telemetry.sampler",
     "conductor.telemetry.span",
     "conductor.telemetry.span_builder",

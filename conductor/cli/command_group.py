@@ -31,7 +31,7 @@ _COMMANDS: Final = {
     "untrust": "No longer use it.",
     "lock": "Pin and install the agents that a chain file names from the registry.",
     "update": "Pin the newest versions of these agents.",
-    "registry": "List, show and refresh the registry of agents; export a chain to one.",
+    "registry": "List, show and refresh the registry of agents.",
     "login": "Log in to the agent of a chain; without a method, list those that it offers.",
     "prompt": "Send prompts through a chain and print the answers.",
     "install": "Put a chain into the configuration of an editor.",

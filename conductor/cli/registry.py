@@ -1,4 +1,4 @@
-"""`acp-conductor registry list | show NAME | refresh | prune | export FILE`: agents by name."""
+"""`acp-conductor registry list | show NAME | refresh | prune`: agents by name."""
 
 from __future__ import annotations
 
@@ -39,7 +39,6 @@ def command() -> None:
       acp-conductor registry list
       acp-conductor registry show claude-acp
       acp-conductor registry refresh
-      acp-conductor registry export review.yaml > agent.json
     """
 
 
@@ -112,44 +111,6 @@ def prune_store(dry_run: bool) -> None:
     except OSError as exc:
         fail_registry(RegistryError(f"the store cannot be pruned: {exc}"))
     print(f"{shown_size(size)} {'would be freed' if dry_run else 'freed'}")
-
-
-@command.command("export")
-@click.argument("file", type=click.Path())
-@click.option("--id", "id", help="Its id in the registry; the default is made of the chain's name.")
-@click.option("--name", help="Its name for people; the default is the chain's.")
-@click.option("--description", metavar="TEXT", help="The default lists the components.")
-@click.option(
-    "--path",
-    type=click.Path(),
-    help="Where the chain file is on the machines that use the entry; the default is here.",
-)
-def export(
-    file: str, id: str | None, name: str | None, description: str | None, path: str | None
-) -> None:
-    """Print the registry entry (agent.json) of a chain with an agent: `uvx acp-conductor` with its
-    arguments.
-
-    A chain of programs without other settings is written into the arguments; any other is named by
-    its path.
-    """
-    import json
-    import os
-
-    from conductor.cli.load import read_chain
-    from conductor.cli.lock import fail_registry
-    from conductor.errors import RegistryError
-    from conductor.registry.export import export_entry, export_warnings
-
-    chain = read_chain(file, "agent")
-    path = path or os.path.abspath(file)
-    try:
-        entry = export_entry(chain, path, id=id, name=name, description=description)
-    except RegistryError as exc:
-        fail_registry(exc)
-    print(json.dumps(entry, indent=2, ensure_ascii=False))
-    for warning in export_warnings(chain, path):
-        click.echo(f"acp-conductor: {warning}", err=True)
 
 
 def _load(source: str | None) -> Registry:

@@ -10,7 +10,7 @@ import click
 if TYPE_CHECKING:
     from conductor.tracing.trace_writer import TraceWriter
 
-__all__ = ["open_trace", "require_otel", "trace_options"]
+__all__ = ["open_trace", "trace_options"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 _META = "conductor.trace"
@@ -66,7 +66,7 @@ def open_trace() -> TraceWriter | None:
     options = click.get_current_context().meta.get(_META, {})
     is_exported = bool(options.get("otel"))
     if is_exported:
-        require_otel("--otel")
+        _require_otel()
     writer: TraceWriter
     if options.get("trace_file") is not None or options.get("is_viewed"):
         writer = _open_file(options)
@@ -87,7 +87,7 @@ def open_trace() -> TraceWriter | None:
     return writer
 
 
-def require_otel(option: str) -> None:
+def _require_otel() -> None:
     """Raise `click.UsageError` if the packages of the extra `otel` are not installed."""
     from importlib.util import find_spec
 
@@ -99,7 +99,7 @@ def require_otel(option: str) -> None:
         is_found = False
     if not is_found:
         raise click.UsageError(
-            f"{option} needs the OpenTelemetry SDK: pip install 'acp-conductor[otel]'"
+            "--otel needs the OpenTelemetry SDK: pip install 'acp-conductor[otel]'"
         )
 
 

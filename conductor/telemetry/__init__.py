@@ -2,8 +2,8 @@
 
 `trace_context` reads and writes `traceparent` and `tracestate`; `propagation` gives each request
 toward the agent the span of its hop. `span_builder` makes spans of trace records, with the
-attributes of the semantic conventions (`attributes`). `exporter` gives them to the OpenTelemetry
-SDK, and `otlp_json` writes them to a file. Without `--otel` none of these modules is imported.
+attributes of the semantic conventions (`attributes`). `sdk` gives them to the OpenTelemetry SDK.
+Without `--otel` none of these modules is imported.
 
 May import: what `tracing` may import, and `tracing`.
 """

@@ -60,14 +60,13 @@ class _GivenIds(IdGenerator):
 class SpanExport:
     """Gives finished spans to the SDK, which sends them in batches from a thread of its own.
 
-    `endpoint` is the URL for traces, by default that of the environment. The first error of an
-    export is kept in `errors.reported`; without `endpoint` it is also logged. Nothing is raised.
+    The first error of an export is logged. Nothing is raised.
     """
 
-    def __init__(self, endpoint: str | None = None) -> None:
-        self.errors: _ErrorOnce = _ErrorOnce(logs=endpoint is None)
+    def __init__(self) -> None:
+        self._errors = _ErrorOnce(logging.WARNING)
         logger = logging.getLogger("opentelemetry")
-        logger.addHandler(self.errors)
+        logger.addHandler(self._errors)
         logger.propagate = False
         self._ids = _GivenIds()
         attributes = {"service.name": _SCOPE} if _names_no_service() else {}
@@ -77,7 +76,7 @@ class SpanExport:
             shutdown_on_exit=False,
             id_generator=self._ids,
         )
-        self._provider.add_span_processor(BatchSpanProcessor(_exporter(endpoint)))
+        self._provider.add_span_processor(BatchSpanProcessor(_exporter()))
         self._tracer = self._provider.get_tracer(_SCOPE, __version__)
 
     def add(self, span: Span) -> None:
@@ -114,35 +113,24 @@ class SpanExport:
         thread.start()
         thread.join(timeout)
         if thread.is_alive():
-            self.errors.report("spans that were not sent in time are lost")
+            self._errors.report("spans that were not sent in time are lost")
 
 
 class _ErrorOnce(logging.Handler):
-    """Keeps the first error of the SDK, which logs one for each batch; with `logs`, logs it."""
+    """Logs the first error of the SDK, which logs one for each batch."""
 
-    def __init__(self, *, logs: bool) -> None:
-        super().__init__(logging.WARNING)
-        self.reported: str | None = None
-        self._logs = logs
-        self._tried = ""
-        """Why the last attempt failed; it is part of the error only if the SDK gives up."""
+    _has_reported = False
 
     def emit(self, record: logging.LogRecord) -> None:
         text = record.getMessage()
         cause = re.search(_CAUSE, text)
-        text = text if cause is None else cause[1]
-        if self._logs or record.levelno >= logging.ERROR:
-            self.report(f"{text} ({self._tried})" if self._tried else text)
-        else:
-            self._tried = text
+        self.report(text if cause is None else cause[1])
 
     def report(self, error: str) -> None:
-        """Keep an error, if it is the first."""
-        if self.reported is not None:
+        """Log an error, if it is the first."""
+        if self._has_reported:
             return
-        self.reported = error
-        if not self._logs:
-            return
+        self._has_reported = True
         log.warning(
             "spans cannot be exported",
             error=error,
@@ -157,12 +145,12 @@ _CAUSE: Final = r"""Caused by \w+\(["'](?:\w+\([^()]*\): )?(.+?)["']\)\)"""
 it."""
 
 
-def _exporter(endpoint: str | None) -> SpanExporter:
-    if endpoint is None and os.environ.get("OTEL_TRACES_EXPORTER", "otlp") == "console":
+def _exporter() -> SpanExporter:
+    if os.environ.get("OTEL_TRACES_EXPORTER", "otlp") == "console":
         import sys
 
         return ConsoleSpanExporter(out=sys.stderr)
-    return OTLPSpanExporter(endpoint)
+    return OTLPSpanExporter()
 
 
 def _names_no_service() -> bool:

@@ -70,8 +70,7 @@ class SpanBuilder:
     """Takes the records of a trace in order; returns spans when they have ended, those of answered
     requests at the end of the batch of records: their handlers end a moment later.
 
-    Spans have ids that the conductor wrote into their requests, or ids derived from their records:
-    the same each time that a trace is exported, and those that a running chain has sent.
+    Spans have ids that the conductor wrote into their requests, or ids derived from their records.
     """
 
     captures_content: bool = False

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 import sys
 
 import pytest
@@ -64,29 +63,6 @@ def test_refresh_reports_what_cannot_be_fetched(run, tmp_path):
 
     assert result.returncode == 1
     assert "https://127.0.0.1:9/registry.json cannot be fetched" in result.stderr
-
-
-@pytest.mark.slow
-def test_the_command_of_an_exported_chain_serves_it(run, tmp_path):
-    (tmp_path / "review.yaml").write_text("version: 1\nagent:\n  use: test-agent\n")
-
-    result = run("registry", "export", "review.yaml", "--id", "mine")
-    entry = json.loads(result.stdout)
-    assert f"the chain file at {tmp_path / 'review.yaml'}\n" in result.stderr
-    (tmp_path / "agents.json").write_text(json.dumps({"agents": [entry]}))
-    assert "1 entries" in run("registry", "list", "--registry", "agents.json").stdout
-    command = shlex.join([*COMMAND, *entry["distribution"]["uvx"]["args"]])
-    assert run("prompt", "--", command, "say hi").stdout == "hi\n"
-
-
-def test_a_chain_without_an_agent_or_with_a_wrong_id_is_not_exported(run, tmp_path):
-    chain = tmp_path / "review.yaml"
-    chain.write_text("version: 1\nproxies:\n  - use: usage\n")
-    assert "has no `agent:`" in run("registry", "export", chain).stderr
-    chain.write_text("version: 1\nagent:\n  use: test-agent\n")
-    result = run("registry", "export", chain, "--id", "Mine")
-    assert (result.returncode, result.stdout) == (1, "")
-    assert "`Mine` is not a registry id\nhelp: an id begins" in result.stderr
 
 
 ESCAPES = "\x1b]52;c;ZXZpbA==\x07\x1b[2J\u202e"

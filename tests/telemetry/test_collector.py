@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import subprocess
-import urllib.request
 
 import pytest
 from support.external_programs import free_port
@@ -73,19 +71,3 @@ def test_the_collector_takes_spans_of_a_running_chain(run, collector):
 
     collector.wait_for("Name           : invoke_agent test-agent")
     collector.wait_for("gen_ai.operation.name: Str(invoke_agent)")
-
-
-def test_the_collector_takes_the_spans_of_a_file(run, tmp_path, collector):
-    run("prompt", "--trace", "t.jsonl", ROOT / "chains" / "hello.yaml", "say hello")
-    exported = run("trace", "export", "t.jsonl", "--otlp", "-o", "spans.json")
-    assert exported.returncode == 0, exported.stderr
-
-    request = urllib.request.Request(
-        f"{collector.url}/v1/traces",
-        (tmp_path / "spans.json").read_bytes(),
-        {"content-type": "application/json"},
-    )
-    with urllib.request.urlopen(request, timeout=30) as answer:
-        assert json.load(answer) == {"partialSuccess": {}}
-
-    collector.wait_for("Name           : invoke_agent test-agent")

@@ -12,8 +12,6 @@ from support.raw_json import compact
 
 from conductor.routing.port import UnconnectedPort
 from conductor.routing.traced_port import TracedPort
-from conductor.telemetry.span_builder import SpanBuilder
-from conductor.tracing.reader import Trace
 from conductor.tracing.recorder import TraceRecorder
 
 pytestmark = pytest.mark.slow
@@ -187,10 +185,6 @@ def test_an_editor_continues_its_trace_and_the_agent_gets_it(run, tmp_path, rece
     inner = receiver.named("session/prompt test-agent")
     assert reached["traceparent"] == f"00-{TRACE}-{inner.span_id}-01"
     assert reached["baggage"] == "k=v"
-    builder = SpanBuilder()
-    written = Trace.load(tmp_path / "t.jsonl").records
-    exported = [*builder.add(written), *builder.end(written[-1].time)]
-    assert {each.span_id for each in exported} == {each.span_id for each in receiver.spans}
 
 
 def test_without_a_sample_nothing_is_sent_and_the_flag_says_so(run, tmp_path, receiver):

@@ -1,13 +1,7 @@
-"""`acp-conductor trace export FILE --FORMAT`
-
-A format is a module with `export(path, lines, out)`: `path` is the trace file, `lines` are the
-chosen lines of it with their records, in order, and `out` takes bytes. A module with
-`send(url, lines)` also takes a URL as output.
-"""
+"""`acp-conductor trace export FILE --FORMAT`"""
 
 from __future__ import annotations
 
-import importlib
 import os
 import sys
 import tempfile
@@ -29,9 +23,8 @@ __all__ = ["command"]
 _FORMATS: Final = {
     "html": "The page of `trace view`, as one file.",
     "jsonl": "The lines of the file, as they are.",
-    "otlp": "OpenTelemetry spans: OTLP/JSON, or sent to the collector at a URL.",
 }
-"""The formats with their lines in `--help`; NAME is in the module `export_NAME`."""
+"""The formats with their lines in `--help`."""
 
 
 def _format_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -48,7 +41,7 @@ def _format_options(command: Callable[..., Any]) -> Callable[..., Any]:
     "--output",
     "-o",
     type=click.Path(dir_okay=False),
-    help="File to write, or URL of a collector; the default is stdout.",
+    help="File to write; the default is stdout.",
 )
 @filter_options
 def command(file: str, format: str | None, output: str | None, **criteria: Any) -> None:
@@ -62,7 +55,6 @@ def command(file: str, format: str | None, output: str | None, **criteria: Any) 
       acp-conductor trace export t.jsonl --jsonl --session session-1 -o part.jsonl
       acp-conductor trace export t.jsonl --jsonl --errors | jq .payload
       acp-conductor trace export t.jsonl --html -o t.html
-      acp-conductor trace export t.jsonl --otlp -o http://localhost:4318
     """
     if format is None:
         flags = " or ".join(f"--{name}" for name in _FORMATS)
@@ -71,24 +63,27 @@ def command(file: str, format: str | None, output: str | None, **criteria: Any) 
         raise click.UsageError("--html writes a page: name its file with -o.")
     from conductor.cli.trace.reading import lines_and_records
 
-    module = importlib.import_module(f"conductor.cli.trace.export_{format}")
     chosen = _chosen(lines_and_records(file), criteria | {"everything": True})
     if output is None:
         sys.stdout.flush()
-        module.export(file, chosen, sys.stdout.buffer)
+        sys.stdout.buffer.writelines(_encoded(format, file, chosen))
         sys.stdout.buffer.flush()
         return
-    if output.startswith(("http://", "https://")):
-        if not hasattr(module, "send"):
-            raise click.UsageError(f"--{format} is written to a file, not sent to {output}.")
-        module.send(output, chosen)
-        return
     with _replacing(output, file) as out:
-        module.export(file, chosen, out)
+        out.writelines(_encoded(format, file, chosen))
 
 
 def _is_terminal() -> bool:
     return sys.stdout.isatty()
+
+
+def _encoded(format: str, path: str, lines: Iterator[tuple[bytes, Record]]) -> Iterator[bytes]:
+    """The chosen lines of the file at `path` in a format, in parts."""
+    if format == "jsonl":
+        return (line for line, _ in lines)
+    from conductor.viewer.page import exported_page
+
+    return exported_page(os.path.basename(path), lines)
 
 
 def _chosen(

@@ -7,8 +7,7 @@ import stat
 
 import pytest
 from click.testing import CliRunner
-from support.otlp_receiver import otlp_receiver
-from support.trace_records import STEP, TraceScript
+from support.trace_records import TraceScript
 
 from conductor.cli.trace.command import command
 
@@ -79,57 +78,6 @@ def test_a_mistake_is_a_usage_error(trace, arguments, text):
     assert text in result.output
 
 
-def turn(tmp_path):
-    script = TraceScript()
-    prompt = script.request("client>notes", "session/prompt", {"sessionId": "s"})
-    script.answer(prompt, {"stopReason": "end_turn"})
-    return script.write(tmp_path / "turn.jsonl")
-
-
-def test_spans_are_written_as_otlp(tmp_path):
-    result = export(turn(tmp_path), "--otlp")
-
-    (of_resource,) = json.loads(result.stdout)["resourceSpans"]
-    (span,) = of_resource["scopeSpans"][0]["spans"]
-    assert span["name"] == "invoke_agent agent"
-    assert int(span["endTimeUnixNano"]) - int(span["startTimeUnixNano"]) == STEP * 1e9
-
-
-def test_spans_are_sent_to_a_collector(tmp_path):
-    with otlp_receiver() as receiver:
-        result = export(turn(tmp_path), "--otlp", "-o", receiver.url)
-
-    assert result.exit_code == 0, result.output
-    assert receiver.headers[0]["path"] == "/v1/traces"
-    assert receiver.named("invoke_agent agent").attributes["gen_ai.conversation.id"] == "s"
-
-
-def test_a_collector_that_refuses_the_spans_is_an_error(tmp_path):
-    with otlp_receiver() as receiver:
-        receiver.status = 400
-        result = export(turn(tmp_path), "--otlp", "-o", f"{receiver.url}/v1/traces")
-
-    assert result.exit_code == 1
-    assert "did not accept the spans" in result.output
-    assert "400" in result.output
-
-
-@pytest.mark.slow  # the SDK waits a second before it tries again
-def test_spans_that_are_taken_at_the_second_attempt_are_no_error(tmp_path):
-    class Attempts(list):
-        def append(self, headers):
-            super().append(headers)
-            receiver.status = 503 if len(self) == 1 else 200
-
-    with otlp_receiver() as receiver:
-        receiver.headers = Attempts()
-        result = export(turn(tmp_path), "--otlp", "-o", receiver.url)
-
-    assert (result.exit_code, result.output) == (0, "")
-    assert len(receiver.headers) == 2
-    assert receiver.named("invoke_agent agent")
-
-
 def test_a_page_is_not_written_to_a_terminal(trace, monkeypatch):
     monkeypatch.setattr("conductor.cli.trace.export._is_terminal", lambda: True)
 
@@ -137,13 +85,6 @@ def test_a_page_is_not_written_to_a_terminal(trace, monkeypatch):
 
     assert result.exit_code == 2
     assert "--html writes a page: name its file with -o" in result.output
-
-
-def test_only_spans_are_sent(trace):
-    result = export(trace, "--jsonl", "-o", "http://127.0.0.1:9")
-
-    assert result.exit_code == 2
-    assert "--jsonl is written to a file" in result.output
 
 
 def test_an_export_that_fails_leaves_the_older_file(trace, tmp_path):

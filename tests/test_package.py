@@ -86,10 +86,11 @@ def test_pipx_installs_the_program_and_its_man_page(built: Built, tmp_path: Path
     built.run("uvx", "pipx", "install", "--backend=uv", built.wheel, **home)
 
     shown = command("try").rpartition("acp-conductor ")[2]
-    assert shown == 'prompt chains/hello.yaml "say hello"'
+    assert shown == 'prompt chains/brief.yaml "echo hello"'
     program = tmp_path / "bin_dir" / "acp-conductor"
-    argv = [program, "prompt", ROOT / "chains" / "hello.yaml", "say hello"]
-    assert subprocess.check_output(argv, text=True, cwd=tmp_path).strip() == "hello"
+    argv = [program, "prompt", ROOT / "chains" / "brief.yaml", "echo hello"]
+    shown = subprocess.check_output(argv, text=True, cwd=tmp_path)
+    assert "Answer in one sentence." in shown
     assert (tmp_path / "man_dir" / "man1" / "acp-conductor.1").exists()
 
 

@@ -167,14 +167,6 @@ async def test_the_agent_has_a_clock(load, acp_chain):
     assert "+0" in client.transcript.text()
 
 
-async def test_house_rules_contain_their_proxies(load, acp_chain):
-    async with acp_chain(load("house_rules", "HouseRules")(), strict=True) as client:
-        await client.initialize()
-        await client.prompt(await client.new_session("/"), "/usage")
-
-    assert client.transcript.text() == "The agent has not reported any usage yet."
-
-
 @pytest.mark.parametrize("module", sorted(PAGE))
 def test_every_proxy_has_a_test_here(module):
     if "(Proxy):" in PAGE[module]:

@@ -85,8 +85,7 @@ _INTERRUPTED: Final = 130
     help="Text for people, or one JSON object per line. auto: text on a terminal and of prompt, "
     "check and try, else JSON.",
 )
-@click.option("--log-json", is_flag=True, hidden=True)
-def acp_conductor(level: str, log_format: str, log_json: bool, **_: Any) -> None:
+def acp_conductor(level: str, log_format: str, **_: Any) -> None:
     """Extend any coding agent from any editor.
 
     An editor starts acp-conductor instead of the agent; it starts a chain of proxies and the agent,
@@ -98,7 +97,7 @@ def acp_conductor(level: str, log_format: str, log_json: bool, **_: Any) -> None
       acp-conductor run review.yaml
       acp-conductor agent "uvx my-proxy" "claude-agent-acp"
     """
-    configure(level, as_json=log_json or is_json(log_format))
+    configure(level, as_json=is_json(log_format))
 
 
 def run_command(arguments: Sequence[str]) -> NoReturn:

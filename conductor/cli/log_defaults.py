@@ -15,11 +15,11 @@ def log_for_people(ctx: click.Context, *, prints_errors: bool = True) -> None:
     A command that does not print the errors of a chain itself leaves out only starts and ends.
     """
     group = ctx.find_root()
-    if "log_json" not in group.params:  # the command is run alone
+    if "log_format" not in group.params:  # the command is run alone
         return
     from conductor.log import configure
 
-    as_json = group.params["log_json"] or group.params["log_format"] == "json"
+    as_json = group.params["log_format"] == "json"
     is_reduced = group.get_parameter_source("level") is ParameterSource.DEFAULT
     configure(
         group.params["level"],

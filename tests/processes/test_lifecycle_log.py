@@ -65,7 +65,7 @@ def test_a_variable_of_the_package_of_the_editor_is_a_warning_and_can_be_emptied
     start, monkeypatch
 ):
     monkeypatch.setenv("LD_LIBRARY_PATH", "/tmp/.mount_Editor/usr/lib")
-    editor = start("--log-json", "agent", "LD_LIBRARY_PATH= " + words(agent())[0])
+    editor = start("--log-format", "json", "agent", "LD_LIBRARY_PATH= " + words(agent())[0])
     editor.open()
     assert editor.leave() == 0
 

@@ -9,7 +9,7 @@ MEBIBYTE = 1 << 20
 
 
 def lines_of(editor, component):
-    """What was logged of a component's stderr, with `--log-json`."""
+    """What was logged of a component's stderr, with `--log-format json`."""
     events = [json.loads(line) for line in editor.log]
     return [
         event["line"]
@@ -43,7 +43,7 @@ def test_a_flood_at_the_start_does_not_delay_it_for_ever(start_agent):
 
 @pytest.mark.fast
 def test_lines_are_logged_under_the_name_of_the_component(start):
-    editor = start("--log-json", "agent", *words(proxy("p"), probe()))
+    editor = start("--log-format", "json", "agent", *words(proxy("p"), probe()))
     editor.open()
     assert editor.ask("errors one\\n\\x1b[31mtwo\\x1b[0m\\r\\nthree") == "p>[p]ok"
 
@@ -54,7 +54,7 @@ def test_lines_are_logged_under_the_name_of_the_component(start):
 
 @pytest.mark.fast
 def test_secrets_of_a_known_form_are_masked_in_the_log_and_in_errors(start):
-    editor = start("--log-json", "agent", *words(probe()))
+    editor = start("--log-format", "json", "agent", *words(probe()))
     editor.open()
     token = "ghp_abcdefghijklmnopqrstuvwxyz0123456789"
     assert editor.ask(f'errors with "{token}" and\\ncurl -u ann:horse-battery https://h\\n') == "ok"
@@ -67,7 +67,7 @@ def test_secrets_of_a_known_form_are_masked_in_the_log_and_in_errors(start):
 
 
 def test_a_line_that_comes_in_pieces_is_one_line(start):
-    editor = start("--log-json", "agent", *words(probe()))
+    editor = start("--log-format", "json", "agent", *words(probe()))
     editor.open()
     assert editor.ask("errors be") == "ok"
     assert editor.ask("errors gin\\n") == "ok"
@@ -78,7 +78,7 @@ def test_a_line_that_comes_in_pieces_is_one_line(start):
 
 def test_invalid_utf_8_on_stderr_is_logged_with_replacement_characters(start):
     noise = ["/bin/sh", "-c", r'printf "a\377b\n\000c\n" >&2; exec "$@"', "sh", *agent()]
-    editor = start("--log-json", "agent", *words(noise))
+    editor = start("--log-format", "json", "agent", *words(noise))
     editor.open()
 
     assert editor.leave() == 0

@@ -39,7 +39,6 @@ _COMMANDS: Final = {
     "new": "Write a package for a new proxy.",
     "try": "Run a proxy before the test agent and show what it does with each message.",
     "ps": "List the running conductors of this user: chains, sessions, turns, memory.",
-    "reap": "End the processes and remove the files that a killed conductor left.",
     "completions": "Print a script that completes commands in bash, zsh or fish.",
     "trace": "Look at trace files: messages, their way through the chain, durations.",
 }

@@ -28,13 +28,18 @@ def command(*, follow: bool, as_json: bool) -> None:
     TURN is the time since the oldest running turn began; MEMORY that of the conductor and of its
     components' processes. A server has a line for each client. A conductor that does not answer
     within a second has "no answer"; with --json, "error". --json also has the processes of
-    plugins.
+    plugins. Sockets and temporary directories that a killed conductor left are removed.
 
     \b
     Examples:
       acp-conductor ps
       acp-conductor ps --json | jq .chains[].components
     """
+    from conductor.cli.terminal_text import printable
+    from conductor.control.temporary_directories import remove_stale_directories
+
+    for path in remove_stale_directories():
+        click.echo(f"removed {printable(path)}, which a killed conductor left", err=True)
     shown = None
     try:
         while True:

@@ -1,10 +1,9 @@
-"""Control socket of each running conductor, for `ps`, `trace` and `reap` of the same user.
+"""Control socket of each running conductor, for `ps` and `trace` of the same user.
 
 The Unix socket is in a private runtime directory (`directory`). A thread serves it (`server`), so
 that it responds while a plugin blocks the event loop. It is opened shortly after the start
 (`process`), which is therefore not slowed down. `running_chains` lists the chains of this process;
-`client` sends requests to another conductor; `leftovers` and `temporary_directories` find the
-processes and files of killed ones.
+`client` sends requests to another conductor; `temporary_directories` removes those of killed ones.
 
 May import: errors, log, tracing, transport, supervision (the `Endpoint`).
 """

@@ -18,9 +18,7 @@ __all__ = [
     "NoConductor",
     "ask",
     "conductors",
-    "is_stale",
     "lines",
-    "remove_if_stale",
     "remove_stale_sockets",
 ]
 
@@ -81,7 +79,7 @@ def _add_status(found: dict[int, dict[str, Any] | None], pid: int, path: Path) -
     try:
         found[pid] = ask(pid, "status")
     except NoConductor as exc:
-        is_gone = remove_if_stale(path) or not path.exists()
+        is_gone = _remove_if_stale(path) or not path.exists()
         found[pid] = None if is_gone else {"pid": pid, "error": str(exc)}
 
 
@@ -89,23 +87,23 @@ def remove_stale_sockets() -> None:
     """Remove the sockets that killed conductors have left."""
     for pid, path in sockets():
         if pid != os.getpid():
-            remove_if_stale(path)
+            _remove_if_stale(path)
     for _, path in sockets("new"):
         with suppress(OSError):
             if time.time() - path.lstat().st_mtime > _START_TIMEOUT:
-                remove_if_stale(path)
+                _remove_if_stale(path)
 
 
-def remove_if_stale(path: Path) -> bool:
+def _remove_if_stale(path: Path) -> bool:
     """Remove a socket that has no listener; returns whether it was removed."""
-    if is_stale(path):
+    if _is_stale(path):
         with suppress(OSError):
             path.unlink()
             return True
     return False
 
 
-def is_stale(path: Path) -> bool:
+def _is_stale(path: Path) -> bool:
     """Whether it is a socket of this user, and has no listener."""
     try:
         found = path.lstat()

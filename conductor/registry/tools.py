@@ -40,7 +40,7 @@ _PASSED: Final = (
     *("http_proxy", "https_proxy", "all_proxy", "no_proxy"),
     *("SSL_CERT_FILE", "SSL_CERT_DIR", "NODE_EXTRA_CA_CERTS"),
     *("npm_config_*", "NPM_CONFIG_*", "UV_*"),
-    "ACP_CONDUCTOR_TREE",  # by which `reap` finds what is left
+    "ACP_CONDUCTOR_TREE",  # by which the orphan guard finds what is left
     *("NVM_*", "VOLTA_HOME", "FNM_*", "ASDF_*", "MISE_*", "PYENV_*"),
 )
 """Variables that a package manager inherits."""

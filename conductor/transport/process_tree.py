@@ -25,7 +25,6 @@ __all__ = [
     "become_subreaper",
     "child_reaped",
     "child_started",
-    "conductors_of_mark",
     "descendants",
     "forget_readers",
     "has_reader",
@@ -80,12 +79,6 @@ def own_mark() -> str:
         token = f"{pid}-{os.urandom(8).hex()}"
         _own_marks[pid] = f"{outer}/{token}" if outer else token
     return _own_marks[pid]
-
-
-def conductors_of_mark(mark: str) -> list[int]:
-    """The process ids of the conductors in a mark, the outermost first."""
-    tokens = [each.partition("-") for each in mark.split("/")]
-    return [int(pid) for pid, dash, rest in tokens if pid.isdecimal() and dash and rest]
 
 
 def new_mark() -> str:

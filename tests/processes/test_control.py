@@ -18,10 +18,12 @@ from click.testing import CliRunner
 from support.peers.process import CONDUCTOR, PATIENCE, agent, proxy, words
 from support.raw_json import compact
 
+from bridges import socket_directory
 from conductor.cli import ps
-from conductor.control import directory
+from conductor.control import directory, temporary_directories
 from conductor.control.client import ask, conductors, remove_stale_sockets
 from conductor.control.directory import connect, usable_path
+from conductor.files import lock_directory
 from conductor.tracing.reader import Trace
 from conductor.tracing.records import LogRecord, RequestRecord
 
@@ -202,6 +204,57 @@ def test_only_sockets_without_a_listener_are_removed(sockets, tmp_path):
         assert set(os.listdir(sockets)) == (everything | {"no-number.sock"}) - gone
 
 
+@pytest.fixture
+def temporary(directories, monkeypatch):
+    """The directory for temporary files."""
+    path = directories / "TMPDIR"
+    path.mkdir(mode=0o700)
+    monkeypatch.setattr("tempfile.tempdir", str(path))
+    monkeypatch.setattr(temporary_directories, "_BRIDGE_ROOT", str(path))
+    return path
+
+
+@pytest.mark.fast
+def test_ps_removes_directories_without_a_lock_and_no_others(temporary, monkeypatch):
+    monkeypatch.setattr(temporary_directories, "_MIN_AGE", 0)
+    monkeypatch.setattr(socket_directory, "_MAX_PATH", 1000)
+    in_use = socket_directory.SocketDirectory.make()
+    view = temporary_directories.VIEW_PREFIX
+    stale, kept, shared, locked, other = (
+        temporary / name
+        for name in (f"{view}stale", f"{view}kept", f"{view}shared", f"{view}locked", "other")
+    )
+    left = temporary / "acp-mcp-left"
+    for path in (stale, kept, shared, locked, left, other):
+        path.mkdir(mode=0o755 if path == shared else 0o700)
+    (temporary / "acp-mcp-link").symlink_to(other)
+    (left / "s").touch()
+    (stale / "trace.jsonl.1").touch()
+    (kept / "notes").touch()
+    lock = lock_directory(str(locked))
+
+    shown = CliRunner().invoke(ps.command)
+
+    assert shown.stdout == "no conductor of this user runs\n"
+    assert sorted(line.split()[1] for line in shown.stderr.splitlines()) == sorted(
+        f"{path}," for path in (stale, left)
+    )
+    assert sorted(temporary.iterdir()) == sorted(
+        (Path(in_use.directory), kept, shared, locked, other, temporary / "acp-mcp-link")
+    )
+    os.close(lock)
+    in_use.remove()
+
+
+@pytest.mark.fast
+def test_a_new_directory_is_not_locked_yet_and_stays(temporary):
+    new = temporary / "acp-mcp-new"
+    new.mkdir(mode=0o700)
+
+    assert CliRunner().invoke(ps.command).stderr == ""
+    assert new.exists()
+
+
 def test_a_directory_that_others_can_read_is_not_used(run_chain, sockets):
     sockets.mkdir()
     sockets.chmod(0o755)
@@ -224,7 +277,7 @@ def test_a_directory_that_another_user_has_made_stops_no_command(directories, mo
     if Path(f"/run/user/{os.geteuid()}").exists():
         pytest.skip("the directory in /tmp is not used here")
 
-    for line in (["ps"], ["ps", "--json"], ["reap", "--dry-run"]):
+    for line in (["ps"], ["ps", "--json"]):
         done = command(*line)
         assert "Traceback" not in done.stderr
         assert "sockets of conductors not read" in done.stderr

@@ -338,7 +338,7 @@ def _read_plugin_info(component: SupervisedComponent, required: bool) -> None:
     def read(params: Payload | None) -> None:
         info = parse_plugin_info(params)
         if info.handled is not None:
-            reports.take(info.handled, info.logged)
+            reports.take(info.handled)
         elif info.failed is not None:
             component.set_end_cause(info.failed)
         else:

@@ -22,7 +22,7 @@ from conductor.jsonrpc.messages import Payload
 from conductor.plugins.isolated_program import isolated_program
 from conductor.proxy.base import Plugin
 from conductor.routing.control import PLUGIN_INFO
-from conductor.supervision.handler_reports import HandlerReport, LogReport
+from conductor.supervision.handler_reports import HandlerReport
 from conductor.tracing.recorder import keeps_all
 
 __all__ = [
@@ -117,9 +117,9 @@ def failure_info(status: str) -> tuple[str, bytes]:
     return PLUGIN_INFO, _encoder.encode({"failed": status})
 
 
-def report_info(handled: Sequence[HandlerReport], logged: Sequence[LogReport]) -> tuple[str, bytes]:
-    """Method and raw params that report what handlers did."""
-    return PLUGIN_INFO, _encoder.encode({"handled": handled, "logged": logged})
+def report_info(handled: Sequence[HandlerReport]) -> tuple[str, bytes]:
+    """Method and raw params that report which handlers have run."""
+    return PLUGIN_INFO, _encoder.encode({"handled": handled})
 
 
 class PluginInfo(msgspec.Struct, frozen=True):
@@ -128,8 +128,7 @@ class PluginInfo(msgspec.Struct, frozen=True):
     required: bool = True
     failed: str | None = None
     handled: tuple[HandlerReport, ...] | None = None
-    """Set in a report, which has no `required`; likewise `logged`."""
-    logged: tuple[LogReport, ...] = ()
+    """Set in a report, which has no `required`."""
 
 
 def parse_plugin_info(params: Payload | None) -> PluginInfo:

@@ -107,17 +107,6 @@ class Tracer(Protocol):
         """A handler of a plugin has ended. `message` is what it handled, `location` its file:line;
         times are in seconds of the monotonic clock."""
 
-    def logged_about(
-        self,
-        message: Mark | None,
-        time: float,
-        level: str,
-        event: str,
-        component: str,
-        fields: dict[str, Any],
-    ) -> None:
-        """A plugin has logged an event while it handled `message`."""
-
 
 class TracedPort(Port):
     """Passes each message on to `port`, a port of `component`, after it was shown to `tracer`."""

@@ -3,16 +3,16 @@
     chain of the plugin ─▶ notification `PLUGIN_INFO` ─▶ `HandlerReports` ─▶ tracer outside
 
 The plugin runs in a chain of its own, in its process (`isolate: true`) or in this one
-(`on_failure: restart`). Both ends of the connection know a request and a response by its id, and a
-notification by its number, counted for each connection and side; so a report names the message
-without a mark in it. Messages that waited for a restart, and notifications further back than
-`_KEPT`, are not found: their reports name no message. `plugins.handler_reporter` is the other end.
+(`on_failure: restart`). Both ends of the connection know a request by its id, and a notification by
+its number, counted for each connection and side; so a report names the message without a mark in
+it. Messages that waited for a restart, and notifications further back than `_KEPT`, are not found:
+their reports name no message. `plugins.handler_reporter` is the other end.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from typing import Any, Final, Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 import msgspec
 
@@ -26,14 +26,14 @@ from conductor.routing.link import Link
 from conductor.routing.link_port import LinkPort
 from conductor.routing.traced_port import HandlerOutcome, Mark, Tracer
 
-__all__ = ["HandlerReport", "HandlerReports", "LogReport", "MessageKey"]
+__all__ = ["HandlerReport", "HandlerReports", "MessageKey"]
 
 _KEPT: Final = 1024
-"""Requests and responses, and runs of notifications, of which the record is known."""
+"""Requests, and runs of notifications, of which the record is known."""
 _Side: TypeAlias = Literal["client", "agent"]
-MessageKey: TypeAlias = tuple[Literal["request", "response", "client", "agent"], int]
-"""A request or response with its id on the connection; or a notification from this side, with its
-number. `initialize` may be sent several times, and has the number 0."""
+MessageKey: TypeAlias = tuple[Literal["request", "client", "agent"], int]
+"""A request with its id on the connection; or a notification from this side, with its number.
+`initialize` may be sent several times, and has the number 0."""
 
 
 class HandlerReport(msgspec.Struct, frozen=True, array_like=True):
@@ -42,22 +42,10 @@ class HandlerReport(msgspec.Struct, frozen=True, array_like=True):
     component: str
     method: str
     location: str
-    message: MessageKey | None
-    arrived: float
+    message: MessageKey
     started: float
     ended: float
     outcome: HandlerOutcome
-
-
-class LogReport(msgspec.Struct, frozen=True, array_like=True):
-    """A log event about a message that was being handled."""
-
-    component: str
-    level: str
-    event: str
-    fields: dict[str, Any]
-    message: MessageKey | None
-    time: float
 
 
 class HandlerReports(msgspec.Struct, eq=False):
@@ -79,23 +67,19 @@ class HandlerReports(msgspec.Struct, eq=False):
         if link.enveloped is not None:
             link.enveloped = _WatchedPort(link, self, enveloped=True)
 
-    def take(self, handled: tuple[HandlerReport, ...], logged: tuple[LogReport, ...]) -> None:
+    def take(self, handled: tuple[HandlerReport, ...]) -> None:
         """Record what the plugin has reported."""
         if self.tracer is None:
             return
-        for event in logged:
-            mark = self._mark(event.message, event.time)
-            name, level, fields = event.component, event.level, event.fields
-            self.tracer.logged_about(mark, event.time, level, event.event, name, fields)
         for run in handled:
-            mark = self._mark(run.message, run.arrived) or Mark(run.arrived)
+            mark = self._mark(run.message) or Mark(run.started)
             times = run.started, run.ended
             self.tracer.handler_ended(
                 run.component, run.method, run.location, mark, *times, run.outcome
             )
 
     def sent(self, key: MessageKey) -> None:
-        """A request or response is being sent."""
+        """A request is being sent."""
         if self.tracer is not None and (mark := self.tracer.current) is not None:
             self._calls[key] = mark
 
@@ -111,18 +95,14 @@ class HandlerReports(msgspec.Struct, eq=False):
             runs = self._runs.setdefault(side, deque(maxlen=_KEPT))
             runs.append((first, count, mark))
 
-    def _mark(self, key: MessageKey | None, time: float) -> Mark | None:
-        """Stands for the message with the time at which the plugin got it."""
-        if key is None:
-            return None
-        found = self._calls.get(key)
-        if found is not None:
-            return Mark(time, found)
+    def _mark(self, key: MessageKey) -> Mark | None:
+        """The message that a key stands for, if it is still known."""
         kind, number = key
-        if kind in ("client", "agent"):
-            for first, count, mark in reversed(self._runs.get(kind, ())):
-                if first <= number:
-                    return Mark(time, mark, number - first) if number < first + count else None
+        if kind == "request":
+            return self._calls.get(key)
+        for first, count, mark in reversed(self._runs.get(kind, ())):
+            if first <= number:
+                return mark.part(number - first) if number < first + count else None
         return None
 
 
@@ -155,8 +135,3 @@ class _WatchedPort(LinkPort):
         if not waits and notifications.method != SESSION_CANCEL:
             self._reports.notified(link.connection, self._side, notifications.count)
         super().notify_batch(notifications)
-
-    def respond(self, call: InFlightRequest, result: Payload | None, error: Payload | None) -> None:
-        if isinstance(call.source_id, int):
-            self._reports.sent(("response", call.source_id))
-        super().respond(call, result, error)

@@ -249,17 +249,6 @@ class TraceRecorder(Tracer):
     ) -> None:
         self.add(HandlerEntry(self, started, ended, component, method, location, message, outcome))
 
-    def logged_about(
-        self,
-        message: Mark | None,
-        time: float,
-        level: str,
-        event: str,
-        component: str,
-        fields: dict[str, Any],
-    ) -> None:
-        self.add(LogEntry(self, time, level, event, component, message, fields))
-
     def logged(self, level: str, event: str, fields: dict[str, Any]) -> None:
         """A log event; lines of a component's stderr are among them."""
         now = self.wake_up.time or time.monotonic()

@@ -19,6 +19,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+import attrs
 import trio
 
 from conductor.acp import SESSION_SETUP_METHODS, session_id_of
@@ -62,6 +63,7 @@ __all__ = ["Chain"]
 log: Final = get_logger(component="conductor")
 
 
+@attrs.define(eq=False, repr=False)
 class Chain:
     """Serves one client over `transport`.
 
@@ -70,73 +72,59 @@ class Chain:
     which is also the successor of the last component. `stop_timeout` is in seconds.
     """
 
-    def __init__(
-        self,
-        transport: Transport,
-        make: Callable[[], Sequence[Component]],
-        mode: Literal["agent", "proxy"] = "agent",
-        limits: Limits | None = None,
-        *,
-        stop_timeout: float = STOP_TIMEOUT,
-        answers_loss: bool = True,
-        plugin_nursery: trio.Nursery | None = None,
-        enforces_cancel_timeout: bool = True,
-        failure_context: FailureContext | None = None,
-        recorder: TraceRecorder | None = None,
-        make_bridge: Callable[[], PluginComponent] | None = None,
-        chooser: ChainChooser | None = None,
-        further_chains: Callable[..., FurtherChains] | None = None,
-        terminal_login: TerminalLogin = "kept",
-        client_label: str = "",
-    ) -> None:
-        self.make = make
-        self.mode = mode
-        self.limits: Limits = limits or Limits()
-        self.stop_timeout = stop_timeout
-        self.announces_mcp_over_acp: bool = False
-        """Whether the `initialize` result announces MCP servers over ACP even if the agent does
-        not. The test kit sets it; otherwise the bridge announces what the agent supports."""
-        self.answers_loss = answers_loss
-        """Whether open requests are answered when a component fails; if not, the parent does."""
-        self.plugin_nursery = plugin_nursery
-        """Nursery for the plugins: `run` returns although one does not end, and leaves it to the
-        owner of the nursery; see `abandoned_plugins`. Without it, `run` waits for them."""
-        self.enforces_cancel_timeout = enforces_cancel_timeout
-        """Whether the chain ends a cancelled turn that still runs after the agent's
-        `cancel_timeout`. In "proxy" mode, the parent conductor does so."""
-        self.failure_context = failure_context
-        """Enables the start-failure agent; without it the client gets the error of a failed
-        start."""
-        self.recorder = recorder
-        """Records what passes."""
-        self.make_bridge = make_bridge
-        """Makes the MCP bridge, inserted before a parent conductor that takes no MCP over ACP."""
-        self.chooser = chooser
-        """Chooses the chain of each session; `make` makes the first one, for `chooser.first()`.
-        Without it, all sessions have that."""
-        self.further_chains = further_chains
-        """Makes a `session_chains.SessionChains`, of its members; given with `chooser`."""
-        self.terminal_login = terminal_login
-        self.client_label = client_label
-        """The client's identity for `ps`, in a server: its principal or address."""
-        self.flusher: Flusher = Flusher()
-        self.components: list[Component] = []
-        """The one nearest the client first; empty before the start."""
-        self.initialized: trio.Event = trio.Event()
-        self._nursery: trio.Nursery
-        self._ending: Ending | None = None
-        self._end = trio.Event()
-        self._further: FurtherChains | None = None
-        self._settled = trio.Event()
-        self._began = 0.0
-        """The time of the last start."""
-        self._start_error: ConductorError | None = None
-        self._reading = trio.CancelScope()
-        self._connect_parts(transport)
+    _transport: Transport
+    make: Callable[[], Sequence[Component]]
+    mode: Literal["agent", "proxy"] = "agent"
+    limits: Limits = attrs.field(factory=Limits)
+    stop_timeout: float = STOP_TIMEOUT
+    answers_loss: bool = True
+    """Whether open requests are answered when a component fails; if not, the parent does."""
+    plugin_nursery: trio.Nursery | None = None
+    """Nursery for the plugins: `run` returns although one does not end, and leaves it to the
+    owner of the nursery; see `abandoned_plugins`. Without it, `run` waits for them."""
+    enforces_cancel_timeout: bool = True
+    """Whether the chain ends a cancelled turn that still runs after the agent's `cancel_timeout`.
+    In "proxy" mode, the parent conductor does so."""
+    failure_context: FailureContext | None = None
+    """Enables the start-failure agent; without it the client gets the error of a failed start."""
+    recorder: TraceRecorder | None = None
+    """Records what passes."""
+    make_bridge: Callable[[], PluginComponent] | None = None
+    """Makes the MCP bridge, inserted before a parent conductor that takes no MCP over ACP."""
+    chooser: ChainChooser | None = None
+    """Chooses the chain of each session; `make` makes the first one, for `chooser.first()`. Without
+    it, all sessions have that."""
+    further_chains: Callable[..., FurtherChains] | None = None
+    """Makes a `session_chains.SessionChains`, of its members; given with `chooser`."""
+    terminal_login: TerminalLogin = "kept"
+    client_label: str = ""
+    """The client's identity for `ps`, in a server: its principal or address."""
+    announces_mcp_over_acp: bool = attrs.field(default=False, init=False)
+    """Whether the `initialize` result announces MCP servers over ACP even if the agent does not.
+    The test kit sets it; otherwise the bridge announces what the agent supports."""
+    flusher: Flusher = attrs.field(factory=Flusher, init=False)
+    client_end: ClientEnd = attrs.field(init=False)
+    components: list[Component] = attrs.field(factory=list, init=False)
+    """The one nearest the client first; empty before the start."""
+    initialized: trio.Event = attrs.field(factory=trio.Event, init=False)
+    _startup_gate: StartupGate = attrs.field(init=False)
+    _back_pressure: BackPressure = attrs.field(init=False)
+    _hosted: ChainComponents = attrs.field(init=False)
+    _shutdown: Shutdown = attrs.field(init=False)
+    _cancelled_turns: CancelledTurns | None = attrs.field(default=None, init=False)
+    _nursery: trio.Nursery = attrs.field(init=False)
+    _ending: Ending | None = attrs.field(default=None, init=False)
+    _end: trio.Event = attrs.field(factory=trio.Event, init=False)
+    _further: FurtherChains | None = attrs.field(default=None, init=False)
+    _settled: trio.Event = attrs.field(factory=trio.Event, init=False)
+    _began: float = attrs.field(default=0.0, init=False)
+    """The time of the last start."""
+    _start_error: ConductorError | None = attrs.field(default=None, init=False)
+    _reading: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
 
-    def _connect_parts(self, transport: Transport) -> None:
+    def __attrs_post_init__(self) -> None:
         role: Literal["client", "parent"] = "client" if self.mode == "agent" else "parent"
-        self.client_end: ClientEnd = ClientEnd(transport, role, self.flusher, self.limits)
+        self.client_end = ClientEnd(self._transport, role, self.flusher, self.limits)
         self._startup_gate = StartupGate(
             self.client_end.port,
             start=self._start,
@@ -165,7 +153,6 @@ class Chain:
         if self.chooser is not None:
             self.client.choose_chain = self._startup_gate.choose_chain = self._choose_chain
         self._shutdown = Shutdown(self.client_end, self._hosted, self.flusher, self.stop_timeout)
-        self._cancelled_turns: CancelledTurns | None = None
         if self.enforces_cancel_timeout and self.mode == "agent":
             self._cancelled_turns = CancelledTurns(
                 self._hosted, self.client, self.components, self._startup_gate

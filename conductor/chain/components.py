@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final, Literal
 
+import attrs
 import trio
 
 from conductor.chain.back_pressure import BackPressure
@@ -32,6 +33,7 @@ __all__ = ["ChainComponents"]
 log: Final = get_logger(component="conductor")
 
 
+@attrs.define(eq=False, repr=False)
 class ChainComponents(ComponentHost):
     """The components of one chain, the one nearest the client first in `running`.
 
@@ -39,36 +41,24 @@ class ChainComponents(ComponentHost):
     the component was inserted: then it is removed again.
     """
 
-    nursery: trio.Nursery
+    running: list[Component]
+    """Components of the last start and inserted ones; other parts of the chain share this list."""
+    client: ClientEnd
+    back_pressure: BackPressure
+    on_failed: Callable[[Component, ComponentError], None]
+    recorder: TraceRecorder | None
+    flusher: Flusher
+    limits: Limits
+    cancelled_turns: CancelledTurns | None = attrs.field(default=None, init=False)
+    nursery: trio.Nursery = attrs.field(init=False)
     """Runs the components."""
-    _parent_port: Port
+    plugin_nursery: trio.Nursery | None = attrs.field(default=None, init=False)
+    """Runs the plugins, if not `None`; else `nursery` does."""
+    tasks: dict[Component, trio.lowlevel.Task] = attrs.field(factory=dict, init=False)
+    """The components that have not ended, also those of failed starts, and their tasks."""
+    _parent_port: Port = attrs.field(init=False)
     """The parent conductor as successor of the last component ("proxy" mode)."""
-
-    def __init__(
-        self,
-        running: list[Component],
-        client: ClientEnd,
-        back_pressure: BackPressure,
-        on_failed: Callable[[Component, ComponentError], None],
-        recorder: TraceRecorder | None,
-        flusher: Flusher,
-        limits: Limits,
-    ) -> None:
-        self.running = running
-        """Components of the last start and inserted ones; other parts of the chain share this
-        list."""
-        self.client = client
-        self.back_pressure = back_pressure
-        self.on_failed: Callable[[Component, ComponentError], None] = on_failed
-        self.recorder = recorder
-        self.flusher = flusher
-        self.limits = limits
-        self.cancelled_turns: CancelledTurns | None = None
-        self.plugin_nursery: trio.Nursery | None = None
-        """Runs the plugins, if not `None`; else `nursery` does."""
-        self.tasks: dict[Component, trio.lowlevel.Task] = {}
-        """The components that have not ended, also those of failed starts, and their tasks."""
-        self._inserted: set[Component] = set()
+    _inserted: set[Component] = attrs.field(factory=set, init=False)
 
     # -- starting ----------------------------------------------------------------------------------
 

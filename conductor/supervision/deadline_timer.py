@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final, Generic, Protocol, TypeVar
 
+import attrs
 import trio
 
 __all__ = ["NEVER", "DeadlineTimer", "Deadlines"]
@@ -28,18 +29,14 @@ class Deadlines(Protocol[OverdueT_co]):
         """Drop all deadlines: the component is gone."""
 
 
+@attrs.define(eq=False, repr=False)
 class DeadlineTimer(Generic[OverdueT]):
     """Calls `on_overdue` with each overdue item of `deadlines`."""
 
-    __slots__ = ("_deadlines", "_earlier", "_on_overdue", "_wakes_at")
-
-    def __init__(
-        self, deadlines: Deadlines[OverdueT], on_overdue: Callable[[OverdueT], None]
-    ) -> None:
-        self._deadlines = deadlines
-        self._on_overdue = on_overdue
-        self._earlier = trio.Event()
-        self._wakes_at = NEVER
+    _deadlines: Deadlines[OverdueT]
+    _on_overdue: Callable[[OverdueT], None]
+    _earlier: trio.Event = attrs.field(factory=trio.Event, init=False)
+    _wakes_at: float = attrs.field(default=NEVER, init=False)
 
     async def run(self) -> None:
         """Forget all deadlines, then wait for new ones until cancelled."""

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from math import inf
 from typing import Any, Protocol
 
+import attrs
 import trio
 
 from conductor.json_values import NestedTooDeeply, decode_value
@@ -58,6 +59,7 @@ class AnswerInterceptor(Protocol):
         """The error that the predecessor gets for an `initialize` with these params."""
 
 
+@attrs.define(eq=False, repr=False)
 class Initialization:
     """The initialization of the component behind a link, in one or several processes.
 
@@ -66,44 +68,38 @@ class Initialization:
     component has answered with a result, before its predecessor gets it.
     """
 
-    def __init__(
-        self,
-        link: Link,
-        handshake: Handshake,
-        timeout: float,
-        on_failed: Callable[[str], None],
-        restart_process: Callable[[], None],
-        patch_result: Callable[[bytes], bytes] | None = None,
-        on_initialized: Callable[[], None] = lambda: None,
-        on_slow: Callable[[], None] = lambda: None,
-    ) -> None:
-        self.link = link
-        self.handshake = handshake
-        self.timeout = timeout
-        self.on_failed = on_failed
-        self.restart_process = restart_process
-        self.patch_result = patch_result
-        """Changes the raw JSON of the result before the predecessor gets it."""
-        self.answer_interceptor: AnswerInterceptor | None = None
-        self.on_initialized = on_initialized
-        self.on_slow = on_slow
-        """Called once when the component has not answered for `SLOW` seconds."""
-        self.done: bool = False
-        self.deadline: float = inf
-        self.changed: trio.Event = trio.Event()
-        self.result: dict[str, Any] | None = None
-        """The decoded result; `{}` if it is not an object, None before it arrives."""
-        self.refused: bool = False
-        """Whether the component answered with an error, which was forwarded unchanged."""
-        self.reply: Callable[[InFlightRequest, Payload | None, Payload | None], None]
+    link: Link
+    handshake: Handshake
+    timeout: float
+    on_failed: Callable[[str], None]
+    restart_process: Callable[[], None]
+    patch_result: Callable[[bytes], bytes] | None = None
+    """Changes the raw JSON of the result before the predecessor gets it."""
+    on_initialized: Callable[[], None] = lambda: None
+    on_slow: Callable[[], None] = lambda: None
+    """Called once when the component has not answered for `SLOW` seconds."""
+    answer_interceptor: AnswerInterceptor | None = attrs.field(default=None, init=False)
+    done: bool = attrs.field(default=False, init=False)
+    deadline: float = attrs.field(default=inf, init=False)
+    changed: trio.Event = attrs.field(factory=trio.Event, init=False)
+    result: dict[str, Any] | None = attrs.field(default=None, init=False)
+    """The decoded result; `{}` if it is not an object, None before it arrives."""
+    refused: bool = attrs.field(default=False, init=False)
+    """Whether the component answered with an error, which was forwarded unchanged."""
+    reply: Callable[[InFlightRequest, Payload | None, Payload | None], None] = attrs.field(
+        init=False
+    )
+    """Takes the response; the default sends it to the predecessor, a replay sets its own."""
+    _originator: InFlightRequest | None = attrs.field(default=None, init=False)
+    _params: bytes = attrs.field(default=b"{}", init=False)
+    _attempt: InFlightRequest | None = attrs.field(default=None, init=False)
+    _successor_request: InFlightRequest | None = attrs.field(default=None, init=False)
+    _awaiting_process: bool = attrs.field(default=False, init=False)
+    _known_result: bytes | None = attrs.field(default=None, init=False)
+    _port: _AttemptPort = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
         self.reply = self._reply_to_predecessor
-        """Takes the response; the default sends it to the predecessor, a replay sets its own."""
-        self._originator: InFlightRequest | None = None
-        self._params = b"{}"
-        self._attempt: InFlightRequest | None = None
-        self._successor_request: InFlightRequest | None = None
-        self._awaiting_process = False
-        self._known_result: bytes | None = None
         self._port = _AttemptPort(self)
 
     # -- InitializationHandler, called by the link -----------------------------------------------

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
+import attrs
 import msgspec
 
 from conductor.acp import PROMPT, SESSION_CANCEL
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 __all__ = ["TurnEnforcement"]
 
 
+@attrs.define(eq=False, repr=False)
 class TurnEnforcement:
     """Timeouts of the turns and requests of one component behind a link.
 
@@ -41,37 +43,30 @@ class TurnEnforcement:
     "was silent for 5 s". `stopped` tells whether a process of it is stopped, as a clause.
     """
 
-    host: ComponentHost
+    component: Component
+    spec: ComponentSpec
+    link: Link
+    log: Logger
+    speaks_version_2: Callable[[], bool]
+    kill: Callable[[str], None]
+    stopped: Callable[[], str | None]
+    host: ComponentHost = attrs.field(init=False)
+    stall_monitor: StallMonitor | None = attrs.field(default=None, init=False)
+    cancel_monitor: CancelMonitor = attrs.field(init=False)
 
-    def __init__(
-        self,
-        component: Component,
-        spec: ComponentSpec,
-        link: Link,
-        log: Logger,
-        speaks_version_2: Callable[[], bool],
-        kill: Callable[[str], None],
-        stopped: Callable[[], str | None],
-    ) -> None:
-        self.component = component
-        self.spec = spec
-        self.link = link
-        self.log = log
-        self.speaks_version_2 = speaks_version_2
-        self.kill = kill
-        self.stopped = stopped
-        self.stall_monitor: StallMonitor | None = None
+    def __attrs_post_init__(self) -> None:
+        spec = self.spec
         if spec.request_timeout or spec.stall_timeout is not None:
             from conductor.supervision.stall_detector import StallDetector
             from conductor.supervision.stall_monitor import StallMonitor
 
             detector = StallDetector(spec.request_timeout, spec.stall_timeout, spec.on_stall)
-            self.stall_monitor = StallMonitor(detector, speaks_version_2, self._on_overdue)
-            self.stall_monitor.observe(link)
-        self.cancel_monitor: CancelMonitor = CancelMonitor(
-            spec.cancel_timeout, speaks_version_2, self._on_cancel_overdue
+            self.stall_monitor = StallMonitor(detector, self.speaks_version_2, self._on_overdue)
+            self.stall_monitor.observe(self.link)
+        self.cancel_monitor = CancelMonitor(
+            spec.cancel_timeout, self.speaks_version_2, self._on_cancel_overdue
         )
-        link.outgoing_observers += (self.cancel_monitor,)
+        self.link.outgoing_observers += (self.cancel_monitor,)
 
     def end_turns(self, error: FailureErrors) -> None:
         """End the turns of the component with the error that says why (version 2).

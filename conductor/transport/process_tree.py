@@ -11,9 +11,9 @@ No function recurses: components decide the depth of a process tree.
 
 from __future__ import annotations
 
-import _signal as signal  # type: ignore[import-not-found]  # without its enums: 2.4 ms
 import ctypes
 import os
+import signal
 import sys
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator

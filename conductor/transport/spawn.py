@@ -13,6 +13,8 @@ import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 
+import attrs
+
 from conductor.transport.process_tree import (
     MARK,
     become_subreaper,
@@ -36,18 +38,16 @@ class SpawnError(Exception):
     """The program could not be started; the text is the reason."""
 
 
+@attrs.frozen(eq=False, repr=False)
 class SpawnedProcess:
     """A started program: its process id, the conductor's ends of its pipes, which are non-blocking,
     and the mark in its environment."""
 
-    __slots__ = ("mark", "pid", "stderr", "stdin", "stdout")
-
-    def __init__(self, pid: int, mark: str, stdin: int, stdout: int, stderr: int) -> None:
-        self.pid: int = pid
-        self.mark: str = mark
-        self.stdin: int = stdin
-        self.stdout: int = stdout
-        self.stderr: int = stderr
+    pid: int
+    mark: str
+    stdin: int
+    stdout: int
+    stderr: int
 
 
 class _Prestarted:

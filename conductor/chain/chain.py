@@ -222,16 +222,10 @@ class Chain:
             **chain_status(list(self.components), gate.params, gate.answer, turns),
         }
 
-    def suspended_plugins(self) -> list[dict[str, str]]:
-        """Log fields for what each plugin waits in: `plugin`, `at`, `method`."""
-        from conductor.plugins.plugin_code import suspended_at
-
-        found = [
-            (component.name, suspended_at(task))
-            for component, task in self._hosted.tasks.items()
-            if component.kind == "plugin"
-        ]
-        return [{"plugin": name} | place for name, place in found if place]
+    def busy_handlers(self) -> dict[str, dict[str, str]]:
+        """Of each component with a busy handler, log fields for it: `handler`, `method`."""
+        found = {each.name: each.busy_handler() for each in self.components}
+        return {name: fields for name, fields in found.items() if fields}
 
     def stop(self) -> None:
         """End in order, as after EOF from the client, without waiting for its open requests except

@@ -155,12 +155,9 @@ class Shutdown(msgspec.Struct, eq=False):
         if component.kind != "plugin":
             log.error("component did not end after SIGKILL", name=component.name)
             return
-        from conductor.plugins.plugin_code import suspended_at
-
         assert self._began is not None
         seconds = round(trio.current_time() - self._began, 1)
-        task = self.components.tasks.get(component)
-        place = {"plugin": component.name} | ({} if task is None else suspended_at(task))
+        place = {"plugin": component.name} | component.busy_handler()
         log.error("plugin did not end, given up", **place, seconds=seconds)
 
     def _deadline(self) -> float:

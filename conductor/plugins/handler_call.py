@@ -7,7 +7,6 @@ keeps what the message that it was started for tells a trace and the log.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Awaitable, Callable, Mapping
 from contextvars import ContextVar
 from types import CoroutineType, MappingProxyType
@@ -25,7 +24,6 @@ from conductor.plugins.plugin_code import PluginCall
 from conductor.plugins.plugin_port import PluginPort
 from conductor.proxy.conversion import encode, encode_edited
 from conductor.proxy.handlers import Handler
-from conductor.proxy.middleware import DIRECTORY
 from conductor.routing.traced_port import Mark
 
 __all__ = [
@@ -41,10 +39,6 @@ __all__ = [
     "leave_handler_call",
     "running_handler",
 ]
-
-
-_DIRECTORIES: Final = (DIRECTORY, os.path.dirname(__file__))
-"""Their modules call the functions of authors."""
 
 
 class ResponseState(msgspec.Struct, eq=False):
@@ -95,16 +89,11 @@ class HandlerCall(msgspec.Struct, eq=False):
         """Whether the handler is an observer, which may not release the lane."""
         return self.handler is self.port.observer
 
-    @property
-    def location(self) -> str:
-        """Current position of the handler, as file:line."""
-        coroutine: Any = self.coroutine
-        while coroutine is not None and coroutine.cr_frame is not None:
-            code = coroutine.cr_frame.f_code
-            if not code.co_filename.startswith(_DIRECTORIES):
-                return f"{code.co_filename}:{coroutine.cr_frame.f_lineno}"
-            coroutine = coroutine.cr_await if hasattr(coroutine.cr_await, "cr_frame") else None
-        return self.handler.location
+    def fields(self) -> dict[str, str]:
+        """Log fields: the place of the handler, and the method of the message."""
+        item = self.item
+        method = item.call.method if isinstance(item, LaneResponse) else item.method
+        return {"handler": self.handler.location, "method": method}
 
     def names(self) -> dict[str, object]:
         """Method and session of the message."""
@@ -195,10 +184,7 @@ def running_handler(variables: Mapping[str, Any]) -> PluginCall | None:
     handler_call: HandlerCall | None = variables.get("handler_call")
     if handler_call is None or handler_call.done:
         return None
-    item = handler_call.item
-    method = item.call.method if isinstance(item, LaneResponse) else item.method
-    fields = {"handler": handler_call.handler.location, "method": method}
-    return PluginCall(handler_call, {"plugin": variables["self"].name, **fields})
+    return PluginCall(handler_call, {"plugin": variables["self"].name, **handler_call.fields()})
 
 
 class HandlerResponse(AwaitedResponse):

@@ -176,8 +176,8 @@ class OutgoingMessages:
             return self._flusher, None
         if handler_call.is_observer_call:
             raise LocalProtocolError(
-                f"{handler_call.location}: an observer holds its lane and may not wait for a "
-                f"response; send {method} with start_soon()"
+                f"{handler_call.handler.location}: an observer holds its lane and may not wait for "
+                f"a response; send {method} with start_soon()"
             )
         return self._flusher, handler_call
 

@@ -25,7 +25,6 @@ __all__ = [
     "location",
     "plugin_code",
     "raised_at",
-    "suspended_at",
 ]
 
 _OURS: Final = (
@@ -85,17 +84,6 @@ def plugin_code(frame: FrameType | None) -> PluginCode | None:
     return _plugin_code(_outward(frame))
 
 
-def suspended_at(task: trio.lowlevel.Task) -> dict[str, str]:
-    """Log fields for the plugin code that a task, or the first task below it, waits in."""
-    for each in _tasks_below(task):
-        frames = [frame for frame, _ in each.iter_await_frames()][::-1]
-        if (code := _plugin_code(frames)) is not None:
-            return {**code.call.fields, "at": code.at}
-        if own := [frame for frame in frames if _is_of_author(frame)]:
-            return {"task": each.name, "at": location(own[0])}
-    return {}
-
-
 def raised_at(exc: BaseException) -> Iterator[tuple[str, str, int]]:
     """The author's frames of a traceback, the innermost last: name of the function, file, and line.
     Those of libraries that the author has called are left out."""
@@ -113,14 +101,6 @@ def line_of(exc: BaseException) -> str:
     """The author's line that raised an exception: ` (notes.py:9)`, or nothing."""
     *_, last = (None, *raised_at(exc))
     return "" if last is None else f" ({os.path.basename(last[1])}:{last[2]})"
-
-
-def _tasks_below(task: trio.lowlevel.Task) -> Iterator[trio.lowlevel.Task]:
-    """A task and those that it waits for, the latter first."""
-    children = [child for nursery in task.child_nurseries for child in nursery.child_tasks]
-    for child in children:
-        yield from _tasks_below(child)
-    yield task
 
 
 def _plugin_code(outward: Iterable[FrameType]) -> PluginCode | None:

@@ -281,6 +281,9 @@ class PluginComponent(Component):
     def busy_calls(self) -> Collection[object]:
         return busy_calls(self._scheduler)
 
+    def busy_handler(self) -> dict[str, str]:
+        return next((call.fields() for call in busy_calls(self._scheduler)), {})
+
     def backlog(self) -> int:
         return max(port.lane.size for port in self._scheduler.ports)
 

@@ -41,7 +41,7 @@ class SlowHandlerWarning:
 
     def _report(self, lane: Lane) -> None:
         holder = self.holders.get(lane)
-        location = holder.location if holder is not None else "?"
+        location = holder.handler.location if holder is not None else "?"
         self.log.warning(
             "slow handler holds its lane",
             lane=lane.direction,

@@ -8,10 +8,9 @@ its bytes while no layer changes it.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import Any, Final, TypeAlias
+from typing import Any, TypeAlias
 
 import attrs
 
@@ -26,7 +25,6 @@ from conductor.proxy.misfits import InvalidParams, passes_misfit
 from conductor.proxy.update_kinds import UpdateFilter, update_filter
 
 __all__ = [
-    "DIRECTORY",
     "Body",
     "Layer",
     "Next",
@@ -35,9 +33,6 @@ __all__ = [
     "handler_layer",
     "location_of",
 ]
-
-DIRECTORY: Final = os.path.dirname(__file__)
-"""The modules here that call the functions of authors: a handler is not located in them."""
 
 
 class Body:

@@ -171,6 +171,10 @@ class Component(Protocol):
         """Calls of handlers that run and do not wait for a response; of a plugin."""
         return ()
 
+    def busy_handler(self) -> dict[str, str]:
+        """Log fields for one of these: `handler` (its place in the file) and `method`."""
+        return {}
+
     # -- cancelled turns; a component without these never blocks one -------------------------------
 
     @property

@@ -145,19 +145,20 @@ class _TryRun:
 
     @contextmanager
     def _limited(self, awaited: str, seconds: float, chain: Chain) -> Iterator[None]:
-        """Raise `trio.TooSlowError` after the timeout, and say what the proxies wait in."""
-        places: list[dict[str, str]] = []
+        """Raise `trio.TooSlowError` after the timeout, and say which handlers are busy."""
+        busy: dict[str, dict[str, str]] = {}
         with trio.move_on_after(seconds) as limit:
             try:
                 yield
             except trio.Cancelled:
-                places = chain.suspended_plugins()
+                busy = chain.busy_handlers()
                 raise
         if limit.cancelled_caught:
             self.report.failures += 1
             self.report.line(f"no {awaited} within {seconds:g} s", "error")
-            for place in places:
-                self.report.line(f"  {place.pop('plugin')} waits at {_waits(place)}", "error")
+            for name, fields in busy.items():
+                place, method = os.path.basename(fields["handler"]), fields["method"]
+                self.report.line(f"  {name} is busy in {place}, with {method}", "error")
             raise trio.TooSlowError
 
     def _exit_code(self) -> int:
@@ -203,11 +204,6 @@ class _TryRun:
         if self.report.failures == 0 or "reason" not in data:  # else it has been shown
             details = f": {data['reason']}" if "reason" in data else ""
             self.report.line(f"failed: {exc}{details}", "error")
-
-
-def _waits(place: Mapping[str, str]) -> str:
-    method = place.get("method") or place.get("task")
-    return os.path.basename(place["at"]) + (f", in {method}" if method else "")
 
 
 def _print(line: str) -> None:

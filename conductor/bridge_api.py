@@ -6,8 +6,8 @@ them may move.
 
 Messages: one line to a `Message` or `Malformed` and back; payloads stay raw JSON:
     `Message`, `ErrorObject`, `Malformed`, `Id`, `Payload`, `decode`, `encode_error`, `encode_id`,
-    `request_pieces`, `notification_pieces`, `result_pieces`, `error_pieces`, `error_to_exception`,
-    the error codes, and the exceptions of a decoder (`DECODE_ERRORS`).
+    `request_pieces`, `notification_pieces`, `error_to_exception`, the error codes,
+    and the exceptions of a decoder (`DECODE_ERRORS`).
 A request in flight, answered exactly once, and the callback for the response to a request:
     `InFlightRequest`, `ResponseCallback`.
 A peer on any transport, the task that writes to it, and its high-water mark:
@@ -52,11 +52,9 @@ from conductor.jsonrpc.messages import (
     Payload,
     encode_error,
     encode_id,
-    error_pieces,
     error_to_exception,
     notification_pieces,
     request_pieces,
-    result_pieces,
 )
 from conductor.jsonrpc.notification_batch import NotificationBatch
 from conductor.limits import Limits
@@ -102,12 +100,10 @@ __all__ = [
     "decode",
     "encode_error",
     "encode_id",
-    "error_pieces",
     "error_to_exception",
     "import_in_thread",
     "notification_pieces",
     "request_pieces",
-    "result_pieces",
     "with_mcp_over_acp",
     "with_server_names",
     "write_loop",

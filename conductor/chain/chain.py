@@ -72,7 +72,7 @@ class Chain:
     which is also the successor of the last component. `stop_timeout` is in seconds.
     """
 
-    _transport: Transport
+    _first_transport: Transport = attrs.field(alias="transport")
     make: Callable[[], Sequence[Component]]
     mode: Literal["agent", "proxy"] = "agent"
     limits: Limits = attrs.field(factory=Limits)
@@ -124,7 +124,7 @@ class Chain:
 
     def __attrs_post_init__(self) -> None:
         role: Literal["client", "parent"] = "client" if self.mode == "agent" else "parent"
-        self.client_end = ClientEnd(self._transport, role, self.flusher, self.limits)
+        self.client_end = ClientEnd(self._first_transport, role, self.flusher, self.limits)
         self._startup_gate = StartupGate(
             self.client_end.port,
             start=self._start,

@@ -2,10 +2,10 @@
 
 Agents stream consecutive `session/update` lines, which most chains only forward. Such a run is
 forwarded as one block of bytes, at a third of the cost of single lines (0.3 µs for a line of 100
-bytes; see docs/performance.md). Each line of a run is still validated: it is decoded as an object
-with the members of an update and no others (an `id` behind the params, or spelled with escapes, is
-found), and checked for UTF-8, which msgspec does not check in skipped values. A run that fails is
-split into single lines.
+bytes; see docs/development/performance.md). Each line of a run is still validated: it is decoded as
+an object with the members of an update and no others (an `id` behind the params, or spelled with
+escapes, is found), and checked for UTF-8, which msgspec does not check in skipped
+values. A run that fails is split into single lines.
 
 One byte of each line is enough to guess which lines are updates; a wrong guess only costs time.
 """

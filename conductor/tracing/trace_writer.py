@@ -36,7 +36,7 @@ _DELAY: Final = 0.02
 """Seconds from the first entry to the writing, unless `_ENOUGH` bytes wait before."""
 _ENOUGH: Final = 1024 * 1024
 """Bytes that wait when the writing begins: with 256 KiB, the thread takes the interpreter from the
-chain more often, and 100-byte updates cost a tenth more (docs/performance.md)."""
+chain more often, and 100-byte updates cost a tenth more (docs/development/performance.md)."""
 _WRITE_SIZE: Final = 128 * 1024
 """Bytes of entries that are encoded and written at once: with 1 MiB, which the processor's cache
 does not hold, lines take a quarter more time."""

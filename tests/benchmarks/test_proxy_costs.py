@@ -1,7 +1,8 @@
 """Bars for the CPU time of the ready-made proxies per message, in microseconds.
 
-The bars are for the machine of docs/performance.md. On a slower or busier one they grow with the
-time of a reference computation, measured right before. A bar that is missed is tried again.
+The bars are for the machine of docs/development/performance.md. On a slower or busier one they grow
+with the time of a reference computation, measured right before. A bar that is missed is tried
+again.
 """
 
 from __future__ import annotations

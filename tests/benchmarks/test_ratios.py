@@ -1,8 +1,9 @@
 """A regression of what a message costs fails here, as a ratio: CPU per message against that of
 a byte relay in the same run. Times are not looked at.
 
-A bound is about twice what was measured (docs/performance.md). Other load on the machine makes a
-ratio worse more often than better, so a bound that is missed is tried again, and the best counts.
+A bound is about twice what was measured (docs/development/performance.md). Other load on the
+machine makes a ratio worse more often than better, so a bound that is missed is tried again, and
+the best counts.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Bars for what recording costs: CPU per message against a conductor that records nothing.
 
-The bars are those of docs/performance.md: 1.1 for the flight recorder, with 0.05 for the difference
-between starts, and 2 for `--trace`. Slices with and without recording take turns in one process, so
-that other load changes a ratio by some hundredths; up to `TRIES` starts are compared.
+The bars are those of docs/development/performance.md: 1.1 for the flight recorder, with 0.05 for
+the difference between starts, and 2 for `--trace`. Slices with and without recording take
+turns in one process, so that other load changes a ratio by some hundredths; up to `TRIES` starts
+are compared.
 """
 
 from __future__ import annotations

@@ -220,9 +220,10 @@ class PluginComponent(Component):
         if isinstance(cause, StartError):
             self._not_started(cause)
             return
-        self.failures.report("plugin failed", cause, tells=False)
-        if self._stop.is_set():
-            return  # it was stopping
+        is_stopping = self._stop.is_set()
+        self.failures.report("plugin failed", cause, tells=is_stopping)
+        if is_stopping:
+            return
         reason = describe(cause) + line_of(cause)
         if self._ready:
             self._on_lost(ComponentExited(self.name, f"failed: {reason}", location=self.location))

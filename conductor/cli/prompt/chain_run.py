@@ -31,7 +31,7 @@ from conductor.cli.login_help import (
 )
 from conductor.cli.prompt.attachments import AttachmentError
 from conductor.cli.prompt.conversation import Conversation
-from conductor.cli.prompt.display import Display, one_line
+from conductor.cli.prompt.display import Display, JsonDisplay, one_line
 from conductor.cli.prompt.files import ClientFiles
 from conductor.client.acp_client import Client
 from conductor.client.embedding import attach_file
@@ -147,7 +147,10 @@ class ChainRun:
             self.display.end()
         if self.signals:
             return 128 + self.signals[0]
-        return 128 + signal.SIGPIPE if self.display.stdout.is_broken else code
+        if self.display.stdout.is_broken:
+            return 128 + signal.SIGPIPE
+        # A failure at the end of the session or of the chain comes after the last turn.
+        return code or int(bool(self.conversation.failures))
 
     def _recorder(self, file: ChainFile) -> TraceRecorder:
         trace = self.settings.trace
@@ -186,7 +189,10 @@ class ChainRun:
             await self.conversation.reopen(settings.session, settings.cwd)
 
     def show_failure(self, error: RequestError) -> None:
-        self.display.failed(self.conversation.step, error)
+        """Show the error of a request, unless a notice has said the same to a person."""
+        is_told = any(told.endswith(f"] {error.message}") for told in self.conversation.failures)
+        if not is_told or isinstance(self.display, JsonDisplay):
+            self.display.failed(self.conversation.step, error)
 
     def _capabilities(self) -> dict[str, Any]:
         fs = self.settings.fs

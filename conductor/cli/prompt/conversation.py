@@ -38,8 +38,8 @@ class Conversation:
     """The request that is waited for, for error messages."""
     in_turn: bool = attrs.field(default=False, init=False)
     is_cancelling: bool = attrs.field(default=False, init=False)
-    has_failed: bool = attrs.field(default=False, init=False)
-    """Whether the chain has told of a failure, even if the turn went on."""
+    failures: list[str] = attrs.field(factory=list, init=False)
+    """The titles of the failures that the chain has told of, even if the turn went on."""
     _is_replaying: bool = attrs.field(default=False, init=False)
     _work: ForegroundWork = attrs.field(factory=ForegroundWork, init=False)
     _is_running: bool = attrs.field(default=False, init=False)
@@ -131,7 +131,8 @@ class Conversation:
         if self._is_replaying:
             return
         # That of `@on_session` comes before the answer to `session/new` is taken.
-        self.has_failed = self.has_failed or is_failure(update)
+        if is_failure(update):
+            self.failures.append(str(update["title"]))
         if session == self.session:
             self._on_state(self._work.take(update), update)
 

@@ -66,7 +66,7 @@ class _Prompts:
         for text in self.texts:
             blocks = prompt_blocks(text, attachments, self.conversation.capabilities)
             code = exit_code_of(await self.conversation.prompt(blocks))
-            if code == ExitCode.DONE and self.conversation.has_failed:
+            if code == ExitCode.DONE and self.conversation.failures:
                 code = ExitCode.FAILED
             if code:
                 break

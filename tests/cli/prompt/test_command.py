@@ -418,10 +418,7 @@ def test_an_exception_of_a_plugin_is_told_with_its_component(run, chain_file, tm
 
     assert result.returncode == 1
     why = "Broken failed in on_prompt: KeyError: 'missing' (broken.py:5)"
-    assert result.stderr.splitlines() == [
-        f"error: [acp-conductor] {why}",
-        f"error: session/prompt: {why} (-32603)",
-    ]
+    assert result.stderr.splitlines() == [f"error: [acp-conductor] {why}"]
 
 
 def test_a_handler_that_fails_makes_prompt_fail_and_is_in_the_log_after_the_conversation(
@@ -465,6 +462,38 @@ def test_a_handler_that_fails_when_the_session_opens_makes_prompt_fail(run, chai
     assert result.stderr == (
         "error: [acp-conductor] Exc failed in on_session: KeyError: 'missing' (exc.py:5)\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        (
+            "    @on_session_end\n"
+            "    async def end(self, session):\n"
+            "        return {}['missing']\n",
+            "Exc failed in on_session_end: KeyError: 'missing' (exc.py:6)",
+        ),
+        (
+            "    @asynccontextmanager\n"
+            "    async def lifespan(self):\n"
+            "        yield\n"
+            "        raise OSError('disk')\n",
+            "Exc failed in lifespan: OSError: disk (exc.py:7)",
+        ),
+    ],
+)
+def test_what_fails_after_the_last_turn_makes_prompt_fail(run, chain_file, tmp_path, body, told):
+    (tmp_path / "exc.py").write_text(
+        "from contextlib import asynccontextmanager\n"
+        "from conductor.proxy import Proxy, on_session_end\n"
+        f"class Exc(Proxy):\n{body}"
+    )
+    path = chain_file("proxies: [{use: ./exc.py:Exc}]\nagent: {use: test-agent}\n")
+
+    result = run("--log", "off", "prompt", path, "say hello")
+
+    assert (result.returncode, result.stdout) == (1, "hello\n")
+    assert result.stderr == f"error: [acp-conductor] {told}\n"
 
 
 def test_what_a_plugin_prints_is_not_part_of_the_answer(run, chain_file, tmp_path):

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 from conductor.error_codes import REQUEST_CANCELLED
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
 
 __all__ = [
@@ -221,7 +221,10 @@ class ComponentExited(ComponentError):
 
     def public_details(self) -> tuple[str, Any]:
         message, data = super().public_details()
-        return (f"{message}: {self.last_line}" if self.last_line else message), data
+        if self.last_line:
+            message += f": {self.last_line}"
+        # Some clients, such as Toad, show `details` and not the message.
+        return message, {**data, "details": message}
 
 
 class ProtocolError(ConductorError):
@@ -229,7 +232,14 @@ class ProtocolError(ConductorError):
 
 
 class LocalProtocolError(ProtocolError):
-    """The conductor or a proxy tried to send a message that the protocol does not allow."""
+    """The conductor or a proxy tried to send a message that the protocol does not allow.
+
+    `function` is the author's function that has returned it, which is on the stack no more.
+    """
+
+    def __init__(self, message: str, function: Callable[..., Any] | None = None) -> None:
+        super().__init__(message)
+        self.function = function
 
 
 class RemoteProtocolError(ProtocolError):

@@ -99,7 +99,8 @@ def _malformed(method: str, problem: str) -> RemoteProtocolError:
 
 
 def _kind(value: Any) -> str:
-    return "null" if value is None else f"a {type(value).__name__}"
+    name = type(value).__name__
+    return "null" if value is None else f"an {name}" if name == "int" else f"a {name}"
 
 
 def _objects_only(answered: Callable[[Any], None] | None) -> Callable[[Any], None] | None:

@@ -20,6 +20,7 @@ from conductor.acp import SESSION_END_METHODS, SESSION_SETUP_METHODS, session_id
 from conductor.errors import (
     LocalProtocolError,
     RequestCancelled,
+    RequestError,
 )
 from conductor.json_values import decode_value
 from conductor.jsonrpc.codec import DECODE_ERRORS
@@ -94,6 +95,16 @@ def _bare_state(item: LaneNotification) -> bytes | None:
         return msgspec.json.encode(decode_value(item.params or b"", type=_StateParams))
     except DECODE_ERRORS:
         return None
+
+
+def _is_of_own_request(
+    refusal: RequestError, item: LaneRequest, answer: LaneResponse | None
+) -> bool:
+    """Whether a handler has asked the client for what the client does not announce, and did not
+    catch the error: nothing in it names the plugin."""
+    data = refusal.data
+    lacks = isinstance(data, dict) and "capability" in data and data.get("method") != item.method
+    return lacks and (answer is None or answer.error is None)
 
 
 @attrs.define(eq=False, repr=False)
@@ -346,6 +357,8 @@ class Dispatcher:
             return None  # answered already
         refusal = request_error_in(exc)
         if refusal is not None:
+            if _is_of_own_request(refusal, item, response_state.answer):
+                self._log_failure(handler_call, item.method, item.params, exc)
             try:
                 return None, exception_to_error(refusal)
             except BaseException as broken:  # the plugin's `data`: its `__repr__`, for example

@@ -151,8 +151,12 @@ class FailureLog:
 
     def _failed_code(self, exc: BaseException, place: str, handler: str | None) -> _FailedCode:
         frames = list(raised_at(exc))
-        leaf = list(raised_at(first_exception(exc))) or frames
-        if not leaf:  # raised by the conductor, about what the author's function returned
+        cause = first_exception(exc)
+        leaf = list(raised_at(cause)) or frames
+        if not leaf and isinstance(cause, LocalProtocolError) and cause.function is not None:
+            code = cause.function.__code__  # of what it has returned
+            leaf = [(code.co_name, code.co_filename, code.co_firstlineno)]
+        if not leaf:  # raised by the conductor
             return _FailedCode(handler or place, place, os.path.basename(handler or ""))
         (function, *_), (_, file, line) = (frames or leaf)[0], leaf[-1]
         shown, member = function, getattr(type(self.plugin), function, None)

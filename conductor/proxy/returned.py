@@ -58,4 +58,4 @@ def _check_awaited(function: Callable[..., Any], value: Any) -> None:
 
 def _wrong(function: Callable[..., Any], value: Any, wanted: str) -> LocalProtocolError:
     given = "nothing" if value is None else f"a value of type {type(value).__name__}"
-    return LocalProtocolError(f"{function.__qualname__} returned {given}, not {wanted}")
+    return LocalProtocolError(f"{function.__qualname__} returned {given}, not {wanted}", function)

@@ -23,6 +23,7 @@ from conductor.proxy.peers import ClientPeer
 from conductor.proxy.session_state import per_session
 from conductor.proxy.slash_commands import AnnouncedCommands, is_handled, say
 from conductor.proxy.tool_calls import AgentToolCall, ToolCallTable
+from conductor.routing.notices import paragraph
 from conductor.setting_forms import option_of
 
 __all__ = [
@@ -172,7 +173,7 @@ class Session:
         client = self._peer("notice()")
         if not shows_notices(self):
             words = title if description is None else f"{title}: {description}"
-            await self.say(f"\n[{words}]\n")
+            await self.say(paragraph(f"[{words}]"))
             return
         update: dict[str, Any] = {"sessionUpdate": "notice", "severity": severity, "title": title}
         if description is not None:

@@ -81,4 +81,5 @@ def prompt_advice(error: ComponentError, *, delivered: bool) -> str:
 
 def _with_advice(error: ComponentError, advice: str) -> bytes:
     message, data = error.public_details()
-    return internal_error(redact(f"{message}. {advice}"), redact_value(data))
+    message = f"{message}. {advice}"
+    return internal_error(redact(message), redact_value({**data, "details": message}))

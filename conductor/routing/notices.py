@@ -15,7 +15,7 @@ import msgspec
 from conductor.jsonrpc.codec import DECODE_ERRORS
 from conductor.jsonrpc.messages import Payload, encode_lossy, truncate
 
-__all__ = ["Notices", "Severity", "is_failure"]
+__all__ = ["Notices", "Severity", "is_failure", "paragraph"]
 
 Severity: TypeAlias = Literal["info", "warning", "error"]
 _PREFIX: Final = "[acp-conductor]"
@@ -65,9 +65,15 @@ class Notices(msgspec.Struct, eq=False):
                 update["description"] = detail
         else:
             text = "; ".join(filter(None, (title, detail)))
-            content = {"type": "text", "text": f"{_PREFIX} {text}\n"}
+            content = {"type": "text", "text": paragraph(f"{_PREFIX} {text}")}
             update = {"sessionUpdate": "agent_message_chunk", "content": content}
         return encode_lossy({"sessionId": session, "update": update})
+
+
+def paragraph(words: str) -> str:
+    """A notice as a text of the agent: apart from what the agent says before and after it, also
+    where it is shown as Markdown, in which a single line break is a space."""
+    return f"\n\n{words}\n\n"
 
 
 def is_failure(update: Mapping[str, Any]) -> bool:

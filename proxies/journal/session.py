@@ -156,7 +156,7 @@ def transcript_of(kept: KeptSession, limit: int) -> str:
 def notice(title: str, more: str, *, as_text: bool) -> dict[str, Any]:
     """An update that tells the user something, if need be as a text of the agent."""
     if as_text:
-        shown = f"\n[{title}. {more}]\n" if more else f"[{title}]\n\n"
+        shown = f"\n\n[{title}. {more}]\n\n" if more else f"\n\n[{title}]\n\n"
         return {"sessionUpdate": "agent_message_chunk", "content": {"type": "text", "text": shown}}
     update = {"sessionUpdate": "notice", "severity": "info", "title": title}
     return {**update, "description": more} if more else update

@@ -119,7 +119,7 @@ async def test_a_slow_server_is_named_before_its_time_is_over(monkeypatch, agent
                 nursery.cancel_scope.cancel()
 
     assert update["content"]["text"] == (
-        "[acp-conductor] waiting for MCP server tools to start; for at most 30 s\n"
+        "\n\n[acp-conductor] waiting for MCP server tools to start; for at most 30 s\n\n"
     )
     assert logged.is_set()
 

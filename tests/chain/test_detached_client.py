@@ -273,7 +273,7 @@ async def test_notices_are_queued_with_other_updates():
         texts = [
             each["params"]["update"].get("content", {}).get("text") for each in record_activity[1:]
         ]
-        assert texts == [None, "[acp-conductor] something happened\n", None]
+        assert texts == [None, "\n\n[acp-conductor] something happened\n\n", None]
 
 
 @pytest.mark.parametrize("seed", range(20))

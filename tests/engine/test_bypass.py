@@ -227,6 +227,7 @@ async def test_a_plugin_whose_lifespan_raises_has_failed_and_is_bypassed(
         assert answer["error"]["data"] == {
             "component": "f",
             "exitStatus": "failed: RuntimeError: worn out (fails.py:17)",
+            "details": answer["error"]["message"],
             "next": GOES_ON,
         }
         text = (

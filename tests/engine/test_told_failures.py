@@ -79,7 +79,7 @@ async def test_a_client_without_notices_reads_it_as_a_message_once_per_turn():
         await talk(client, "a", "b")
         text = client.transcript.text()
 
-    assert text == f"[acp-conductor] {SHOUT}; {NOT_SHOWN}\n" * 2
+    assert text == f"\n\n[acp-conductor] {SHOUT}; {NOT_SHOWN}\n\n" * 2
 
 
 @pytest.mark.parametrize("version", [1, 2])
@@ -242,7 +242,7 @@ async def test_a_failure_before_there_is_a_session_is_told_with_the_first_prompt
         await talk(client, "a", "b")
         text = client.transcript.text()
     title = f"Early failed in load: OSError: disk {line_of(Early.load)}"
-    assert text == f"[acp-conductor] {title}\nhello"
+    assert text == f"\n\n[acp-conductor] {title}\n\nhello"
 
 
 class Leaks(Proxy):
@@ -386,3 +386,30 @@ async def test_the_end_of_a_chain_between_turns_is_told(autojump_clock):
         await client.ended.wait()
         why = f"component 'Watches' failed: OSError: database gone {line_of(Watches.watch, 2)}"
         assert told(client) == [(f"[acp-conductor] {why}", "the chain ends")]
+
+
+class Needs(Proxy):
+    @on_prompt
+    async def read(self, session, prompt, forward):
+        await self.client.read_text_file(session.id, "/notes")
+        return await forward()
+
+
+async def test_a_request_that_the_client_does_not_take_is_told_with_the_plugin_that_made_it():
+    """The error of the prompt stays that of the request, in each plugin before that one."""
+
+    class Passes(Proxy):
+        @on_prompt
+        async def passes(self, session, prompt, forward):
+            return await forward()
+
+    async with open_chain(Passes(), Needs(), FakeAgent()) as client:
+        await client.initialize(capabilities=NOTICES)
+        session = await client.new_session("/work")
+        with pytest.raises(RequestError) as caught:
+            await client.prompt(session, "a")
+        ((title, _),) = told(client)
+
+    lacks = "Method not found: the client does not announce the capability fs.readTextFile"
+    assert (caught.value.code, caught.value.message) == (-32601, lacks)
+    assert title.startswith(f"[acp-conductor] Needs failed in on_prompt: RequestError: {lacks}")

@@ -97,6 +97,7 @@ def test_the_cache_of_method_names_is_bounded():
                     "component": "notes",
                     "exitStatus": "exited with status 3",
                     "stderr": ["a", "b"],
+                    "details": "component 'notes' exited with status 3",
                 },
             },
         ),

@@ -38,7 +38,7 @@ def test_its_successor_sees_nothing_of_a_restart(run_chain, once, dialect):
 
     message = told(editor, "was restarted")
 
-    assert chunk(message) == "[acp-conductor] pass_proxy-2 failed, was restarted\n"
+    assert chunk(message) == "\n\n[acp-conductor] pass_proxy-2 failed, was restarted\n\n"
     assert texts_of(editor, "echo x") == ["a>b>c>[c][b][a]x"]
     assert [seen(editor, method) for method in ("initialize", "session/new")] == ["1", "1"]
     assert editor.leave() == 0
@@ -141,7 +141,7 @@ def test_a_proxy_can_be_left_out_and_the_client_is_told_once(run_chain):
     editor.others.clear()
     assert editor.answer(prompt)["error"]["data"]["next"] == "the chain goes on without it"
     assert texts(editor.others) == [
-        "[acp-conductor] component 'b' was ended by SIGKILL; the chain goes on without it\n"
+        "\n\n[acp-conductor] component 'b' was ended by SIGKILL; the chain goes on without it\n\n"
     ]
     assert texts_of(editor, "echo x") == ["a>c>[c][a]x"]
     assert texts_of(editor, "echo y") == ["a>c>[c][a]y"]

@@ -38,6 +38,7 @@ def test_an_interrupted_prompt_is_answered_at_once_with_the_cause(run_chain):
     assert error["data"] == {
         "component": "misbehave",
         "exitStatus": "exited with status 3",
+        "details": error["message"],
         "next": "it is restarted (1 of 3)",
     }
     assert editor.ask("echo again").endswith("p>[p]again")
@@ -75,7 +76,7 @@ def test_a_session_is_resumed_and_its_history_is_not_sent_twice(run_chain, ways,
 
     assert answer["result"] == {"stopReason": "end_turn"}
     assert texts(editor.others) == [
-        "[acp-conductor] misbehave failed, was restarted\n",
+        "\n\n[acp-conductor] misbehave failed, was restarted\n\n",
         f"p>[p]{how}",
     ]
     assert editor.leave() == 0
@@ -348,11 +349,11 @@ def test_a_nested_conductor_is_a_proxy_like_any_other(run_chain):
     os.kill(inner[0].pid, SIGKILL)
 
     message = told(editor, "was restarted")
-    assert chunk(message) == "[acp-conductor] pass_proxy failed, was restarted\n"
+    assert chunk(message) == "\n\n[acp-conductor] pass_proxy failed, was restarted\n\n"
     assert "x" in editor.ask("echo x")
     os.kill(conductor.pid, SIGKILL)
     message = told(editor, "was restarted")
-    assert chunk(message) == "[acp-conductor] nested failed, was restarted\n"
+    assert chunk(message) == "\n\n[acp-conductor] nested failed, was restarted\n\n"
     assert "x" in editor.ask("echo x")
     assert not any(map(is_running, inner))
     assert editor.leave() == 0

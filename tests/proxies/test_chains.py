@@ -251,7 +251,7 @@ async def test_journal_lists_and_loads_sessions_for_an_agent_that_cannot():
         listed = await client.request("session/list", {})
         assert [each["sessionId"] for each in listed["sessions"]] == [session]
         await client.request("session/load", {**NEW, "sessionId": session})
-    assert client.transcript.text().startswith("hello\n[The agent has not loaded this session.")
+    assert client.transcript.text().startswith("hello\n\n[The agent has not loaded this session.")
 
 
 async def test_known_kinds_leaves_out_what_the_client_lacks():
@@ -379,7 +379,7 @@ async def test_notices_are_shown_as_text():
     async with example("notices", agent) as client:
         await client.prompt(await opened(client, capabilities={}), "hi")
     assert announced(agent)["session"]["notices"] == {}
-    assert client.transcript.text() == "[warning: Rate limit reached]\n"
+    assert client.transcript.text() == "\n\n[warning: Rate limit reached]\n\n"
 
 
 async def test_path_map_shows_the_project_at_another_path(tmp_path):

@@ -37,7 +37,7 @@ async def test_without_it_the_user_does_not_learn_what_the_agent_had_to_say(chai
 async def test_a_notice_becomes_text(chain, capabilities):
     found = await updates(chain, NoticesAsText(), agent_with_a_notice(), capabilities=capabilities)
 
-    text = {"type": "text", "text": "[warning: Slow: 5 s]\n"}
+    text = {"type": "text", "text": "\n\n[warning: Slow: 5 s]\n\n"}
     assert found == [{"sessionUpdate": "agent_message_chunk", "content": text}]
 
 
@@ -45,7 +45,7 @@ async def test_meta_is_kept_and_information_has_no_prefix(chain):
     update = {"sessionUpdate": "notice", "severity": "info", "title": "Hi", "_meta": {"a": 1}}
     found = await updates(chain, NoticesAsText(), agent_with_a_notice(update), capabilities={})
 
-    assert found[0]["content"]["text"] == "[Hi]\n"
+    assert found[0]["content"]["text"] == "\n\n[Hi]\n\n"
     assert found[0]["_meta"] == {"a": 1}
 
 

@@ -55,7 +55,7 @@ async def test_time_that_passes_makes_room(chain, virtual_clock):
         assert await prompt_all(client, [session]) == [(6, session, "end_turn")]
         await trio.sleep(10)
         assert await prompt_all(client, [session]) == [(0, session, "end_turn")]
-        assert client.transcript.text() == "\n[Waiting for 6 s: there were too many prompts]\n"
+        assert client.transcript.text() == "\n\n[Waiting for 6 s: there were too many prompts]\n\n"
 
 
 async def test_a_client_that_shows_notices_gets_them(chain, virtual_clock):

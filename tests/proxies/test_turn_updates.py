@@ -425,5 +425,5 @@ async def test_what_is_kept_outlasts_a_restart_of_the_agent(tmp_path):
             await client.prompt(session, "go")
     assert (between, client.transcript.text()) == (
         "",
-        "late [acp-conductor] agent failed, was restarted\nnew",
+        "late \n\n[acp-conductor] agent failed, was restarted\n\nnew",
     )

@@ -92,6 +92,19 @@ async def test_the_author_is_told_what_to_return(acp_chain, version, proxy, prom
         await converse()
 
 
+@pytest.mark.parametrize(
+    ("proxy", "prompt", "place"),
+    [(TextForPrompt, "say a", "on_prompt"), (NumberForCommand, "/count", "/count")],
+)
+async def test_the_place_of_a_wrong_return_value_is_what_the_author_wrote(
+    acp_chain, proxy, prompt, place
+):
+    async with acp_chain(proxy()) as client:
+        await client.initialize()
+        with pytest.raises(RequestError, match=rf"{proxy.__name__} failed in {place}: "):
+            await client.prompt(await client.new_session("/project"), prompt)
+
+
 @pytest.mark.parametrize("version", [1, 2])
 @pytest.mark.parametrize(
     ("method", "result"),
@@ -174,7 +187,7 @@ async def test_a_wrong_answer_is_an_error_and_a_wrong_text_is_not_shown(acp_chai
         await client.prompt(await client.new_session("/project"), "hi")
 
     assert client.transcript.text() == (
-        "[acp-conductor] NumberForText failed in session/update: NumberForText.handle returned "
+        "\n\n[acp-conductor] NumberForText failed in on_text: NumberForText.handle returned "
         "a value of type int, not a str or None (test_returned.py:58); "
-        "what it could not handle is not shown\n"
+        "what it could not handle is not shown\n\n"
     )

@@ -130,7 +130,7 @@ async def test_an_exception_of_a_handler_is_an_error_for_the_second_agent(chain,
         session = await opened(client)
         text = await answered(client, session, "ask Delete")
 
-    told, answer = text.splitlines()
+    told, answer = filter(None, text.splitlines())
     assert told.startswith("[acp-conductor] Second failed in broken: KeyError: 'x' (")
     assert answer == "end_turn: Delete: Internal error: KeyError: 'x' (-32603)"
 

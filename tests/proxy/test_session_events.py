@@ -140,7 +140,7 @@ async def test_a_subagents_session_knows_all_sessions_above_it_and_the_users(cha
 @pytest.mark.parametrize(
     ("capabilities", "shown"),
     [
-        ({}, "\n[Slow: be patient]\n"),
+        ({}, "\n\n[Slow: be patient]\n\n"),
         ({"session": {"notices": {}}}, ""),
     ],
 )

@@ -43,8 +43,8 @@ def test_a_long_text_is_cut():
 
     assert len(params) < 10_000
     text = json.loads(params)["update"]["content"]["text"]
-    assert text.startswith("[acp-conductor] p failed: xxx")
-    assert text.endswith("…; the chain goes on\n")
+    assert text.startswith("\n\n[acp-conductor] p failed: xxx")
+    assert text.endswith("…; the chain goes on\n\n")
 
 
 def test_in_version_2_every_client_is_sent_notices():
@@ -71,5 +71,5 @@ def test_any_other_client_gets_a_message(initialize):
 
     assert params["update"] == {
         "sessionUpdate": "agent_message_chunk",
-        "content": {"type": "text", "text": "[acp-conductor] p failed; the chain goes on\n"},
+        "content": {"type": "text", "text": "\n\n[acp-conductor] p failed; the chain goes on\n\n"},
     }

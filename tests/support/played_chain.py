@@ -368,4 +368,4 @@ def told(message: Message) -> tuple[str, str]:
             filter(None, (found["title"], found.get("description")))
         )
     assert found["sessionUpdate"] == "agent_message_chunk"
-    return params["sessionId"], found["content"]["text"].rstrip("\n")
+    return params["sessionId"], found["content"]["text"].strip("\n")

@@ -187,7 +187,7 @@ async def test_a_chain_that_is_not_strict_goes_on(acp_chain):
         await take_a_turn(client)
 
         assert client.transcript.text().endswith(
-            " failed in on_session: Mistake (test_chain.py:75)\nYou said: hi"
+            " failed in on_session: Mistake (test_chain.py:75)\n\nYou said: hi"
         )
 
 

@@ -68,7 +68,8 @@ async def test_a_turn_that_runs_into_the_limit_is_cancelled_once(chain):
         session = await client.new_session("/work")
         assert await client.prompt(session, "hi") == {"stopReason": "cancelled"}
         assert client.transcript.text() == (
-            "\n[Cancelled: the budget is used up: 1.2 USD used in this session; the limit is 1]\n"
+            "\n\n[Cancelled: the budget is used up: 1.2 USD used in this session; "
+            "the limit is 1]\n\n"
         )
         assert await client.prompt(session, "hi") == REFUSED
 
@@ -105,7 +106,7 @@ async def test_the_user_is_told_once_when_little_is_left(chain):
         for _ in range(3):
             await client.prompt(session, "hi")
 
-        told = "\n[Little of the budget is left: 0.8 of 1 USD used in this session]\n"
+        told = "\n\n[Little of the budget is left: 0.8 of 1 USD used in this session]\n\n"
         assert client.transcript.text() == told
         reported = [each for each in client.transcript.updates() if "cost" in each]
         assert reported == [cost(0.7), cost(0.8), cost(0.9)]

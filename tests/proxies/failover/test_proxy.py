@@ -68,7 +68,7 @@ async def test_a_limited_agent_is_replaced_by_a_program_for_the_turn(chain):
         result = await client.prompt(session, "say hello")
 
     assert result == {"stopReason": "end_turn"}
-    notice = "\n[other answers instead: the agent: rate limit (Internal error)]\n"
+    notice = "\n\n[other answers instead: the agent: rate limit (Internal error)]\n\n"
     assert client.transcript.text() == f"I am here.{notice}hello"
 
 
@@ -124,8 +124,8 @@ async def test_an_error_that_is_also_shown_as_the_answer_is_no_output(chain, tex
         with suppress(RequestError):
             await client.prompt(session, "say hello")
 
-    assert shown.startswith(f"{text}\n\n\n[other answers instead: the agent: ")
-    assert shown.endswith("]\nhello")
+    assert shown.startswith(f"{text}\n\n\n\n[other answers instead: the agent: ")
+    assert shown.endswith("]\n\nhello")
     assert client.transcript.text() == f"{shown}Some output. "
 
 

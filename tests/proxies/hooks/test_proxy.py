@@ -132,10 +132,10 @@ def asking(agent, answers):
     ("script", "kinds", "option", "said"),
     [
         ("exit 0", [], "yes", ""),
-        ("echo too risky >&2; exit 2", [], "no", "\n[Denied by a hook: too risky]\n"),
+        ("echo too risky >&2; exit 2", [], "no", "\n\n[Denied by a hook: too risky]\n\n"),
         ("exit 1", [], "yes", ""),
         ("exit 2", ["read"], "yes", ""),
-        ("exit 2", ["execute"], "no", "\n[Denied by a hook: blocked by a hook]\n"),
+        ("exit 2", ["execute"], "no", "\n\n[Denied by a hook: blocked by a hook]\n\n"),
     ],
 )
 async def test_a_hook_may_deny_permission(chain, script, kinds, option, said):
@@ -210,7 +210,7 @@ async def test_a_hook_may_decline_an_elicitation(chain, tmp_path, script, action
     shown = {"sessionUpdate": "notice", "severity": "warning", "title": "Declined by a hook"}
     in_version_2 = version == 2 and said
     assert notices == ([{**shown, "description": said}] if in_version_2 else [])
-    assert text == (f"\n[Declined by a hook: {said}]\n" if version == 1 and said else "")
+    assert text == (f"\n\n[Declined by a hook: {said}]\n\n" if version == 1 and said else "")
     assert [each["action"] for each in answers] == [action]
     assert events(file) == [
         {"event": "elicitation", "session_id": "session-1", "cwd": "/", "elicitation": FORM}
@@ -351,7 +351,7 @@ async def test_a_blocked_tool_cancels_the_turn_and_the_user_is_told(chain):
         await client.initialize()
         session = await client.new_session("/")
         assert await client.prompt(session, "go") == {"stopReason": "cancelled"}
-        assert client.transcript.text() == "\n[A hook says: not that]\n"
+        assert client.transcript.text() == "\n\n[A hook says: not that]\n\n"
 
 
 async def test_a_hook_refuses_a_command_that_is_announced_without_it(chain):
@@ -370,7 +370,7 @@ async def test_a_hook_refuses_a_command_that_is_announced_without_it(chain):
         await client.initialize()
         session = await client.new_session("/")
         assert await client.prompt(session, "go") == {"stopReason": "cancelled"}
-        assert client.transcript.text() == "\n[A hook says: not that]\n"
+        assert client.transcript.text() == "\n\n[A hook says: not that]\n\n"
 
 
 @pytest.mark.parametrize("version", [1, 2])
@@ -492,7 +492,7 @@ async def test_a_url_is_called(chain, status, option):
         async with chain(proxy, agent) as client:
             await client.initialize()
             await client.prompt(await client.new_session("/work"), "go")
-            told = "\n[Denied by a hook: no!]\n" if option == "no" else ""
+            told = "\n\n[Denied by a hook: no!]\n\n" if option == "no" else ""
             assert client.transcript.text() == told
         nursery.cancel_scope.cancel()
 

@@ -54,7 +54,7 @@ async def test_without_it_a_client_gets_what_it_does_not_know(chain):
         (
             {"sessionUpdate": "notice", "severity": "warning", "title": "Hot"},
             "agent_message_chunk",
-            text("[warning: Hot]\n"),
+            text("\n\n[warning: Hot]\n\n"),
         ),
     ],
 )

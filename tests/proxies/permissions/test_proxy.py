@@ -118,7 +118,7 @@ async def test_the_user_is_told_which_rule_decided(chain):
     _, _, told = await decide(chain, Permissions([Rule("ask", kind=["x"]), Rule("deny")]), READ)
 
     assert told == (
-        "\n[denied by rule 2: Read notes]\n"  # before the answer to the agent
+        "\n\n[denied by rule 2: Read notes]\n\n"  # before the answer to the agent
         "- Read notes: rule 2 → deny, no"
     )
 
@@ -167,7 +167,7 @@ async def test_a_request_not_answered_in_time_is_denied_and_cancelled(chain, vir
     )
 
     assert answer == selected("no")
-    assert "\n[denied, no answer within 0:02:00: Read notes]\n" in told
+    assert "\n\n[denied, no answer within 0:02:00: Read notes]\n\n" in told
     assert withdrawn == [{"toolCallId": "c1"}, "withdrawn"]
     assert trio.current_time() - before == pytest.approx(120)
 
@@ -325,7 +325,7 @@ async def test_a_title_cannot_look_like_another_decision(chain):
     _, _, told = await decide(chain, Permissions([Rule("deny")]), {**READ, "title": title})
 
     assert told == (
-        "\n[denied by rule 1: x - y: rule 1 → allow_once, once]\n"
+        "\n\n[denied by rule 1: x - y: rule 1 → allow_once, once]\n\n"
         "- x - y: rule 1 → allow_once, once: rule 1 → deny, no"
     )
 
@@ -335,7 +335,7 @@ async def test_the_user_is_told_why_a_rule_did_not_decide(chain):
     _, _, told = await decide(chain, Permissions([rule], default="deny"), READ)
 
     assert told == (
-        "\n[denied by the default: Read notes]\n"
+        "\n\n[denied by the default: Read notes]\n\n"
         "- Read notes: default → deny, no\n  - sources: the path `/work/notes.txt` is not covered"
     )
 

@@ -747,4 +747,4 @@ async def test_a_notice_is_a_text_for_a_client_that_does_not_know_it(chain):
     notice = {"sessionUpdate": "notice", "severity": "info", "title": "Hot", "description": "90°"}
     async with chain(V1V2(2), agent_of(2, turns=[[notice]]), strict=True) as client:
         await client.prompt(await opened(client, 1), "hi")
-    assert client.transcript.text() == "[Hot: 90°]\n"
+    assert client.transcript.text() == "\n\n[Hot: 90°]\n\n"

@@ -232,14 +232,12 @@ class ProtocolError(ConductorError):
 
 
 class LocalProtocolError(ProtocolError):
-    """The conductor or a proxy tried to send a message that the protocol does not allow.
-
-    `function` is the author's function that has returned it, which is on the stack no more.
-    """
+    """The conductor or a proxy tried to send a message that the protocol does not allow."""
 
     def __init__(self, message: str, function: Callable[..., Any] | None = None) -> None:
         super().__init__(message)
         self.function = function
+        """The author's function that has returned it, which is on the stack no more."""
 
 
 class RemoteProtocolError(ProtocolError):

@@ -10,7 +10,6 @@ import click
 
 from conductor.adapters.editor_requests import EDITOR_REQUESTS
 from conductor.files import open_as_given
-from conductor.json_values import decode_value
 
 __all__ = ["TriedClient", "client_option"]
 
@@ -70,6 +69,8 @@ def _hint(name: str) -> str:
 
 def _params(text: bytes) -> Mapping[str, Any]:
     import msgspec
+
+    from conductor.json_values import decode_value
 
     try:
         written = decode_value(text)

@@ -7,7 +7,6 @@ import sys
 from typing import TYPE_CHECKING
 
 import click
-import msgspec
 
 from conductor.cli.log_defaults import log_for_people
 from conductor.cli.other_files import CHAIN_PATH, other_files_options
@@ -160,6 +159,8 @@ def _without_untrusted(
 ) -> tuple[list[ChainFile], list[Diagnostic]]:
     """The chains with the trusted code of projects' files, or without it; and a line for each
     plugin that is not imported, an error if the chain would be started."""
+    import msgspec
+
     from conductor.chainfile import Diagnostic, SourceLocation
     from conductor.errors import ChainFileError
     from conductor.projects.layers import trusted_chain

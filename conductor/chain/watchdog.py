@@ -4,9 +4,11 @@ A plugin in this process can block the loop (`time.sleep`, an endless computatio
 a signal nor EOF on stdin is handled. Until a shutdown is requested, by a signal or because the
 client has closed its end, this is logged (`blocking_log`); a command may limit it (`max_blocked`).
 From then on the thread pings the loop repeatedly until the process ends. If the loop does not reply
-because one step of it runs for longer than the timeout (`blocking_step`), all child processes are
+because one handler runs for longer than the timeout, or other code does, all child processes are
 killed and the process exits; answers that are ready are written before. A second request reduces
-the timeout to one second.
+the timeout to one second. Time in which the process is stopped (SIGSTOP, suspend), or in which the
+loop's thread is ready to run but has no processor, does not count: on a busy machine nothing
+blocks, it is only slow.
 
 The thread cannot run while C code holds the interpreter lock. Regular expressions do, but they run
 signal handlers: an alarm after each quarter of a second of CPU time lets the thread run if the loop
@@ -25,22 +27,23 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from math import inf
+from pathlib import Path
 from types import FrameType
 from typing import Final, NoReturn
 
 import trio
 
 from conductor.chain.blocking_log import INTERVAL, BlockingLog, blocked_by
-from conductor.chain.blocking_step import BlockingStep, RunningClock
 from conductor.log import get_logger
+from conductor.plugins.plugin_code import plugin_code
 from conductor.transport.process_tree import kill_descendants
 from conductor.transport.thread_signals import block_signals
 
-__all__ = ["Watchdog", "max_stop_seconds", "watchdog"]
+__all__ = ["RunningClock", "Watchdog", "max_stop_seconds", "watchdog"]
 
 _MIN_TIMEOUT: Final = 1.0
 _MIN_TIMEOUT_OF_OTHERS: Final = 5.0
-"""Seconds that a step has at least while no code of a plugin runs: the conductor may import
+"""Seconds that the loop has at least while no code of a plugin runs: the conductor may import
 modules on a busy machine."""
 _SECOND_REQUEST_TIMEOUT: Final = 1.0
 _ALARM_INTERVAL: Final = 1.0
@@ -174,26 +177,27 @@ class Watchdog:
         return frame
 
     def _wait_for_end(self, poll: select.poll, blocking_log: BlockingLog) -> None:
-        """Ping the loop until it ends; exit the process if a step of it blocks for too long.
+        """Ping the loop until it ends; exit the process if it is blocked for too long.
 
         The end of a blocking that began before is logged.
         """
         last = time.monotonic()
         running, clock = 0.0, RunningClock(self._loop_thread_in_kernel)
         while True:
-            step = BlockingStep(self._frame)
-            step.look(0.0)
             self._ping()
-            read = b""
+            blocked, read = 0.0, b""
+            call: object = None
             while b"p" not in read and _STOP not in read:
                 left = max(0.0, min(_LOOK_INTERVAL, self._deadline - time.monotonic()))
                 if poll.poll(left * 1000):
                     read = os.read(self._read, 64)
                 seconds = clock.spent(left)
                 running += seconds
-                step.look(seconds)
+                code = plugin_code(self._frame())
+                before, call = call, None if code is None else code.call
+                blocked = blocked + seconds if call is before else 0.0  # else there is progress
                 is_over = time.monotonic() >= self._deadline
-                if is_over or step.seconds >= self._timeout(of_plugin=step.is_plugin):
+                if is_over or blocked >= self._timeout(of_plugin=code is not None):
                     self._exit(running)
             blocking_log.look(time.monotonic() - last, replied=True)
             last = time.monotonic()
@@ -204,7 +208,7 @@ class Watchdog:
                 return
 
     def _timeout(self, *, of_plugin: bool) -> float:
-        """For how many seconds a step may block the loop during a shutdown."""
+        """For how many seconds the loop may be blocked during a shutdown."""
         if len(self._signals) > 1:
             return min(self._stop_timeout, _SECOND_REQUEST_TIMEOUT)
         return self._stop_timeout if of_plugin else max(self._stop_timeout, _MIN_TIMEOUT_OF_OTHERS)
@@ -221,6 +225,35 @@ class Watchdog:
         finally:
             kill_descendants()
             os._exit(128 + self._signals[0] if self._signals else 1)
+
+
+class RunningClock:
+    """Time in which a thread runs or sleeps: wall time, but for that without a processor.
+
+    `thread` is its id in the kernel.
+    """
+
+    def __init__(self, thread: int) -> None:
+        self._thread = thread
+        self._last = self._now()
+
+    def spent(self, longest: float) -> float:
+        """Seconds since the last call. Between both, the caller has slept for up to `longest`: of
+        the time beyond, only CPU time counts."""
+        now = self._now()
+        wall, cpu, queued = (new - old for new, old in zip(now, self._last, strict=True))
+        self._last = now
+        return max(0.0, min(wall - queued, longest + cpu))
+
+    def _now(self) -> tuple[float, float, float]:
+        return time.monotonic(), time.process_time(), _seconds_queued(self._thread)
+
+
+def _seconds_queued(thread: int) -> float:
+    """For how long a thread was ready to run and had no processor; 0 if the kernel does not say."""
+    with suppress(OSError, IndexError, ValueError):
+        return int(Path(f"/proc/self/task/{thread}/schedstat").read_text().split()[1]) / 1e9
+    return 0.0
 
 
 @contextmanager

@@ -36,12 +36,11 @@ from conductor.jsonrpc.messages import (
 from conductor.jsonrpc.notification_batch import SESSION_UPDATE
 from conductor.plugins.deferred_requests import DeferredRequests
 from conductor.plugins.failure_log import FailureLog
-from conductor.plugins.handler_call import HandlerCall, ResponseState, running_handler
+from conductor.plugins.handler_call import HandlerCall, ResponseState
 from conductor.plugins.initialize_clock import InitializeClock
 from conductor.plugins.lane import LaneNotification, LaneRequest, LaneResponse
 from conductor.plugins.negotiated_version import fit_version, record_initialize
 from conductor.plugins.peer_mistakes import error_of_peer
-from conductor.plugins.plugin_code import calls_plugin
 from conductor.plugins.plugin_errors import contain_failure, request_error_in, split_failure
 from conductor.plugins.plugin_port import PluginPort
 from conductor.proxy.base import Agent, Plugin, Proxy
@@ -175,7 +174,6 @@ class Dispatcher:
         """The error for the request if a peer's mistake made its handler fail (`peer_mistakes`)."""
         return error_of_peer(self.plugin, self.name, handler_call, failure)
 
-    @calls_plugin(running_handler)
     async def run_request(self, handler_call: HandlerCall, item: LaneRequest) -> None:
         """Run the handler of a request, and answer it."""
         call, port = item.call, handler_call.port
@@ -235,7 +233,6 @@ class Dispatcher:
             except BaseException as exc:
                 contain_failure(exc, partial(self._report, handler_call, item.method, item.params))
 
-    @calls_plugin(running_handler)
     async def observe(self, handler_call: HandlerCall, message: RawMessage) -> None:
         """Show a message to the observer; the message is forwarded even if the observer fails."""
         try:

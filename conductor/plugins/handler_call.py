@@ -20,7 +20,6 @@ from conductor.jsonrpc.awaited_response import AwaitedResponse
 from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.log import bind_context
 from conductor.plugins.lane import Lane, LaneItem, LaneResponse
-from conductor.plugins.plugin_code import PluginCall
 from conductor.plugins.plugin_port import PluginPort
 from conductor.proxy.conversion import encode, encode_edited
 from conductor.proxy.handlers import Handler
@@ -37,7 +36,6 @@ __all__ = [
     "got_answer",
     "handled_message",
     "leave_handler_call",
-    "running_handler",
 ]
 
 
@@ -177,14 +175,6 @@ def current_session() -> str | None:
     """The session of the message that is being handled, or that this task was started for."""
     session = _context().get("session")
     return session if isinstance(session, str) else None
-
-
-def running_handler(variables: Mapping[str, Any]) -> PluginCall | None:
-    """Describe the handler that a function runs as `handler_call`, for `calls_plugin`."""
-    handler_call: HandlerCall | None = variables.get("handler_call")
-    if handler_call is None or handler_call.done:
-        return None
-    return PluginCall(handler_call, {"plugin": variables["self"].name, **handler_call.fields()})
 
 
 class HandlerResponse(AwaitedResponse):

@@ -14,7 +14,6 @@ import attrs
 from conductor.chainfile import structure_options
 from conductor.chainfile.model import ComponentSpec
 from conductor.errors import ChainFileError, StartError, describe, line_in
-from conductor.plugins.plugin_code import PluginCall, calls_plugin
 from conductor.proxy.base import Agent, Plugin
 from conductor.proxy.import_guard import importing_plugin
 
@@ -38,17 +37,11 @@ ENTRY_POINT_GROUP: Final = "conductor.components"
 """Entry-point group of components in installed packages."""
 
 
-def _loading(variables: Mapping[str, Any]) -> PluginCall:
-    spec: ComponentSpec = variables["spec"]
-    return PluginCall(spec, {"plugin": spec.name, "task": f"start of {spec.use}"})
-
-
 def load_plugin(spec: ComponentSpec) -> Plugin:
     """The instance for a component. Raises `StartError`, with every mistake in its options."""
     return instantiate(spec, load_class(spec))
 
 
-@calls_plugin(_loading)
 def instantiate(spec: ComponentSpec, cls: type[Plugin]) -> Plugin:
     """An instance with the component's options. Raises only `StartError`.
 
@@ -105,7 +98,6 @@ def load_class_for_role(spec: ComponentSpec, role: Literal["proxy", "agent"]) ->
     return cls
 
 
-@calls_plugin(_loading)
 def _load_class(spec: ComponentSpec) -> type[Plugin]:
     assert spec.use is not None
     path, colon, class_name = spec.use.rpartition(":")

@@ -9,9 +9,9 @@ stop).
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from functools import partial
-from typing import Any, Literal
+from typing import Literal
 
 import attrs
 import trio
@@ -23,7 +23,7 @@ from conductor.plugins.blocked_turns import blocks_request, blocks_turn, busy_ca
 from conductor.plugins.failure_log import FailureLog
 from conductor.plugins.handler_call import current_session, handled_message
 from conductor.plugins.nursery_patch import accept_exceptions_without_repr
-from conductor.plugins.plugin_code import PluginCall, calls_plugin, line_of
+from conductor.plugins.plugin_code import line_of
 from conductor.plugins.plugin_errors import contain_failure, first_exception, split_failure
 from conductor.plugins.plugin_runtime import AgentChainOpener, PluginRuntime
 from conductor.plugins.scheduler import LaneScheduler
@@ -43,11 +43,6 @@ from conductor.supervision.restart_policy import Bypass, EndChain
 from conductor.supervision.slow_setups import SLOW
 
 __all__ = ["PluginComponent"]
-
-
-def _running_lifespan(variables: Mapping[str, Any]) -> PluginCall:
-    component = variables["self"]
-    return PluginCall(component, {"plugin": component.name, "task": "lifespan()"})
 
 
 @attrs.define(eq=False, repr=False)
@@ -177,7 +172,6 @@ class PluginComponent(Component):
             self._ended.set()
             self._scheduler.became_idle.set()  # ends `wait_drained`
 
-    @calls_plugin(_running_lifespan)
     async def _run_lifespan(self) -> None:
         """Run the handlers inside `lifespan()`; its exit is not cancelled by a normal stop."""
         try:

@@ -17,7 +17,6 @@ from conductor.errors import LocalProtocolError
 from conductor.plugins.failure_log import FailureLog
 from conductor.plugins.handler_call import TaskBeside, current_handler_call, leave_handler_call
 from conductor.plugins.peer_mistakes import error_of_answerer
-from conductor.plugins.plugin_code import PluginCall, calls_plugin
 from conductor.plugins.plugin_errors import contain_failure
 from conductor.plugins.plugin_port import PluginPort
 from conductor.plugins.scheduler import LaneScheduler
@@ -37,11 +36,6 @@ class AgentChainOpener(Protocol):
     def __call__(
         self, source: AgentSource | None, *, name: str | None, env: Mapping[str, str]
     ) -> AbstractAsyncContextManager[tuple[str, AgentConnection]]: ...
-
-
-def _running_task(variables: Mapping[str, Any]) -> PluginCall:
-    runtime, function = variables["self"], variables["function"]
-    return PluginCall(function, {"plugin": runtime.name, "task": _task_name(function)})
 
 
 def _task_name(function: Callable[..., object]) -> str:
@@ -160,7 +154,6 @@ class PluginRuntime:
                 await read_gate.wait()
             await trio.lowlevel.checkpoint()
 
-    @calls_plugin(_running_task)
     async def _run_beside(
         self, function: Callable[..., Awaitable[Any]], args: tuple[Any, ...]
     ) -> None:

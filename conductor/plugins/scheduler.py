@@ -22,14 +22,12 @@ from conductor.plugins.handler_call import (
     HandlerCall,
     begin_worker,
     current_handler_call,
-    running_handler,
 )
 from conductor.plugins.initialize_clock import InitializeClock
 from conductor.plugins.lane import Lane, LaneItem, LaneNotification, LaneRequest, LaneResponse
 from conductor.plugins.new_session_updates import NewSessionUpdates
 from conductor.plugins.observer_ids import ObserverIds
 from conductor.plugins.outgoing_messages import OutgoingMessages
-from conductor.plugins.plugin_code import calls_plugin
 from conductor.plugins.plugin_errors import call_plugin
 from conductor.plugins.plugin_port import AgentTerminus, PluginPort, port_pair
 from conductor.plugins.slow_handler_warning import SlowHandlerWarning
@@ -222,7 +220,6 @@ class LaneScheduler:
 
     # -- workers -----------------------------------------------------------------------------------
 
-    @calls_plugin(running_handler)
     async def _worker(self, lane: Lane | None) -> None:
         dispatcher = self.dispatcher
         begin_worker()

@@ -5,32 +5,31 @@ from __future__ import annotations
 import pytest
 
 from conductor.chain import blocking_log
-from conductor.chain.blocking_log import INTERVAL, BlockingLog, is_waiting
-from conductor.plugins.plugin_code import PluginCall, PluginCode
-from conductor.transport.epoll_loop import EpollFastPath
+from conductor.chain.blocking_log import INTERVAL, BlockingLog
+from conductor.plugins.plugin_code import PluginCode
 
-WAITING, RUNNING = "waiting", "running"
-"""Innermost frames of the loop, besides the plugin code that runs."""
-OF_HANDLER = {"plugin": "notes", "handler": "notes.py:7", "method": "session/prompt"}
-FIELDS = {**OF_HANDLER, "at": "notes.py:9", "inside": "ssl.py:3"}
-
-
-def handler(*, is_import=False):
-    call = PluginCall(object(), OF_HANDLER)
-    return PluginCode(call, "notes.py:9", "ssl.py:3", is_import)
+OTHER = "trio.py:1"
+"""Innermost frame of the loop while no plugin runs."""
+FIELDS = {
+    "plugin": "notes",
+    "handler": "notes.py:7",
+    "method": "session/prompt",
+    "at": "notes.py:9",
+}
+HANDLER = PluginCode(object(), FIELDS)
+IMPORT = PluginCode(None, {"plugin": "notes", "at": "notes.py:9"})
 
 
 class Loop:
     """An event loop: what its thread does, and the pings that it got."""
 
     def __init__(self, monkeypatch):
-        self.does = WAITING
+        self.does = OTHER
         self.pings = 0
         self.logged = []
         self.watched = BlockingLog(lambda: self.does, self.ping, self)
         code = lambda frame: frame if isinstance(frame, PluginCode) else None  # noqa: E731
         monkeypatch.setattr(blocking_log, "plugin_code", code)
-        monkeypatch.setattr(blocking_log, "is_waiting", lambda frame: frame == WAITING)
         monkeypatch.setattr(blocking_log, "location", lambda frame: frame)
 
     def ping(self):
@@ -52,37 +51,28 @@ def loop(monkeypatch):
     return Loop(monkeypatch)
 
 
-def test_a_loop_that_waits_for_events_is_not_woken(loop):
+def test_a_loop_that_replies_is_not_logged(loop):
     for _ in range(10):
-        loop.look(WAITING)
-
-    assert (loop.pings, loop.logged) == (0, [])
-
-
-def test_a_busy_loop_that_replies_is_pinged_and_not_logged(loop):
-    for _ in range(10):
-        loop.look(handler())
+        loop.look(HANDLER)
         loop.reply(0.1)
 
     assert (loop.pings, loop.logged) == (10, [])
 
 
 def test_a_handler_that_blocks_is_logged_once_when_it_ends(loop):
-    blocks = handler()
     for _ in range(4):
-        loop.look(blocks)
+        loop.look(HANDLER)
     assert (loop.pings, loop.logged) == (1, [])
 
     loop.reply(0.25)
-    loop.look(WAITING)
+    loop.look(OTHER)
 
     assert loop.logged == [("event loop was blocked", {**FIELDS, "seconds": 1.8})]
 
 
 def test_a_handler_that_goes_on_blocking_is_logged_after_five_seconds_and_not_again(loop):
-    blocks = handler()
     for _ in range(100):
-        loop.look(blocks)
+        loop.look(HANDLER)
     loop.reply()
 
     assert loop.logged == [("event loop is blocked", {**FIELDS, "seconds": 5.0})]
@@ -90,90 +80,47 @@ def test_a_handler_that_goes_on_blocking_is_logged_after_five_seconds_and_not_ag
 
 def test_each_blocking_has_its_line(loop):
     for _ in range(2):
-        blocks = handler()
-        loop.look(blocks)
-        loop.look(blocks)
+        loop.look(HANDLER)
+        loop.look(HANDLER)
         loop.reply()
 
     assert len(loop.logged) == 2
 
 
-def test_many_short_handlers_are_not_taken_for_one_that_blocks(loop):
-    loop.look(handler())
-    loop.look(handler())
-    loop.reply(0.25)
-
-    assert loop.logged == []
-
-
-@pytest.mark.parametrize("code", [RUNNING, handler(is_import=True)])
-def test_imports_and_other_code_are_logged_after_five_seconds_only(loop, code):
+@pytest.mark.parametrize("does", [OTHER, IMPORT])
+def test_imports_and_other_code_are_logged_after_five_seconds_only(loop, does):
     for _ in range(10):
-        loop.look(code)
+        loop.look(does)
     loop.reply()
     assert loop.logged == []
 
     for _ in range(11):
-        loop.look(code)
+        loop.look(does)
 
     ((event, fields),) = loop.logged
     assert event == "event loop is blocked"
-    assert fields["at"] == ("notes.py:9" if code is not RUNNING else RUNNING)
+    assert fields["at"] == ("notes.py:9" if does is IMPORT else OTHER)
 
 
 def test_code_that_kept_the_watchdog_from_looking_has_blocked_for_that_time(loop):
-    loop.look(handler(), seconds=3.5)
+    loop.look(HANDLER, seconds=3.5)
     loop.reply(0.0)
 
     assert loop.logged == [("event loop was blocked", {**FIELDS, "seconds": 3.0})]
 
 
 def test_code_that_returns_before_the_watchdog_can_look_again_has_blocked(loop):
-    loop.look(handler())
-    loop.look(RUNNING, seconds=0.9)
+    loop.look(HANDLER)
+    loop.look(OTHER, seconds=0.9)
     loop.reply()
 
     assert loop.logged == [("event loop was blocked", {**FIELDS, "seconds": 0.9})]
 
 
-@pytest.mark.parametrize("before", [RUNNING, handler(is_import=True), handler()])
-def test_code_that_begins_just_after_a_look_at_other_code_has_blocked(loop, before):
-    blocks = handler()
-    loop.look(before)
-    loop.look(blocks)
-    loop.look(blocks)
-    loop.reply(0.1)
-
-    assert loop.logged == [("event loop was blocked", {**FIELDS, "seconds": 0.6})]
-
-
-def test_code_that_begins_just_after_a_look_and_keeps_the_watchdog_from_looking_has_blocked(loop):
-    loop.look(RUNNING)
-    loop.look(handler(), seconds=1.5)
-    loop.reply()
-
-    assert loop.logged == [("event loop was blocked", {**FIELDS, "seconds": 1.0})]
-
-
-def test_a_loop_waits_in_trio_or_in_the_epoll_fast_path():
-    class Frame:
-        f_globals: dict = {"__name__": "trio._core._io_kqueue"}  # noqa: RUF012
-
-        class f_code:
-            co_name = "get_events"
-
-    assert is_waiting(Frame)
-    Frame.f_globals = {"__name__": "notes"}
-    assert not is_waiting(Frame)
-    Frame.f_code = EpollFastPath._serve_for.__code__
-    assert is_waiting(Frame)
-
-
-def test_the_seconds_of_a_plugin_are_those_of_one_call_of_it(loop):
-    code = handler()
+def test_the_seconds_of_a_plugin_are_those_without_a_reply(loop):
     seconds = []
     for _ in range(3):
-        loop.look(code)
+        loop.look(HANDLER)
         seconds.append(loop.watched.seconds_of_plugin)
     loop.reply()
 
@@ -181,7 +128,7 @@ def test_the_seconds_of_a_plugin_are_those_of_one_call_of_it(loop):
     assert loop.watched.seconds_of_plugin == 0
 
 
-@pytest.mark.parametrize("does", [RUNNING, handler(is_import=True)])
+@pytest.mark.parametrize("does", [OTHER, IMPORT])
 def test_imports_and_other_code_are_no_plugin_that_blocks(loop, does):
     for _ in range(3):
         loop.look(does)

@@ -7,12 +7,10 @@ import sys
 from contextlib import asynccontextmanager
 
 import attrs
-import pytest
 import trio.lowlevel
 from support.peers.port import hop
 
 from conductor.chainfile.model import ComponentSpec
-from conductor.plugins.handler_call import current_handler_call, running_handler
 from conductor.plugins.loading import load_class, load_plugin
 from conductor.plugins.plugin_code import plugin_code
 from conductor.proxy import Prompt, Proxy, Session, on, on_prompt
@@ -63,12 +61,10 @@ async def test_the_handler_of_a_request_with_its_method():
         await on_hop.settle()
 
     found = plugin.found[-1]
-    assert found.call.fields["plugin"] == "hop"
-    assert found.call.fields["method"] == "_x/request"
-    assert found.call.fields["handler"].startswith(f"{HERE}:")
-    assert found.at == line_of("exec(code")
-    assert found.inside == f"{os.__file__}:1"
-    assert found.is_import is False
+    assert found.fields["plugin"] == "hop"
+    assert found.fields["method"] == "_x/request"
+    assert found.fields["handler"].startswith(f"{HERE}:")
+    assert found.fields["at"] == line_of("exec(code")
 
 
 async def test_the_handler_of_a_notification_and_a_task():
@@ -77,9 +73,9 @@ async def test_the_handler_of_a_notification_and_a_task():
         await on_hop.settle()
 
     _, note, task = plugin.found
-    assert (note.call.fields["method"], note.at) == ("_x/note", line_of("# in a notification"))
-    assert task.call.fields == {"plugin": "hop", "task": "Looks.beside"}
-    assert task.at == line_of("# in a task")
+    assert note.fields["method"] == "_x/note"
+    assert note.fields["at"] == line_of("# in a notification")
+    assert task.fields == {"plugin": "hop", "at": line_of("# in a task")}
 
 
 async def test_the_lifespan():
@@ -87,8 +83,7 @@ async def test_the_lifespan():
         pass
 
     (found,) = plugin.found
-    assert found.call.fields == {"plugin": "hop", "task": "lifespan()"}
-    assert (found.at, found.inside) == (line_of("# in the lifespan"), None)
+    assert found.fields == {"plugin": "hop", "at": line_of("# in the lifespan")}
 
 
 @attrs.define(eq=False)
@@ -108,9 +103,9 @@ async def test_the_handler_of_an_event_not_the_layer_that_calls_it():
         await on_hop.settle()
 
     (found,) = plugin.found
-    assert found.call.fields["method"] == "session/prompt"
-    assert found.call.fields["handler"].startswith(f"{HERE}:")
-    assert found.at == line_of("# in an event")
+    assert found.fields["method"] == "session/prompt"
+    assert found.fields["handler"].startswith(f"{HERE}:")
+    assert found.fields["at"] == line_of("# in an event")
 
 
 async def test_two_messages_are_two_calls():
@@ -120,8 +115,8 @@ async def test_two_messages_are_two_calls():
         await on_hop.settle()
 
     _, first, second = plugin.found
-    assert first.call.of is not second.call.of
-    assert (first.at, first.inside) == (second.at, second.inside)
+    assert first.call is not second.call
+    assert first.fields == second.fields
 
 
 MODULE = """
@@ -154,33 +149,10 @@ def test_the_import_and_the_constructor(tmp_path):
     cls = load_class(spec)
     imported, made = sys.modules[cls.__module__].imported, cls.made
     for each in (imported, made):
-        assert each.call.fields == {"plugin": "notes", "task": f"start of {path}:Made"}
-    assert (imported.at, imported.is_import) == (f"{path}:9", True)
-    assert (made.at, made.is_import) == (f"{path}:17", False)
+        assert (each.call, each.fields["plugin"]) == (None, "notes")
+    assert (imported.fields["at"], made.fields["at"]) == (f"{path}:9", f"{path}:17")
 
 
 def test_no_plugin_runs():
     assert plugin_code(sys._getframe()) is None
     assert plugin_code(None) is None
-
-
-@pytest.mark.parametrize("names", [{}, {"handler_call": None}])
-def test_a_function_that_returns_meanwhile_has_no_call(names):
-    assert running_handler(names) is None
-
-
-async def test_a_handler_that_has_ended_runs_no_more():
-    calls = []
-
-    class Ends(Proxy):
-        @on("_x", source="client")
-        async def x(self, params: dict, forward):
-            calls.append(current_handler_call.get())
-
-    async with hop(Ends()) as on_hop:
-        on_hop.client.send("_x", {})
-        await on_hop.settle()
-
-    (call,) = calls
-    assert call.done
-    assert running_handler({"handler_call": call, "self": on_hop.component}) is None

@@ -99,6 +99,8 @@ class Chain:
     terminal_login: TerminalLogin = "kept"
     client_label: str = ""
     """The client's identity for `ps`, in a server: its principal or address."""
+    is_for_session: bool = False
+    """Whether it is started for a session that is waiting: see `StartupGate`."""
     announces_mcp_over_acp: bool = attrs.field(default=False, init=False)
     """Whether the `initialize` result announces MCP servers over ACP even if the agent does not.
     The test kit sets it; otherwise the bridge announces what the agent supports."""
@@ -133,6 +135,7 @@ class Chain:
             on_start_failed=self._on_start_failed,
             describe_failure=None if self.failure_context is None else self._describe_failure,
             max_initialize=self.limits.max_initialize_bytes,
+            is_for_session=self.is_for_session,
         )
         self._back_pressure = BackPressure(
             self.flusher, self.limits, self.client_end, self.components, self._startup_gate

@@ -71,6 +71,7 @@ class FurtherChain:
             plugin_nursery=self.plugin_nursery,
             failure_context=self.failure_context,
             recorder=self.recorder,
+            is_for_session=True,
         )
         link = Link(file.name, "agent", _report)
         link.session_log.limits = file.limits

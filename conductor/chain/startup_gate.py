@@ -45,7 +45,8 @@ class StartupGate:
     when the chain is initialized and the client has its response, `on_start_failed` when the start
     has failed. `describe_failure` turns the wire error into the text of the start-failure agent;
     without it the client gets the error. `initialize` params over `max_initialize` bytes are
-    refused.
+    refused. With `is_for_session`, a session set-up follows that was sent before the start: after a
+    failed start it triggers no other attempt.
     """
 
     def __init__(
@@ -58,6 +59,7 @@ class StartupGate:
         on_start_failed: Callable[[], None],
         describe_failure: Callable[[bytes], str] | None = None,
         max_initialize: int = Limits().max_initialize_bytes,
+        is_for_session: bool = False,
     ) -> None:
         self.state: GateState = "waiting"
         self.was_attempted: bool = False
@@ -78,6 +80,7 @@ class StartupGate:
         self._notify_start_failed = on_start_failed
         self._describe_failure = describe_failure
         self._max_initialize = max_initialize
+        self._setup_follows = is_for_session
         self._failure_agent: StartFailureAgent | None = None
         self._client_port = _GateClientPort(self)
         self._chain_port = _GateChainPort(self)
@@ -134,6 +137,10 @@ class StartupGate:
             case "starting":
                 call.target = self
                 self._queue.append(QueuedMessage.copy_of(call, method, params))
+            case "explaining" if method in SESSION_SETUP_METHODS and self._setup_follows:
+                assert self._failure_agent is not None
+                self._setup_follows = False
+                self._failure_agent.open(call, method, params)
             case "explaining" if method in SESSION_SETUP_METHODS:
                 self._pending_setup = QueuedMessage.copy_of(call, method, params)
                 self._begin(call)

@@ -11,6 +11,7 @@ import pytest
 import trio
 from support.memory_chain import INITIALIZE, MemoryChain, running_chain
 
+from conductor import log
 from conductor.chain.build import components_of
 from conductor.chain.session_chains import SessionChains
 from conductor.chain.start_failure_text import FailureContext
@@ -273,9 +274,12 @@ BROKEN = {
 @pytest.mark.parametrize("version", [1, 2])
 @pytest.mark.parametrize(("old", "new", "why"), BROKEN.values(), ids=BROKEN)
 async def test_a_plugin_that_breaks_on_a_hot_reload_is_explained_in_the_chat(
-    home, autojump_clock, old, new, why, version
+    home, autojump_clock, monkeypatch, old, new, why, version
 ):
     """The client may offer version 2, although the agent has answered with version 1."""
+    logged = []
+    monkeypatch.setattr(log, "_level", log.LEVELS["error"])
+    monkeypatch.setattr(log, "_emit", lambda _, event, fields: logged.append(event))
     tag = {"use": "./plugins.py:Tag", "name": "all", "with": {"name": "all"}}
     async with editor(home, tag, version=version) as it:
         before = await it.session("plain")
@@ -291,6 +295,7 @@ async def test_a_plugin_that_breaks_on_a_hot_reload_is_explained_in_the_chat(
             assert why in text
             assert "open a new session" in text
 
+        assert logged.count("chain failed to start") == 2  # once each time
         assert await it.tags(before) == ["all"]
         (home / "plugins.py").write_text(PLUGINS)
         assert await it.tags(await it.session("plain")) == ["all"]

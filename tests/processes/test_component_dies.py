@@ -163,7 +163,7 @@ def test_a_lost_component_with_nothing_in_flight_ends_the_chain(start_file):
     editor.components[-1].send_signal(SIGKILL)
 
     [told] = editor.rest()
-    assert told["params"]["update"]["content"]["text"].endswith("; the chain ends\n")
+    assert told["params"]["update"]["content"]["text"].endswith("; the chain ends\n\n")
     assert editor.wait() == 1
     assert running_below() == []
 

@@ -23,8 +23,6 @@ from conductor.files import open_own
 from conductor.log import get_logger
 from conductor.routing.traced_port import Mark
 from conductor.tracing.encoder import Encoder
-from conductor.tracing.masking import current_masker
-from conductor.tracing.notification_lines import with_links
 from conductor.tracing.passage import Passage
 from conductor.tracing.recorder import FLIGHT_ENTRIES, Entry, StartEntry, TraceRecorder
 
@@ -104,11 +102,9 @@ class FlightReader:
 def _encoded(entries: Iterable[Entry], encoder: Encoder, seen: set[TraceRecorder]) -> bytes:
     """Lines of the entries, with a header before the first entry of each chain."""
     global _numbers
-    numbers = encoder.messages.numbers
-    numbers.last = max(numbers.last, _numbers)
-    marked = map(_marked, _with_headers(entries, seen))
-    lines = encoder.encode(marked).masked(current_masker())
-    _numbers = numbers.last
+    encoder.last = max(encoder.last, _numbers)
+    lines = encoder.encode(map(_marked, _with_headers(entries, seen)))
+    _numbers = encoder.last
     if len(_marks) > 2 * FLIGHT_ENTRIES:
         _forget_marks()
     return lines
@@ -116,10 +112,12 @@ def _encoded(entries: Iterable[Entry], encoder: Encoder, seen: set[TraceRecorder
 
 def _marked(entry: Entry) -> Entry:
     """The entry with a mark, which keeps its number."""
-    if not isinstance(entry, tuple) or with_links(entry)[7] is not None:
+    if not isinstance(entry, tuple):
         return entry
-    mark = _marks.setdefault((entry[0], id(entry)), Mark(entry[0]))
-    return Passage(*entry)._replace(mark=mark)
+    passage = Passage(*entry)
+    if passage.mark is not None:
+        return passage
+    return passage._replace(mark=_marks.setdefault((entry[0], id(entry)), Mark(entry[0])))
 
 
 def _forget_marks() -> None:

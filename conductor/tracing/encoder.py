@@ -1,24 +1,36 @@
 """Make records, as lines of JSON, of the entries of recorders.
 
-Payloads are written as they came; secrets in them are masked afterwards, in blocks of lines
-(`masking`). Lines of the log and of stderr are masked here. Records
-are numbered in the order of their entries.
+Payloads are written as they came; secrets are masked in the lines of all entries together
+(`masking`). Records are numbered in the order of their entries.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 import attrs
 import msgspec
+from msgspec import Raw
 
 from conductor import __version__
+from conductor.acp import SESSION_SETUP_METHODS
+from conductor.jsonrpc.messages import CANCEL
+from conductor.jsonrpc.notification_batch import NotificationBatch
 from conductor.redaction import redact, redact_value
-from conductor.tracing.line_block import LineBlock
-from conductor.tracing.message_lines import MessageLines
-from conductor.tracing.payload_text import Payloads
+from conductor.routing.traced_port import Mark, TracedPort
+from conductor.tracing.masking import current_masker
+from conductor.tracing.open_requests import OpenRequest, OpenRequests
+from conductor.tracing.passage import Passage
+from conductor.tracing.payload_text import (
+    Payloads,
+    kept,
+    mcp_message,
+    session_beginning,
+    session_of,
+    shown,
+)
 from conductor.tracing.recorder import (
     Entry,
     HandlerEntry,
@@ -32,7 +44,10 @@ from conductor.tracing.records import (
     HandlerRecord,
     LogRecord,
     LossRecord,
+    NotificationRecord,
     Record,
+    RequestRecord,
+    ResponseRecord,
     StderrRecord,
     TraceHeader,
 )
@@ -40,6 +55,9 @@ from conductor.tracing.trace_component import TraceComponent
 
 __all__ = ["Encoder", "Payloads"]
 
+_MCP: Final = "mcp/message"
+_CR: Final = ord("\r")
+_NO_PARAMS: Final = b'"params":null}'
 _encode: Final = msgspec.json.Encoder().encode
 
 
@@ -48,53 +66,257 @@ class Encoder:
     """Numbers and encodes the entries of one file; several chains may take turns in it."""
 
     payloads: Payloads = "full"
-    messages: MessageLines = attrs.field(init=False)
-
-    def __attrs_post_init__(self) -> None:
-        self.messages = MessageLines(self.payloads)
+    last: int = attrs.field(default=0, init=False)
+    """The highest number of a record."""
+    _open: OpenRequests = attrs.field(factory=OpenRequests, init=False)
 
     def header(self, recorder: TraceRecorder, components: Sequence[TraceComponent]) -> bytes:
-        """The line that begins a file, and each chain in it."""
-        return _line(
-            TraceHeader(
-                ts=0.0,
-                time=_seconds(recorder.started_at),
-                chain=recorder.chain,
-                conductor=__version__,
-                pid=os.getpid(),
-                payloads=self.payloads,
-                components=tuple(components),
-            )
-        )
+        """The line that begins a file, and each chain in it; not masked."""
+        return _encode(self._start(recorder, components)) + b"\n"
 
-    def encode(self, entries: Iterable[Entry]) -> LineBlock:
-        """The lines of entries, several for a batch of notifications."""
-        block = LineBlock()
-        messages: list[tuple[Any, ...]] = []
+    def encode(self, entries: Iterable[Entry]) -> bytes:
+        """The lines of entries, several for a batch of notifications, with secrets masked."""
+        lines: list[bytes] = []
         for entry in entries:
             if isinstance(entry, tuple):
-                messages.append(entry)
-                continue
-            self.messages.add(messages, block)
-            messages = []
-            block.add(self._event(entry))
-        self.messages.add(messages, block)
-        return block
+                passage = Passage(*entry)
+                batch = passage.payload
+                if isinstance(batch, NotificationBatch) and self._are_whole_lines(passage, batch):
+                    lines += self._update_lines(passage, batch)
+                else:
+                    lines += map(_encode, self._messages(passage))
+            else:
+                lines.append(_encode(self._event(entry)))
+        lines.append(b"")
+        return current_masker().mask_lines(b"\n".join(lines))
+
+    def _are_whole_lines(self, passage: Passage, batch: NotificationBatch) -> bool:
+        is_acp = passage.method != _MCP and self.payloads == "full"
+        return is_acp and batch.lines is not None and _CR not in batch.lines
+
+    # -- messages ----------------------------------------------------------------------------------
+
+    def _messages(self, passage: Passage) -> Iterator[Record]:
+        """The records of a message or a batch."""
+        if passage.kind == "request":
+            yield self._request(passage)
+        elif passage.kind != "notification":
+            yield self._response(passage)
+        elif passage.call:
+            yield from self._cancellations(passage)
+        elif isinstance(passage.payload, NotificationBatch):
+            yield from self._batch(passage, passage.payload)
+        else:
+            yield self._notification(passage)
+
+    def _notification(self, passage: Passage) -> NotificationRecord:
+        data, size, count, is_whole = kept(passage.payload)
+        session = session_of(data, is_whole=is_whole)
+        inner = mcp_message(passage.method, data)
+        params, head, masked = shown(inner.params, self.payloads, is_whole=is_whole)
+        return NotificationRecord(
+            **_hop_members(passage.time, passage.port, passage.port.sender),
+            n=self._take(passage.mark),
+            session=session,
+            size=size,
+            count=count,
+            head=head,
+            masked=masked,
+            protocol=inner.protocol,
+            method=inner.method,
+            params=params,
+            cause=_number(passage.cause),
+            mcp_server=inner.server,
+        )
+
+    def _batch(self, passage: Passage, batch: NotificationBatch) -> Iterator[NotificationRecord]:
+        if passage.mark is not None:
+            self._take(passage.mark, batch.count)
+        for index, params in enumerate(map(bytes, batch.params)):
+            mark = None if passage.mark is None else passage.mark.part(index)
+            cause = None if passage.cause is None else passage.cause.part(index)
+            yield self._notification(passage._replace(payload=params, mark=mark, cause=cause))
+
+    def _update_lines(self, passage: Passage, batch: NotificationBatch) -> Iterator[bytes]:
+        """The lines of an agent's updates, most of what passes: one record is encoded for those of
+        a session, and the members that differ are put into its line, in a third of the time."""
+        n, cause = self._take(passage.mark, batch.count), _number(passage.cause)
+        record = NotificationRecord(
+            **_hop_members(passage.time, passage.port, passage.port.sender),
+            protocol="acp",
+            method=passage.method,
+            params=None,
+        )
+        beginning, start = b"", b""
+        for index, params in enumerate(map(bytes, batch.params)):
+            if not beginning or not params.startswith(beginning):
+                beginning, record.session = session_beginning(params), session_of(params)
+                start = _encode(record).removesuffix(_NO_PARAMS)
+            if cause is not None:
+                yield b'%b"cause":%d,"n":%d,"size":%d,"params":%b}' % (
+                    start,
+                    cause + index,
+                    n + index,
+                    len(params),
+                    params,
+                )
+            else:
+                yield b'%b"n":%d,"size":%d,"params":%b}' % (start, n + index, len(params), params)
+
+    def _request(self, passage: Passage) -> RequestRecord:
+        data, size, _, is_whole = kept(passage.payload)
+        session = session_of(data, is_whole=is_whole)
+        inner = mcp_message(passage.method, data if is_whole else None)
+        params, head, masked = shown(
+            inner.params if is_whole else data, self.payloads, is_whole=is_whole
+        )
+        members = _hop_members(passage.time, passage.port, passage.port.sender)
+        n = self._take(passage.mark)
+        self._open.add(
+            passage.call,
+            (members["chain"], members["hop"]),
+            OpenRequest(n, passage.time, passage.port, inner.method, inner.protocol, session),
+        )
+        return RequestRecord(
+            **members,
+            n=n,
+            id=n,
+            session=session,
+            size=size,
+            head=head,
+            masked=masked,
+            protocol=inner.protocol,
+            method=inner.method,
+            params=params,
+            cause=_number(passage.cause),
+            wire_id=passage.detail,
+            mcp_server=inner.server,
+        )
+
+    def _response(self, passage: Passage) -> ResponseRecord:
+        data, size, _, is_whole = kept(passage.payload)
+        payload, head, masked = shown(data, self.payloads, is_whole=is_whole)
+        is_error = passage.kind == "error"
+        record = ResponseRecord(
+            **_hop_members(passage.time, passage.port, passage.port.sender),
+            n=self._take(passage.mark),
+            id=None,
+            is_error=is_error,
+            error_domain="acp" if is_error else None,
+            method=passage.method,
+            size=size,
+            head=head,
+            masked=masked,
+            payload=payload,
+            cause=_number(passage.cause),
+        )
+        request = self._open.answered(passage.call, (record.chain, record.hop), passage.method)
+        if request is None:
+            record.id = record.n
+        else:
+            record.id = record.request = request.n
+            record.method, record.session = request.method, request.session
+            record.elapsed = _seconds(passage.time - request.time)
+            record.cancelled = bool(passage.detail)
+            if is_error:
+                record.error_domain = request.protocol
+        if record.method in SESSION_SETUP_METHODS and not is_error and is_whole:
+            record.session = session_of(data) or record.session
+        return record
+
+    def _cancellations(self, passage: Passage) -> Iterator[NotificationRecord]:
+        """The records of a cancellation: one for each hop that the open request has passed.
+
+        If the conductor cancelled it, there is one, for the hop of the port. A request without a
+        record, of the conductor's own, has none.
+        """
+        recorder = _recorder_of(passage.port)
+        hops: Iterable[int] = (recorder.hop(passage.port),)
+        if passage.detail:
+            hops = range(len(recorder.components))
+        cancelled = self._open.cancelled(passage.call, ((recorder.chain, hop) for hop in hops))
+        if not cancelled:
+            return
+        first = self._take(passage.mark, len(cancelled))
+        for n, request in enumerate(cancelled, first):
+            sender = request.port.sender if passage.detail else "conductor"
+            params = b'{"requestId":%d}' % request.n
+            yield NotificationRecord(
+                **_hop_members(passage.time, request.port, sender),
+                n=n,
+                session=request.session,
+                size=len(params),
+                protocol="acp",
+                method=CANCEL,
+                params=Raw(params),
+                request=request.n,
+            )
+
+    def _take(self, mark: Mark | None, count: int = 1) -> int:
+        """The number of the next record, of the first one of several.
+
+        One that was written before keeps its number: the flight recorder is written several times,
+        and others may have named it as their cause.
+        """
+        if mark is not None and mark.n is not None:
+            self.last = max(self.last, mark.n + count - 1)
+            return mark.n
+        first = self.last + 1
+        self.last += count
+        if mark is not None:
+            mark.n = first
+        return first
+
+    # -- events ------------------------------------------------------------------------------------
 
     def _event(
         self, entry: HandlerEntry | LogEntry | StderrEntry | StartEntry | LossEntry
-    ) -> bytes:
+    ) -> Record:
         match entry:
             case HandlerEntry():
-                return _line(_handled(entry))
+                return _handled(entry)
             case LogEntry():
-                return _line(_logged(entry))
+                return _logged(entry)
             case StderrEntry():
-                return _line(_stderr(entry))
+                return _stderr(entry)
             case StartEntry(recorder, components):
-                return self.header(recorder, components)
+                return self._start(recorder, components)
             case LossEntry(recorder, time, count):
-                return _line(LossRecord(**_when(recorder, time), count=count))
+                return LossRecord(**_when(recorder, time), count=count)
+
+    def _start(self, recorder: TraceRecorder, components: Sequence[TraceComponent]) -> TraceHeader:
+        return TraceHeader(
+            ts=0.0,
+            time=_seconds(recorder.started_at),
+            chain=recorder.chain,
+            conductor=__version__,
+            pid=os.getpid(),
+            payloads=self.payloads,
+            components=tuple(components),
+        )
+
+
+def _hop_members(time: float, port: TracedPort, sender: str) -> dict[str, Any]:
+    """The members of a message to a port that tell when and where it passed."""
+    recorder = _recorder_of(port)
+    return {
+        **_when(recorder, time),
+        "from_": recorder.label(sender),
+        "to": recorder.label(port.component),
+        "sender": sender,
+        "receiver": port.component,
+        "hop": recorder.hop(port),
+    }
+
+
+def _recorder_of(port: TracedPort) -> TraceRecorder:
+    recorder = port.tracer
+    assert isinstance(recorder, TraceRecorder)
+    return recorder
+
+
+def _number(mark: Mark | None) -> int | None:
+    return None if mark is None else mark.n
 
 
 def _handled(entry: HandlerEntry) -> HandlerRecord:
@@ -144,7 +366,3 @@ def _plain(value: Any) -> Any:
 
 def _seconds(seconds: float) -> float:
     return round(seconds, 6)
-
-
-def _line(record: Record) -> bytes:
-    return _encode(record) + b"\n"

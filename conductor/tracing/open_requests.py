@@ -5,24 +5,27 @@ session of its request, and a cancellation has a record for each hop.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Literal, TypeAlias
 
 import msgspec
 
 from conductor.routing.traced_port import TracedPort
-from conductor.tracing.common_members import Common, Hop
 
 __all__ = ["OpenRequest", "OpenRequests"]
 
+Hop: TypeAlias = tuple[str, int]
+"""Name of the chain, and number of the hop in it."""
+
 
 class OpenRequest(msgspec.Struct, gc=False):
-    """A request without a response. A `Struct`: one is made for each request on each hop."""
+    """A request without a response."""
 
     n: int
-    number: bytes
-    """`n` as JSON."""
     time: float
     port: TracedPort
-    common: Common
+    method: str
+    protocol: Literal["acp", "mcp"]
+    session: str | None
     before: OpenRequest | None = None
     """The same request, when it passed this hop before."""
     is_cancelled: bool = False
@@ -36,6 +39,11 @@ class OpenRequests(dict[tuple[int, Hop], OpenRequest]):
     in reverse order.
     """
 
+    def add(self, call: int, hop: Hop, request: OpenRequest) -> None:
+        """A request passes a hop."""
+        request.before = self.get((call, hop))
+        self[call, hop] = request
+
     def answered(self, call: int, hop: Hop, method: str) -> OpenRequest | None:
         """The request that is answered on this hop; it is not open any more.
 
@@ -45,7 +53,7 @@ class OpenRequests(dict[tuple[int, Hop], OpenRequest]):
         found = self.pop(key, None)
         if found is None and method == "initialize":
             for key, request in self.items():
-                if key[1] == hop and request.common.method == method:
+                if key[1] == hop and request.method == method:
                     return self.pop(key)
         if found is not None and found.before is not None:
             self[key] = found.before

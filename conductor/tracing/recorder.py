@@ -143,11 +143,9 @@ class TraceRecorder(Tracer):
         self.wake_up: WakeUp = wake_up_of_thread()
         self.current: Mark | None = None
         self.handled: Callable[[], Mark | None] = lambda: None
-        now, now_monotonic = time.time(), time.monotonic()
-        below = now % 0.001
-        self.started: float = now_monotonic - below
-        self.started_at: float = round(now - below, 3)
-        """The same moment in seconds since 1970, with whole milliseconds (see `record_times`)."""
+        self.started: float = time.monotonic()
+        self.started_at: float = time.time()
+        """The same moment in seconds since 1970."""
         self._ports: list[TracedPort] = []
         self._early: list[LogEntry] = []
         """Log events of the time before the components are built: the header comes first."""

@@ -8,7 +8,7 @@ trace files of the Rust conductor, and its viewer reads these files too; the oth
 Every message is recorded once per hop, without the successor envelope (`proxy/successor`) and, for
 MCP over ACP, without `mcp/message`. A message that passes three components has three records; `n`
 numbers the records of a trace, and `cause` links each to the record that it came from, where this
-is known.
+is known. The method comes before the payload or its `head`, as `secret_members` expects it.
 
 Times: `ts` is in seconds since the header, monotonic; `time` in seconds since 1970.
 """
@@ -78,8 +78,6 @@ class MessageRecord(_Base, kw_only=True, omit_defaults=True):
     count: int = 1
     """Messages that the record stands for: the flight recorder keeps one of a batch of
     notifications, and `size` is that of all."""
-    head: str | None = None
-    """Beginning of the raw JSON of a payload that was left out of the record (`payloads`)."""
     masked: bool = False
     """Whether secrets in the payload were replaced by `***`."""
 
@@ -90,6 +88,8 @@ class RequestRecord(MessageRecord, kw_only=True, omit_defaults=True, tag="reques
     """Equal to that of the response; a number of the trace, not the id on the wire."""
     method: str
     params: Any
+    head: str | None = None
+    """Beginning of the raw JSON of the params, if the record leaves them out (`payloads`)."""
     cause: int | None = None
     """The record of the message that it came from: of the same message one hop before, or of the
     message that the sending handler handles. Only known for plugins in this process."""
@@ -103,6 +103,8 @@ class NotificationRecord(MessageRecord, kw_only=True, omit_defaults=True, tag="n
     protocol: Literal["acp", "mcp"]
     method: str
     params: Any
+    head: str | None = None
+    """Beginning of the raw JSON of the params, if the record leaves them out (`payloads`)."""
     cause: int | None = None
     request: int = 0
     """For `$/cancel_request`: `n` of the record of the request that it cancels on this hop."""
@@ -125,11 +127,13 @@ class ResponseRecord(MessageRecord, kw_only=True, omit_defaults=True, tag="respo
     is_error: bool
     error_domain: Literal["acp", "mcp"] | None = None
     """For an error: the protocol of the request."""
-    payload: Any
-    request: int = 0
-    """`n` of the request's record."""
     method: str = ""
     """The method of the request."""
+    payload: Any
+    head: str | None = None
+    """Beginning of the raw JSON of the payload, if the record leaves it out (`payloads`)."""
+    request: int = 0
+    """`n` of the request's record."""
     elapsed: float = 0.0
     """Seconds since the request passed the same hop."""
     cause: int | None = None

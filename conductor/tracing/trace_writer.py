@@ -20,7 +20,6 @@ import msgspec
 from conductor.jsonrpc.notification_batch import NotificationBatch
 from conductor.log import Logger, get_logger
 from conductor.tracing.encoder import Encoder, Payloads
-from conductor.tracing.masking import current_masker
 from conductor.tracing.recorder import Entry, LossEntry, StartEntry, TraceRecorder
 from conductor.tracing.records import LossRecord
 from conductor.tracing.trace_component import TraceComponent
@@ -187,13 +186,12 @@ class TraceWriter:
     def _write_queued(self) -> None:
         while self._queue:
             entries, size = self._take()
-            masker = current_masker()
-            lines = self.encoder.encode(entries).masked(masker)
+            lines = self.encoder.encode(entries)
             if not self._failed:
                 self._write(lines)
             if self.listeners:
                 if self._heard is not self.encoder:
-                    lines = self._heard.encode(entries).masked(masker)
+                    lines = self._heard.encode(entries)
                 heard = lines.splitlines(keepends=True)
                 for listener in self.listeners:
                     listener(heard)
@@ -240,6 +238,6 @@ class TraceWriter:
         """The record of what was dropped, by a full disk or at the end."""
         for chain in self.chains:
             entry = LossEntry(chain, time.monotonic(), self._dropped)
-            return self.encoder.encode([entry]).masked(current_masker())
+            return self.encoder.encode([entry])
         loss = LossRecord(ts=0.0, time=round(time.time(), 6), count=self._dropped)
         return msgspec.json.encode(loss) + b"\n"

@@ -10,7 +10,6 @@ from conductor.client.acp_client import Client
 from conductor.client.embedding import attach_file
 from conductor.tracing.encoder import Encoder
 from conductor.tracing.links import find_causes, is_same_message
-from conductor.tracing.masking import Masker
 from conductor.tracing.reader import read_records
 from conductor.tracing.recorder import TraceRecorder
 from conductor.tracing.records import HandlerRecord, NotificationRecord, RequestRecord
@@ -85,7 +84,7 @@ def traced(tmp_path):
 
         def records():
             encoder = Encoder()
-            lines = encoder.encode(entries or recorder.flight).masked(Masker())
+            lines = encoder.encode(entries or recorder.flight)
             return list(read_records(lines.splitlines(keepends=True)))
 
         async with attach_file(Client, load(str(file)), recorder=recorder) as attached:

@@ -23,7 +23,6 @@ from conductor.routing.traced_port import Nowhere, TracedPort
 from conductor.tracing.direction import direction
 from conductor.tracing.encoder import Encoder
 from conductor.tracing.links import find_causes
-from conductor.tracing.masking import current_masker
 from conductor.tracing.reader import read_records
 from conductor.tracing.recorder import LogEntry, StartEntry, TraceRecorder
 from conductor.tracing.records import (
@@ -79,7 +78,7 @@ class Traced:
         self.client, self.recorder = client, recorder
 
     def lines(self):
-        written = Encoder().encode(self.recorder.flight).masked(current_masker())
+        written = Encoder().encode(self.recorder.flight)
         return written.splitlines(keepends=True)
 
     def records(self, *kinds):

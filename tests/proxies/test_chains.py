@@ -93,6 +93,17 @@ async def test_additional_directories_reach_an_agent_that_knows_only_one():
     assert "/lib" in texts[0]
 
 
+async def test_brief_adds_its_text_to_the_first_prompt():
+    agent = FakeAgent()
+    async with example("brief", agent) as client:
+        await client.initialize()
+        await client.prompt(await client.new_session("/"), "hi")
+
+    ((added, text),) = prompts(agent)
+    assert "Answer in one sentence." in added
+    assert text == "hi"
+
+
 async def test_boolean_options_are_selections():
     brave = {"id": "brave", "name": "Brave", "type": "boolean", "currentValue": True}
     set_up = {"sessionId": "s", "configOptions": [brave]}

@@ -32,7 +32,7 @@ __all__ = [
 ]
 
 _decode = msgspec.json.Decoder(float_hook=literal_float).decode
-_DECODE_ERRORS: Final = (msgspec.DecodeError, UnicodeDecodeError)
+_DECODE_ERRORS: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _CONTAINERS: Final = frozenset({dict, list, tuple})
 _SCALARS: Final = frozenset({str, int, float, bool, type(None)})
 _minus_zero: Final = re.compile(rb"-0")
@@ -64,11 +64,12 @@ def _read_params(raw: bytes | None) -> Any:
     if raw.find(b"-") >= 0 and _minus_zero.search(raw) is not None:
         value = decode(raw)
     else:
-        check_depth(raw)
         try:
             value = _decode(raw)
         except _DECODE_ERRORS:
             value = decode(raw)
+        else:
+            check_depth(raw, value)
     if type(value) is not dict:
         raise ValueError("expected an object")
     return value

@@ -82,10 +82,12 @@ def decode(raw: Raw) -> Any:
     """The Python value of a JSON text; numbers keep their spelling."""
     data = bytes(raw) if isinstance(raw, msgspec.Raw) else raw
     try:
-        check_depth(data)
         value = _decoder.decode(data)
+        check_depth(data, value)
     except NestedTooDeeply as error:
         raise SchemaError(str(error)) from None
+    except RecursionError:
+        raise SchemaError(str(NestedTooDeeply())) from None
     except msgspec.DecodeError:
         return _decode_slowly(bytes(data))
     except UnicodeDecodeError as error:
@@ -97,12 +99,16 @@ def decode(raw: Raw) -> Any:
 
 def _decode_slowly(data: bytes) -> Any:
     try:
-        return json.loads(
+        value = json.loads(
             data.decode(),
             parse_float=literal_float,
             parse_int=_literal_int,
             parse_constant=_no_constant,
         )
+        check_depth(data, value)
+        return value
+    except (NestedTooDeeply, RecursionError):
+        raise SchemaError(str(NestedTooDeeply())) from None
     except json.JSONDecodeError as error:
         raise SchemaError(f"not JSON: {error.msg} at character {error.pos}") from None
     except UnicodeDecodeError as error:

@@ -172,8 +172,12 @@ def _json(key: str, text: str) -> Any:
 def parsed_json(text: str) -> Any:
     """Parse JSON. The values of a member that occurs several times become a list of lists, as
     parsers differ in which one they read: no command, and paths that are all checked."""
-    check_depth(text.encode(errors="surrogatepass"))
-    return json.loads(text, object_pairs_hook=_object)
+    try:
+        value = json.loads(text, object_pairs_hook=_object)
+    except RecursionError:
+        raise NestedTooDeeply from None
+    check_depth(text, value)
+    return value
 
 
 def _object(members: list[tuple[str, Any]]) -> dict[str, Any]:

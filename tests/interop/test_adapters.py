@@ -44,7 +44,7 @@ def test_adapters_put_in_what_the_client_lacks(converse, run, peer, workspace, c
     said = {"form": "accept blue", "option": "fast true", "files": "two", "terminal": "ran 3"}
     text = "".join(f"{said.get(each, 'sent')};" for each in asked)
     if "notice" in asked:
-        text = text.replace("sent;", "[warning: Careful]\nsent;")
+        text = text.replace("sent;", "\n\n[warning: Careful]\n\nsent;")
     assert summary == {
         "options": ["select"],
         "questions": ["Which colour?"],

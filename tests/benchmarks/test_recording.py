@@ -2,7 +2,7 @@
 
 The bars are those of docs/development/performance.md: 1.2 for the flight recorder, and 3 for
 `--trace`. Slices with and without recording take turns in one process, so that other load changes a
-ratio by some hundredths; up to `TRIES` starts are compared.
+ratio by some hundredths; two starts differ by up to a quarter, so up to `TRIES` are compared.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .recording import FLIGHT, FULL, recording_costs
 from .subjects import HERE
 
 BARS = {FLIGHT: 1.2, FULL: 3.0}
-TRIES = 4
+TRIES = 8
 SLICES = 8
 SWITCHED = [sys.executable, "-P", str(HERE / "switched.py")]
 

@@ -98,6 +98,7 @@ from conductor.proxy.events import (
 from conductor.proxy.foreground_work import ForegroundWork
 from conductor.proxy.forward import Forward
 from conductor.proxy.handlers import on
+from conductor.proxy.import_guard import import_in_thread, is_importing_plugin
 from conductor.proxy.mcp_context import Context
 from conductor.proxy.mcp_methods import ToolCall, prompt, resource, tool
 from conductor.proxy.peers import ClientPeer, Peer
@@ -165,6 +166,7 @@ __all__ = [
     "chunk_text",
     "details_are_withheld",
     "get_logger",
+    "import_in_thread",
     "is_slash_command",
     "on",
     "on_cancel",
@@ -203,7 +205,6 @@ def run(plugin: type[Plugin], /) -> None:
     precedence. Does not return, except in a module that is
     imported as a plugin (`use: ./file.py:Class`): there it does nothing.
     """
-    from conductor.proxy.import_guard import is_importing_plugin
 
     if is_importing_plugin():
         return

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Mapping
 from contextlib import aclosing
 
 import attrs
 import trio
+
+from conductor.proxy import import_in_thread
 
 __all__ = ["HttpReply", "post"]
 
@@ -33,7 +34,7 @@ async def post(url: str, data: bytes, headers: Mapping[str, str], *, seconds: fl
 
 async def _post(url: str, data: bytes, headers: Mapping[str, str]) -> HttpReply:
     # Not urllib: a thread cannot be ended while a server sends its answer byte by byte.
-    await trio.to_thread.run_sync(importlib.import_module, "httpx2")
+    await import_in_thread("httpx2")
     import httpx2
 
     headers = {"Content-Type": "application/json", "Accept-Encoding": "identity", **headers}

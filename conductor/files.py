@@ -29,6 +29,7 @@ from typing import BinaryIO, Final, Literal
 
 __all__ = [
     "FilePath",
+    "is_below",
     "lock_directory",
     "lock_file",
     "open_as_given",
@@ -61,6 +62,11 @@ _KINDS: Final = {
 _MAX_BYTES: Final = 64 << 20
 _INTERVAL: Final = 0.002
 """Seconds between two attempts to lock a file."""
+
+
+def is_below(path: str, directory: str) -> bool:
+    """Whether a normalized path is this directory, or in it, as text."""
+    return path == directory or path.startswith(directory.rstrip("/") + "/")
 
 
 def open_regular(

@@ -12,7 +12,6 @@ __all__ = [
     "absolute",
     "from_working_directory",
     "home_is_unknown",
-    "is_below",
     "working_directory",
     "writable_paths",
 ]
@@ -49,11 +48,6 @@ def absolute(directory: str, path: str) -> str:
 def home_is_unknown(path: str) -> bool:
     """Whether a path begins with a `~` that stands for no known home directory (`~unknown/x`)."""
     return path.startswith("~") and os.path.expanduser(path) == path
-
-
-def is_below(path: str, directory: str) -> bool:
-    """Whether a normalized path is this directory, or in it."""
-    return path == directory or path.startswith(directory.rstrip("/") + "/")
 
 
 def writable_paths(spec: ComponentSpec) -> tuple[str, ...]:

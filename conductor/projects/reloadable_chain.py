@@ -12,8 +12,9 @@ import os
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from conductor.chainfile.paths import is_below, writable_paths
+from conductor.chainfile.paths import writable_paths
 from conductor.errors import ChainFileError
+from conductor.files import is_below
 from conductor.projects.places import Stamp, stamp
 
 if TYPE_CHECKING:

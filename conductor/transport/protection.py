@@ -25,11 +25,10 @@ from conductor.chainfile.model import ComponentSpec
 from conductor.chainfile.paths import (
     absolute,
     from_working_directory,
-    is_below,
     working_directory,
     writable_paths,
 )
-from conductor.files import read_regular
+from conductor.files import is_below, read_regular
 from conductor.projects.places import config_directory, state_directory
 from conductor.projects.trust_store import trusted_files
 from conductor.registry.store import store_path

@@ -23,7 +23,8 @@ import msgspec
 
 import conductor
 from conductor.chainfile.model import ComponentSpec, Sandbox
-from conductor.chainfile.paths import is_below, working_directory
+from conductor.chainfile.paths import working_directory
+from conductor.files import is_below
 from conductor.transport.spawn import SpawnError
 
 __all__ = ["HIDDEN_IN_HOME", "PASSED_VARIABLES", "sandboxed_command", "workspaces"]

@@ -6,6 +6,7 @@ import functools
 import os
 import re
 
+from conductor.files import is_below
 from proxies.shared.regex import Pattern, compile_pattern, escape
 
 __all__ = ["matches"]
@@ -22,7 +23,7 @@ def matches(path: str, glob: str, directory: str = "") -> bool:
     base, pattern = _anchored(glob, directory)
     if not base.startswith("/"):
         return False  # relative, to an unknown directory
-    if not _is_below(path, base):
+    if not is_below(path, base):
         return False
     return _pattern(pattern).fullmatch(path[len(base.rstrip("/")) :])
 
@@ -38,10 +39,6 @@ def _anchored(glob: str, directory: str) -> tuple[str, str]:
     while glob == ".." or glob.startswith("../"):
         directory, glob = os.path.dirname(directory), glob[3:] or "."
     return directory, "" if glob == "." else f"/{glob}"
-
-
-def _is_below(path: str, directory: str) -> bool:
-    return path == directory or path.startswith(directory.rstrip("/") + "/")
 
 
 @functools.lru_cache(1000)

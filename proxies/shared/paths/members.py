@@ -14,6 +14,8 @@ from urllib.parse import quote, unquote, urlsplit
 
 import attrs
 
+from conductor.files import is_below
+
 __all__ = ["PARAMS", "RESULTS", "UPDATES", "PathMapping", "below"]
 
 Members: TypeAlias = "Mapping[str, Members | Literal['path', 'uri']]"
@@ -89,8 +91,7 @@ UPDATES: Final[Mapping[str, Members]] = {
 
 def below(path: str, directory: str) -> bool:
     """Whether an absolute path is this directory, or in it; `..` is resolved, links are not."""
-    path = os.path.normpath(path)
-    return path == directory or path.startswith(directory.rstrip("/") + "/")
+    return is_below(os.path.normpath(path), directory)
 
 
 @attrs.frozen

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import attrs
 
+from conductor.files import is_below
 from proxies.shared.paths.globs import matches
 from proxies.shared.paths.readings import (
     MAX_PATH_LENGTH,
@@ -104,7 +105,7 @@ class NamedPaths:
         roots = (os.path.normpath(self.cwd), os.path.realpath(self.cwd))
         for name, readings in self.paths.items():
             for each in readings:
-                if not _below(each.lexical, roots[0]) or not _below(each.real, roots[1]):
+                if not is_below(each.lexical, roots[0]) or not is_below(each.real, roots[1]):
                     return name
         return None
 
@@ -194,10 +195,6 @@ def _folded(path: str) -> str:
 
 def _covered(path: str, directories: Iterable[str], globs: Sequence[str]) -> bool:
     return any(matches(path, glob, directory) for directory in directories for glob in globs)
-
-
-def _below(path: str, directory: str) -> bool:
-    return path == directory or path.startswith(directory.rstrip("/") + "/")
 
 
 def _shortened(text: str) -> str:

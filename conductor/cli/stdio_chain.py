@@ -71,7 +71,7 @@ def serve_chain_of_arguments(
     explains = (on_start_failure or "explain") == "explain"
     context = _explained(None) if explains else None
     if others is None:
-        _serve(chain, lambda: _build(chain), context, trace)
+        _serve(chain, lambda: components_of(chain), context, trace)
     chooser = ChainChooser(chain, None, working_directory(), others=others)
     _serve(chooser.likely() or chain, _maker(chooser), context, trace, chooser)
 
@@ -200,11 +200,11 @@ class _ChainReloader:
         found = self._files.mistakes or self._files.chain
         if isinstance(found, ChainFileError):
             raise found
-        return _build(found)
+        return components_of(found)
 
 
 def _maker(chooser: ChainChooser) -> Callable[[], list[Component]]:
-    return lambda: _build(chooser.first())
+    return lambda: components_of(chooser.first())
 
 
 _REQUIRED_KIND: dict[Mode | None, Literal["agent", "proxies", "either"]] = {
@@ -234,10 +234,6 @@ def _serve(
         chooser=chooser,
         terminal_login="kept" if chain.agent is None else terminal_login_of(sys.argv[1:]),
     )
-
-
-def _build(chain: ChainFile) -> list[Component]:
-    return components_of(chain)
 
 
 def _explained(path: str | None) -> FailureContext:

@@ -7,8 +7,9 @@ creating an attrs class of this size takes 1 ms at every start.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Literal, TypeAlias
+import sys
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
@@ -19,6 +20,7 @@ __all__ = [
     "CANCEL_TIMEOUT",
     "MAX_PROXIES",
     "MERGED_SETTINGS",
+    "NEVER_BESIDE_PLUGINS",
     "START_TIMEOUT",
     "STOP_TIMEOUT",
     "AdaptMode",
@@ -53,6 +55,12 @@ MAX_PROXIES = 64
 
 MERGED_SETTINGS = ("mcp_bridge", "mcp", "limits")
 """Keys of a file with values that replace those of another file, member by member."""
+
+NEVER_BESIDE_PLUGINS: Final = frozenset(
+    {*sys.stdlib_module_names, "conductor", "proxies", "bridges"}
+)
+"""Top-level modules that a plugin file never imports from its own directory. Those of a trusted
+project that it may import are hashed, so reading and importing have to agree on this."""
 
 Dialect: TypeAlias = Literal["proxy", "_proxy"]
 OnStall: TypeAlias = Literal["report", "cancel", "cancel_request", "restart"]
@@ -247,11 +255,27 @@ class ComponentSpec(msgspec.Struct, frozen=True):
         """The environment of its process; `environ` is the conductor's."""
         return {**(environ if self.inherit_env else {}), **self.env}
 
+    def option_texts(self) -> Iterator[str]:
+        """The strings in its options, at any depth; keys are left out."""
+        return _texts(self.options)
+
     def __repr__(self) -> str:
         all_kinds = ("run", "use", "registry", "connect", "unix", "chain")
         kinds = [kind for kind in all_kinds if getattr(self, kind)]
         where = f" at {self.location}" if self.location else ""
         return f"<Component {self.name!r} {' '.join(kinds)}{where}>"
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """The strings of an option, at any depth."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for inner in value.values():
+            yield from _texts(inner)
+    elif isinstance(value, list | tuple):
+        for inner in value:
+            yield from _texts(inner)
 
 
 class Adaptation(msgspec.Struct, frozen=True):

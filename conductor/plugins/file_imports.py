@@ -30,13 +30,13 @@ from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from types import CodeType, ModuleType
 from typing import Any, Final
 
+from conductor.chainfile.model import NEVER_BESIDE_PLUGINS
 from conductor.files import read_regular
 from conductor.proxy.import_guard import importing_plugin
 
 __all__ = ["forget_imported_files", "import_file"]
 
 _PREFIX: Final = "acp_plugin_files_"
-_NEVER_LOCAL: Final = frozenset({*sys.stdlib_module_names, "conductor", "proxies", "bridges"})
 _packages: dict[tuple[str, frozenset[tuple[str, bytes]] | None], str] = {}
 """Package name by directory, and by the sources if they are given."""
 _sources: dict[str, Mapping[str, bytes]] = {}
@@ -153,7 +153,7 @@ def _with_local_import(spec: ModuleSpec) -> Any:
 
 def _is_local(package: str, top: str) -> bool:
     """Whether the directory has such a module; a directory without `__init__.py` is none."""
-    if top in _NEVER_LOCAL:
+    if top in NEVER_BESIDE_PLUGINS:
         return False
     name = f"{package}.{top}"
     if name in sys.modules:

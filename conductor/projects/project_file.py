@@ -13,16 +13,15 @@ import ast
 import hashlib
 import os
 import shlex
-import sys
 from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from typing import Final
 
 import attrs
 import msgspec
 
 from conductor.chainfile.diagnostics import Diagnostic
 from conductor.chainfile.loader import UnreadableFile, load_and_diagnose
-from conductor.chainfile.model import ChainFile, ComponentSpec
+from conductor.chainfile.model import NEVER_BESIDE_PLUGINS, ChainFile, ComponentSpec
 from conductor.chainfile.paths import absolute
 from conductor.chainfile.source_location import SourceLocation
 from conductor.errors import ChainFileError
@@ -44,8 +43,6 @@ MAX_MODULES: Final = 1000
 """Python files of the plugins of one project."""
 _NO_FILE: Final = "-"
 """In place of the hash of a lock file that does not exist."""
-_OUTSIDE: Final = frozenset({*sys.stdlib_module_names, "conductor", "proxies", "bridges"})
-"""Modules that plugin files do not import from their directory."""
 
 
 class Untrusted(Exception):
@@ -117,7 +114,7 @@ class _HashingReader:
                 self.add_file(spec.registry.lock, optional=True)
                 if spec.registry.source is not None and "://" not in spec.registry.source:
                     self.add_file(spec.registry.source, optional=True)
-            for text in _texts(spec.options):
+            for text in spec.option_texts():
                 if text.endswith((".yaml", ".yml")):
                     self.add_agent(absolute(spec.directory or "", text), environ)
 
@@ -157,18 +154,6 @@ class _HashingReader:
             self.add_components(chain, environ)
 
 
-def _texts(value: Any) -> Iterator[str]:
-    """The strings of an option, at any depth."""
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, Mapping):
-        for inner in value.values():
-            yield from _texts(inner)
-    elif isinstance(value, list | tuple):
-        for inner in value:
-            yield from _texts(inner)
-
-
 def _imported(source: bytes, package: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
     """The names of modules that the import statements of a source may mean, from the directory of
     the plugin; `package` is that of the source."""
@@ -186,7 +171,7 @@ def _imported(source: bytes, package: tuple[str, ...]) -> Iterator[tuple[str, ..
         else:
             continue
         is_relative = isinstance(node, ast.ImportFrom) and node.level
-        yield from (name for name in names if is_relative or name[0] not in _OUTSIDE)
+        yield from (name for name in names if is_relative or name[0] not in NEVER_BESIDE_PLUGINS)
 
 
 def read_project_file(

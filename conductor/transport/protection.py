@@ -16,8 +16,8 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
 
 import msgspec
 
@@ -108,7 +108,7 @@ def _chain_files(specs: Sequence[ComponentSpec]) -> Iterator[str]:
     places = [place for spec in specs for place in (spec.location, *spec.locations.values())]
     yield from {from_working_directory(place.path) for place in places if place is not None}
     for spec in specs:
-        for text in _texts(spec.options):
+        for text in spec.option_texts():
             if text.endswith((".yaml", ".yml")):
                 yield absolute(spec.directory or working_directory(), text)
 
@@ -132,7 +132,7 @@ def _locks(specs: Sequence[ComponentSpec], roots: Sequence[str]) -> Iterator[str
 def _programs(specs: Sequence[ComponentSpec]) -> Iterator[str]:
     """The files that commands without a sandbox name, also in options, not what these load."""
     for spec in specs:
-        for word in (word for text in _texts(spec.options) for word in text.split()):
+        for word in (word for text in spec.option_texts() for word in text.split()):
             for directory in {spec.directory or working_directory(), working_directory()}:
                 file = os.path.join(directory, word)
                 if os.path.isfile(file) and (os.access(file, os.X_OK) or file.endswith(_SCRIPTS)):
@@ -145,18 +145,6 @@ def _programs(specs: Sequence[ComponentSpec]) -> Iterator[str]:
             file = os.path.join(spec.cwd or working_directory(), word)
             if os.path.isfile(file):
                 yield file
-
-
-def _texts(value: Any) -> Iterator[str]:
-    """The strings of an option, at any depth."""
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, Mapping):
-        for inner in value.values():
-            yield from _texts(inner)
-    elif isinstance(value, list | tuple):
-        for inner in value:
-            yield from _texts(inner)
 
 
 def _refuse_links(paths: Iterable[str], roots: Sequence[str], kept: Iterable[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -18,6 +19,8 @@ __all__ = ["command"]
 
 _SECONDS = click.FloatRange(min=0, min_open=True)
 _COUNT = click.IntRange(min=1)
+_limit_option = partial(click.option, show_default=True, hidden=True)
+"""Limits and times: `docs/remote.md` has them, `--help` does not."""
 
 
 @click.command("serve")
@@ -58,71 +61,53 @@ _COUNT = click.IntRange(min=1)
     is_flag=True,
     help="Listen beyond this machine, and for its other users, without protection.",
 )
-@click.option(
-    "--max-clients", type=_COUNT, default=2000, show_default=True, hidden=True, help="In total."
-)
-@click.option(
+@_limit_option("--max-clients", type=_COUNT, default=2000, help="In total.")
+@_limit_option(
     "--max-clients-each",
     type=_COUNT,
     default=200,
-    show_default=True,
-    hidden=True,
     help="Of one address.",
 )
-@click.option(
+@_limit_option(
     "--max-message-bytes",
     type=_COUNT,
     default=16 * 1024 * 1024,
-    show_default=True,
-    hidden=True,
     help="The longest message of a client. `limits: max_message_bytes` of FILE holds as well.",
 )
-@click.option(
+@_limit_option(
     "--max-streams",
     type=_COUNT,
     default=256,
-    show_default=True,
-    hidden=True,
     help="Session streams of one client over HTTP.",
 )
-@click.option(
+@_limit_option(
     "--ping-interval",
     type=_SECONDS,
     default=20.0,
-    show_default=True,
-    hidden=True,
     help="Seconds between pings on a WebSocket.",
 )
-@click.option(
+@_limit_option(
     "--ping-timeout",
     type=_SECONDS,
     default=20.0,
-    show_default=True,
-    hidden=True,
     help="Seconds for the answer to a ping.",
 )
-@click.option(
+@_limit_option(
     "--keep",
     type=_SECONDS,
     default=60.0,
-    show_default=True,
-    hidden=True,
     help="Seconds for which the chain of a disconnected client is kept.",
 )
-@click.option(
+@_limit_option(
     "--idle-timeout",
     type=_SECONDS,
     default=86400.0,
-    show_default=True,
-    hidden=True,
     help="Seconds without a message after which a client is ended.",
 )
-@click.option(
+@_limit_option(
     "--drain-timeout",
     type=click.FloatRange(min=0),
     default=30.0,
-    show_default=True,
-    hidden=True,
     help="Seconds for running prompt turns to end after SIGTERM.",
 )
 @click.option(

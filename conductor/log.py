@@ -2,8 +2,7 @@
 
 structlog makes the text and the tracebacks. It takes 60 ms to import, so it is imported for the
 first event that needs it: a chain that an editor starts logs JSON, and does not wait for it. A call
-below the level costs one comparison. This module is imported before the components start, so it
-does not import `typing`.
+below the level costs one comparison.
 
 Events of one kind (level, text and component) have a rate limit, for stderr and traces alike: a
 peer that causes an event by each of its messages fills no disk. The next event of the kind has the
@@ -16,8 +15,8 @@ import os
 import sys
 from collections.abc import Callable, MutableMapping
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from conductor.token_bucket import TokenBucket
 

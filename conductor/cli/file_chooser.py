@@ -1,4 +1,4 @@
-"""The chooser for the chain of a file, before trio and the runtime are imported."""
+"""The chooser for the chain of a file."""
 
 from __future__ import annotations
 

@@ -12,11 +12,11 @@ import signal
 import sys
 import threading
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from conductor.control.running_chains import flights
 from conductor.transport.thread_signals import block_signals
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import FrameType
     from typing import Literal

@@ -1,11 +1,9 @@
-"""The chains that run in this process, for `ps` and the flight recorder.
-
-Every start imports it, so it imports nothing itself.
-"""
+"""The chains that run in this process, for `ps` and the flight recorder."""
 
 from __future__ import annotations
 
-TYPE_CHECKING = False
+from typing import TYPE_CHECKING
+
 if TYPE_CHECKING:
     from collections import deque
     from typing import Any, Protocol, TypeAlias

@@ -1,8 +1,8 @@
 """Resolve a registry component to a command, from the lock file, the store and the snapshot.
 
-Part of every start, before trio is imported: uses no network and runs no program. A component that
-is not in the store gets the command of `install_program`, which installs the package, then executes
-the component in its place.
+Part of every start: uses no network and runs no program. A component that is not in the store gets
+the command of `install_program`, which installs the package, then executes the component in its
+place.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ own processes, session, capabilities (none) and, unless `network` is true, netwo
 secrets (`HIDDEN_IN_HOME`) stay hidden if a directory around them is visible.
 
 Only paths are in the arguments; the environment is that of `bwrap`, which passes it on. This module
-decides, and looks at which paths exist; `spawn` starts the result. Imported before trio.
+decides, and looks at which paths exist; `spawn` starts the result.
 """
 
 from __future__ import annotations

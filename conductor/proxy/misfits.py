@@ -14,6 +14,7 @@ from conductor.acp import MCP_METHODS, session_id_of
 from conductor.errors import LocalProtocolError, describe
 from conductor.log import get_logger
 from conductor.proxy.chain_info import chain_info
+from conductor.proxy.conversion import decode_params
 from conductor.schema import METHODS_BY_VERSION
 from conductor.schema.misfit import misfit
 
@@ -105,11 +106,16 @@ def mistake_of_answerer(
 def _misfit(
     plugin: Any, method: str, raw: bytes | None, part: Literal["params", "notification", "result"]
 ) -> str | None:
-    """The part that does not fit; `None` if it fits, or no schema describes the message."""
+    """The part that does not fit; `None` if it fits. Of a message that no schema describes, what
+    keeps it from being decoded."""
     versions = (plugin.protocol_version, *METHODS_BY_VERSION)
     version = next((v for v in versions if method in METHODS_BY_VERSION.get(v, ())), None)
     # MCP messages have several bindings, of which the schema describes one.
     if version is None or method in MCP_METHODS:
+        try:
+            decode_params(raw, dict)
+        except ValueError as exc:
+            return str(exc)
         return None
     described = METHODS_BY_VERSION[version][method]
     type_name = getattr(described, part) or (None if part == "result" else described.params)

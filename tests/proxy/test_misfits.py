@@ -7,9 +7,11 @@ from copy import copy
 
 import pytest
 from support.peers.port import End, hop
-from support.raw_json import dumps
+from support.raw_json import dumps, nested
 
 from conductor import log
+from conductor.jsonrpc.in_flight import InFlightRequest
+from conductor.limits import MAX_DEPTH
 from conductor.proxy import (
     Proxy,
     on,
@@ -271,6 +273,35 @@ async def test_no_malformed_message_is_taken_for_a_failure_of_the_plugin(proxy, 
     for line in logged():
         assert line["event"].startswith("malformed message"), line
         assert line["sender"] in ("client", "agent")
+
+
+class Connects(Proxy):
+    @on_mcp("tools/call")
+    async def call_tool(self, server, params, forward):
+        return await forward()
+
+    @on("_own/ask")
+    async def ask(self, params, forward):
+        return await forward()
+
+
+@pytest.mark.parametrize("method", ["mcp/message", "mcp/connect", "mcp/disconnect", "_own/ask"])
+async def test_what_no_schema_describes_may_be_too_deep_without_blame_of_the_plugin(method, logged):
+    flat, deep = (b'{"method":"tools/call","params":%b}' % nested(n) for n in (1, MAX_DEPTH))
+    async with hop(Connects(), Peer) as on_hop:
+        on_hop.client.request = lambda call, method, params: on_hop.client.neighbour.respond(
+            call, deep, None
+        )
+        for params in (deep, flat):
+            on_hop.agent.neighbour.request(InFlightRequest(method, on_hop.agent), method, params)
+            await on_hop.settle()
+
+        deep_params, deep_result = [what[2] for what in on_hop.agent.heard]
+    assert deep_params["code"] == -32602
+    # Only requests pass with an answer that the plugin does not read.
+    if method != "mcp/disconnect":
+        assert deep_result["message"].startswith(f"Invalid result of {method}: nested more than")
+    assert {line["event"].split()[0] for line in logged()} <= {"malformed"}
 
 
 async def test_the_first_malformed_notification_is_logged_with_its_sender_and_member(logged):

@@ -29,7 +29,7 @@ import msgspec
 import trio
 from attrs.validators import ge
 
-from conductor.json_values import decode_value
+from conductor.json_values import decode_loosely, decode_value
 from conductor.proxy import (
     SESSION_STATE_UPDATES,
     Forward,
@@ -99,7 +99,7 @@ class TurnUpdates(Proxy):
 
     @on("session/update")
     async def update(self, raw: bytes, forward: Forward) -> None:
-        params = decode_value(raw, type=_Params)
+        params = _read(raw)
         session = self.session_by_id(params.sessionId).user_session
         kept = self.kept[session.id]
         is_free = params.update.sessionUpdate in _FREE or kept.loads
@@ -199,3 +199,13 @@ class TurnUpdates(Proxy):
             log.warning("updates dropped", session=session_id, updates=dropped, reason=reason)
         kept.updates.clear()
         kept.size = 0
+
+
+def _read(raw: bytes) -> _Params:
+    try:
+        return decode_value(raw, type=_Params)
+    except msgspec.ValidationError:
+        raise
+    except msgspec.DecodeError:  # half an emoji in a key, for example
+        found = decode_loosely(raw)
+        return _Params(found["sessionId"], _Kind(found["update"].get("sessionUpdate", "")))

@@ -65,6 +65,18 @@ async def test_they_are_kept_until_the_next_turn_in_their_order(chain):
     assert client.transcript.updates()[4:] == [chunk("late"), call, chunk("second")]
 
 
+async def test_an_update_with_half_an_emoji_in_a_key_is_kept_as_any_other():
+    params = {"sessionId": "s", "update": {**chunk("late"), "\ud83d": 1}}
+    async with hop(TurnUpdates()) as on_hop:
+        on_hop.agent.send("session/update", params)
+        await on_hop.settle()
+        assert on_hop.client.heard == []
+        on_hop.client.ask("session/prompt", {"sessionId": "s", "prompt": []})
+        await on_hop.settle()
+
+        assert on_hop.client.heard == [("notification", "session/update", params)]
+
+
 async def test_updates_in_a_turn_pass_at_once(chain):
     seen = []
     agent = FakeAgent()

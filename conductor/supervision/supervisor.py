@@ -180,6 +180,8 @@ class SupervisedComponent(LinkComponent):
         if self.link.connection is not None:
             self.link.connection.close_writing()
             self.link.set_eof_error(CHAIN_ENDED.error)
+        if self._current_run is not None and not self._current_run.endpoint.reached:
+            self._signal(signal.SIGTERM)  # a connection that is not open sees no end of its input
 
     def terminate(self) -> None:
         self._begin_stop()

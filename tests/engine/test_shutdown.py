@@ -218,6 +218,18 @@ async def test_a_process_that_does_not_end_gets_sigterm_then_sigkill_after_stop_
         assert chain["p"].signals == []
 
 
+async def test_a_connection_that_is_not_open_is_given_up_with_the_start(tmp_path, autojump_clock):
+    async with played_chain(tmp_path) as chain:
+        chain.client.send({"id": 0, "method": "initialize", "params": {"protocolVersion": 1}})
+        await chain.programs["agent"].wait_started()
+        chain["agent"].reached, chain.agent.stays = False, True
+        chain.client.close()
+        closed = trio.current_time()
+        await chain.wait_ended()
+
+        assert trio.current_time() - closed == pytest.approx(5, abs=0.5)
+
+
 ENDS: list[str] = []
 
 

@@ -52,7 +52,8 @@ def command(
     """Put a chain in front of an agent: write this before the command of the agent.
 
     Arguments, environment and working directory are passed on. In a terminal, and if the input is
-    not JSON-RPC, the agent runs alone: so the login of an agent works as without the chain.
+    not JSON-RPC, the agent runs alone, in the sandbox that the chain file has for it: so the login
+    of an agent works as without the chain.
 
     \b
     Examples:
@@ -60,6 +61,7 @@ def command(
       acp-conductor wrap --use 'context:{files: [AGENTS.md]}' -- gemini --acp
       acp-conductor wrap --chain ~/chains/review.yaml -- npx -y some-agent
     """
+    from conductor.cli.agent_login import run_agent_alone
     from conductor.cli.file_chooser import is_pipe
     from conductor.cli.stdio_chain import serve_chain_of_arguments, serve_from_file
     from conductor.cli.unwrapped_agent import client_speaks, run_unwrapped
@@ -73,7 +75,9 @@ def command(
     others = OtherFiles(user=not no_user, project=not no_project)
     open_missing_stdio()
     if not client_speaks():
-        warn_of_mistakes(file, uses, agent)
+        chain = warn_of_mistakes(file, uses, agent)
+        if chain is not None and chain.flat()[-1].sandbox is not None:
+            run_agent_alone(chain.flat(), (), {})
         run_unwrapped(agent)
     if file is not None:
         load = partial(load_wrapped_chain, file, agent, allow_special_files=is_pipe(file))

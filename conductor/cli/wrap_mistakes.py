@@ -16,10 +16,13 @@ from conductor.errors import ChainFileError, StartError
 __all__ = ["warn_of_mistakes"]
 
 
-def warn_of_mistakes(file: str | None, uses: Sequence[str], argv: Sequence[str]) -> None:
-    """Print the mistakes of the chain file, or of `--use`, as warnings."""
+def warn_of_mistakes(
+    file: str | None, uses: Sequence[str], argv: Sequence[str]
+) -> ChainFile | None:
+    """Print the mistakes of the chain file, or of `--use`, as warnings; return the chain."""
     from conductor.cli.load import print_diagnostics
 
+    chain = None
     try:
         chain = chain_of_uses(uses, argv) if file is None else load_wrapped_chain(file, argv)
         mistakes = [*_unknown_plugins(chain)]
@@ -30,6 +33,7 @@ def warn_of_mistakes(file: str | None, uses: Sequence[str], argv: Sequence[str])
         mistakes = [str(exc)]
     for mistake in mistakes:
         _say(f"{mistake}: with an editor, this chain does not start")
+    return chain
 
 
 def _unknown_plugins(chain: ChainFile) -> Iterator[str]:

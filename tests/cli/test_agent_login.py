@@ -94,6 +94,23 @@ def test_behind_wrap_the_words_of_the_agent_stay(run):
     assert method["args"] == ["--login"]
 
 
+def test_behind_wrap_an_agent_that_runs_alone_is_in_the_sandbox_of_its_file(
+    run, chain_file, tmp_path
+):
+    """`bwrap` is one that prints what it is to run."""
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "bwrap").write_text('#!/bin/sh\necho inside "$@"\n')
+    (tmp_path / "bin" / "bwrap").chmod(0o755)
+    (tmp_path / "app").mkdir()
+    path = chain_file("agent: {run: other, sandbox: {workspaces: [./app]}}\n")
+    env = {"PATH": f"{tmp_path}/bin:/usr/bin:/bin"}
+
+    done = run("wrap", "--chain", path, "--", "sh", "login", env=env, cwd=tmp_path / "app")
+
+    assert done.stdout.startswith("inside ")
+    assert done.stdout.endswith("/sh login\n")
+
+
 @pytest.mark.parametrize(
     "isolated",
     [{"sandbox": {"workspaces": ["."]}}, pytest.param({"ssh": "host"}, marks=pytest.mark.slow)],

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import IO, Final, Literal, TypeAlias
 
 from conductor.errors import RegistryError
-from conductor.files import write_own
+from conductor.files import read_regular, write_own
 from conductor.registry.size_limit import SizeWatch, limit_file_size
 from conductor.registry.store import store_directory
 
@@ -74,6 +74,7 @@ _NETWORK: Final = {
 is repeated; a user's variables take precedence. By default npm repeats each request for 70 s and
 waits 300 s for each answer."""
 _FAILED_REQUEST: Final = re.compile(r"npm http fetch GET (\S+) attempt ([0-9]+) failed with (\S+)")
+_IN_NPMRC: Final = re.compile(r"\$\{([^}?]+)\??\}")
 _NOISE: Final = re.compile(
     r"npm (warn|notice|http)\b|npm error A complete log|npm error\s+/|npm error\s*$|\s*$"
 )
@@ -111,6 +112,8 @@ def run_tool(
     `first_answer`: seconds within which npm must have an answer from its registry.
     """
     environment = tool_environment(os.environ)
+    if tool == "npm":
+        environment |= _named_in_npmrc(os.environ)
     read_end, write_end = os.pipe()
     errors = os.fdopen(read_end, errors="replace")  # its thread closes it
     try:
@@ -165,6 +168,17 @@ def tool_environment(environ: Mapping[str, str]) -> dict[str, str]:
     network = {name: value for name, value in _NETWORK.items() if name.lower() not in set_by_user}
     fixed = {"npm_config_update_notifier": "false", "UV_NO_PROGRESS": "1"}
     return {**passed, **network, **fixed}
+
+
+def _named_in_npmrc(environ: Mapping[str, str]) -> dict[str, str]:
+    """The variables that the configuration of the user names, such as `${NPM_TOKEN}`."""
+    paths = map(environ.get, ("npm_config_userconfig", "NPM_CONFIG_USERCONFIG"))
+    try:
+        text = read_regular(next(filter(None, paths), os.path.expanduser("~/.npmrc")))
+    except OSError:
+        return {}
+    names = _IN_NPMRC.findall(text.decode(errors="replace"))
+    return {name: environ[name] for name in names if name in environ}
 
 
 def _closed(tool: Tool, directory: Path) -> list[str]:

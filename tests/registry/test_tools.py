@@ -62,6 +62,18 @@ def test_a_package_manager_gets_no_secrets():
     assert passed | {"PATH": "/bin", "npm_config_registry": "y", "LC_ALL": "C"} == passed
 
 
+def test_npm_gets_the_variables_that_the_configuration_of_the_user_names(
+    npm, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in ("COMPANY_TOKEN", "OTHER_TOKEN"):
+        monkeypatch.setenv(name, "secret")
+    (tmp_path / ".npmrc").write_text("//npm.example/:_authToken=${COMPANY_TOKEN?}\n")
+    npm('echo "$COMPANY_TOKEN,$OTHER_TOKEN"')
+
+    assert run_tool("npm", [], tmp_path, "x") == "secret,\n"
+
+
 def test_the_last_lines_of_a_failure_are_reported_without_noise(npm, tmp_path):
     npm(
         'echo "npm warn deprecated x" >&2\n'

@@ -18,7 +18,9 @@ from typing import Any, Final
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from conductor.json_values import decode_value
 from conductor.jsonrpc.codec import DECODE_ERRORS
+from conductor.jsonrpc.json_object import object_members
 from conductor.jsonrpc.messages import Payload
 from conductor.jsonrpc.surrogates import has_surrogate, substitute_surrogates
 
@@ -39,6 +41,7 @@ __all__ = [
     "SESSION_SETUP_METHODS",
     "AmbiguousSessionId",
     "announced_subagent",
+    "named_sessions",
     "session_id_of",
     "unambiguous_session_id",
 ]
@@ -228,18 +231,43 @@ def unambiguous_session_id(payload: Payload | None) -> str | None:
     Raises `AmbiguousSessionId` if a peer might read another one: the payload is not an object, the
     member occurs twice in any spelling, or its value is neither a string nor null.
     """
-    if payload is None:
-        return None
-    text = bytes(payload)
+    return None if payload is None else _read_session_id(bytes(payload))[0]
+
+
+def named_sessions(params: Payload | None) -> list[str]:
+    """The sessions that raw params name: their own, and those that an update in them is about, such
+    as that of a subagent. Raises `AmbiguousSessionId`."""
+    text = bytes(params or b"{}")
+    own, is_alone = _read_session_id(text)
+    named: list[Any] = [own]
+    if own is None or not is_alone:
+        try:
+            update = object_members(text).get("update", b"null")
+            if update.startswith(b"{"):
+                unambiguous_session_id(update)
+                members = object_members(update).items()
+                named += [decode_value(each) for name, each in members if _is_session_id(name)]
+        except ValueError as exc:
+            raise AmbiguousSessionId(str(exc)) from None
+    return [each for each in named if isinstance(each, str)]
+
+
+def _is_session_id(name: str) -> bool:
+    """Also `senderSessionId`."""
+    return name.lower().replace("_", "").endswith("sessionid")
+
+
+def _read_session_id(text: bytes) -> tuple[str | None, bool]:
+    """As `unambiguous_session_id`, and whether no other member, at any depth, has the name."""
     try:
         if _has_canonical_spelling(text):
-            return _decode_optional(text).sessionId
+            return _decode_optional(text).sessionId, True
         found = _session_ids_in(text)
     except DECODE_ERRORS as exc:
         raise AmbiguousSessionId(str(exc)) from None
     if len(found) > 1:
         raise AmbiguousSessionId(f"sessionId occurs {len(found)} times")
-    return found[0] if found else None
+    return (found[0] if found else None), False
 
 
 def _has_canonical_spelling(text: bytes) -> bool:

@@ -34,8 +34,8 @@ from conductor.acp import (
     AmbiguousSessionId,
     announced_subagent,
     message_names,
+    named_sessions,
     session_id_of,
-    unambiguous_session_id,
 )
 from conductor.bounded_dict import BoundedDict
 from conductor.chain.response_watch import OwnRequest, ResponseWatch
@@ -261,15 +261,9 @@ class SessionRouter(Port):
         return NotificationBatch(method, own) if own else None
 
     def _names_foreign_session(self, branch: Branch | None, params: Payload | None) -> bool:
-        named = unambiguous_session_id(params)
-        announced = announced_subagent(params)
-        return self._is_of_another(named, branch) or (
-            announced is not None and self._is_of_another(announced[1], branch)
-        )
+        return any(self._is_of_another(each, branch) for each in named_sessions(params))
 
-    def _is_of_another(self, session: str | None, branch: Branch | None) -> bool:
-        if session is None:
-            return False
+    def _is_of_another(self, session: str, branch: Branch | None) -> bool:
         owner = self.sessions.get(session)
         if owner is not None or branch is None:
             return owner is not branch

@@ -7,6 +7,8 @@ below the level costs one comparison.
 Events of one kind (level, text and component) have a rate limit, for stderr and traces alike: a
 peer that causes an event by each of its messages fills no disk. The next event of the kind has the
 number of those left out as `skipped`; without one, so has the next event of any kind, or the end.
+
+What libraries write with `logging`, for a message of a peer too, is an event of the same log.
 """
 
 from __future__ import annotations
@@ -63,7 +65,7 @@ _skipping: dict[tuple[str, str, object], TokenBucket] = {}
 def configure(
     level: str, *, as_json: bool = False, brief: bool = False, lifecycle: bool = True
 ) -> None:
-    """Set the level (a name in `LEVELS`) and the format: text or JSON lines. Imports nothing.
+    """Set the level (a name in `LEVELS`) and the format: text or JSON lines.
 
     `brief` leaves out the components' stderr and lifecycle (otherwise level info), and errors that
     the client receives too; without `lifecycle`, only that is left out.
@@ -76,6 +78,29 @@ def configure(
     _structlog = None
     _rates.clear()
     _skipping.clear()
+    _take_library_logs()
+
+
+def _take_library_logs() -> None:
+    """Log what libraries write with `logging`. Python itself would write it to stderr: unmasked,
+    without limit, and waiting for a reader."""
+    import logging
+
+    class LibraryLog(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            level = "warning" if record.levelno < logging.ERROR else "error"
+            try:
+                text = record.getMessage()
+            except Exception:  # its arguments do not fit
+                text = str(record.msg)
+            fields: dict[str, object] = {"component": record.name, "text": text}
+            if record.exc_info is not None and record.exc_info[1] is not None:
+                from conductor.errors import describe
+
+                fields["error"] = describe(record.exc_info[1])
+            _log(level, "message of a library", fields)
+
+    logging.lastResort = LibraryLog(logging.WARNING)
 
 
 def listen(listener: LogListener) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import subprocess
 import sys
 
@@ -93,3 +94,22 @@ def test_a_long_text_is_cut_and_no_part_of_a_secret_stays(capfd):
     (line,) = [json.loads(line) for line in capfd.readouterr().err.splitlines()]
     assert len(line["error"]) < 9000
     assert "sk-" not in line["error"]
+
+
+def test_a_library_writes_to_the_same_log_with_its_limit(capfd):
+    log.configure("warning", as_json=True)
+    register_secrets(["a-secret-value"])
+    library = logging.Logger("mcp.client")  # without the handlers of the test runner
+    library.info("not shown")
+    library.warning("%s values %s", "a-secret-value")
+    for _ in range(1000):
+        try:
+            raise ValueError("a-secret-value is no JSON")
+        except ValueError:
+            library.exception("cannot read %s", "message")
+
+    first, *lines = map(json.loads, capfd.readouterr().err.splitlines())
+    assert (first["level"], first["text"]) == ("warning", "%s values %s")
+    assert 20 <= len(lines) < 500
+    told = {(line["component"], line["level"], line["text"], line["error"]) for line in lines}
+    assert told == {("mcp.client", "error", "cannot read message", "ValueError: *** is no JSON")}

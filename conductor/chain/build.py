@@ -271,7 +271,7 @@ def _components(
         return [_restarted_plugin(spec, role, patch_result)]
     if spec.use is not None:
         return [_plugin_component(spec, role)]
-    return [SupervisedComponent(spec, role, launcher_for(spec, open_agent_chain), patch_result)]
+    return [SupervisedComponent(spec, role, launcher_for(spec), patch_result)]
 
 
 def _plugin_component(spec: ComponentSpec, role: Literal["proxy", "agent"]) -> PluginComponent:
@@ -301,12 +301,13 @@ def _restarted_plugin(
     patch_result: Callable[[bytes], bytes] | None,
 ) -> SupervisedComponent:
     """The plugin in this process, behind a link (`on_failure: restart`)."""
+    from conductor.chain.plugin_endpoint import plugin_endpoint
     from conductor.plugins.loading import load_class_for_role
 
     required = spec.required or load_class_for_role(spec, role).required
     restarted = msgspec.structs.replace(spec, required=required)
-    launcher = launcher_for(restarted, partial(open_agent_chain, files=spec.files))
-    component = SupervisedComponent(restarted, role, launcher, patch_result)
+    launch = partial(plugin_endpoint, partial(_plugin_component, spec, role))
+    component = SupervisedComponent(restarted, role, launch, patch_result)
     _read_plugin_info(component, required)
     return component
 
@@ -320,9 +321,7 @@ def _isolated_plugin(
     from conductor.plugins.isolation import as_isolated_process
 
     isolated = as_isolated_process(spec, role)
-    component = SupervisedComponent(
-        isolated, role, launcher_for(isolated, open_agent_chain), patch_result
-    )
+    component = SupervisedComponent(isolated, role, launcher_for(isolated), patch_result)
     _read_plugin_info(component, spec.required)
     return component
 

@@ -1,8 +1,7 @@
 """Launchers: open the endpoint of a component as its chain file entry says.
 
-`run` (with or without `ssh`) starts a process, `connect` and `unix` open a connection, `use` with
-`on_failure: restart` runs the plugin in this process. The modules for connections and plugins are
-imported when the first such endpoint is opened.
+`run` (with or without `ssh`) starts a process, `connect` and `unix` open a connection. The modules
+for connections are imported when the first one is opened.
 """
 
 from __future__ import annotations
@@ -19,16 +18,11 @@ from conductor.transport.spawn import SpawnError
 if TYPE_CHECKING:
     from http.cookiejar import CookieJar
 
-    from conductor.plugins.plugin_runtime import AgentChainOpener
-
 __all__ = ["launcher_for"]
 
 
-def launcher_for(spec: ComponentSpec, agent_chain_opener: AgentChainOpener) -> Launcher:
-    """The launcher of a component. One cookie jar serves all its connections (session affinity).
-
-    `agent_chain_opener`: for a plugin, see `PluginComponent`.
-    """
+def launcher_for(spec: ComponentSpec) -> Launcher:
+    """The launcher of a component. One cookie jar serves all its connections (session affinity)."""
     if spec.connect is not None:
         from http.cookiejar import CookieJar
 
@@ -36,8 +30,6 @@ def launcher_for(spec: ComponentSpec, agent_chain_opener: AgentChainOpener) -> L
         return lambda limit: _launch_connection(spec, cookies, limit)
     if spec.unix is not None:
         return lambda limit: _launch_unix(spec, limit)
-    if spec.use is not None:
-        return lambda limit: _launch_plugin(spec, limit, agent_chain_opener)
     return lambda limit: _launch_process(spec)
 
 
@@ -89,11 +81,3 @@ def _launch_unix(spec: ComponentSpec, limit: int) -> Endpoint:
 
     assert spec.unix is not None
     return RemoteTransport(spec.unix, limit, unix.run_transport)
-
-
-def _launch_plugin(
-    spec: ComponentSpec, limit: int, agent_chain_opener: AgentChainOpener
-) -> Endpoint:
-    from conductor.chain.plugin_endpoint import plugin_endpoint
-
-    return plugin_endpoint(spec, limit, agent_chain_opener)

@@ -28,7 +28,6 @@ __all__ = [
     "instantiate",
     "load_class",
     "load_class_for_role",
-    "load_plugin",
     "ready_made_help",
 ]
 
@@ -37,13 +36,9 @@ ENTRY_POINT_GROUP: Final = "conductor.components"
 """Entry-point group of components in installed packages."""
 
 
-def load_plugin(spec: ComponentSpec) -> Plugin:
-    """The instance for a component. Raises `StartError`, with every mistake in its options."""
-    return instantiate(spec, load_class(spec))
-
-
 def instantiate(spec: ComponentSpec, cls: type[Plugin]) -> Plugin:
-    """An instance with the component's options. Raises only `StartError`.
+    """An instance with the component's options. Raises only `StartError`, with every mistake in
+    them.
 
     Converters, validators and the constructor are plugin code and may raise anything.
     """

@@ -1,8 +1,8 @@
 """The endpoint of a link: a child process, a connection to another machine, or a plugin that
 restarts in this process.
 
-The supervisor starts, restarts and stops all three through `Endpoint`; `chain/launchers.py` chooses
-the `Launcher` that opens one.
+The supervisor starts, restarts and stops all three through `Endpoint`; `chain/build.py` chooses the
+`Launcher` that opens one.
 """
 
 from __future__ import annotations

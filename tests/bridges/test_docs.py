@@ -11,8 +11,8 @@ from support.bridge_harness import mcp_client
 from bridges.bridge import McpBridge
 from conductor.chainfile import ComponentSpec, load
 from conductor.client.embedding import attach_file
-from conductor.plugins.loading import load_plugin
 from conductor.testing import FakeAgent, FakeClient, open_chain
+from tests.support.plugins import load_plugin
 
 TEXT = (Path(__file__).parent.parent.parent / "docs" / "mcp.md").read_text()
 MODES = TEXT.partition("| value |")[2].partition("## ")[0]

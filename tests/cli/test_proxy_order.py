@@ -9,7 +9,7 @@ import pytest
 
 from conductor.chainfile import SourceLocation, load
 from conductor.cli.proxy_order import PlacedProxy, order_warnings
-from conductor.plugins.loading import load_plugin
+from tests.support.plugins import load_plugin
 
 PAGE = (Path(__file__).parents[2] / "docs" / "proxies.md").read_text()
 EXAMPLES = dict(re.findall(r"^## (\w+)\n.*?^```yaml\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE))

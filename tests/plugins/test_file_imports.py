@@ -12,8 +12,9 @@ import pytest
 from conductor.chainfile import ComponentSpec
 from conductor.errors import StartError
 from conductor.plugins import loading
-from conductor.plugins.loading import ENTRY_POINT_GROUP, load_class, load_plugin
+from conductor.plugins.loading import ENTRY_POINT_GROUP, load_class
 from conductor.proxy import Proxy
+from tests.support.plugins import load_plugin
 
 PLUGIN = """
 from conductor.proxy import Proxy

@@ -11,9 +11,10 @@ import trio.lowlevel
 from support.peers.port import hop
 
 from conductor.chainfile.model import ComponentSpec
-from conductor.plugins.loading import load_class, load_plugin
+from conductor.plugins.loading import load_class
 from conductor.plugins.plugin_code import plugin_code
 from conductor.proxy import Prompt, Proxy, Session, on, on_prompt
+from tests.support.plugins import load_plugin
 
 HERE = __file__
 

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from conductor.chainfile import load
-from conductor.plugins.loading import entry_points, load_plugin
+from conductor.plugins.loading import entry_points
+from tests.support.plugins import load_plugin
 
 ROOT = Path(__file__).parents[2]
 PARAGRAPHS = dict(

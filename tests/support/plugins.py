@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from conductor.chainfile import ComponentSpec
+from conductor.plugins.loading import instantiate, load_class
 from conductor.plugins.plugin_component import PluginComponent
 from conductor.proxy import Proxy, on, on_tool_start
+from conductor.proxy.base import Plugin
 
 
 class Idle(Proxy):
@@ -43,3 +46,8 @@ PLUGINS = {"idle": Idle, "handlers": PassAll, "updates": Updates, "tool starts":
 
 def plugin(name: str, proxy: Proxy) -> PluginComponent:
     return PluginComponent(name, proxy, "proxy")
+
+
+def load_plugin(spec: ComponentSpec) -> Plugin:
+    """The instance for a component of a chain file."""
+    return instantiate(spec, load_class(spec))

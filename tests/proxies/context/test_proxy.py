@@ -7,11 +7,11 @@ import pytest
 
 from conductor import log
 from conductor.chainfile import load
-from conductor.plugins.loading import load_plugin
 from conductor.proxy import RequestError
 from conductor.proxy.slash_commands import HANDLED_KEY
 from conductor.testing import FakeAgent
 from proxies.context import PromptContext
+from tests.support.plugins import load_plugin
 
 MARK = {HANDLED_KEY: True}
 

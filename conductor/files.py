@@ -13,6 +13,7 @@ What may be at the end of a path depends on who can put something there:
   it is for programs without an event loop, and for threads.
 
 All but the last never wait: a named pipe, a device, a socket or a directory is an error at once.
+Programs that run outside of sandboxes are looked for in the `safe_path` first.
 Errors are `OSError`; its `strerror` says what is wrong. Directories above the last part are
 followed as they are, but for `open_inside` and `open_parent`.
 """
@@ -23,7 +24,7 @@ import errno
 import os
 import stat
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import BinaryIO, Final, Literal
 
@@ -32,6 +33,7 @@ __all__ = [
     "is_below",
     "lock_directory",
     "lock_file",
+    "note_sandboxes",
     "open_as_given",
     "open_inside",
     "open_named",
@@ -39,9 +41,11 @@ __all__ = [
     "open_own",
     "open_parent",
     "open_regular",
+    "outside_environment",
     "read_named",
     "read_own",
     "read_regular",
+    "safe_path",
     "write_own",
 ]
 
@@ -60,6 +64,7 @@ _KINDS: Final = {
     stat.S_IFSOCK: (errno.EINVAL, "a socket"),
 }
 _MAX_BYTES: Final = 64 << 20
+_sandboxes: Final[set[tuple[Sequence[str], Sequence[str]]]] = set()
 _INTERVAL: Final = 0.002
 """Seconds between two attempts to lock a file."""
 
@@ -67,6 +72,28 @@ _INTERVAL: Final = 0.002
 def is_below(path: str, directory: str) -> bool:
     """Whether a normalized path is this directory, or in it, as text."""
     return path == directory or path.startswith(directory.rstrip("/") + "/")
+
+
+def note_sandboxes(writable: Sequence[str], protected: Sequence[str]) -> None:
+    """Programs in a sandbox can write below these real paths, but for the protected ones."""
+    _sandboxes.add((tuple(writable), tuple(protected)))
+
+
+def safe_path(path: str) -> str:
+    """The directories of a PATH in which no program in a sandbox can put another one; all of them
+    while there is none."""
+    if not _sandboxes:
+        return path
+    return os.pathsep.join(each for each in path.split(os.pathsep) if _is_safe(each))
+
+
+def outside_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """The environment of a program that runs outside of sandboxes: with the `safe_path` first."""
+    path = environ.get("PATH", os.defpath)
+    safe = safe_path(path)
+    if safe == path:
+        return dict(environ)
+    return {**environ, "PATH": os.pathsep.join(filter(None, (safe, path)))}
 
 
 def open_regular(
@@ -246,6 +273,16 @@ def _real(path: str) -> str:
         return os.path.realpath(path)
     except ValueError:
         raise _error(errno.EINVAL, "it is not a path", path) from None
+
+
+def _is_safe(directory: str) -> bool:
+    """Whether no program in a sandbox can write to a directory of PATH, or create it."""
+    real = os.path.realpath(directory)
+    return os.path.isabs(directory) and not any(
+        any(is_below(real, each) for each in writable)
+        and not any(is_below(real, each) for each in protected)
+        for writable, protected in _sandboxes
+    )
 
 
 def _root(path: str, roots: Iterable[str]) -> str | None:

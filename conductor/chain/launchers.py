@@ -10,6 +10,7 @@ import os
 from typing import TYPE_CHECKING
 
 from conductor.chainfile.model import ComponentSpec
+from conductor.files import outside_environment
 from conductor.supervision.endpoint import Endpoint, Launcher
 from conductor.transport.child_process import start_child
 from conductor.transport.local_command import local_command
@@ -53,7 +54,8 @@ def _launch_process(spec: ComponentSpec) -> Endpoint:
 
         seconds = spec.ping_timeout
         words = ssh_argv(spec.ssh, spec.run, names=spec.env, cwd=spec.cwd, ping_timeout=seconds)
-        child = start_child(words, env={**os.environ, **spec.env}, cwd=None)
+        env = outside_environment({**os.environ, **spec.env})
+        child = start_child(words, env=env, cwd=None)
     return child
 
 

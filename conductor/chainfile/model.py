@@ -151,6 +151,8 @@ class Sandbox(msgspec.Struct, frozen=True):
     """Names, or shell patterns, of more variables that it inherits."""
     protect: tuple[str, ...] = ()
     """Real paths of files and directories that it must not change, where it may write."""
+    keep: tuple[str, ...] = ()
+    """Real paths that other sandboxes show, where it may write: it must not replace them."""
 
 
 class When(msgspec.Struct, frozen=True):

@@ -15,6 +15,8 @@ from contextlib import suppress
 import attrs
 import trio
 
+from conductor.files import outside_environment
+
 __all__ = ["CommandResult", "program_warning", "run_command"]
 
 
@@ -48,6 +50,7 @@ async def run_command(
     """
     from subprocess import PIPE  # lazy: takes 3 ms to import
 
+    env = outside_environment(os.environ if env is None else env)
     try:
         process = await trio.lowlevel.open_process(
             argv, stdin=PIPE, stdout=PIPE, stderr=PIPE, cwd=cwd, env=env, start_new_session=True

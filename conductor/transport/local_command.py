@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Final, TypeAlias
 
 from conductor.chainfile.model import ComponentSpec
+from conductor.files import outside_environment
 
 __all__ = ["LEAK_HELP", "LocalCommand", "leaked_variables", "local_command"]
 
@@ -29,7 +30,7 @@ def local_command(spec: ComponentSpec, environ: Mapping[str, str]) -> LocalComma
     """
     assert spec.run is not None
     if spec.sandbox is None:
-        return spec.run, spec.environment(environ), spec.cwd
+        return spec.run, outside_environment(spec.environment(environ)), spec.cwd
     from conductor.transport.sandbox import sandboxed_command
 
     argv, env = sandboxed_command(spec, spec.sandbox, environ)

@@ -4,7 +4,8 @@ In: the components of a chain. Out: the same, with the paths that are read-only 
 (`Sandbox.protect`): the chain files, the plugins, the lock file and the registry, programs of
 components without a sandbox and of options (`hooks`), what the user trusts in projects, and the
 conductor's own directories (configuration with the user's chains, state with the trust, store,
-virtual environment).
+virtual environment). What another sandbox shows cannot be replaced (`Sandbox.keep`). Programs that
+run outside are looked for last where one in a sandbox can put them (`outside_environment`).
 
 A plugin is protected with its directory, in which a new module could take the place of another. If
 programs in a sandbox work in that directory, its file alone is protected, and no module beside it
@@ -14,6 +15,7 @@ is imported (`ComponentSpec.files`).
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -28,7 +30,7 @@ from conductor.chainfile.paths import (
     working_directory,
     writable_paths,
 )
-from conductor.files import is_below, read_regular
+from conductor.files import is_below, note_sandboxes, read_regular
 from conductor.projects.places import config_directory, state_directory
 from conductor.projects.trust_store import trusted_files
 from conductor.registry.store import store_path
@@ -57,18 +59,34 @@ def protected(specs: Sequence[ComponentSpec]) -> Sequence[ComponentSpec]:
     found = {os.path.realpath(path) for path in named if os.path.exists(path)}
     _refuse_links(named, roots, found)
     found |= {os.path.realpath(path) for entry in trusted_files() for path in entry.files}
-    found |= {os.path.realpath(path) for path in [sys.prefix, *_programs(specs)]}
+    programs = list(_programs(specs))
+    found |= {os.path.realpath(path) for path in [sys.prefix, *programs]}
+    found |= set(_directories_of_links(programs, roots))
+    _refuse_links(programs, roots, found)
     inside = [path for path in found if _is_in(path, roots) and os.path.exists(path)]
     kept = tuple(sorted(each for each in inside if not _is_in(each, {*inside} - {each})))
-    return [_with_protection(spec, kept, roots) for spec in specs]
+    note_sandboxes(roots, kept)
+    return [_with_protection(spec, specs, kept, roots) for spec in specs]
 
 
 def _with_protection(
-    spec: ComponentSpec, kept: tuple[str, ...], roots: Sequence[str]
+    spec: ComponentSpec, specs: Sequence[ComponentSpec], kept: tuple[str, ...], roots: Sequence[str]
 ) -> ComponentSpec:
     if spec.sandbox is not None:
         every = tuple(sorted({*spec.sandbox.protect, *kept}))
-        sandbox = msgspec.structs.replace(spec.sandbox, protect=every)
+        own = writable_paths(spec)
+        shown = [path for other in specs if other is not spec for path in _shown(other)]
+        _refuse_links(shown, own, kept)
+        read = tuple(path for path in spec.sandbox.read if os.path.exists(path))
+        fixed = {*every, *map(os.path.realpath, read)}
+        keep = {
+            path
+            for path in {*own, *map(os.path.realpath, filter(os.path.exists, shown))}
+            if not _is_in(path, fixed) and _is_in(os.path.dirname(path), own)
+        }
+        sandbox = msgspec.structs.replace(
+            spec.sandbox, protect=every, keep=tuple(sorted(keep)), read=read
+        )
         return msgspec.structs.replace(spec, sandbox=sandbox)
     file = _plugin_file(spec)
     if file is None or not _shares_directory(file, roots):
@@ -132,7 +150,7 @@ def _locks(specs: Sequence[ComponentSpec], roots: Sequence[str]) -> Iterator[str
 def _programs(specs: Sequence[ComponentSpec]) -> Iterator[str]:
     """The files that commands without a sandbox name, also in options, not what these load."""
     for spec in specs:
-        for word in (word for text in spec.option_texts() for word in text.split()):
+        for word in (word for text in spec.option_texts() for word in _words(text)):
             for directory in {spec.directory or working_directory(), working_directory()}:
                 file = os.path.join(directory, word)
                 if os.path.isfile(file) and (os.access(file, os.X_OK) or file.endswith(_SCRIPTS)):
@@ -141,10 +159,31 @@ def _programs(specs: Sequence[ComponentSpec]) -> Iterator[str]:
             continue
         path = spec.environment(os.environ).get("PATH", os.defpath)
         yield shutil.which(spec.run[0], path=path) or spec.run[0]
-        for word in spec.run[1:]:
+        for word in (word for text in spec.run[1:] for word in {text, *_words(text)}):
             file = os.path.join(spec.cwd or working_directory(), word)
             if os.path.isfile(file):
                 yield file
+
+
+def _words(text: str) -> list[str]:
+    """The words of a text: those of `sh -c "exec ./x"`, and `./x` of `--config=./x`."""
+    return re.split(r"""[\s=;&|'"()]+""", text)
+
+
+def _shown(spec: ComponentSpec) -> Iterator[str]:
+    """What a sandbox shows of the files of this machine, beside those of the system."""
+    if spec.sandbox is not None:
+        yield from spec.sandbox.workspaces or [spec.cwd or working_directory()]
+        yield from (*spec.sandbox.read, *spec.sandbox.write)
+
+
+def _directories_of_links(programs: Iterable[str], roots: Sequence[str]) -> Iterator[str]:
+    """The directories in workspaces of the links to programs (`.venv/bin/python`), which are none
+    in which a program in a sandbox works."""
+    for link in (link for path in programs if os.path.exists(path) for link in _links(path)):
+        directory = os.path.dirname(link)
+        if _is_in(link, roots) and not any(is_below(root, directory) for root in roots):
+            yield directory
 
 
 def _refuse_links(paths: Iterable[str], roots: Sequence[str], kept: Iterable[str]) -> None:

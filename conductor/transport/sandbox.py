@@ -24,7 +24,7 @@ import msgspec
 import conductor
 from conductor.chainfile.model import ComponentSpec, Sandbox
 from conductor.chainfile.paths import working_directory
-from conductor.files import is_below
+from conductor.files import is_below, safe_path
 from conductor.transport.spawn import SpawnError
 
 __all__ = ["HIDDEN_IN_HOME", "PASSED_VARIABLES", "sandboxed_command", "workspaces"]
@@ -100,7 +100,7 @@ def sandboxed_command(
     path does not exist, or the sandbox would not show the program.
     """
     assert spec.run is not None
-    bwrap = shutil.which("bwrap", path=environ.get("PATH"))
+    bwrap = shutil.which("bwrap", path=safe_path(environ.get("PATH", os.defpath)))
     if bwrap is None:
         raise SpawnError(_NOT_INSTALLED)
     env = _environment(spec, sandbox, environ)
@@ -190,9 +190,10 @@ def _mounts(sandbox: Sandbox, shared: Mapping[str, str], home: str) -> list[_Mou
         *_hidden(_matching(sandbox.hide, shared), visible),
     ]
     own = [mount for mount in visible if mount.outside not in _SYSTEM]
+    protected = _protected(sandbox, own, [mount.outside for mount in hidden])
     order: dict[_Mode, int] = {"read": 0, "write": 1, "hide": 2, "protect": 3}
     return sorted(
-        dict.fromkeys([*own, *hidden, *_protected(sandbox.protect, own)]),
+        dict.fromkeys([*own, *hidden, *protected]),
         key=lambda mount: (mount.inside.count("/"), mount.inside, order[mount.mode]),
     )
 
@@ -214,22 +215,28 @@ def _hidden(paths: Iterable[str], visible: Sequence[_Mount]) -> Iterator[_Mount]
             yield _Mount(inside, real, "hide")
 
 
-def _protected(paths: Sequence[str], visible: Sequence[_Mount]) -> Iterator[_Mount]:
-    """Read-only mounts of these real paths where they could be written to. The directories around
-    them become mounts, too: a directory that is none could be renamed, and made anew."""
+def _protected(
+    sandbox: Sandbox, visible: Sequence[_Mount], hidden: Sequence[str]
+) -> Iterator[_Mount]:
+    """Read-only mounts of the protected paths where they could be written to, and writable ones of
+    those that are kept; what is hidden stays so. The directories around them become mounts, too: a
+    directory that is none could be renamed, and made anew."""
     for mount in visible:
         root = os.path.realpath(mount.outside)
-        for path in paths if mount.mode == "write" else ():
+        for path in (*sandbox.protect, *sandbox.keep) if mount.mode == "write" else ():
             if not is_below(path, root):
                 continue
-            around = os.path.dirname(path)
-            while path != root and around != root:
-                if not any(is_below(around, each) for each in paths):
+            hiders = [each for each in hidden if is_below(each, root) and is_below(path, each)]
+            place = hiders[0] if hiders else path
+            around = os.path.dirname(place)
+            while place != root and around != root:
+                if not any(is_below(around, each) for each in sandbox.protect):
                     inside = os.path.join(mount.inside, os.path.relpath(around, root))
                     yield _Mount(inside, around, "write")
                 around = os.path.dirname(around)
-            inside = os.path.normpath(os.path.join(mount.inside, os.path.relpath(path, root)))
-            yield _Mount(inside, path, "protect")
+            if not hiders:
+                inside = os.path.normpath(os.path.join(mount.inside, os.path.relpath(path, root)))
+                yield _Mount(inside, path, "protect" if path in sandbox.protect else "write")
 
 
 def _inside(real: str, visible: Sequence[_Mount]) -> Iterator[str]:

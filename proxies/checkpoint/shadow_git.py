@@ -40,7 +40,7 @@ import attrs
 import msgspec
 import trio
 
-from conductor.files import open_own, open_regular
+from conductor.files import open_own, open_regular, outside_environment
 from proxies.checkpoint.project_files import (
     Stamp,
     read_file,
@@ -500,7 +500,7 @@ class ShadowGit:
             capture_stderr=True,
             check=False,
             cwd=self.directory,  # git goes to the project by itself
-            env=environ,
+            env=outside_environment(environ),
             start_new_session=True,  # Ctrl-C is for the chain
         )
         if done.returncode != 0:

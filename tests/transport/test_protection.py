@@ -4,14 +4,18 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 
 import pytest
+import trio
 
 from conductor.chainfile import load
 from conductor.errors import StartError
 from conductor.plugins.loading import load_class
 from conductor.projects.project_file import read_project_file
 from conductor.projects.trust_store import TrustedFile, remember
+from conductor.proxy.commands import run_command
+from conductor.transport.local_command import local_command
 from conductor.transport.protection import protected
 from conductor.transport.spawn import SpawnError
 
@@ -117,3 +121,57 @@ def test_a_lock_file_in_a_workspace_could_be_created(app, components):
 
     with pytest.raises(SpawnError, match="could be created in a sandbox: `acp-conductor lock`"):
         components("registry: some-proxy")
+
+
+def test_a_link_to_a_program_is_protected_with_its_directory(app, components):
+    (app / "bin").mkdir()
+    (app / "bin/python").symlink_to("/bin/sh")
+
+    *_, agent = components("run: [bin/python, server.py]")
+
+    assert str(app / "bin") in agent.sandbox.protect
+    (app / "link").symlink_to("tool")
+    with pytest.raises(SpawnError, match=f"{app}/link is a link .*: name {app}/tool itself"):
+        components("run: [./link]")
+
+
+def test_a_script_in_an_option_or_in_a_text_for_a_shell_is_protected(app, components):
+    *_, agent = components("""run: [sh, -c, "exec './tool' -q", --require=./server.py]""")
+
+    assert {f"{app}/tool", f"{app}/server.py"} < {*agent.sandbox.protect}
+
+
+def test_programs_outside_come_from_where_no_sandbox_can_put_one(app, components, monkeypatch):
+    for directory in (app / "bin", app.parent / "system"):
+        directory.mkdir()
+        (directory / "bwrap").write_text("#!/bin/sh\n")
+        (directory / "bwrap").chmod(0o755)
+    path = os.pathsep.join([str(app / "bin"), "../system", str(app.parent / "system"), "/bin"])
+    monkeypatch.setenv("PATH", path)
+
+    tool, agent = components("run: [tool]")
+
+    assert local_command(agent, os.environ)[0][0] == f"{app.parent}/system/bwrap"
+    assert local_command(agent, os.environ)[1]["PATH"] == path  # its own programs
+    safe = os.pathsep.join([str(app.parent / "system"), "/bin"])
+    assert local_command(tool, os.environ)[1]["PATH"] == f"{safe}{os.pathsep}{path}"
+    assert trio.run(partial(run_command, ["printenv", "PATH"], seconds=60)).stdout.decode() == (
+        f"{safe}{os.pathsep}{path}\n"
+    )
+
+
+def test_what_another_sandbox_shows_can_be_replaced_by_no_link(app, components):
+    (app / "data/state").mkdir(parents=True)
+    other = "{run: [./tool], sandbox: {workspaces: [data/state], read: [later]}}"
+
+    *_, agent = components(other, sandbox="workspaces: [.], read: [data]")
+    assert agent.sandbox.keep == ()  # it is read-only, with its parts
+
+    shown, agent = components(other)
+    assert agent.sandbox.keep == (f"{app}/data/state",)
+    assert shown.sandbox.read == ()  # what is created later may be a link
+
+    (app / "data/state").rmdir()
+    (app / "data/state").symlink_to(app.parent)
+    with pytest.raises(SpawnError, match=f"{app}/data/state is a link"):
+        components(other)

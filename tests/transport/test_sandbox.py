@@ -130,6 +130,29 @@ def test_a_hidden_link_hides_what_it_names(machine):
     assert ("--tmpfs", "/home/app/src") in mounts(machine, argv)
 
 
+def test_what_is_hidden_stays_so_if_it_is_protected(machine):
+    app = machine / "home/app"
+    (app / "src/key").write_text("")
+    protect = (str(app / ".env"), str(app / "src/key"))
+
+    argv, _ = command(machine, Sandbox(hide=(".env", "src"), protect=protect))
+
+    assert [each[-2:] for each in mounts(machine, argv) if each[-1].startswith("/home/app/")] == [
+        ("/dev/null", "/home/app/.env"),
+        ("--tmpfs", "/home/app/src"),
+    ]
+
+
+def test_what_another_sandbox_shows_cannot_be_replaced(machine):
+    app = machine / "home/app"
+    (app / "src/a/b").mkdir(parents=True)
+
+    argv, _ = command(machine, Sandbox(workspaces={str(app): "/w"}, keep=(str(app / "src/a"),)))
+
+    found = [argv[index : index + 3] for index, word in enumerate(argv) if word == "--bind"]
+    assert [each[2] for each in found] == ["/w", "/w/src", "/w/src/a"]
+
+
 def test_what_is_protected_is_read_only_and_can_be_replaced_with_no_directory_around_it(machine):
     app = machine / "home/app"
     (app / "src/a/b").mkdir(parents=True)

@@ -360,6 +360,11 @@ class Turns(Generic[K]):
             return None
         return self.of(session)
 
+    def is_cancelled(self, session: str) -> bool:
+        """Whether a turn of this session was cancelled and continues."""
+        found = self.sessions.get(session)
+        return found is not None and found.is_cancelled
+
     def lost(self) -> list[str]:
         """Record the loss of the connection or the process. Returns the sessions with a turn that
         no open request stands for (version 2)."""

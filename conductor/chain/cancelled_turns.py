@@ -18,6 +18,7 @@ import msgspec
 import trio
 
 from conductor.acp import PROMPT, SESSION_CANCEL, session_id_of
+from conductor.acp.turns import Turns
 from conductor.chain.startup_gate import StartupGate
 from conductor.chainfile.model import CANCEL_TIMEOUT
 from conductor.jsonrpc.in_flight import InFlightRequest
@@ -35,7 +36,7 @@ from conductor.supervision.cancel_arbiter import (
     report_ended_turn,
 )
 from conductor.supervision.cancel_monitor import CancelMonitor
-from conductor.supervision.cancel_timeouts import CancelOverdue, CancelTimeouts, TurnOverdue
+from conductor.supervision.cancel_timeouts import CancelOverdue, TurnOverdue
 from conductor.supervision.deadline_timer import NEVER, DeadlineTimer
 
 __all__ = ["CancelledTurns"]
@@ -74,8 +75,7 @@ class CancelledTurns:
         """Whether a further chain of the client has the turn or request, and ends it."""
         self._questions = _Questions(
             client,
-            self._monitor.timeouts,
-            lambda: startup_gate.version == 2,
+            self._monitor.turns,
             lambda session: self.is_elsewhere(TurnOverdue(session, (), running=False)),
         )
         client.incoming_observers += (self._monitor, self._questions)
@@ -88,18 +88,18 @@ class CancelledTurns:
             nursery.start_soon(self._monitor.run)
             nursery.start_soon(self._questions.run)
 
-    def turns(self) -> list[tuple[str | None, float]]:
+    def turns(self) -> list[tuple[str, float]]:
         """Session of each running turn, and seconds since it began."""
-        return self._monitor.timeouts.turns()
+        return self._monitor.running_since()
 
     def running(self) -> set[str]:
         """Sessions with a running turn."""
-        return {each for each, _ in self.turns() if each} | self._monitor.timeouts.unfinished
+        return {name for name, each in self._monitor.turns.sessions.items() if each.is_running}
 
     def cancel_running(self) -> None:
         """Cancel the running turns in the client's place, but for those that it has cancelled."""
         for session in self.running():
-            if not self._monitor.timeouts.blocks_turn(session):
+            if not self._monitor.turns.is_cancelled(session):
                 params = msgspec.json.encode({"sessionId": session})
                 self._client.on_notification(SESSION_CANCEL, params)
 
@@ -162,13 +162,11 @@ class _Questions(LinkObserver):
     def __init__(
         self,
         client: Link,
-        turns: CancelTimeouts,
-        speaks_version_2: Callable[[], bool],
+        turns: Turns[InFlightRequest],
         is_elsewhere: Callable[[str], bool],
     ) -> None:
         self.client = client
         self.turns = turns
-        self.speaks_version_2 = speaks_version_2
         self.is_elsewhere = is_elsewhere
         self._open: dict[InFlightRequest, str] = {}
         self._due: dict[InFlightRequest, float] = {}
@@ -185,7 +183,8 @@ class _Questions(LinkObserver):
         if not self._cancelled or method not in _CANCELLED:
             return None
         session = session_id_of(params)
-        if session not in self._cancelled or not self.turns.is_all_cancelled(session):
+        turns = self.turns.sessions.get(session or "")
+        if session not in self._cancelled or turns is None or not turns.is_all_cancelled:
             return None
         log.info("question answered in the client's place", method=method, session=session)
         return _CANCELLED[method]
@@ -205,16 +204,18 @@ class _Questions(LinkObserver):
             self._cancel(session)
 
     def on_cancel_request(self, call: InFlightRequest) -> None:
-        if call.session is not None and self.turns.is_only_prompt(call):
-            self._cancel(call.session)
+        turns = self.turns.sessions.get(call.session or "")
+        if turns is not None and [each.key for each in turns.unanswered()] == [call]:
+            self._cancel(call.session or "")
 
     def _cancel(self, session: str) -> None:
         if self.is_elsewhere(session):
             return
-        self._cancelled = {each for each in self._cancelled if self.turns.blocks_turn(each)}
-        if self.turns.blocks_turn(session):
+        self._cancelled = {each for each in self._cancelled if self.turns.is_cancelled(each)}
+        turns = self.turns.sessions.get(session)
+        if self.turns.is_cancelled(session):
             self._cancelled.add(session)
-        elif self.speaks_version_2() and session not in self.turns.unfinished:
+        elif self.turns.version == 2 and (turns is None or not turns.is_underway):
             return  # they belong to work in the background, which is not cancelled
         deadline = trio.current_time() + _ANSWER_SECONDS
         for call, asked_in in self._open.items():

@@ -16,7 +16,7 @@ def chain_status(
     components: Sequence[Component],
     initialize: bytes | None,
     answer: bytes,
-    turns: Sequence[tuple[str | None, float]],
+    turns: Sequence[tuple[str, float]],
 ) -> dict[str, Any]:
     """Client, agent, components, and running turns, with seconds since they began.
 

@@ -1,4 +1,4 @@
-"""Feed `CancelTimeouts` from a link, and wake at its deadlines.
+"""Feed the turns of a link (`acp.turns`) and its `CancelTimeouts`, and wake at the deadlines.
 
 Costs nothing per update in version 1. In version 2 the end of a turn is an update: every update is
 searched for one word, and only those that contain it are decoded.
@@ -7,12 +7,13 @@ searched for one word, and only those that contain it are decoded.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 import trio
 
-from conductor.acp import PROMPT, session_id_of
+from conductor.acp import PROMPT, SESSION_END_METHODS, SESSION_SETUP_METHODS, session_id_of
+from conductor.acp.turns import Turns
 from conductor.json_values import decode_value
 from conductor.jsonrpc.codec import DECODE_ERRORS
 from conductor.jsonrpc.in_flight import InFlightRequest
@@ -25,6 +26,8 @@ from conductor.supervision.deadline_timer import DeadlineTimer
 __all__ = ["CancelMonitor"]
 
 _STATE: Final = b"state_update"
+_RESUME: Final = "session/resume"
+_OF_SESSIONS: Final = SESSION_SETUP_METHODS | SESSION_END_METHODS
 
 
 class CancelMonitor(LinkObserver):
@@ -40,25 +43,47 @@ class CancelMonitor(LinkObserver):
         on_overdue: Callable[[CancelOverdue], None],
     ) -> None:
         self.wants_notifications: bool = False
-        self.timeouts: CancelTimeouts = CancelTimeouts(timeout)
+        self.turns: Turns[InFlightRequest] = Turns()
+        self.timeouts: CancelTimeouts = CancelTimeouts(timeout, self.turns)
         self._speaks_version_2 = speaks_version_2
+        self._of_sessions: dict[InFlightRequest, str] = {}
+        """Version 2: open requests that resume or end a session, with its id."""
         self._timer = DeadlineTimer(self.timeouts, on_overdue)
+        self._clock: trio.abc.Clock | None = None
 
     async def run(self) -> None:
         """Wait for deadlines until cancelled."""
+        self._clock = trio.lowlevel.current_clock()
         await self._timer.run()
+
+    def running_since(self) -> list[tuple[str, float]]:
+        """Session of each running turn, and seconds since it began. May be called by any thread."""
+        now = 0.0 if self._clock is None else self._clock.current_time()
+        began = [(name, each.began_at) for name, each in list(self.turns.sessions.items())]
+        return [(name, now - at) for name, at in began if at is not None]
 
     def on_request(self, call: InFlightRequest, method: str, params: Payload | None) -> None:
         if method == PROMPT:
-            self.wants_notifications = self._speaks_version_2()
+            self._note_version()
             if call.session is None:
                 call.session = session_id_of(params)
-            self.timeouts.prompt_sent(call, call.session)
+            if call.session is not None:
+                self.turns.of(call.session).prompt_sent(call, trio.current_time())
+        elif method in _OF_SESSIONS and self._note_version():
+            session = session_id_of(params)
+            if session is not None and method != "session/fork":
+                self._of_sessions[call] = session
+                if method == _RESUME:
+                    self.turns.of(session).resume_sent()
 
     def on_response(self, call: InFlightRequest) -> None:
-        if call.method == PROMPT and self.wants_notifications and not call.refused:
-            self.timeouts.prompt_accepted(call)
-        if call.method == PROMPT or self.timeouts.cancelled_requests:
+        if call.method == PROMPT:
+            turns = self.turns.sessions.get(call.session or "")
+            if turns is not None:
+                turns.prompt_answered(call, trio.current_time(), accepted=not call.refused)
+        elif call in self._of_sessions:
+            self._session_answered(call)
+        if self.timeouts.cancelled_requests:
             self.timeouts.response_received(call)
 
     def on_cancel_request(self, call: InFlightRequest) -> None:
@@ -78,17 +103,42 @@ class CancelMonitor(LinkObserver):
         except DECODE_ERRORS:
             return
         update = decoded.update
-        if update.sessionUpdate == "state_update" and update.state is not None:
-            self.timeouts.state_reported(decoded.sessionId, update.state)
+        if update.sessionUpdate != "state_update":
+            return
+        turns = self.turns.of_agent(decoded.sessionId)
+        if turns is not None:
+            turns.state(
+                update.state,
+                trio.current_time(),
+                stop_reason=update.stopReason,
+                background=update.background,
+            )
 
     def on_notifications(self, notifications: NotificationBatch) -> None:
         if notifications.method == SESSION_UPDATE and notifications.contains(_STATE):
             super().on_notifications(notifications)
 
+    def _note_version(self) -> bool:
+        """Record the version of the component; whether it is version 2."""
+        self.wants_notifications = self._speaks_version_2()
+        self.turns.version = 2 if self.wants_notifications else 1
+        return self.wants_notifications
+
+    def _session_answered(self, call: InFlightRequest) -> None:
+        turns = self.turns.sessions.get(self._of_sessions.pop(call))
+        if turns is None:
+            return
+        if call.method == _RESUME:
+            turns.resume_answered()
+        elif call.method in SESSION_END_METHODS and not call.refused:
+            turns.closed()
+
 
 class _StateUpdate(msgspec.Struct, gc=False):
     sessionUpdate: str
-    state: str | None = None
+    state: Any = None
+    stopReason: Any = None
+    background: Any = None
 
 
 class _UpdateParams(msgspec.Struct, gc=False):

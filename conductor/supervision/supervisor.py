@@ -142,7 +142,7 @@ class SupervisedComponent(LinkComponent):
     def blocks_turn(self, session: str) -> bool:
         if self.link.queue is not None:
             return self.link.queue.has_prompt(session)
-        return self._turns.cancel_monitor.timeouts.blocks_turn(session)
+        return self._turns.cancel_monitor.turns.is_cancelled(session)
 
     def blocks_request(self, method: str | None) -> bool:
         return self._turns.cancel_monitor.timeouts.blocks_request(method)

@@ -73,7 +73,7 @@ class TurnEnforcement:
 
         In version 1 the open prompts are answered with it; in version 2 a turn has no open request.
         """
-        for session in self.cancel_monitor.timeouts.unfinished:
+        for session in self.cancel_monitor.turns.lost():
             self._report_idle(session, "error", error.answer(PROMPT, delivered=True))
 
     def end_queued_turn(self, session: str, *, version_2: bool) -> bool:

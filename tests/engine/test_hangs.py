@@ -247,10 +247,13 @@ async def test_a_plugin_that_holds_the_turn_is_named_and_its_handler_is_cancelle
         chain.client.send(prompt(1))
         request = await chain.expect("session/prompt")
         chain.agent.answer(request, {"stopReason": "end_turn"} if version == 1 else {})
+        states = [state("running"), state("idle")] if version == 2 else []
+        chain.agent.send(*states)
         chain.client.send(cancel_turn())
         await trio.sleep(10.1)
 
-        notice, end = await chain.client.receive_all()
+        notice, end, *held = await chain.client.receive_all()
+        assert held == states
         assert "h did not end the cancelled turn within 10 s" in told(notice)[1]
         if version == 1:
             assert end == ended(1)

@@ -104,14 +104,44 @@ async def test_states_of_version_2_are_seen_alone_and_in_a_run(watched, in_a_run
 
 
 @pytest.mark.parametrize(
-    ("watched", "refused", "unfinished"),
-    [(2, False, {"s"}), (2, True, set()), (1, False, set())],
+    ("watched", "refused", "underway"),
+    [(2, False, True), (2, True, False), (1, False, False)],
     indirect=["watched"],
 )
-async def test_only_a_prompt_that_was_accepted_leaves_a_turn(watched, refused, unfinished):
+async def test_only_a_prompt_that_was_accepted_leaves_a_turn(watched, refused, underway):
     watched.prompt()
     member = '"error":{"code":-32602,"message":"no"}' if refused else '"result":{}'
     watched.bench.link.connection.feed(
         f'{{"jsonrpc":"2.0","id":{watched.call.target_id},{member}}}\n'.encode()
     )
-    assert watched.monitor.timeouts.unfinished == unfinished
+    assert watched.monitor.turns.of("s").is_underway == underway
+
+
+@pytest.mark.parametrize("watched", [2], indirect=True)
+async def test_a_running_turn_is_told_with_its_seconds(watched, autojump_clock):
+    watched.prompt()
+    await trio.sleep(3)
+    assert watched.monitor.running_since() == [("s", 3.0)]
+
+    watched.bench.feed({"id": 1, "result": {"messageId": "m"}})
+    watched.update(state("idle", "end_turn"))  # of an agent that never reports that it works
+    assert watched.monitor.running_since() == []
+
+
+@pytest.mark.parametrize("watched", [2], indirect=True)
+async def test_a_session_that_is_resumed_or_closed_is_told_to_its_turns(watched):
+    """States before the answer to `session/resume` are history; a closed session has no turn."""
+    turns = watched.monitor.turns.of("s")
+    resume = InFlightRequest("session/resume", watched.bench.before)
+    watched.bench.link.plain.request(resume, "session/resume", CANCEL)
+    watched.update(state("running"), state("idle"), state("running", background=[{}]))
+    assert (turns.work, turns.resumes) == ("running", 1)
+    watched.bench.feed({"id": resume.target_id, "result": {}})
+    assert (turns.work, turns.resumes, len(turns.background)) == ("running", 0, 1)
+
+    for answer in ({"error": {"code": -32603, "message": "no"}}, {"result": {}}):
+        assert turns.is_underway
+        close = InFlightRequest("session/close", watched.bench.before)
+        watched.bench.link.plain.request(close, "session/close", CANCEL)
+        watched.bench.feed({"id": close.target_id, **answer})
+    assert not turns.is_open

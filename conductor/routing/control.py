@@ -11,8 +11,7 @@ envelopes inside of envelopes, with which a component could send in the name of 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final, Literal, Protocol
+from typing import Final
 
 import msgspec
 
@@ -20,12 +19,11 @@ from conductor.acp import NOTIFICATIONS, REQUESTS, session_id_of
 from conductor.errors import RequestError
 from conductor.json_values import decode_value
 from conductor.jsonrpc.codec import DECODE_ERRORS
-from conductor.jsonrpc.connection import Connection
 from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.jsonrpc.messages import CANCEL, INVALID_REQUEST, Payload
 from conductor.jsonrpc.notification_batch import NotificationBatch
-from conductor.routing.envelope import ENVELOPE_METHODS, INIT_METHODS, Dialect, unwrap
-from conductor.routing.observers import InitializationHandler, LinkObserver
+from conductor.routing.envelope import ENVELOPE_METHODS, INIT_METHODS, unwrap
+from conductor.routing.link_state import LinkState
 from conductor.routing.port import Port
 
 __all__ = [
@@ -44,40 +42,8 @@ CONTROL_METHODS: Final = frozenset(
 _NOT_BATCHED: Final = CONTROL_METHODS | REQUESTS
 
 
-class ControlContext(Protocol):
-    """The state of a link that control messages read and change."""
-
-    role: Literal["client", "proxy", "agent", "parent"]
-    dialect: Dialect
-    initialized: bool
-    recorded_results: dict[str, bytes]
-    connection: Connection | None
-    initializer: InitializationHandler | None
-    incoming_observers: tuple[LinkObserver, ...]
-
-    @property
-    def plain(self) -> Port:
-        """The port for traffic outside of envelopes."""
-
-    @property
-    def enveloped(self) -> Port | None:
-        """The port for traffic inside of envelopes, of a component that has a successor."""
-
-    @property
-    def report(self) -> Callable[[str, str, dict[str, object]], None]:
-        """Called with an event, its details, and what names the message, when the peer violates the
-        protocol."""
-
-    @property
-    def on_plugin_info(self) -> Callable[[Payload | None], None] | None:
-        """Called with the params of `PLUGIN_INFO`."""
-
-    def on_notification(self, method: str, params: Payload | None) -> None:
-        """Handle one notification that cannot be passed on in a batch."""
-
-
 def control_request(
-    link: ControlContext, call: InFlightRequest, method: str, params: Payload | None
+    link: LinkState, call: InFlightRequest, method: str, params: Payload | None
 ) -> None:
     """Handle a request of `CONTROL_METHODS`. Raises `RequestError` to refuse it."""
     if method in ENVELOPE_METHODS:
@@ -90,7 +56,7 @@ def control_request(
             return
         if inner.method in INIT_METHODS:
             if link.initializer is not None:
-                link.initializer.on_echoed(inner.method)
+                link.initializer.on_echoed()
             raise _invalid_request("initialize/proxy requests are only sent by the conductor")
         if inner.method in ENVELOPE_METHODS:
             raise _invalid_request(f"{inner.method} cannot be sent inside of {method}")
@@ -127,7 +93,7 @@ def control_request(
         link.plain.neighbour.request(call, method, params)
 
 
-def control_notifications(link: ControlContext, envelopes: NotificationBatch) -> None:
+def control_notifications(link: LinkState, envelopes: NotificationBatch) -> None:
     """Remove the envelopes of several notifications; consecutive ones of one method stay a
     batch."""
     method = envelopes.method
@@ -154,7 +120,7 @@ def control_notifications(link: ControlContext, envelopes: NotificationBatch) ->
     _flush_notifications(link, batch_method, batch)
 
 
-def control_notification(link: ControlContext, method: str, params: Payload | None) -> None:
+def control_notification(link: LinkState, method: str, params: Payload | None) -> None:
     """Handle a notification of `CONTROL_METHODS`. Raises `RequestError` if it is invalid."""
     if method in ENVELOPE_METHODS:
         port = _successor_port(link, method)
@@ -177,20 +143,20 @@ def control_notification(link: ControlContext, method: str, params: Payload | No
         link.plain.neighbour.notify(method, params)
 
 
-def _flush_notifications(link: ControlContext, method: str, batch: list[Payload]) -> None:
+def _flush_notifications(link: LinkState, method: str, batch: list[Payload]) -> None:
     if batch:
         assert link.enveloped is not None
         link.enveloped.neighbour.notify_batch(NotificationBatch(method, batch))
 
 
-def _successor_port(link: ControlContext, method: str) -> Port:
+def _successor_port(link: LinkState, method: str) -> Port:
     if link.enveloped is None:
         who = "a client" if link.role == "client" else "an agent"
         raise _invalid_request(f"{method} is for proxies: {who} has no successor")
     return link.enveloped
 
 
-def _cancel(link: ControlContext, params: Payload | None) -> None:
+def _cancel(link: LinkState, params: Payload | None) -> None:
     """Cancel the request that the params name by its id on this connection.
 
     The cancellation may come in an envelope or outside of one. `LinkPort.cancel` sends it on with

@@ -47,7 +47,7 @@ from conductor.routing.control import (
     control_notifications,
     control_request,
 )
-from conductor.routing.envelope import DIALECTS, INIT_METHODS, Dialect
+from conductor.routing.envelope import INIT_METHODS
 from conductor.routing.failure_errors import FailureErrors, answer_of_gone
 from conductor.routing.link_port import LinkPort
 from conductor.routing.link_state import CLIENT_ROLES, LinkState, Report, Role
@@ -69,10 +69,8 @@ _PROOFS_OF_HEALTH: Final = frozenset({"session/prompt", "initialize", *INIT_METH
 class Link(LinkState):
     """The connection of one component, client or parent conductor, with its ports."""
 
-    def __init__(
-        self, name: str, role: Role, report: Report, dialect: Dialect = DIALECTS[0]
-    ) -> None:
-        super().__init__(name, role, report, dialect)
+    def __init__(self, name: str, role: Role, report: Report) -> None:
+        super().__init__(name, role, report)
         self.plain: LinkPort = LinkPort(self, enveloped=False)
         has_successor = role in ("proxy", "parent")
         self.enveloped: LinkPort | None = LinkPort(self, enveloped=True) if has_successor else None
@@ -144,7 +142,7 @@ class Link(LinkState):
         Its MCP requests are cancelled, which it can no longer do itself: a `subscriptions/listen`
         is open until then.
         """
-        self.set_eof_error(error)
+        self.eof_error = error
         if self.connection is None:
             return
         for call in self.connection.unanswered():

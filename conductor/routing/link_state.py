@@ -16,6 +16,7 @@ from conductor.routing.envelope import DIALECTS, Dialect
 from conductor.routing.failure_errors import FailureErrors
 from conductor.routing.message_queue import MessageQueue
 from conductor.routing.observers import InitializationHandler, LinkObserver
+from conductor.routing.port import Port
 from conductor.routing.session_log import SessionLog
 from conductor.routing.session_settings import SettingsLog
 from conductor.routing.traced_port import TracedOwnRequests
@@ -47,13 +48,16 @@ class LinkState:
     in proxy mode) have a successor; a "client" and an "agent" have none.
     """
 
-    def __init__(
-        self, name: str, role: Role, report: Report, dialect: Dialect = DIALECTS[0]
-    ) -> None:
+    plain: Port
+    """The port for traffic outside of envelopes."""
+    enveloped: Port | None
+    """The port for traffic inside of envelopes, of a component that has a successor."""
+
+    def __init__(self, name: str, role: Role, report: Report) -> None:
         self.name = name
         self.role = role
         self.report = report
-        self.dialect = dialect
+        self.dialect: Dialect = DIALECTS[0]
         self.initializer: InitializationHandler | None = None
         self.connection: Connection | None = None
         self.late_answers: LateAnswers | None = None
@@ -119,9 +123,9 @@ class LinkState:
         self.settings_log = SettingsLog(self.session_log)
         self.outgoing_observers += (self.settings_log,)
 
-    def set_eof_error(self, error: bytes) -> None:
-        """From now on, requests to the peer are answered with this wire error."""
-        self.eof_error = error
+    def on_notification(self, method: str, params: Payload | None) -> None:
+        """Handle one notification of the peer."""
+        raise NotImplementedError
 
     def expect_late_answer(self, call: InFlightRequest, waited: float | None) -> None:
         """The request is answered in the peer's place, after so many seconds if known."""

@@ -24,8 +24,8 @@ class InitializationHandler(Protocol):
     def on_forwarded(self, call: InFlightRequest) -> None:
         """The component sent `initialize` to its successor."""
 
-    def on_echoed(self, method: str) -> None:
-        """The component sent a proxy initialization (`method`) to its successor."""
+    def on_echoed(self) -> None:
+        """The component sent a proxy initialization to its successor."""
 
     def on_sent_back(self, method: str) -> None:
         """The component sent an initialization (`method`) to its predecessor."""

@@ -125,7 +125,7 @@ class Initialization:
         self._successor_request = call
         self._set_deadline(float("inf"))
 
-    def on_echoed(self, method: str) -> None:
+    def on_echoed(self) -> None:
         if self._attempt is not None:
             self._react(EchoedToSuccessor(), lambda: None)
 

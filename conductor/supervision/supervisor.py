@@ -179,7 +179,7 @@ class SupervisedComponent(LinkComponent):
         self._begin_stop()
         if self.link.connection is not None:
             self.link.connection.close_writing()
-            self.link.set_eof_error(CHAIN_ENDED.error)
+            self.link.eof_error = CHAIN_ENDED.error
         if self._current_run is not None and not self._current_run.endpoint.reached:
             self._signal(signal.SIGTERM)  # a connection that is not open sees no end of its input
 

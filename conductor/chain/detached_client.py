@@ -42,7 +42,7 @@ _TOO_LARGE_TO_RESEND: Final = encode_error(
 )
 
 
-class DetachedClient:
+class DetachedClient(Port):
     """Queue and session bookkeeping between the client and the first component, while `active`.
 
     `initialized` is the raw `initialize` result of the client. `made_room` is called when the queue
@@ -57,6 +57,7 @@ class DetachedClient:
         initialized: bytes,
         made_room: Callable[[], None],
     ) -> None:
+        super().__init__()
         self.active: bool = False
         self.is_detached: bool = False
         """Whether the client is disconnected now."""
@@ -65,7 +66,6 @@ class DetachedClient:
         self._open_requests = unanswered
         self._initialize_result = initialized
         self._made_room = made_room
-        self._client_port = _DetachedClientPort(self)
         self.chain_port: Port = _DetachedChainPort(self)
         """The neighbour of the first component's client port."""
         self._queue = MessageQueue()
@@ -80,7 +80,7 @@ class DetachedClient:
         """The client is disconnected; `undelivered` messages are queued first."""
         if not self.active:
             connect_ports(self.chain_port, self._client.neighbour)
-            connect_ports(self._client, self._client_port)
+            connect_ports(self._client, self)
             self.active = True
         self.is_detached = True
         self._resuming.clear()
@@ -146,6 +146,12 @@ class DetachedClient:
 
     def respond(self, call: InFlightRequest, result: Payload | None, error: Payload | None) -> None:
         self._first.respond(call, result, error)
+
+    def cancel(self, call: InFlightRequest) -> None:
+        call.cancel()
+
+    def backlog(self) -> int:
+        return self._first.backlog()
 
     def _resume(
         self, call: InFlightRequest, method: str, params: Payload | None, session: str
@@ -268,31 +274,6 @@ def _resume_result(record: SetupRecord) -> bytes:
         return b"{}"  # the result of `session/load` may be null
     result.pop("sessionId", None)
     return join_members(result)
-
-
-class _DetachedClientPort(Port):
-    """The neighbour of the client's port."""
-
-    __slots__ = ("_detached",)
-
-    def __init__(self, detached: DetachedClient) -> None:
-        super().__init__()
-        self._detached = detached
-
-    def request(self, call: InFlightRequest, method: str, params: Payload | None) -> None:
-        self._detached.request(call, method, params)
-
-    def notify(self, method: str, params: Payload | None) -> None:
-        self._detached.notify(method, params)
-
-    def respond(self, call: InFlightRequest, result: Payload | None, error: Payload | None) -> None:
-        self._detached.respond(call, result, error)
-
-    def cancel(self, call: InFlightRequest) -> None:
-        call.cancel()
-
-    def backlog(self) -> int:
-        return self._detached.chain_port.neighbour.backlog()
 
 
 class _DetachedChainPort(Port):

@@ -37,7 +37,7 @@ __all__ = ["StartupGate"]
 GateState = Literal["waiting", "starting", "explaining", "open"]
 
 
-class StartupGate:
+class StartupGate(Port):
     """Takes the client's messages in place of the first component until the chain is initialized.
 
     `start` begins to start the chain and returns the first component's client port; it raises
@@ -61,6 +61,7 @@ class StartupGate:
         max_initialize: int = Limits().max_initialize_bytes,
         is_for_session: bool = False,
     ) -> None:
+        super().__init__()
         self.state: GateState = "waiting"
         self.was_attempted: bool = False
         """Whether the client has sent a valid `initialize`."""
@@ -82,7 +83,6 @@ class StartupGate:
         self._max_initialize = max_initialize
         self._setup_follows = is_for_session
         self._failure_agent: StartFailureAgent | None = None
-        self._client_port = _GateClientPort(self)
         self._chain_port = _GateChainPort(self)
         self._originator: InFlightRequest | None = None
         """The client's request that triggered the current start: `initialize` or a set-up."""
@@ -91,12 +91,12 @@ class StartupGate:
         self._own_request: InFlightRequest | None = None
         """The gate's own request to the chain on behalf of it."""
         self._queue = MessageQueue()
-        connect_ports(client, self._client_port)
+        connect_ports(client, self)
 
     def replace_client(self, client: Port) -> None:
         """Use another port of the client, before the chain starts: a traced one."""
         self._client = client
-        connect_ports(client, self._client_port)
+        connect_ports(client, self)
 
     @property
     def setup_params(self) -> bytes | None:
@@ -155,6 +155,15 @@ class StartupGate:
             self._queue.append(QueuedMessage.copy_of(None, method, params))
         elif self.state == "open" and not self._is_for_failure_agent(method, params):
             self._chain_port.neighbour.notify(method, params)
+
+    def respond(self, call: InFlightRequest, result: Payload | None, error: Payload | None) -> None:
+        self._chain_port.neighbour.respond(call, result, error)
+
+    def backlog(self) -> int:
+        return self._chain_port.neighbour.backlog()
+
+    def unread(self) -> int:
+        return self._chain_port.neighbour.unread()
 
     def cancel(self, call: InFlightRequest) -> None:
         """Cancel the start; queued requests stay marked as cancelled until they are delivered."""
@@ -317,7 +326,7 @@ class StartupGate:
         assert originator is not None
         self._originator = self._pending_setup = self._own_request = None
         self.state = "explaining"
-        connect_ports(self._client, self._client_port)
+        connect_ports(self._client, self)
         if self._failure_agent is None:
             self._failure_agent = StartFailureAgent(self._client, self.params)
             self.version = self._failure_agent.version
@@ -337,35 +346,6 @@ class StartupGate:
                 failure_agent.request(call, method, params)
 
         self._deliver(answer, lambda *_: None)
-
-
-class _GateClientPort(Port):
-    """The neighbour of the client's port."""
-
-    __slots__ = ("_gate",)
-
-    def __init__(self, gate: StartupGate) -> None:
-        super().__init__()
-        self._gate = gate
-
-    def request(self, call: InFlightRequest, method: str, params: Payload | None) -> None:
-        self._gate.request(call, method, params)
-
-    def notify(self, method: str, params: Payload | None) -> None:
-        self._gate.notify(method, params)
-
-    def respond(self, call: InFlightRequest, result: Payload | None, error: Payload | None) -> None:
-        """The client's response to a component's request."""
-        self._gate._chain_port.neighbour.respond(call, result, error)
-
-    def cancel(self, call: InFlightRequest) -> None:
-        self._gate.cancel(call)
-
-    def backlog(self) -> int:
-        return self._gate._chain_port.neighbour.backlog()
-
-    def unread(self) -> int:
-        return self._gate._chain_port.neighbour.unread()
 
 
 class _GateChainPort(Port):

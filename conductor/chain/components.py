@@ -241,10 +241,6 @@ class ChainComponents(ComponentHost):
         self._run(component)
 
 
-def _ignore(component: Component, error: ComponentError) -> None:
-    """After the end of the chain."""
-
-
 def _has_refused(component: Component) -> bool:
     """Whether a component itself answered its initialization with an error."""
     initialization = getattr(component, "initialization", None)

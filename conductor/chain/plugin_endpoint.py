@@ -15,13 +15,9 @@ from conductor.plugins.handler_reporter import ReportingRecorder
 from conductor.plugins.isolation import plugin_info
 from conductor.plugins.plugin_component import PluginComponent
 from conductor.remote.transport import RemoteTransport
-from conductor.tracing.recorder import TraceRecorder, current_recorder
+from conductor.tracing.recorder import current_recorder
 
 __all__ = ["plugin_endpoint"]
-
-
-def _reporting(outer: TraceRecorder) -> ReportingRecorder:
-    return ReportingRecorder(outer.chain, outer=outer, reports_all=outer.keeps_payloads)
 
 
 def plugin_endpoint(make: Callable[[], PluginComponent], max_message_bytes: int) -> RemoteTransport:
@@ -44,9 +40,10 @@ def plugin_endpoint(make: Callable[[], PluginComponent], max_message_bytes: int)
         component.lost = lost
         runtime = component.runtime
         runtime.start_soon(runtime.client.notify, *plugin_info(component.plugin))
-        outer = current_recorder.get()
-        recorder = None if outer is None else _reporting(outer)
-        if recorder is not None:
+        recorder = None
+        if (outer := current_recorder.get()) is not None:
+            all = outer.keeps_payloads
+            recorder = ReportingRecorder(outer.chain, outer=outer, reports_all=all)
             runtime.start_soon(recorder.send_reports, runtime.client.notify)
         chain = Chain(
             endpoint.network,

@@ -275,10 +275,6 @@ class Dispatcher:
             if handler_call.awaited and handler_call.response_state is not None:
                 handler_call.response_state.scope.cancel()
 
-    def close(self) -> None:
-        """Abort all deferred requests."""
-        self.deferred.close(self.abort)
-
     async def _reply(
         self, handler_call: HandlerCall, response_state: ResponseState, item: LaneRequest
     ) -> _Reply | None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
 import attrs
 
@@ -25,9 +25,9 @@ from conductor.proxy.base import Plugin
 from conductor.proxy.events import event_marks
 from conductor.proxy.handlers import is_handler
 from conductor.redaction import redact
-from conductor.routing.notices import Severity
+from conductor.routing.component import ComponentHost
 
-__all__ = ["FailureListener", "FailureLog", "Tell"]
+__all__ = ["FailureListener", "FailureLog"]
 
 FailureListener = Callable[[BaseException, str | None], object]
 """Called with an exception of a plugin's code, and with `file:line` of the handler that raised it
@@ -48,20 +48,6 @@ class _FailedCode(NamedTuple):
     """`notes.py:9`."""
 
 
-class Tell(Protocol):
-    """`ComponentHost.send_notice`."""
-
-    def __call__(
-        self,
-        session: str | None,
-        title: str,
-        detail: str | None = None,
-        *,
-        severity: Severity = "warning",
-        once: str | None = None,
-    ) -> None: ...
-
-
 @attrs.define(eq=False)
 class FailureLog:
     """Logs and tells the exceptions of one plugin's handlers, tasks and callbacks, which end
@@ -77,8 +63,8 @@ class FailureLog:
     plugin: Plugin
     log: Logger
     session: Callable[[], str | None]
-    tell: Tell | None = None
-    """Shows the user a notice, once the plugin belongs to a chain."""
+    host: ComponentHost | None = None
+    """The chain of the plugin, once it belongs to one."""
     listener: FailureListener | None = None
     logs_all: bool = False
     _counts: BoundedDict[tuple[str, ...], int] = attrs.field(
@@ -138,9 +124,9 @@ class FailureLog:
             )
 
     def _tell(self, title: str, session: str | None, detail: str | None, about: str) -> None:
-        if self.tell is not None:
-            session = session or self.session()
-            self.tell(session, title, detail, severity="error", once=f"{self.name} {about}")
+        if self.host is not None:
+            session, once = session or self.session(), f"{self.name} {about}"
+            self.host.send_notice(session, title, detail, severity="error", once=once)
 
     def close(self) -> None:
         """Log the last counts: the plugin has ended."""

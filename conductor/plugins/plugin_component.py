@@ -142,8 +142,7 @@ class PluginComponent(Component):
     # -- life cycle --------------------------------------------------------------------------------
 
     def prepare(self, host: ComponentHost) -> None:
-        self.host = host
-        self.failures.tell = host.send_notice
+        self.host = self.failures.host = host
         self.runtime.attach(host, self, self.agent_chain_opener)
         accept_exceptions_without_repr()
         self.plugin._acp_runtime = self.runtime

@@ -141,7 +141,7 @@ class LaneScheduler:
         for port in self.ports:
             for item in port.close():
                 self.discard(port, item)
-        self.dispatcher.close()
+        self.dispatcher.deferred.close(self.aborted.add)
         self.queued.clear()
 
     # -- LaneOwner, called by the ports ------------------------------------------------------------

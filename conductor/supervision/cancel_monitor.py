@@ -64,11 +64,14 @@ class CancelMonitor(LinkObserver):
 
     def on_request(self, call: InFlightRequest, method: str, params: Payload | None) -> None:
         if method == PROMPT:
-            self._note_version()
             if call.session is None:
                 call.session = session_id_of(params)
             if call.session is not None:
-                self.turns.of(call.session).prompt_sent(call, trio.current_time())
+                turns = self.turns.sessions.get(call.session)
+                if turns is None:
+                    self._note_version()
+                    turns = self.turns.of(call.session)
+                turns.prompt_sent(call, trio.current_time())
         elif method in _OF_SESSIONS and self._note_version():
             session = session_id_of(params)
             if session is not None and method != "session/fork":

@@ -1,8 +1,9 @@
 """Detect requests that exceed `request_timeout` and prompt turns that stall.
 
-A turn stalls when a prompt is open and the agent sends nothing for that session for `stall_timeout`
-seconds. Silence while a tool call is pending or in progress, or while the agent waits for a
-response (a permission, a file, a tool of an MCP server over ACP), is not a stall. A stalled turn
+A turn stalls when it runs (`acp.turns`) and the agent sends nothing for that session for
+`stall_timeout` seconds. Silence while a tool call is pending or in progress, or while the agent
+waits for a response (a permission, a file, a tool of an MCP server over ACP), is not a stall; nor
+in version 2 while it waits for the user, or does not know whether it works. A stalled turn
 escalates, one action for every further `stall_timeout` of silence, up to the last action that the
 chain file allows:
 
@@ -10,13 +11,9 @@ chain file allows:
 
 What a subagent does in a session of its own counts for the turn of the session that started it.
 
-In version 1 a turn lasts as long as its `session/prompt` is open; in version 2, where that is
-answered at once, until the agent reports another state than `running`, whether it has reported
-`running` or not.
-
-Methods that record a message return the next deadline that it may cause, or none, so the cost of
-watching does not depend on the number of sessions. Of what the component alone names (sessions,
-subagents, tool calls of a turn), 1000 each are watched.
+Methods that record a message are called after `turns` has recorded it, and return the next deadline
+that it may cause, or none, so the cost of watching does not depend on the number of sessions. Of
+what the component alone names (sessions, subagents, tool calls of a turn), 1000 each are watched.
 """
 
 from __future__ import annotations
@@ -27,7 +24,8 @@ from typing import Final, Literal, TypeAlias
 import attrs
 import msgspec
 
-from conductor.acp import MAX_AGENTS_ID, announced_subagent, session_id_of
+from conductor.acp import MAX_AGENTS_ID, PROMPT, announced_subagent, session_id_of
+from conductor.acp.turns import SessionTurns, Turns
 from conductor.bounded_dict import BoundedDict
 from conductor.jsonrpc.codec import DECODE_ERRORS
 from conductor.jsonrpc.in_flight import InFlightRequest
@@ -70,37 +68,32 @@ Overdue: TypeAlias = RequestTimeout | StalledTurn
 
 @attrs.define(eq=False)
 class _WatchedSession:
+    turns: SessionTurns[InFlightRequest]
     last_activity: float
-    prompts: list[InFlightRequest] = attrs.field(factory=list)
-    running: bool = False
-    """Version 2: the last reported state is `running`, or a prompt was accepted since."""
-    ended: set[InFlightRequest] = attrs.field(factory=set)
-    """Version 2: open prompts with a turn that was reported as ended."""
     tools: set[tuple[str, str]] = attrs.field(factory=set)
     """Running tool calls, each with its session, which may be that of a subagent."""
     open_requests: set[InFlightRequest] = attrs.field(factory=set)
     actions_taken: int = 0
 
-    @property
-    def open(self) -> bool:
-        return bool(self.prompts) or self.running
-
 
 @attrs.define(eq=False)
 class StallDetector:
-    """Detector for one component. All times are in seconds of the caller's clock."""
+    """Detector for one component with these turns. All times are in seconds of the caller's
+    clock."""
 
+    turns: Turns[InFlightRequest]
     request_timeout: Mapping[str, float] = attrs.field(factory=dict)
     stall_timeout: float | None = None
     max_action: StallAction = "report"
     _deadlines: dict[InFlightRequest, float] = attrs.field(factory=dict, init=False)
     _sessions: dict[str, _WatchedSession] = attrs.field(factory=dict, init=False)
-    """Sessions with an open turn."""
+    """Sessions with a turn; some may have ended."""
     _parents: BoundedDict[str, str] = attrs.field(
         factory=lambda: BoundedDict(_MAX_NAMED), init=False
     )
     """The user's session, which has an open turn, by the session of a subagent."""
     _session_of: dict[InFlightRequest, str] = attrs.field(factory=dict, init=False)
+    """By open request of the component."""
     _open_requests: set[InFlightRequest] = attrs.field(factory=set, init=False)
     """Requests of the component without a session: they count for every turn."""
 
@@ -112,28 +105,15 @@ class StallDetector:
         seconds = self.request_timeout.get(method)
         if seconds is not None:
             deadline = self._deadlines[call] = now + seconds
-        if method != "session/prompt" or (name := session_id_of(params)) is None:
+        if method != PROMPT or call.session is None:
             return deadline
-        session = self._sessions.setdefault(name, _WatchedSession(now))
-        session.prompts.append(call)
-        self._session_of[call] = name
-        return min(deadline, self._note_activity(session, now))
+        return min(deadline, self._note_turn(call.session, now))
 
-    def response_from(self, call: InFlightRequest, *, accepted: bool = False) -> None:
-        """Record the response to a request, from the component or in its place.
-
-        `accepted`: a result for a prompt of version 2; it may come before or after the turn.
-        """
+    def response_from(self, call: InFlightRequest) -> None:
+        """Record the response to a request, from the component or in its place."""
         self._deadlines.pop(call, None)
-        name = self._session_of.pop(call, None)
-        if name is None or (session := self._sessions.get(name)) is None:
-            return
-        if call in session.prompts:
-            session.prompts.remove(call)
-            session.running |= accepted and call not in session.ended
-            session.ended.discard(call)
-        if not session.open:
-            self._turn_ended(name)
+        if call.method == PROMPT:
+            self._drop_if_ended(call.session or "")
 
     def request_from(self, call: InFlightRequest, params: Payload | None, now: float) -> None:
         """Record a request from the component; until its response, silence is not a stall."""
@@ -168,7 +148,7 @@ class StallDetector:
         session = self._sessions.get(name)
         update = _update(params) if method == "session/update" else None
         if update is not None and update.sessionUpdate == "state_update" and own == name:
-            return self._state(name, session, update.state, now)
+            return self._note_turn(name, now)
         if session is None:
             return NEVER
         if (announced := announced_subagent(params)) is not None and announced[1] != name:
@@ -197,14 +177,19 @@ class StallDetector:
         for name, session in self._sessions.items():
             if self._stall_time(session) <= now:
                 action, silent_for = ESCALATION[session.actions_taken], now - session.last_activity
-                found.append(StalledTurn(name, tuple(session.prompts), action, silent_for))
+                prompts = tuple(each.key for each in session.turns.unanswered())
+                found.append(StalledTurn(name, prompts, action, silent_for))
                 session.actions_taken += 1
         return found
 
     def is_escalating(self, session: str) -> bool:
         """Whether a stalled turn was cancelled and further actions follow or are under way."""
         found = self._sessions.get(session)
-        if found is None or not found.open or found.actions_taken <= ESCALATION.index("cancel"):
+        if (
+            found is None
+            or not found.turns.is_running
+            or found.actions_taken <= ESCALATION.index("cancel")
+        ):
             return False
         return self.max_action == "restart" or found.actions_taken <= ESCALATION.index(
             self.max_action
@@ -219,32 +204,26 @@ class StallDetector:
         self._open_requests.clear()
 
     def _timed_out(self, call: InFlightRequest) -> RequestTimeout:
-        session = self._session_of.get(call)
-        return RequestTimeout(call, self.request_timeout[call.method], session)
+        return RequestTimeout(call, self.request_timeout[call.method], call.session)
 
-    def _state(
-        self, name: str, session: _WatchedSession | None, state: str | None, now: float
-    ) -> float:
-        """Record a reported state (version 2)."""
-        if state == "running":
-            if session is None and (len(self._sessions) >= _MAX_NAMED or len(name) > MAX_AGENTS_ID):
-                return NEVER
-            session = self._sessions.setdefault(name, _WatchedSession(now))
-            session.running = True
-            return self._note_activity(session, now)
-        if session is not None:
-            if session.running:
-                session.ended.update(session.prompts)
-            session.running = False  # idle, or waiting for the user
-            if not session.open:
-                self._turn_ended(name)
-        return NEVER
+    def _note_turn(self, name: str, now: float) -> float:
+        """Record a prompt, or a reported state: activity of a turn, if one runs."""
+        self._drop_if_ended(name)
+        turns = self.turns.sessions.get(name)
+        if turns is None or not turns.is_running:
+            return NEVER
+        return self._note_activity(
+            self._sessions.setdefault(name, _WatchedSession(turns, now)), now
+        )
 
     def _note_subagent(self, child: str, name: str) -> None:
         if child not in self._parents and len(child) <= MAX_AGENTS_ID:
             self._parents[child] = name
 
-    def _turn_ended(self, name: str) -> None:
+    def _drop_if_ended(self, name: str) -> None:
+        session = self._sessions.get(name)
+        if session is None or session.turns.is_running:
+            return
         del self._sessions[name]
         for child in [child for child, each in self._parents.items() if each == name]:
             del self._parents[child]
@@ -255,10 +234,13 @@ class StallDetector:
 
     def _stall_time(self, session: _WatchedSession) -> float:
         """The time at which the next action is due; `NEVER` while the turn may be silent."""
-        waits = session.tools or session.open_requests or self._open_requests or not session.open
+        turns = session.turns
+        waits = session.tools or session.open_requests or self._open_requests
         if (
             self.stall_timeout is None
             or waits
+            or turns.may_be_silent
+            or not turns.is_running
             or session.actions_taken > ESCALATION.index(self.max_action)
         ):
             return NEVER
@@ -269,7 +251,6 @@ class _ToolUpdate(msgspec.Struct, gc=False):
     sessionUpdate: str
     toolCallId: str | None = None
     status: str | None = None
-    state: str | None = None
 
 
 class _HasUpdate(msgspec.Struct, gc=False):

@@ -7,7 +7,6 @@ from collections.abc import Callable
 import attrs
 import trio
 
-from conductor.acp import PROMPT
 from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.jsonrpc.messages import Payload
 from conductor.routing.link import Link
@@ -20,12 +19,12 @@ __all__ = ["StallMonitor"]
 
 @attrs.define(eq=False)
 class StallMonitor(LinkObserver):
-    """Monitor of one component; `on_overdue` is called with each timeout and stalled turn."""
+    """Monitor of one component; `on_overdue` is called with each timeout and stalled turn. One of
+    the observers after those that feed the turns of the detector."""
 
     wants_notifications = True
 
     detector: StallDetector
-    speaks_version_2: Callable[[], bool]
     on_overdue: Callable[[Overdue], None]
     _timer: DeadlineTimer[Overdue] = attrs.field(init=False)
 
@@ -45,8 +44,7 @@ class StallMonitor(LinkObserver):
         self._timer.reschedule(self.detector.request_to(call, method, params, trio.current_time()))
 
     def on_response(self, call: InFlightRequest) -> None:
-        is_prompt = call.method == PROMPT and not call.refused
-        self.detector.response_from(call, accepted=is_prompt and self.speaks_version_2())
+        self.detector.response_from(call)
 
     def on_notification(self, method: str, params: Payload | None) -> None:
         self._timer.reschedule(self.detector.notification_from(method, params, trio.current_time()))

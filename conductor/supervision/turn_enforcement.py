@@ -56,17 +56,19 @@ class TurnEnforcement:
 
     def __attrs_post_init__(self) -> None:
         spec = self.spec
-        if spec.request_timeout or spec.stall_timeout is not None:
-            from conductor.supervision.stall_detector import StallDetector
-            from conductor.supervision.stall_monitor import StallMonitor
-
-            detector = StallDetector(spec.request_timeout, spec.stall_timeout, spec.on_stall)
-            self.stall_monitor = StallMonitor(detector, self.speaks_version_2, self._on_overdue)
-            self.stall_monitor.observe(self.link)
         self.cancel_monitor = CancelMonitor(
             spec.cancel_timeout, self.speaks_version_2, self._on_cancel_overdue
         )
         self.link.outgoing_observers += (self.cancel_monitor,)
+        if spec.request_timeout or spec.stall_timeout is not None:
+            from conductor.supervision.stall_detector import StallDetector
+            from conductor.supervision.stall_monitor import StallMonitor
+
+            detector = StallDetector(
+                self.cancel_monitor.turns, spec.request_timeout, spec.stall_timeout, spec.on_stall
+            )
+            self.stall_monitor = StallMonitor(detector, self._on_overdue)
+            self.stall_monitor.observe(self.link)
 
     def end_turns(self, error: FailureErrors) -> None:
         """End the turns of the component with the error that says why (version 2).

@@ -3,6 +3,7 @@
 import pytest
 from support.raw_json import dumps
 
+from conductor.acp.turns import Turns
 from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.supervision.stall_detector import (
     ESCALATION,
@@ -28,15 +29,30 @@ def params(session="s", **update):
     return dumps({"sessionId": session, "update": update})
 
 
+def watching(*args, version=2, **more):
+    """A detector with the turns of a component."""
+    return StallDetector(Turns(version), *args, **more)
+
+
 def prompting(detector, now=0.0, session="s"):
     prompt = call()
+    prompt.session = session
+    detector.turns.of(session).prompt_sent(prompt, now)
     detector.request_to(prompt, prompt.method, params(session), now)
     return prompt
 
 
 def say(detector, now, session="s", **update):
     update = update or {"sessionUpdate": "agent_message_chunk", "content": {"text": "x"}}
+    if "state" in update and (turns := detector.turns.of_agent(session)) is not None:
+        turns.take(update, now)
     return detector.notification_from("session/update", params(session, **update), now)
+
+
+def answer(detector, prompt, *, accepted=True):
+    turns = detector.turns.of(prompt.session)
+    turns.prompt_answered(prompt, 0.0, accepted=accepted)
+    detector.response_from(prompt)
 
 
 def actions_at(detector, *times):
@@ -47,7 +63,7 @@ def actions_at(detector, *times):
 
 
 def test_a_request_that_takes_too_long_is_reported_once():
-    detector = StallDetector({"session/new": 5.0})
+    detector = watching({"session/new": 5.0})
     late = call("session/new")
 
     assert detector.request_to(late, "session/new", None, 10.0) == 15.0
@@ -58,8 +74,9 @@ def test_a_request_that_takes_too_long_is_reported_once():
 
 
 def test_a_prompt_that_takes_too_long_names_its_session():
-    detector = StallDetector({"session/prompt": 5.0})
+    detector = watching({"session/prompt": 5.0})
     late = call("session/prompt")
+    late.session = "s1"
 
     detector.request_to(late, "session/prompt", b'{"sessionId":"s1"}', 0.0)
 
@@ -67,14 +84,14 @@ def test_a_prompt_that_takes_too_long_names_its_session():
 
 
 def test_methods_without_a_timeout_may_take_for_ever():
-    detector = StallDetector({"session/new": 5.0})
+    detector = watching({"session/new": 5.0})
 
     assert detector.request_to(call("session/load"), "session/load", None, 0.0) == NEVER
     assert detector.overdue(1e9) == []
 
 
 def test_a_request_that_is_answered_in_time_is_forgotten():
-    detector = StallDetector({"session/new": 5.0})
+    detector = watching({"session/new": 5.0})
     response_from = call("session/new")
     detector.request_to(response_from, "session/new", None, 0.0)
 
@@ -83,12 +100,11 @@ def test_a_request_that_is_answered_in_time_is_forgotten():
     assert (detector.next_deadline(), detector.overdue(9.0)) == (NEVER, [])
 
 
-# -- the escalation
-# ------------------------------------------------------------------------------------
+# -- the escalation --------------------------------------------------------------------------------
 
 
 def test_nothing_stalls_unless_it_is_asked_for():
-    detector = StallDetector()
+    detector = watching()
     prompting(detector)
 
     assert (detector.next_deadline(), detector.overdue(1e9)) == (NEVER, [])
@@ -96,7 +112,7 @@ def test_nothing_stalls_unless_it_is_asked_for():
 
 @pytest.mark.parametrize("max_action", ESCALATION)
 def test_a_silent_turn_is_escalated_up_to_the_configured_step(max_action):
-    detector = StallDetector({}, 10.0, max_action)
+    detector = watching({}, 10.0, max_action)
     prompt = prompting(detector)
     allowed = list(ESCALATION[: ESCALATION.index(max_action) + 1])
 
@@ -111,7 +127,7 @@ def test_a_silent_turn_is_escalated_up_to_the_configured_step(max_action):
 
 
 def test_any_message_of_the_session_restarts_the_silence_timer():
-    detector = StallDetector({}, 10.0, "restart")
+    detector = watching({}, 10.0, "restart")
     prompting(detector)
     assert actions_at(detector, 10.0, 20.0) == [["report"], ["cancel"]]
 
@@ -121,7 +137,7 @@ def test_any_message_of_the_session_restarts_the_silence_timer():
 
 
 def test_silence_is_measured_per_session():
-    detector = StallDetector({}, 10.0)
+    detector = watching({}, 10.0)
     prompting(detector, session="a")
     prompting(detector, session="b")
     say(detector, 8.0, session="b")
@@ -131,7 +147,7 @@ def test_silence_is_measured_per_session():
 
 
 def test_messages_outside_of_a_turn_do_not_restart_the_silence_timer():
-    detector = StallDetector({}, 10.0)
+    detector = watching({}, 10.0)
     prompting(detector)
 
     say(detector, 9.0, session="other")
@@ -140,11 +156,12 @@ def test_messages_outside_of_a_turn_do_not_restart_the_silence_timer():
     assert actions_at(detector, 10.0) == [["report"]]
 
 
-def test_a_turn_that_ended_is_not_silent():
-    detector = StallDetector({}, 10.0)
+@pytest.mark.parametrize(("version", "accepted"), [(1, True), (1, False), (2, False)])
+def test_a_turn_that_ended_is_not_silent(version, accepted):
+    detector = watching({}, 10.0, version=version)
     prompt = prompting(detector)
 
-    detector.response_from(prompt)
+    answer(detector, prompt, accepted=accepted)
 
     assert (detector.next_deadline(), detector.overdue(99.0)) == (NEVER, [])
 
@@ -152,7 +169,7 @@ def test_a_turn_that_ended_is_not_silent():
 @pytest.mark.parametrize("status", ["pending", "in_progress", None])
 def test_silence_while_a_tool_runs_is_no_hang(status):
     """A tool call that says nothing of its status is pending (schema: its default)."""
-    detector = StallDetector({}, 10.0)
+    detector = watching({}, 10.0)
     prompting(detector)
     extra = {} if status is None else {"status": status}
     say(detector, 1.0, sessionUpdate="tool_call", toolCallId="t", **extra)
@@ -167,7 +184,7 @@ def test_silence_while_a_tool_runs_is_no_hang(status):
 
 def test_a_tool_that_is_only_ever_updated_runs_too():
     """Some agents send no `tool_call` for what needs a permission."""
-    detector = StallDetector({}, 10.0)
+    detector = watching({}, 10.0)
     prompting(detector)
     say(detector, 1.0, sessionUpdate="tool_call_update", toolCallId="t", status="in_progress")
 
@@ -175,7 +192,7 @@ def test_a_tool_that_is_only_ever_updated_runs_too():
 
 
 def test_two_tools_are_awaited():
-    detector = StallDetector({}, 10.0)
+    detector = watching({}, 10.0)
     prompting(detector)
     for tool in ("t", "u"):
         say(detector, 1.0, sessionUpdate="tool_call", toolCallId=tool)
@@ -187,7 +204,7 @@ def test_two_tools_are_awaited():
 @pytest.mark.parametrize("request_to", [params(), b'{"connectionId":"c"}', None])
 def test_silence_while_the_agent_waits_for_an_answer_is_no_hang(request_to):
     """A permission names its session; a message to an MCP server does not."""
-    detector = StallDetector({}, 10.0)
+    detector = watching({}, 10.0)
     prompting(detector)
     question = call("session/request_permission")
     detector.request_from(question, request_to, 5.0)
@@ -199,10 +216,10 @@ def test_silence_while_the_agent_waits_for_an_answer_is_no_hang(request_to):
 
 
 def test_in_version_2_a_turn_lasts_until_the_agent_is_idle():
-    detector = StallDetector({}, 10.0)
+    detector = watching({}, 10.0)
     prompt = prompting(detector)
     say(detector, 0.5, sessionUpdate="state_update", state="running")
-    detector.response_from(prompt)
+    answer(detector, prompt)
 
     assert detector.overdue(10.5) == [StalledTurn("s", (), "report", 10.0)]
     say(detector, 11.0, sessionUpdate="state_update", state="idle", stopReason="end_turn")
@@ -211,9 +228,9 @@ def test_in_version_2_a_turn_lasts_until_the_agent_is_idle():
 
 def test_in_version_2_a_turn_begins_with_its_prompt():
     """The agent accepts it, and never reports `running`."""
-    detector = StallDetector({}, 10.0)
+    detector = watching({}, 10.0)
     prompt = prompting(detector)
-    detector.response_from(prompt, accepted=True)
+    answer(detector, prompt)
 
     assert detector.overdue(10.0) == [StalledTurn("s", (), "report", 10.0)]
     say(detector, 11.0, sessionUpdate="state_update", state="idle", stopReason="end_turn")
@@ -221,25 +238,49 @@ def test_in_version_2_a_turn_begins_with_its_prompt():
 
 
 def test_in_version_2_a_turn_may_end_before_its_prompt_is_answered():
-    detector = StallDetector({}, 10.0)
+    detector = watching({}, 10.0)
     prompt = prompting(detector)
     say(detector, 0.5, sessionUpdate="state_update", state="running")
     say(detector, 1.0, sessionUpdate="state_update", state="idle", stopReason="end_turn")
-    detector.response_from(prompt, accepted=True)
+    answer(detector, prompt)
 
     assert (detector.overdue(1e6), detector.next_deadline()) == ([], NEVER)
 
 
-def test_in_version_2_a_person_may_take_their_time():
-    detector = StallDetector({}, 10.0)
+@pytest.mark.parametrize("state", ["requires_action", "unknown"])
+def test_in_version_2_a_turn_that_waits_for_the_user_or_is_not_known_may_be_silent(state):
+    detector = watching({}, 10.0)
     say(detector, 0.0, sessionUpdate="state_update", state="running")
-    say(detector, 1.0, sessionUpdate="state_update", state="requires_action")
+    say(detector, 1.0, sessionUpdate="state_update", state=state)
+    assert (detector.overdue(1e6), detector.next_deadline()) == ([], NEVER)
 
-    assert detector.overdue(1e6) == []
+    say(detector, 2e6, sessionUpdate="state_update", state="running")
+    assert actions_at(detector, 2e6 + 9.0, 2e6 + 10.0) == [[], ["report"]]
+
+
+def test_in_version_2_an_idle_state_between_answer_and_running_ends_nothing():
+    """It tells of work in the background."""
+    detector = watching({}, 10.0)
+    say(detector, 0.0, sessionUpdate="state_update", state="running")
+    say(detector, 0.0, sessionUpdate="state_update", state="idle")
+    answer(detector, prompting(detector))
+    say(detector, 1.0, sessionUpdate="state_update", state="idle", background=[{"id": "b"}])
+
+    assert detector.overdue(11.0) == [StalledTurn("s", (), "report", 10.0)]
+
+
+def test_a_turn_that_is_ended_in_place_of_the_agent_is_not_silent():
+    detector = watching({}, 10.0)
+    prompting(detector)
+    detector.turns.lost()
+
+    assert (detector.overdue(1e6), detector.next_deadline()) == ([], NEVER)
+    prompt = prompting(detector, 2e6)
+    assert detector.overdue(2e6 + 10.0) == [StalledTurn("s", (prompt,), "report", 10.0)]
 
 
 def test_an_ended_component_is_not_watched():
-    detector = StallDetector({"session/prompt": 5.0}, 10.0)
+    detector = watching({"session/prompt": 5.0}, 10.0)
     prompt = prompting(detector)
 
     detector.forget()
@@ -250,7 +291,7 @@ def test_an_ended_component_is_not_watched():
 
 @pytest.mark.parametrize("junk", [None, b"[]", b'{"update":3}', b'"\\ud800"'])
 def test_updates_that_are_none_do_no_harm(junk):
-    detector = StallDetector({}, 10.0)
+    detector = watching({}, 10.0)
     prompting(detector)
 
     assert detector.notification_from("session/update", junk, 1.0) == NEVER
@@ -259,10 +300,8 @@ def test_updates_that_are_none_do_no_harm(junk):
 @pytest.mark.parametrize(("max_action", "climbs"), [("cancel_request", False), ("restart", True)])
 def test_a_turn_in_its_last_escalation_step_is_not_watched_again(max_action, climbs):
     """In the last step, only the end of the process may end the turn."""
-    detector = StallDetector({}, 1.0, max_action)
-    detector.request_to(
-        InFlightRequest("session/prompt", Originator()), "session/prompt", b'{"sessionId":"s"}', 0.0
-    )
+    detector = watching({}, 1.0, max_action)
+    prompting(detector)
 
     for now in range(1, 10):
         detector.overdue(float(now))
@@ -271,7 +310,7 @@ def test_a_turn_in_its_last_escalation_step_is_not_watched_again(max_action, cli
 
 
 def test_what_a_subagent_does_counts_for_the_turn_of_its_parent():
-    detector = StallDetector(stall_timeout=10)
+    detector = watching(stall_timeout=10)
     prompting(detector)
     say(detector, 1, sessionUpdate="subagent_update", sessionId="child")
     say(detector, 9, "child", sessionUpdate="subagent_update", sessionId="grandchild")
@@ -287,7 +326,7 @@ def test_what_a_subagent_does_counts_for_the_turn_of_its_parent():
 
 
 def test_a_question_of_a_subagent_is_no_stall():
-    detector = StallDetector(stall_timeout=10)
+    detector = watching(stall_timeout=10)
     prompt = prompting(detector)
     say(detector, 0, sessionUpdate="subagent_update", sessionId="child")
     asked = call("session/request_permission")
@@ -295,14 +334,14 @@ def test_a_question_of_a_subagent_is_no_stall():
     assert detector.overdue(100) == []
     assert detector.response_to(asked, 100) == 110
 
-    detector.response_from(prompt)
+    answer(detector, prompt, accepted=False)
     assert say(detector, 101, "child") == NEVER
     prompting(detector, 200)
     assert say(detector, 201, "child") == NEVER  # it belongs to no open turn
 
 
 def test_the_state_of_a_subagent_does_not_end_the_turn_of_its_parent():
-    detector = StallDetector(stall_timeout=10)
+    detector = watching(stall_timeout=10)
     say(detector, 0, sessionUpdate="state_update", state="running")
     say(detector, 1, sessionUpdate="subagent_update", sessionId="child")
     say(detector, 2, "child", sessionUpdate="state_update", state="running")
@@ -311,7 +350,7 @@ def test_the_state_of_a_subagent_does_not_end_the_turn_of_its_parent():
 
 
 def test_a_component_that_invents_sessions_tool_calls_and_subagents_is_watched_in_bounded_memory():
-    detector = StallDetector(stall_timeout=10)
+    detector = watching(stall_timeout=10)
     prompting(detector)
     for n in range(1100):
         say(detector, 0, f"s{n}", sessionUpdate="state_update", state="running")
@@ -326,7 +365,7 @@ def test_a_component_that_invents_sessions_tool_calls_and_subagents_is_watched_i
 
 
 def test_long_ids_are_not_watched():
-    detector, long = StallDetector(stall_timeout=10), "x" * 1025
+    detector, long = watching(stall_timeout=10), "x" * 1025
     prompting(detector)
 
     assert say(detector, 0, long, sessionUpdate="state_update", state="running") == NEVER

@@ -20,6 +20,8 @@ from conductor import log
 
 # Programs that tests start log text; those about the format choose it.
 os.environ.setdefault("ACP_CONDUCTOR_LOG_FORMAT", "text")
+# As an editor starts them: their `print` is buffered.
+os.environ.pop("PYTHONUNBUFFERED", None)
 
 TESTS = Path(__file__).parent
 FAST = "fast or not (slow or external or benchmark)"

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import os
 import stat
+import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from io import TextIOWrapper
 
 from conductor.errors import ConnectionClosed
 from conductor.transport.fd_transport import FdTransport
@@ -32,6 +34,8 @@ def claim_stdio() -> Iterator[FdTransport]:
     os.dup2(null, 0)
     os.close(null)
     os.dup2(2, 1)
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(line_buffering=True)  # a `print` is in the log when it happens
     os.set_blocking(read_fd, False)
     os.set_blocking(write_fd, False)
     prefetched, prefetched_stdin[:] = list(prefetched_stdin), []
@@ -41,6 +45,8 @@ def claim_stdio() -> Iterator[FdTransport]:
     finally:
         transport.close()
         restore_blocking()
+        with suppress(OSError, ValueError):
+            sys.stdout.flush()  # what is printed without a line break goes to stderr, too
         os.dup2(saved_in, 0)
         os.dup2(saved_out, 1)
         os.close(saved_in)

@@ -58,6 +58,21 @@ trio.run(main)
     assert done.stderr == b"printed\nwritten\nfrom a child\nnothing to read: ''\n"
 
 
+def test_a_print_that_is_not_flushed_is_in_the_log_at_once_and_never_on_stdout():
+    done = run("""
+print("before", end=" ")
+async def main():
+    with claim_stdio() as transport:
+        print("during")
+        os.write(2, b"log\\n")
+        print("unended", end="")
+        transport.write_now([b"protocol"])
+trio.run(main)
+""")
+
+    assert (done.stdout, done.stderr) == (b"protocol", b"before during\nlog\nunended")
+
+
 def test_descriptors_0_and_1_are_restored():
     done = run("""
 async def main():

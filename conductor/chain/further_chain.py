@@ -11,7 +11,6 @@ from collections.abc import Callable
 from typing import Final
 
 import attrs
-import msgspec
 import trio
 
 from conductor.chain.build import components_of
@@ -20,10 +19,16 @@ from conductor.chain.response_watch import OwnRequest
 from conductor.chain.session_router import Branch, SessionRouter
 from conductor.chain.start_failure_text import FailureContext
 from conductor.errors import StartError
-from conductor.json_values import decode_value
 from conductor.jsonrpc.connection import Connection
 from conductor.jsonrpc.in_flight import InFlightRequest
-from conductor.jsonrpc.messages import INTERNAL_ERROR, Payload, encode_error, exception_to_error
+from conductor.jsonrpc.json_object import with_member
+from conductor.jsonrpc.messages import (
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    Payload,
+    encode_error,
+    exception_to_error,
+)
 from conductor.log import get_logger
 from conductor.projects.planner import ChainPlan
 from conductor.routing.capabilities import protocol_version
@@ -87,11 +92,14 @@ class FurtherChain:
     def initialize(self, params: bytes | None) -> None:
         """Send the client's raw `initialize` params, with the version that it knows; session
         set-ups wait for the response."""
-        members = decode_value(params or b"{}", type=dict[str, msgspec.Raw])
-        members["protocolVersion"] = msgspec.Raw(b"%d" % self.version)
         call = InFlightRequest("initialize", OwnRequest(self._initialized))
-        self.link.plain.request(call, "initialize", msgspec.json.encode(members))
-        self.link.start_queueing()
+        try:
+            asked = with_member(params or b"{}", "protocolVersion", b"%d" % self.version)
+        except ValueError as exc:
+            self._initialized(None, encode_error(INVALID_PARAMS, "Invalid params", str(exc)))
+        else:
+            self.link.plain.request(call, "initialize", asked)
+            self.link.start_queueing()
 
     async def run(self) -> None:
         """Run the chain to its end; then requests for its sessions are answered with the reason."""

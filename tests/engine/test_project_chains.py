@@ -153,7 +153,7 @@ def write(directory, name, **keys):
 
 
 @asynccontextmanager
-async def editor(home, *proxies, version=1):
+async def editor(home, *proxies, version=1, **offered):
     """An initialized editor, with a chain file of these proxies."""
     path = home / "chain.yaml"
     agent = {"use": "./plugins.py:Coder", "name": "coder", "cancel_timeout": "5s"}
@@ -169,7 +169,7 @@ async def editor(home, *proxies, version=1):
         further_chains=SessionChains,
         failure_context=FailureContext(file=str(path)),
     ) as chain:
-        offer = {**INITIALIZE["params"], "protocolVersion": version}
+        offer = {**INITIALIZE["params"], "protocolVersion": version, **offered}
         await chain.send({**INITIALIZE, "params": offer})
         assert "result" in await chain.client.receive()
         yield Editor(chain, home)
@@ -184,6 +184,12 @@ async def test_a_session_that_is_set_up_while_its_chain_closes_gets_a_new_one(ho
         second = await it.session("one")
 
         assert await it.tags(second) == ["one"]
+
+
+async def test_a_client_that_sends_half_an_emoji_gets_chains_of_projects(home, autojump_clock):
+    write(home / "one", "one")
+    async with editor(home, **{"\ud83d": 1}) as it:
+        assert await it.tags(await it.session("one")) == ["one"]
 
 
 async def test_a_session_of_a_chain_that_failed_can_be_loaded_in_a_new_one(home, autojump_clock):

@@ -8,6 +8,7 @@ that does not read; the unread bytes of the slowest shim stop the senders.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any, Protocol
 
 import attrs
@@ -119,8 +120,12 @@ class AgentConnections:
             except Exception as exc:
                 mcp_connection.refuse(import_error(exc))
                 return
-            limit = self.host.limits.max_message_bytes
-            provider = RemoteProvider(declaration.server.declaration, mcp_connection, limit)
+            provider = RemoteProvider(
+                declaration.server.declaration,
+                mcp_connection,
+                self.host.limits,
+                partial(self.wait_read, mcp_connection),
+            )
             nursery.start_soon(provider.run)
 
         return provide

@@ -3,6 +3,9 @@
 The SDK's client transport runs in the conductor's process; its two streams are the provider of an
 `McpConnection`, with a shim as consumer. Headers of the declaration, which may hold secrets, are
 not given to the agent.
+
+The server is not read while the agent does not read; one that has more than `max_open_requests`
+open is left.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
+from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from functools import partial
 from typing import Any, Final
@@ -26,6 +30,7 @@ from bridges.mcp_protocol import CANCELLED, is_modern
 from conductor.bridge_api import (
     INTERNAL_ERROR,
     InFlightRequest,
+    Limits,
     Payload,
     ResponseCallback,
     encode_error,
@@ -50,13 +55,17 @@ class RemoteProvider:
 
     declaration: dict[str, Any]
     mcp_connection: McpConnection
-    max_message_bytes: int
+    limits: Limits
+    wait_read: Callable[[], Awaitable[None]]
+    """Waits while the agent does not read."""
     modern: bool = False
     waiting_bytes: int = 0
     _out: Any = attrs.field(default=None, init=False)
     _version: str | None = attrs.field(default=None, init=False)
     _ids: itertools.count[int] = attrs.field(factory=lambda: itertools.count(1), init=False)
     _open: dict[Any, tuple[str, ResponseCallback]] = attrs.field(factory=dict, init=False)
+    _asking: int = attrs.field(default=0, init=False)
+    """Requests of the server that are open."""
     _scope: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
 
     async def run(self) -> None:
@@ -71,6 +80,7 @@ class RemoteProvider:
                         self.mcp_connection.open(self)
                         async for item in incoming:
                             self._take(item)
+                            await self.wait_read()
                         nursery.cancel_scope.cancel()
             except Exception as exc:
                 log.warning(
@@ -115,9 +125,9 @@ class RemoteProvider:
 
             from conductor.bridge_api import bounded_client
 
-            client = partial(bounded_client, self.max_message_bytes)
+            client = partial(bounded_client, self.limits.max_message_bytes)
             return sse_client(url, headers=headers, httpx_client_factory=client)
-        return _streamable_http(url, headers, self.max_message_bytes)
+        return _streamable_http(url, headers, self.limits.max_message_bytes)
 
     def _send(self, head: dict[str, Any], params: Payload | None) -> None:
         from mcp.shared.message import ClientMessageMetadata, SessionMessage
@@ -167,6 +177,9 @@ class RemoteProvider:
                 self._version = _version_in(encoded)
             answered(encoded, None if error is None else json.dumps(error).encode())
         elif "id" in message:
+            if self._asking >= self.limits.max_open_requests:
+                raise ValueError(f"it has more than {self._asking} open requests")
+            self._asking += 1
             self.mcp_connection.server_request(
                 message["method"], raw, lambda r, e: self._answer(message["id"], r, e)
             )
@@ -174,6 +187,7 @@ class RemoteProvider:
             self.mcp_connection.server_notification(message["method"], raw)
 
     def _answer(self, id: Any, result: bytes | None, error: bytes | None) -> None:
+        self._asking -= 1
         outcome = "result" if result is not None else "error"
         value = decode_loosely(result if result is not None else error or b"null")
         self._send({"id": id, outcome: value}, None)

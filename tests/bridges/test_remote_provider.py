@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
+import json
+from contextlib import asynccontextmanager
+
 import pytest
 import trio
 from hypercorn.config import Config
 from hypercorn.trio import serve
-from support.bridge_harness import initialize, mcp_client, request, shim, situation
+from support.bridge_harness import (
+    initialize,
+    mcp_client,
+    receive,
+    receive_all,
+    request,
+    send,
+    shim,
+    situation,
+)
 from support.mcp_providers import toolbox
+from support.raw_json import dumps
+from trio.testing import wait_all_tasks_blocked
 
 from conductor.limits import Limits
 
@@ -99,4 +113,71 @@ async def test_an_answer_over_the_limit_is_an_error_for_the_agent(nursery):
             async with shim(entry) as process:
                 answer = await initialize(process)
     nursery.cancel_scope.cancel()
+    assert answer["error"]["message"] == "The MCP server cannot be reached"
+
+
+@asynccontextmanager
+async def flooded(message, limits):
+    """The shim of a server that sends a message 1000 times, and the numbers of those sent."""
+    sent = []
+
+    async def flooding(scope, read, write):
+        if scope["type"] != "http":
+            raise NotImplementedError
+        asked = (await read()).get("body")
+        called = json.loads(asked) if asked else {}
+        start = {"type": "http.response.start", "status": 200, "headers": []}
+        part = {"type": "http.response.body", "more_body": True}
+        if "id" in called:
+            server = {"name": "flooding", "version": "1"}
+            about = {"protocolVersion": "2025-11-25", "capabilities": {}, "serverInfo": server}
+            start["headers"] = [(b"content-type", b"application/json"), (b"mcp-session-id", b"s")]
+            await write(start)
+            answer = {"jsonrpc": "2.0", "id": called["id"], "result": about}
+            await write({**part, "more_body": False, "body": dumps(answer)})
+        elif scope["method"] == "GET":
+            start["headers"] = [(b"content-type", b"text/event-stream")]
+            await write(start)
+            for number in range(1000):
+                event = dumps({"jsonrpc": "2.0", **message, "id": number})
+                await write({**part, "body": b"data: %b\n\n" % event})
+                sent.append(number)
+        else:
+            await write({**start, "status": 202})
+            await write({**part, "more_body": False})
+
+    config = Config()
+    config.bind = ["127.0.0.1:0"]
+    config.accesslog = config.errorlog = None
+    async with trio.open_nursery() as nursery:
+        [origin] = await nursery.start(serve, flooding, config)
+        declared = {"type": "http", "name": "web", "url": origin, "headers": []}
+        with trio.fail_after(20):
+            async with situation(limits=limits) as on:
+                [entry] = await on.declare(declared)
+                async with shim(entry) as process:
+                    await initialize(process)
+                    yield process, sent
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+async def test_a_server_is_not_read_while_the_agent_does_not_read():
+    asks = {"method": "elicitation/create", "params": {"message": "x" * 100_000}}
+    async with flooded(asks, Limits()) as (_, sent):
+        while not sent:
+            await trio.lowlevel.checkpoint()
+        await wait_all_tasks_blocked(0.1)
+
+        assert len(sent) < 500
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+async def test_a_server_that_asks_without_end_is_left():
+    async with flooded({"method": "ping"}, Limits(max_open_requests=5)) as (process, _):
+        came = await receive_all(process, 5)
+        await send(process, 1, "tools/list")
+        answer = await receive(process)
+
+    assert [each["method"] for each in came] == ["ping"] * 5
     assert answer["error"]["message"] == "The MCP server cannot be reached"

@@ -1,6 +1,6 @@
 """Snapshots of a directory in a git repository of their own, and their restoration.
 
-Git keeps the contents and knows the ignore rules: of the project it reads nothing else, and it
+Git keeps the contents and knows the ignore rules: of the project it reads nothing but these, and it
 writes nothing there. Files are read and written by `project_files`, which follows no links. So the
 user's index, repository, hooks, attributes and git configuration are not used, and the directory
 need not be a repository.
@@ -79,6 +79,7 @@ class CheckpointError(Exception):
     def __init__(self, reason: str, detail: str = "") -> None:
         super().__init__(f"{reason}: {detail}" if detail else reason)
         self.reason = reason
+        self.detail = detail
 
 
 class _GitError(CheckpointError):
@@ -245,11 +246,57 @@ class ShadowGit:
         ]
 
     async def _listed(self) -> list[str]:
-        """The files that are not ignored; a nested repository ends with a slash."""
-        found = await self._git_beside(
-            self._open_pipes, "ls-files", "-z", "-o", "--exclude-standard"
-        )
-        return [os.fsdecode(path) for path in found.split(b"\0") if path]
+        """The files that are not ignored; a nested repository ends with a slash.
+
+        Git tells only which names are ignored. It would look for files by itself, but it would read
+        what is in nested repositories, which may be a pipe or a device."""
+        found: list[str] = []
+        level = [""]
+        while level:
+            entries = await trio.to_thread.run_sync(self._entries, level)
+            level = []
+            ignored = await self._ignored(entries)
+            for path, kind in entries.items():
+                if path in ignored:
+                    continue
+                match kind:
+                    case "directory":
+                        level.append(path)
+                    case "repository":
+                        found.append(f"{path}/")
+                    case "file":
+                        found.append(path)
+        return found
+
+    def _entries(self, level: Sequence[str]) -> dict[str, str]:
+        """What is in some directories of the project, with its kind."""
+        found = {}
+        for directory in level:
+            where = os.path.join(self.root, directory)
+            with suppress(OSError), os.scandir(where) as entries:
+                for entry in entries:
+                    path = os.path.join(directory, entry.name)
+                    if entry.name == ".gitignore":
+                        _check_rules(entry)
+                    if entry.is_dir(follow_symlinks=False):
+                        if entry.name != ".git":
+                            is_repository = _is_repository(entry.path)
+                            found[path] = "repository" if is_repository else "directory"
+                    elif entry.is_symlink() or entry.is_file(follow_symlinks=False):
+                        found[path] = "file"
+        return found
+
+    async def _ignored(self, paths: Collection[str]) -> frozenset[str]:
+        # With `./`, since `:` has a meaning at the beginning.
+        names = b"".join(b"./%s\0" % os.fsencode(path) for path in paths)
+        arguments = ("check-ignore", "-z", "--stdin", "--no-index")
+        try:
+            found = await self._git_beside(
+                self._open_pipes, *arguments, stdin=names, statuses=(0, 1)
+            )
+        except _GitError as exc:  # for a link put in the way, for example: no damage
+            raise CheckpointError(exc.reason, exc.detail) from None
+        return frozenset(os.fsdecode(path[2:]) for path in found.split(b"\0"))
 
     async def _open_pipes(self) -> None:
         """Git waits for ever where `.gitignore` is a pipe, until that is opened to be written."""
@@ -463,7 +510,11 @@ class ShadowGit:
             os.close(lock)
 
     async def _git_beside(
-        self, other: Callable[[], Awaitable[None]], *arguments: str, stdin: bytes | int = b""
+        self,
+        other: Callable[[], Awaitable[None]],
+        *arguments: str,
+        stdin: bytes | int = b"",
+        statuses: Collection[int] = (0,),
     ) -> bytes:
         """Run git, and another function until git ends. A descriptor for stdin is closed then."""
         problem = None
@@ -471,7 +522,7 @@ class ShadowGit:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(other)
             try:
-                found = await self._git(*arguments, stdin=stdin)
+                found = await self._git(*arguments, stdin=stdin, statuses=statuses)
             except (CheckpointError, OSError) as exc:
                 problem = exc
             finally:
@@ -482,7 +533,9 @@ class ShadowGit:
             raise problem
         return found
 
-    async def _git(self, *arguments: str, stdin: bytes | int = b"") -> bytes:
+    async def _git(
+        self, *arguments: str, stdin: bytes | int = b"", statuses: Collection[int] = (0,)
+    ) -> bytes:
         settings = [part for item in _SETTINGS.items() for part in ("-c", "=".join(item))]
         environ = {name: text for name, text in os.environ.items() if not name.startswith("GIT_")}
         environ |= {
@@ -503,7 +556,7 @@ class ShadowGit:
             env=outside_environment(environ),
             start_new_session=True,  # Ctrl-C is for the chain
         )
-        if done.returncode != 0:
+        if done.returncode not in statuses:
             problem = done.stderr.decode(errors="replace").strip()[-500:]
             raise _GitError(f"git {arguments[0]} failed", problem)
         return done.stdout
@@ -514,6 +567,19 @@ def _remove(path: Path) -> None:
         shutil.rmtree(path)
     else:
         path.unlink(missing_ok=True)
+
+
+def _is_repository(directory: str) -> bool:
+    """Whether a directory is that of a repository, or of a worktree or submodule."""
+    inside = os.path.join(directory, ".git")
+    return os.path.isfile(inside) or os.path.lexists(os.path.join(inside, "HEAD"))
+
+
+def _check_rules(entry: os.DirEntry[str]) -> None:
+    """Refuse a file of ignore rules that git would read into its memory."""
+    found = entry.stat(follow_symlinks=False)
+    if stat.S_ISREG(found.st_mode) and found.st_size > _MAX_RULES:
+        raise CheckpointError(f"{entry.name} is too large", entry.path)
 
 
 def _is_git(part: str) -> bool:

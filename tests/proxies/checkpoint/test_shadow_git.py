@@ -402,6 +402,51 @@ async def test_a_pipe_in_the_place_of_ignore_rules_does_not_hold_up_the_turn(
     assert found == {"a.txt": "one", "sub/b.txt": "two"}
 
 
+@pytest.mark.parametrize("place", [".git/HEAD", ".git/commondir", "other/HEAD"])
+async def test_nothing_is_read_in_a_nested_repository(chain, project, proxy, place):
+    """Git would wait for a pipe, and read a device into its memory."""
+    for directory in ("nested/.git", "nested/other"):
+        (project / directory / "objects").mkdir(parents=True)
+        (project / directory / "refs").mkdir()
+        (project / directory / "HEAD").write_text("ref: refs/heads/main\n")
+    (project / "nested" / place).unlink(missing_ok=True)
+    os.mkfifo(project / "nested" / place)
+    if place.startswith("other"):
+        shutil.rmtree(project / "nested" / ".git")
+        (project / "nested" / ".git").write_text("gitdir: other\n")
+
+    async with chain(proxy, FakeAgent(turns=[[call("edit")]])) as client:
+        session = await opened(client, project)
+        await client.prompt(session, "hi")
+        assert (await command(client, session, "/rewind")).startswith("1. ")
+
+    told = client.transcript.text()
+    assert "Checkpoint 1 is not complete" in told
+    assert "nested/" in told
+    assert "nested/.git" not in told
+
+
+async def test_ignore_rules_that_are_too_large_are_not_read(chain, project, proxy):
+    (project / "sub").mkdir()
+    (project / "sub" / ".gitignore").write_bytes(bytes(1_000_001))
+    async with chain(proxy, FakeAgent(turns=[[call("edit")]])) as client:
+        session = await opened(client, project)
+        await client.prompt(session, "hi")
+
+    assert ".gitignore is too large" in client.transcript.text()
+
+
+async def test_a_name_with_a_meaning_for_git_is_a_name(chain, project, proxy):
+    (project / ".gitignore").write_text("*.log\n")
+    for name in (":!a.txt", ":(glob)*.log", "x.log"):
+        (project / name).write_text("two")
+
+    found, _ = await rewound(chain, project, proxy, (project / ":!a.txt").unlink)
+
+    ignored = {":(glob)*.log": "two", "x.log": "two"}
+    assert found == {"a.txt": "one", ":!a.txt": "two", ".gitignore": "*.log\n", **ignored}
+
+
 @pytest.mark.parametrize("kind", ["device", "pipe"])
 async def test_ignore_rules_are_read_from_regular_files_only(chain, tmp_path, proxy, kind):
     project = tmp_path / "project" / "part"

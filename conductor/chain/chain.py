@@ -98,7 +98,7 @@ class Chain:
     """Makes a `session_chains.SessionChains`, of its members; given with `chooser`."""
     terminal_login: TerminalLogin = "kept"
     client_label: str = ""
-    """The client's identity for `ps`, in a server: its principal or address."""
+    """The client's device for `ps`, in a server: its name or address."""
     is_for_session: bool = False
     """Whether it is started for a session that is waiting: see `StartupGate`."""
     announces_mcp_over_acp: bool = attrs.field(default=False, init=False)
@@ -369,7 +369,6 @@ class Chain:
 
     def _describe_failure(self, error: bytes) -> str:
         """The text of the start-failure agent."""
-        from conductor.chain.start_failure_agent import client_name
         from conductor.chain.start_failure_text import describe_start_failure
 
         assert self.failure_context is not None
@@ -378,7 +377,7 @@ class Chain:
             component=None if self._start_error is not None else self._hosted.refusing(),
             file=self.failure_context.file,
             log=self.failure_context.log,
-            client=client_name(self._startup_gate.params),
+            client=announced_by_client(self._startup_gate.params).name,
         )
 
     def _patch_result(self, result: bytes) -> bytes:

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from conductor import __version__
 from conductor.acp import session_id_of
+from conductor.adapters.negotiated import announced_by_client
 from conductor.json_values import decode_value
 from conductor.jsonrpc.codec import DECODE_ERRORS
 from conductor.jsonrpc.in_flight import InFlightRequest
@@ -25,7 +26,7 @@ from conductor.jsonrpc.messages import (
 )
 from conductor.routing.port import Port
 
-__all__ = ["StartFailureAgent", "client_name", "unannounced_capabilities"]
+__all__ = ["StartFailureAgent", "unannounced_capabilities"]
 
 _IGNORED_MEMBERS: Final = frozenset({"protocolVersion", "_meta", "info", "agentInfo", "acp"})
 """Members of an `initialize` result that a client does not need to know; MCP over ACP (`acp`) is
@@ -40,7 +41,7 @@ class StartFailureAgent:
     """Answers requests in place of the chain; `text` is its answer to each prompt."""
 
     def __init__(self, client: Port, initialize: Payload | None) -> None:
-        self.version: int = _version(initialize)
+        self.version: int = 2 if announced_by_client(initialize).version >= 2 else 1
         self.text = ""
         self.sessions: set[str] = set()
         """Ids of its open sessions."""
@@ -118,14 +119,6 @@ def unannounced_capabilities(announced: bytes, real: bytes) -> list[str]:
     return [path for path in _capability_paths(_members(real)) if path not in known]
 
 
-def client_name(initialize: Payload | None) -> str:
-    """The client's name in `initialize` params; empty if absent."""
-    params = _members(initialize)
-    info = params.get("clientInfo") or params.get("info")
-    name = info.get("name") if isinstance(info, dict) else None
-    return name if isinstance(name, str) else ""
-
-
 def _capability_paths(value: Any, path: str = "") -> Iterator[str]:
     for name, inner in value.items():
         if name in _IGNORED_MEMBERS:
@@ -135,12 +128,6 @@ def _capability_paths(value: Any, path: str = "") -> Iterator[str]:
             yield from _capability_paths(inner, where)
         elif inner not in (False, None, []):
             yield where.removeprefix("agentCapabilities.").removeprefix("capabilities.")
-
-
-def _version(initialize: Payload | None) -> int:
-    """The newest protocol version that client and conductor support."""
-    version = _members(initialize).get("protocolVersion")
-    return 2 if isinstance(version, int) and version >= 2 else 1
 
 
 def _members(payload: Payload | None) -> dict[str, Any]:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import Any
 
-from conductor.json_values import decode_value
+from conductor.adapters.negotiated import Announced, announced_by_agent, announced_by_client
 from conductor.routing.component import Component
 
 __all__ = ["chain_status"]
@@ -22,7 +21,7 @@ def chain_status(
 
     `initialize` and `answer` are the params of the client and the result.
     """
-    client, agent = _name(initialize, "clientInfo"), _name(answer, "agentInfo")
+    client, agent = _name(announced_by_client(initialize)), _name(announced_by_agent(answer))
     if agent is None and components and components[-1].agent_port is None:
         agent = components[-1].name
     return {
@@ -43,12 +42,5 @@ def _component(component: Component) -> dict[str, Any]:
     }
 
 
-def _name(payload: bytes | None, member: str) -> str | None:
-    """Name and version of an implementation in an `initialize` message; version 2 has `info`."""
-    with suppress(ValueError):
-        info = decode_value(payload or b"null")
-        info = info.get(member, info.get("info")) if isinstance(info, dict) else None
-        if isinstance(info, dict) and isinstance(info.get("name"), str):
-            version = info.get("version")
-            return f"{info['name']} {version}" if isinstance(version, str) else str(info["name"])
-    return None
+def _name(of: Announced) -> str | None:
+    return f"{of.name} {of.program_version}".rstrip() or None

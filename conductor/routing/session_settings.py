@@ -25,7 +25,7 @@ from conductor.routing.observers import LinkObserver
 from conductor.routing.session_log import SessionLog
 from conductor.setting_forms import Kind, option_id, option_of
 
-__all__ = ["KINDS", "SET_MODE", "SET_OPTION", "SettingsLog", "set_value"]
+__all__ = ["KINDS", "SET_MODE", "SettingsLog", "decoded_members", "set_value"]
 
 SET_MODE: Final = "session/set_mode"
 _SET_MODEL: Final = "session/set_model"
@@ -68,13 +68,13 @@ class SettingsLog(LinkObserver, msgspec.Struct, eq=False):
         params = self._unanswered.pop(call, None)
         if params is None or result is None:
             return
-        decoded = _decoded(params)
+        decoded = decoded_members(params)
         session = decoded.get("sessionId")
         option = decoded.get("configId", "") if call.method == SET_OPTION else ""
         if isinstance(session, str) and isinstance(option, str):
             self._set(session, (call.method, option), params)
             self._forget_option_of(session, call.method)
-            options = _decoded(result).get("configOptions")
+            options = decoded_members(result).get("configOptions")
             if isinstance(options, list):
                 self._options_changed(session, options)
 
@@ -83,7 +83,7 @@ class SettingsLog(LinkObserver, msgspec.Struct, eq=False):
         record = self.session_log.sessions.get(session)
         if method == SET_OPTION or record is None or record.result is None:
             return
-        option = option_of(KINDS[method], _decoded(record.result))
+        option = option_of(KINDS[method], decoded_members(record.result))
         if option is not None and (id := option_id(option)) is not None:
             self.session_log.log_setting(session, (SET_OPTION, id), None)
 
@@ -97,7 +97,7 @@ class SettingsLog(LinkObserver, msgspec.Struct, eq=False):
                 self.on_notification(SESSION_UPDATE, each)
 
     def _on_update(self, params: Payload) -> None:
-        decoded = _decoded(params)
+        decoded = decoded_members(params)
         session, update = decoded.get("sessionId"), decoded.get("update")
         if self.paused or not isinstance(session, str) or not isinstance(update, dict):
             return
@@ -123,7 +123,7 @@ class SettingsLog(LinkObserver, msgspec.Struct, eq=False):
                 continue
             same = _METHODS_OF_CATEGORIES.get(str(each.get("category")))
             if same is not None and (params := record.settings.get((same, ""))) is not None:
-                if _decoded(params).get(_VALUE_NAMES[same]) != value:
+                if decoded_members(params).get(_VALUE_NAMES[same]) != value:
                     self.session_log.log_setting(session, (same, ""), None)
                     self._change(session, (SET_OPTION, option), value)
             elif (SET_OPTION, option) in record.settings:
@@ -134,7 +134,7 @@ class SettingsLog(LinkObserver, msgspec.Struct, eq=False):
         record = self.session_log.sessions.get(session)
         params = None if record is None else record.settings.get(key)
         method, option = key
-        members = {} if params is None else _decoded(params)
+        members = {} if params is None else decoded_members(params)
         if params is not None and members.get(_VALUE_NAMES[method]) == value:
             return
         members |= {"sessionId": session, _VALUE_NAMES[method]: value}
@@ -151,14 +151,15 @@ class SettingsLog(LinkObserver, msgspec.Struct, eq=False):
 
 def set_value(method: str, params: Payload) -> Any:
     """The value that a request sets, by its raw params."""
-    return _decoded(params).get(_VALUE_NAMES[method])
+    return decoded_members(params).get(_VALUE_NAMES[method])
 
 
 def _may_change_settings(data: Payload) -> bool:
     return _MODE_UPDATE.search(data) is not None or _OPTION_UPDATE.search(data) is not None
 
 
-def _decoded(payload: Payload) -> dict[str, Any]:
+def decoded_members(payload: Payload) -> dict[str, Any]:
+    """The members of a JSON object; none of anything else."""
     try:
         found = decode_value(payload)
     except DECODE_ERRORS:

@@ -37,6 +37,7 @@ from conductor.routing.component import RestartOutcome
 from conductor.routing.link import Link
 from conductor.routing.restart_marker import with_restart_marker
 from conductor.routing.session_log import SessionLog, SetupRecord, forwarded_names
+from conductor.routing.session_settings import decoded_members
 from conductor.supervision.initialization import Initialization
 from conductor.supervision.own_requests import OwnRequests
 from conductor.supervision.restored_settings import real_state_updates
@@ -99,7 +100,8 @@ async def _replay_initialize(
         link.recorded_results = {}
     result = initialization.result or {}
     assert record.result is not None
-    recorded_version, version = _version(_decoded_result(record.result)), _version(result)
+    recorded = decoded_members(record.result)
+    recorded_version, version = (each.get("protocolVersion", 1) for each in (recorded, result))
     if recorded_version != version:
         session_log.initialize = record
         raise ReplayFailed(
@@ -107,17 +109,6 @@ async def _replay_initialize(
             f"{recorded_version} before"
         )
     return result
-
-
-def _decoded_result(result: bytes) -> Any:
-    try:
-        return decode_value(result)
-    except DECODE_ERRORS:
-        return None  # as `Initialization.result` has it
-
-
-def _version(result: Any) -> Any:
-    return result.get("protocolVersion", 1) if isinstance(result, dict) else 1
 
 
 async def _replay_to_proxy(

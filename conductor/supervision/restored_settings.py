@@ -11,9 +11,7 @@ from typing import Any
 
 import msgspec
 
-from conductor.json_values import decode_value
-from conductor.jsonrpc.codec import DECODE_ERRORS
-from conductor.routing.session_settings import KINDS, SET_MODE, set_value
+from conductor.routing.session_settings import KINDS, SET_MODE, decoded_members, set_value
 from conductor.setting_forms import state_after
 
 __all__ = ["real_state_updates"]
@@ -33,10 +31,10 @@ def real_state_updates(
     """
     if not refused:
         return
-    state = {name: each for name, each in _decoded(result).items() if each}
+    state = {name: each for name, each in decoded_members(result).items() if each}
     for method, params, answer in accepted:
         value = set_value(method, params)
-        state = state_after(state, KINDS[method], value, _decoded(answer))
+        state = state_after(state, KINDS[method], value, decoded_members(answer))
     updates: list[dict[str, Any]] = []
     modes, options = state.get("modes"), state.get("configOptions")
     if SET_MODE in refused and isinstance(modes, dict) and "currentModeId" in modes:
@@ -46,11 +44,3 @@ def real_state_updates(
         updates.append({"sessionUpdate": "config_option_update", "configOptions": options})
     for update in updates:
         yield msgspec.json.encode({"sessionId": session, "update": update})
-
-
-def _decoded(raw: bytes) -> dict[str, Any]:
-    try:
-        decoded = decode_value(raw)
-    except DECODE_ERRORS:
-        return {}
-    return decoded if isinstance(decoded, dict) else {}

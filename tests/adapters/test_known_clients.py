@@ -47,3 +47,16 @@ def test_name_and_version_are_what_initialize_says():
     assert (told.name, told.program_version) == ("acpx", "0.1.15")
     assert is_known_to(told, "hide_plans")
     assert announced_by_client(b'{"clientInfo": {"version": 3}}').program_version == ""
+
+
+@pytest.mark.parametrize(
+    ("params", "name"),
+    [
+        (b'{"clientInfo":{"name":"zed"}}', "zed"),
+        (b'{"info":{"name":"x"}}', "x"),
+        (b"[]", ""),
+        (None, ""),
+    ],
+)
+def test_the_name_of_the_client(params, name):
+    assert announced_by_client(params).name == name

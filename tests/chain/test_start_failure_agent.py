@@ -8,7 +8,7 @@ import json
 import pytest
 from chain.test_startup_gate import INIT, GateBench, cancel
 
-from conductor.chain.start_failure_agent import client_name, unannounced_capabilities
+from conductor.chain.start_failure_agent import unannounced_capabilities
 from conductor.chain.start_failure_text import describe_start_failure
 from conductor.errors import StartError
 from conductor.jsonrpc.messages import encode_error, exception_to_error
@@ -236,16 +236,3 @@ def test_unannounced_capabilities_are_named():
         "authMethods",
     ]
     assert unannounced_capabilities(told, told) == []
-
-
-@pytest.mark.parametrize(
-    ("params", "name"),
-    [
-        (b'{"clientInfo":{"name":"zed"}}', "zed"),
-        (b'{"info":{"name":"x"}}', "x"),
-        (b"[]", ""),
-        (None, ""),
-    ],
-)
-def test_the_name_of_the_client(params, name):
-    assert client_name(params) == name

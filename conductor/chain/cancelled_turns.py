@@ -68,44 +68,44 @@ class CancelledTurns:
         self._components = components
         self._startup_gate = startup_gate
         self._arbiter = CancelArbiter()
-        self._monitor = CancelMonitor(
+        self.monitor: CancelMonitor = CancelMonitor(
             CANCEL_TIMEOUT, lambda: startup_gate.version == 2, self._on_overdue
         )
         self.is_elsewhere: Callable[[CancelOverdue], bool] = lambda overdue: False
         """Whether a further chain of the client has the turn or request, and ends it."""
         self._questions = _Questions(
             client,
-            self._monitor.turns,
+            self.monitor.turns,
             lambda session: self.is_elsewhere(TurnOverdue(session, (), running=False)),
         )
-        client.incoming_observers += (self._monitor, self._questions)
+        client.incoming_observers += (self.monitor, self._questions)
         client.outgoing_observers += (self._questions,)
         client.cancelled_answer = self._questions.late_answer
 
     async def run(self) -> None:
         """Wait for deadlines until cancelled."""
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._monitor.run)
+            nursery.start_soon(self.monitor.run)
             nursery.start_soon(self._questions.run)
 
     def turns(self) -> list[tuple[str, float]]:
         """Session of each running turn, and seconds since it began."""
-        return self._monitor.running_since()
+        return self.monitor.running_since()
 
     def running(self) -> set[str]:
         """Sessions with a running turn."""
-        return {name for name, each in self._monitor.turns.sessions.items() if each.is_running}
+        return {name for name, each in self.monitor.turns.sessions.items() if each.is_running}
 
     def cancel_running(self) -> None:
         """Cancel the running turns in the client's place, but for those that it has cancelled."""
         for session in self.running():
-            if not self._monitor.turns.is_cancelled(session):
+            if not self.monitor.turns.is_cancelled(session):
                 params = msgspec.json.encode({"sessionId": session})
                 self._client.on_notification(SESSION_CANCEL, params)
 
     def set_timeout(self, seconds: float) -> None:
         """Set the agent's `cancel_timeout`."""
-        self._arbiter.timeout = self._monitor.timeouts.timeout = seconds
+        self._arbiter.timeout = self.monitor.timeouts.timeout = seconds
 
     def blocking_component(
         self, watcher: Component | None, cancelled: tuple[Literal["turn", "request"], str]
@@ -135,7 +135,7 @@ class CancelledTurns:
         return "the chain" if found is None else found.name
 
     def _end_turn(self, overdue: TurnOverdue) -> None:
-        session, seconds = overdue.session, self._monitor.timeouts.timeout
+        session, seconds = overdue.session, self.monitor.timeouts.timeout
         blocking, acts = self.blocking_component(None, ("turn", session))
         if not acts:
             return

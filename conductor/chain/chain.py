@@ -23,6 +23,7 @@ import attrs
 import trio
 
 from conductor.acp import SESSION_SETUP_METHODS, session_id_of
+from conductor.acp.turns import Ended, Turns
 from conductor.adapters.negotiated import announced_by_client
 from conductor.chain.back_pressure import BackPressure
 from conductor.chain.bridge_insertion import BridgeInsertion
@@ -49,6 +50,8 @@ from conductor.routing.component import Component
 from conductor.routing.link import Link
 from conductor.routing.notices import Notices
 from conductor.routing.port import Port
+from conductor.supervision.cancel_monitor import CancelMonitor
+from conductor.supervision.deadline_timer import NEVER
 from conductor.tracing.recorder import TraceRecorder, current_recorder, report_failure
 from conductor.transport.base import Transport
 from conductor.transport.io_loop import Flusher
@@ -224,6 +227,20 @@ class Chain:
             "sessions": self.client_end.sessions,
             **chain_status(list(self.components), gate.params, gate.answer, turns),
         }
+
+    def watch_turns(
+        self, turn_ended: Callable[[Ended[InFlightRequest]], None]
+    ) -> Turns[InFlightRequest]:
+        """The client's turns, for a server; `turn_ended` gets the end of each one that a state
+        tells of (version 2). Call before `run`."""
+        if self._cancelled_turns is not None:
+            monitor = self._cancelled_turns.monitor
+        else:  # the parent ends what hangs: nothing is overdue here
+            gate = self._startup_gate
+            monitor = CancelMonitor(NEVER, lambda: gate.version == 2, lambda overdue: None)
+            self.client.incoming_observers += (monitor,)
+        monitor.turn_ended = turn_ended
+        return monitor.turns
 
     def busy_handlers(self) -> dict[str, dict[str, str]]:
         """Of each component with a busy handler, log fields for it: `handler`, `method`."""

@@ -5,7 +5,7 @@
 - `clients.ClientRegistry`: all clients with their chains; `drain`: ends them.
 - `access`: authentication, Host, Origin. All tokens and certificates are devices of one user.
 - `protocol_sniff`: the first bytes of a stream, before its reader is chosen.
-- `limits`, `active_turns`: use of memory, running turns.
+- `limits`: use of memory.
 
 May import: everything below it, `chain`, `plugins`, `proxy`, `network` and `client` included.
 """

@@ -18,14 +18,16 @@ from typing import Final, Literal
 import attrs
 import trio
 
+from conductor.acp.turns import Turns
 from conductor.background_tasks import background_tasks
 from conductor.chain.chain import Chain
 from conductor.chain.ending import Ending
 from conductor.errors import withhold_details
+from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.log import get_logger
+from conductor.network.line_channel import LineChannel
 from conductor.network.resumable_stream import ResumableStream
 from conductor.server.access import Refusal
-from conductor.server.active_turns import TurnTrackingChannel
 from conductor.server.exception_location import exception_location
 from conductor.server.limits import ServerLimits, ServerTimeouts
 from conductor.transport.base import Transport
@@ -65,8 +67,10 @@ class RemoteClient:
     id: str = attrs.field(repr=False)
     device: Device
     profile: Literal["websocket", "http", "unix"]
-    lines: TurnTrackingChannel
+    lines: LineChannel
     chain: Chain
+    turns: Turns[InFlightRequest]
+    """The turns of its sessions, as far as it has been told."""
     attachments: int = attrs.field(default=0, init=False)
     detached_since: float | None = attrs.field(factory=trio.current_time, init=False)
     """Time of its detachment (trio clock); `None` while attached."""
@@ -93,10 +97,18 @@ class RemoteClient:
 
     @property
     def busy(self) -> bool:
-        """Whether a turn is running or a request of the client is in flight."""
+        """Whether a turn is running, the agent works in the background, or a request of the client
+        is in flight."""
         connection = self.chain.client.connection
         is_asked = connection is not None and bool(connection.unanswered())
-        return is_asked or (self.attached and bool(self.lines.running))
+        if is_asked or not self.attached:
+            return is_asked
+        return any(each.is_open for each in self.turns.sessions.values())
+
+    @property
+    def running_turns(self) -> int:
+        """How many sessions have a running turn."""
+        return sum(each.is_running for each in self.turns.sessions.values())
 
     def has_session(self, session: str) -> bool:
         """Whether this session is open on this connection."""
@@ -132,12 +144,7 @@ class RemoteClient:
     def reattach(self) -> None:
         """Connect the chain to a new memory pair after `detach`."""
         theirs, ours = memory_pair()
-        lines = self.lines
-        self.lines = TurnTrackingChannel(
-            ours,
-            running=lines.running,
-            turn_ended=lines.turn_ended,
-        )
+        self.lines = LineChannel(ours)
         self.runs_detached = False
         self.chain.reattach_client(theirs)
 
@@ -198,13 +205,15 @@ class ClientRegistry:
             return Refusal(503, "too many clients", (("retry-after", "5"),))
         theirs, ours = memory_pair()
         self._last_number += 1
+        chain = self.make_chain(theirs)
         client = RemoteClient(
             number=self._last_number,
             id=secrets.token_urlsafe(24),
             device=device,
             profile=profile,
-            lines=TurnTrackingChannel(ours, turn_ended=lambda reason: self.turn_ended(reason)),
-            chain=self.make_chain(theirs),
+            lines=LineChannel(ours),
+            chain=chain,
+            turns=chain.watch_turns(lambda ended: self.turn_ended(ended.stop_reason)),
         )
         client.chain.client_label = device.label
         self.by_id[client.id] = client

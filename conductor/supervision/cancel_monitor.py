@@ -13,7 +13,7 @@ import msgspec
 import trio
 
 from conductor.acp import PROMPT, SESSION_END_METHODS, SESSION_SETUP_METHODS, session_id_of
-from conductor.acp.turns import Turns
+from conductor.acp.turns import Ended, Turns
 from conductor.json_values import decode_value
 from conductor.jsonrpc.codec import DECODE_ERRORS
 from conductor.jsonrpc.in_flight import InFlightRequest
@@ -45,6 +45,8 @@ class CancelMonitor(LinkObserver):
         self.wants_notifications: bool = False
         self.turns: Turns[InFlightRequest] = Turns()
         self.timeouts: CancelTimeouts = CancelTimeouts(timeout, self.turns)
+        self.turn_ended: Callable[[Ended[InFlightRequest]], None] = lambda ended: None
+        """Called with the end of a turn that a state tells of (version 2)."""
         self._speaks_version_2 = speaks_version_2
         self._of_sessions: dict[InFlightRequest, str] = {}
         """Version 2: open requests that resume or end a session, with its id."""
@@ -109,13 +111,16 @@ class CancelMonitor(LinkObserver):
         if update.sessionUpdate != "state_update":
             return
         turns = self.turns.of_agent(decoded.sessionId)
-        if turns is not None:
-            turns.state(
-                update.state,
-                trio.current_time(),
-                stop_reason=update.stopReason,
-                background=update.background,
-            )
+        if turns is None:
+            return
+        ended = turns.state(
+            update.state,
+            trio.current_time(),
+            stop_reason=update.stopReason,
+            background=update.background,
+        )
+        if ended is not None:
+            self.turn_ended(ended)
 
     def on_notifications(self, notifications: NotificationBatch) -> None:
         if notifications.method == SESSION_UPDATE and notifications.contains(_STATE):

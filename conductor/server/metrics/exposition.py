@@ -20,7 +20,6 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from conductor import __version__
-from conductor.acp import PROMPT
 from conductor.server.clients import ClientRegistry, RemoteClient
 from conductor.server.metrics.counters import BUCKETS, OUTCOMES, MetricCounters
 
@@ -85,7 +84,9 @@ class Exposition(Collector):
         yield _gauge("chains", "Open chains.", "state", chains)
         sessions = sum(len(each.chain.client.session_log.sessions) for each in clients)
         yield _single("sessions", "Open sessions.", sessions)
-        yield _single("turns_running", "Running prompt turns.", sum(map(_running, clients)))
+        yield _single(
+            "turns_running", "Running prompt turns.", sum(each.running_turns for each in clients)
+        )
         queued: Counter[str] = Counter({"client": 0})
         held = 0
         for each in clients:
@@ -122,13 +123,6 @@ class Exposition(Collector):
             buckets = list(zip(bounds, accumulate(durations.counts), strict=True))
             family.add_metric(labels, buckets, durations.total)
         return family
-
-
-def _running(client: RemoteClient) -> int:
-    """The turns of a client: open prompts (version 1), or as the agent reports (version 2)."""
-    connection = client.chain.client.connection
-    calls = [] if connection is None else connection.unanswered()
-    return sum(1 for call in calls if call.method == PROMPT) + len(client.lines.running)
 
 
 def _queued(client: RemoteClient, label: Callable[[str], str]) -> Counter[str]:

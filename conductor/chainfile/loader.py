@@ -19,7 +19,7 @@ from conductor.chainfile.diagnostics import Diagnostic, closest_match, in_file_o
 from conductor.chainfile.document import Document, read_document
 from conductor.chainfile.grammar import AgentItem, ComponentItem, FileItem, file_converter
 from conductor.chainfile.model import MAX_PROXIES, ChainFile, ValuePath
-from conductor.chainfile.paths import absolute, from_working_directory
+from conductor.chainfile.paths import absolute, files_read, from_working_directory
 from conductor.chainfile.source_location import SourceLocation
 from conductor.chainfile.source_text import SourceText
 from conductor.chainfile.type_dispatch import Converter
@@ -102,6 +102,8 @@ class _Loader(msgspec.Struct, eq=False):
             allowed = not opened and (self.allow_special_files or is_open)
             data = self.read(path) if self.read else read_chain_file(path, special=allowed)
             self.loaded[real] = None
+            if not is_open:
+                files_read.add(from_working_directory(path))
             try:
                 self.loaded[real] = self.chain(path, data, (*opened, (real, path)))
             except ChainFileError as error:

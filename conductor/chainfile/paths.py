@@ -10,12 +10,16 @@ if TYPE_CHECKING:
 
 __all__ = [
     "absolute",
+    "files_read",
     "from_working_directory",
     "home_is_unknown",
     "working_directory",
     "writable_paths",
 ]
 
+files_read: set[str] = set()
+"""The chain files that this process has read, also those that give it no component: no program in a
+sandbox may change them."""
 _last = os.sep
 
 

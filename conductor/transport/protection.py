@@ -26,7 +26,7 @@ import msgspec
 from conductor.chainfile.model import ComponentSpec
 from conductor.chainfile.paths import (
     absolute,
-    from_working_directory,
+    files_read,
     working_directory,
     writable_paths,
 )
@@ -122,9 +122,8 @@ def _plugins(specs: Sequence[ComponentSpec], roots: Sequence[str]) -> Iterator[s
 
 
 def _chain_files(specs: Sequence[ComponentSpec]) -> Iterator[str]:
-    """The files in which components stand, and those that options name."""
-    places = [place for spec in specs for place in (spec.location, *spec.locations.values())]
-    yield from {from_working_directory(place.path) for place in places if place is not None}
+    """The files that were read, and those that options name."""
+    yield from sorted(files_read)
     for spec in specs:
         for text in spec.option_texts():
             if text.endswith((".yaml", ".yml")):

@@ -85,6 +85,14 @@ def test_what_runs_outside_or_is_trusted_is_protected(app, components, tmp_path)
     assert (tmp_path / "config/acp-conductor").is_dir()  # else it could be created inside
 
 
+def test_a_nested_chain_without_components_is_protected(app, components):
+    (app / "team.yaml").write_text("version: 1\nproxies: []\n")
+
+    agent = components("chain: ./team.yaml")[-1]
+
+    assert str(app / "team.yaml") in agent.sandbox.protect
+
+
 def test_a_plugin_among_the_files_of_the_workspace_imports_no_module_beside_it(app, components):
     """The agent can write a module that takes the place of an installed one."""
     (app / "yaml.py").write_text("raise SystemExit")

@@ -268,8 +268,8 @@ class Chain:
 
         Without effect in "proxy" mode: a parent conductor restarts the chain instead.
         """
-        if self.mode == "agent":
-            self.client_end.allow_reattach()
+        if self._cancelled_turns is not None:
+            self.client_end.allow_reattach(self._cancelled_turns.monitor.turns)
 
     def detach_client(self, unread: bytes = b"") -> bool:
         """The client is disconnected: continue without it until `reattach_client` or `stop`.

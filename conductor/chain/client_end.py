@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, Literal
 import trio
 
 from conductor.acp import PROMPT, session_id_of
+from conductor.acp.turns import Turns
 from conductor.bounded_dict import BoundedDict
 from conductor.jsonrpc.connection import Connection
 from conductor.jsonrpc.in_flight import InFlightRequest
@@ -178,12 +179,15 @@ class ClientEnd:
 
     # -- detaching ---------------------------------------------------------------------------------
 
-    def allow_reattach(self) -> None:
-        """Keep unanswered requests from now on, so that the client can be detached and return."""
+    def allow_reattach(self, turns: Turns[InFlightRequest]) -> None:
+        """Keep unanswered requests from now on, so that the client can be detached and return.
+
+        `turns` are those of the client.
+        """
         from conductor.chain.undelivered import UnansweredRequests
 
-        self.unanswered = UnansweredRequests()
-        self.unanswered.observe(self.link)
+        self.unanswered = UnansweredRequests(turns)
+        self.link.outgoing_observers += (self.unanswered,)
 
     def detach(self, unread: bytes, initialize_result: bytes) -> bool:
         """The client is disconnected: queue messages to it until `reattach` or `end_detached`.

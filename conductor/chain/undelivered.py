@@ -12,12 +12,11 @@ from collections.abc import Sequence
 import attrs
 from msgspec import UNSET
 
-from conductor.acp import PROMPT, session_id_of
+from conductor.acp.turns import Turns
 from conductor.jsonrpc.codec import decode
 from conductor.jsonrpc.connection import Connection
 from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.jsonrpc.messages import CANCEL, Message, Payload
-from conductor.routing.link import Link
 from conductor.routing.message_queue import QueuedMessage
 from conductor.routing.observers import LinkObserver
 
@@ -26,20 +25,16 @@ __all__ = ["UnansweredRequests", "undelivered_messages"]
 
 @attrs.define(eq=False)
 class UnansweredRequests(LinkObserver):
-    """Open requests to the client, and open prompts of the client.
+    """Open requests to the client; one of `Link.outgoing_observers`.
 
     Keeps requests of at most `max_bytes` bytes in total; others cannot be sent again.
     """
 
+    turns: Turns[InFlightRequest]
+    """The turns of the client."""
     max_bytes: int = 8 * 1024 * 1024
     _requests: dict[InFlightRequest, QueuedMessage | None] = attrs.field(factory=dict, init=False)
     _size: int = attrs.field(default=0, init=False)
-    _prompts: _OpenPromptObserver = attrs.field(factory=lambda: _OpenPromptObserver(), init=False)
-
-    def observe(self, client: Link) -> None:
-        """Observe the requests of both directions."""
-        client.outgoing_observers += (self,)
-        client.incoming_observers += (self._prompts,)
 
     def take_all(self) -> list[tuple[InFlightRequest, QueuedMessage | None]]:
         """Remove and return the unanswered requests in order; `None` for one that was not kept."""
@@ -48,7 +43,8 @@ class UnansweredRequests(LinkObserver):
 
     def has_open_prompt(self, session: str) -> bool:
         """Whether a prompt of this session is unanswered."""
-        return session in self._prompts.sessions.values()
+        turns = self.turns.sessions.get(session)
+        return turns is not None and any(turns.unanswered())
 
     def on_request(self, call: InFlightRequest, method: str, params: Payload | None) -> None:
         message = QueuedMessage.copy_of(call, method, params)
@@ -59,18 +55,6 @@ class UnansweredRequests(LinkObserver):
     def on_response(self, call: InFlightRequest) -> None:
         message = self._requests.pop(call, None)
         self._size -= 0 if message is None else message.size
-
-
-@attrs.define(eq=False)
-class _OpenPromptObserver(LinkObserver):
-    sessions: dict[InFlightRequest, str | None] = attrs.field(factory=dict)
-
-    def on_request(self, call: InFlightRequest, method: str, params: Payload | None) -> None:
-        if method == PROMPT:
-            self.sessions[call] = session_id_of(params)
-
-    def on_response(self, call: InFlightRequest) -> None:
-        self.sessions.pop(call, None)
 
 
 def undelivered_messages(connection: Connection, unread: bytes) -> list[QueuedMessage]:

@@ -189,6 +189,8 @@ async def test_a_response_for_the_old_connection_does_not_match_a_request_of_the
 async def test_without_a_turn_the_agent_resumes_if_it_can():
     async with world() as it:
         await it.open_session()
+        it.finish.set()
+        await it.ask(2, "session/prompt", sessionId="s1", prompt=[])
         await it.cut()
         await it.tell(n=1)
         await it.reattach()

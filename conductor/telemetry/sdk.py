@@ -6,12 +6,14 @@ This is the only module that imports `opentelemetry`, which takes 0.3 s; the ext
 
 from __future__ import annotations
 
+import io
 import logging
 import os
 import re
 import threading
-from typing import Final
+from typing import Any, Final
 
+import requests
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
@@ -27,6 +29,7 @@ from opentelemetry.trace import (
     TraceFlags,
     set_span_in_context,
 )
+from requests.adapters import HTTPAdapter
 
 from conductor import __version__
 from conductor.log import get_logger
@@ -40,6 +43,8 @@ _KINDS: Final = {
     "internal": SpanKind.INTERNAL,
 }
 _SCOPE: Final = "acp-conductor"
+_MAX_ANSWER: Final = 64 * 1024
+"""Bytes."""
 
 log: Final = get_logger(component="otel")
 
@@ -150,7 +155,27 @@ def _exporter() -> SpanExporter:
         import sys
 
         return ConsoleSpanExporter(out=sys.stderr)
-    return OTLPSpanExporter()
+    if any(name.endswith("_CREDENTIAL_PROVIDER") for name in os.environ):
+        return OTLPSpanExporter()  # it brings a session
+    session = requests.Session()
+    session.headers["Accept-Encoding"] = "identity"
+    session.max_redirects = 0  # it would get the headers, and the spans
+    for scheme in ("http://", "https://"):
+        session.mount(scheme, _ShortAnswers())
+    return OTLPSpanExporter(session=session)
+
+
+class _ShortAnswers(HTTPAdapter):
+    """Leaves out bodies that are long, or of unknown length: requests reads them without limit."""
+
+    def send(self, *args: Any, **kwargs: Any) -> requests.Response:
+        response = super().send(*args, **kwargs)
+        length = response.headers.get("Content-Length", "")
+        is_coded = response.headers.keys() & {"Transfer-Encoding", "Content-Encoding"}
+        if is_coded or not length.isdecimal() or int(length) > _MAX_ANSWER:
+            response.close()
+            response.raw = io.BytesIO()
+        return response
 
 
 def _names_no_service() -> bool:

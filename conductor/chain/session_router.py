@@ -31,7 +31,6 @@ from conductor.acp import (
     SESSION_CREATING_METHODS,
     SESSION_END_METHODS,
     SESSION_SETUP_METHODS,
-    AmbiguousSessionId,
     announced_subagent,
     message_names,
     named_sessions,
@@ -41,8 +40,10 @@ from conductor.bounded_dict import BoundedDict
 from conductor.chain.response_watch import OwnRequest, ResponseWatch
 from conductor.error_codes import AUTHENTICATION_REQUIRED
 from conductor.errors import RequestError
+from conductor.json_values import decode_value
 from conductor.jsonrpc.codec import DECODE_ERRORS
 from conductor.jsonrpc.in_flight import InFlightRequest
+from conductor.jsonrpc.json_object import members_or_empty
 from conductor.jsonrpc.messages import (
     INTERNAL_ERROR,
     INVALID_PARAMS,
@@ -51,7 +52,6 @@ from conductor.jsonrpc.messages import (
     error_to_exception,
 )
 from conductor.jsonrpc.notification_batch import NotificationBatch
-from conductor.jsonrpc.surrogates import substitute_surrogates
 from conductor.routing.link import Link
 from conductor.routing.port import Port, connect_ports
 
@@ -241,7 +241,7 @@ class SessionRouter(Port):
             if not is_foreign and (method in MCP_METHODS or method.startswith("terminal/")):
                 is_foreign = self._names_foreign_id(branch, method, _read_ids(params))
             problem = {}
-        except (AmbiguousSessionId, *DECODE_ERRORS) as exc:
+        except (ValueError, *DECODE_ERRORS) as exc:
             is_foreign = bytes(params or b"").lstrip().startswith(b"{")
             problem = {"problem": str(exc)}
         if is_foreign:
@@ -479,6 +479,10 @@ class _Ids(msgspec.Struct, gc=False):
     acpId: str | None = None
 
 
+_IDS: Final = frozenset(_Ids.__struct_fields__)
+_SPELLINGS: Final = frozenset(map(str.lower, _IDS))
+
+
 class _Server(msgspec.Struct, gc=False):
     type: Any = None
     serverId: Any = None
@@ -489,25 +493,24 @@ class _Setup(msgspec.Struct, gc=False):
     mcpServers: list[_Server] = []
 
 
-_decode_ids: Final = msgspec.json.Decoder(_Ids).decode
 _decode_setup: Final = msgspec.json.Decoder(_Setup).decode
 
 
 def _read_ids(payload: Payload | None) -> _Ids:
-    """Read the ids in raw params or a raw result. Raises one of `DECODE_ERRORS`."""
-    try:
-        return _decode_ids(payload or b"{}")
-    except DECODE_ERRORS:
-        hidden = substitute_surrogates(bytes(payload or b""))
-        if hidden is None or hidden.block is None:
-            raise
-        return _decode_ids(hidden.text)
+    """Read the ids in raw params or a raw result. Raises `ValueError`, or one of `DECODE_ERRORS`,
+    also for a name that some peers would take for that of an id (`terminal_id`)."""
+    members = members_or_empty(payload or b"{}")
+    for name in members:
+        if name not in _IDS and name.lower().replace("_", "") in _SPELLINGS:
+            raise ValueError(f"{name} is no member of the protocol")
+    ids = {name: decode_value(each) for name, each in members.items() if name in _IDS}
+    return msgspec.convert(ids, _Ids)
 
 
 def _ids_of(payload: Payload | None) -> _Ids:
     try:
         return _read_ids(payload)
-    except DECODE_ERRORS:
+    except (ValueError, *DECODE_ERRORS):
         return _Ids()
 
 

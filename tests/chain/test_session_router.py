@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.raw_json import dumps
+from support.raw_json import dumps, nested
 
 from conductor.acp import session_id_of
 from conductor.chain.session_router import Branch, SessionRouter
@@ -367,6 +367,15 @@ def test_a_chain_uses_only_its_own_terminals_and_mcp_servers(client):
         assert ask(client, None, method, **of_a)
         assert not ask(client, other, method, **of_b)
         assert not ask(client, client.branch, method, **of_a)
+    for depth in (*range(900, 1010, 3), 5000):
+        deep = b'{"connectionId":"of b","deep":%b}' % nested(depth)
+        call = InFlightRequest("mcp/message", Originator())
+        other.request(call, "mcp/message", deep)
+        client.router.request(call, "mcp/message", deep)
+    for spelling in ("terminal_id", "TerminalID", "connection_id", "ServerId"):
+        for branch in (client.branch, None):
+            assert not ask(client, branch, "terminal/output", **{spelling: "of b"})
+            assert not ask(client, branch, "mcp/message", **{spelling: "of b"})
     assert not ask(client, None, "terminal/output", terminalId="of b")
     assert not ask(client, None, "mcp/message", connectionId="of b")
     assert not ask(client, other, "mcp/disconnect", connectionId="of b")

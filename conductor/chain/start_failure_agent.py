@@ -14,9 +14,8 @@ from typing import Any, Final
 from conductor import __version__
 from conductor.acp import session_id_of
 from conductor.adapters.negotiated import announced_by_client
-from conductor.json_values import decode_value
-from conductor.jsonrpc.codec import DECODE_ERRORS
 from conductor.jsonrpc.in_flight import InFlightRequest
+from conductor.jsonrpc.json_object import decoded_members
 from conductor.jsonrpc.messages import (
     INVALID_REQUEST,
     METHOD_NOT_FOUND,
@@ -98,7 +97,7 @@ class StartFailureAgent:
             return
         number = next(_numbers)
         prompt, reply = f"acp-conductor-p{number}", f"acp-conductor-r{number}"
-        content = _members(params).get("prompt") or []
+        content = decoded_members(params).get("prompt") or []
         self._client.respond(call, encode_lossy({"messageId": prompt}), None)
         self._update(
             session, {"sessionUpdate": "user_message", "messageId": prompt, "content": content}
@@ -115,8 +114,8 @@ class StartFailureAgent:
 
 def unannounced_capabilities(announced: bytes, real: bytes) -> list[str]:
     """Paths of the capabilities in `real` that `announced` lacks; both are `initialize` results."""
-    known = set(_capability_paths(_members(announced)))
-    return [path for path in _capability_paths(_members(real)) if path not in known]
+    known = set(_capability_paths(decoded_members(announced)))
+    return [path for path in _capability_paths(decoded_members(real)) if path not in known]
 
 
 def _capability_paths(value: Any, path: str = "") -> Iterator[str]:
@@ -128,11 +127,3 @@ def _capability_paths(value: Any, path: str = "") -> Iterator[str]:
             yield from _capability_paths(inner, where)
         elif inner not in (False, None, []):
             yield where.removeprefix("agentCapabilities.").removeprefix("capabilities.")
-
-
-def _members(payload: Payload | None) -> dict[str, Any]:
-    try:
-        decoded = decode_value(payload if payload is not None else b"{}")
-    except DECODE_ERRORS:
-        return {}
-    return decoded if isinstance(decoded, dict) else {}

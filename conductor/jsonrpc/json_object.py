@@ -14,11 +14,19 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
+from conductor.json_values import decode_value
 from conductor.jsonrpc.codec import AMBIGUOUS_SURROGATES, DECODE_ERRORS
 from conductor.jsonrpc.messages import Payload
 from conductor.jsonrpc.surrogates import SubstitutedText, substitute_surrogates
 
-__all__ = ["join_members", "list_items", "members_or_empty", "object_members", "with_member"]
+__all__ = [
+    "decoded_members",
+    "join_members",
+    "list_items",
+    "members_or_empty",
+    "object_members",
+    "with_member",
+]
 
 T = TypeVar("T")
 
@@ -68,6 +76,15 @@ def members_or_empty(value: Payload) -> dict[str, bytes]:
     """
     text = bytes(value)
     return object_members(text) if text.lstrip().startswith(b"{") else {}
+
+
+def decoded_members(value: Payload | None) -> dict[str, Any]:
+    """The members of a JSON object as Python values; none of any other value."""
+    try:
+        decoded = decode_value(b"{}" if value is None else value)
+    except DECODE_ERRORS:
+        return {}
+    return decoded if isinstance(decoded, dict) else {}
 
 
 def join_members(members: Mapping[str, Payload]) -> bytes:

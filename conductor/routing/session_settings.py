@@ -16,16 +16,15 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from conductor.acp import PROMPT, SESSION_SETTING_METHODS
-from conductor.json_values import decode_value
-from conductor.jsonrpc.codec import DECODE_ERRORS
 from conductor.jsonrpc.in_flight import InFlightRequest
+from conductor.jsonrpc.json_object import decoded_members
 from conductor.jsonrpc.messages import Payload
 from conductor.jsonrpc.notification_batch import SESSION_UPDATE, NotificationBatch
 from conductor.routing.observers import LinkObserver
 from conductor.routing.session_log import SessionLog
 from conductor.setting_forms import Kind, option_id, option_of
 
-__all__ = ["KINDS", "SET_MODE", "SettingsLog", "decoded_members", "set_value"]
+__all__ = ["KINDS", "SET_MODE", "SettingsLog", "set_value"]
 
 SET_MODE: Final = "session/set_mode"
 _SET_MODEL: Final = "session/set_model"
@@ -156,12 +155,3 @@ def set_value(method: str, params: Payload) -> Any:
 
 def _may_change_settings(data: Payload) -> bool:
     return _MODE_UPDATE.search(data) is not None or _OPTION_UPDATE.search(data) is not None
-
-
-def decoded_members(payload: Payload) -> dict[str, Any]:
-    """The members of a JSON object; none of anything else."""
-    try:
-        found = decode_value(payload)
-    except DECODE_ERRORS:
-        return {}
-    return found if isinstance(found, dict) else {}

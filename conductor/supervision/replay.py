@@ -29,7 +29,7 @@ from conductor.error_codes import AUTHENTICATION_REQUIRED
 from conductor.errors import ConnectionClosed, RequestError
 from conductor.json_values import decode_value
 from conductor.jsonrpc.codec import DECODE_ERRORS
-from conductor.jsonrpc.json_object import join_members, members_or_empty
+from conductor.jsonrpc.json_object import decoded_members, join_members, members_or_empty
 from conductor.jsonrpc.messages import INTERNAL_ERROR
 from conductor.jsonrpc.notification_batch import SESSION_UPDATE
 from conductor.log import Logger
@@ -37,7 +37,6 @@ from conductor.routing.component import RestartOutcome
 from conductor.routing.link import Link
 from conductor.routing.restart_marker import with_restart_marker
 from conductor.routing.session_log import SessionLog, SetupRecord, forwarded_names
-from conductor.routing.session_settings import decoded_members
 from conductor.supervision.initialization import Initialization
 from conductor.supervision.own_requests import OwnRequests
 from conductor.supervision.restored_settings import real_state_updates

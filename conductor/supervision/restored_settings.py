@@ -11,7 +11,8 @@ from typing import Any
 
 import msgspec
 
-from conductor.routing.session_settings import KINDS, SET_MODE, decoded_members, set_value
+from conductor.jsonrpc.json_object import decoded_members
+from conductor.routing.session_settings import KINDS, SET_MODE, set_value
 from conductor.setting_forms import state_after
 
 __all__ = ["real_state_updates"]

@@ -113,7 +113,7 @@ def describe_start_failure(
             *_code_block(truncate(text, _MAX_CHARS)),
             *_details(data),
             "",
-            *_remedies(f"{exc.message} {data.get('reason', '')}"),
+            *(f"- {each}" for each in remedies(f"{exc.message} {data.get('reason', '')}")),
             *(_NEW_ARGUMENTS if "usage" in data else _retry_hint(file)),
             _log_hint(log, client),
         ]
@@ -148,10 +148,6 @@ def _details(data: Mapping[str, Any]) -> Iterator[str]:
         yield from _code_block(lines)
         if any(error in lines for error in _LOADER_ERRORS):
             yield _LOADER_REMEDY
-
-
-def _remedies(text_to_match: str) -> Iterator[str]:
-    yield from (f"- {remedy}" for remedy in remedies(text_to_match))
 
 
 def _retry_hint(file: str | None) -> Iterator[str]:

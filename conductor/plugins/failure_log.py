@@ -19,6 +19,7 @@ from conductor.bounded_dict import BoundedDict
 from conductor.errors import LocalProtocolError, describe, details_are_withheld
 from conductor.jsonrpc.messages import truncate
 from conductor.log import Logger
+from conductor.plugins.handler_call import current_session
 from conductor.plugins.plugin_code import raised_at
 from conductor.plugins.plugin_errors import first_exception
 from conductor.proxy.base import Plugin
@@ -54,15 +55,13 @@ class FailureLog:
     nothing else.
 
     A listener gets them instead, or as well (`logs_all`). `RequestError` raised by the handler of a
-    request is its answer, and no failure. `session` returns the session of the message that is
-    handled.
+    request is its answer, and no failure.
     """
 
     name: str
     """Name of the component."""
     plugin: Plugin
     log: Logger
-    session: Callable[[], str | None]
     host: ComponentHost | None = None
     """The chain of the plugin, once it belongs to one."""
     listener: FailureListener | None = None
@@ -125,7 +124,7 @@ class FailureLog:
 
     def _tell(self, title: str, session: str | None, detail: str | None, about: str) -> None:
         if self.host is not None:
-            session, once = session or self.session(), f"{self.name} {about}"
+            session, once = session or current_session(), f"{self.name} {about}"
             self.host.send_notice(session, title, detail, severity="error", once=once)
 
     def close(self) -> None:

@@ -28,7 +28,6 @@ from conductor.plugins.new_session_updates import NewSessionUpdates
 from conductor.plugins.observer_ids import ObserverIds
 from conductor.plugins.plugin_errors import call_plugin
 from conductor.plugins.plugin_port import PluginPort
-from conductor.proxy.base import Plugin
 from conductor.proxy.peers import ResponseCallback
 from conductor.transport.io_loop import Flusher
 
@@ -39,7 +38,6 @@ __all__ = ["OutgoingMessages"]
 class OutgoingMessages:
     """Requests and notifications of one plugin, from `open` to `close`."""
 
-    plugin: Plugin
     client_port: PluginPort
     new_sessions: NewSessionUpdates
     observer_ids: ObserverIds
@@ -168,8 +166,8 @@ class OutgoingMessages:
             if self._closed:
                 raise ConnectionClosed(f"{method}: the chain is ending")
             raise LocalProtocolError(
-                f"{type(self.plugin).__name__}: {method} cannot be sent before lifespan() has "
-                f"yielded, since nothing is handled yet; send it with start_soon()"
+                f"{type(self.failures.plugin).__name__}: {method} cannot be sent before lifespan() "
+                f"has yielded, since nothing is handled yet; send it with start_soon()"
             )
         handler_call = current_handler_call.get()
         if handler_call is None or handler_call.done:

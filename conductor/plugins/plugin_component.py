@@ -21,7 +21,7 @@ from conductor.errors import ComponentExited, StartError, describe
 from conductor.log import get_logger
 from conductor.plugins.blocked_turns import blocks_request, blocks_turn, busy_calls, end_turn
 from conductor.plugins.failure_log import FailureLog
-from conductor.plugins.handler_call import current_session, handled_message
+from conductor.plugins.handler_call import handled_message
 from conductor.plugins.nursery_patch import accept_exceptions_without_repr
 from conductor.plugins.plugin_code import line_of
 from conductor.plugins.plugin_errors import contain_failure, first_exception, split_failure
@@ -80,7 +80,7 @@ class PluginComponent(Component):
     def __attrs_post_init__(self) -> None:
         self.required = self.required or self.plugin.required
         log = get_logger(component=self.name)
-        self.failures = FailureLog(self.name, self.plugin, log, current_session)
+        self.failures = FailureLog(self.name, self.plugin, log)
         self._scheduler = LaneScheduler(
             self.name,
             self.plugin,
@@ -88,9 +88,7 @@ class PluginComponent(Component):
             self.failures,
             is_agent=self.role == "agent",
         )
-        self.runtime = PluginRuntime(
-            self.name, self.plugin, self._scheduler, self.failures, required=self.required
-        )
+        self.runtime = PluginRuntime(self._scheduler, required=self.required)
 
     @property
     def cancel_timeout(self) -> float:

@@ -19,7 +19,7 @@ from conductor.plugins.lane import Lane, LaneItem, LaneNotification, LaneRequest
 from conductor.proxy.handlers import ALL_METHODS, Handler
 from conductor.proxy.peers import NotificationTap
 from conductor.proxy.update_kinds import UpdateFilter
-from conductor.routing.port import Port
+from conductor.routing.port import Port, UnconnectedPort
 from conductor.routing.traced_port import Tracer
 
 __all__ = ["AgentTerminus", "PluginPort", "port_pair"]
@@ -352,7 +352,7 @@ class _AllMethods:
 _all_methods: Final = _AllMethods()
 
 
-class AgentTerminus(Port):
+class AgentTerminus(UnconnectedPort):
     """The port behind an agent: answers unhandled requests with "Method not found"."""
 
     __slots__ = ("_back",)
@@ -364,12 +364,3 @@ class AgentTerminus(Port):
     def request(self, call: InFlightRequest, method: str, params: Payload | None) -> None:
         error = encode_error(METHOD_NOT_FOUND, "Method not found", method)
         self._back.neighbour.respond(call, None, error)
-
-    def notify(self, method: str, params: Payload | None) -> None:
-        pass
-
-    def respond(self, call: InFlightRequest, result: Payload | None, error: Payload | None) -> None:
-        pass
-
-    def cancel(self, call: InFlightRequest) -> None:
-        pass

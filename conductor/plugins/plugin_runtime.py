@@ -14,14 +14,12 @@ from typing import Any, Literal, Protocol, cast
 import trio
 
 from conductor.errors import LocalProtocolError
-from conductor.plugins.failure_log import FailureLog
 from conductor.plugins.handler_call import TaskBeside, current_handler_call, leave_handler_call
 from conductor.plugins.peer_mistakes import error_of_answerer
 from conductor.plugins.plugin_errors import contain_failure
 from conductor.plugins.plugin_port import PluginPort
 from conductor.plugins.scheduler import LaneScheduler
 from conductor.proxy.agent_peer import AgentPeer
-from conductor.proxy.base import Plugin
 from conductor.proxy.peers import ClientPeer, DeferredAnswer, NotificationTap
 from conductor.proxy.second_agent_host import AgentConnection, AgentSource
 from conductor.routing.component import Component, ComponentHost
@@ -48,19 +46,9 @@ def _task_name(function: Callable[..., object]) -> str:
 class PluginRuntime:
     """The runtime of one plugin; usable after `attach`."""
 
-    def __init__(
-        self,
-        name: str,
-        plugin: Plugin,
-        scheduler: LaneScheduler,
-        failures: FailureLog,
-        *,
-        required: bool,
-    ) -> None:
-        self.name = name
-        self.plugin = plugin
-        self.scheduler = scheduler
-        self.failures = failures
+    def __init__(self, scheduler: LaneScheduler, *, required: bool) -> None:
+        self.name, self.plugin = scheduler.name, scheduler.plugin
+        self.scheduler, self.failures = scheduler, scheduler.failures
         self.required = required
         self.client: ClientPeer = ClientPeer("client", *self._peer_functions(scheduler.client_port))
         self.agent: AgentPeer = AgentPeer("agent", *self._peer_functions(scheduler.agent_port))

@@ -91,7 +91,6 @@ class LaneScheduler:
         )
         clock = InitializeClock(self.name, self.start_timeout)
         self.outgoing = OutgoingMessages(
-            self.plugin,
             self.client_port,
             NewSessionUpdates(self.agent_port),
             self._observer_ids,

@@ -99,7 +99,7 @@ class SupervisedComponent(LinkComponent):
 
     @property
     def kind(self) -> Literal["plugin", "process", "remote"]:
-        if self.spec.use is not None and not self.spec.isolate:
+        if self.spec.use is not None:
             return "plugin"
         return "remote" if is_remote(self.spec) else "process"
 

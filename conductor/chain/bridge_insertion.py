@@ -29,7 +29,7 @@ from conductor.log import get_logger
 from conductor.routing.capabilities import has_mcp_over_acp
 from conductor.routing.component import Component
 from conductor.routing.link import Link
-from conductor.routing.port import Port
+from conductor.routing.stage import SendRequest, Stage
 
 if TYPE_CHECKING:
     from conductor.plugins.plugin_component import PluginComponent
@@ -52,31 +52,38 @@ class InsertableBridge(Protocol):
         not seen."""
 
 
-class BridgeInsertion(msgspec.Struct, eq=False):
-    """Inserts the bridge before the agent or the parent conductor behind `link`; `intercept` is the
-    link's `intercept_setup`.
+class BridgeInsertion(Stage):
+    """Inserts the bridge before the agent or the parent conductor behind `link`, by the first
+    request that needs it.
 
     `make` returns a new bridge, as a component that is not started; `insert` inserts it.
     """
 
-    link: Link
-    make: Callable[[], PluginComponent]
-    insert: Callable[[Component], None]
-    _bridge: Component | None = None
+    __slots__ = ("_bridge", "_insert", "_link", "_make")
 
-    def intercept(self, call: InFlightRequest, method: str, params: Payload | None) -> bool:
-        """Insert the bridge if this request needs it and it is not in place.
+    name = "bridge insertion"
+    sent = SESSION_SETUP_METHODS
 
-        True if the request was passed to the bridge, or answered with an error; false if it is to
-        be sent to the agent.
-        """
-        if self._in_place or method not in SESSION_SETUP_METHODS or not _declares_bridged(params):
-            return False
-        if self.link.role == "parent" and self._has_native_support():
-            return False
-        predecessor = self._port.neighbour
+    def __init__(
+        self,
+        link: Link,
+        make: Callable[[], PluginComponent],
+        insert: Callable[[Component], None],
+    ) -> None:
+        self._link = link
+        self._make = make
+        self._insert = insert
+        self._bridge: Component | None = None
+
+    def send_request(
+        self, forward: SendRequest, call: InFlightRequest, method: str, params: Payload | None
+    ) -> None:
+        if self._in_place or not _declares_bridged(params) or self._has_native_parent():
+            forward(call, method, params)
+            return
+        predecessor = self.port.neighbour
         try:
-            component = self._insert()
+            component = self._inserted()
         except Exception as exc:  # only this request needs the bridge
             error = exc if isinstance(exc, StartError) else StartError(_NAME, describe(exc))
             log.error("MCP bridge insertion failed", error=str(error))
@@ -84,30 +91,26 @@ class BridgeInsertion(msgspec.Struct, eq=False):
         else:
             self._bridge = component
             component.client_port.request(call, method, params)
-        return True
 
     @property
     def _in_place(self) -> bool:
         """Whether the bridge is before the agent; after a failure it is bypassed."""
         bridge = self._bridge
-        return bridge is not None and self._port.neighbour is bridge.agent_port
+        return bridge is not None and self.port.neighbour is bridge.agent_port
 
-    @property
-    def _port(self) -> Port:
-        """The port for messages toward the agent."""
-        return self.link.enveloped or self.link.plain
+    def _has_native_parent(self) -> bool:
+        initialize = self._link.session_log.initialize
+        if self._link.role != "parent" or initialize is None:
+            return False
+        return has_mcp_over_acp(initialize.result or b"{}")
 
-    def _has_native_support(self) -> bool:
-        initialize = self.link.session_log.initialize
-        return initialize is not None and has_mcp_over_acp(initialize.result or b"{}")
-
-    def _insert(self) -> Component:
-        component = self.make()
-        initialize = self.link.session_log.initialize
+    def _inserted(self) -> Component:
+        component = self._make()
+        initialize = self._link.session_log.initialize
         if initialize is not None:
             bridge = cast("InsertableBridge", component.plugin)
             bridge.set_initialization(initialize.params, initialize.result or b"{}")
-        self.insert(component)
+        self._insert(component)
         return component
 
 

@@ -23,6 +23,7 @@ from conductor.log import get_logger
 from conductor.redaction import register_environment, register_secrets
 from conductor.routing.capabilities import with_bridgeable_mcp_over_acp
 from conductor.routing.component import Component
+from conductor.routing.proxy_meta import WithoutProxyMeta
 from conductor.supervision.endpoint import is_remote
 from conductor.supervision.supervisor import SupervisedComponent
 from conductor.transport.spawn import SpawnError
@@ -90,7 +91,7 @@ def build_components(
     if errors:
         raise _merged_error(errors)
     if mode == "agent" and len(specs) > 1 and isinstance(components[-1], SupervisedComponent):
-        components[-1].link.strips_proxy_meta = True
+        components[-1].link.plain.insert(WithoutProxyMeta())
     processes = [each for each in components if isinstance(each, SupervisedComponent)]
     for each in processes:
         each.repeats_payloads = len(processes) > 1
@@ -220,10 +221,11 @@ def _bridged_agent(
     (agent,) = _components(spec, "agent", patch_result)
     if not isinstance(agent, SupervisedComponent):
         return [make_bridge(), agent]
-    insertion = BridgeInsertion(
-        agent.link, make_bridge, lambda bridge: agent.host.insert(bridge, before=agent)
+    agent.link.plain.insert(
+        BridgeInsertion(
+            agent.link, make_bridge, lambda bridge: agent.host.insert(bridge, before=agent)
+        )
     )
-    agent.link.intercept_setup = insertion.intercept
     return [agent]
 
 
@@ -328,7 +330,7 @@ def _isolated_plugin(
 
 def _read_plugin_info(component: SupervisedComponent, required: bool) -> None:
     """Let the plugin behind the link report what is known only once it has been made."""
-    from conductor.plugins.isolation import parse_plugin_info
+    from conductor.plugins.isolation import PluginInfoStage, parse_plugin_info
     from conductor.supervision.handler_reports import HandlerReports
 
     component.handler_reports = reports = HandlerReports()
@@ -343,4 +345,4 @@ def _read_plugin_info(component: SupervisedComponent, required: bool) -> None:
         else:
             component.restart_policy.required = required or info.required
 
-    component.link.on_plugin_info = read
+    component.link.plain.insert(PluginInfoStage(read))

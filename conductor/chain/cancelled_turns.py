@@ -28,6 +28,7 @@ from conductor.log import get_logger
 from conductor.routing.component import Component, ComponentHost
 from conductor.routing.link import Link
 from conductor.routing.observers import LinkObserver
+from conductor.routing.stage import SendRequest, Stage
 from conductor.supervision.cancel_arbiter import (
     CancelArbiter,
     cancelled_answer,
@@ -80,7 +81,7 @@ class CancelledTurns:
         )
         client.incoming_observers += (self.monitor, self._questions)
         client.outgoing_observers += (self._questions,)
-        client.cancelled_answer = self._questions.late_answer
+        client.plain.insert(_LateQuestions(self._questions.late_answer))
 
     async def run(self) -> None:
         """Wait for deadlines until cancelled."""
@@ -180,7 +181,7 @@ class _Questions(LinkObserver):
     def late_answer(self, method: str, params: Payload | None) -> bytes | None:
         """The raw answer to a question that is asked after its turn was cancelled; the client does
         not get it."""
-        if not self._cancelled or method not in _CANCELLED:
+        if not self._cancelled:
             return None
         session = session_id_of(params)
         turns = self.turns.sessions.get(session or "")
@@ -242,3 +243,23 @@ class _Questions(LinkObserver):
 
     def forget(self) -> None:
         self._due.clear()
+
+
+class _LateQuestions(Stage):
+    """Answers questions for which `answer` has a raw result."""
+
+    __slots__ = ("_answer",)
+
+    name = "late questions"
+    sent = frozenset(_CANCELLED)
+
+    def __init__(self, answer: Callable[[str, Payload | None], bytes | None]) -> None:
+        self._answer = answer
+
+    def send_request(
+        self, forward: SendRequest, call: InFlightRequest, method: str, params: Payload | None
+    ) -> None:
+        if (result := self._answer(method, params)) is None:
+            forward(call, method, params)
+        else:
+            self.port.answer(self, call, result, None)

@@ -50,6 +50,7 @@ from conductor.routing.component import Component
 from conductor.routing.link import Link
 from conductor.routing.notices import Notices
 from conductor.routing.port import Port
+from conductor.routing.stage import SendRequest, Stage
 from conductor.supervision.cancel_monitor import CancelMonitor
 from conductor.supervision.deadline_timer import NEVER
 from conductor.tracing.recorder import TraceRecorder, current_recorder, report_failure
@@ -153,11 +154,12 @@ class Chain:
             self.limits,
         )
         if self.terminal_login == "withheld":
-            from conductor.chain.withheld_login import error_without_commands
+            from conductor.chain.withheld_login import WithheldLogin
 
-            self.client.patch_error = error_without_commands
+            self.client.plain.insert(WithheldLogin())
         if self.chooser is not None:
-            self.client.choose_chain = self._startup_gate.choose_chain = self._choose_chain
+            self._startup_gate.choose_chain = self._choose_chain
+            self.client.plain.insert(_ChainChoice(self._choose_chain))
         self._shutdown = Shutdown(self.client_end, self._hosted, self.flusher, self.stop_timeout)
         if self.enforces_cancel_timeout and self.mode == "agent":
             self._cancelled_turns = CancelledTurns(
@@ -311,8 +313,9 @@ class Chain:
             self._startup_gate.replace_client(self.client_end.port)
         if self.make_bridge is not None:
             insert = partial(self._hosted.insert, before=None)
-            insertion = BridgeInsertion(self.client, self.make_bridge, insert)
-            self.client.intercept_setup = insertion.intercept
+            assert self.client.enveloped is not None  # a parent conductor
+            stage = BridgeInsertion(self.client, self.make_bridge, insert)
+            self.client.enveloped.insert(stage)
         return self._hosted.connect()
 
     def _choose_chain(self, call: InFlightRequest, method: str, params: Payload | None) -> bool:
@@ -416,7 +419,7 @@ class Chain:
             seconds=round(trio.current_time() - self._began, 3),
         )
         self.client.initialized = True
-        self.client.announced = announced_by_client(self._startup_gate.params)
+        self.client_end.capabilities.announced = announced_by_client(self._startup_gate.params)
         self.client_end.notices = Notices.of(self._startup_gate.params, self._startup_gate.version)
         self.flusher.made_room()
         self.initialized.set()
@@ -443,3 +446,21 @@ class Chain:
             self._ending = ending
             self._shutdown.begin()
             self._end.set()
+
+
+class _ChainChoice(Stage):
+    """Asks `choose` about each set-up of a session; if it returns true, it has taken it."""
+
+    __slots__ = ("_choose",)
+
+    name = "chain choice"
+    received = SESSION_SETUP_METHODS
+
+    def __init__(self, choose: Callable[[InFlightRequest, str, Payload | None], bool]) -> None:
+        self._choose = choose
+
+    def receive_request(
+        self, forward: SendRequest, call: InFlightRequest, method: str, params: Payload | None
+    ) -> None:
+        if not self._choose(call, method, params):
+            forward(call, method, params)

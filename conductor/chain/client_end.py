@@ -21,6 +21,7 @@ from conductor.jsonrpc.messages import INTERNAL_ERROR, Payload, encode_error
 from conductor.limits import Limits
 from conductor.log import get_logger
 from conductor.network.running_time import move_on_after_running
+from conductor.routing.client_capabilities import ClientCapabilities
 from conductor.routing.failure_errors import FailureErrors, answer_of_gone
 from conductor.routing.link import Link
 from conductor.routing.notices import Notices, Severity
@@ -62,6 +63,9 @@ class ClientEnd:
         self.limits = limits
         self.link: Link = Link("client", role, _report)
         self.link.session_log.limits = limits
+        self.capabilities: ClientCapabilities = ClientCapabilities(self.link.session_log)
+        if role == "client":
+            self.link.plain.insert(self.capabilities)
         self.port: Port = self.link.plain
         """The client's port, traced if there is a recorder."""
         self.notices: Notices = Notices()
@@ -242,9 +246,10 @@ class ClientEnd:
     # -- the connection ----------------------------------------------------------------------------
 
     def _connect(self) -> None:
-        self.connection = self.link.connection = Connection(
+        self.connection = Connection(
             self.transport, self.link, self.flusher, answers_malformed=True, limits=self.limits
         )
+        self.link.connect(self.connection)
 
     async def _read(
         self, nursery: trio.Nursery, read_gate: Callable[[Transport], ReadGate]

@@ -80,9 +80,8 @@ class FurtherChain:
         )
         link = Link(file.name, "agent", _report)
         link.session_log.limits = file.limits
-        link.connection = self._connection = Connection(
-            ours, link, self.flusher, limits=file.limits
-        )
+        self._connection = Connection(ours, link, self.flusher, limits=file.limits)
+        link.connect(self._connection)
         self.branch = Branch(self.router, link, self.close)
 
     @property

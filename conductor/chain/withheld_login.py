@@ -13,6 +13,7 @@ from typing import Final
 
 from conductor.json_values import decode_value
 from conductor.jsonrpc.codec import DECODE_ERRORS
+from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.jsonrpc.json_object import (
     join_members,
     list_items,
@@ -20,8 +21,14 @@ from conductor.jsonrpc.json_object import (
     object_members,
 )
 from conductor.jsonrpc.messages import Payload, internal_error
+from conductor.routing.stage import SendResponse, Stage
 
-__all__ = ["error_without_commands", "members_without_commands", "result_without_commands"]
+__all__ = [
+    "WithheldLogin",
+    "error_without_commands",
+    "members_without_commands",
+    "result_without_commands",
+]
 
 _METHODS: Final = "authMethods"
 _TEXTS: Final = ("id", "methodId", "type", "name", "description", "link", "varName")
@@ -30,6 +37,24 @@ _OF_VARIABLE: Final = ("name", "label", "secret", "optional")
 _OF_META: Final[tuple[str, ...]] = ("api-key", "gateway")
 """Members of `_meta` by which a method announces that the client supplies a key or an address."""
 _TYPES: Final = (None, "agent", "env_var")
+
+
+class WithheldLogin(Stage):
+    """Changes the errors that a client gets: their `data` may repeat the methods."""
+
+    __slots__ = ()
+
+    name = "withheld login"
+    received = "every"
+
+    def send_response(
+        self,
+        forward: SendResponse,
+        call: InFlightRequest,
+        result: Payload | None,
+        error: Payload | None,
+    ) -> None:
+        forward(call, result, None if error is None else error_without_commands(error))
 
 
 def result_without_commands(result: bytes, change: Callable[[bytes], bytes] | None = None) -> bytes:

@@ -9,8 +9,8 @@ the same code, with the same text, as those of a plugin in the conductor's proce
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, Literal, TypeVar
 
 import msgspec
 
@@ -21,12 +21,13 @@ from conductor.jsonrpc.codec import DECODE_ERRORS
 from conductor.jsonrpc.messages import Payload
 from conductor.plugins.isolated_program import isolated_program
 from conductor.proxy.base import Plugin
-from conductor.routing.control import PLUGIN_INFO
+from conductor.routing.stage import SendNotification, Stage
 from conductor.supervision.handler_reports import HandlerReport
 from conductor.tracing.recorder import keeps_all
 
 __all__ = [
     "PluginInfo",
+    "PluginInfoStage",
     "Role",
     "as_isolated_process",
     "bootstrap_line",
@@ -37,6 +38,8 @@ __all__ = [
     "report_info",
 ]
 
+PLUGIN_INFO: Final = "_acp-conductor/plugin"
+"""Notification by which an isolated plugin describes its class to the conductor."""
 T = TypeVar("T")
 Role = Literal["proxy", "agent"]
 
@@ -129,6 +132,23 @@ class PluginInfo(msgspec.Struct, frozen=True):
     failed: str | None = None
     handled: tuple[HandlerReport, ...] | None = None
     """Set in a report, which has no `required`."""
+
+
+class PluginInfoStage(Stage):
+    """Calls `read` with the params of these notifications, which go no further."""
+
+    __slots__ = ("_read",)
+
+    name = "plugin info"
+    received = frozenset({PLUGIN_INFO})
+
+    def __init__(self, read: Callable[[Payload | None], None]) -> None:
+        self._read = read
+
+    def receive_notification(
+        self, forward: SendNotification, method: str, params: Payload | None
+    ) -> None:
+        self._read(params)
 
 
 def parse_plugin_info(params: Payload | None) -> PluginInfo:

@@ -27,6 +27,11 @@ class RestartOutcome(msgspec.Struct, frozen=True):
     """Sessions that could not be replayed."""
     emptied_sessions: list[str] = []
     """Sessions with a conversation that an agent has loaded without any history."""
+    has_lost_login: bool = False
+    """Whether an agent has lost sessions because it requires a login again."""
+    login_is_stale: bool = False
+    """Whether the client has logged in at an agent's process before this one, and not at this one:
+    it may require a login again."""
     cause: str = ""
     """The failure before it, in the component's own words (stderr); empty if it had none."""
 

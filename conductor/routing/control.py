@@ -24,21 +24,16 @@ from conductor.jsonrpc.messages import CANCEL, INVALID_REQUEST, Payload
 from conductor.jsonrpc.notification_batch import NotificationBatch
 from conductor.routing.envelope import ENVELOPE_METHODS, INIT_METHODS, unwrap
 from conductor.routing.link_state import LinkState
-from conductor.routing.port import Port
+from conductor.routing.stage import StagedPort
 
 __all__ = [
     "CONTROL_METHODS",
-    "PLUGIN_INFO",
     "control_notification",
     "control_notifications",
     "control_request",
 ]
 
-PLUGIN_INFO: Final = "_acp-conductor/plugin"
-"""Notification by which an isolated plugin describes its class to the conductor."""
-CONTROL_METHODS: Final = frozenset(
-    {*ENVELOPE_METHODS, *INIT_METHODS, CANCEL, "initialize", PLUGIN_INFO}
-)
+CONTROL_METHODS: Final = frozenset({*ENVELOPE_METHODS, *INIT_METHODS, CANCEL, "initialize"})
 _NOT_BATCHED: Final = CONTROL_METHODS | REQUESTS
 
 
@@ -60,16 +55,11 @@ def control_request(
             raise _invalid_request("initialize/proxy requests are only sent by the conductor")
         if inner.method in ENVELOPE_METHODS:
             raise _invalid_request(f"{inner.method} cannot be sent inside of {method}")
-        if inner.method == "initialize" and link.initializer is not None:
-            link.initializer.on_forwarded(call)
         if inner.method == "session/prompt":
             call.session = session_id_of(inner.params)
-        if inner.method in link.recorded_results:
-            port.respond(call, link.recorded_results[inner.method], None)
-            return
         for each in link.incoming_observers:
             each.on_request(call, inner.method, inner.params)
-        port.neighbour.request(call, inner.method, inner.params)
+        port.receive_request(call, inner.method, inner.params)
     elif method in INIT_METHODS:
         if link.role != "parent":
             if link.initializer is not None:
@@ -79,7 +69,7 @@ def control_request(
             raise _invalid_request("a connection is initialized only once")
         link.dialect = INIT_METHODS[method]
         call.method = "initialize"
-        link.plain.neighbour.request(call, "initialize", params)
+        link.plain.receive_request(call, "initialize", params)
     elif method == "initialize" and link.initialized:
         raise _invalid_request("a connection is initialized only once")
     elif method == "initialize" and link.role == "parent":
@@ -90,7 +80,7 @@ def control_request(
             "`initialize` is not for the client: proxies send it in `proxy/successor`"
         )
     else:
-        link.plain.neighbour.request(call, method, params)
+        link.plain.receive_request(call, method, params)
 
 
 def control_notifications(link: LinkState, envelopes: NotificationBatch) -> None:
@@ -132,24 +122,22 @@ def control_notification(link: LinkState, method: str, params: Payload | None) -
         elif inner.method in REQUESTS:
             raise _invalid_request(f"{inner.method} is a request")
         else:
-            port.neighbour.notify(inner.method, inner.params)
+            port.receive_notification(inner.method, inner.params)
     elif method == CANCEL:
         _cancel(link, params)
-    elif method == PLUGIN_INFO and link.on_plugin_info is not None:
-        link.on_plugin_info(params)
     elif method in INIT_METHODS:
         raise _invalid_request("an initialization is a request")
     else:
-        link.plain.neighbour.notify(method, params)
+        link.plain.receive_notification(method, params)
 
 
 def _flush_notifications(link: LinkState, method: str, batch: list[Payload]) -> None:
     if batch:
         assert link.enveloped is not None
-        link.enveloped.neighbour.notify_batch(NotificationBatch(method, batch))
+        link.enveloped.receive_batch(NotificationBatch(method, batch))
 
 
-def _successor_port(link: LinkState, method: str) -> Port:
+def _successor_port(link: LinkState, method: str) -> StagedPort:
     if link.enveloped is None:
         who = "a client" if link.role == "client" else "an agent"
         raise _invalid_request(f"{method} is for proxies: {who} has no successor")

@@ -19,51 +19,51 @@ import msgspec
 from msgspec import UNSET
 
 from conductor.acp import (
-    LOGIN_METHODS,
     MCP_METHODS,
     NOTIFICATIONS,
     REQUESTS,
     SESSION_CANCEL,
     SESSION_SETTING_METHODS,
-    SESSION_SETUP_METHODS,
     message_names,
     session_id_of,
 )
-from conductor.error_codes import AUTHENTICATION_REQUIRED
 from conductor.errors import RequestError, details_are_withheld
+from conductor.jsonrpc.connection import Connection
 from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.jsonrpc.malformed import Malformed
 from conductor.jsonrpc.messages import (
     INTERNAL_ERROR,
     Payload,
     encode_error,
-    error_to_exception,
     exception_to_error,
 )
-from conductor.jsonrpc.notification_batch import SESSION_UPDATE, NotificationBatch
+from conductor.jsonrpc.notification_batch import NotificationBatch
 from conductor.routing.control import (
     CONTROL_METHODS,
     control_notification,
     control_notifications,
     control_request,
 )
-from conductor.routing.envelope import INIT_METHODS
+from conductor.routing.disconnection import Disconnected, Hold
 from conductor.routing.failure_errors import FailureErrors, answer_of_gone
+from conductor.routing.initialization import Initialize, SuccessorInitialize
 from conductor.routing.link_port import LinkPort
 from conductor.routing.link_state import CLIENT_ROLES, LinkState, Report, Role
-from conductor.routing.message_queue import MessageQueue, QueuedMessage
-from conductor.routing.proxy_meta import (
-    METHODS_WITH_PROXY_META,
-    may_have_proxy_meta,
-    without_proxy_meta,
+from conductor.routing.logged_sessions import (
+    ClientSessions,
+    ComponentSessions,
+    ParentHandshake,
+    SuccessorSessions,
 )
-from conductor.routing.session_log import LOGGED_METHODS
+from conductor.routing.message_queue import MessageQueue, QueuedMessage
 
 __all__ = ["Link"]
 
 _HISTORY: Final = re.compile(rb'"(?:user|agent)_(?:message|thought)|"tool_call')
 """In an update that repeats a part of a conversation."""
-_PROOFS_OF_HEALTH: Final = frozenset({"session/prompt", "initialize", *INIT_METHODS})
+_NOT_RUNNING: Final = FailureErrors.plain(
+    encode_error(INTERNAL_ERROR, "The component is not running")
+)
 
 
 class Link(LinkState):
@@ -74,25 +74,78 @@ class Link(LinkState):
         self.plain: LinkPort = LinkPort(self, enveloped=False)
         has_successor = role in ("proxy", "parent")
         self.enveloped: LinkPort | None = LinkPort(self, enveloped=True) if has_successor else None
+        self._initialize = Initialize(self)
+        self._holds: list[Hold] = []
+        self._disconnected: list[Disconnected] = []
+        self.refuse(_NOT_RUNNING)
+        if role in CLIENT_ROLES:
+            self.plain.insert(ClientSessions(self.session_log))
+        else:
+            self.plain.insert(ComponentSessions(self.session_log))
+            self.plain.insert(self._initialize)
+        if self.enveloped is not None:
+            if role == "parent":
+                self.enveloped.insert(ParentHandshake(self.session_log))
+            else:
+                self.enveloped.insert(SuccessorSessions(self.session_log))
+                self.enveloped.insert(SuccessorInitialize(self))
+
+    @property
+    def ports(self) -> list[LinkPort]:
+        """Its one or two ports."""
+        return [self.plain] if self.enveloped is None else [self.plain, self.enveloped]
+
+    def connect(self, connection: Connection) -> None:
+        """The peer is connected: the first time, or in the place of one that was disconnected."""
+        self.connection = connection
+        self._stop_refusing()
+
+    def send_initialization(self, call: InFlightRequest, method: str, params: bytes) -> None:
+        """Send a request of the handshake; the response comes to `initializer.on_response`."""
+        self.plain.send(self._initialize, call, method, params)
+
+    def refuse(self, errors: FailureErrors, *, is_reading: bool = False) -> None:
+        """From now on, requests to the peer are answered with these errors, until it is connected.
+
+        A peer that has only closed its output may still be reading notifications; these errors stay
+        when it is disconnected then.
+        """
+        self._stop_refusing(but_readers=True)
+        for port in self.ports:
+            self._disconnected.append(stage := Disconnected(errors, is_reading=is_reading))
+            port.insert(stage)
+
+    def _stop_refusing(self, *, but_readers: bool = False) -> None:
+        stopped = [each for each in self._disconnected if not (but_readers and each.is_reading)]
+        for each in stopped:
+            each.port.remove(each)
+            self._disconnected.remove(each)
 
     def start_queueing(self) -> None:
         """Queue messages for the component until `release_queue` or `release_queue_past`."""
         self.queue = MessageQueue()
+        for port in self.ports:
+            self._holds.append(hold := Hold(self.queue))
+            port.insert(hold)
 
     def release_queue(self) -> None:
         """Send the queued messages to the component, in order.
 
-        If it is no longer connected, each request is answered with `disconnect_error`.
+        If it is no longer connected, each request is answered with the error of that.
         """
-        queue, self.queue = self.queue, None
-        if queue is not None:
-            queue.release(_send_to_own_port)
+        self._take_queue().release(_send_to_own_port)
 
     def release_queue_past(self) -> None:
         """Send the queued messages to the neighbour beyond the component, which is bypassed."""
-        queue, self.queue = self.queue, None
-        if queue is not None:
-            queue.release(self._send_past)
+        self._take_queue().release(self._send_past)
+
+    def _take_queue(self) -> MessageQueue:
+        """Stop queueing; returns the queue, an empty one if there was none."""
+        for each in self._holds:
+            each.port.remove(each)
+        self._holds.clear()
+        queue, self.queue = self.queue or MessageQueue(), None
+        return queue
 
     def _send_past(self, message: QueuedMessage) -> None:
         assert self.enveloped is not None
@@ -142,7 +195,7 @@ class Link(LinkState):
         Its MCP requests are cancelled, which it can no longer do itself: a `subscriptions/listen`
         is open until then.
         """
-        self.eof_error = error
+        self.refuse(FailureErrors.plain(error), is_reading=True)
         if self.connection is None:
             return
         for call in self.connection.unanswered():
@@ -156,8 +209,9 @@ class Link(LinkState):
     def disconnect(self, error: FailureErrors) -> None:
         """The peer is gone: answer the requests to it with the errors of `error`, and cancel its
         own requests on the next hops."""
-        connection = self.take_connection()
-        self.disconnect_error = error
+        connection, self.connection = self.connection, None
+        self.late_answers = None
+        self.refuse(error)
         if connection is None:
             return
         connection.abort_writing()
@@ -191,23 +245,12 @@ class Link(LinkState):
                 self.report("request refused", detail, message_names(method, params))
                 call.source.respond(call, None, exception_to_error(exc))
         else:
-            if self.role in CLIENT_ROLES and method in LOGGED_METHODS:
-                try:
-                    self.session_log.log_request(call, method, params)
-                except RequestError as exc:
-                    call.source.respond(call, None, exception_to_error(exc))
-                    return
             for each in self.incoming_observers:
                 each.on_request(call, method, params)
-            if self.choose_chain is None or not self.choose_chain(call, method, params):
-                self.plain.neighbour.request(call, method, params)
+            self.plain.receive_request(call, method, params)
 
     def on_notifications(self, notifications: NotificationBatch) -> None:
-        if (
-            self.suppressed_session is not None
-            or (self.strips_proxy_meta and notifications.has(may_have_proxy_meta))
-            or notifications.method in REQUESTS
-        ):
+        if self.suppressed_session is not None or notifications.method in REQUESTS:
             for each in notifications.params:
                 self.on_notification(notifications.method, each)
             return
@@ -221,11 +264,9 @@ class Link(LinkState):
         for observer in self.outgoing_observers:
             if observer.wants_notifications:
                 observer.on_notifications(notifications)
-        self.plain.neighbour.notify_batch(notifications)
+        self.plain.receive_batch(notifications)
 
     def on_notification(self, method: str, params: Payload | None) -> None:
-        if self.strips_proxy_meta and method == SESSION_UPDATE and params is not None:
-            params = without_proxy_meta(params)
         if method in REQUESTS:
             self.report("notification dropped", f"{method} is a request", {"method": method})
             return
@@ -243,41 +284,19 @@ class Link(LinkState):
             if each.wants_notifications:
                 each.on_notification(method, params)
         if self.suppressed_session is None or self.suppressed_session != session_id_of(params):
-            self.plain.neighbour.notify(method, params)
+            self.plain.receive_notification(method, params)
         elif params is not None and _HISTORY.search(params) is not None:
             self.history_seen = True
 
     def on_response(
         self, call: InFlightRequest, result: Payload | None, error: Payload | None
     ) -> None:
-        if self.strips_proxy_meta and result is not None and call.method in METHODS_WITH_PROXY_META:
-            result = without_proxy_meta(result)
-        if call.method in LOGGED_METHODS:
-            self.session_log.log_response(call, result)
-            if self.login_is_stale:
-                error = self._of_stale_login(call, result, error)
-        elif self.settings_log is not None and call.method in SESSION_SETTING_METHODS:
+        if self.settings_log is not None and call.method in SESSION_SETTING_METHODS:
             self.settings_log.on_result(call, result)
-        if self.on_success is not None and result is not None and call.method in _PROOFS_OF_HEALTH:
-            self.on_success()
         call.refused = result is None
         for each in self.outgoing_observers:
             each.on_response(call)
-        call.target.neighbour.respond(call, result, error)  # type: ignore[union-attr]
-
-    def _of_stale_login(
-        self, call: InFlightRequest, result: Payload | None, error: Payload | None
-    ) -> Payload | None:
-        """The error of a session set-up, with the reason why the agent requires a login again."""
-        if result is not None and call.method in LOGIN_METHODS | SESSION_SETUP_METHODS:
-            self.login_is_stale = False
-        if error is None or call.method not in SESSION_SETUP_METHODS:
-            return error
-        refusal = error_to_exception(error)
-        if refusal.code != AUTHENTICATION_REQUIRED:
-            return error
-        reason = f"{self.name} was restarted and has lost its login: log in again"
-        return encode_error(refusal.code, f"{refusal.message}: {reason}", refusal.data)
+        call.target.receive_response(call, result, error)  # type: ignore[union-attr]
 
     def on_malformed(self, frame: Malformed, call: InFlightRequest | None) -> None:
         if call is not None:

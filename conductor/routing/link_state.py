@@ -11,18 +11,17 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from conductor.jsonrpc.connection import Connection
 from conductor.jsonrpc.in_flight import InFlightRequest
-from conductor.jsonrpc.messages import INTERNAL_ERROR, Payload, encode_error
+from conductor.jsonrpc.messages import Payload
 from conductor.routing.envelope import DIALECTS, Dialect
-from conductor.routing.failure_errors import FailureErrors
+from conductor.routing.initialization import InitializationHandler
 from conductor.routing.message_queue import MessageQueue
-from conductor.routing.observers import InitializationHandler, LinkObserver
-from conductor.routing.port import Port
+from conductor.routing.observers import LinkObserver
 from conductor.routing.session_log import SessionLog
 from conductor.routing.session_settings import SettingsLog
+from conductor.routing.stage import StagedPort
 from conductor.routing.traced_port import TracedOwnRequests
 
 if TYPE_CHECKING:
-    from conductor.adapters.negotiated import Announced
     from conductor.routing.late_answers import LateAnswers
     from conductor.routing.session_names import SessionNames
 
@@ -30,15 +29,10 @@ __all__ = ["CLIENT_ROLES", "LinkState", "Report", "Role"]
 
 CLIENT_ROLES: Final = frozenset({"client", "parent"})
 """Roles of peers that send requests to the chain."""
-_NOT_RUNNING: Final = FailureErrors.plain(
-    encode_error(INTERNAL_ERROR, "The component is not running")
-)
 Role = Literal["client", "proxy", "agent", "parent"]
 Report = Callable[[str, str, dict[str, object]], None]
 """Called with a log event, its details, and what names the message (`message_names`) when a peer
 violates the protocol."""
-_RequestHandler = Callable[[InFlightRequest, str, Payload | None], bool]
-"""Returns whether it has handled a request."""
 
 
 class LinkState:
@@ -48,9 +42,9 @@ class LinkState:
     in proxy mode) have a successor; a "client" and an "agent" have none.
     """
 
-    plain: Port
+    plain: StagedPort
     """The port for traffic outside of envelopes."""
-    enveloped: Port | None
+    enveloped: StagedPort | None
     """The port for traffic inside of envelopes, of a component that has a successor."""
 
     def __init__(self, name: str, role: Role, report: Report) -> None:
@@ -62,11 +56,6 @@ class LinkState:
         self.connection: Connection | None = None
         self.late_answers: LateAnswers | None = None
         """Late answers to expect; `None` before a request was answered in place."""
-        self.disconnect_error = _NOT_RUNNING
-        self.eof_error: bytes | None = None
-        """Wire error for requests to a peer that closed its output; `None` while it is open."""
-        self.announced: Announced | None = None
-        """Capabilities of a client; `None` before the chain is initialized, and for other peers."""
         self.initialized = False
         """Whether `initialize` of a client or parent has been answered."""
         self.session_log: SessionLog = SessionLog()
@@ -74,36 +63,10 @@ class LinkState:
         """Settings of an agent that can be restarted; also one of `outgoing_observers`."""
         self.queue: MessageQueue | None = None
         """Messages that wait while the component restarts; `None` while it runs."""
-        self.recorded_results: dict[str, bytes] = {}
-        """Raw results, by method, for requests to the successor during a replay."""
         self.outgoing_observers: tuple[LinkObserver, ...] = ()
         """See the requests that the peer is sent."""
         self.incoming_observers: tuple[LinkObserver, ...] = ()
         """See the requests that the peer sends."""
-        self.on_success: Callable[[], None] | None = None
-        """Called when the component answers an initialization or a prompt with a result."""
-        self.intercept_setup: _RequestHandler | None = None
-        """Called with each request of `LOGGED_METHODS` (set-ups of sessions are) to the agent or to
-        a parent conductor as successor, before it is logged; if it returns true, it has taken the
-        request, and the link does not send it."""
-        self.choose_chain: _RequestHandler | None = None
-        """Called with each request of a client after all other processing, before it is passed on;
-        if it returns true, it has taken the request, and the link does not pass it on."""
-        self.cancelled_answer: Callable[[str, Payload | None], bytes | None] | None = None
-        """Called with each request to a client; returns the raw result of one that belongs to a
-        cancelled turn, which the client does not get."""
-        self.patch_error: Callable[[Payload], bytes] | None = None
-        """Returns the error that a client gets in place of this one."""
-        self.on_plugin_info: Callable[[Payload | None], None] | None = None
-        """Called with the params of a `PLUGIN_INFO` notification."""
-        self.has_lost_login = False
-        """Whether the sessions were lost because the restarted agent requires a login again."""
-        self.login_is_stale = False
-        """Whether the client has logged in at the process before this one, and not at this one: it
-        may require a login again."""
-        self.lost_sessions: set[str] = set()
-        """Sessions that a restarted agent has lost; each is removed when its next request was
-        refused."""
         self.session_names: SessionNames | None = None
         """Ids of the sessions that a restarted agent has set up anew; also the receiver of its
         connection. `None` while there are none."""
@@ -114,9 +77,6 @@ class LinkState:
         """Whether a part of a conversation was among them."""
         self.traced_own_requests: TracedOwnRequests | None = None
         """Shows the requests of the conductor itself to the component, in a traced chain."""
-        self.strips_proxy_meta = False
-        """Whether `_meta` members of proxies are removed from the peer's messages (`proxy_meta`);
-        set for an agent behind proxies."""
 
     def record_settings(self) -> None:
         """Record mode, model and options of the agent's sessions for its restart."""
@@ -134,12 +94,6 @@ class LinkState:
 
             self.late_answers = LateAnswers()
         self.late_answers.expect(call, monotonic(), waited)
-
-    def take_connection(self) -> Connection | None:
-        """Detach the connection and return it."""
-        connection, self.connection = self.connection, None
-        self.late_answers = None
-        return connection
 
     def backlog(self) -> int:
         """Bytes that wait to be read by the component: write buffer and queue."""

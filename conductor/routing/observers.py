@@ -1,4 +1,4 @@
-"""Observers of a link: base class and protocol that `supervision` and `chain` implement. Pure.
+"""Observers of a link: base class that `supervision` and `chain` implement. Pure.
 
 A link calls its observers when a message passes, before the message is forwarded. Observers must
 not wait or raise.
@@ -6,32 +6,11 @@ not wait or raise.
 
 from __future__ import annotations
 
-from typing import Protocol
-
 from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.jsonrpc.messages import Payload
 from conductor.jsonrpc.notification_batch import NotificationBatch
 
-__all__ = ["InitializationHandler", "LinkObserver"]
-
-
-class InitializationHandler(Protocol):
-    """Initializes the component behind a link (`supervision.initialization`)."""
-
-    def begin(self, call: InFlightRequest, params: Payload | None) -> None:
-        """The predecessor sent `initialize` for the component."""
-
-    def on_forwarded(self, call: InFlightRequest) -> None:
-        """The component sent `initialize` to its successor."""
-
-    def on_echoed(self) -> None:
-        """The component sent a proxy initialization to its successor."""
-
-    def on_sent_back(self, method: str) -> None:
-        """The component sent an initialization (`method`) to its predecessor."""
-
-    def on_successor_response(self, call: InFlightRequest) -> None:
-        """The successor answered the `initialize` that the component forwarded."""
+__all__ = ["LinkObserver"]
 
 
 class LinkObserver:

@@ -24,12 +24,15 @@ from msgspec import UNSET, Raw, UnsetType
 from conductor.acp import SESSION_SETUP_METHODS
 from conductor.json_values import decode_value
 from conductor.jsonrpc.codec import DECODE_ERRORS
+from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.jsonrpc.json_object import join_members, list_items, object_members
 from conductor.jsonrpc.messages import Payload
+from conductor.jsonrpc.notification_batch import SESSION_UPDATE, NotificationBatch
+from conductor.routing.stage import SendBatch, SendNotification, SendResponse, Stage
 
-__all__ = ["METHODS_WITH_PROXY_META", "may_have_proxy_meta", "without_proxy_meta"]
+__all__ = ["WithoutProxyMeta"]
 
-METHODS_WITH_PROXY_META: Final = SESSION_SETUP_METHODS | {"initialize", "session/prompt"}
+_METHODS_WITH_PROXY_META: Final = SESSION_SETUP_METHODS | {"initialize", "session/prompt"}
 """Requests with results that may contain reserved members."""
 _PREFIX: Final = "acp-conductor/"
 _WORD: Final = re.compile(rb"-conductor")
@@ -44,6 +47,36 @@ class _UpdateMeta(msgspec.Struct, gc=False):
     meta: Raw = msgspec.field(default=Raw(), name="_meta")
     update: _UpdateMeta | UnsetType = UNSET
     commands: Raw = msgspec.field(default=Raw(), name="availableCommands")
+
+
+class WithoutProxyMeta(Stage):
+    """Removes the members from the messages of an agent."""
+
+    __slots__ = ()
+
+    name = "proxy meta"
+    sent = _METHODS_WITH_PROXY_META
+    received = frozenset({SESSION_UPDATE})
+
+    def receive_response(
+        self,
+        forward: SendResponse,
+        call: InFlightRequest,
+        result: Payload | None,
+        error: Payload | None,
+    ) -> None:
+        forward(call, None if result is None else without_proxy_meta(result), error)
+
+    def receive_notification(
+        self, forward: SendNotification, method: str, params: Payload | None
+    ) -> None:
+        forward(method, None if params is None else without_proxy_meta(params))
+
+    def receive_batch(self, forward: SendBatch, notifications: NotificationBatch) -> None:
+        if notifications.has(may_have_proxy_meta):
+            params = [without_proxy_meta(each) for each in notifications.params]
+            notifications = NotificationBatch(notifications.method, params)
+        forward(notifications)
 
 
 def may_have_proxy_meta(data: Payload) -> bool:

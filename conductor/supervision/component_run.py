@@ -14,16 +14,43 @@ from typing import Any, Final
 import msgspec
 import trio
 
+from conductor.acp import PROMPT
 from conductor.jsonrpc.connection import Connection
+from conductor.jsonrpc.in_flight import InFlightRequest
+from conductor.jsonrpc.messages import Payload
 from conductor.log import Logger
+from conductor.routing.stage import SendResponse, Stage
 from conductor.supervision.endpoint import Endpoint
 from conductor.supervision.stderr import StderrTail
 from conductor.transport.io_loop import Flusher, ReadGate, read_loop, write_loop
 
-__all__ = ["ComponentRun"]
+__all__ = ["ComponentRun", "ProofOfHealth"]
 
 _EXIT_GRACE: Final = 1.0
 """Seconds from EOF of stdout to the exit, and from the exit to EOF of the pipes."""
+
+
+class ProofOfHealth(Stage):
+    """Calls `on_success` when the component answers a prompt with a result."""
+
+    __slots__ = ("_on_success",)
+
+    name = "proof of health"
+    sent = frozenset({PROMPT})
+
+    def __init__(self, on_success: Callable[[], None]) -> None:
+        self._on_success = on_success
+
+    def receive_response(
+        self,
+        forward: SendResponse,
+        call: InFlightRequest,
+        result: Payload | None,
+        error: Payload | None,
+    ) -> None:
+        if result is not None:
+            self._on_success()
+        forward(call, result, error)
 
 
 class ComponentRun(msgspec.Struct, eq=False):

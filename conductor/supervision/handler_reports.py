@@ -16,14 +16,13 @@ from typing import Final, Literal, TypeAlias
 
 import msgspec
 
-from conductor.acp import SESSION_CANCEL
 from conductor.bounded_dict import BoundedDict
 from conductor.jsonrpc.connection import Connection
 from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.jsonrpc.messages import Payload
 from conductor.jsonrpc.notification_batch import NotificationBatch
 from conductor.routing.link import Link
-from conductor.routing.link_port import LinkPort
+from conductor.routing.stage import SendBatch, SendNotification, SendRequest, Stage
 from conductor.routing.traced_port import HandlerOutcome, Mark, Tracer
 
 __all__ = ["HandlerReport", "HandlerReports", "MessageKey"]
@@ -62,10 +61,10 @@ class HandlerReports(msgspec.Struct, eq=False):
     _connection: Connection | None = None
 
     def watch(self, link: Link) -> None:
-        """Watch what is sent to the plugin; called before the link has neighbours."""
-        link.plain = _WatchedPort(link, self, enveloped=False)
+        """Watch what is sent to the plugin."""
+        link.plain.insert(_SentMessages(link, self, "client"))
         if link.enveloped is not None:
-            link.enveloped = _WatchedPort(link, self, enveloped=True)
+            link.enveloped.insert(_SentMessages(link, self, "agent"))
 
     def take(self, handled: tuple[HandlerReport, ...]) -> None:
         """Record what the plugin has reported."""
@@ -106,32 +105,34 @@ class HandlerReports(msgspec.Struct, eq=False):
         return None
 
 
-class _WatchedPort(LinkPort):
-    """A port of the plugin's link."""
+class _SentMessages(Stage):
+    """Tells the reports which messages the plugin gets through a port of its link."""
 
-    __slots__ = ("_reports", "_side")
+    __slots__ = ("_link", "_reports", "_side")
 
-    def __init__(self, link: Link, reports: HandlerReports, *, enveloped: bool) -> None:
-        super().__init__(link, enveloped=enveloped)
+    name = "handler reports"
+    sent = "every"
+
+    def __init__(self, link: Link, reports: HandlerReports, side: _Side) -> None:
+        self._link = link
         self._reports = reports
-        self._side: _Side = "agent" if enveloped else "client"
+        self._side: _Side = side
 
-    def request(self, call: InFlightRequest, method: str, params: Payload | None) -> None:
-        super().request(call, method, params)
+    def send_request(
+        self, forward: SendRequest, call: InFlightRequest, method: str, params: Payload | None
+    ) -> None:
+        forward(call, method, params)
         if method == "initialize":
             self._reports.sent(("request", 0))
-        elif call.target is self:
+        elif call.target is self.port:
             self._reports.sent(("request", call.target_id))
 
-    def notify(self, method: str, params: Payload | None) -> None:
-        if self.link.queue is None:
-            self._reports.notified(self.link.connection, self._side, 1)
-        super().notify(method, params)
+    def send_notification(
+        self, forward: SendNotification, method: str, params: Payload | None
+    ) -> None:
+        self._reports.notified(self._link.connection, self._side, 1)
+        forward(method, params)
 
-    def notify_batch(self, notifications: NotificationBatch) -> None:
-        # The rest is sent one by one, by `notify`.
-        link = self.link
-        waits = link.queue is not None or link.connection is None
-        if not waits and notifications.method != SESSION_CANCEL:
-            self._reports.notified(link.connection, self._side, notifications.count)
-        super().notify_batch(notifications)
+    def send_batch(self, forward: SendBatch, notifications: NotificationBatch) -> None:
+        self._reports.notified(self._link.connection, self._side, notifications.count)
+        forward(notifications)

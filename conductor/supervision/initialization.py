@@ -21,7 +21,6 @@ from conductor.jsonrpc.messages import (
     Payload,
     encode_error,
     error_to_exception,
-    request_pieces,
 )
 from conductor.routing.handshake import (
     AnsweredAlone,
@@ -35,7 +34,6 @@ from conductor.routing.handshake import (
     SendInit,
 )
 from conductor.routing.link import Link
-from conductor.routing.port import Port
 from conductor.supervision.slow_setups import SLOW
 
 __all__ = ["AnswerInterceptor", "Initialization"]
@@ -96,11 +94,9 @@ class Initialization:
     _successor_request: InFlightRequest | None = attrs.field(default=None, init=False)
     _awaiting_process: bool = attrs.field(default=False, init=False)
     _known_result: bytes | None = attrs.field(default=None, init=False)
-    _port: _AttemptPort = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
         self.reply = self._reply_to_predecessor
-        self._port = _AttemptPort(self)
 
     # -- InitializationHandler, called by the link -----------------------------------------------
 
@@ -172,6 +168,10 @@ class Initialization:
         if call is self._successor_request and not self.done:
             self._set_deadline(trio.current_time() + self.timeout)
 
+    def respond(self, call: InFlightRequest, result: Payload | None, error: Payload | None) -> None:
+        """As originator of the attempts."""
+        self.on_response(call, result, error)
+
     def on_response(
         self, call: InFlightRequest, result: Payload | None, error: Payload | None
     ) -> None:
@@ -231,9 +231,8 @@ class Initialization:
         if self.handshake.dialect is not None:
             self.link.dialect = self.handshake.dialect
         self._successor_request = None
-        self._attempt = call = InFlightRequest(self.handshake.method, self._port, target=self._port)
-        id = connection.open(call)
-        connection.write(request_pieces(id, self.handshake.method, self._params))
+        self._attempt = call = InFlightRequest(self.handshake.method, self)
+        self.link.send_initialization(call, self.handshake.method, self._params)
         if self._originator.cancelled:
             self._cancel_attempt(self._originator, call)
         self._set_deadline(trio.current_time() + self.timeout)
@@ -307,16 +306,3 @@ class Initialization:
         if self.handshake.may_retry:
             reason += "; if it only knows `_proxy/initialize`, give it `dialect: _proxy`"
         return reason
-
-
-class _AttemptPort(Port):
-    """Port that receives the responses to the init requests; its neighbour is itself."""
-
-    __slots__ = ("_initialization",)
-
-    def __init__(self, initialization: Initialization) -> None:
-        self.neighbour = self
-        self._initialization = initialization
-
-    def respond(self, call: InFlightRequest, result: Payload | None, error: Payload | None) -> None:
-        self._initialization.on_response(call, result, error)

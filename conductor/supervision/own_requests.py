@@ -24,7 +24,6 @@ class OwnRequests(Port):
 
     def expect_response(self, method: str, params: bytes) -> InFlightRequest:
         """An in-flight request with this as originator; the caller sends it now."""
-        self.neighbour: Port = self
         call = InFlightRequest(method, self, target=self)
         self._pending[call] = AwaitedResponse()
         if self._link.traced_own_requests is not None:
@@ -59,6 +58,11 @@ class OwnRequests(Port):
                 self._link.traced_own_requests.answered(call, result, error)
             self._link.suppressed_session = None  # the history that is dropped ends here
             pending.set(result, error)
+
+    def receive_response(
+        self, call: InFlightRequest, result: Payload | None, error: Payload | None
+    ) -> None:
+        self.respond(call, result, error)
 
     def cancel(self, call: InFlightRequest) -> None:
         self._link.plain.cancel(call)

@@ -29,14 +29,16 @@ from conductor.error_codes import AUTHENTICATION_REQUIRED
 from conductor.errors import ConnectionClosed, RequestError
 from conductor.json_values import decode_value
 from conductor.jsonrpc.codec import DECODE_ERRORS
+from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.jsonrpc.json_object import decoded_members, join_members, members_or_empty
-from conductor.jsonrpc.messages import INTERNAL_ERROR
+from conductor.jsonrpc.messages import INTERNAL_ERROR, Payload
 from conductor.jsonrpc.notification_batch import SESSION_UPDATE
 from conductor.log import Logger
 from conductor.routing.component import RestartOutcome
 from conductor.routing.link import Link
 from conductor.routing.restart_marker import with_restart_marker
 from conductor.routing.session_log import SessionLog, SetupRecord, forwarded_names
+from conductor.routing.stage import SendRequest, Stage
 from conductor.supervision.initialization import Initialization
 from conductor.supervision.own_requests import OwnRequests
 from conductor.supervision.restored_settings import real_state_updates
@@ -49,6 +51,23 @@ __all__ = [
 
 _MAX_LOGIN_SECONDS: Final = 10.0
 _PAYLOADS_DROPPED: Final = "its set-up is not kept any more (max_session_log_bytes)"
+
+
+class _RecordedAnswers(Stage):
+    """Answers requests of a component in the place of its successor."""
+
+    __slots__ = ("_results", "received")
+
+    name = "recorded answers"
+
+    def __init__(self, results: Mapping[str, bytes]) -> None:
+        self._results = results
+        self.received = frozenset(results)
+
+    def receive_request(
+        self, forward: SendRequest, call: InFlightRequest, method: str, params: Payload | None
+    ) -> None:
+        self.port.respond(call, self._results[method], None)
 
 
 class ReplayFailed(Exception):
@@ -84,19 +103,15 @@ async def _replay_initialize(
     assert record is not None
     assert record.params is not None
     own_requests = OwnRequests(link)
-    link.recorded_results = (
-        {"initialize": record.successor_result} if record.successor_result else {}
-    )
+    known = {"initialize": record.successor_result} if record.successor_result else {}
     initialization.reply = own_requests.respond
     params = record.params
     if link.role == "proxy":
         params = with_restart_marker(params, session_log.sessions)
     call = own_requests.expect_response("initialize", params)
-    initialization.begin(call, params)
-    try:
+    with _answering(link, known):
+        initialization.begin(call, params)
         await own_requests.answer(call)
-    finally:
-        link.recorded_results = {}
     result = initialization.result or {}
     assert record.result is not None
     recorded = decoded_members(record.result)
@@ -126,15 +141,25 @@ async def _replay_to_proxy(
             refused.append(session)
             continue
         known_result = record.successor_result or record.result
-        link.recorded_results = dict.fromkeys(forwarded_names(record.method), known_result)
+        known = dict.fromkeys(forwarded_names(record.method), known_result)
         try:
-            await _request_within(own_requests, record.method, record.params, seconds)
+            with _answering(link, known):
+                await _request_within(own_requests, record.method, record.params, seconds)
         except RequestError as exc:
             log.warning("session replay failed", session=session, error=str(exc))
             refused.append(session)
-        finally:
-            link.recorded_results = {}
     return refused
+
+
+@contextmanager
+def _answering(link: Link, known: Mapping[str, bytes]) -> Iterator[None]:
+    """Answer requests of a proxy to its successor with these results, by method, meanwhile."""
+    port, stage = link.enveloped or link.plain, _RecordedAnswers(known)
+    port.insert(stage)
+    try:
+        yield
+    finally:
+        port.remove(stage)
 
 
 async def _replay_to_agent(
@@ -149,9 +174,9 @@ async def _replay_to_agent(
     Raises `ConnectionClosed` and `ReplayFailed`.
     """
     own_requests = OwnRequests(link)
-    link.login_is_stale = not await _log_in_again(own_requests, session_log, answer, seconds, log)
+    needs_login = not await _log_in_again(own_requests, session_log, answer, seconds, log)
     resume_methods = session_resume_methods(answer)
-    link.has_lost_login = False
+    has_lost_login = False
     lost, emptied = [], []
     # Sessions that may be set up anew come last: the agent then knows the ids of all others.
     records = sorted(session_log.sessions.items(), key=lambda item: not item[1].has_conversation)
@@ -167,13 +192,14 @@ async def _replay_to_agent(
                     answer_of_session = await _set_up_anew(
                         link, own_requests, session, seconds, log
                     )
+                    has_lost_login = False  # gemini refuses to load an unknown session so
                 else:
                     params = _resume_params(session, record)
                     answer_of_session = await _request_within(own_requests, method, params, seconds)
                 break
             except RequestError as exc:
                 log.warning("session replay failed", session=session, error=str(exc))
-                link.has_lost_login |= exc.code == AUTHENTICATION_REQUIRED
+                has_lost_login |= exc.code == AUTHENTICATION_REQUIRED
             finally:
                 link.suppressed_session = None
         else:
@@ -183,7 +209,7 @@ async def _replay_to_agent(
         if method == "session/load" and record.has_conversation and not link.history_seen:
             emptied.append(session)
         await _restore_settings(link, own_requests, session, answer_of_session, seconds, log)
-    return RestartOutcome(lost, emptied)
+    return RestartOutcome(lost, emptied, has_lost_login, needs_login and not session_log.sessions)
 
 
 async def _set_up_anew(
@@ -210,7 +236,6 @@ async def _set_up_anew(
             link.session_names, connection.receiver = None, link
     if session_id_of(result) != session:
         raise RequestError(INTERNAL_ERROR, "session/new was answered without a new session id")
-    link.has_lost_login = False  # gemini refuses to load an unknown session so
     log.info("session set up anew", session=session, agents_session=names.agents_id(session))
     return result
 

@@ -27,8 +27,9 @@ from conductor.routing.component import ComponentHost
 from conductor.routing.failure_errors import CHAIN_ENDED, FailureErrors
 from conductor.routing.handshake import Handshake
 from conductor.routing.link import Link
+from conductor.routing.lost_sessions import LostSessions, StaleLogin
 from conductor.supervision.component_errors import exit_error, handshake_error, start_error
-from conductor.supervision.component_run import ComponentRun
+from conductor.supervision.component_run import ComponentRun, ProofOfHealth
 from conductor.supervision.endpoint import Launcher, is_remote
 from conductor.supervision.initialization import Initialization
 from conductor.supervision.link_component import LinkComponent
@@ -73,6 +74,7 @@ class SupervisedComponent(LinkComponent):
         """The last line of stderr at the last failure."""
         self._spawned = 0.0
         """When the present process was started, or the connection begun."""
+        self._stale_login: StaleLogin | None = None
         self._lifecycle = Lifecycle()
         self._stop = trio.Event()
         self._log = get_logger(component=spec.name)
@@ -92,6 +94,7 @@ class SupervisedComponent(LinkComponent):
             self.link.record_settings()
         self._slow_setups = SlowSetupMonitor(self._on_slow_setup)
         self._slow_setups.observe(self.link)
+        self.link.plain.insert(ProofOfHealth(self._on_success))
 
     @property
     def name(self) -> str:
@@ -179,7 +182,7 @@ class SupervisedComponent(LinkComponent):
         self._begin_stop()
         if self.link.connection is not None:
             self.link.connection.close_writing()
-            self.link.eof_error = CHAIN_ENDED.error
+            self.link.refuse(CHAIN_ENDED, is_reading=True)
         if self._current_run is not None and not self._current_run.endpoint.reached:
             self._signal(signal.SIGTERM)  # a connection that is not open sees no end of its input
 
@@ -239,7 +242,12 @@ class SupervisedComponent(LinkComponent):
                 detail = f"it may be starting MCP servers: {', '.join(setup.servers)}"
             self.host.send_notice(setup.session, title, detail, severity="info")
 
+    def _on_success(self) -> None:
+        if self._current_run is not None:
+            self._current_run.on_success()
+
     def _on_initialized(self) -> None:
+        self._on_success()
         self._log.lifecycle(
             "component initialized",
             version=(self.initialization.result or {}).get("protocolVersion"),
@@ -266,8 +274,7 @@ class SupervisedComponent(LinkComponent):
         self._current_run = ComponentRun(
             endpoint, connection, self.host.flusher, self._stop, self._drained, self._log
         )
-        self.link.connection = connection
-        self.link.on_success = self._current_run.on_success
+        self.link.connect(connection)
         if self.spec.stdin_head:
             connection.write((self.spec.stdin_head,))
         self.initialization.connected()
@@ -322,8 +329,15 @@ class SupervisedComponent(LinkComponent):
             return
         self.restarts += 1
         self._log.warning("component restarted", lost_sessions=restart.lost_sessions)
-        if self.role == "agent":
-            link.lost_sessions.update(restart.lost_sessions)
+        if self.role == "agent" and restart.lost_sessions:
+            lost, needs_login = restart.lost_sessions, restart.has_lost_login
+            stage = LostSessions(self.name, lost, link.session_log, needs_login=needs_login)
+            link.plain.insert(stage)
+        if self._stale_login is not None:
+            link.plain.remove(self._stale_login)
+        self._stale_login = StaleLogin(self.name) if restart.login_is_stale else None
+        if self._stale_login is not None:
+            link.plain.insert(self._stale_login)
         self._lifecycle.on(Event.REPLAYED)
         self.host.on_restarted(self, msgspec.structs.replace(restart, cause=self._last_failure))
         link.release_queue()

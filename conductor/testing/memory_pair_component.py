@@ -22,6 +22,7 @@ from conductor.routing.envelope import Dialect
 from conductor.routing.failure_errors import FailureErrors
 from conductor.routing.handshake import Handshake
 from conductor.routing.link import Link
+from conductor.routing.proxy_meta import WithoutProxyMeta
 from conductor.supervision.initialization import Initialization
 from conductor.supervision.link_component import LinkComponent
 from conductor.transport.base import CHUNK_SIZE
@@ -78,7 +79,8 @@ class MemoryPairComponent(LinkComponent):
         self._restart_pending = self._stopping = self._failed = False
         self._drained, self._ended = trio.Event(), trio.Event()
         self.link: Link = Link(self.name, self.role, self._report)
-        self.link.strips_proxy_meta = self.role == "agent"
+        if self.role == "agent":
+            self.link.plain.insert(WithoutProxyMeta())
         self.link.initializer = self.initialization = Initialization(
             self.link,
             Handshake(self.role, self.dialect),
@@ -119,12 +121,7 @@ class MemoryPairComponent(LinkComponent):
         near, far = memory_pair(self.capacity)
         self.starts += 1
         self._on_connected(far)
-        self.link.connection = Connection(
-            near,
-            self.link,
-            self._host.flusher,
-            limits=self._host.limits,
-        )
+        self.link.connect(Connection(near, self.link, self._host.flusher, limits=self._host.limits))
         self.initialization.connected()
 
     async def _run_once(self) -> None:

@@ -66,7 +66,7 @@ class Chain:
         for proxy in self.proxies:
             proxy.speak("proxy")
         for link in self.links:
-            link.connection = Connection(Pipe(), link, self.flusher)
+            link.connect(Connection(Pipe(), link, self.flusher))
         for here, there in zip(self.links, self.links[1:], strict=False):
             connect_ports(here.enveloped or here.plain, there.plain)
 

@@ -51,7 +51,7 @@ async def test_a_bridge_that_cannot_be_made_is_the_error_of_that_request(problem
 
     async with open_chain(agent, bridged=False) as client:
         await client.initialize()
-        agent.link.intercept_setup = insertion(agent, make).intercept
+        agent.link.plain.insert(insertion(agent, make))
         with pytest.raises(RequestError, match=message):
             await client.request("session/new", WITH_SERVER)
         assert await client.new_session("/")
@@ -71,9 +71,7 @@ async def test_a_bridge_that_cannot_be_prepared_is_not_in_the_chain(monkeypatch)
     async with open_chain(agent, bridged=False) as client:
         await client.initialize()
         components = client.attached.chain.components
-        agent.link.intercept_setup = insertion(
-            agent, lambda: bridge_component("auto", Limits())
-        ).intercept
+        agent.link.plain.insert(insertion(agent, lambda: bridge_component("auto", Limits())))
         with monkeypatch.context() as patch:
             patch.setattr(PluginComponent, "prepare", refuse)
             with pytest.raises(RequestError, match="not now"):
@@ -90,8 +88,7 @@ async def test_an_inserted_bridge_leaves_the_agent_what_it_can_connect_to_itself
 
     async with open_chain(agent, bridged=False) as client:
         await client.initialize()
-        make = insertion(agent, lambda: bridge_component("auto", Limits()))
-        agent.link.intercept_setup = make.intercept
+        agent.link.plain.insert(insertion(agent, lambda: bridge_component("auto", Limits())))
         await client.request("session/new", {"cwd": "/", "mcpServers": [server]})
 
     (given,) = [h.params["mcpServers"] for h in agent.transcript if h.method == "session/new"]
@@ -133,7 +130,7 @@ async def test_a_bridge_that_does_not_start_is_the_error_of_that_request(problem
     async with open_chain(agent, bridged=False) as client:
         await client.initialize()
         components = client.attached.chain.components
-        agent.link.intercept_setup = insertion(agent, lambda: makers.pop(0)()).intercept
+        agent.link.plain.insert(insertion(agent, lambda: makers.pop(0)()))
         with pytest.raises(RequestError, match=type(problem).__name__):
             await client.request("session/new", WITH_SERVER)
         assert components == [agent]
@@ -149,7 +146,7 @@ async def test_a_bridge_that_does_not_come_up_in_time_is_the_error_of_that_reque
 
     async with open_chain(agent, bridged=False) as client:
         await client.initialize()
-        agent.link.intercept_setup = insertion(agent, unlucky).intercept
+        agent.link.plain.insert(insertion(agent, unlucky))
         with pytest.raises(RequestError, match="did not yield within 30 s"):
             await client.request("session/new", WITH_SERVER)
         assert await client.new_session("/")
@@ -162,7 +159,7 @@ async def test_a_bridge_that_fails_later_is_removed_and_inserted_again():
 
     async with open_chain(agent, bridged=False) as client:
         await client.initialize()
-        agent.link.intercept_setup = insertion(agent, lambda: makers.pop(0)()).intercept
+        agent.link.plain.insert(insertion(agent, lambda: makers.pop(0)()))
         assert await client.request("session/new", WITH_SERVER)
         late.set()
         await trio.testing.wait_all_tasks_blocked()

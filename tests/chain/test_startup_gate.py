@@ -22,7 +22,7 @@ class GateBench:
     def __init__(self):
         self.transport, self.flusher = ListTransport(), Flusher()
         link = Link("client", "client", lambda *report: None)
-        link.connection = Connection(self.transport, link, self.flusher, answers_malformed=True)
+        link.connect(Connection(self.transport, link, self.flusher, answers_malformed=True))
         self.link = link
         self.first = Neighbour()
         self.error = None

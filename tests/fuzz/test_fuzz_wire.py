@@ -130,10 +130,10 @@ def wired(role):
     connect_ports(link.plain, Refusing())
     if link.enveloped is not None:
         connect_ports(link.enveloped, Refusing())
-    link.connection = Connection(
+    link.connect(Connection(
         kept, link, kept, answers_malformed=role in ("client", "parent"),
         limits=Limits(max_message_bytes=5000, max_batch=2, max_open_requests=3),
-    )  # fmt: skip
+    ))  # fmt: skip
     return link, kept
 
 

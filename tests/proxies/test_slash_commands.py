@@ -429,8 +429,8 @@ def test_marks_are_removed_from_agents_behind_proxies_only():
     proxy = ComponentSpec(name="proxy", run=[sys.executable])
     built = build_components([proxy, agent], mode="agent")
 
-    assert [each.link.strips_proxy_meta for each in built] == [False, True]
-    assert not build_components([agent], mode="agent")[0].link.strips_proxy_meta
-    assert not any(
-        each.link.strips_proxy_meta for each in build_components([proxy, proxy], mode="proxy")
-    )
+    assert ["proxy meta" in each.link.plain.stages for each in built] == [False, True]
+    alone = build_components([agent], mode="agent")[0]
+    assert "proxy meta" not in alone.link.plain.stages
+    nested = build_components([proxy, proxy], mode="proxy")
+    assert not any("proxy meta" in each.link.plain.stages for each in nested)

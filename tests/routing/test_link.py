@@ -26,7 +26,7 @@ class Bench:
         self.link = Link("notes", role, lambda *report: self.reports.append(report))
         self.link.dialect = dialect
         self.transport, self.flusher = ListTransport(), Flusher()
-        self.link.connection = Connection(self.transport, self.link, self.flusher, **options)
+        self.link.connect(Connection(self.transport, self.link, self.flusher, **options))
         self.before, self.behind = Neighbour(), Neighbour()
         connect_ports(self.before, self.link.plain)
         if self.link.enveloped is not None:
@@ -445,7 +445,7 @@ def test_the_next_process_of_a_component_has_no_late_responses():
     bench.link.plain.request(call, "session/load", None)
     bench.link.answer_in_place(call, b"{}", None)
     bench.link.disconnect(FailureErrors.plain(b"{}"))
-    bench.link.connection = Connection(bench.transport, bench.link, bench.flusher)
+    bench.link.connect(Connection(bench.transport, bench.link, bench.flusher))
 
     bench.feed({"id": 1, "result": {}})
 

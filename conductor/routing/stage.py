@@ -1,0 +1,387 @@
+"""Stages: what the conductor itself does to the messages of a link. Pure.
+
+    neighbour ⇄ stage ⇄ stage ⇄ connection of the component
+
+Each port of a link has its stages (`StagedPort`). A stage gets a message and `forward`, which
+passes it on to the next stage; a stage that does not call it has taken the message. It names the
+methods that it sees: for each, the stages that name it are compiled into one callable, anew when a
+stage is inserted or removed. So a message of any other method costs nothing.
+
+`ORDER` is the order of all stages. To add one, write its class in a module, and add its row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import ClassVar, Final, Literal, TypeAlias
+
+from conductor.jsonrpc.in_flight import InFlightRequest
+from conductor.jsonrpc.messages import Payload
+from conductor.jsonrpc.notification_batch import NotificationBatch
+from conductor.routing.port import Port
+
+__all__ = [
+    "ORDER",
+    "Kind",
+    "Methods",
+    "SendBatch",
+    "SendCancel",
+    "SendNotification",
+    "SendRequest",
+    "SendResponse",
+    "Stage",
+    "StagedPort",
+]
+
+ORDER: Final = (
+    "chain choice",  # each session has the chain of its project
+    "hold",  # messages wait while the component is started again
+    "disconnected",  # nothing is sent to a component that is gone
+    "recorded answers",  # what a restarted proxy repeats does not reach its successor
+    "handler reports",  # reports of an isolated plugin name the messages that it was sent
+    "withheld login",  # errors for an isolated client name no commands of this machine
+    "lost sessions",  # a restarted agent is not asked for sessions that it has lost
+    "bridge insertion",  # the first set-up that needs the MCP bridge inserts it
+    "session log",  # handshake and set-ups are kept for a restart
+    "initialization",  # the conductor itself carries out the handshake
+    "client capabilities",  # a client is not asked for what it has not announced
+    "late questions",  # what belongs to a cancelled turn is not asked
+    "proof of health",  # an answered prompt is one
+    "stale login",  # a restarted agent may require another login
+    "plugin info",  # an isolated plugin describes itself
+    "proxy meta",  # an agent cannot forge what proxies tell each other
+)
+"""Names of the stages, that nearest the neighbour first: messages to the component pass them in
+this order, messages from it in the opposite one."""
+
+SendRequest: TypeAlias = Callable[[InFlightRequest, str, Payload | None], None]
+SendNotification: TypeAlias = Callable[[str, Payload | None], None]
+SendBatch: TypeAlias = Callable[[NotificationBatch], None]
+SendResponse: TypeAlias = Callable[[InFlightRequest, Payload | None, Payload | None], None]
+SendCancel: TypeAlias = Callable[[InFlightRequest], None]
+Methods: TypeAlias = frozenset[str] | Literal["every"]
+Kind: TypeAlias = Literal[
+    "send_request",
+    "send_notification",
+    "send_batch",
+    "send_response",
+    "send_cancel",
+    "receive_request",
+    "receive_notification",
+    "receive_batch",
+    "receive_response",
+    "receive_cancel",
+]
+"""A kind of message: the method of a stage that gets it."""
+_OF_SENT: Final[frozenset[Kind]] = frozenset(
+    {"send_request", "send_notification", "send_batch", "receive_response", "send_cancel"}
+)
+"""Kinds of messages that a stage sees if their method is in its `sent`."""
+
+
+class Stage:
+    """Base of stages: each method passes the message on.
+
+    `sent` are the methods of the messages to the component that it sees, `received` those of the
+    messages from it. It also sees the responses to these requests, and their cancellations. No
+    method waits, or raises.
+    """
+
+    __slots__ = ("port",)
+
+    name: ClassVar[str]
+    """Its row in `ORDER`."""
+    port: StagedPort
+    """The port that it is inserted in."""
+    sent: Methods = frozenset()
+    received: Methods = frozenset()
+
+    def send_request(
+        self, forward: SendRequest, call: InFlightRequest, method: str, params: Payload | None
+    ) -> None:
+        """A request to the component."""
+        forward(call, method, params)
+
+    def send_notification(
+        self, forward: SendNotification, method: str, params: Payload | None
+    ) -> None:
+        """A notification to the component."""
+        forward(method, params)
+
+    def send_batch(self, forward: SendBatch, notifications: NotificationBatch) -> None:
+        """Notifications of one method to the component. A stage that only has `send_notification`
+        gets each of them."""
+        forward(notifications)
+
+    def send_response(
+        self,
+        forward: SendResponse,
+        call: InFlightRequest,
+        result: Payload | None,
+        error: Payload | None,
+    ) -> None:
+        """The response to a request of the component."""
+        forward(call, result, error)
+
+    def send_cancel(self, forward: SendCancel, call: InFlightRequest) -> None:
+        """The cancellation of a request to the component."""
+        forward(call)
+
+    def receive_request(
+        self, forward: SendRequest, call: InFlightRequest, method: str, params: Payload | None
+    ) -> None:
+        """A request of the component."""
+        forward(call, method, params)
+
+    def receive_notification(
+        self, forward: SendNotification, method: str, params: Payload | None
+    ) -> None:
+        """A notification of the component."""
+        forward(method, params)
+
+    def receive_batch(self, forward: SendBatch, notifications: NotificationBatch) -> None:
+        """Notifications of one method of the component. A stage that only has
+        `receive_notification` gets each of them."""
+        forward(notifications)
+
+    def receive_response(
+        self,
+        forward: SendResponse,
+        call: InFlightRequest,
+        result: Payload | None,
+        error: Payload | None,
+    ) -> None:
+        """The response of the component, or one in its place."""
+        forward(call, result, error)
+
+    def receive_cancel(self, forward: SendCancel, call: InFlightRequest) -> None:
+        """The cancellation of a request of the component."""
+        forward(call)
+
+
+class StagedPort(Port):
+    """A port with stages between its neighbour and its component.
+
+    The methods of `Port` take messages for the component, those named `receive_…` messages from it.
+    A subclass delivers what has passed the stages: its methods are named `deliver_…`.
+    """
+
+    __slots__ = (
+        "_receive_batch",
+        "_receive_cancel",
+        "_receive_notification",
+        "_receive_request",
+        "_receive_response",
+        "_send_batch",
+        "_send_cancel",
+        "_send_notification",
+        "_send_request",
+        "_send_response",
+        "_stages",
+    )
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._stages: list[Stage] = []
+        self._compile()
+
+    @property
+    def stages(self) -> list[str]:
+        """Names of its stages, in the order of `ORDER`."""
+        return [each.name for each in self._stages]
+
+    def insert(self, stage: Stage) -> None:
+        """Let messages pass this stage from now on, at its place in `ORDER`."""
+        stage.port = self
+        self._stages.append(stage)
+        self._stages.sort(key=lambda each: ORDER.index(each.name))
+        self._compile()
+
+    def remove(self, stage: Stage) -> None:
+        """Take out a stage; without effect if it is not there."""
+        self._stages = [each for each in self._stages if each is not stage]
+        self._compile()
+
+    def answer(
+        self, stage: Stage, call: InFlightRequest, result: Payload | None, error: Payload | None
+    ) -> None:
+        """Answer a request to the component in this stage: the response passes the stages that the
+        request has passed."""
+        passed = self._stages[: self._stages.index(stage)]
+        route = _route("receive_response", passed, self._pass_response)
+        route.get(call.method, route.others)(call, result, error)
+
+    def send(
+        self, stage: Stage, call: InFlightRequest, method: str, params: Payload | None
+    ) -> None:
+        """Send a request of this stage itself: it passes the stages after this one, and its
+        response comes to `receive_response` of this one."""
+        rest = self._stages[self._stages.index(stage) + 1 :]
+        route = _route("send_request", rest, self.deliver_request)
+        route.get(method, route.others)(call, method, params)
+
+    def _compile(self) -> None:
+        stages = self._stages
+        self._send_request = _route("send_request", stages, self.deliver_request)
+        self._send_notification = _route("send_notification", stages, self.deliver_notification)
+        self._send_batch = _batch_route(
+            "send_batch", stages, self.deliver_batch, self.deliver_notification
+        )
+        self._send_response = _route("send_response", stages, self.deliver_response)
+        self._send_cancel = _route("send_cancel", stages, self.deliver_cancel)
+        self._receive_request = _route("receive_request", stages, self._pass_request)
+        self._receive_notification = _route("receive_notification", stages, self._pass_notification)
+        self._receive_batch = _batch_route(
+            "receive_batch", stages, self._pass_batch, self._pass_notification
+        )
+        self._receive_response = _route("receive_response", stages, self._pass_response)
+        self._receive_cancel = _route("receive_cancel", stages, InFlightRequest.cancel)
+
+    # -- messages to the component -----------------------------------------------------------------
+
+    def request(self, call: InFlightRequest, method: str, params: Payload | None) -> None:
+        route = self._send_request
+        route.get(method, route.others)(call, method, params)
+
+    def notify(self, method: str, params: Payload | None) -> None:
+        route = self._send_notification
+        route.get(method, route.others)(method, params)
+
+    def notify_batch(self, notifications: NotificationBatch) -> None:
+        route = self._send_batch
+        route.get(notifications.method, route.others)(notifications)
+
+    def respond(self, call: InFlightRequest, result: Payload | None, error: Payload | None) -> None:
+        route = self._send_response
+        route.get(call.method, route.others)(call, result, error)
+
+    def cancel(self, call: InFlightRequest) -> None:
+        route = self._send_cancel
+        route.get(call.method, route.others)(call)
+
+    def deliver_request(self, call: InFlightRequest, method: str, params: Payload | None) -> None:
+        raise NotImplementedError
+
+    def deliver_notification(self, method: str, params: Payload | None) -> None:
+        raise NotImplementedError
+
+    def deliver_batch(self, notifications: NotificationBatch) -> None:
+        raise NotImplementedError
+
+    def deliver_response(
+        self, call: InFlightRequest, result: Payload | None, error: Payload | None
+    ) -> None:
+        raise NotImplementedError
+
+    def deliver_cancel(self, call: InFlightRequest) -> None:
+        raise NotImplementedError
+
+    # -- messages from the component ---------------------------------------------------------------
+
+    def receive_request(self, call: InFlightRequest, method: str, params: Payload | None) -> None:
+        """A request of the component to this neighbour."""
+        route = self._receive_request
+        route.get(method, route.others)(call, method, params)
+
+    def receive_notification(self, method: str, params: Payload | None) -> None:
+        """A notification of the component to this neighbour."""
+        route = self._receive_notification
+        route.get(method, route.others)(method, params)
+
+    def receive_batch(self, notifications: NotificationBatch) -> None:
+        """Several notifications of one method, in order."""
+        route = self._receive_batch
+        route.get(notifications.method, route.others)(notifications)
+
+    def receive_response(
+        self, call: InFlightRequest, result: Payload | None, error: Payload | None
+    ) -> None:
+        """The component's response to a request that was delivered here."""
+        route = self._receive_response
+        route.get(call.method, route.others)(call, result, error)
+
+    def receive_cancel(self, call: InFlightRequest) -> None:
+        """The component cancels a request that it has sent to this neighbour."""
+        route = self._receive_cancel
+        route.get(call.method, route.others)(call)
+
+    def _pass_request(self, call: InFlightRequest, method: str, params: Payload | None) -> None:
+        self.neighbour.request(call, method, params)
+
+    def _pass_notification(self, method: str, params: Payload | None) -> None:
+        self.neighbour.notify(method, params)
+
+    def _pass_batch(self, notifications: NotificationBatch) -> None:
+        self.neighbour.notify_batch(notifications)
+
+    def _pass_response(
+        self, call: InFlightRequest, result: Payload | None, error: Payload | None
+    ) -> None:
+        self.neighbour.respond(call, result, error)
+
+
+class _Route(dict[str, Callable[..., None]]):
+    """The way of one kind of message: for each method that a stage names, and for all others."""
+
+    __slots__ = ("others",)
+
+    def __init__(self, others: Callable[..., None]) -> None:
+        super().__init__()
+        self.others = others
+
+
+def _route(kind: Kind, stages: Sequence[Stage], end: Callable[..., None]) -> _Route:
+    """The way through stages, which are in the order of `ORDER`, to `end`."""
+    return _compiled(kind, stages, lambda steps: _through(kind, steps, end))
+
+
+def _batch_route(
+    kind: Literal["send_batch", "receive_batch"],
+    stages: Sequence[Stage],
+    end: SendBatch,
+    single_end: SendNotification,
+) -> _Route:
+    """The way of batches of notifications, whose single notifications have the way to
+    `single_end`."""
+    single: Kind = "send_notification" if kind == "send_batch" else "receive_notification"
+
+    def through(steps: Sequence[Stage]) -> SendBatch:
+        passed = end
+        for index, stage in enumerate(steps):
+            if _overrides(stage, kind):
+                passed = partial(getattr(stage, kind), passed)
+            elif _overrides(stage, single):
+                passed = partial(_one_by_one, _through(single, steps[: index + 1], single_end))
+        return passed
+
+    return _compiled(kind, stages, through)
+
+
+def _compiled(
+    kind: Kind, stages: Sequence[Stage], through: Callable[[Sequence[Stage]], Callable[..., None]]
+) -> _Route:
+    """`through` makes the way through the stages that see a method, the last one first."""
+    last_first = stages[::-1] if kind.startswith("send") else stages
+    seen = [(each, each.sent if kind in _OF_SENT else each.received) for each in last_first]
+    found = _Route(through([stage for stage, methods in seen if methods == "every"]))
+    for method in {each for _, methods in seen if methods != "every" for each in methods}:
+        steps = [stage for stage, methods in seen if methods == "every" or method in methods]
+        found[method] = through(steps)
+    return found
+
+
+def _through(kind: Kind, steps: Sequence[Stage], end: Callable[..., None]) -> Callable[..., None]:
+    for stage in steps:
+        if _overrides(stage, kind):
+            end = partial(getattr(stage, kind), end)
+    return end
+
+
+def _one_by_one(forward: SendNotification, notifications: NotificationBatch) -> None:
+    for each in notifications.params:
+        forward(notifications.method, each)
+
+
+def _overrides(stage: Stage, kind: Kind) -> bool:
+    return getattr(type(stage), kind) is not getattr(Stage, kind)

@@ -28,10 +28,9 @@ _MAX_LISTED = 8
 _FACTORY: Any = attrs.Factory  # a class, which the stubs call a function
 
 
-def attrs_hook(cls: Any, converter: Converter, word: str, hints: Mapping[str, str] = {}) -> Hook:
+def attrs_hook(cls: Any, converter: Converter, word: str) -> Hook:
     """A hook for `cls`; messages call a key `word`.
 
-    `hints` maps unknown keys that users are likely to write to the help shown for them.
     Raises `TypeError` if an annotation of the class cannot be resolved.
     """
     fields = {field_key(field): field for field in attrs.fields(cls) if field.init}
@@ -39,7 +38,7 @@ def attrs_hook(cls: Any, converter: Converter, word: str, hints: Mapping[str, st
 
     def hook(data: Any) -> Any:
         found: list[ValueIssue] = []
-        values = read_keys(data, types, converter, word, hints, found)
+        values = read_keys(data, types, converter, word, {}, found)
         given = {fields[key].alias: value for key, value in values.items() if value is not INVALID}
         for key, field in fields.items():
             if key not in data and field.default is attrs.NOTHING:

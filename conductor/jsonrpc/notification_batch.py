@@ -31,13 +31,11 @@ from conductor.jsonrpc.codec import (
 from conductor.jsonrpc.messages import Payload
 from conductor.jsonrpc.utf8 import utf8_error
 
-__all__ = ["PARAMS_START", "SESSION_UPDATE", "NotificationBatch", "params_at_start", "split_block"]
+__all__ = ["SESSION_UPDATE", "NotificationBatch", "params_at_start", "split_block"]
 
 SESSION_UPDATE: Final = "session/update"
 _HEAD: Final = b'{"jsonrpc":"2.0","method":"session/update","params":'
 _TAIL: Final = b"}\n"
-PARAMS_START: Final = _HEAD
-"""How an agent usually writes an update, up to its params."""
 _FIRST_HEAD: Final = _HEAD + b"{"
 _LAST_TAIL: Final = b"}" + _TAIL
 _method_byte: Final = itemgetter(_HEAD.index(b"method"))

@@ -31,7 +31,7 @@ from conductor.proxy.middleware import (
 from conductor.proxy.return_annotations import check_return
 from conductor.proxy.session_state import per_session
 from conductor.proxy.session_tracking import add_session_attributes
-from conductor.proxy.update_kinds import UpdateFilter, update_filter
+from conductor.proxy.update_kinds import UpdateFilter
 from conductor.schema import METHODS, similar_methods
 
 if TYPE_CHECKING:
@@ -48,7 +48,6 @@ __all__ = [
     "collect_handlers",
     "is_handler",
     "marked_handlers",
-    "of_kinds",
     "on",
 ]
 
@@ -58,7 +57,6 @@ F = TypeVar("F", bound=Callable[..., Any])
 ALL_METHODS: Final = "*"
 SESSION_UPDATE: Final = "session/update"
 _MARK: Final = "__acp_handles__"
-_KINDS_MARK: Final = "__acp_kinds__"
 _BOTH: Final[tuple[Sender, ...]] = ("client", "agent")
 _SENDERS: Final[Mapping[str, tuple[Sender, ...]]] = {
     "client": ("client",),
@@ -137,19 +135,6 @@ def on(method: str, *methods: str, source: Sender | None = None) -> Callable[[F]
                 f"@on({shown}) marks an `async def`, not a {type(function).__name__}; "
                 "put @on below other decorators"
             ) from None
-        return function
-
-    return mark
-
-
-def of_kinds(*kinds: str) -> Callable[[F], F]:
-    """Limit an `@on("session/update")` handler to kinds of updates; the others are not decoded.
-
-    For plugins of the conductor that need no `Session`: `on_update` keeps one for each session.
-    """
-
-    def mark(function: F) -> F:
-        setattr(function, _KINDS_MARK, kinds)
         return function
 
     return mark
@@ -312,7 +297,6 @@ def _handler(where: str, name: str, function: Any, method: str, source: Sender |
         annotation,
         result_type(method, annotation),
         takes_forward=len(parameters) == 2,
-        accepts=update_filter(kinds) if (kinds := getattr(function, _KINDS_MARK, None)) else None,
     )
 
 

@@ -20,7 +20,6 @@ from conductor.errors import LocalProtocolError, RequestError
 from conductor.proxy.chain_info import ChainInfo, chain_info
 from conductor.proxy.foreground_work import ForegroundWork
 from conductor.proxy.peers import ClientPeer
-from conductor.proxy.session_state import per_session
 from conductor.proxy.slash_commands import AnnouncedCommands, is_handled, say
 from conductor.proxy.tool_calls import AgentToolCall, ToolCallTable
 from conductor.routing.notices import paragraph
@@ -29,7 +28,6 @@ from conductor.setting_forms import option_of
 __all__ = [
     "OpenedBy",
     "Session",
-    "SessionSet",
     "TurnEnd",
     "session_of",
     "shows_notices",
@@ -321,9 +319,6 @@ def _members(value: Any) -> dict[str, Any]:
 
 def _list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
-
-
-SessionSet: TypeAlias = "per_session[Session]"
 
 
 def session_of(plugin: Any, id: str) -> Session:

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import trio
 
-__all__ = ["PeekableStream", "is_websocket_upgrade", "parse_headers"]
+__all__ = ["PeekableStream", "is_websocket_upgrade"]
 
 _HTTP2_PREFACE: Final = b"PRI * HTTP/2.0\r\n"
 _HEAD_END: Final = b"\r\n\r\n"
@@ -79,12 +79,6 @@ class PeekableStream(trio.abc.HalfCloseableStream):
 
     async def aclose(self) -> None:
         await self._stream.aclose()
-
-
-def parse_headers(head: bytes) -> list[tuple[bytes, bytes]]:
-    """Raw header pairs in the head of an HTTP/1.1 request."""
-    pairs = (line.partition(b":") for line in head.split(b"\r\n")[1:])
-    return [(name.strip(), value.strip()) for name, _, value in pairs]
 
 
 def is_websocket_upgrade(head: bytes) -> bool:

@@ -307,8 +307,7 @@ def _group_of_zombie(pid: int) -> int | None:
 
 
 def _waited_for(pids: set[int]) -> set[int]:
-    """The processes that a `Popen` of the standard library has not reaped (except one created
-    before `gc.freeze()`, which hides it)."""
+    """The processes that a `Popen` of the standard library has not reaped."""
     if not pids:
         return set()
     import gc

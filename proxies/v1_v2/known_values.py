@@ -57,13 +57,13 @@ def known_block(block: Any) -> Any:
     return {**text_block(text or f"[content of type {type}]"), "_meta": _kept(block, block)}
 
 
-def know_blocks(holder: Json, name: str = "content") -> None:
-    """Content blocks in the member `name`: one, or a list."""
-    value = holder.get(name)
+def know_blocks(holder: Json) -> None:
+    """Content blocks in the member `content`: one, or a list."""
+    value = holder.get("content")
     if isinstance(value, list):
-        holder[name] = [known_block(each) for each in value]
-    elif name in holder:
-        holder[name] = known_block(value)
+        holder["content"] = [known_block(each) for each in value]
+    elif "content" in holder:
+        holder["content"] = known_block(value)
 
 
 def know_tool_call(call: Json) -> None:

@@ -33,7 +33,6 @@ __all__ = ["V1V2"]
 _REFUSALS: Final = (INVALID_REQUEST, INVALID_PARAMS, PROTOCOL_VERSION)
 """Codes with which an agent refuses an `initialize` of a version that it does not know; the last is
 the one of version 2 for that."""
-_SETUPS: Final = ("session/new", "session/fork", "session/load", "session/resume")
 
 
 @attrs.define

@@ -15,7 +15,6 @@ from conductor.errors import RequestError
 from conductor.testing import FakeAgent, FakeProxy, open_chain
 
 ACP = {"mcpCapabilities": {"acp": True}}
-NATIVE_V2 = {"session": {"mcp": {"acp": {}}}}
 
 
 async def test_an_agent_without_acp_is_announced_with_it():

@@ -87,7 +87,6 @@ class Sharing:
 
     nursery: trio.Nursery
     name: str = "OpenCode"
-    answers_changes: bool = True
     agent: FakeAgent = attrs.field(init=False)
     servers: dict[str, Connection] = attrs.field(factory=dict)
     seen: list[list[str]] = attrs.field(factory=list)

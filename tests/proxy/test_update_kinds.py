@@ -6,10 +6,8 @@ from pathlib import Path
 import pytest
 
 import conductor.schema
-from conductor.proxy import DeclarationError, Proxy, on, on_update
-from conductor.proxy.handlers import of_kinds
+from conductor.proxy import DeclarationError, Proxy, on_update
 from conductor.proxy.update_kinds import KINDS, update_filter
-from conductor.testing import FakeAgent
 
 PLAN = update_filter({"plan", "tool_call"})
 
@@ -78,23 +76,3 @@ def test_a_kind_of_an_extension_is_none(kind):
     class Extended(Proxy):
         @on_update(kind)
         async def handle(self, session, update, forward): ...
-
-
-async def test_a_handler_of_the_wire_method_for_some_kinds_gets_no_others(chain):
-    got = []
-
-    class P(Proxy):
-        @of_kinds("plan")
-        @on("session/update")
-        async def plans(self, params: bytes, forward):
-            got.append(json.loads(params)["update"]["sessionUpdate"])
-            await forward()
-
-    agent = FakeAgent(turns=[[{"sessionUpdate": "plan", "entries": []}, "done"]])
-    async with chain(P(), agent) as client:
-        await client.initialize()
-        session = await client.new_session("/project")
-        await client.prompt(session, "go")
-
-    assert got == ["plan"]
-    assert client.transcript.text(session) == "done"

@@ -8,13 +8,14 @@ import json
 import pytest
 
 from conductor import redaction
-from conductor.jsonrpc.notification_batch import PARAMS_START, NotificationBatch
+from conductor.jsonrpc.notification_batch import NotificationBatch
 from conductor.routing.port import UnconnectedPort
 from conductor.routing.traced_port import Mark
 from conductor.tracing.encoder import Encoder
 from conductor.tracing.recorder import TraceRecorder
 
 SECRET = "hunter2-hunter2"
+PARAMS_START = b'{"jsonrpc":"2.0","method":"session/update","params":'
 
 
 @pytest.fixture(autouse=True)

@@ -4,7 +4,7 @@ those of other projects with a file that the user trusts."""
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 
 from conductor.chainfile.model import ChainFile, ComponentSpec
 from conductor.cli.check.programs import check_commands
@@ -19,13 +19,13 @@ from conductor.projects.when import Facts, agent_names, client_facts, unmet_cond
 __all__ = ["missing_program_findings", "other_project_findings"]
 
 
-def missing_program_findings(
-    chain: ChainFile, cwd: str, environ: Mapping[str, str] = os.environ
-) -> Iterator[Finding]:
+def missing_program_findings(chain: ChainFile, cwd: str) -> Iterator[Finding]:
     """Findings about all components; those that a session of `doctor` in `cwd` does not have are
     only warnings."""
     specs = chain.flat()
-    left_out = unmet_conditions(specs, client_facts(None, Facts(environ, cwd, agent_names(chain))))
+    left_out = unmet_conditions(
+        specs, client_facts(None, Facts(os.environ, cwd, agent_names(chain)))
+    )
     for spec in specs:
         condition = left_out.get(spec.name)
         if condition is None:
@@ -35,14 +35,14 @@ def missing_program_findings(
             yield from _missing([spec], where, "warning")
 
 
-def other_project_findings(cwd: str, environ: Mapping[str, str] = os.environ) -> Iterator[Finding]:
+def other_project_findings(cwd: str) -> Iterator[Finding]:
     """Findings about the trusted files of projects other than that of `cwd`."""
     here = find_project_file(cwd)
     for entry in trusted_files():
         if entry.path == here:
             continue
         try:
-            specs = trusted_chain(entry.path, environ).flat()
+            specs = trusted_chain(entry.path, os.environ).flat()
         except Untrusted:  # it has no effect, and `trust` is asked for when it is needed
             continue
         except ChainFileError as exc:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from conductor.cli.doctor.finding import Finding
 from conductor.errors import ChainFileError
@@ -16,14 +16,12 @@ from conductor.projects.project_file import Untrusted, read_user_file
 __all__ = ["project_findings"]
 
 
-def project_findings(
-    cwd: str, others: OtherFiles, environ: Mapping[str, str] = os.environ
-) -> Iterator[Finding]:
+def project_findings(cwd: str, others: OtherFiles) -> Iterator[Finding]:
     """Findings about the files that are added to a chain in `cwd`; none without such files."""
     user = user_chain_file() if others.user else None
     if user is not None:
         try:
-            count = len(read_user_file(user, environ).proxies)
+            count = len(read_user_file(user, os.environ).proxies)
         except ChainFileError as exc:
             help = "correct it: no chain of `run` and `wrap` starts with it, but for --no-user"
             yield Finding("error", "projects", str(exc), help)
@@ -33,7 +31,7 @@ def project_findings(
     if path is None:
         return
     try:
-        count = len(trusted_chain(path, environ).proxies)
+        count = len(trusted_chain(path, os.environ).proxies)
     except Untrusted as exc:
         help = f"to use it in sessions of this project: acp-conductor trust {shlex.quote(path)}"
         yield Finding("warning", "projects", f"{path} {exc}", exc.remedy or help)

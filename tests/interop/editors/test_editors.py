@@ -101,7 +101,8 @@ def test_agent_shell(desk: Desk, needs: Needs, words: tuple[str, ...]) -> None:
 
 def test_toad(desk: Desk, needs: Needs) -> None:
     needs("toad")
-    [command, *_] = desk.acp_conductor("install", "toad", *ADD).splitlines()
+    printed = desk.acp_conductor("install", "toad", *ADD).splitlines()
+    [command] = [line for line in printed if line.startswith("toad ")]
 
     with desk.terminal(shlex.split(command)) as toad:
         toad.wait_for(" Ask ")  # the mode of the session, which Toad has then

@@ -62,6 +62,8 @@ _CONFIG: Final = "[core]\n\trepositoryformatversion = 0\n\tbare = false\n"
 _REFS: Final = "refs/checkpoints/"
 _LOCK: Final = "acp.lock"
 _DAMAGED: Final = "damaged"
+_BATCH: Final = 2000
+"""Files and directories after which git is asked which of them are ignored."""
 _MAX_RULES: Final = 1_000_000
 """Bytes of a file of ignore rules that are read."""
 _CHUNK: Final = 32 << 20
@@ -251,39 +253,41 @@ class ShadowGit:
         Git tells only which names are ignored. It would look for files by itself, but it would read
         what is in nested repositories, which may be a pipe or a device."""
         found: list[str] = []
-        level = [""]
-        while level:
-            entries = await trio.to_thread.run_sync(self._entries, level)
-            level = []
+        waiting = [""]
+        while waiting:
+            entries = await trio.to_thread.run_sync(self._entries, waiting)
             ignored = await self._ignored(entries)
+            waiting = [path for path in waiting if path not in ignored]
             for path, kind in entries.items():
-                if path in ignored:
-                    continue
-                match kind:
-                    case "directory":
-                        level.append(path)
-                    case "repository":
-                        found.append(f"{path}/")
-                    case "file":
-                        found.append(path)
+                if kind != "directory" and path not in ignored:
+                    found.append(f"{path}/" if kind == "repository" else path)
         return found
 
-    def _entries(self, level: Sequence[str]) -> dict[str, str]:
-        """What is in some directories of the project, with its kind."""
-        found = {}
-        for directory in level:
+    def _entries(self, waiting: list[str]) -> dict[str, str]:
+        """What is in the first of these directories, and below, with its kind; those that are read
+        are taken out, others are appended."""
+        found: dict[str, str] = {}
+        read = 0
+        for directory in waiting:  # grows
+            if len(found) > _BATCH:
+                break
+            read += 1
             where = os.path.join(self.root, directory)
             with suppress(OSError), os.scandir(where) as entries:
                 for entry in entries:
                     path = os.path.join(directory, entry.name)
+                    if entry.name == ".git":
+                        continue
                     if entry.name == ".gitignore":
                         _check_rules(entry)
                     if entry.is_dir(follow_symlinks=False):
-                        if entry.name != ".git":
-                            is_repository = _is_repository(entry.path)
-                            found[path] = "repository" if is_repository else "directory"
+                        is_repository = _is_repository(entry.path)
+                        found[path] = "repository" if is_repository else "directory"
+                        if not is_repository:
+                            waiting.append(path)
                     elif entry.is_symlink() or entry.is_file(follow_symlinks=False):
                         found[path] = "file"
+        del waiting[:read]
         return found
 
     async def _ignored(self, paths: Collection[str]) -> frozenset[str]:

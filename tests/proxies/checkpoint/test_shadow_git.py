@@ -436,15 +436,26 @@ async def test_ignore_rules_that_are_too_large_are_not_read(chain, project, prox
     assert ".gitignore is too large" in client.transcript.text()
 
 
-async def test_a_name_with_a_meaning_for_git_is_a_name(chain, project, proxy):
-    (project / ".gitignore").write_text("*.log\n")
-    for name in (":!a.txt", ":(glob)*.log", "x.log"):
+@pytest.mark.parametrize("batch", [0, 2000])
+async def test_names_are_ignored_as_git_does(chain, project, proxy, monkeypatch, batch):
+    monkeypatch.setattr("proxies.checkpoint.shadow_git._BATCH", batch)
+    (project / ".git").write_text("gitdir: elsewhere\n")  # a worktree
+    (project / ".gitignore").write_text("*.log\nbuild/\n!kept.log\n")
+    (project / "build" / "inner").mkdir(parents=True)
+    (project / "inner").mkdir()
+    saved = [":!a.txt", "kept.log", "inner/build"]
+    ignored = [":(glob)*.log", "x.log", "build/kept.log", "build/inner/c", "inner/x.log"]
+    for name in saved + ignored:
         (project / name).write_text("two")
 
-    found, _ = await rewound(chain, project, proxy, (project / ":!a.txt").unlink)
+    def delete():
+        for name in saved + ignored:
+            (project / name).unlink()
 
-    ignored = {":(glob)*.log": "two", "x.log": "two"}
-    assert found == {"a.txt": "one", ":!a.txt": "two", ".gitignore": "*.log\n", **ignored}
+    found, said = await rewound(chain, project, proxy, delete)
+
+    assert {*found} == {"a.txt", ".git", ".gitignore", *saved}
+    assert "Left out" not in said
 
 
 @pytest.mark.parametrize("kind", ["device", "pipe"])

@@ -19,6 +19,7 @@ from conductor.jsonrpc.codec import DECODE_ERRORS
 from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.jsonrpc.messages import Payload
 from conductor.jsonrpc.notification_batch import SESSION_UPDATE, NotificationBatch
+from conductor.jsonrpc.surrogates import substitute_surrogates
 from conductor.routing.observers import LinkObserver
 from conductor.supervision.cancel_timeouts import CancelOverdue, CancelTimeouts
 from conductor.supervision.deadline_timer import DeadlineTimer
@@ -104,7 +105,7 @@ class CancelMonitor(LinkObserver):
         if method != SESSION_UPDATE or params is None or _STATE not in bytes(params):
             return
         try:
-            decoded = decode_value(params, type=_UpdateParams)
+            decoded = _read(bytes(params))
         except DECODE_ERRORS:
             return
         update = decoded.update
@@ -152,3 +153,15 @@ class _StateUpdate(msgspec.Struct, gc=False):
 class _UpdateParams(msgspec.Struct, gc=False):
     sessionId: str
     update: _StateUpdate
+
+
+def _read(params: bytes) -> _UpdateParams:
+    """Raises one of `DECODE_ERRORS`. Half an emoji, which msgspec refuses, may be in any member."""
+    try:
+        return decode_value(params, type=_UpdateParams)
+    except DECODE_ERRORS:
+        hidden = substitute_surrogates(params)
+        if hidden is None or hidden.block is None:
+            raise
+        found = decode_value(hidden.text, type=_UpdateParams)
+        return msgspec.structs.replace(found, sessionId=hidden.string(found.sessionId))

@@ -16,17 +16,17 @@ from support.remote_agents import reach
 from support.server_clients import PATIENCE, Remote, http, initialize, request
 
 from conductor.chain.chain import Chain
-from conductor.network.line_channel import LineChannel
+from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.plugins.plugin_component import PluginComponent
 from conductor.proxy import Agent, on
 from conductor.routing.component import Component
+from conductor.routing.port import UNCONNECTED
 from conductor.server.access import AccessPolicy
-from conductor.server.active_turns import TurnTrackingChannel
 from conductor.server.http.parse_request import parse_post
 from conductor.server.listen.address import TcpAddress
 from conductor.server.run import RunningServer, ServerSettings, open_server
+from conductor.supervision.cancel_monitor import CancelMonitor
 from conductor.transport.base import Transport
-from conductor.transport.memory import memory_pair
 
 HALF = "\ud83d"
 
@@ -153,12 +153,14 @@ def test_an_inserted_session_id_changes_no_other_bytes_of_the_params():
 
 
 async def test_a_turn_of_version_2_is_seen():
-    theirs, ours = memory_pair()
-    agent, lines = LineChannel(theirs), TurnTrackingChannel(ours)
-    update = {"sessionUpdate": "state_update", "state": "running", "_meta": {"x": HALF}}
-    params = {"sessionId": "s", "update": update}
-    told = {"jsonrpc": "2.0", "method": "session/update", "params": params}
-    await agent.send([dumps(told)])
-    await lines.receive()
+    monitor = CancelMonitor(10.0, lambda: True, lambda overdue: None)
+    prompt = InFlightRequest("session/prompt", UNCONNECTED)
+    monitor.on_request(prompt, "session/prompt", b'{"sessionId":"s","prompt":[]}')
+    monitor.on_response(prompt)
+    seen = []
+    for state in ("running", "idle"):
+        update = {"sessionUpdate": "state_update", "state": state, "_meta": {"x": HALF}}
+        monitor.on_notification("session/update", dumps({"sessionId": "s", "update": update}))
+        seen.append([session for session, _ in monitor.running_since()])
 
-    assert lines.running == {"s"}
+    assert seen == [["s"], []]

@@ -37,8 +37,7 @@ _INTERNAL = {
     "FakeProxy": {"new_endpoint"},
     "Session": {
         *("asked_call", "chain", "commands", "forget_ended", "held_prompts", "opened", "set_up"),
-        *("state_update", "state_updates", "subagent_of", "turn_ended", "update"),
-        "update_tool_call",
+        *("state_update", "subagent_of", "turn_ended", "turns", "update", "update_tool_call"),
     },
     "Logger": {"component_stderr", "fields", "lifecycle", "reported_error"},
     "RecordedAgent": {"new_endpoint"},

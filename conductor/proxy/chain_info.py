@@ -11,6 +11,7 @@ from typing import Any
 
 import attrs
 
+from conductor.acp.turns import Turns
 from conductor.proxy.mcp_server_names import McpServerNames
 from conductor.proxy.slash_commands import SlashCommands
 from conductor.proxy.text_streams import TextStreams
@@ -31,6 +32,9 @@ class ChainInfo:
     """The handlers, as `file:line`, that have got a notification that does not fit their type."""
     commands: SlashCommands = attrs.field(factory=SlashCommands)
     mcp_names: McpServerNames = attrs.field(factory=McpServerNames)
+    turns: Turns[Any] = attrs.field(factory=lambda: Turns(2))
+    """The turns of all sessions. In version 1, where only subagents report states, a prompt is
+    answered with the stop reason that ends it."""
     open_texts: dict[tuple[Any, str | None], TextStreams] = attrs.field(factory=dict)
     """The texts that pass a filter, by the author's function and the session."""
     tool_call_bytes: int = 0

@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any, Final
 
 import attrs
+import trio
 
 from conductor.acp import SESSION_END_METHODS, SESSION_SETUP_METHODS
 from conductor.errors import RequestError
@@ -162,6 +163,7 @@ async def _set_up(
         names = ("opened_by", "cwd", "additional_directories", "mcp_servers")
         before = {name: getattr(session, name) for name in names}
         session.set_up(method, params)
+        session.turns.resume_sent()
     try:
         answered = await call_next(body)
     except BaseException:
@@ -171,6 +173,9 @@ async def _set_up(
             if not known:
                 plugin._acp_session_objects.pop(id, None)
         raise
+    finally:
+        if before is not None:
+            session.turns.resume_answered()
     result = answered.value if isinstance(answered.value, dict) else {}
     opened = result.get("sessionId", id)
     if not isinstance(opened, str):
@@ -201,8 +206,10 @@ async def _opened(functions: Sequence[_Function], plugin: Any, session: Session)
 async def _end(functions: Sequence[_Function], plugin: Any, body: Body, call_next: Next) -> Body:
     answered = await call_next(body)
     id = body.session_id
-    if functions and id is not None and id in plugin._acp_session_objects:
-        await _observe(functions, plugin, session_of(plugin, id))
+    if id is not None and id in plugin._acp_session_objects:
+        session = session_of(plugin, id)
+        session.turns.closed()
+        await _observe(functions, plugin, session)
     return answered
 
 
@@ -244,22 +251,21 @@ async def _run_turn(
         return await call_next(body)
     session = session_of(plugin, id)
     session.cancelled = False
-    if session.protocol_version > 1:
-        reported = session.state_updates
-        answered = await call_next(body)
-        # An agent may report the states of the turn before it answers, or after.
-        if session.state_updates == reported and not is_handled(answered.value or {}):
-            session.is_running = True
-        return answered
-    session.is_running = True
+    is_version_1 = session.protocol_version == 1
+    turns, prompt = session.turns, object()
+    turns.prompt_sent(prompt, trio.current_time())
     try:
         answered = await call_next(body)
-    except RequestError as exc:
-        await _observe_end(by_event, plugin, session, session.turn_ended({}, exc))
+    except BaseException as exc:
+        turns.prompt_answered(prompt, trio.current_time(), accepted=False)
+        if is_version_1 and isinstance(exc, RequestError):
+            await _observe_end(by_event, plugin, session, session.turn_ended({}, exc))
         raise
-    session.is_running = False
     result = answered.value
-    if isinstance(result, dict) and not is_handled(result):
+    is_turn = isinstance(result, dict) and not is_handled(result)
+    reason = result.get("stopReason") or ("end_turn" if is_version_1 else None) if is_turn else None
+    turns.prompt_answered(prompt, trio.current_time(), accepted=is_turn, stop_reason=reason)
+    if is_version_1 and is_turn:
         await _observe_end(by_event, plugin, session, session.turn_ended(result))
     return answered
 

@@ -15,10 +15,10 @@ import attrs
 import trio
 
 from conductor.acp import MAX_AGENTS_ID
+from conductor.acp.turns import SessionTurns
 from conductor.error_codes import INTERNAL_ERROR
 from conductor.errors import LocalProtocolError, RequestError
 from conductor.proxy.chain_info import ChainInfo, chain_info
-from conductor.proxy.foreground_work import ForegroundWork
 from conductor.proxy.peers import ClientPeer
 from conductor.proxy.slash_commands import AnnouncedCommands, is_handled, say
 from conductor.proxy.tool_calls import AgentToolCall, ToolCallTable
@@ -79,16 +79,10 @@ class Session:
     call_table: ToolCallTable = attrs.field(factory=ToolCallTable, repr=False)
     commands: AnnouncedCommands = attrs.field(factory=AnnouncedCommands)
     chain: ChainInfo = attrs.field(factory=ChainInfo)
-    is_running: bool = False
-    """Whether a turn runs. In version 2 from the response to a prompt, or the agent's report that
-    it runs, to its report that it is idle."""
-    state_updates: int = 0
-    """Number of states of turns that the agent has reported (version 2)."""
     cancelled: bool = False
     """Whether the client has cancelled the running turn."""
     held_prompts: set[trio.CancelScope] = attrs.field(factory=set, repr=False)
     """The scopes of prompts that wait (`Prompt.wait`)."""
-    _work: ForegroundWork = attrs.field(factory=ForegroundWork, repr=False)
     _client: ClientPeer | None = None
     _find: Callable[[str], Session] | None = attrs.field(default=None, repr=False)
     """Finds a session of the same proxy by its id."""
@@ -96,6 +90,19 @@ class Session:
     @property
     def protocol_version(self) -> int:
         return self.chain.protocol_version
+
+    @property
+    def turns(self) -> SessionTurns[Any]:
+        return self.chain.turns.of(self.id)
+
+    @property
+    def is_running(self) -> bool:
+        """Whether a turn runs. In version 2 from the response to a prompt, or the agent's report
+        that it runs, to its report that it is idle."""
+        turns = self.chain.turns.sessions.get(self.id)
+        if turns is None:
+            return False
+        return turns.is_running if self.protocol_version == 1 else turns.is_underway
 
     @property
     def tool_calls(self) -> dict[str, AgentToolCall]:
@@ -267,20 +274,15 @@ class Session:
 
     def state_update(self, update: Mapping[str, Any]) -> TurnEnd | None:
         """Record a version 2 state update; returns the end of the turn if it ends one."""
-        if is_handled(update):
+        turns = self.chain.turns.of_agent(self.id)
+        if turns is None or is_handled(update):
             return None
-        self.state_updates += 1
-        change = self._work.take(update)
-        if change == "started":
-            self.is_running = True
-        elif change == "ended" and self.is_running:
-            return self.turn_ended(update)
-        return None
+        ended = turns.take(update, trio.current_time())
+        return None if ended is None else self.turn_ended(update)
 
     def turn_ended(self, holder: Mapping[str, Any], error: RequestError | None = None) -> TurnEnd:
         """Record the end of a turn, by the response to its prompt (version 1), the error, or the
         state update (version 2); returns it."""
-        self.is_running = False
         usage, background = holder.get("usage"), holder.get("background")
         reason = None if error is not None else _text(holder.get("stopReason"), "end_turn")
         if reason == "error" and error is None:

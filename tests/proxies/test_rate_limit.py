@@ -167,9 +167,10 @@ async def test_in_version_2_a_turn_ends_with_the_idle_state(chain, virtual_clock
         nursery.start_soon(client.prompt, two, "hi")
         await trio.testing.wait_all_tasks_blocked()
         assert len(agent.transcript.of("session/prompt", "request")) == 1
-        agent.update(one, {"sessionUpdate": "state_update", "state": "idle"})
+        idle = {"sessionUpdate": "state_update", "state": "idle", "stopReason": "end_turn"}
+        agent.update(one, idle)
         await agent.transcript.wait("session/prompt?", count=2)
-        assert client.transcript.updates() == [{"sessionUpdate": "state_update", "state": "idle"}]
+        assert client.transcript.updates() == [idle]
 
 
 @pytest.mark.parametrize("early", [False, True])

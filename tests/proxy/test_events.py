@@ -6,6 +6,7 @@ import attrs
 import pytest
 from support.event_samples import CALL, DONE, PLAN, opened
 
+from conductor.errors import RequestError
 from conductor.proxy import (
     DeclarationError,
     Proxy,
@@ -251,6 +252,78 @@ async def test_an_idle_state_repeated_with_background_work_ends_no_turn(chain):
     assert of_client == ["refusal"] * 4
     assert [each.stop_reason for each in ends] == ["refusal"] * 2
     assert [each[1] for each in recorder.seen if each[0] == "turn end"] == ["refusal"] * 6
+
+
+@pytest.mark.parametrize("state", ["requires_action", "unknown", "_paused"])
+async def test_a_state_that_ends_nothing_leaves_the_turn_running(chain, state):
+    recorder, running = Recorder(), []
+
+    class Looks(Proxy):
+        @on_update("agent_message_chunk")
+        async def chunk(self, session, update, forward):
+            running.append(session.is_running)
+            await forward()
+
+    agent = FakeAgent(turns=[[RUNNING, {**RUNNING, "state": state}, "a", IDLE, "b"]])
+    async with chain(recorder, Looks(), agent) as client:
+        await client.initialize(version=2)
+        session = await client.new_session("/work")
+        await client.prompt(session, "hi")
+        await client.transcript.wait("session/update agent_message_chunk", count=2)
+
+    assert running == [True, False]
+    assert [each for each in recorder.seen if each[0] == "turn end"] == [
+        ("turn end", "end_turn", {"totalTokens": 3})
+    ]
+
+
+@pytest.mark.parametrize("version", [1, 2])
+async def test_a_refused_prompt_and_a_closed_session_leave_no_turn(chain, version):
+    running = []
+
+    class Looks(Proxy):
+        @on_prompt
+        async def prompt(self, session, prompt, forward):
+            running.append(session.is_running)
+            return await forward()
+
+    refused = [RequestError(-32603, "no")]
+    agent = FakeAgent({"session/close": lambda params: {}}, turns=[refused, [RUNNING], []])
+    async with chain(Looks(), agent) as client:
+        await client.initialize(version=version)
+        session = await client.new_session("/work")
+        with pytest.raises(RequestError):
+            await client.prompt(session, "hi")
+        await client.prompt(session, "hi")
+        await client.request("session/close", {"sessionId": session})
+        await client.prompt(session, "hi")
+
+    assert running == [False, False, False]
+
+
+async def test_states_that_are_replayed_end_no_turn_and_the_last_one_is_the_present(chain):
+    recorder, running = Recorder(), []
+
+    class Looks(Proxy):
+        @on_prompt
+        async def prompt(self, session, prompt, forward):
+            running.append(session.is_running)
+            return await forward()
+
+    def resume(params):
+        for update in (RUNNING, IDLE, RUNNING):
+            agent.update(params["sessionId"], update)
+        return {}
+
+    agent = FakeAgent({"session/resume": resume})
+    async with chain(recorder, Looks(), agent) as client:
+        await client.initialize(version=2)
+        await client.request("session/resume", {"sessionId": "s", "cwd": "/work"})
+        assert "turn end" not in [each[0] for each in recorder.seen]
+        await client.prompt_turn("s", "hi")
+
+    assert running == [True]
+    assert [each[0] for each in recorder.seen].count("turn end") == 1
 
 
 async def test_the_update_that_ends_a_tool_call_still_finds_it(chain):

@@ -39,13 +39,17 @@ class AddingModel(Model):
         if self.called:
             self.record_update.append(json.dumps(results[-1]))
             return {"role": "assistant", "content": f"the tool said {results[-1]}"}, "stop"
+        numbers = {"a": 20, "b": 22}
         if ADD in tools:
-            function = {"name": ADD, "arguments": '{"a": 20, "b": 22}'}
+            name, arguments = ADD, numbers
+        elif results and "tool_call" in tools:  # qwen-code 0.24: what was found is called by it
+            name, arguments = "tool_call", {"name": ADD, "arguments": numbers}
         elif "tool_search" in tools:  # qwen-code shows MCP tools to a model that looks for them
-            function = {"name": "tool_search", "arguments": f'{{"query": "select:{ADD}"}}'}
+            name, arguments = "tool_search", {"query": f"select:{ADD}"}
         else:
             return {"role": "assistant", "content": "nothing to do"}, "stop"
-        self.called = function["name"] == ADD
+        self.called = name != "tool_search"
+        function = {"name": name, "arguments": json.dumps(arguments)}
         call = {"index": 0, "id": f"call-{len(results)}", "type": "function", "function": function}
         return {"role": "assistant", "content": None, "tool_calls": [call]}, "tool_calls"
 

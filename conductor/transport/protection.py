@@ -1,11 +1,12 @@
 """Files that a program in a sandbox must not change: the conductor trusts or runs them outside.
 
 In: the components of a chain. Out: the same, with the paths that are read-only in each sandbox
-(`Sandbox.protect`): the chain files, the plugins, the lock file and the registry, programs of
-components without a sandbox and of options (`hooks`), what the user trusts in projects, and the
-conductor's own directories (configuration with the user's chains, state with the trust, store,
-virtual environment). What another sandbox shows cannot be replaced (`Sandbox.keep`). Programs that
-run outside are looked for last where one in a sandbox can put them (`outside_environment`).
+(`Sandbox.protect`): the chain files, the plugins, the lock file and the registry, sockets (`unix`)
+and certificates of connections, programs of components without a sandbox and of options (`hooks`),
+what the user trusts in projects, and the conductor's own directories (configuration with the user's
+chains, state with the trust, store, virtual environment). What another sandbox shows cannot be
+replaced (`Sandbox.keep`). Programs that run outside are looked for last where one in a sandbox can
+put them (`outside_environment`).
 
 A plugin is protected with its directory, in which a new module could take the place of another. If
 programs in a sandbox work in that directory, its file alone is protected, and no module beside it
@@ -56,6 +57,7 @@ def protected(specs: Sequence[ComponentSpec]) -> Sequence[ComponentSpec]:
         if _is_in(os.path.realpath(directory), roots):
             os.makedirs(directory, mode=0o700, exist_ok=True)  # else it could be created inside
     named = [*own, *_plugins(specs, roots), *_chain_files(specs), *_locks(specs, roots)]
+    named += [path for spec in specs for path in _connection_files(spec)]
     found = {os.path.realpath(path) for path in named if os.path.exists(path)}
     _refuse_links(named, roots, found)
     found |= {os.path.realpath(path) for entry in trusted_files() for path in entry.files}
@@ -144,6 +146,12 @@ def _locks(specs: Sequence[ComponentSpec], roots: Sequence[str]) -> Iterator[str
         yield lock
         if source is not None and "://" not in source:
             yield source
+
+
+def _connection_files(spec: ComponentSpec) -> Iterator[str]:
+    """What decides which process or server a connection leads to."""
+    tls = spec.tls
+    yield from filter(None, (spec.unix, tls and tls.ca, tls and tls.cert, tls and tls.key))
 
 
 def _programs(specs: Sequence[ComponentSpec]) -> Iterator[str]:

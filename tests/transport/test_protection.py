@@ -93,6 +93,17 @@ def test_a_nested_chain_without_components_is_protected(app, components):
     assert str(app / "team.yaml") in agent.sandbox.protect
 
 
+def test_sockets_and_certificates_of_connections_are_protected(app, components):
+    """Else the agent would answer in the place of the proxy."""
+    (app / "run").mkdir()
+    for name in ("run/proxy.sock", "ca.pem"):
+        (app / name).touch()
+
+    *_, agent = components("unix: ./run/proxy.sock", "{connect: 'wss://x', tls: {ca: ./ca.pem}}")
+
+    assert {f"{app}/run/proxy.sock", f"{app}/ca.pem"} < {*agent.sandbox.protect}
+
+
 def test_a_plugin_among_the_files_of_the_workspace_imports_no_module_beside_it(app, components):
     """The agent can write a module that takes the place of an installed one."""
     (app / "yaml.py").write_text("raise SystemExit")

@@ -79,8 +79,9 @@ class CancelledTurns:
             self.monitor.turns,
             lambda session: self.is_elsewhere(TurnOverdue(session, (), running=False)),
         )
-        client.incoming_observers += (self.monitor, self._questions)
-        client.outgoing_observers += (self._questions,)
+        client.observe_received(self.monitor)
+        client.observe_received(self._questions)
+        client.observe_sent(self._questions)
         client.plain.insert(_LateQuestions(self._questions.late_answer))
 
     async def run(self) -> None:

@@ -240,7 +240,7 @@ class Chain:
         else:  # the parent ends what hangs: nothing is overdue here
             gate = self._startup_gate
             monitor = CancelMonitor(NEVER, lambda: gate.version == 2, lambda overdue: None)
-            self.client.incoming_observers += (monitor,)
+            self.client.observe_received(monitor)
         monitor.turn_ended = turn_ended
         return monitor.turns
 

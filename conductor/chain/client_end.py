@@ -80,7 +80,7 @@ class ClientEnd:
         """Notices that wait for a prompt, because no session was open."""
         self._answered: BoundedDict[str, float] = BoundedDict(_MAX_SESSIONS)
         """When the last prompt of each session was answered."""
-        self.link.incoming_observers += (_PromptWatch(self._on_prompt, self._on_answer),)
+        self.link.observe_received(_PromptWatch(self._on_prompt, self._on_answer))
         self._recorder: TraceRecorder | None = None
         self._traced_notice_port: Port | None = None
         self._detached: DetachedClient | None = None
@@ -191,7 +191,7 @@ class ClientEnd:
         from conductor.chain.undelivered import UnansweredRequests
 
         self.unanswered = UnansweredRequests(turns)
-        self.link.outgoing_observers += (self.unanswered,)
+        self.link.observe_sent(self.unanswered)
 
     def detach(self, unread: bytes, initialize_result: bytes) -> bool:
         """The client is disconnected: queue messages to it until `reattach` or `end_detached`.

@@ -25,7 +25,7 @@ __all__ = ["UnansweredRequests", "undelivered_messages"]
 
 @attrs.define(eq=False)
 class UnansweredRequests(LinkObserver):
-    """Open requests to the client; one of `Link.outgoing_observers`.
+    """Open requests to the client; an observer of those sent to it.
 
     Keeps requests of at most `max_bytes` bytes in total; others cannot be sent again.
     """

@@ -2,15 +2,18 @@
 
 A component has two ports (`port.Port`), one toward the client and one toward the agent. Connecting
 the ports of two components makes them neighbours; a message put to a port is for that component. A
-component reached over a connection is a `link.Link` with one or two ports (`link_port.LinkPort`);
-`control` handles the messages that are addressed to the conductor itself.
+component reached over a connection is a `link.Link` with one or two ports (`link_port.LinkPort`).
+What the conductor itself does to the messages of a port are stages; `stage.ORDER` is their table.
+Read `port`, `link`, `control` (messages addressed to the conductor itself), `stage`, `link_port`.
 
 - `component`: the interfaces `Component` (a proxy or the agent) and `ComponentHost` (its chain)
 - `envelope`, `handshake`, `capabilities`: `proxy/successor`, dialects, initialization
 - `message_queue`: messages held back, counted in bytes
-- `session_log`, `session_settings`, `restart_marker`: messages replayed to a restarted component
-- `observers`: `LinkObserver`, the base of what watches a link
-- `notices`, `failure_errors`, `server_names`, `proxy_meta`: what the conductor adds or removes
+- `session_log`, `restart_marker`: messages replayed to a restarted component
+- stages: `disconnection`, `lost_sessions`, `logged_sessions`, `session_settings`, `session_names`,
+  `initialization`, `client_capabilities`, `observers`, `proxy_meta`; others are in `chain`,
+  `supervision` and `plugins`
+- `notices`, `failure_errors`, `server_names`: what the conductor adds
 
 May import: errors, limits, redaction, chainfile, jsonrpc, acp, transport (types only).
 """

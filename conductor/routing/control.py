@@ -57,8 +57,6 @@ def control_request(
             raise _invalid_request(f"{inner.method} cannot be sent inside of {method}")
         if inner.method == "session/prompt":
             call.session = session_id_of(inner.params)
-        for each in link.incoming_observers:
-            each.on_request(call, inner.method, inner.params)
         port.receive_request(call, inner.method, inner.params)
     elif method in INIT_METHODS:
         if link.role != "parent":
@@ -160,9 +158,7 @@ def _cancel(link: LinkState, params: Payload | None) -> None:
         return
     call = link.connection.received.get(id)
     if call is not None:
-        for each in link.incoming_observers:
-            each.on_cancel_request(call)
-        call.cancel()
+        link.plain.receive_cancel(call)
 
 
 class _Cancel(msgspec.Struct):

@@ -11,7 +11,6 @@ the peer, `link_state` is what both share, `control` handles messages for the co
 
 from __future__ import annotations
 
-import re
 from time import monotonic
 from typing import Final
 
@@ -22,10 +21,7 @@ from conductor.acp import (
     MCP_METHODS,
     NOTIFICATIONS,
     REQUESTS,
-    SESSION_CANCEL,
-    SESSION_SETTING_METHODS,
     message_names,
-    session_id_of,
 )
 from conductor.errors import RequestError, details_are_withheld
 from conductor.jsonrpc.connection import Connection
@@ -56,11 +52,10 @@ from conductor.routing.logged_sessions import (
     SuccessorSessions,
 )
 from conductor.routing.message_queue import MessageQueue, QueuedMessage
+from conductor.routing.observers import LinkObserver, ReceivedRequests, SentRequests
 
 __all__ = ["Link"]
 
-_HISTORY: Final = re.compile(rb'"(?:user|agent)_(?:message|thought)|"tool_call')
-"""In an update that repeats a part of a conversation."""
 _NOT_RUNNING: Final = FailureErrors.plain(
     encode_error(INTERNAL_ERROR, "The component is not running")
 )
@@ -75,6 +70,8 @@ class Link(LinkState):
         has_successor = role in ("proxy", "parent")
         self.enveloped: LinkPort | None = LinkPort(self, enveloped=True) if has_successor else None
         self._initialize = Initialize(self)
+        self._sent: SentRequests | None = None
+        self._received: list[ReceivedRequests] = []
         self._holds: list[Hold] = []
         self._disconnected: list[Disconnected] = []
         self.refuse(_NOT_RUNNING)
@@ -120,6 +117,22 @@ class Link(LinkState):
         for each in stopped:
             each.port.remove(each)
             self._disconnected.remove(each)
+
+    def observe_sent(self, observer: LinkObserver) -> None:
+        """Show an observer the requests that the peer gets from its predecessor."""
+        if self._sent is None:
+            self._sent = SentRequests()
+            self.plain.insert(self._sent)
+        self._sent.observers.append(observer)
+
+    def observe_received(self, observer: LinkObserver) -> None:
+        """Show an observer the requests that the peer sends."""
+        if not self._received:
+            for port in self.ports:
+                self._received.append(stage := ReceivedRequests())
+                port.insert(stage)
+        for each in self._received:
+            each.observers.append(observer)
 
     def start_queueing(self) -> None:
         """Queue messages for the component until `release_queue` or `release_queue_past`."""
@@ -245,25 +258,16 @@ class Link(LinkState):
                 self.report("request refused", detail, message_names(method, params))
                 call.source.respond(call, None, exception_to_error(exc))
         else:
-            for each in self.incoming_observers:
-                each.on_request(call, method, params)
             self.plain.receive_request(call, method, params)
 
     def on_notifications(self, notifications: NotificationBatch) -> None:
-        if self.suppressed_session is not None or notifications.method in REQUESTS:
+        if notifications.method in REQUESTS:
             for each in notifications.params:
                 self.on_notification(notifications.method, each)
             return
         if notifications.method in CONTROL_METHODS:
             control_notifications(self, notifications)
             return
-        if notifications.method == SESSION_CANCEL:
-            for observer in self.incoming_observers:
-                for each in notifications.params:
-                    observer.on_session_cancel(each)
-        for observer in self.outgoing_observers:
-            if observer.wants_notifications:
-                observer.on_notifications(notifications)
         self.plain.receive_batch(notifications)
 
     def on_notification(self, method: str, params: Payload | None) -> None:
@@ -277,25 +281,12 @@ class Link(LinkState):
                 detail = f"{method}: {exc.data or exc.message}"
                 self.report("notification dropped", detail, message_names(method, params))
             return
-        if method == SESSION_CANCEL:
-            for each in self.incoming_observers:
-                each.on_session_cancel(params)
-        for each in self.outgoing_observers:
-            if each.wants_notifications:
-                each.on_notification(method, params)
-        if self.suppressed_session is None or self.suppressed_session != session_id_of(params):
-            self.plain.receive_notification(method, params)
-        elif params is not None and _HISTORY.search(params) is not None:
-            self.history_seen = True
+        self.plain.receive_notification(method, params)
 
     def on_response(
         self, call: InFlightRequest, result: Payload | None, error: Payload | None
     ) -> None:
-        if self.settings_log is not None and call.method in SESSION_SETTING_METHODS:
-            self.settings_log.on_result(call, result)
         call.refused = result is None
-        for each in self.outgoing_observers:
-            each.on_response(call)
         call.target.receive_response(call, result, error)  # type: ignore[union-attr]
 
     def on_malformed(self, frame: Malformed, call: InFlightRequest | None) -> None:

@@ -6,7 +6,6 @@ enveloped or plain.
 
 from __future__ import annotations
 
-from conductor.acp import SESSION_CANCEL
 from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.jsonrpc.messages import (
     CANCEL,
@@ -53,11 +52,6 @@ class LinkPort(StagedPort):
         connection = link.connection
         assert connection is not None  # else the stage `disconnected` has answered
         call.target = self
-        if not self.enveloped:
-            for each in link.outgoing_observers:
-                each.on_request(call, method, params)
-        if link.session_names is not None:
-            params = link.session_names.to_agent(params)
         id = connection.open(call)
         if self.enveloped:
             connection.write(wrap_request(link.dialect, id, method, params))
@@ -67,48 +61,32 @@ class LinkPort(StagedPort):
             self.cancel(call)
 
     def deliver_notification(self, method: str, params: Payload | None) -> None:
-        link = self.link
-        connection = link.connection
+        connection = self.link.connection
         if connection is None:
             return
-        if method == SESSION_CANCEL:
-            for each in link.outgoing_observers:
-                each.on_session_cancel(params)
-        for each in link.incoming_observers:
-            if each.wants_notifications:
-                each.on_notification(method, params)
-        if link.session_names is not None:
-            params = link.session_names.to_agent(params)
         if self.enveloped:
-            connection.write(wrap_notification(link.dialect, method, params))
+            connection.write(wrap_notification(self.link.dialect, method, params))
         else:
             connection.write(notification_pieces(method, params))
 
     def deliver_batch(self, notifications: NotificationBatch) -> None:
-        link = self.link
-        connection = link.connection
-        if (
-            connection is None
-            or link.session_names is not None
-            or notifications.method == SESSION_CANCEL
-        ):
-            for params in notifications.params:
-                self.deliver_notification(notifications.method, params)
+        connection = self.link.connection
+        if connection is None:
             return
-        for each in link.incoming_observers:
-            if each.wants_notifications:
-                each.on_notifications(notifications)
         head, tail = notification_affixes(
-            link.dialect if self.enveloped else None, notifications.method
+            self.link.dialect if self.enveloped else None, notifications.method
         )
         connection.write((notifications.as_lines(head, tail),))
 
     def deliver_response(
         self, call: InFlightRequest, result: Payload | None, error: Payload | None
     ) -> None:
-        for each in self.link.incoming_observers:
-            each.on_response(call)
         call.source.respond(call, result, error)
+
+    def cancel(self, call: InFlightRequest) -> None:
+        connection = self.link.connection
+        if connection is not None and connection.sent.get(call.target_id) is call:
+            super().cancel(call)
 
     def deliver_cancel(self, call: InFlightRequest) -> None:
         """Re-issue the cancellation with this hop's id.
@@ -116,12 +94,9 @@ class LinkPort(StagedPort):
         Only a parent conductor gets it in an envelope; other components expect it plain.
         """
         connection = self.link.connection
-        if connection is None or connection.sent.get(call.target_id) is not call:
-            return
+        assert connection is not None
         if self.on_cancel is not None:
             self.on_cancel(call)
-        for each in self.link.outgoing_observers:
-            each.on_cancel_request(call)
         params = b'{"requestId":%b}' % encode_id(call.target_id)
         if self.enveloped and self.link.role == "parent":
             connection.write(wrap_notification(self.link.dialect, CANCEL, params))

@@ -15,15 +15,11 @@ from conductor.jsonrpc.messages import Payload
 from conductor.routing.envelope import DIALECTS, Dialect
 from conductor.routing.initialization import InitializationHandler
 from conductor.routing.message_queue import MessageQueue
-from conductor.routing.observers import LinkObserver
 from conductor.routing.session_log import SessionLog
-from conductor.routing.session_settings import SettingsLog
 from conductor.routing.stage import StagedPort
-from conductor.routing.traced_port import TracedOwnRequests
 
 if TYPE_CHECKING:
     from conductor.routing.late_answers import LateAnswers
-    from conductor.routing.session_names import SessionNames
 
 __all__ = ["CLIENT_ROLES", "LinkState", "Report", "Role"]
 
@@ -59,29 +55,8 @@ class LinkState:
         self.initialized = False
         """Whether `initialize` of a client or parent has been answered."""
         self.session_log: SessionLog = SessionLog()
-        self.settings_log: SettingsLog | None = None
-        """Settings of an agent that can be restarted; also one of `outgoing_observers`."""
         self.queue: MessageQueue | None = None
         """Messages that wait while the component restarts; `None` while it runs."""
-        self.outgoing_observers: tuple[LinkObserver, ...] = ()
-        """See the requests that the peer is sent."""
-        self.incoming_observers: tuple[LinkObserver, ...] = ()
-        """See the requests that the peer sends."""
-        self.session_names: SessionNames | None = None
-        """Ids of the sessions that a restarted agent has set up anew; also the receiver of its
-        connection. `None` while there are none."""
-        self.suppressed_session: str | None = None
-        """The session of which notifications are dropped, because the client has seen them before
-        (replay)."""
-        self.history_seen = False
-        """Whether a part of a conversation was among them."""
-        self.traced_own_requests: TracedOwnRequests | None = None
-        """Shows the requests of the conductor itself to the component, in a traced chain."""
-
-    def record_settings(self) -> None:
-        """Record mode, model and options of the agent's sessions for its restart."""
-        self.settings_log = SettingsLog(self.session_log)
-        self.outgoing_observers += (self.settings_log,)
 
     def on_notification(self, method: str, params: Payload | None) -> None:
         """Handle one notification of the peer."""

@@ -1,24 +1,31 @@
-"""Observers of a link: base class that `supervision` and `chain` implement. Pure.
+"""Observers: what only looks at the requests of a link, in one direction, and the stages that show
+it what passes. Pure.
 
-A link calls its observers when a message passes, before the message is forwarded. Observers must
-not wait or raise.
+Observers are called in the order in which they were added, before a message is forwarded: one may
+rely on what another one knows. They must not wait or raise.
 """
 
 from __future__ import annotations
 
+from conductor.acp import SESSION_CANCEL
 from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.jsonrpc.messages import Payload
 from conductor.jsonrpc.notification_batch import NotificationBatch
+from conductor.routing.envelope import INIT_METHODS
+from conductor.routing.stage import (
+    SendBatch,
+    SendCancel,
+    SendNotification,
+    SendRequest,
+    SendResponse,
+    Stage,
+)
 
-__all__ = ["LinkObserver"]
+__all__ = ["LinkObserver", "ReceivedRequests", "SentRequests"]
 
 
 class LinkObserver:
-    """Base of observers of the requests in one direction of a link; the methods do nothing.
-
-    As one of `Link.outgoing_observers`, it sees the requests that the peer is sent; as one of
-    `Link.incoming_observers`, those that the peer sends.
-    """
+    """Base of observers of the requests in one direction of a link; the methods do nothing."""
 
     __slots__ = ()
 
@@ -26,7 +33,7 @@ class LinkObserver:
     """Whether `on_notification` and `on_notifications` are called."""
 
     def on_request(self, call: InFlightRequest, method: str, params: Payload | None) -> None:
-        """A request is sent. In the direction to the peer, those in envelopes are not shown."""
+        """A request is sent. Those of a handshake to a component are not shown."""
 
     def on_response(self, call: InFlightRequest) -> None:
         """The request was answered, by its receiver or in the receiver's place."""
@@ -44,3 +51,138 @@ class LinkObserver:
         """Several notifications of one method are sent in the opposite direction."""
         for each in notifications.params:
             self.on_notification(notifications.method, each)
+
+
+class _Observation(Stage):
+    """Shows observers the requests in one direction."""
+
+    __slots__ = ("observers",)
+
+    name = "observers"
+    sent = "every"
+    received = "every"
+
+    def __init__(self) -> None:
+        self.observers: list[LinkObserver] = []
+
+    def _request(self, call: InFlightRequest, method: str, params: Payload | None) -> None:
+        for each in self.observers:
+            each.on_request(call, method, params)
+
+    def _response(self, call: InFlightRequest) -> None:
+        for each in self.observers:
+            each.on_response(call)
+
+    def _cancel(self, call: InFlightRequest) -> None:
+        for each in self.observers:
+            each.on_cancel_request(call)
+
+    def _same_direction(self, method: str, params: Payload | None) -> None:
+        if method == SESSION_CANCEL:
+            for each in self.observers:
+                each.on_session_cancel(params)
+
+    def _opposite(self, method: str, params: Payload | None) -> None:
+        for each in self.observers:
+            if each.wants_notifications:
+                each.on_notification(method, params)
+
+    def _opposite_batch(self, notifications: NotificationBatch) -> None:
+        for each in self.observers:
+            if each.wants_notifications:
+                each.on_notifications(notifications)
+
+
+class SentRequests(_Observation):
+    """Shows observers the requests that a component gets from this neighbour."""
+
+    __slots__ = ()
+
+    def send_request(
+        self, forward: SendRequest, call: InFlightRequest, method: str, params: Payload | None
+    ) -> None:
+        if method != "initialize" and method not in INIT_METHODS:  # they have `start_timeout`
+            self._request(call, method, params)
+        forward(call, method, params)
+
+    def receive_response(
+        self,
+        forward: SendResponse,
+        call: InFlightRequest,
+        result: Payload | None,
+        error: Payload | None,
+    ) -> None:
+        self._response(call)
+        forward(call, result, error)
+
+    def send_cancel(self, forward: SendCancel, call: InFlightRequest) -> None:
+        self._cancel(call)
+        forward(call)
+
+    def send_notification(
+        self, forward: SendNotification, method: str, params: Payload | None
+    ) -> None:
+        self._same_direction(method, params)
+        forward(method, params)
+
+    def send_batch(self, forward: SendBatch, notifications: NotificationBatch) -> None:
+        for each in notifications.params if notifications.method == SESSION_CANCEL else ():
+            self._same_direction(notifications.method, each)
+        forward(notifications)
+
+    def receive_notification(
+        self, forward: SendNotification, method: str, params: Payload | None
+    ) -> None:
+        self._opposite(method, params)
+        forward(method, params)
+
+    def receive_batch(self, forward: SendBatch, notifications: NotificationBatch) -> None:
+        self._opposite_batch(notifications)
+        forward(notifications)
+
+
+class ReceivedRequests(_Observation):
+    """Shows observers the requests that a component sends to this neighbour."""
+
+    __slots__ = ()
+
+    def receive_request(
+        self, forward: SendRequest, call: InFlightRequest, method: str, params: Payload | None
+    ) -> None:
+        self._request(call, method, params)
+        forward(call, method, params)
+
+    def send_response(
+        self,
+        forward: SendResponse,
+        call: InFlightRequest,
+        result: Payload | None,
+        error: Payload | None,
+    ) -> None:
+        self._response(call)
+        forward(call, result, error)
+
+    def receive_cancel(self, forward: SendCancel, call: InFlightRequest) -> None:
+        self._cancel(call)
+        forward(call)
+
+    def receive_notification(
+        self, forward: SendNotification, method: str, params: Payload | None
+    ) -> None:
+        self._same_direction(method, params)
+        forward(method, params)
+
+    def receive_batch(self, forward: SendBatch, notifications: NotificationBatch) -> None:
+        for each in notifications.params if notifications.method == SESSION_CANCEL else ():
+            self._same_direction(notifications.method, each)
+        forward(notifications)
+
+    def send_notification(
+        self, forward: SendNotification, method: str, params: Payload | None
+    ) -> None:
+        self._opposite(method, params)
+        forward(method, params)
+
+    def send_batch(self, forward: SendBatch, notifications: NotificationBatch) -> None:
+        self._opposite_batch(notifications)
+        forward(notifications)

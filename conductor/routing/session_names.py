@@ -2,10 +2,9 @@
 
 A session in which no prompt was sent is set up anew if the agent can neither resume nor load it.
 The agent gives it another id; the client, the chain and the session log keep the first one. So the
-ids are exchanged where messages are read from the agent's connection (`SessionNames` takes the
-place of the link as its receiver) and where they are written to it (`to_agent`), in each member
-with a name that ends in `sessionId` or `session_id`, at any depth: results of `session/list`,
-`_meta` and subagents name sessions too.
+ids are exchanged next to the agent's connection, in each member with a name that ends in
+`sessionId` or `session_id`, at any depth: results of `session/list`, `_meta` and subagents name
+sessions too.
 
 Two names are always exchanged with each other. An agent that counts its sessions may give the next
 one an id that the client already has: the client then gets the id that has become free, and no id
@@ -23,11 +22,10 @@ import msgspec
 from conductor.acp import MAX_AGENTS_ID, session_id_of
 from conductor.json_values import decode_value
 from conductor.jsonrpc.codec import DECODE_ERRORS
-from conductor.jsonrpc.connection import Receiver
 from conductor.jsonrpc.in_flight import InFlightRequest
-from conductor.jsonrpc.malformed import Malformed
 from conductor.jsonrpc.messages import Payload
-from conductor.jsonrpc.notification_batch import SESSION_UPDATE, NotificationBatch
+from conductor.jsonrpc.notification_batch import SESSION_UPDATE
+from conductor.routing.stage import SendNotification, SendRequest, SendResponse, Stage
 
 __all__ = ["SessionNames"]
 
@@ -37,16 +35,19 @@ _MAX_NAMES: Final = 10_000
 """Renamed sessions of one chain; a further one is lost."""
 
 
-class SessionNames:
-    """The receiver of an agent's connection while sessions have other ids there.
+class SessionNames(Stage):
+    """The stage before an agent while sessions have other ids there.
 
-    `link` gets all messages, with the client's ids; `sessions` are the ids of the open sessions.
+    `sessions` are the ids of the open sessions, for the client.
     """
 
-    __slots__ = ("_link", "_of_agent", "_of_client", "_sessions", "awaited")
+    __slots__ = ("_of_agent", "_of_client", "_sessions", "awaited")
 
-    def __init__(self, link: Receiver, sessions: Container[str]) -> None:
-        self._link = link
+    name = "session names"
+    sent = "every"
+    received = "every"
+
+    def __init__(self, sessions: Container[str]) -> None:
         self._sessions = sessions
         self._of_agent: dict[str, str] = {}
         """The agent's ids by the client's."""
@@ -64,10 +65,6 @@ class SessionNames:
         """The agent's id of a session of the client."""
         return self._of_agent.get(session, session)
 
-    def to_agent(self, payload: Payload | None) -> Payload | None:
-        """Raw params with the agent's ids."""
-        return _renamed(payload, self._of_agent)
-
     def _exchange(self, awaited: str, session: str | None) -> None:
         """The agent has given the awaited session the id that `session` stood for so far."""
         if (
@@ -81,36 +78,42 @@ class SessionNames:
         for client_id, agent_id in ((awaited, second), (session, first)):
             self._of_agent[client_id], self._of_client[agent_id] = agent_id, client_id
 
-    # -- Receiver ----------------------------------------------------------------------------------
+    # -- Stage -------------------------------------------------------------------------------------
 
-    def on_request(self, call: InFlightRequest, method: str, params: Payload | None) -> None:
-        self._link.on_request(call, method, _renamed(params, self._of_client))
+    def send_request(
+        self, forward: SendRequest, call: InFlightRequest, method: str, params: Payload | None
+    ) -> None:
+        forward(call, method, _renamed(params, self._of_agent))
 
-    def on_notification(self, method: str, params: Payload | None) -> None:
+    def send_notification(
+        self, forward: SendNotification, method: str, params: Payload | None
+    ) -> None:
+        forward(method, _renamed(params, self._of_agent))
+
+    def receive_request(
+        self, forward: SendRequest, call: InFlightRequest, method: str, params: Payload | None
+    ) -> None:
+        forward(call, method, _renamed(params, self._of_client))
+
+    def receive_notification(
+        self, forward: SendNotification, method: str, params: Payload | None
+    ) -> None:
         params = _renamed(params, self._of_client)
         is_awaited = self.awaited is not None and method == SESSION_UPDATE
         if not is_awaited or session_id_of(params) in self._sessions:
-            self._link.on_notification(method, params)
+            forward(method, params)
 
-    def on_notifications(self, run: NotificationBatch) -> None:
-        if self.awaited is None:
-            renamed = [_renamed(each, self._of_client) for each in run.params]
-            self._link.on_notifications(NotificationBatch(run.method, renamed))
-            return
-        for each in run.params:
-            self.on_notification(run.method, each)
-
-    def on_response(
-        self, call: InFlightRequest, result: Payload | None, error: Payload | None
+    def receive_response(
+        self,
+        forward: SendResponse,
+        call: InFlightRequest,
+        result: Payload | None,
+        error: Payload | None,
     ) -> None:
         if self.awaited is not None and call.method == "session/new":
             self._exchange(self.awaited, session_id_of(_renamed(result, self._of_client)))
             self.awaited = None
-        result, error = _renamed(result, self._of_client), _renamed(error, self._of_client)
-        self._link.on_response(call, result, error)
-
-    def on_malformed(self, frame: Malformed, call: InFlightRequest | None) -> None:
-        self._link.on_malformed(frame, call)
+        forward(call, _renamed(result, self._of_client), _renamed(error, self._of_client))
 
 
 @overload

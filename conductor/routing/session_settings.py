@@ -20,8 +20,14 @@ from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.jsonrpc.json_object import decoded_members
 from conductor.jsonrpc.messages import Payload
 from conductor.jsonrpc.notification_batch import SESSION_UPDATE, NotificationBatch
-from conductor.routing.observers import LinkObserver
 from conductor.routing.session_log import SessionLog
+from conductor.routing.stage import (
+    SendBatch,
+    SendNotification,
+    SendRequest,
+    SendResponse,
+    Stage,
+)
 from conductor.setting_forms import Kind, option_id, option_of
 
 __all__ = ["KINDS", "SET_MODE", "SettingsLog", "set_value"]
@@ -42,58 +48,80 @@ Key: TypeAlias = tuple[str, str]
 """A method, and the id of the option; empty for mode and model."""
 
 
-class SettingsLog(LinkObserver, msgspec.Struct, eq=False):
-    """One of `Link.outgoing_observers` of an agent; records the settings in the session log."""
+class SettingsLog(Stage):
+    """Records the settings of an agent's sessions in the session log."""
 
-    session_log: SessionLog
-    wants_notifications: bool = False
-    """Whether a setting was recorded, so that updates may change it."""
-    paused: bool = False
-    """Whether updates are ignored: those that a restarted agent sends during its replay tell its
-    defaults."""
-    _unanswered: dict[InFlightRequest, bytes] = msgspec.field(default_factory=dict)
+    __slots__ = ("_log", "_unanswered", "_wants_updates", "paused")
 
-    def on_request(self, call: InFlightRequest, method: str, params: Payload | None) -> None:
+    name = "settings"
+    sent = SESSION_SETTING_METHODS | {PROMPT}
+    received = frozenset({SESSION_UPDATE})
+
+    def __init__(self, log: SessionLog) -> None:
+        self._log = log
+        self._wants_updates = False
+        """Whether a setting was recorded, so that updates may change it."""
+        self._unanswered: dict[InFlightRequest, bytes] = {}
+        self.paused: bool = False
+        """Whether updates are ignored: those that a restarted agent sends during its replay tell
+        its defaults."""
+
+    def send_request(
+        self, forward: SendRequest, call: InFlightRequest, method: str, params: Payload | None
+    ) -> None:
         if method == PROMPT:
-            if (record := self.session_log.sessions.get(call.session or "")) is not None:
+            if (record := self._log.sessions.get(call.session or "")) is not None:
                 record.is_prompted = True
-        elif (
-            method in SESSION_SETTING_METHODS and params is not None and len(params) <= _MAX_PARAMS
-        ):
+        elif params is not None and len(params) <= _MAX_PARAMS:
             self._unanswered[call] = bytes(params)
+        forward(call, method, params)
 
-    def on_result(self, call: InFlightRequest, result: Payload | None) -> None:
-        """The agent answered a request of `SESSION_SETTING_METHODS`; `None` is an error."""
+    def receive_response(
+        self,
+        forward: SendResponse,
+        call: InFlightRequest,
+        result: Payload | None,
+        error: Payload | None,
+    ) -> None:
         params = self._unanswered.pop(call, None)
-        if params is None or result is None:
-            return
+        if params is not None and result is not None:
+            self._was_set(call.method, params, result)
+        forward(call, result, error)
+
+    def receive_notification(
+        self, forward: SendNotification, method: str, params: Payload | None
+    ) -> None:
+        if self._wants_updates and params is not None and _may_change_settings(params):
+            self._on_update(params)
+        forward(method, params)
+
+    def receive_batch(self, forward: SendBatch, notifications: NotificationBatch) -> None:
+        if self._wants_updates and notifications.has(_may_change_settings):
+            for params in notifications.params:
+                if _may_change_settings(params):
+                    self._on_update(params)
+        forward(notifications)
+
+    def _was_set(self, method: str, params: bytes, result: Payload) -> None:
+        """The agent has accepted a request of `SESSION_SETTING_METHODS`."""
         decoded = decoded_members(params)
         session = decoded.get("sessionId")
-        option = decoded.get("configId", "") if call.method == SET_OPTION else ""
+        option = decoded.get("configId", "") if method == SET_OPTION else ""
         if isinstance(session, str) and isinstance(option, str):
-            self._set(session, (call.method, option), params)
-            self._forget_option_of(session, call.method)
+            self._set(session, (method, option), params)
+            self._forget_option_of(session, method)
             options = decoded_members(result).get("configOptions")
             if isinstance(options, list):
                 self._options_changed(session, options)
 
     def _forget_option_of(self, session: str, method: str) -> None:
         """A mode or a model was set: an option of its category was set to something else before."""
-        record = self.session_log.sessions.get(session)
+        record = self._log.sessions.get(session)
         if method == SET_OPTION or record is None or record.result is None:
             return
         option = option_of(KINDS[method], decoded_members(record.result))
         if option is not None and (id := option_id(option)) is not None:
-            self.session_log.log_setting(session, (SET_OPTION, id), None)
-
-    def on_notification(self, method: str, params: Payload | None) -> None:
-        if method == SESSION_UPDATE and params is not None and _may_change_settings(params):
-            self._on_update(params)
-
-    def on_notifications(self, notifications: NotificationBatch) -> None:
-        if notifications.method == SESSION_UPDATE and notifications.has(_may_change_settings):
-            for each in notifications.params:
-                self.on_notification(SESSION_UPDATE, each)
+            self._log.log_setting(session, (SET_OPTION, id), None)
 
     def _on_update(self, params: Payload) -> None:
         decoded = decoded_members(params)
@@ -109,13 +137,13 @@ class SettingsLog(LinkObserver, msgspec.Struct, eq=False):
     def _options_changed(self, session: str, options: Sequence[Any]) -> None:
         """The agent told all options of a session: drop those that it has no more, and replace the
         values that have changed."""
-        record = self.session_log.sessions.get(session)
+        record = self._log.sessions.get(session)
         if record is None:
             return
         present = {id: each for each in options if (id := option_id(each)) is not None}
         for method, option in list(record.settings):
             if method == SET_OPTION and option not in present:
-                self.session_log.log_setting(session, (method, option), None)
+                self._log.log_setting(session, (method, option), None)
         for option, each in present.items():
             value = each.get("currentValue")
             if not isinstance(value, str | bool):
@@ -123,14 +151,14 @@ class SettingsLog(LinkObserver, msgspec.Struct, eq=False):
             same = _METHODS_OF_CATEGORIES.get(str(each.get("category")))
             if same is not None and (params := record.settings.get((same, ""))) is not None:
                 if decoded_members(params).get(_VALUE_NAMES[same]) != value:
-                    self.session_log.log_setting(session, (same, ""), None)
+                    self._log.log_setting(session, (same, ""), None)
                     self._change(session, (SET_OPTION, option), value)
             elif (SET_OPTION, option) in record.settings:
                 self._change(session, (SET_OPTION, option), value)
 
     def _change(self, session: str, key: Key, value: str | bool) -> None:
         """Record a value that the agent has told, unless it is that of the last request."""
-        record = self.session_log.sessions.get(session)
+        record = self._log.sessions.get(session)
         params = None if record is None else record.settings.get(key)
         method, option = key
         members = {} if params is None else decoded_members(params)
@@ -144,8 +172,8 @@ class SettingsLog(LinkObserver, msgspec.Struct, eq=False):
         self._set(session, key, msgspec.json.encode(members))
 
     def _set(self, session: str, key: Key, params: bytes) -> None:
-        self.session_log.log_setting(session, key, params)
-        self.wants_notifications = True
+        self._log.log_setting(session, key, params)
+        self._wants_updates = True
 
 
 def set_value(method: str, params: Payload) -> Any:

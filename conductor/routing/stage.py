@@ -47,6 +47,11 @@ ORDER: Final = (
     "initialization",  # the conductor itself carries out the handshake
     "client capabilities",  # a client is not asked for what it has not announced
     "late questions",  # what belongs to a cancelled turn is not asked
+    "observers",  # turns, stalls, slow set-ups, open questions and requests
+    "settings",  # mode, model and options are kept for a restart
+    "replayed history",  # the client has seen it before the restart
+    "own requests",  # the conductor restores sessions in a restarted agent
+    "session names",  # an agent that set up a session anew has another id for it
     "proof of health",  # an answered prompt is one
     "stale login",  # a restarted agent may require another login
     "plugin info",  # an isolated plugin describes itself

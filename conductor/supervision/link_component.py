@@ -10,7 +10,7 @@ from conductor.routing.component import Component
 from conductor.routing.failure_errors import FailureErrors
 from conductor.routing.link import Link
 from conductor.routing.port import Port
-from conductor.routing.traced_port import Tracer
+from conductor.routing.traced_port import TracedOwnRequests, Tracer
 
 if TYPE_CHECKING:
     from conductor.supervision.handler_reports import HandlerReports
@@ -50,12 +50,15 @@ class LinkComponent(Component):
     def trace(self, tracer: Tracer) -> None:
         if self.handler_reports is not None:
             self.handler_reports.tracer = tracer
-        self.link.traced_own_requests = tracer.trace_own_requests(self.name)
+        self.trace_own_requests(tracer.trace_own_requests(self.name))
         plain, enveloped = self.link.plain, self.link.enveloped
         self._traced_ports = (
             tracer.trace(plain, self.name, "client"),
             None if enveloped is None else tracer.trace(enveloped, self.name, "agent"),
         )
+
+    def trace_own_requests(self, traced: TracedOwnRequests) -> None:
+        """Show the requests of the conductor itself to the component; it may have none."""
 
     def fail_requests(self, failure: FailureErrors) -> None:
         self.link.fail_requests(failure)

@@ -2,32 +2,41 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from conductor.errors import ConnectionClosed
 from conductor.jsonrpc.awaited_response import AwaitedResponse
 from conductor.jsonrpc.in_flight import InFlightRequest
-from conductor.jsonrpc.messages import Payload, request_pieces
+from conductor.jsonrpc.messages import Payload
 from conductor.routing.link import Link
-from conductor.routing.port import Port
+from conductor.routing.stage import SendResponse, Stage
+from conductor.routing.traced_port import TracedOwnRequests
 
 __all__ = ["OwnRequests"]
 
 
-class OwnRequests(Port):
-    """Sends requests and waits for their responses; neither passes the rest of the chain."""
+class OwnRequests(Stage):
+    """Sends requests and waits for their responses, as long as it is inserted; neither passes the
+    rest of the chain. `traced` shows them, in a traced chain."""
 
-    __slots__ = ("_link", "_pending")
+    __slots__ = ("_link", "_pending", "_traced", "on_answer")
 
-    def __init__(self, link: Link) -> None:
-        super().__init__()
+    name = "own requests"
+    sent = "every"
+
+    def __init__(self, link: Link, traced: TracedOwnRequests | None) -> None:
         self._link = link
+        self._traced = traced
         self._pending: dict[InFlightRequest, AwaitedResponse] = {}
+        self.on_answer: Callable[[], None] | None = None
+        """Called with the next answer, before any later message."""
 
     def expect_response(self, method: str, params: bytes) -> InFlightRequest:
         """An in-flight request with this as originator; the caller sends it now."""
-        call = InFlightRequest(method, self, target=self)
+        call = InFlightRequest(method, self, target=self._link.plain)
         self._pending[call] = AwaitedResponse()
-        if self._link.traced_own_requests is not None:
-            self._link.traced_own_requests.sent(call, method, params)
+        if self._traced is not None:
+            self._traced.sent(call, method, params)
         return call
 
     async def answer(self, call: InFlightRequest) -> bytes:
@@ -37,32 +46,36 @@ class OwnRequests(Port):
         finally:
             del self._pending[call]
 
-    async def send_request(self, method: str, params: bytes) -> bytes:
+    async def send_request_and_wait(self, method: str, params: bytes) -> bytes:
         """Send a request, ahead of queued messages, and wait for its raw result.
 
         Raises `RequestError`, and `ConnectionClosed` if the component is not running.
         """
-        connection = self._link.connection
-        if connection is None:
+        if self._link.connection is None:
             raise ConnectionClosed(f"{self._link.name} is not running")
         call = self.expect_response(method, params)
-        names = self._link.session_names
-        renamed = params if names is None else names.to_agent(params)
-        connection.write(request_pieces(connection.open(call), method, renamed))
+        self.port.send(self, call, method, params)
         return await self.answer(call)
 
     def respond(self, call: InFlightRequest, result: Payload | None, error: Payload | None) -> None:
+        """As originator: take the response."""
         pending = self._pending.get(call)
         if pending is not None:
-            if self._link.traced_own_requests is not None:
-                self._link.traced_own_requests.answered(call, result, error)
-            self._link.suppressed_session = None  # the history that is dropped ends here
+            if self._traced is not None:
+                self._traced.answered(call, result, error)
+            on_answer, self.on_answer = self.on_answer, None
+            if on_answer is not None:
+                on_answer()
             pending.set(result, error)
 
     def receive_response(
-        self, call: InFlightRequest, result: Payload | None, error: Payload | None
+        self,
+        forward: SendResponse,
+        call: InFlightRequest,
+        result: Payload | None,
+        error: Payload | None,
     ) -> None:
-        self.respond(call, result, error)
-
-    def cancel(self, call: InFlightRequest) -> None:
-        self._link.plain.cancel(call)
+        if call.source is self:
+            self.respond(call, result, error)
+        else:
+            forward(call, result, error)

@@ -17,10 +17,12 @@ protocol version. A login has 10 s at most, and may fail.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from typing import Any, Final
+from contextlib import AbstractContextManager, contextmanager
+from typing import TYPE_CHECKING, Any, Final
 
+import attrs
 import msgspec
 import trio
 
@@ -37,20 +39,263 @@ from conductor.log import Logger
 from conductor.routing.component import RestartOutcome
 from conductor.routing.link import Link
 from conductor.routing.restart_marker import with_restart_marker
-from conductor.routing.session_log import SessionLog, SetupRecord, forwarded_names
-from conductor.routing.stage import SendRequest, Stage
+from conductor.routing.session_log import SetupRecord, forwarded_names
+from conductor.routing.session_settings import SettingsLog
+from conductor.routing.stage import SendNotification, SendRequest, Stage, StagedPort
+from conductor.routing.traced_port import TracedOwnRequests
 from conductor.supervision.initialization import Initialization
 from conductor.supervision.own_requests import OwnRequests
 from conductor.supervision.restored_settings import real_state_updates
 
+if TYPE_CHECKING:
+    from conductor.routing.session_names import SessionNames
+
 __all__ = [
+    "Replay",
     "ReplayFailed",
-    "replay",
     "session_resume_methods",
 ]
 
 _MAX_LOGIN_SECONDS: Final = 10.0
+_CONVERSATION: Final = re.compile(rb'"(?:user|agent)_(?:message|thought)|"tool_call')
+"""In an update that repeats a part of a conversation."""
 _PAYLOADS_DROPPED: Final = "its set-up is not kept any more (max_session_log_bytes)"
+
+
+class ReplayFailed(Exception):
+    """The restarted component cannot continue for its previous process; the text is a predicate."""
+
+
+@attrs.define(eq=False, repr=False)
+class Replay:
+    """The replays of one component. `seconds` is the time for each request; `settings` are those of
+    an agent."""
+
+    link: Link
+    seconds: float
+    log: Logger
+    settings: SettingsLog | None = None
+    traced: TracedOwnRequests | None = None
+    """Shows the requests of the replay, in a traced chain."""
+    _names: SessionNames | None = attrs.field(default=None, init=False)
+    """Names of the sessions that were set up anew; `None` if there are none."""
+    _own_requests: OwnRequests = attrs.field(init=False)
+
+    async def run(self, initialization: Initialization) -> RestartOutcome:
+        """Repeat handshake and session set-up to the new process; returns what was not restored.
+
+        Raises `ReplayFailed`.
+        """
+        self._own_requests = OwnRequests(self.link, self.traced)
+        try:
+            with _inserted(self.link.plain, self._own_requests):
+                result = await self._initialize(initialization)
+                if self.settings is None:
+                    return RestartOutcome(await self._set_up_proxy())
+                self.settings.paused = True
+                return await self._restore_agent(result)
+        except (RequestError, ConnectionClosed) as exc:
+            raise ReplayFailed(f"could not be initialized again: {exc}") from exc
+        finally:
+            if self.settings is not None:
+                self.settings.paused = False
+
+    async def _initialize(self, initialization: Initialization) -> Mapping[str, Any]:
+        """Repeat the handshake; returns the decoded result.
+
+        Raises `RequestError`, and `ReplayFailed` if the protocol version differs from the first
+        one.
+        """
+        session_log = self.link.session_log
+        record = session_log.initialize
+        assert record is not None
+        assert record.params is not None
+        known = {"initialize": record.successor_result} if record.successor_result else {}
+        initialization.reply = self._own_requests.respond
+        params = record.params
+        if self.link.role == "proxy":
+            params = with_restart_marker(params, session_log.sessions)
+        call = self._own_requests.expect_response("initialize", params)
+        with self._answering(known):
+            initialization.begin(call, params)
+            await self._own_requests.answer(call)
+        result = initialization.result or {}
+        assert record.result is not None
+        recorded = decoded_members(record.result)
+        before, version = (each.get("protocolVersion", 1) for each in (recorded, result))
+        if before != version:
+            session_log.initialize = record
+            raise ReplayFailed(
+                f"answered `initialize` with protocol version {version} after its restart, and "
+                f"with {before} before"
+            )
+        return result
+
+    async def _set_up_proxy(self) -> list[str]:
+        """Repeat the set-up of every session to a proxy; returns the ids of those that it
+        refused, and of those with a set-up that is not kept.
+
+        Raises `ConnectionClosed` and `ReplayFailed`.
+        """
+        refused = []
+        for session, record in list(self.link.session_log.sessions.items()):
+            if record.params is None or record.result is None:
+                self.log.warning("session replay failed", session=session, error=_PAYLOADS_DROPPED)
+                refused.append(session)
+                continue
+            known_result = record.successor_result or record.result
+            try:
+                with self._answering(dict.fromkeys(forwarded_names(record.method), known_result)):
+                    await self._request(record.method, record.params)
+            except RequestError as exc:
+                self.log.warning("session replay failed", session=session, error=str(exc))
+                refused.append(session)
+        return refused
+
+    def _answering(self, known: Mapping[str, bytes]) -> AbstractContextManager[None]:
+        """Answer requests of a proxy to its successor with these results, by method, meanwhile."""
+        return _inserted(self.link.enveloped or self.link.plain, _RecordedAnswers(known))
+
+    async def _restore_agent(self, answer: Mapping[str, Any]) -> RestartOutcome:
+        """Resume or load every session in a new agent process; returns what was not restored.
+
+        Raises `ConnectionClosed` and `ReplayFailed`.
+        """
+        session_log = self.link.session_log
+        needs_login = not await self._log_in_again(answer)
+        resume_methods = session_resume_methods(answer)
+        has_lost_login = False
+        lost, emptied = [], []
+        # Sessions that may be set up anew come last: the agent then knows the ids of all others.
+        records = sorted(
+            session_log.sessions.items(), key=lambda item: not item[1].has_conversation
+        )
+        for session, record in records:
+            if record.params is None:
+                self.log.warning("session replay failed", session=session, error=_PAYLOADS_DROPPED)
+            methods = resume_methods + ("session/new",) * (not record.has_conversation)
+            for method in methods if record.params is not None else ():
+                try:
+                    if method == "session/new":
+                        result = await self._set_up_anew(session)
+                        has_lost_login = False  # gemini refuses to load an unknown session so
+                    elif method == "session/load":
+                        result, has_history = await self._load(session, record)
+                        if record.has_conversation and not has_history:
+                            emptied.append(session)
+                    else:
+                        result = await self._request(method, _resume_params(session, record))
+                    break
+                except RequestError as exc:
+                    self.log.warning("session replay failed", session=session, error=str(exc))
+                    has_lost_login |= exc.code == AUTHENTICATION_REQUIRED
+            else:
+                lost.append(session)
+                session_log.forget(session)
+                continue
+            await self._restore_settings(session, result)
+        return RestartOutcome(
+            lost, emptied, has_lost_login, needs_login and not session_log.sessions
+        )
+
+    async def _load(self, session: str, record: SetupRecord) -> tuple[bytes, bool]:
+        """Load a session with its history suppressed, which the client has seen; returns the raw
+        result, and whether there was any.
+
+        Raises `RequestError`, `ConnectionClosed` and `ReplayFailed`.
+        """
+        history, port = _ReplayedHistory(session), self.link.plain
+        with _inserted(port, history):
+            self._own_requests.on_answer = lambda: port.remove(history)  # it ends here
+            result = await self._request("session/load", _resume_params(session, record))
+        return result, history.has_conversation
+
+    async def _set_up_anew(self, session: str) -> bytes:
+        """Repeat the set-up of a session without any prompt, which keeps its id for the client.
+
+        Returns the raw result. Raises `RequestError`, `ConnectionClosed` and `ReplayFailed`.
+        """
+        sessions, port = self.link.session_log.sessions, self.link.plain
+        params = sessions[session].params
+        assert params is not None
+        if self._names is None:
+            from conductor.routing.session_names import SessionNames
+
+            self._names = SessionNames(sessions)
+            port.insert(self._names)
+        self._names.awaited = session
+        agents_session = session
+        try:
+            result = await self._request("session/new", params)
+            agents_session = self._names.agents_id(session)
+        finally:
+            self._names.awaited = None
+            if self._names.are_equal:
+                port.remove(self._names)
+                self._names = None
+        if session_id_of(result) != session:
+            raise RequestError(INTERNAL_ERROR, "session/new was answered without a new session id")
+        self.log.info("session set up anew", session=session, agents_session=agents_session)
+        return result
+
+    async def _restore_settings(self, session: str, result: bytes) -> None:
+        """Repeat the requests that set mode, model and options of a session.
+
+        The client gets the real values of those that the agent refuses. `result` is the agent's to
+        the resumption. Raises `ConnectionClosed` and `ReplayFailed`.
+        """
+        session_log = self.link.session_log
+        settings = session_log.sessions[session].settings
+        accepted, refused = [], []
+        for method, option in list(settings):
+            params = settings[method, option]
+            try:
+                accepted.append((method, params, await self._request(method, params)))
+            except RequestError as exc:
+                names = {"option": option} if option else {}
+                self.log.warning(
+                    "setting not restored", session=session, method=method, **names, error=str(exc)
+                )
+                session_log.log_setting(session, (method, option), None)
+                refused.append(method)
+        for params in real_state_updates(session, refused, result, accepted):
+            self.link.plain.neighbour.notify(SESSION_UPDATE, params)
+
+    async def _log_in_again(self, answer: Mapping[str, Any]) -> bool:
+        """Repeat the login of the previous process, if that needs nothing of the user; false if
+        that process was logged in and this one may not be: agents may store their logins.
+
+        A login that fails does not end the restart: the agent asks for it. Raises
+        `ConnectionClosed`.
+        """
+        record = self.link.session_log.login
+        if record is None:
+            return True
+        if record.params is None or not _is_silent(record.params, answer):
+            return False
+        with trio.move_on_after(min(self.seconds, _MAX_LOGIN_SECONDS)):
+            try:
+                await self._own_requests.send_request_and_wait(record.method, record.params)
+                return True
+            except RequestError as exc:
+                self.log.warning("login after the restart failed", error=str(exc))
+                return False
+        self.log.warning("login after the restart failed", error="no answer")
+        return False
+
+    async def _request(self, method: str, params: bytes) -> bytes:
+        with trio.move_on_after(self.seconds):
+            return await self._own_requests.send_request_and_wait(method, params)
+        raise ReplayFailed(f"did not answer {method} within {self.seconds:g} s (start_timeout)")
+
+
+@contextmanager
+def _inserted(port: StagedPort, stage: Stage) -> Iterator[None]:
+    port.insert(stage)
+    try:
+        yield
+    finally:
+        port.remove(stage)
 
 
 class _RecordedAnswers(Stage):
@@ -70,246 +315,26 @@ class _RecordedAnswers(Stage):
         self.port.respond(call, self._results[method], None)
 
 
-class ReplayFailed(Exception):
-    """The restarted component cannot continue for its previous process; the text is a predicate."""
+class _ReplayedHistory(Stage):
+    """Drops the notifications of a session."""
 
+    __slots__ = ("_session", "has_conversation")
 
-async def replay(
-    link: Link, initialization: Initialization, seconds: float, log: Logger
-) -> RestartOutcome:
-    """Repeat handshake and session set-up to the new process; returns what was not restored.
+    name = "replayed history"
+    received = "every"
 
-    `seconds` is the time for each request. Raises `ReplayFailed`.
-    """
-    session_log = link.session_log
-    try:
-        result = await _replay_initialize(link, initialization, session_log)
-        if link.role == "proxy":
-            return RestartOutcome(await _replay_to_proxy(link, session_log, seconds, log))
-        with _paused_settings(link):
-            return await _replay_to_agent(link, session_log, result, seconds, log)
-    except (RequestError, ConnectionClosed) as exc:
-        raise ReplayFailed(f"could not be initialized again: {exc}") from exc
+    def __init__(self, session: str) -> None:
+        self._session = session
+        self.has_conversation: bool = False
+        """Whether a part of a conversation was among them."""
 
-
-async def _replay_initialize(
-    link: Link, initialization: Initialization, session_log: SessionLog
-) -> Mapping[str, Any]:
-    """Repeat the handshake; returns the decoded result.
-
-    Raises `RequestError`, and `ReplayFailed` if the protocol version differs from the first one.
-    """
-    record = session_log.initialize
-    assert record is not None
-    assert record.params is not None
-    own_requests = OwnRequests(link)
-    known = {"initialize": record.successor_result} if record.successor_result else {}
-    initialization.reply = own_requests.respond
-    params = record.params
-    if link.role == "proxy":
-        params = with_restart_marker(params, session_log.sessions)
-    call = own_requests.expect_response("initialize", params)
-    with _answering(link, known):
-        initialization.begin(call, params)
-        await own_requests.answer(call)
-    result = initialization.result or {}
-    assert record.result is not None
-    recorded = decoded_members(record.result)
-    recorded_version, version = (each.get("protocolVersion", 1) for each in (recorded, result))
-    if recorded_version != version:
-        session_log.initialize = record
-        raise ReplayFailed(
-            f"answered `initialize` with protocol version {version} after its restart, and with "
-            f"{recorded_version} before"
-        )
-    return result
-
-
-async def _replay_to_proxy(
-    link: Link, session_log: SessionLog, seconds: float, log: Logger
-) -> list[str]:
-    """Repeat the set-up of every session to a proxy; returns the ids of those that it
-    refused, and of those with a set-up that is not kept.
-
-    Raises `ConnectionClosed` and `ReplayFailed`.
-    """
-    own_requests = OwnRequests(link)
-    refused = []
-    for session, record in list(session_log.sessions.items()):
-        if record.params is None or record.result is None:
-            log.warning("session replay failed", session=session, error=_PAYLOADS_DROPPED)
-            refused.append(session)
-            continue
-        known_result = record.successor_result or record.result
-        known = dict.fromkeys(forwarded_names(record.method), known_result)
-        try:
-            with _answering(link, known):
-                await _request_within(own_requests, record.method, record.params, seconds)
-        except RequestError as exc:
-            log.warning("session replay failed", session=session, error=str(exc))
-            refused.append(session)
-    return refused
-
-
-@contextmanager
-def _answering(link: Link, known: Mapping[str, bytes]) -> Iterator[None]:
-    """Answer requests of a proxy to its successor with these results, by method, meanwhile."""
-    port, stage = link.enveloped or link.plain, _RecordedAnswers(known)
-    port.insert(stage)
-    try:
-        yield
-    finally:
-        port.remove(stage)
-
-
-async def _replay_to_agent(
-    link: Link,
-    session_log: SessionLog,
-    answer: Mapping[str, Any],
-    seconds: float,
-    log: Logger,
-) -> RestartOutcome:
-    """Resume or load every session in a new agent process; returns what was not restored.
-
-    Raises `ConnectionClosed` and `ReplayFailed`.
-    """
-    own_requests = OwnRequests(link)
-    needs_login = not await _log_in_again(own_requests, session_log, answer, seconds, log)
-    resume_methods = session_resume_methods(answer)
-    has_lost_login = False
-    lost, emptied = [], []
-    # Sessions that may be set up anew come last: the agent then knows the ids of all others.
-    records = sorted(session_log.sessions.items(), key=lambda item: not item[1].has_conversation)
-    for session, record in records:
-        link.history_seen = False
-        if record.params is None:
-            log.warning("session replay failed", session=session, error=_PAYLOADS_DROPPED)
-        methods = resume_methods + ("session/new",) * (not record.has_conversation)
-        for method in methods if record.params is not None else ():
-            link.suppressed_session = session if method == "session/load" else None
-            try:
-                if method == "session/new":
-                    answer_of_session = await _set_up_anew(
-                        link, own_requests, session, seconds, log
-                    )
-                    has_lost_login = False  # gemini refuses to load an unknown session so
-                else:
-                    params = _resume_params(session, record)
-                    answer_of_session = await _request_within(own_requests, method, params, seconds)
-                break
-            except RequestError as exc:
-                log.warning("session replay failed", session=session, error=str(exc))
-                has_lost_login |= exc.code == AUTHENTICATION_REQUIRED
-            finally:
-                link.suppressed_session = None
-        else:
-            lost.append(session)
-            session_log.forget(session)
-            continue
-        if method == "session/load" and record.has_conversation and not link.history_seen:
-            emptied.append(session)
-        await _restore_settings(link, own_requests, session, answer_of_session, seconds, log)
-    return RestartOutcome(lost, emptied, has_lost_login, needs_login and not session_log.sessions)
-
-
-async def _set_up_anew(
-    link: Link, own_requests: OwnRequests, session: str, seconds: float, log: Logger
-) -> bytes:
-    """Repeat the set-up of a session without any prompt, which keeps its id for the client.
-
-    Returns the raw result. Raises `RequestError`, `ConnectionClosed` and `ReplayFailed`.
-    """
-    from conductor.routing.session_names import SessionNames
-
-    connection, params = link.connection, link.session_log.sessions[session].params
-    if connection is None:
-        raise ConnectionClosed(f"{link.name} is not running")
-    assert params is not None
-    names = link.session_names or SessionNames(link, link.session_log.sessions)
-    link.session_names = connection.receiver = names
-    names.awaited = session
-    try:
-        result = await _request_within(own_requests, "session/new", params, seconds)
-    finally:
-        names.awaited = None
-        if names.are_equal:
-            link.session_names, connection.receiver = None, link
-    if session_id_of(result) != session:
-        raise RequestError(INTERNAL_ERROR, "session/new was answered without a new session id")
-    log.info("session set up anew", session=session, agents_session=names.agents_id(session))
-    return result
-
-
-async def _restore_settings(
-    link: Link,
-    own_requests: OwnRequests,
-    session: str,
-    result: bytes,
-    seconds: float,
-    log: Logger,
-) -> None:
-    """Repeat the requests that set mode, model and options of a session.
-
-    The client gets the real values of those that the agent refuses. `result` is the agent's to
-    the resumption. Raises `ConnectionClosed` and `ReplayFailed`.
-    """
-    settings = link.session_log.sessions[session].settings
-    accepted, refused = [], []
-    for method, option in list(settings):
-        params = settings[method, option]
-        try:
-            answer = await _request_within(own_requests, method, params, seconds)
-            accepted.append((method, params, answer))
-        except RequestError as exc:
-            names = {"option": option} if option else {}
-            log.warning(
-                "setting not restored", session=session, method=method, **names, error=str(exc)
-            )
-            link.session_log.log_setting(session, (method, option), None)
-            refused.append(method)
-    for params in real_state_updates(session, refused, result, accepted):
-        link.plain.neighbour.notify(SESSION_UPDATE, params)
-
-
-@contextmanager
-def _paused_settings(link: Link) -> Iterator[None]:
-    """Record nothing of what the agent tells meanwhile of its mode and options."""
-    settings_log = link.settings_log
-    assert settings_log is not None
-    settings_log.paused = True
-    try:
-        yield
-    finally:
-        settings_log.paused = False
-
-
-async def _log_in_again(
-    own_requests: OwnRequests,
-    session_log: SessionLog,
-    answer: Mapping[str, Any],
-    seconds: float,
-    log: Logger,
-) -> bool:
-    """Repeat the login of the previous process, if that needs nothing of the user; false if that
-    process was logged in and this one may not be: agents may store their logins.
-
-    A login that fails does not end the restart: the agent asks for it. Raises
-    `ConnectionClosed`.
-    """
-    record = session_log.login
-    if record is None:
-        return True
-    if record.params is None or not _is_silent(record.params, answer):
-        return False
-    with trio.move_on_after(min(seconds, _MAX_LOGIN_SECONDS)):
-        try:
-            await own_requests.send_request(record.method, record.params)
-            return True
-        except RequestError as exc:
-            log.warning("login after the restart failed", error=str(exc))
-            return False
-    log.warning("login after the restart failed", error="no answer")
-    return False
+    def receive_notification(
+        self, forward: SendNotification, method: str, params: Payload | None
+    ) -> None:
+        if session_id_of(params) != self._session:
+            forward(method, params)
+        elif params is not None and _CONVERSATION.search(params) is not None:
+            self.has_conversation = True
 
 
 def _is_silent(params: bytes, answer: Mapping[str, Any]) -> bool:
@@ -330,14 +355,6 @@ def _is_silent(params: bytes, answer: Mapping[str, Any]) -> bool:
         each.get("type") == "env_var" and each.get("id", each.get("methodId")) == id
         for each in methods
     )
-
-
-async def _request_within(
-    own_requests: OwnRequests, method: str, params: bytes, seconds: float
-) -> bytes:
-    with trio.move_on_after(seconds):
-        return await own_requests.send_request(method, params)
-    raise ReplayFailed(f"did not answer {method} within {seconds:g} s (start_timeout)")
 
 
 def session_resume_methods(answer: Mapping[str, Any]) -> tuple[str, ...]:

@@ -68,9 +68,9 @@ class SlowSetupMonitor(LinkObserver):
 
     def observe(self, link: Link) -> None:
         """Observe the requests of both directions."""
-        link.outgoing_observers += (self,)
+        link.observe_sent(self)
         if link.enveloped is not None:
-            link.incoming_observers += (_Forwarded(self._setups, self._timer),)
+            link.observe_received(_Forwarded(self._setups, self._timer))
 
     async def run(self) -> None:
         """Wait for deadlines until cancelled."""

@@ -33,8 +33,8 @@ class StallMonitor(LinkObserver):
 
     def observe(self, link: Link) -> None:
         """Observe the requests of both directions."""
-        link.outgoing_observers += (self,)
-        link.incoming_observers += (_ComponentRequests(self.detector, self._timer),)
+        link.observe_sent(self)
+        link.observe_received(_ComponentRequests(self.detector, self._timer))
 
     async def run(self) -> None:
         """Wait for deadlines until cancelled."""

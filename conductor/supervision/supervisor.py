@@ -28,12 +28,14 @@ from conductor.routing.failure_errors import CHAIN_ENDED, FailureErrors
 from conductor.routing.handshake import Handshake
 from conductor.routing.link import Link
 from conductor.routing.lost_sessions import LostSessions, StaleLogin
+from conductor.routing.session_settings import SettingsLog
+from conductor.routing.traced_port import TracedOwnRequests
 from conductor.supervision.component_errors import exit_error, handshake_error, start_error
 from conductor.supervision.component_run import ComponentRun, ProofOfHealth
 from conductor.supervision.endpoint import Launcher, is_remote
 from conductor.supervision.initialization import Initialization
 from conductor.supervision.link_component import LinkComponent
-from conductor.supervision.replay import ReplayFailed, replay, session_resume_methods
+from conductor.supervision.replay import Replay, ReplayFailed, session_resume_methods
 from conductor.supervision.restart_policy import Bypass, Decision, EndChain, Restart, RestartPolicy
 from conductor.supervision.slow_setups import SlowSetup, SlowSetupMonitor
 from conductor.supervision.states import Event, Lifecycle, State
@@ -90,8 +92,10 @@ class SupervisedComponent(LinkComponent):
             self._kill,
             lambda: self.stopped,
         )
+        self._replays = Replay(self.link, spec.start_timeout, self._log)
         if self.role == "agent":
-            self.link.record_settings()
+            self._replays.settings = SettingsLog(self.link.session_log)
+            self.link.plain.insert(self._replays.settings)
         self._slow_setups = SlowSetupMonitor(self._on_slow_setup)
         self._slow_setups.observe(self.link)
         self.link.plain.insert(ProofOfHealth(self._on_success))
@@ -138,6 +142,9 @@ class SupervisedComponent(LinkComponent):
     @property
     def enforces_cancel_timeout(self) -> bool:
         return self.link.queue is None
+
+    def trace_own_requests(self, traced: TracedOwnRequests) -> None:
+        self._replays.traced = traced
 
     def set_cancel_timeout(self, seconds: float) -> None:
         self._turns.cancel_monitor.timeouts.timeout = seconds
@@ -266,7 +273,7 @@ class SupervisedComponent(LinkComponent):
             raise start_error(self.spec, None, str(exc)) from exc
         connection = Connection(
             endpoint.transport,
-            self.link.session_names or self.link,
+            self.link,
             self.host.flusher,
             limits=limits,
             repeats_payloads=self.repeats_payloads,
@@ -323,7 +330,7 @@ class SupervisedComponent(LinkComponent):
         """Repeat handshake and session set-up to the new process, then release the queue."""
         link = self.link
         try:
-            restart = await replay(link, self.initialization, self.spec.start_timeout, self._log)
+            restart = await self._replays.run(self.initialization)
         except ReplayFailed as exc:
             component_run.end(str(exc))
             return

@@ -59,7 +59,7 @@ class TurnEnforcement:
         self.cancel_monitor = CancelMonitor(
             spec.cancel_timeout, self.speaks_version_2, self._on_cancel_overdue
         )
-        self.link.outgoing_observers += (self.cancel_monitor,)
+        self.link.observe_sent(self.cancel_monitor)
         if spec.request_timeout or spec.stall_timeout is not None:
             from conductor.supervision.stall_detector import StallDetector
             from conductor.supervision.stall_monitor import StallMonitor

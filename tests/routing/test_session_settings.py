@@ -3,42 +3,58 @@
 import json
 
 import pytest
+from support.peers.port import Flusher, ListTransport, Neighbour
 from support.raw_json import dumps
 
+from conductor.jsonrpc.connection import Connection
 from conductor.jsonrpc.in_flight import InFlightRequest
-from conductor.jsonrpc.notification_batch import NotificationBatch
 from conductor.limits import Limits
-from conductor.routing.session_log import SessionLog
+from conductor.routing.link import Link
+from conductor.routing.port import connect_ports
 from conductor.routing.session_settings import SettingsLog
 
 MODE, OPTION, MODEL = "session/set_mode", "session/set_config_option", "session/set_model"
 
 
-class UnusedSource:
-    def respond(self, call, result, error):
-        raise AssertionError("no response expected")
+class Agent:
+    """An agent behind a link that keeps its settings; the test plays the agent and the client."""
+
+    def __init__(self):
+        self.link = Link("agent", "agent", lambda *report: None)
+        self.session_log = self.link.session_log
+        self.settings = SettingsLog(self.session_log)
+        self.link.plain.insert(self.settings)
+        self.client = Neighbour()
+        connect_ports(self.client, self.link.plain)
+        self.link.connect(Connection(ListTransport(), self.link, Flusher()))
+
+    def request(self, method, params, result):
+        call = InFlightRequest(method, self.client)
+        self.link.plain.request(call, method, dumps(params))
+        answer = b'"error":{"code":1,"message":""}' if result is None else b'"result":' + result
+        self.feed(b'{"jsonrpc":"2.0","id":%d,%b}' % (call.target_id, answer))
+
+    def feed(self, *lines):
+        self.link.connection.feed(b"".join(line + b"\n" for line in lines))
 
 
 @pytest.fixture
 def settings():
-    session_log = SessionLog()
-    call = InFlightRequest("session/new", UnusedSource())
-    session_log.log_request(call, "session/new", b"{}")
-    session_log.log_response(call, b'{"sessionId":"s"}')
-    return SettingsLog(session_log)
+    agent = Agent()
+    agent.request("session/new", {}, b'{"sessionId":"s"}')
+    return agent
 
 
-def request(settings, method, result=b"{}", **params):
-    call = InFlightRequest(method, UnusedSource())
-    raw = dumps({"sessionId": "s", **params})
-    settings.on_request(call, method, raw)
-    settings.on_result(call, result)
+def request(agent, method, result=b"{}", **params):
+    agent.request(method, {"sessionId": "s", **params}, result)
 
 
-def update(settings, kind, **members):
-    params = {"sessionId": "s", "update": {"sessionUpdate": kind, **members}}
-    raw = dumps(params)
-    settings.on_notification("session/update", raw)
+def update(agent, kind, **members):
+    agent.feed(as_update(dumps({"sessionId": "s", "update": {"sessionUpdate": kind, **members}})))
+
+
+def as_update(params):
+    return b'{"jsonrpc":"2.0","method":"session/update","params":%b}' % params
 
 
 def option(id, value, **more):
@@ -92,23 +108,22 @@ def test_updates_in_a_batch_are_seen(settings):
         {"sessionId": "s", "update": {"sessionUpdate": "current_mode_update", "currentModeId": m}}
         for m in ("one", "two")
     ]
-    params = [dumps(each) for each in modes]
-    settings.on_notifications(NotificationBatch("session/update", params))
+    settings.feed(*(as_update(dumps(each)) for each in modes))
 
     assert kept(settings) == [(MODE, {"modeId": "two"})]
 
 
-def test_updates_are_not_looked_at_before_the_first_setting(settings):
-    assert not settings.wants_notifications
-    request(settings, MODE, modeId="plan")
-    assert settings.wants_notifications
+def test_what_the_agent_sets_before_any_request_is_not_kept(settings):
+    update(settings, "current_mode_update", currentModeId="code")
+
+    assert kept(settings) == []
 
 
 def test_what_a_restarted_agent_tells_during_its_replay_changes_nothing(settings):
     request(settings, MODE, modeId="plan")
-    settings.paused = True
+    settings.settings.paused = True
     update(settings, "current_mode_update", currentModeId="ask")
-    settings.paused = False
+    settings.settings.paused = False
 
     assert kept(settings) == [(MODE, {"modeId": "plan"})]
 
@@ -161,8 +176,7 @@ def test_an_option_of_the_category_mode_replaces_a_mode_that_was_set(settings):
 @pytest.mark.parametrize("params", [b"[]", b'{"update":1}', b'"current_mode_update"', b"{"])
 def test_malformed_updates_are_ignored(settings, params):
     request(settings, MODE, modeId="plan")
-    settings.on_notification("session/update", params + b' "current_mode_update"')
-    settings.on_notification("session/update", params)
+    settings.feed(as_update(params + b' "current_mode_update"'), as_update(params))
     update(settings, "current_mode_update", currentModeId=7)
     update(settings, "config_option_update", configOptions=[1, {"id": 2}, {}])
 
@@ -179,9 +193,7 @@ def test_settings_count_as_payloads_of_their_session(settings):
     assert session_log.size == 0
 
     session_log.limits = Limits(max_session_log_bytes=60)
-    call = InFlightRequest("session/new", UnusedSource())
-    session_log.log_request(call, "session/new", b"{}")
-    session_log.log_response(call, b'{"sessionId":"s"}')
+    settings.request("session/new", {}, b'{"sessionId":"s"}')
     request(settings, OPTION, configId="x", value="y" * 50)
     assert not session_log.sessions["s"].has_payloads
     assert (kept(settings), session_log.size) == ([], 0)

@@ -24,7 +24,7 @@ class Watched:
         self.overdue = []
         self.bench = Bench("agent")
         self.monitor = CancelMonitor(10.0, lambda: version == 2, self.overdue.append)
-        self.bench.link.outgoing_observers = (self.monitor,)
+        self.bench.link.observe_sent(self.monitor)
         self.call = InFlightRequest("session/prompt", self.bench.before)
 
     def prompt(self):

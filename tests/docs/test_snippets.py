@@ -236,9 +236,10 @@ def test_commands(snippet: Snippet, directory: Path, run, monkeypatch) -> None:
             case ["acpx", *_]:
                 pass  # run by tests/interop/test_acpx.py
             case ["podman", "build", *_, "-f", file, "."]:
-                parse(served_by(ROOT / file))
+                assert (ROOT / file).exists()
             case ["podman", "run", *_]:
-                pass
+                options = words[words.index("acp-conductor") + 1 :]
+                parse(served_by(ROOT / "docs/container/Containerfile") + options)
             case ["toad", "acp", "--title", _, line, "."]:
                 parse(shlex.split(line)[1:])
             case ["pip", "install", *packages]:
@@ -265,15 +266,13 @@ def test_commands(snippet: Snippet, directory: Path, run, monkeypatch) -> None:
 def served_by(containerfile: Path) -> list[str]:
     """The arguments of acp-conductor in an image, its files in the working directory."""
     text = containerfile.read_text().replace("\\\n", "")
-    entry, command = (
-        json.loads(found[1])
-        for found in re.finditer(r"^(?:ENTRYPOINT|CMD) (.*)$", text, re.MULTILINE)
-    )
-    assert entry[0] == "acp-conductor"
-    for word in command:
+    (entry,) = re.findall(r"^ENTRYPOINT (.*)$", text, re.MULTILINE)
+    program, *words = json.loads(entry)
+    assert program == "acp-conductor"
+    for word in words:
         if word.startswith(("/etc/", "/run/")):
             Path(Path(word).name).write_text("")
-    return [*entry[1:], *(Path(word).name if word.startswith("/") else word for word in command)]
+    return [Path(word).name if word.startswith("/") else word for word in words]
 
 
 CI = (ROOT / ".ci" / "run").read_text()

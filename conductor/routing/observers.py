@@ -65,33 +65,6 @@ class _Observation(Stage):
     def __init__(self) -> None:
         self.observers: list[LinkObserver] = []
 
-    def _request(self, call: InFlightRequest, method: str, params: Payload | None) -> None:
-        for each in self.observers:
-            each.on_request(call, method, params)
-
-    def _response(self, call: InFlightRequest) -> None:
-        for each in self.observers:
-            each.on_response(call)
-
-    def _cancel(self, call: InFlightRequest) -> None:
-        for each in self.observers:
-            each.on_cancel_request(call)
-
-    def _same_direction(self, method: str, params: Payload | None) -> None:
-        if method == SESSION_CANCEL:
-            for each in self.observers:
-                each.on_session_cancel(params)
-
-    def _opposite(self, method: str, params: Payload | None) -> None:
-        for each in self.observers:
-            if each.wants_notifications:
-                each.on_notification(method, params)
-
-    def _opposite_batch(self, notifications: NotificationBatch) -> None:
-        for each in self.observers:
-            if each.wants_notifications:
-                each.on_notifications(notifications)
-
 
 class SentRequests(_Observation):
     """Shows observers the requests that a component gets from this neighbour."""
@@ -102,7 +75,8 @@ class SentRequests(_Observation):
         self, forward: SendRequest, call: InFlightRequest, method: str, params: Payload | None
     ) -> None:
         if method != "initialize" and method not in INIT_METHODS:  # they have `start_timeout`
-            self._request(call, method, params)
+            for each in self.observers:
+                each.on_request(call, method, params)
         forward(call, method, params)
 
     def receive_response(
@@ -112,32 +86,42 @@ class SentRequests(_Observation):
         result: Payload | None,
         error: Payload | None,
     ) -> None:
-        self._response(call)
+        for each in self.observers:
+            each.on_response(call)
         forward(call, result, error)
 
     def send_cancel(self, forward: SendCancel, call: InFlightRequest) -> None:
-        self._cancel(call)
+        for each in self.observers:
+            each.on_cancel_request(call)
         forward(call)
 
     def send_notification(
         self, forward: SendNotification, method: str, params: Payload | None
     ) -> None:
-        self._same_direction(method, params)
+        if method == SESSION_CANCEL:
+            for each in self.observers:
+                each.on_session_cancel(params)
         forward(method, params)
 
     def send_batch(self, forward: SendBatch, notifications: NotificationBatch) -> None:
-        for each in notifications.params if notifications.method == SESSION_CANCEL else ():
-            self._same_direction(notifications.method, each)
+        if notifications.method == SESSION_CANCEL:
+            for params in notifications.params:
+                for each in self.observers:
+                    each.on_session_cancel(params)
         forward(notifications)
 
     def receive_notification(
         self, forward: SendNotification, method: str, params: Payload | None
     ) -> None:
-        self._opposite(method, params)
+        for each in self.observers:
+            if each.wants_notifications:
+                each.on_notification(method, params)
         forward(method, params)
 
     def receive_batch(self, forward: SendBatch, notifications: NotificationBatch) -> None:
-        self._opposite_batch(notifications)
+        for each in self.observers:
+            if each.wants_notifications:
+                each.on_notifications(notifications)
         forward(notifications)
 
 
@@ -149,7 +133,8 @@ class ReceivedRequests(_Observation):
     def receive_request(
         self, forward: SendRequest, call: InFlightRequest, method: str, params: Payload | None
     ) -> None:
-        self._request(call, method, params)
+        for each in self.observers:
+            each.on_request(call, method, params)
         forward(call, method, params)
 
     def send_response(
@@ -159,30 +144,40 @@ class ReceivedRequests(_Observation):
         result: Payload | None,
         error: Payload | None,
     ) -> None:
-        self._response(call)
+        for each in self.observers:
+            each.on_response(call)
         forward(call, result, error)
 
     def receive_cancel(self, forward: SendCancel, call: InFlightRequest) -> None:
-        self._cancel(call)
+        for each in self.observers:
+            each.on_cancel_request(call)
         forward(call)
 
     def receive_notification(
         self, forward: SendNotification, method: str, params: Payload | None
     ) -> None:
-        self._same_direction(method, params)
+        if method == SESSION_CANCEL:
+            for each in self.observers:
+                each.on_session_cancel(params)
         forward(method, params)
 
     def receive_batch(self, forward: SendBatch, notifications: NotificationBatch) -> None:
-        for each in notifications.params if notifications.method == SESSION_CANCEL else ():
-            self._same_direction(notifications.method, each)
+        if notifications.method == SESSION_CANCEL:
+            for params in notifications.params:
+                for each in self.observers:
+                    each.on_session_cancel(params)
         forward(notifications)
 
     def send_notification(
         self, forward: SendNotification, method: str, params: Payload | None
     ) -> None:
-        self._opposite(method, params)
+        for each in self.observers:
+            if each.wants_notifications:
+                each.on_notification(method, params)
         forward(method, params)
 
     def send_batch(self, forward: SendBatch, notifications: NotificationBatch) -> None:
-        self._opposite_batch(notifications)
+        for each in self.observers:
+            if each.wants_notifications:
+                each.on_notifications(notifications)
         forward(notifications)

@@ -191,6 +191,10 @@ class StagedPort(Port):
         self._stages: list[Stage] = []
         self._compile()
 
+    def connect(self, neighbour: Port) -> None:
+        super().connect(neighbour)
+        self._compile()
+
     @property
     def stages(self) -> list[str]:
         """Names of its stages, in the order of `ORDER`."""
@@ -214,7 +218,7 @@ class StagedPort(Port):
         """Answer a request to the component in this stage: the response passes the stages that the
         request has passed."""
         passed = self._stages[: self._stages.index(stage)]
-        route = _route("receive_response", passed, self._pass_response)
+        route = _route("receive_response", passed, self.neighbour.respond)
         route.get(call.method, route.others)(call, result, error)
 
     def send(
@@ -235,12 +239,13 @@ class StagedPort(Port):
         )
         self._send_response = _route("send_response", stages, self.deliver_response)
         self._send_cancel = _route("send_cancel", stages, self.deliver_cancel)
-        self._receive_request = _route("receive_request", stages, self._pass_request)
-        self._receive_notification = _route("receive_notification", stages, self._pass_notification)
+        beyond = self.neighbour
+        self._receive_request = _route("receive_request", stages, beyond.request)
+        self._receive_notification = _route("receive_notification", stages, beyond.notify)
         self._receive_batch = _batch_route(
-            "receive_batch", stages, self._pass_batch, self._pass_notification
+            "receive_batch", stages, beyond.notify_batch, beyond.notify
         )
-        self._receive_response = _route("receive_response", stages, self._pass_response)
+        self._receive_response = _route("receive_response", stages, beyond.respond)
         self._receive_cancel = _route("receive_cancel", stages, InFlightRequest.cancel)
 
     # -- messages to the component -----------------------------------------------------------------
@@ -310,20 +315,6 @@ class StagedPort(Port):
         """The component cancels a request that it has sent to this neighbour."""
         route = self._receive_cancel
         route.get(call.method, route.others)(call)
-
-    def _pass_request(self, call: InFlightRequest, method: str, params: Payload | None) -> None:
-        self.neighbour.request(call, method, params)
-
-    def _pass_notification(self, method: str, params: Payload | None) -> None:
-        self.neighbour.notify(method, params)
-
-    def _pass_batch(self, notifications: NotificationBatch) -> None:
-        self.neighbour.notify_batch(notifications)
-
-    def _pass_response(
-        self, call: InFlightRequest, result: Payload | None, error: Payload | None
-    ) -> None:
-        self.neighbour.respond(call, result, error)
 
 
 class _Route(dict[str, Callable[..., None]]):

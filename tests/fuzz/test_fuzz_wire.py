@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import raw_json
+from support.peers.port import Neighbour
 from support.raw_json import dumps
 
 from conductor.errors import RequestError
@@ -178,10 +179,10 @@ def test_every_request_in_any_stream_is_answered_once(role, stream, data):
 def test_a_component_gets_no_answers_for_the_ids_of_others(stream):
     """A response of the agent settles its own request only."""
     link, _ = wired("agent")
-    answered = []
-    link.plain.neighbour.respond = lambda call, result, error: answered.append(call)
+    neighbour = Neighbour()
+    connect_ports(neighbour, link.plain)
 
     for line in stream:
         link.connection.feed(line + b"\n")
 
-    assert answered == []
+    assert [each for each in neighbour.heard if each[0] == "answer"] == []

@@ -20,7 +20,7 @@ from msgspec import UNSET, UnsetType
 
 from conductor.json_values import decode_value
 from conductor.jsonrpc.codec import DECODE_ERRORS
-from conductor.jsonrpc.json_object import object_members
+from conductor.jsonrpc.json_object import decode_with_surrogates, object_members
 from conductor.jsonrpc.messages import Payload
 from conductor.jsonrpc.surrogates import has_surrogate, substitute_surrogates
 
@@ -211,8 +211,8 @@ def announced_subagent(params: Payload | None) -> tuple[str, str] | None:
     if raw.find(_SUBAGENT_UPDATE) < 0:
         return None
     try:
-        found = _decode_subagent(raw)
-    except DECODE_ERRORS:
+        found = decode_with_surrogates(raw, _decode_subagent)
+    except ValueError:
         return None
     if found.update.sessionUpdate != _SUBAGENT_UPDATE.decode():
         return None

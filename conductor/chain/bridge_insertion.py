@@ -20,9 +20,8 @@ import msgspec
 
 from conductor.acp import SESSION_SETUP_METHODS
 from conductor.errors import StartError, describe
-from conductor.json_values import decode_value
-from conductor.jsonrpc.codec import DECODE_ERRORS
 from conductor.jsonrpc.in_flight import InFlightRequest
+from conductor.jsonrpc.json_object import decode_with_surrogates
 from conductor.jsonrpc.messages import Payload, exception_to_error
 from conductor.limits import Limits
 from conductor.log import get_logger
@@ -122,12 +121,15 @@ class _SetupServers(msgspec.Struct, gc=False):
     mcpServers: list[_ServerType] | None = None
 
 
+_decode_setup: Final = msgspec.json.Decoder(_SetupServers).decode
+
+
 def _declares_bridged(params: Payload | None) -> bool:
     """Whether a set-up declares a server that may have to be bridged; of params that do not fit the
     schema, only whether they may declare one over ACP."""
     try:
-        setup = decode_value(b"{}" if params is None else params, type=_SetupServers)
+        setup = decode_with_surrogates(b"{}" if params is None else params, _decode_setup)
         servers = setup.mcpServers or []
-    except DECODE_ERRORS:
+    except ValueError:
         return b'"acp"' in bytes(params or b"")
     return any(server.type in _BRIDGED_TYPES for server in servers)

@@ -43,7 +43,7 @@ from conductor.errors import RequestError
 from conductor.json_values import decode_value
 from conductor.jsonrpc.codec import DECODE_ERRORS
 from conductor.jsonrpc.in_flight import InFlightRequest
-from conductor.jsonrpc.json_object import members_or_empty
+from conductor.jsonrpc.json_object import decode_with_surrogates, members_or_empty
 from conductor.jsonrpc.messages import (
     INTERNAL_ERROR,
     INVALID_PARAMS,
@@ -517,8 +517,8 @@ def _ids_of(payload: Payload | None) -> _Ids:
 def _declared_servers(params: Payload | None) -> list[str]:
     """The ids of the MCP servers over ACP in the raw params of a session set-up."""
     try:
-        servers = _decode_setup(params or b"{}").mcpServers
-    except DECODE_ERRORS:
+        servers = decode_with_surrogates(params or b"{}", _decode_setup).mcpServers
+    except ValueError:
         return []
     ids = [each.serverId or each.id for each in servers if each.type == "acp"]
     return [id for id in ids if isinstance(id, str) and len(id) <= MAX_AGENTS_ID]

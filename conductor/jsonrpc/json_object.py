@@ -20,6 +20,7 @@ from conductor.jsonrpc.messages import Payload
 from conductor.jsonrpc.surrogates import SubstitutedText, substitute_surrogates
 
 __all__ = [
+    "decode_with_surrogates",
     "decoded_members",
     "join_members",
     "list_items",
@@ -50,6 +51,26 @@ def list_items(value: Payload) -> list[bytes]:
     a list that is nested too deeply."""
     found, hidden = _decoded(value, _decode_list)
     return [bytes(item) if hidden is None else hidden.raw(item) for item in found]
+
+
+def decode_with_surrogates(value: Payload, decode: Callable[[Payload], T]) -> T:
+    """The value as `decode`, that of a decoder of structs, returns it; lone surrogates may be
+    anywhere in the text. Raises `ValueError`."""
+    found, hidden = _decoded(value, decode)
+    return found if hidden is None else _with_surrogates(found, hidden)
+
+
+def _with_surrogates(value: Any, hidden: SubstitutedText) -> Any:
+    match value:
+        case str():
+            return hidden.string(value)
+        case list():
+            return [_with_surrogates(item, hidden) for item in value]
+        case msgspec.Struct():
+            names = value.__struct_fields__
+            members = {name: _with_surrogates(getattr(value, name), hidden) for name in names}
+            return msgspec.structs.replace(value, **members)
+    return value
 
 
 def _decoded(value: Payload, decode: Callable[[Payload], T]) -> tuple[T, SubstitutedText | None]:

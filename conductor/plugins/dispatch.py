@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from types import CoroutineType
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import attrs
 import msgspec
@@ -22,9 +22,8 @@ from conductor.errors import (
     RequestCancelled,
     RequestError,
 )
-from conductor.json_values import decode_value
-from conductor.jsonrpc.codec import DECODE_ERRORS
 from conductor.jsonrpc.in_flight import InFlightRequest
+from conductor.jsonrpc.json_object import join_members, object_members
 from conductor.jsonrpc.messages import (
     INTERNAL_ERROR,
     INVALID_REQUEST,
@@ -67,22 +66,11 @@ it is refused, unless it is the only one."""
 _TOO_MANY_BYTES: Final = encode_error(
     INVALID_REQUEST, "open requests have 64 MiB: wait until one of them is answered"
 )
+_STATE_MEMBERS: Final = ("sessionUpdate", "state", "stopReason")
+"""The members of a `state_update` without its texts."""
 _SESSIONS: Final = SESSION_SETUP_METHODS | SESSION_END_METHODS
 _Reply: TypeAlias = tuple[bytes | None, bytes | None]
 """A raw result or a raw error."""
-
-
-class _State(msgspec.Struct, omit_defaults=True, gc=False):
-    """A `state_update` without its texts."""
-
-    sessionUpdate: Literal["state_update"]
-    state: str
-    stopReason: str | None = None
-
-
-class _StateParams(msgspec.Struct, gc=False):
-    sessionId: str
-    update: _State
 
 
 def _bare_state(item: LaneNotification) -> bytes | None:
@@ -91,9 +79,15 @@ def _bare_state(item: LaneNotification) -> bytes | None:
     Version 2: no turn ends for the client without it, so it is sent even if its handler failed.
     """
     try:
-        return msgspec.json.encode(decode_value(item.params or b"", type=_StateParams))
-    except DECODE_ERRORS:
+        members = object_members(item.params or b"")
+        update = object_members(members["update"])
+        session = members["sessionId"]
+    except (ValueError, KeyError):
         return None
+    bare = {name: update[name] for name in _STATE_MEMBERS if update.get(name, b"")[:1] == b'"'}
+    if bare.get("sessionUpdate") != b'"state_update"' or "state" not in bare:
+        return None
+    return join_members({"sessionId": session, "update": join_members(bare)})
 
 
 def _is_of_own_request(

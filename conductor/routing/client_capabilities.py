@@ -3,14 +3,15 @@ request that they do not know. Pure."""
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
 
 from conductor.acp import MCP_METHODS
 from conductor.adapters.negotiated import ANNOUNCED_METHODS, Announced
 from conductor.error_codes import INVALID_PARAMS
-from conductor.json_values import decode_value
-from conductor.jsonrpc.codec import DECODE_ERRORS
 from conductor.jsonrpc.in_flight import InFlightRequest
+from conductor.jsonrpc.json_object import decode_with_surrogates
 from conductor.jsonrpc.messages import METHOD_NOT_FOUND, Payload, encode_error
 from conductor.routing.session_log import SessionLog
 from conductor.routing.stage import SendRequest, Stage
@@ -67,8 +68,11 @@ class _ElicitationMode(msgspec.Struct):
     mode: str = "form"
 
 
+_decode_mode: Final = msgspec.json.Decoder(_ElicitationMode).decode
+
+
 def _mode(params: Payload | None) -> str:
     try:
-        return decode_value(params or b"{}", type=_ElicitationMode).mode
-    except DECODE_ERRORS:
+        return decode_with_surrogates(params or b"{}", _decode_mode).mode
+    except ValueError:
         return ""

@@ -17,9 +17,8 @@ import msgspec
 
 from conductor.acp import NOTIFICATIONS, REQUESTS, session_id_of
 from conductor.errors import RequestError
-from conductor.json_values import decode_value
-from conductor.jsonrpc.codec import DECODE_ERRORS
 from conductor.jsonrpc.in_flight import InFlightRequest
+from conductor.jsonrpc.json_object import decode_with_surrogates
 from conductor.jsonrpc.messages import CANCEL, INVALID_REQUEST, Payload
 from conductor.jsonrpc.notification_batch import NotificationBatch
 from conductor.routing.envelope import ENVELOPE_METHODS, INIT_METHODS, unwrap
@@ -152,8 +151,8 @@ def _cancel(link: LinkState, params: Payload | None) -> None:
     if link.connection is None or params is None:
         return
     try:
-        id = decode_value(params, type=_Cancel).requestId
-    except DECODE_ERRORS:
+        id = decode_with_surrogates(params, _decode_cancel).requestId
+    except ValueError:
         link.report("notification dropped", f"{CANCEL}: no valid requestId", {"method": CANCEL})
         return
     call = link.connection.received.get(id)
@@ -163,6 +162,9 @@ def _cancel(link: LinkState, params: Payload | None) -> None:
 
 class _Cancel(msgspec.Struct):
     requestId: int | str | None
+
+
+_decode_cancel: Final = msgspec.json.Decoder(_Cancel).decode
 
 
 def _invalid_request(problem: str) -> RequestError:

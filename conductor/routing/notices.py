@@ -12,7 +12,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
-from conductor.jsonrpc.codec import DECODE_ERRORS
+from conductor.jsonrpc.json_object import decode_with_surrogates
 from conductor.jsonrpc.messages import Payload, encode_lossy, truncate
 
 __all__ = ["Notices", "Severity", "is_failure", "paragraph"]
@@ -84,8 +84,8 @@ def is_failure(update: Mapping[str, Any]) -> bool:
 
 def _supports_notices(initialize: Payload | None) -> bool:
     try:
-        capabilities = _decode(initialize or b"{}").clientCapabilities
-    except DECODE_ERRORS:
+        capabilities = decode_with_surrogates(initialize or b"{}", _decode).clientCapabilities
+    except ValueError:
         return False
     session = capabilities.session if capabilities is not None else None
     return session is not None and session.notices is not None

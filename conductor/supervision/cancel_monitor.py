@@ -14,12 +14,10 @@ import trio
 
 from conductor.acp import PROMPT, SESSION_END_METHODS, SESSION_SETUP_METHODS, session_id_of
 from conductor.acp.turns import Ended, Turns
-from conductor.json_values import decode_value
-from conductor.jsonrpc.codec import DECODE_ERRORS
 from conductor.jsonrpc.in_flight import InFlightRequest
+from conductor.jsonrpc.json_object import decode_with_surrogates
 from conductor.jsonrpc.messages import Payload
 from conductor.jsonrpc.notification_batch import SESSION_UPDATE, NotificationBatch
-from conductor.jsonrpc.surrogates import substitute_surrogates
 from conductor.routing.observers import LinkObserver
 from conductor.supervision.cancel_timeouts import CancelOverdue, CancelTimeouts
 from conductor.supervision.deadline_timer import DeadlineTimer
@@ -105,8 +103,8 @@ class CancelMonitor(LinkObserver):
         if method != SESSION_UPDATE or params is None or _STATE not in bytes(params):
             return
         try:
-            decoded = _read(bytes(params))
-        except DECODE_ERRORS:
+            decoded = decode_with_surrogates(params, _decode)
+        except ValueError:
             return
         update = decoded.update
         if update.sessionUpdate != "state_update":
@@ -155,13 +153,4 @@ class _UpdateParams(msgspec.Struct, gc=False):
     update: _StateUpdate
 
 
-def _read(params: bytes) -> _UpdateParams:
-    """Raises one of `DECODE_ERRORS`. Half an emoji, which msgspec refuses, may be in any member."""
-    try:
-        return decode_value(params, type=_UpdateParams)
-    except DECODE_ERRORS:
-        hidden = substitute_surrogates(params)
-        if hidden is None or hidden.block is None:
-            raise
-        found = decode_value(hidden.text, type=_UpdateParams)
-        return msgspec.structs.replace(found, sessionId=hidden.string(found.sessionId))
+_decode: Final = msgspec.json.Decoder(_UpdateParams).decode

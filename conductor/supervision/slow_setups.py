@@ -13,9 +13,8 @@ import msgspec
 import trio
 
 from conductor.acp import SESSION_SETUP_METHODS, session_id_of
-from conductor.json_values import decode_value
-from conductor.jsonrpc.codec import DECODE_ERRORS
 from conductor.jsonrpc.in_flight import InFlightRequest
+from conductor.jsonrpc.json_object import decode_with_surrogates
 from conductor.jsonrpc.messages import Payload
 from conductor.routing.link import Link
 from conductor.routing.observers import LinkObserver
@@ -114,10 +113,13 @@ class _Setup(msgspec.Struct):
     mcpServers: list[_ServerName] | None = None
 
 
+_decode_setup: Final = msgspec.json.Decoder(_Setup).decode
+
+
 def _slow_setup(method: str, params: bytes) -> SlowSetup:
     try:
-        setup = decode_value(params, type=_Setup)
+        setup = decode_with_surrogates(params, _decode_setup)
         servers = [server.name for server in setup.mcpServers or ()]
-    except DECODE_ERRORS:
+    except ValueError:
         servers = []
     return SlowSetup(method, session_id_of(params), servers)

@@ -27,8 +27,8 @@ import msgspec
 from conductor.acp import MAX_AGENTS_ID, PROMPT, announced_subagent, session_id_of
 from conductor.acp.turns import SessionTurns, Turns
 from conductor.bounded_dict import BoundedDict
-from conductor.jsonrpc.codec import DECODE_ERRORS
 from conductor.jsonrpc.in_flight import InFlightRequest
+from conductor.jsonrpc.json_object import decode_with_surrogates
 from conductor.jsonrpc.messages import Payload
 from conductor.supervision.deadline_timer import NEVER
 
@@ -262,6 +262,6 @@ _decode: Final = msgspec.json.Decoder(_HasUpdate).decode
 
 def _update(params: Payload | None) -> _ToolUpdate | None:
     try:
-        return _decode(params if params is not None else b"null").update
-    except DECODE_ERRORS:
+        return decode_with_surrogates(b"null" if params is None else params, _decode).update
+    except ValueError:
         return None

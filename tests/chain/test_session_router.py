@@ -346,7 +346,7 @@ def test_a_chain_uses_only_its_own_terminals_and_mcp_servers(client):
     other = client.new_branch(RecordingPort())
     call = InFlightRequest("session/new", client.originator)
     server = {"type": "acp", "name": "n", "serverId": "server of b"}
-    client.branch.open(call, "session/new", dumps({"cwd": "/", "mcpServers": [server]}))
+    client.branch.open(call, "session/new", dumps({"cwd": "/\ud83d", "mcpServers": [server]}))
     for branch, name in ((client.branch, "b"), (None, "a")):
         for method, member in (("terminal/create", "terminalId"), ("mcp/connect", "connectionId")):
             call = InFlightRequest(method, Originator())

@@ -41,6 +41,17 @@ def errors(came):
     return [message["error"] for message in single(came) if "error" in message]
 
 
+async def test_half_an_emoji_in_a_cancellation_does_not_keep_it_back(autojump_clock):
+    async with running_chain(hops("proxy")) as harness:
+        await start(harness)
+        cancellation = cancel(1)
+        cancellation["params"]["_meta"] = {"\ud83d": "\ud83d"}
+        await harness.send({"id": 1, "method": "_t/request"}, cancellation)
+
+        _, cancelled = await harness.agent.receive_all()
+        assert cancelled["method"] == "$/cancel_request"
+
+
 @chains
 async def test_a_cancelled_request_is_cancelled_once_and_answered_once(kinds, autojump_clock):
     """With the agent's own response, given before or after the cancellation reaches it."""

@@ -342,6 +342,15 @@ async def test_a_turn_of_version_2_ends_although_no_update_could_be_handled(cls,
         assert client.transcript.text() == ""
 
 
+async def test_half_an_emoji_in_the_last_state_ends_the_turn_as_well(autojump_clock):
+    idle = {"state": "idle", "stopReason": "end_turn", "_meta": {"x": "\ud83d"}}
+    states = ({"sessionUpdate": "state_update", **each} for each in ({"state": "running"}, idle))
+    async with open_chain(Updates(), FakeAgent(turns=[[*states]])) as client:
+        with trio.fail_after(3600):
+            ends = await talk(client, "a", version=2, capabilities=NOTICES)
+        assert ends[0]["stopReason"] == "end_turn"
+
+
 class Cancels(Proxy):
     @on("session/cancel")
     async def raises(self, params: dict, forward):

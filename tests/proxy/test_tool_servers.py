@@ -78,6 +78,25 @@ async def test_the_schema_of_a_tool_comes_from_its_method(mode):
     assert said.content[0].text == "hello Ann hello Ann"
 
 
+async def test_half_an_emoji_in_a_set_up_is_no_failure_of_a_proxy_with_tools():
+    agent = FakeAgent()
+    async with open_chain(Notes(), agent, bridged=False) as client:
+        await client.initialize()
+        servers = [{"name": "n", "command": "c", "args": ["\ud83d"], "env": []}]
+        members = {
+            "cwd": "/work",
+            "mcpServers": servers,
+            "_meta": {"\ud83d": "\ud83d"},
+            "\ud83d": 1,
+        }
+        await client.request("session/new", members)
+
+    [given] = [h.params for h in agent.transcript if h.method == "session/new"]
+    declared, added = given.pop("mcpServers")
+    assert (declared, added["name"]) == (servers[0], "Notes")
+    assert given == {"cwd": "/changed", "_meta": {"\ud83d": "\ud83d"}, "\ud83d": 1}
+
+
 async def test_a_tool_knows_which_session_called_it():
     agent, notes = FakeAgent(), Notes()
     async with open_chain(notes, McpBridge(), agent, bridged=False) as client:

@@ -325,6 +325,18 @@ def test_what_a_subagent_does_counts_for_the_turn_of_its_parent():
     assert say(detector, 101, "child", **ended) == 111
 
 
+def test_half_an_emoji_hides_no_tool_state_or_subagent():
+    detector, half = watching(stall_timeout=10), {"_meta": {"\ud83d": "\ud83d"}}
+    prompting(detector)
+    say(detector, 1, sessionUpdate="tool_call", toolCallId="\ud83d", **half)
+    assert detector.overdue(100) == []
+    ended = {"sessionUpdate": "tool_call_update", "toolCallId": "\ud83d", "status": "failed"}
+    assert say(detector, 101, **ended) == 111
+    assert say(detector, 102, sessionUpdate="state_update", state="running", **half) == 112
+    say(detector, 103, sessionUpdate="subagent_update", sessionId="child", **half)
+    assert say(detector, 104, "child") == 114
+
+
 def test_a_question_of_a_subagent_is_no_stall():
     detector = watching(stall_timeout=10)
     prompt = prompting(detector)

@@ -252,7 +252,7 @@ async def _run_turn(
     session = session_of(plugin, id)
     session.cancelled = False
     is_version_1 = session.protocol_version == 1
-    turns, prompt = session.turns, object()
+    turns, prompt = session.chain.turns.sessions.get(id) or session.turns, object()
     turns.prompt_sent(prompt, trio.current_time())
     try:
         answered = await call_next(body)

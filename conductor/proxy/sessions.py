@@ -289,7 +289,8 @@ class Session:
             error = _error(holder.get("error"))
         is_cancelled = reason == "cancelled" and self.protocol_version > 1
         unfinished = self.call_table.turn_ended(
-            "cancelled" if is_cancelled else "failed", _list(background)
+            "cancelled" if is_cancelled else "failed",
+            background if isinstance(background, list) else [],
         )
         return TurnEnd(reason, _members(usage), error, unfinished, _members(holder.get("_meta")))
 

@@ -12,8 +12,7 @@ prompt is sent → inserted (answered) → working → finished. The specificati
 - Work that began after a prompt was sent is its work, even if it ends before the answer. Without
   such work the agent holds the prompt: the end of earlier work is not its end.
 - An agent that has reported `idle` only, on this connection, ends inserted prompts by an `idle`
-  with a stop reason, or without any the prompt that it answers next; after a `session/cancel` any
-  agent ends inserted prompts so.
+  with a stop reason; so does any agent after a `session/cancel`.
 - A result with a stop reason ends its prompt, as in version 1.
 """
 
@@ -307,9 +306,6 @@ class SessionTurns(msgspec.Struct, Generic[K], eq=False):
             and (each.cancelled_at is not None or not self.hop.reports_running)
         ]
         if not finished:
-            unanswered = next(self.unanswered(), None)
-            if unanswered is not None and not self.hop.reports_running:
-                unanswered.ended = Ended(stop_reason, (), False, report)
             return None
         self.prompts = [each for each in self.prompts if each not in finished]
         self.stop_reason = stop_reason

@@ -20,6 +20,7 @@ from conductor.plugins.plugin_errors import contain_failure
 from conductor.plugins.plugin_port import PluginPort
 from conductor.plugins.scheduler import LaneScheduler
 from conductor.proxy.agent_peer import AgentPeer
+from conductor.proxy.chain_info import chain_info
 from conductor.proxy.peers import ClientPeer, DeferredAnswer, NotificationTap
 from conductor.proxy.second_agent_host import AgentConnection, AgentSource
 from conductor.routing.component import Component, ComponentHost
@@ -51,7 +52,10 @@ class PluginRuntime:
         self.scheduler, self.failures = scheduler, scheduler.failures
         self.required = required
         self.client: ClientPeer = ClientPeer("client", *self._peer_functions(scheduler.client_port))
-        self.agent: AgentPeer = AgentPeer("agent", *self._peer_functions(scheduler.agent_port))
+        of_agent = self._peer_functions(scheduler.agent_port)
+        self.agent: AgentPeer = AgentPeer(
+            "agent", *(*of_agent, lambda: chain_info(self.plugin).turns)
+        )
         self._nursery: trio.Nursery | None = None
         self._queued_tasks: list[tuple[Any, tuple[Any, ...]]] | None = []
         """Tasks that `lifespan` starts before its nursery exists; `None` afterwards."""

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Final
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import attrs
 
-from conductor.bounded_dict import BoundedDict
+from conductor.acp.turns import Turns
 from conductor.proxy.conversion import decode_params, encode
-from conductor.proxy.foreground_work import ForegroundWork
 from conductor.proxy.peers import Peer
 from conductor.proxy.prompt_turn import PromptTurn, TurnCollector
 
 __all__ = ["AgentPeer"]
-
-_MAX_SESSIONS: Final = 1000
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -25,10 +22,10 @@ class AgentPeer(Peer):
     `request(…)` sends all others, such as extension methods.
     """
 
-    _work: BoundedDict[str, ForegroundWork] = attrs.field(
-        factory=lambda: BoundedDict(_MAX_SESSIONS), init=False
-    )
-    """Work of the sessions of `prompt_turn`, by session id."""
+    _seen_turns: Callable[[], Turns[Any]]
+    """Those that the plugin sees: of the client's prompts."""
+    _turns: Turns[TurnCollector] = attrs.field(factory=lambda: Turns(2), init=False)
+    """Those of `prompt_turn`. In version 1 the answer to a prompt has the stop reason."""
 
     async def prompt_turn(self, session_id: str, prompt: str | Sequence[Any]) -> PromptTurn:
         """Send a prompt (a text or content blocks), wait for the end of the turn and return it.
@@ -37,19 +34,20 @@ class AgentPeer(Peer):
         protocol the turn ends after the response, so the handler then holds no lane.
         """
         blocks = [{"type": "text", "text": prompt}] if isinstance(prompt, str) else list(prompt)
-        work = self._work.setdefault(session_id, ForegroundWork())
-        collector = TurnCollector(session_id, work)
+        self._turns.reports_running |= self._seen_turns().reports_running
+        collector = TurnCollector(session_id, self._turns.of(session_id))
         remove = self._tap("session/update", collector.take)
         try:
             params = encode({"sessionId": session_id, "prompt": blocks})
             answer = decode_params(await self._request("session/prompt", params), dict)
-            if "stopReason" not in answer:
-                collector.is_accepted = True
+            collector.answered(answer)
+            if not collector.ended.is_set():
                 self._release()
-                await collector.idle.wait()
+                await collector.ended.wait()
         finally:
             remove()
-        return PromptTurn(answer.get("stopReason") or collector.stop_reason, collector.text, answer)
+            collector.answered(None)
+        return PromptTurn(collector.stop_reason, collector.text, answer)
 
     async def cancel(self, session_id: str) -> None:
         """Cancel the session's running turn (`session/cancel`)."""

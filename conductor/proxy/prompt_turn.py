@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
 import trio
 
+from conductor.acp.turns import Ended, SessionTurns
 from conductor.proxy.conversion import decode_params
-from conductor.proxy.foreground_work import ForegroundWork
 
 __all__ = ["SESSION_STATE_UPDATES", "PromptTurn", "TurnCollector", "is_turn_output"]
 
@@ -39,33 +40,31 @@ class PromptTurn(msgspec.Struct, frozen=True):
 
 
 class TurnCollector:
-    """Collects the agent's text in one session. `idle` is set by the update that ends a turn in
-    protocol version 2: not by one that was on its way when the turn began, such as the first state
-    of a new session. `work` is that of the session, as far as it is known."""
+    """Collects the agent's text in one session, from the sending of a prompt to the end of its
+    turn, which sets `ended`. `turns` are those of the session, over its prompts."""
 
-    __slots__ = (
-        "_is_running",
-        "_pieces",
-        "_work",
-        "idle",
-        "is_accepted",
-        "session_id",
-        "stop_reason",
-    )
+    __slots__ = ("_pieces", "_turns", "ended", "session_id", "stop_reason")
 
-    def __init__(self, session_id: str, work: ForegroundWork) -> None:
+    def __init__(self, session_id: str, turns: SessionTurns[Any]) -> None:
         self.session_id: str = session_id
-        self._work: ForegroundWork = work
         self.stop_reason: str = "end_turn"
-        self.idle: trio.Event = trio.Event()
-        self.is_accepted: bool = False
-        """Whether the prompt is answered."""
-        self._is_running: bool = False
+        self.ended: trio.Event = trio.Event()
+        self._turns: SessionTurns[Any] = turns
         self._pieces: list[str] = []
+        turns.prompt_sent(self, trio.current_time())
 
     @property
     def text(self) -> str:
         return "".join(self._pieces)
+
+    def answered(self, result: Mapping[str, Any] | None) -> None:
+        """Record the answer to the prompt; `None` for an error, and if nobody waits any more."""
+        reason = None if result is None else result.get("stopReason")
+        self._end(
+            self._turns.prompt_answered(
+                self, trio.current_time(), accepted=result is not None, stop_reason=reason
+            )
+        )
 
     def take(self, params: bytes | None) -> bool:
         """Record an update. A `NotificationTap` that never drops."""
@@ -76,13 +75,13 @@ class TurnCollector:
                 if isinstance(content, dict) and isinstance(content.get("text"), str):
                     self._pieces.append(content["text"])
             case "state_update":
-                change = self._work.take(update)
-                if change == "started":
-                    self._is_running = True
-                elif change == "ended" and (self.is_accepted or self._is_running):
-                    self.stop_reason = update.get("stopReason") or self.stop_reason
-                    self.idle.set()
+                self._end(self._turns.take(update, trio.current_time()))
         return False
+
+    def _end(self, ended: Ended[Any] | None) -> None:
+        if ended is not None and self in ended.prompts:
+            self.stop_reason = ended.stop_reason or self.stop_reason
+            self.ended.set()
 
 
 def is_turn_output(params: bytes | None, session_id: str) -> bool:

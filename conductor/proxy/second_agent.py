@@ -22,6 +22,7 @@ import trio
 
 from conductor import __version__
 from conductor.acp import session_id_of
+from conductor.acp.turns import SessionTurns, Turns
 from conductor.background_tasks import background_tasks
 from conductor.error_codes import INTERNAL_ERROR, METHOD_NOT_FOUND
 from conductor.errors import (
@@ -35,7 +36,6 @@ from conductor.errors import (
 from conductor.log import get_logger
 from conductor.proxy.agent_relay import AgentRelay, Translation
 from conductor.proxy.chain_info import ChainInfo
-from conductor.proxy.foreground_work import ForegroundWork
 from conductor.proxy.prompt_turn import PromptTurn
 from conductor.proxy.second_agent_host import (
     AgentConnection,
@@ -81,7 +81,7 @@ class SecondAgent:
     capabilities: Mapping[str, Any] = attrs.field(factory=dict, init=False)
     _connection: AgentConnection
     _host: SecondAgentHost
-    _work: ForegroundWork = attrs.field(factory=ForegroundWork, init=False)
+    _turns: SessionTurns[Any] = attrs.field(factory=lambda: Turns[Any](2).of(""), init=False)
     _turn: SecondAgentTurn | None = attrs.field(default=None, init=False)
     _relay: AgentRelay | None = attrs.field(default=None, init=False)
 
@@ -106,7 +106,7 @@ class SecondAgent:
             )
         self._host.release_lane()
         turn = self._turn = SecondAgentTurn(
-            self.name, self.session_id, self._connection, self._work
+            self.name, self.session_id, self._connection, self._turns
         )
         blocks = [{"type": "text", "text": prompt}] if isinstance(prompt, str) else list(prompt)
         failure: BaseException | None = None
@@ -212,7 +212,7 @@ class SecondAgent:
         if self._turn is not None:
             self._turn.take(params)
         elif isinstance(update := params.get("update"), dict):
-            self._work.take(update)
+            self._turns.take(update, trio.current_time())
 
 
 @asynccontextmanager

@@ -10,9 +10,9 @@ from typing import Any, TypeAlias
 import attrs
 import trio
 
+from conductor.acp.turns import SessionTurns
 from conductor.errors import ConnectionClosed, RemoteProtocolError, RequestError
 from conductor.proxy.conversion import encode
-from conductor.proxy.foreground_work import ForegroundWork
 from conductor.proxy.prompt_turn import PromptTurn, TurnCollector
 from conductor.proxy.second_agent_host import AgentConnection
 
@@ -32,11 +32,11 @@ class SecondAgentTurn:
     unread: int = attrs.field(default=0, init=False)
     """Bytes of the updates that wait to be delivered."""
     _connection: AgentConnection
-    _work: ForegroundWork
-    """The work of the agent's session, over its turns."""
+    _turns: SessionTurns[Any]
+    """Those of the agent's session."""
     _collector: TurnCollector = attrs.field(
         default=attrs.Factory(
-            lambda self: TurnCollector(self.session_id, self._work), takes_self=True
+            lambda self: TurnCollector(self.session_id, self._turns), takes_self=True
         ),
         init=False,
     )
@@ -48,9 +48,7 @@ class SecondAgentTurn:
 
     @property
     def has_ended(self) -> bool:
-        if self._result is None:
-            return self._error is not None
-        return "stopReason" in self._result or self._collector.idle.is_set()
+        return self._error is not None or self._collector.ended.is_set()
 
     @property
     def outcome(self) -> PromptTurn:
@@ -58,8 +56,7 @@ class SecondAgentTurn:
         if self._error is not None:
             raise self._error
         assert self._result is not None
-        stop_reason = self._result.get("stopReason") or self._collector.stop_reason
-        return PromptTurn(stop_reason, self._collector.text, self._result)
+        return PromptTurn(self._collector.stop_reason, self._collector.text, self._result)
 
     async def prompt(self, blocks: Sequence[Any]) -> None:
         """Send the prompt and wait for the answer, which need not be the end of the turn."""
@@ -72,9 +69,10 @@ class SecondAgentTurn:
                     self.agent, "its result of session/prompt is not an object"
                 )
             self._result = result
-            self._collector.is_accepted = True
+            self._collector.answered(result)
         except (RequestError, ConnectionClosed, RemoteProtocolError) as exc:
             self._error = exc
+            self._collector.answered(None)
         self._changed.set()
 
     def take(self, params: Mapping[str, Any]) -> None:

@@ -109,11 +109,8 @@ VERSION_2 = [
     (">p p idle+", "idle", "p inserted", []),
     ("running idle >p p idle:end_turn", "idle", "p inserted", [(None, "")]),
     (">p p idle:end_turn", "idle", "", [("end_turn", "p")]),  # never reports that it works
-    (">p idle:end_turn p", "idle", "", [("end_turn", "p")]),
-    (">p idle p", "idle", "p inserted", []),
-    (">p >q idle:end_turn p q", "idle", "q inserted", [("end_turn", "p")]),
+    (">p idle:end_turn p", "idle", "p inserted", []),
     (">p p >q idle:end_turn q", "idle", "q inserted", [("end_turn", "p")]),
-    ("running idle >p idle:end_turn p", "idle", "p inserted", [(None, "")]),
     # unknown, and a state that the schema does not have
     (">p p running unknown", "unverified", "p working", []),
     (">p p running unknown running", "running", "p working", []),

@@ -82,6 +82,7 @@ PURE = [
     "conductor.secret_detection",
     "conductor.jsonrpc.codec",
     "conductor.acp",
+    "conductor.acp.sessions",
     "conductor.acp.turns",
     "conductor.jsonrpc.surrogates",
     "conductor.errors",

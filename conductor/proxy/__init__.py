@@ -60,6 +60,7 @@ response calls `self.release_lane()` first, and then delays no other message.
 from __future__ import annotations
 
 from conductor.acp import MAX_AGENTS_ID
+from conductor.acp.sessions import TOKEN_CATEGORIES, AgentToolCall, Counting, UsageDelta, UsageMeter
 from conductor.bounded_dict import BoundedDict
 from conductor.errors import (
     ChainFileError,
@@ -117,8 +118,6 @@ from conductor.proxy.text_streams import (
     chunk_text,
     with_chunk_text,
 )
-from conductor.proxy.tool_calls import AgentToolCall
-from conductor.proxy.usage_meter import TOKEN_CATEGORIES, Counting, UsageDelta, UsageMeter
 
 __all__ = [
     "MAX_AGENTS_ID",

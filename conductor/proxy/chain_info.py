@@ -11,6 +11,7 @@ from typing import Any
 
 import attrs
 
+from conductor.acp.sessions import ToolCallMemory
 from conductor.acp.turns import Turns
 from conductor.proxy.mcp_server_names import McpServerNames
 from conductor.proxy.slash_commands import SlashCommands
@@ -37,10 +38,7 @@ class ChainInfo:
     answered with the stop reason that ends it."""
     open_texts: dict[tuple[Any, str | None], TextStreams] = attrs.field(factory=dict)
     """The texts that pass a filter, by the author's function and the session."""
-    tool_call_bytes: int = 0
-    """Bytes about tool calls that the plugin may remember (`kept_tool_calls`)."""
-    forgets_tool_calls: bool = False
-    """Whether some of them have been forgotten."""
+    tool_calls: ToolCallMemory = attrs.field(factory=ToolCallMemory)
 
     def asked(self, params: Any) -> None:
         """Record the params of `initialize`, of version 1 or 2."""

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import attrs
 
+from conductor.acp.sessions import AgentToolCall, OpenedBy
 from conductor.errors import RequestCancelled
 from conductor.proxy.peers import check_text
 from conductor.proxy.permission_options import Answer, choose_option
-from conductor.proxy.sessions import OpenedBy, Session
+from conductor.proxy.sessions import Session
 from conductor.proxy.slash_commands import HANDLED_KEY, is_slash_command
-from conductor.proxy.tool_calls import AgentToolCall
 
 if TYPE_CHECKING:
     from conductor.proxy.tool_names import Evidence

@@ -18,9 +18,9 @@ import trio
 
 from conductor.acp import SESSION_END_METHODS, SESSION_SETUP_METHODS
 from conductor.errors import RequestError
+from conductor.log import get_logger
 from conductor.proxy.chain_info import chain_info
 from conductor.proxy.events import EventMark
-from conductor.proxy.kept_tool_calls import bound_tool_calls
 from conductor.proxy.mcp_events import naming_layers
 from conductor.proxy.middleware import Body, Layer, Next, location_of
 from conductor.proxy.returned import text_or_none
@@ -29,6 +29,8 @@ from conductor.proxy.sessions import Session, TurnEnd, session_of
 from conductor.proxy.slash_commands import SlashCommand, answer, is_handled
 
 __all__ = ["Observers", "add_session_attributes", "end_sessions", "layers_after", "layers_before"]
+
+log: Final = get_logger()
 
 _TOOL_KINDS: Final = frozenset({"tool_call", "tool_call_update", "tool_call_content_chunk"})
 _STATE_KINDS: Final = frozenset(
@@ -182,7 +184,7 @@ async def _set_up(
         return answered
     session = session_of(plugin, opened)
     session.set_up(method, params)
-    session.opened(result)
+    session.answered(result)
     if info.protocol_version > 1 and isinstance(answered.value, dict):
         with_commands = info.commands.with_own(result, session.commands)
         answered = answered if with_commands is result else Body.of(with_commands)
@@ -307,9 +309,8 @@ async def _cancel(functions: Sequence[_Function], plugin: Any, body: Body, call_
 
 async def _set_mode(plugin: Any, body: Body, call_next: Next) -> Body:
     answered = await call_next(body)
-    mode, id = body.value.get("modeId"), body.value.get("sessionId")
-    if isinstance(mode, str) and isinstance(id, str):
-        session_of(plugin, id).mode = mode
+    if (id := body.session_id) is not None:
+        session_of(plugin, id).mode_set(body.value.get("modeId"))
     return answered
 
 
@@ -317,7 +318,7 @@ async def _set_config_option(plugin: Any, body: Body, call_next: Next) -> Body:
     answered = await call_next(body)
     id = body.session_id
     if id is not None and isinstance(answered.value, dict):
-        session_of(plugin, id).opened(answered.value)
+        session_of(plugin, id).answered(answered.value)
     return answered
 
 
@@ -331,8 +332,9 @@ def _tracking_layer(by_event: Mapping[str, Sequence[_Function]]) -> Layer:
             return await call_next(body)
         session, kind = session_of(plugin, id), update.get("sessionUpdate")
         if kind in _TOOL_KINDS:
-            sessions = plugin._acp_session_objects
-            bound_tool_calls(session.chain, sessions.values(), len(body.raw or b""))
+            tables = (each.call_table for each in plugin._acp_session_objects.values())
+            if session.chain.tool_calls.add(len(body.raw or b""), tables):
+                log.warning("outputs of tool calls forgotten: the agent leaves too many unfinished")
             call, starts, ends = session.call_table.update(update)
             if starts:
                 await _observe(by_event["on_tool_start"], plugin, session, call)

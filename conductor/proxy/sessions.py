@@ -9,24 +9,22 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal
 
 import attrs
 import trio
 
 from conductor.acp import MAX_AGENTS_ID
+from conductor.acp.sessions import AgentToolCall, SessionFacts
 from conductor.acp.turns import SessionTurns
 from conductor.error_codes import INTERNAL_ERROR
 from conductor.errors import LocalProtocolError, RequestError
 from conductor.proxy.chain_info import ChainInfo, chain_info
 from conductor.proxy.peers import ClientPeer
 from conductor.proxy.slash_commands import AnnouncedCommands, is_handled, say
-from conductor.proxy.tool_calls import AgentToolCall, ToolCallTable
 from conductor.routing.notices import paragraph
-from conductor.setting_forms import option_of
 
 __all__ = [
-    "OpenedBy",
     "Session",
     "TurnEnd",
     "session_of",
@@ -36,8 +34,6 @@ __all__ = [
 _ids: Iterator[int] = itertools.count(1)
 _MAX_LEVELS: Final = 32
 """Sessions above that of a subagent."""
-
-OpenedBy: TypeAlias = Literal["new", "load", "resume", "fork"]
 
 
 @attrs.frozen
@@ -58,25 +54,9 @@ class TurnEnd:
 
 
 @attrs.define(eq=False)
-class Session:
+class Session(SessionFacts):
     """One session. Its attributes change as messages pass."""
 
-    id: str = ""
-    opened_by: OpenedBy | None = None
-    """The request that opened it; `None` for a session that the plugin has not seen opened, such
-    as that of a subagent."""
-    forked_from: str | None = None
-    """The session that it was forked from."""
-    parent: str | None = None
-    """The session that a subagent's session belongs to."""
-    cwd: str = ""
-    additional_directories: list[str] = attrs.field(factory=list)
-    mcp_servers: list[dict[str, Any]] = attrs.field(factory=list)
-    """The declarations of MCP servers in the set-up request."""
-    title: str | None = None
-    mode: str | None = None
-    config_options: list[dict[str, Any]] = attrs.field(factory=list)
-    call_table: ToolCallTable = attrs.field(factory=ToolCallTable, repr=False)
     commands: AnnouncedCommands = attrs.field(factory=AnnouncedCommands)
     chain: ChainInfo = attrs.field(factory=ChainInfo)
     cancelled: bool = False
@@ -223,18 +203,6 @@ class Session:
 
     # ---- what messages change --------------------------------------------------------------------
 
-    def set_up(self, method: str, params: Mapping[str, Any]) -> None:
-        """Record the set-up request."""
-        self.opened_by = method.removeprefix("session/")  # type: ignore[assignment]
-        if self.opened_by in ("new", "fork"):
-            self.parent = None  # the agent may have announced the id before
-        self.forked_from = params.get("sessionId") if self.opened_by == "fork" else None
-        cwd = params.get("cwd")
-        self.cwd = cwd if isinstance(cwd, str) else ""
-        directories, servers = params.get("additionalDirectories"), params.get("mcpServers")
-        self.additional_directories = [each for each in _list(directories) if isinstance(each, str)]
-        self.mcp_servers = [each for each in _list(servers) if isinstance(each, dict)]
-
     def subagent_of(self, parent: Session, update: Mapping[str, Any]) -> None:
         """Record that a subagent of `parent` has this session. It has the directories and the MCP
         servers of its parent, unless the agent tells others.
@@ -254,23 +222,6 @@ class Session:
             told = update.get("additionalDirectories")
             directories = told if isinstance(told, list) else parent.additional_directories
             self.additional_directories = [each for each in directories if isinstance(each, str)]
-
-    def opened(self, result: Mapping[str, Any]) -> None:
-        """Record the response to the set-up request."""
-        modes = result.get("modes")
-        if isinstance(modes, dict) and isinstance(modes.get("currentModeId"), str):
-            self.mode = modes["currentModeId"]
-        self._read_options(result)
-
-    def update(self, update: Mapping[str, Any]) -> None:
-        """Record an update other than of a tool call."""
-        match update.get("sessionUpdate"):
-            case "current_mode_update":
-                self.mode = _text(update.get("currentModeId"), self.mode)
-            case "config_option_update":
-                self._read_options(update)
-            case "session_info_update":
-                self.title = _text(update.get("title"), self.title)
 
     def state_update(self, update: Mapping[str, Any]) -> TurnEnd | None:
         """Record a version 2 state update; returns the end of the turn if it ends one."""
@@ -293,13 +244,6 @@ class Session:
             background if isinstance(background, list) else [],
         )
         return TurnEnd(reason, _members(usage), error, unfinished, _members(holder.get("_meta")))
-
-    def _read_options(self, holder: Mapping[str, Any]) -> None:
-        options = holder.get("configOptions")
-        if isinstance(options, list):
-            self.config_options = [each for each in options if isinstance(each, dict)]
-            if (mode := option_of("mode", holder)) is not None:
-                self.mode = _text(mode.get("currentValue"), self.mode)
 
 
 def _text(value: Any, default: str | None) -> str | None:
@@ -329,6 +273,7 @@ def session_of(plugin: Any, id: str) -> Session:
     session: Session = plugin._acp_session_objects[id]
     if not session.id:
         session.id, session.chain, session._client = id, chain_info(plugin), plugin.client
+        session.call_table.version = session.protocol_version
         session._find = partial(session_of, plugin)
     return session
 

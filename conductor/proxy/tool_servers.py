@@ -189,7 +189,7 @@ async def on_session_setup(
     if isinstance(answer, dict):
         opened = answer.get("sessionId")
         session.id = opened if isinstance(opened, str) else session.id
-        session.opened(answer)
+        session.answered(answer)
     return result
 
 

@@ -13,7 +13,7 @@ from typing import Any, Final, TypeAlias
 import attrs
 import msgspec
 
-from conductor.proxy.usage_meter import UsageMeter
+from conductor.acp.sessions import UsageMeter
 from conductor.tracing.direction import direction
 from conductor.tracing.json_diff import short_json, without_marks
 from conductor.tracing.links import Message, find_causes, is_same_message

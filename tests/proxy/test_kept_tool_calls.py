@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from conductor.proxy import Proxy, kept_tool_calls, on_permission
+from conductor.acp import sessions
+from conductor.proxy import Proxy, on_permission
 from conductor.proxy.sessions import Session
 from conductor.testing import FakeAgent
 
@@ -23,7 +24,7 @@ class Asked(Proxy):
 
 @pytest.fixture
 def small_limit(monkeypatch):
-    monkeypatch.setattr(kept_tool_calls, "_MAX_BYTES", 40_000)
+    monkeypatch.setattr(sessions, "_MAX_BYTES", 40_000)
 
 
 def ask(agent, session, id):

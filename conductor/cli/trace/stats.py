@@ -120,7 +120,7 @@ def _end(turn: TurnStatistics) -> str:
 
 def _usage(origins: Sequence[Message], width: int | None) -> Iterator[tuple[str, bool]]:
     """Tokens and cost by session, from usage updates and the answers to prompts."""
-    from conductor.proxy.usage_meter import UsageMeter
+    from conductor.acp.sessions import UsageMeter
     from conductor.tracing.records import NotificationRecord, ResponseRecord
 
     meters: dict[str, UsageMeter] = defaultdict(UsageMeter)

@@ -1,37 +1,73 @@
-"""Tool calls of one session, each merged from the messages about it.
+"""What is known of a session, merged from its messages: set-up, settings, tool calls, usage. Pure.
 
-In: updates of tool calls, the tool calls in permission requests, and the ends of turns, in order.
-Out: the merged call, and whether it starts or ends. Bounded: an agent that never finishes its calls
-loses the oldest (`kept_tool_calls` bounds their bytes).
+In: decoded params and results of requests, and updates, of protocol versions 1 and 2. Out: the
+state after them. An update replaces what it tells (mode, options, title), is merged into it by the
+names of its members (tool calls), or is appended (content of tool calls). A member that is null
+leaves what is known of a tool call in version 1, and clears it in version 2.
 
 Agents announce a call before its input is there: Claude with an empty `rawInput`, then one that
 grows, opencode with the directory of a command, pi with the letters that the model has written so
 far. A call starts once its input is known, or when it runs, ends, needs a permission, or its turn
 ends.
+
+Tokens are reported at a turn's end: in the response to the prompt (version 1) or in the idle state
+update (version 2). The specification has not settled whether they are those of the turn or of the
+session so far.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
-from typing import Any, Final
+from typing import Any, Final, Literal, TypeAlias
 
 import attrs
 
 from conductor.bounded_dict import BoundedDict
+from conductor.schema.convert import dumps
+from conductor.setting_forms import current_value, state_after
 
-__all__ = ["AgentToolCall", "ToolCallTable"]
+__all__ = [
+    "FINISHED",
+    "TOKEN_CATEGORIES",
+    "AgentToolCall",
+    "Counting",
+    "OpenedBy",
+    "SessionFacts",
+    "ToolCallMemory",
+    "ToolCallTable",
+    "UsageDelta",
+    "UsageMeter",
+]
+
+OpenedBy: TypeAlias = Literal["new", "load", "resume", "fork"]
+Counting: TypeAlias = Literal["turn", "session"]
+"""Scope of the tokens reported at the end of a turn: that turn, or the session so far."""
+
+FINISHED: Final = frozenset({"completed", "failed", "cancelled"})
+"""The statuses of a tool call that has ended."""
+TOKEN_CATEGORIES: Final[Mapping[str, str]] = {
+    "inputTokens": "input",
+    "outputTokens": "output",
+    "thoughtTokens": "thought",
+    "cachedReadTokens": "cache read",
+    "cachedWriteTokens": "cache write",
+}
+"""The categories of tokens on the wire, with words for them."""
+_TOTAL: Final = "totalTokens"
+_MAX_TOKENS: Final = 10**12
+"""Upper bound for a reported number such as 1e999: sums stay representable in JSON."""
 
 _NOT_STARTED: Final = "pending"
 _BESIDE_THE_COMMAND: Final = frozenset(
     {"cwd", "workdir", "directory", "description", "timeout", "is_background", "run_in_background"}
 )
 """Members of the input of a command that say how it runs, not what."""
-
-_FINISHED: Final = frozenset({"completed", "failed", "cancelled"})
 _MAX_CALLS: Final = 1000
 """Tool calls kept per session; an agent that never finishes them loses the oldest."""
+_MAX_BYTES: Final = 32 * 1024 * 1024
+"""Bytes about tool calls after which those that are kept are measured (`ToolCallMemory`)."""
 
 
 @attrs.define
@@ -93,10 +129,10 @@ class AgentToolCall:
     @property
     def is_finished(self) -> bool:
         """Whether it is completed, failed or cancelled."""
-        return self.status in _FINISHED
+        return self.status in FINISHED
 
-    def merge(self, update: Mapping[str, Any]) -> None:
-        """Apply a tool call, or an update of one. Members that are null leave what is known."""
+    def merge(self, update: Mapping[str, Any], version: int) -> None:
+        """Apply a tool call, or an update of one."""
         if update.get("sessionUpdate") == "tool_call_content_chunk":
             content: list[Any] | None = self.members.get("content")
             if content is None or content is not self._chunks:
@@ -104,7 +140,14 @@ class AgentToolCall:
             content.append(update.get("content"))
             return
         for name, value in update.items():
-            if value is not None and name != "sessionUpdate":
+            if name == "sessionUpdate":
+                continue
+            if value is None:
+                if version > 1:
+                    self.members.pop(name, None)
+            elif name == "_meta" and version > 1:
+                self.members[name] = _patched(self.members.get(name), value)
+            else:
                 self.members[name] = value
 
     def start(self) -> bool:
@@ -155,6 +198,14 @@ class AgentToolCall:
         return True
 
 
+def _patched(meta: Any, patch: Any) -> Any:
+    """`_meta` after an update of version 2: it is merged by its keys, null removes one."""
+    if not isinstance(patch, dict):
+        return patch
+    merged = {**meta, **patch} if isinstance(meta, dict) else patch
+    return {name: each for name, each in merged.items() if each is not None}
+
+
 def _objects(listed: Any) -> list[dict[str, Any]]:
     """The objects in a list; empty if the agent sent no list."""
     return [each for each in listed if isinstance(each, dict)] if isinstance(listed, list) else []
@@ -164,6 +215,8 @@ def _objects(listed: Any) -> list[dict[str, Any]]:
 class ToolCallTable:
     """The tool calls of one session that have not ended."""
 
+    version: int = 1
+    """Of the protocol."""
     open: dict[str, AgentToolCall] = attrs.field(factory=lambda: BoundedDict(_MAX_CALLS))
     """By id, merged from the updates."""
     asked: dict[str, AgentToolCall] = attrs.field(factory=lambda: BoundedDict(_MAX_CALLS))
@@ -185,7 +238,7 @@ class ToolCallTable:
         if call is None and id in self._ended:
             if not again:
                 ended = AgentToolCall(id)
-                ended.merge(update)
+                ended.merge(update, self.version)
                 return ended, False, False
             self._ended.remove(id)
         announces = again or call is None
@@ -196,9 +249,9 @@ class ToolCallTable:
         if again:
             self.asked.pop(id, None)
         elif id in self.asked:
-            self.asked[id].merge(update)
+            self.asked[id].merge(update, self.version)
         self._old.discard(id)
-        call.merge(update)
+        call.merge(update, self.version)
         starts = call.input_is_known(update, announces=announces) and call.start()
         return call, starts, call.is_finished and call.end()
 
@@ -219,7 +272,7 @@ class ToolCallTable:
         if call is None:
             announced = self.open.get(id)
             call = AgentToolCall(id, {} if announced is None else dict(announced.members))
-        call.merge(told)
+        call.merge(told, self.version)
         if id and not call.is_finished:
             self.asked[id] = call
         return call
@@ -270,3 +323,163 @@ class ToolCallTable:
                 call.end()
         self._old = self.open.keys() - {each.id for each in going_on}
         return left
+
+
+@attrs.define(eq=False)
+class ToolCallMemory:
+    """The bound of what is kept of the tool calls of all sessions.
+
+    An agent can announce calls that never end, with outputs of any size, in any number of sessions.
+    When it has sent `_MAX_BYTES` about tool calls, the kept ones are measured; if they are larger
+    than half of that, the largest lose their outputs, and if that is not enough, they are
+    forgotten. The members that permission rules read (kind, input, paths, diffs) stay as long as
+    possible.
+    """
+
+    _size: int = 0
+    _has_forgotten: bool = False
+
+    def add(self, size: int, tables: Iterable[ToolCallTable]) -> bool:
+        """Count `size` bytes about tool calls; drop what is too much. Returns whether something is
+        dropped for the first time."""
+        self._size += size
+        if self._size <= _MAX_BYTES:
+            return False
+        kept = [
+            (_size(call), call, calls)
+            for table in tables
+            for calls in (table.open, table.asked)
+            for call in calls.values()
+        ]
+        kept.sort(key=lambda each: each[0])
+        self._size = sum(size for size, _, _ in kept)
+        is_first = False
+        while kept and self._size > _MAX_BYTES // 2:
+            before, call, calls = kept.pop()
+            call.members.pop("rawOutput", None)
+            call.members["content"] = [e for e in call.content if e.get("type") != "content"]
+            left = _size(call)
+            if left > before // 2:
+                del calls[call.id]
+                left = 0
+            self._size -= before - left
+            is_first, self._has_forgotten = is_first or not self._has_forgotten, True
+        return is_first
+
+
+def _size(call: AgentToolCall) -> int:
+    return len(dumps(call.members))
+
+
+@attrs.define(eq=False)
+class SessionFacts:
+    """What is known of one session."""
+
+    id: str = ""
+    opened_by: OpenedBy | None = None
+    """The request that opened it; `None` for a session that the plugin has not seen opened, such
+    as that of a subagent."""
+    forked_from: str | None = None
+    """The session that it was forked from."""
+    parent: str | None = None
+    """The session that a subagent's session belongs to."""
+    cwd: str = ""
+    additional_directories: list[str] = attrs.field(factory=list)
+    mcp_servers: list[dict[str, Any]] = attrs.field(factory=list)
+    """The declarations of MCP servers in the set-up request."""
+    title: str | None = None
+    mode: str | None = None
+    config_options: list[dict[str, Any]] = attrs.field(factory=list)
+    call_table: ToolCallTable = attrs.field(factory=ToolCallTable, repr=False)
+
+    def set_up(self, method: str, params: Mapping[str, Any]) -> None:
+        """Record the set-up request."""
+        self.opened_by = method.removeprefix("session/")  # type: ignore[assignment]
+        if self.opened_by in ("new", "fork"):
+            self.parent = None  # the agent may have announced the id before
+        self.forked_from = params.get("sessionId") if self.opened_by == "fork" else None
+        cwd = params.get("cwd")
+        self.cwd = cwd if isinstance(cwd, str) else ""
+        directories = params.get("additionalDirectories")
+        listed = directories if isinstance(directories, list) else []
+        self.additional_directories = [each for each in listed if isinstance(each, str)]
+        self.mcp_servers = _objects(params.get("mcpServers"))
+
+    def answered(self, result: Mapping[str, Any]) -> None:
+        """Record the response to a set-up request, or to one that sets an option."""
+        if isinstance(result.get("configOptions"), list):
+            self.config_options = _objects(result["configOptions"])
+        if isinstance(mode := current_value("mode", result), str):
+            self.mode = mode
+
+    def mode_set(self, mode: Any) -> None:
+        """Record the mode that was set, or that an update tells."""
+        if isinstance(mode, str):
+            self.mode = mode
+            state = {"configOptions": self.config_options}
+            self.config_options = state_after(state, "mode", mode, {})["configOptions"]
+
+    def update(self, update: Mapping[str, Any]) -> None:
+        """Record an update of the session; those of tool calls are for `call_table`."""
+        match update:
+            case {"sessionUpdate": "current_mode_update"}:
+                self.mode_set(update.get("currentModeId"))
+            case {"sessionUpdate": "config_option_update"}:
+                self.answered(update)
+            case {"sessionUpdate": "session_info_update", "title": str() | None as title}:
+                self.title = title
+
+
+@attrs.frozen
+class UsageDelta:
+    """Usage added by one message."""
+
+    turns: int = 0
+    tokens: int = 0
+    cost: Mapping[str, float] = attrs.field(factory=dict)
+    """By currency."""
+
+
+@attrs.define
+class UsageMeter:
+    """Sums of one session."""
+
+    counting: Counting = "turn"
+    restored: bool = False
+    """Whether the session was loaded: the usage in its first report was spent earlier."""
+    turns: int = 0
+    tokens: dict[str, int] = attrs.field(factory=dict)
+    """By the wire's name of the category, and the total."""
+    cost: dict[str, float] = attrs.field(factory=dict)
+    used: int | None = None
+    size: int | None = None
+    """Size of the context window; `used` are the tokens in it."""
+
+    def update(self, update: Mapping[str, Any]) -> UsageDelta:
+        """Read a `usage_update`; return the usage that it adds."""
+        if update.get("sessionUpdate") != "usage_update":
+            return UsageDelta()
+        self.used, self.size = update.get("used"), update.get("size")
+        return UsageDelta(cost=self._cost(update.get("cost")))
+
+    def turn(self, usage: Mapping[str, Any] | None) -> UsageDelta:
+        """Add a turn with the tokens that the agent reported at its end (`TurnEnd.usage`)."""
+        self.turns += 1
+        before = self.tokens.get(_TOTAL, 0)
+        for name in (*TOKEN_CATEGORIES, _TOTAL):
+            if isinstance(count := (usage or {}).get(name), int):
+                count = min(max(count, 0), _MAX_TOKENS)
+                add = self.counting == "turn"
+                self.tokens[name] = self.tokens.get(name, 0) + count if add else count
+        now = self.tokens.get(_TOTAL, 0)
+        first, self.restored = self.restored and self.counting == "session", False
+        return UsageDelta(turns=1, tokens=0 if first else max(0, now - before))
+
+    def _cost(self, cost: Any) -> dict[str, float]:
+        if not isinstance(cost, dict) or not isinstance(cost.get("amount"), int | float):
+            return {}
+        currency, amount = str(cost.get("currency", "?")), cost["amount"]
+        amount = float(min(max(amount, 0), _MAX_TOKENS))
+        before = self.cost.get(currency, amount if self.restored else 0.0)
+        self.cost[currency] = amount
+        return {currency: max(0.0, amount - before)}

@@ -41,6 +41,7 @@ _INTERNAL = {
     },
     "Logger": {"component_stderr", "fields", "lifecycle", "reported_error"},
     "RecordedAgent": {"new_endpoint"},
+    "Turns": {"is_cancelled", "lost", "of_agent"},
     "Transcript": {"add", *_RECEIVER},
 }
 """Members that only the runtime uses."""

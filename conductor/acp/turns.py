@@ -13,7 +13,7 @@ prompt is sent → inserted (answered) → working → finished. The specificati
   such work the agent holds the prompt: the end of earlier work is not its end.
 - An agent that has reported `idle` only, on this connection, ends inserted prompts by an `idle`
   with a stop reason; so does any agent after a `session/cancel`.
-- A result with a stop reason ends its prompt, as in version 1.
+- A result with a stop reason ends its prompt, as in version 1, unless its work has ended before.
 """
 
 from __future__ import annotations
@@ -170,15 +170,15 @@ class SessionTurns(msgspec.Struct, Generic[K], eq=False):
                 break
         else:
             return None
+        if accepted and prompt.ended is not None:
+            self.prompts.remove(prompt)
+            return msgspec.structs.replace(prompt.ended, prompts=(key,))
         if self.hop.version == 1 or stop_reason is not None:
             self.prompts.remove(prompt)
             self.stop_reason = stop_reason
             return Ended(stop_reason, (key,), prompt.cancelled_at is not None, report)
         if not accepted:
             self.prompts.remove(prompt)
-        elif prompt.ended is not None:
-            self.prompts.remove(prompt)
-            return msgspec.structs.replace(prompt.ended, prompts=(key,))
         elif self.work in ("running", "blocked"):
             prompt.stage = "working"
             if self.by is None and prompt.has_worked:
@@ -329,7 +329,11 @@ class SessionTurns(msgspec.Struct, Generic[K], eq=False):
 
 
 class Turns(Generic[K]):
-    """The turns of all sessions of one hop, in one version of the protocol."""
+    """The turns of all sessions of one hop, in one version of the protocol.
+
+    What `of(id)` returns records what passes (`prompt_sent`, `prompt_answered`, `take` for updates,
+    `cancel`), returns the end of a turn, and tells whether one runs (`is_running`).
+    """
 
     __slots__ = ("_sweep_at", "reports_running", "sessions", "version")
 

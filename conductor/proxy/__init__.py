@@ -61,6 +61,7 @@ from __future__ import annotations
 
 from conductor.acp import MAX_AGENTS_ID
 from conductor.acp.sessions import TOKEN_CATEGORIES, AgentToolCall, Counting, UsageDelta, UsageMeter
+from conductor.acp.turns import Turns
 from conductor.bounded_dict import BoundedDict
 from conductor.errors import (
     ChainFileError,
@@ -96,7 +97,6 @@ from conductor.proxy.events import (
     slash,
     text_filter,
 )
-from conductor.proxy.foreground_work import ForegroundWork
 from conductor.proxy.forward import Forward
 from conductor.proxy.handlers import on
 from conductor.proxy.import_guard import import_in_thread, is_importing_plugin
@@ -136,7 +136,6 @@ __all__ = [
     "Context",
     "Counting",
     "DeclarationError",
-    "ForegroundWork",
     "Forward",
     "LocalProtocolError",
     "Logger",
@@ -160,6 +159,7 @@ __all__ = [
     "TextStreams",
     "ToolCall",
     "TurnEnd",
+    "Turns",
     "UsageDelta",
     "UsageMeter",
     "chunk_text",

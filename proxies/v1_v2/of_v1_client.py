@@ -23,8 +23,6 @@ from proxies.v1_v2.to_v1 import SessionToV1, V1Features
 
 __all__ = ["OfV1Client"]
 
-_HANDLED: Final = "acp-conductor/handled"
-"""Member of `_meta` of the answers to slash commands of proxies (docs/proxies.md)."""
 _USER_KINDS: Final = ("user_message", "user_message_chunk")
 
 
@@ -32,10 +30,6 @@ _USER_KINDS: Final = ("user_message", "user_message_chunk")
 class _V1ClientSession:
     shown: SessionToV1
     turns: OpenPrompts = attrs.field(factory=OpenPrompts, init=False)
-    replays: int = attrs.field(default=0, init=False)
-    """Requests that load the session and are not answered."""
-    replayed_state: Json | None = attrs.field(default=None, init=False)
-    """The last state of the history: the present one."""
 
 
 @attrs.define
@@ -78,7 +72,7 @@ class OfV1Client(Side[_V1ClientSession]):
         session = self._session(str(params.get("sessionId")))
         before = session.shown
         session.shown = self._nothing_shown(before)
-        session.replays += 1
+        session.turns.replay_begins()
         try:
             replay = {**params, "replayFrom": {"type": "start"}}
             result = await self._open("session/resume", replay)
@@ -86,10 +80,7 @@ class OfV1Client(Side[_V1ClientSession]):
             session.shown = before
             raise
         finally:
-            session.replays -= 1
-            if session.replayed_state is not None and not session.replays:
-                session.turns.state(session.replayed_state)
-                session.replayed_state = None
+            session.turns.replay_ends()
         before.tool_calls.forget()
         return result
 
@@ -127,6 +118,7 @@ class OfV1Client(Side[_V1ClientSession]):
         turns = self._session(id).turns
 
         def cancelled() -> None:
+            turns.cancelled()
             self.proxy.agent.send("session/cancel", {"sessionId": id})
 
         turn = OpenPrompt(self.proxy.defer(cancelled))
@@ -138,11 +130,9 @@ class OfV1Client(Side[_V1ClientSession]):
             turns.refused(turn)
             raise
         turns.accepted(turn, accepted)
-        meta = accepted.get("_meta")
-        if isinstance(meta, dict) and meta.get(_HANDLED) is True:
-            turns.end(turn, {"stopReason": "end_turn", "_meta": meta})
-        elif isinstance(accepted.get("stopReason"), str):  # answered as in version 1
-            turns.end(turn, accepted)
+
+    def cancel(self, params: Json) -> None:
+        self._session(str(params.get("sessionId"))).turns.cancelled()
 
     async def update(self, params: Json, forward: Forward) -> None:
         update = params.get("update")
@@ -151,13 +141,11 @@ class OfV1Client(Side[_V1ClientSession]):
             return
         session = self._session(str(params.get("sessionId")))
         kind = update.get("sessionUpdate")
-        if kind in _USER_KINDS and not session.replays and session.turns.is_echo(update):
+        if kind in _USER_KINDS and session.turns.is_echo(update):
             return
         for converted in session.shown.convert(update):
             await forward({**params, "update": converted})
-        if kind == "state_update" and session.replays:
-            session.replayed_state = update
-        elif kind == "state_update":
+        if kind == "state_update":
             session.turns.state(update)
 
     async def permission(self, params: Json, forward: Forward) -> Any:

@@ -1,18 +1,19 @@
-"""Prompts of a client of version 1, open until an agent of version 2 ends their turn. Pure.
+"""Prompts of a client of version 1, open until an agent of version 2 ends their turn.
 
 The agent answers a prompt when it has accepted it, and reports the end of the turn by a state; the
-client waits for the end in the answer. An agent may report states before it answers.
+client waits for the end in the answer. Which state ends which prompt, `Turns` tells.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 import attrs
+import trio
 
 from conductor.error_codes import INTERNAL_ERROR
-from conductor.proxy import BoundedDict, ForegroundWork
+from conductor.proxy import BoundedDict, Turns
 from proxies.v1_v2.members import Json, key_of, without
 
 __all__ = ["OpenPrompt", "OpenPrompts"]
@@ -20,6 +21,8 @@ __all__ = ["OpenPrompt", "OpenPrompts"]
 _STOP_REASONS: Final = frozenset(
     {"end_turn", "max_tokens", "max_turn_requests", "refusal", "cancelled"}
 )
+_HANDLED: Final = "acp-conductor/handled"
+"""Member of `_meta` of the answers to slash commands of proxies (docs/proxies.md)."""
 _STATE_MEMBERS: Final = ("sessionUpdate", "state", "stopReason", "background")
 """Members of an `idle` state that the answer to a prompt does not have."""
 _MAX_ECHOES: Final = 100
@@ -31,9 +34,6 @@ class OpenPrompt:
     """A prompt of the client. `answer` takes its result, or an error object."""
 
     answer: Callable[[Json | None, Json | None], None]
-    is_accepted: bool = False
-    is_running: bool = False
-    """Whether the agent has reported since the prompt that it has begun to work."""
     message_id: str | None = None
     """The id of the prompt as a message of the agent, once it is known."""
     accepted: Json = attrs.field(factory=dict)
@@ -44,50 +44,64 @@ class OpenPrompt:
 class OpenPrompts:
     """The prompts of one session that are not answered."""
 
-    waiting: list[OpenPrompt] = attrs.field(factory=list, init=False)
-    _work: ForegroundWork = attrs.field(factory=ForegroundWork, init=False)
+    turns: Any = attrs.field(factory=lambda: Turns[OpenPrompt](2).of(""), init=False)
+    """The turns of the agent in the session, by prompt."""
     _echoes: BoundedDict[str, None] = attrs.field(
         factory=lambda: BoundedDict(_MAX_ECHOES), init=False
     )
 
-    def begin(self, turn: OpenPrompt) -> None:
-        self.waiting.append(turn)
+    @property
+    def waiting(self) -> list[OpenPrompt]:
+        return [each.key for each in self.turns.prompts]
 
-    def accepted(self, turn: OpenPrompt, answer: Json) -> None:
-        """The agent has answered the prompt."""
-        turn.is_accepted, turn.accepted = True, without(answer, "messageId", "stopReason")
+    def begin(self, prompt: OpenPrompt) -> None:
+        self.turns.prompt_sent(prompt, trio.current_time())
+
+    def accepted(self, prompt: OpenPrompt, answer: Json) -> None:
+        """The agent has answered the prompt: at once with the end of its turn, as in version 1 and
+        for a slash command of a proxy, or so that the end follows."""
+        prompt.accepted = without(answer, "messageId", "stopReason")
         message_id = answer.get("messageId")
         if isinstance(message_id, str):
-            self._set_message_id(turn, message_id)
+            self._set_message_id(prompt, message_id)
+        meta, reason = answer.get("_meta"), answer.get("stopReason")
+        if isinstance(meta, dict) and meta.get(_HANDLED) is True:
+            reason = "end_turn"
+        now = trio.current_time()
+        self._end(
+            self.turns.prompt_answered(
+                prompt, now, accepted=True, stop_reason=reason, report={"stopReason": reason}
+            )
+        )
 
-    def refused(self, turn: OpenPrompt) -> None:
+    def refused(self, prompt: OpenPrompt) -> None:
         """The agent has answered the prompt with an error, or cannot answer any more."""
-        if turn in self.waiting:
-            self.waiting.remove(turn)
-        if not self.waiting:
-            self._work.is_running = False  # a process that has ended does not report it
+        self.turns.prompt_answered(prompt, trio.current_time(), accepted=False)
 
-    def end(self, turn: OpenPrompt, result: Json | None, error: Json | None = None) -> None:
-        """Answer a prompt, if it is not answered yet."""
-        if turn in self.waiting:
-            self.waiting.remove(turn)
-            turn.answer(result, error)
+    def cancelled(self) -> None:
+        self.turns.cancel(trio.current_time())
 
     def state(self, update: Json) -> None:
         """Take a `state_update`."""
-        match self._work.take(update):
-            case "started":
-                for turn in self.waiting:
-                    turn.is_running = True
-            case "ended":
-                for turn in [each for each in self.waiting if each.is_accepted or each.is_running]:
-                    self.end(turn, *_outcome(update, turn.accepted))
+        self._end(self.turns.take(update, trio.current_time()))
+
+    def replay_begins(self) -> None:
+        """The agent is asked to load the session: states are history until it answers."""
+        self.turns.resume_sent()
+
+    def replay_ends(self) -> None:
+        self._end(self.turns.resume_answered())
+
+    def _end(self, ended: Any) -> None:
+        if ended is not None:
+            for prompt in ended.prompts:
+                prompt.answer(*_outcome(ended.report or {}, prompt.accepted))
 
     def is_echo(self, update: Json) -> bool:
         """Whether an update of a user's message is a prompt of the client, which shows it already:
-        in version 1 agents do not repeat it."""
+        in version 1 agents do not repeat it. None is in a history."""
         id = update.get("messageId")
-        if not isinstance(id, str):
+        if self.turns.resumes or not isinstance(id, str):
             return False
         if key_of(id) in self._echoes:
             return True

@@ -160,6 +160,12 @@ class V1V2(Proxy):
             return await forward()
         return await self._sides.prompt(params)
 
+    @on("session/cancel")
+    async def cancel(self, params: dict[str, Any], forward: Forward) -> None:
+        if isinstance(self._sides, OfV1Client):
+            self._sides.cancel(params)
+        await forward()
+
     @on("session/update")
     async def update(self, params: dict[str, Any], forward: Forward) -> None:
         if self._sides is None:

@@ -80,6 +80,7 @@ VERSION_2 = [
     (">p p!", "idle", "", []),
     (">p running p!", "running", "", []),
     (">p p=end_turn", "idle", "", [("end_turn", "p")]),  # as in version 1
+    (">p running idle:refusal p=end_turn", "idle", "", [("refusal", ""), ("refusal", "p")]),
     # running
     (">p running", "running", "p sent", []),
     (">p p running", "running", "p working", []),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from conductor.proxy import ForegroundWork
+from conductor.proxy.foreground_work import ForegroundWork
 
 RUNNING = {"sessionUpdate": "state_update", "state": "running"}
 ASKING = {**RUNNING, "state": "requires_action"}

@@ -26,11 +26,13 @@ from conductor.registry.tools import FIRST_ANSWER_SECONDS, run_tool, work_direct
 __all__ = ["install_npm", "pin_npm", "script_packages", "split_package"]
 
 _NAME: Final = re.compile(r"(@[a-z0-9~][a-z0-9._~-]*/)?[A-Za-z0-9~][A-Za-z0-9._~-]*")
-_VERSION: Final = re.compile(r"[\w.+~^-]+", re.ASCII)
+_VERSION: Final = re.compile(r"[\w~^+-][\w.+~^-]*", re.ASCII)
+"""What begins with a dot is a directory for npm."""
 _DROPPED: Final = frozenset({"license", "funding", "deprecated"})
 """Members of npm's lock file that `npm ci` does not need."""
-_OPTIONS: Final = ("--no-audit", "--no-fund", "--loglevel=http")
-"""`run_tool` finds failed requests in the log."""
+_OPTIONS: Final = ("--no-audit", "--no-fund", "--loglevel=http", "--allow-git=none")
+"""`run_tool` finds failed requests in the log. For packages in git, which have no checksum,
+npm would run git and ssh, with the user's keys; an old npm ignores the option."""
 _SHEBANG: Final = re.compile(rb"#!\s*/usr/bin/env\s+(?:-S\s+)?(\S[^\r\n]*)")
 
 

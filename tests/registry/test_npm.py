@@ -33,7 +33,16 @@ def test_a_package_has_a_name_and_a_version(text, expected):
     "text",
     [
         *("", "-g", "../x", "x@../y", "git+https://example.org/x.git", "https://example.org/x.tgz"),
-        *("x@npm:y", "x@file:/etc", "x y", "x@1 || 2", "@scope", "user/repository"),
+        *(
+            "x@npm:y",
+            "x@file:/etc",
+            "x@.",
+            "x@.git",
+            "x y",
+            "x@1 || 2",
+            "@scope",
+            "user/repository",
+        ),
     ],
 )
 def test_what_is_no_package_of_the_registry_is_refused(text):

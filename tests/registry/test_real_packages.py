@@ -113,6 +113,23 @@ def test_npm_asks_the_registry_of_the_user_not_that_of_a_directory_above(
     assert set(server.asked) == {"/user/notes"}
 
 
+def test_npm_runs_no_git_for_a_package(npm, server, tmp_path, monkeypatch):
+    version = {"name": "notes", "version": "1.0.0", "dependencies": {"g": "git+ssh://localhost/g"}}
+    version["dist"] = {"tarball": f"{server.url}/notes.tgz", "integrity": "sha512-x"}
+    document = {"name": "notes", "dist-tags": {"latest": "1.0.0"}, "versions": {"1.0.0": version}}
+    server.put("/notes", json.dumps(document).encode())
+    git = tmp_path / "git"
+    git.write_text(f"#!/bin/sh\ntouch {tmp_path}/ran\nexit 1\n")
+    git.chmod(0o755)
+    monkeypatch.setenv("npm_config_registry", f"{server.url}/")
+    monkeypatch.setenv("npm_config_cache", str(tmp_path / "cache"))
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+
+    with pytest.raises(RegistryError, match="git"):
+        pin_npm(PackageDistribution("notes"), scripts=False)
+    assert not (tmp_path / "ran").exists()
+
+
 def test_an_agent_of_pypi_is_locked_and_starts_offline(tmp_path):
     """The agent is a wheel of this test, what it needs is from PyPI."""
     wheels = tmp_path / "wheels"

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Final
 
 import attrs
 
 from conductor.error_codes import INTERNAL_ERROR
 from conductor.proxy import Forward, Proxy, RequestError, on
+from conductor.setting_forms import Kind, state_after
 from proxies.journal.session import JournalSession
 
 __all__ = ["SessionIds"]
+
+_KINDS: Final[Mapping[str, Kind]] = {"modeId": "mode", "modelId": "model", "value": "option"}
+"""Kinds of settings, by the member of the params that has the value."""
 
 
 @attrs.define
@@ -22,24 +27,24 @@ class SessionIds(Proxy):
     """By the id of the agent's session."""
 
     @on("session/cancel")
-    @on("session/set_config_option")
     @on("session/status")
     @on("session/set_title")
     @on("session/archive")
     @on("session/unarchive")
     async def to_agent(self, params: dict[str, Any], forward: Forward) -> Any:
-        session = self._with_agent_id(params)
-        result = await forward()
-        if session is not None and isinstance(result, dict) and "configOptions" in result:
-            session.opened["configOptions"] = result["configOptions"]
-        return result
+        self._with_agent_id(params)
+        return await forward()
 
     @on("session/set_mode")
-    async def set_mode(self, params: dict[str, Any], forward: Forward) -> Any:
+    @on("session/set_model", source="client")
+    @on("session/set_config_option")
+    async def change_setting(self, params: dict[str, Any], forward: Forward) -> Any:
         session = self._with_agent_id(params)
         result = await forward()
-        if session is not None and isinstance(session.opened.get("modes"), dict):
-            session.opened["modes"]["currentModeId"] = params.get("modeId")
+        if session is not None:
+            name = next((each for each in _KINDS if each in params), "value")
+            told = result if isinstance(result, dict) else {}
+            session.opened = state_after(session.opened, _KINDS[name], params.get(name), told)
         return result
 
     @on("session/request_permission")

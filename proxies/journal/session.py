@@ -10,6 +10,7 @@ from typing import Any, Final
 import attrs
 
 from conductor.proxy import chunk_text, get_logger
+from conductor.setting_forms import state_after
 from proxies.journal.files import JournalFiles, KeptSession
 from proxies.shared.transcript import BoundedTranscript
 
@@ -43,7 +44,7 @@ class JournalSession:
     agent_id: str
     files: JournalFiles
     opened: dict[str, Any]
-    """The members of the answer that opened it."""
+    """The members of the answer that opened it, with the settings as they are now."""
     title: str | None = None
     transcript: str = ""
     """Text for the agent, sent before the next prompt."""
@@ -72,10 +73,10 @@ class JournalSession:
     def add_update(self, update: dict[str, Any]) -> None:
         """Record an update of the agent, if it belongs to the conversation."""
         kind = update.get("sessionUpdate")
-        if kind == "current_mode_update" and isinstance(self.opened.get("modes"), dict):
-            self.opened["modes"]["currentModeId"] = update.get("currentModeId")
+        if kind == "current_mode_update":
+            self.opened = state_after(self.opened, "mode", update.get("currentModeId"), {})
         elif kind == "config_option_update":
-            self.opened["configOptions"] = update.get("configOptions")
+            self.opened = state_after(self.opened, "option", None, update)
         elif kind == "session_info_update" and isinstance(update.get("title"), str):
             self.title = update["title"]
             self.write({"title": self.title})

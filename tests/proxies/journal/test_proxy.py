@@ -46,7 +46,19 @@ class Fragile(Journal):
 """
 SETUP = {"cwd": "/work", "mcpServers": []}
 CALL = {"sessionUpdate": "tool_call", "toolCallId": "1", "title": "Read a.txt", "kind": "read"}
-MODES = {"currentModeId": "ask", "availableModes": [{"id": "ask", "name": "Ask"}]}
+MODES = {
+    "currentModeId": "ask",
+    "availableModes": [{"id": "ask", "name": "Ask"}, {"id": "code", "name": "Code"}],
+}
+MODELS = {"currentModelId": "s", "availableModels": [{"modelId": "s"}, {"modelId": "l"}]}
+MODEL = {
+    "id": "llm",
+    "name": "Model",
+    "category": "model",
+    "type": "select",
+    "currentValue": "s",
+    "options": [{"value": "s", "name": "S"}, {"value": "l", "name": "L"}],
+}
 
 
 @pytest.fixture
@@ -217,6 +229,34 @@ async def test_a_session_that_the_agent_still_has_is_only_shown(chain, journal):
     assert result["modes"]["currentModeId"] == "code"
     assert len(agent.transcript.of("session/new", "request")) == 1
     assert given(agent)[-1] == ["go on"]
+
+
+async def test_a_session_that_is_shown_again_has_the_settings_that_it_has_now(chain, journal):
+    kept, agent = await talk(chain, journal(), ["Hello"]), FakeAgent()
+    opened = {"sessionId": "s", "modes": MODES, "models": MODELS, "configOptions": [MODEL]}
+    agent.handlers["session/new"] = lambda params: opened
+    for method in ("session/set_mode", "session/set_model"):
+        agent.handlers[method] = lambda params: {}
+    changed = {**MODEL, "currentValue": "l"}
+
+    async with chain(journal(), agent) as client:
+        await client.initialize()
+        load = {**SETUP, "sessionId": kept}
+        await client.request("session/load", load)
+        await client.request("session/set_mode", {"sessionId": kept, "modeId": "code"})
+        await client.request("session/set_model", {"sessionId": kept, "modelId": "l"})
+        set_by_client = await client.request("session/load", load)
+        agent.update("s", {"sessionUpdate": "current_mode_update", "currentModeId": "ask"})
+        agent.update("s", {"sessionUpdate": "config_option_update", "configOptions": [MODEL]})
+        await client.transcript.wait("session/update config_option_update")
+        told_by_agent = await client.request("session/load", load)
+
+    models = {**MODELS, "currentModelId": "l"}
+    modes = {**MODES, "currentModeId": "code"}
+    assert set_by_client == {"modes": modes, "models": models, "configOptions": [changed]}
+    assert told_by_agent == {"modes": MODES, "models": MODELS, "configOptions": [MODEL]}
+    (asked,) = agent.transcript.of("session/set_model", "request")
+    assert asked.params["sessionId"] == "s"
 
 
 async def test_a_session_that_a_restarted_agent_has_lost_is_opened_again(chain, journal):

@@ -30,6 +30,7 @@ from typing import BinaryIO, Final, Literal
 
 __all__ = [
     "FilePath",
+    "check_found",
     "is_below",
     "lock_directory",
     "lock_file",
@@ -112,6 +113,14 @@ def open_regular(
     with _closed_on_error(descriptor):
         _check_regular(path, os.fstat(descriptor))
     return descriptor
+
+
+def check_found(path: FilePath) -> None:
+    """Check a file that was found, not named: raises `OSError` if another user has put it into a
+    directory in which every user can write, such as `/tmp`."""
+    is_shared = os.stat(os.path.dirname(path) or ".").st_mode & stat.S_IWOTH
+    if is_shared and os.lstat(path).st_uid not in (0, os.geteuid()):
+        raise _error(errno.EPERM, "it belongs to another user", path)
 
 
 def read_regular(path: FilePath, limit: int = _MAX_BYTES) -> bytes:

@@ -31,7 +31,7 @@ from types import CodeType, ModuleType
 from typing import Any, Final
 
 from conductor.chainfile.model import NEVER_BESIDE_PLUGINS
-from conductor.files import read_regular
+from conductor.files import check_found, read_regular
 from conductor.proxy.import_guard import importing_plugin
 
 __all__ = ["forget_imported_files", "import_file"]
@@ -110,6 +110,9 @@ class _Finder(MetaPathFinder):
             return None
         spec = PathFinder.find_spec(name, path, target)
         if spec is not None:
+            if spec.origin is not None:
+                is_package = spec.submodule_search_locations is not None
+                check_found(os.path.dirname(spec.origin) if is_package else spec.origin)
             _with_local_import(spec)
         return spec
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 import msgspec
 
 from conductor.errors import RegistryError
-from conductor.files import read_regular
+from conductor.files import check_found, read_regular
 from conductor.json_values import decode_value
 from conductor.registry.pins import Pin
 
@@ -36,6 +36,8 @@ def read_lock(path: str, files: Mapping[str, bytes] | None = None) -> LockFile:
     if files is not None and path not in files:
         return LockFile()
     try:
+        if files is None:
+            check_found(path)
         data = read_regular(path, _MAX_BYTES) if files is None else files[path]
     except (FileNotFoundError, NotADirectoryError):
         return LockFile()

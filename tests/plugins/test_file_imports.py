@@ -250,3 +250,19 @@ def test_a_pipe_in_the_place_of_a_plugin_file_is_not_waited_for(plugin, tmp_path
     with path.open() as pipe:
         assert pipe.read() == source
     writer.join()
+
+
+@pytest.mark.parametrize("place", ["helper.py", "helper.pyc", "helper/__init__.py"])
+def test_a_module_that_another_user_has_put_into_a_shared_directory_is_refused(
+    plugin, tmp_path, monkeypatch, place
+):
+    path = tmp_path / place
+    path.parent.mkdir(exist_ok=True)
+    path.touch()
+    if os.geteuid() == 0:
+        os.chown(tmp_path / place.partition("/")[0], 4321, -1)
+    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+    tmp_path.chmod(0o1777)
+
+    with pytest.raises(StartError, match="belongs to another user"):
+        plugin("mine.py", mine=source("import helper"))

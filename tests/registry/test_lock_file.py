@@ -33,6 +33,22 @@ def test_a_missing_lock_file_is_empty(tmp_path):
     assert read_lock(str(tmp_path / "file" / "review.lock")).pins == {}
 
 
+def test_a_lock_file_that_another_user_has_put_into_a_shared_directory_is_refused(
+    tmp_path, monkeypatch
+):
+    path = tmp_path / "review.lock"
+    write_lock(str(path), PINS)
+    if os.geteuid() == 0:
+        os.chown(path, 4321, -1)
+    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+    assert read_lock(str(path)).pins == PINS  # a directory of a team
+
+    tmp_path.chmod(0o1777)
+
+    with pytest.raises(RegistryError, match="belongs to another user"):
+        read_lock(str(path))
+
+
 def test_a_lock_file_does_not_depend_on_the_order_of_the_names(tmp_path):
     first, second = tmp_path / "a.lock", tmp_path / "b.lock"
     write_lock(str(first), PINS)

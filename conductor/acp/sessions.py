@@ -45,8 +45,8 @@ OpenedBy: TypeAlias = Literal["new", "load", "resume", "fork"]
 Counting: TypeAlias = Literal["turn", "session"]
 """Scope of the tokens reported at the end of a turn: that turn, or the session so far."""
 
-FINISHED: Final = frozenset({"completed", "failed", "cancelled"})
-"""The statuses of a tool call that has ended."""
+FINISHED: Final = ("completed", "failed", "cancelled")
+"""The statuses of a tool call that has ended; a tuple, since an agent may send any JSON value."""
 TOKEN_CATEGORIES: Final[Mapping[str, str]] = {
     "inputTokens": "input",
     "outputTokens": "output",

@@ -31,19 +31,9 @@ _USAGE: Final = {
     "cachedWriteTokens": "gen_ai.usage.cache_creation.input_tokens",
     "thoughtTokens": "gen_ai.usage.reasoning.output_tokens",
 }
-_KINDS: Final = frozenset(
-    [
-        "read",
-        "edit",
-        "delete",
-        "move",
-        "search",
-        "execute",
-        "think",
-        "fetch",
-        "switch_mode",
-        "other",
-    ]
+_KINDS: Final = (
+    *("read", "edit", "delete", "move", "search", "execute"),
+    *("think", "fetch", "switch_mode", "other"),
 )
 _TOOL_NAME: Final = re.compile(r"[\w.:/-]{1,100}")
 _MAX_CONTENT: Final = 64 * 1024

@@ -21,7 +21,8 @@ from typing import Any, Final
 
 import attrs
 
-from conductor.acp import PROMPT, SESSION_SETUP_METHODS
+from conductor.acp import PROMPT, SESSION_SETTING_METHODS, SESSION_SETUP_METHODS
+from conductor.setting_forms import current_value
 from conductor.telemetry.attributes import (
     code_attributes,
     permission_outcome,
@@ -207,6 +208,8 @@ class SpanBuilder:
         key = record.chain, record.session or ""
         turn = self._turns.get(key)
         update = record.params.get("update") if isinstance(record.params, dict) else None
+        if isinstance(update, dict) and update.get("sessionUpdate") == "config_option_update":
+            self._learn_model(record, update)
         if turn is None or not isinstance(update, dict):
             return
         yield from turn.update(record, update)
@@ -323,16 +326,23 @@ class SpanBuilder:
         return next((each.root for each in self._turns.values() if each.request.n == n), None)
 
     def _learn(self, record: ResponseRecord) -> None:
-        """Learn agent and model from responses to `initialize` and session set-ups."""
+        """Learn agent and model from responses to `initialize`, session set-ups and settings."""
         if record.method == "initialize":
             match record.payload:
                 case {"agentInfo": {"name": str(name)}} | {"info": {"name": str(name)}}:
                     known = self._agents.setdefault(record.chain, {})
                     known |= {"gen_ai.agent.name": name, "gen_ai.provider.name": name}
-        elif record.method in SESSION_SETUP_METHODS and len(self._models) < _MAX_OPEN:
-            match record.payload:
-                case {"models": {"currentModelId": str(model)}}:
-                    self._models[record.chain, record.session or ""] = model
+        elif record.method == "session/set_model" and record.request in self._open:
+            params = self._open[record.request].record.params
+            if isinstance(params, dict):
+                self._learn_model(record, {"models": {"currentModelId": params.get("modelId")}})
+        elif record.method in SESSION_SETUP_METHODS | SESSION_SETTING_METHODS:
+            self._learn_model(record, record.payload)
+
+    def _learn_model(self, record: ResponseRecord | NotificationRecord, told: Any) -> None:
+        key, model = (record.chain, record.session or ""), current_value("model", told)
+        if isinstance(model, str) and (key in self._models or len(self._models) < _MAX_OPEN):
+            self._models[key] = model
 
 
 def _name(record: RequestRecord) -> str:

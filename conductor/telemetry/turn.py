@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import attrs
 
+from conductor.acp.sessions import FINISHED
 from conductor.telemetry.attributes import (
     message_content,
     tool_attributes,
@@ -22,8 +23,6 @@ __all__ = ["Turn"]
 _MAX_TOOLS: Final = 1000
 """Tool calls of one turn that get spans."""
 _MAX_TEXT: Final = 64 * 1024
-_AFTER: Final = frozenset({"completed", "failed", "cancelled"})
-"""Statuses of a tool call that has ended."""
 
 
 @attrs.define(eq=False, init=False)
@@ -53,7 +52,9 @@ class Turn:
     def tool_of(self, params: dict[str, Any]) -> Span | None:
         """The running tool call that a request of the agent names."""
         match params:
-            case {"toolCall": {"toolCallId": str(id)}}:
+            case {"toolCall": {"toolCallId": str(id)}} | {
+                "subject": {"toolCall": {"toolCallId": str(id)}} | {"toolCallId": str(id)}
+            }:
                 return self._tools.get(id)
         return None
 
@@ -116,7 +117,7 @@ class Turn:
         if self._captures:
             span.attributes |= tool_content(update)
         status = update.get("status")
-        if status in _AFTER:
+        if status in FINISHED:
             span.end = record.time
             span.attributes["acp_conductor.tool.status"] = str(status)
             if status == "failed":

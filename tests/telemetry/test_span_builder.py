@@ -94,11 +94,47 @@ def test_tokens_model_agent_and_cost_are_attributes_of_the_turn():
     assert attributes["acp_conductor.session.cost"] == 0.5
 
 
-def test_a_permission_request_is_below_its_tool_call():
+SMALL = {"configId": "m", "category": "model", "currentValue": "small"}
+LARGE = {**SMALL, "currentValue": "large"}
+
+
+@pytest.mark.parametrize("told_by", ["the agent", "an option", "session/set_model"])
+def test_the_model_of_a_turn_is_the_one_that_is_set_in_either_form(told_by):
+    script = TraceScript()
+    new = script.request("client>agent", "session/new", {"cwd": "/"})
+    script.answer(new, {"sessionId": "s", "configOptions": [SMALL]}, session="s")
+    end_turn(script, prompt(script))
+    if told_by == "the agent":
+        update = {"sessionUpdate": "config_option_update", "configOptions": [LARGE]}
+        script.notify("agent>client", "session/update", {"sessionId": "s", "update": update})
+    elif told_by == "an option":
+        params = {"sessionId": "s", "configId": "m", "value": "large"}
+        asked = script.request("client>agent", "session/set_config_option", params)
+        script.answer(asked, {"configOptions": [LARGE]})
+    else:
+        params = {"sessionId": "s", "modelId": "large"}
+        script.answer(script.request("client>agent", "session/set_model", params), {})
+    end_turn(script, prompt(script))
+
+    builder = SpanBuilder()
+    turns = [each for each in builder.add(script.records) if each.name == "invoke_agent agent"]
+
+    assert [each.attributes["gen_ai.request.model"] for each in turns] == ["small", "large"]
+
+
+@pytest.mark.parametrize(
+    "about",
+    [
+        {"toolCall": {"toolCallId": "t1"}},
+        {"subject": {"type": "tool_call", "toolCall": {"toolCallId": "t1"}}},
+        {"subject": {"type": "command", "command": "rm", "toolCallId": "t1"}},
+    ],
+)
+def test_a_permission_request_is_below_its_tool_call(about):
     script = TraceScript()
     requests = prompt(script)
     tool(script, "tool_call", kind="execute", title="rm -rf /secret", status="pending")
-    asked = {"sessionId": "s", "toolCall": {"toolCallId": "t1"}}
+    asked = {"sessionId": "s", **about}
     asked["options"] = [{"optionId": "1", "kind": "allow_once", "name": "Yes"}]
     inner = script.request("agent>notes", "session/request_permission", asked)
     outer = script.request("notes>client", "session/request_permission", asked)
@@ -131,8 +167,10 @@ def test_a_tool_call_has_the_name_in_its_meta_and_may_fail_or_not_end():
     requests = prompt(script)
     tool(script, "tool_call", kind="execute", _meta={"claudeCode": {"toolName": "Bash"}})
     tool(script, "tool_call_update", status="failed")
-    other = {"sessionUpdate": "tool_call", "toolCallId": "t2", "kind": "not a kind"}
-    script.notify("agent>notes", "session/update", {"sessionId": "s", "update": other})
+    other = {"sessionUpdate": "tool_call", "toolCallId": "t2", "kind": ["read"]}
+    odd = {**other, "status": ["completed"]}
+    for update in (other, odd):
+        script.notify("agent>notes", "session/update", {"sessionId": "s", "update": update})
     end_turn(script, requests)
 
     spans = spans_of(script)

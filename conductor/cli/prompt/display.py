@@ -15,6 +15,7 @@ from typing import Any, Final, Protocol
 import attrs
 import trio
 
+from conductor.acp.sessions import FINISHED
 from conductor.bounded_dict import BoundedDict
 from conductor.chain.start_failure_text import remedies
 from conductor.cli.prompt.content import (
@@ -235,7 +236,7 @@ class TextDisplay:
         title = str(update.get("title") or known or id)
         self._titles[id] = title
         status = update.get("status")
-        if status in ("completed", "failed"):
+        if status in FINISHED:
             self.note(f"tool: {title}: {status}")
         elif title != known:
             kind = update.get("kind")

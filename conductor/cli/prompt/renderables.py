@@ -188,9 +188,8 @@ def _cells(text: str) -> int:
 
 
 def _tool_call(call: ShownCall, now: float) -> RenderableType:
-    mark, style = {"completed": ("✓", "green"), "failed": ("✗", "red")}.get(
-        call.status, ("…", "yellow")
-    )
+    ended = {"completed": ("✓", "green"), "failed": ("✗", "red"), "cancelled": ("✗", "yellow")}
+    mark, style = ended.get(call.status, ("…", "yellow"))
     head = Text.assemble((f"{mark} ", style), one_line(call.title))
     if call.kind and call.kind != "other":
         head.append(f" ({one_line(call.kind)})", "dim")

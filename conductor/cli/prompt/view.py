@@ -13,6 +13,7 @@ from typing import Any, Final, TypeAlias
 
 import attrs
 
+from conductor.acp.sessions import FINISHED
 from conductor.bounded_dict import BoundedDict
 from conductor.cli.prompt.content import (
     FileDiff,
@@ -34,7 +35,6 @@ __all__ = [
     "View",
 ]
 
-_DONE: Final = ("completed", "failed")
 _MAX_CALLS: Final = 1000
 """Tool calls, and ids of messages, that are remembered of a turn."""
 
@@ -239,7 +239,7 @@ def _changed(
     changes: dict[str, Any] = {
         name: str(update[name]) for name in ("title", "kind", "status") if update.get(name)
     }
-    if changes.get("status") in _DONE and call.ended is None:
+    if changes.get("status") in FINISHED and call.ended is None:
         changes["ended"] = now
     if update.get("locations") is not None:
         changes["paths"] = paths_of(update)

@@ -59,6 +59,14 @@ def test_a_tool_call_is_finished_once_with_all_that_was_said_of_it():
     assert view.running == []
 
 
+def test_a_cancelled_tool_call_is_finished():
+    view = View()
+    view.apply(call("pending", title="Sleep"), 1.0)
+
+    (shown,) = view.apply(call("cancelled"), 2.0)
+    assert (shown.status, shown.ended, view.running) == ("cancelled", 2.0, [])
+
+
 def test_what_did_not_end_is_shown_at_the_end_of_the_turn():
     view = View()
     view.apply(call("pending", title="Sleep"), 1.0)

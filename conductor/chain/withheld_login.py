@@ -21,7 +21,7 @@ from conductor.jsonrpc.json_object import (
     object_members,
 )
 from conductor.jsonrpc.messages import Payload, internal_error
-from conductor.routing.stage import SendResponse, Stage
+from conductor.routing.stage import EVERY, SendResponse, Stage
 
 __all__ = [
     "WithheldLogin",
@@ -45,7 +45,7 @@ class WithheldLogin(Stage):
     __slots__ = ()
 
     name = "withheld login"
-    received = "every"
+    received = EVERY
 
     def send_response(
         self,

@@ -7,7 +7,7 @@ from conductor.jsonrpc.messages import Payload
 from conductor.jsonrpc.notification_batch import NotificationBatch
 from conductor.routing.failure_errors import FailureErrors, answer_of_gone
 from conductor.routing.message_queue import MessageQueue, QueuedMessage
-from conductor.routing.stage import SendBatch, SendNotification, SendRequest, Stage
+from conductor.routing.stage import EVERY, SendBatch, SendNotification, SendRequest, Stage
 
 __all__ = ["Disconnected", "Hold"]
 
@@ -18,7 +18,7 @@ class Hold(Stage):
     __slots__ = ("_queue",)
 
     name = "hold"
-    sent = "every"
+    sent = EVERY
 
     def __init__(self, queue: MessageQueue) -> None:
         self._queue = queue
@@ -43,7 +43,7 @@ class Disconnected(Stage):
     __slots__ = ("errors", "is_reading")
 
     name = "disconnected"
-    sent = "every"
+    sent = EVERY
 
     def __init__(self, errors: FailureErrors, *, is_reading: bool = False) -> None:
         self.errors = errors

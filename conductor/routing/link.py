@@ -123,7 +123,7 @@ class Link(LinkState):
         if self._sent is None:
             self._sent = SentRequests()
             self.plain.insert(self._sent)
-        self._sent.observers.append(observer)
+        self._sent.add(observer)
 
     def observe_received(self, observer: LinkObserver) -> None:
         """Show an observer the requests that the peer sends."""
@@ -132,7 +132,7 @@ class Link(LinkState):
                 self._received.append(stage := ReceivedRequests())
                 port.insert(stage)
         for each in self._received:
-            each.observers.append(observer)
+            each.add(observer)
 
     def start_queueing(self) -> None:
         """Queue messages for the component until `release_queue` or `release_queue_past`."""

@@ -10,7 +10,7 @@ from conductor.error_codes import AUTHENTICATION_REQUIRED
 from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.jsonrpc.messages import INTERNAL_ERROR, Payload, encode_error, error_to_exception
 from conductor.routing.session_log import SessionLog
-from conductor.routing.stage import SendRequest, SendResponse, Stage
+from conductor.routing.stage import EVERY, SendRequest, SendResponse, Stage
 
 __all__ = ["LostSessions", "StaleLogin"]
 
@@ -24,7 +24,7 @@ class LostSessions(Stage):
     __slots__ = ("_agent", "_known", "_lost", "_needs_login")
 
     name = "lost sessions"
-    sent = "every"
+    sent = EVERY
 
     def __init__(
         self, agent: str, lost: Iterable[str], known: SessionLog, *, needs_login: bool

@@ -7,21 +7,28 @@ rely on what another one knows. They must not wait or raise.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any, Final
+
 from conductor.acp import SESSION_CANCEL
 from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.jsonrpc.messages import Payload
 from conductor.jsonrpc.notification_batch import NotificationBatch
 from conductor.routing.envelope import INIT_METHODS
 from conductor.routing.stage import (
+    EVERY,
     SendBatch,
     SendCancel,
     SendNotification,
     SendRequest,
     SendResponse,
     Stage,
+    StageMethod,
 )
 
 __all__ = ["LinkObserver", "ReceivedRequests", "SentRequests"]
+
+_HANDSHAKE: Final = frozenset({"initialize", *INIT_METHODS})
 
 
 class LinkObserver:
@@ -31,6 +38,9 @@ class LinkObserver:
 
     wants_notifications: bool = False
     """Whether `on_notification` and `on_notifications` are called."""
+
+    def added(self, changed: Callable[[], None]) -> None:
+        """It was added; `changed` is to be called when `wants_notifications` changes."""
 
     def on_request(self, call: InFlightRequest, method: str, params: Payload | None) -> None:
         """A request is sent. Those of a handshake to a component are not shown."""
@@ -54,16 +64,57 @@ class LinkObserver:
 
 
 class _Observation(Stage):
-    """Shows observers the requests in one direction."""
+    """Shows observers the requests in one direction, and the notifications in the other one."""
 
-    __slots__ = ("observers",)
+    __slots__ = ("_answered", "_asked", "_observers")
 
     name = "observers"
-    sent = "every"
-    received = "every"
+    sent = received = EVERY | _HANDSHAKE | {SESSION_CANCEL}
+
+    _OPPOSITE: frozenset[StageMethod]
+    """Notifications that come in the direction of the responses."""
+    _HIDDEN: frozenset[str] = frozenset()
+    """Requests that are not shown."""
 
     def __init__(self) -> None:
-        self.observers: list[LinkObserver] = []
+        self._observers: list[LinkObserver] = []
+        self._asked: list[Callable[[InFlightRequest, str, Payload | None], None]] = []
+        self._answered: list[Callable[[InFlightRequest], None]] = []
+        """The methods of those that look at requests, and at responses."""
+
+    def add(self, observer: LinkObserver) -> None:
+        self._observers.append(observer)
+        if _overrides(observer, "on_request"):
+            self._asked.append(observer.on_request)
+        if _overrides(observer, "on_response"):
+            self._answered.append(observer.on_response)
+        observer.added(self.port.changed)
+        self.port.changed()
+
+    def takes(self, kind: StageMethod, method: str) -> bool:
+        if kind in self._OPPOSITE:
+            return any(each.wants_notifications for each in self._observers)
+        if kind.endswith(("notification", "batch")):
+            return super().takes(kind, method) and method == SESSION_CANCEL
+        return super().takes(kind, method) and method not in self._HIDDEN
+
+    def _session_cancel(self, params: Payload | None) -> None:
+        for each in self._observers:
+            each.on_session_cancel(params)
+
+    def _notification(self, method: str, params: Payload | None) -> None:
+        for each in self._observers:
+            if each.wants_notifications:
+                each.on_notification(method, params)
+
+    def _notifications(self, notifications: NotificationBatch) -> None:
+        for each in self._observers:
+            if each.wants_notifications:
+                each.on_notifications(notifications)
+
+    def _cancel(self, call: InFlightRequest) -> None:
+        for each in self._observers:
+            each.on_cancel_request(call)
 
 
 class SentRequests(_Observation):
@@ -71,12 +122,14 @@ class SentRequests(_Observation):
 
     __slots__ = ()
 
+    _OPPOSITE = frozenset({"receive_notification", "receive_batch"})
+    _HIDDEN = _HANDSHAKE  # has `start_timeout`
+
     def send_request(
         self, forward: SendRequest, call: InFlightRequest, method: str, params: Payload | None
     ) -> None:
-        if method != "initialize" and method not in INIT_METHODS:  # they have `start_timeout`
-            for each in self.observers:
-                each.on_request(call, method, params)
+        for each in self._asked:
+            each(call, method, params)
         forward(call, method, params)
 
     def receive_response(
@@ -86,42 +139,33 @@ class SentRequests(_Observation):
         result: Payload | None,
         error: Payload | None,
     ) -> None:
-        for each in self.observers:
-            each.on_response(call)
+        for each in self._answered:
+            each(call)
         forward(call, result, error)
 
     def send_cancel(self, forward: SendCancel, call: InFlightRequest) -> None:
-        for each in self.observers:
-            each.on_cancel_request(call)
+        self._cancel(call)
         forward(call)
 
     def send_notification(
         self, forward: SendNotification, method: str, params: Payload | None
     ) -> None:
-        if method == SESSION_CANCEL:
-            for each in self.observers:
-                each.on_session_cancel(params)
+        self._session_cancel(params)
         forward(method, params)
 
     def send_batch(self, forward: SendBatch, notifications: NotificationBatch) -> None:
-        if notifications.method == SESSION_CANCEL:
-            for params in notifications.params:
-                for each in self.observers:
-                    each.on_session_cancel(params)
+        for params in notifications.params:
+            self._session_cancel(params)
         forward(notifications)
 
     def receive_notification(
         self, forward: SendNotification, method: str, params: Payload | None
     ) -> None:
-        for each in self.observers:
-            if each.wants_notifications:
-                each.on_notification(method, params)
+        self._notification(method, params)
         forward(method, params)
 
     def receive_batch(self, forward: SendBatch, notifications: NotificationBatch) -> None:
-        for each in self.observers:
-            if each.wants_notifications:
-                each.on_notifications(notifications)
+        self._notifications(notifications)
         forward(notifications)
 
 
@@ -130,11 +174,13 @@ class ReceivedRequests(_Observation):
 
     __slots__ = ()
 
+    _OPPOSITE = frozenset({"send_notification", "send_batch"})
+
     def receive_request(
         self, forward: SendRequest, call: InFlightRequest, method: str, params: Payload | None
     ) -> None:
-        for each in self.observers:
-            each.on_request(call, method, params)
+        for each in self._asked:
+            each(call, method, params)
         forward(call, method, params)
 
     def send_response(
@@ -144,40 +190,35 @@ class ReceivedRequests(_Observation):
         result: Payload | None,
         error: Payload | None,
     ) -> None:
-        for each in self.observers:
-            each.on_response(call)
+        for each in self._answered:
+            each(call)
         forward(call, result, error)
 
     def receive_cancel(self, forward: SendCancel, call: InFlightRequest) -> None:
-        for each in self.observers:
-            each.on_cancel_request(call)
+        self._cancel(call)
         forward(call)
 
     def receive_notification(
         self, forward: SendNotification, method: str, params: Payload | None
     ) -> None:
-        if method == SESSION_CANCEL:
-            for each in self.observers:
-                each.on_session_cancel(params)
+        self._session_cancel(params)
         forward(method, params)
 
     def receive_batch(self, forward: SendBatch, notifications: NotificationBatch) -> None:
-        if notifications.method == SESSION_CANCEL:
-            for params in notifications.params:
-                for each in self.observers:
-                    each.on_session_cancel(params)
+        for params in notifications.params:
+            self._session_cancel(params)
         forward(notifications)
 
     def send_notification(
         self, forward: SendNotification, method: str, params: Payload | None
     ) -> None:
-        for each in self.observers:
-            if each.wants_notifications:
-                each.on_notification(method, params)
+        self._notification(method, params)
         forward(method, params)
 
     def send_batch(self, forward: SendBatch, notifications: NotificationBatch) -> None:
-        for each in self.observers:
-            if each.wants_notifications:
-                each.on_notifications(notifications)
+        self._notifications(notifications)
         forward(notifications)
+
+
+def _overrides(observer: LinkObserver, name: str) -> Any:
+    return getattr(type(observer), name) is not getattr(LinkObserver, name)

@@ -25,7 +25,7 @@ from conductor.jsonrpc.codec import DECODE_ERRORS
 from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.jsonrpc.messages import Payload
 from conductor.jsonrpc.notification_batch import SESSION_UPDATE
-from conductor.routing.stage import SendNotification, SendRequest, SendResponse, Stage
+from conductor.routing.stage import EVERY, SendNotification, SendRequest, SendResponse, Stage
 
 __all__ = ["SessionNames"]
 
@@ -44,8 +44,8 @@ class SessionNames(Stage):
     __slots__ = ("_of_agent", "_of_client", "_sessions", "awaited")
 
     name = "session names"
-    sent = "every"
-    received = "every"
+    sent = EVERY
+    received = EVERY
 
     def __init__(self, sessions: Container[str]) -> None:
         self._sessions = sessions

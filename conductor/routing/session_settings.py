@@ -27,6 +27,7 @@ from conductor.routing.stage import (
     SendRequest,
     SendResponse,
     Stage,
+    StageMethod,
 )
 from conductor.setting_forms import Kind, option_id, option_of
 
@@ -66,6 +67,10 @@ class SettingsLog(Stage):
         """Whether updates are ignored: those that a restarted agent sends during its replay tell
         its defaults."""
 
+    def takes(self, kind: StageMethod, method: str) -> bool:
+        is_update = kind in ("receive_notification", "receive_batch")
+        return super().takes(kind, method) and (self._wants_updates or not is_update)
+
     def send_request(
         self, forward: SendRequest, call: InFlightRequest, method: str, params: Payload | None
     ) -> None:
@@ -91,12 +96,12 @@ class SettingsLog(Stage):
     def receive_notification(
         self, forward: SendNotification, method: str, params: Payload | None
     ) -> None:
-        if self._wants_updates and params is not None and _may_change_settings(params):
+        if params is not None and _may_change_settings(params):
             self._on_update(params)
         forward(method, params)
 
     def receive_batch(self, forward: SendBatch, notifications: NotificationBatch) -> None:
-        if self._wants_updates and notifications.has(_may_change_settings):
+        if notifications.has(_may_change_settings):
             for params in notifications.params:
                 if _may_change_settings(params):
                     self._on_update(params)
@@ -173,7 +178,9 @@ class SettingsLog(Stage):
 
     def _set(self, session: str, key: Key, params: bytes) -> None:
         self._log.log_setting(session, key, params)
-        self._wants_updates = True
+        if not self._wants_updates:
+            self._wants_updates = True
+            self.port.changed()
 
 
 def set_value(method: str, params: Payload) -> Any:

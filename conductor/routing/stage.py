@@ -22,15 +22,15 @@ from conductor.jsonrpc.notification_batch import NotificationBatch
 from conductor.routing.port import Port
 
 __all__ = [
+    "EVERY",
     "ORDER",
-    "Kind",
-    "Methods",
     "SendBatch",
     "SendCancel",
     "SendNotification",
     "SendRequest",
     "SendResponse",
     "Stage",
+    "StageMethod",
     "StagedPort",
 ]
 
@@ -65,8 +65,9 @@ SendNotification: TypeAlias = Callable[[str, Payload | None], None]
 SendBatch: TypeAlias = Callable[[NotificationBatch], None]
 SendResponse: TypeAlias = Callable[[InFlightRequest, Payload | None, Payload | None], None]
 SendCancel: TypeAlias = Callable[[InFlightRequest], None]
-Methods: TypeAlias = frozenset[str] | Literal["every"]
-Kind: TypeAlias = Literal[
+EVERY: Final = frozenset({"*"})
+"""All methods, for `sent` and `received`; others beside it may be treated differently."""
+StageMethod: TypeAlias = Literal[
     "send_request",
     "send_notification",
     "send_batch",
@@ -79,7 +80,7 @@ Kind: TypeAlias = Literal[
     "receive_cancel",
 ]
 """A kind of message: the method of a stage that gets it."""
-_OF_SENT: Final[frozenset[Kind]] = frozenset(
+_OF_SENT: Final[frozenset[StageMethod]] = frozenset(
     {"send_request", "send_notification", "send_batch", "receive_response", "send_cancel"}
 )
 """Kinds of messages that a stage sees if their method is in its `sent`."""
@@ -99,8 +100,13 @@ class Stage:
     """Its row in `ORDER`."""
     port: StagedPort
     """The port that it is inserted in."""
-    sent: Methods = frozenset()
-    received: Methods = frozenset()
+    sent: frozenset[str] = frozenset()
+    received: frozenset[str] = frozenset()
+
+    def takes(self, kind: StageMethod, method: str) -> bool:
+        """Whether it has to see messages of this kind and method, which is one that a stage names,
+        or `*`. When that changes, it calls `port.changed`."""
+        return getattr(type(self), kind) is not getattr(Stage, kind)
 
     def send_request(
         self, forward: SendRequest, call: InFlightRequest, method: str, params: Payload | None
@@ -189,11 +195,11 @@ class StagedPort(Port):
     def __init__(self) -> None:
         super().__init__()
         self._stages: list[Stage] = []
-        self._compile()
+        self.changed()
 
     def connect(self, neighbour: Port) -> None:
         super().connect(neighbour)
-        self._compile()
+        self.changed()
 
     @property
     def stages(self) -> list[str]:
@@ -205,12 +211,12 @@ class StagedPort(Port):
         stage.port = self
         self._stages.append(stage)
         self._stages.sort(key=lambda each: ORDER.index(each.name))
-        self._compile()
+        self.changed()
 
     def remove(self, stage: Stage) -> None:
         """Take out a stage; without effect if it is not there."""
         self._stages = [each for each in self._stages if each is not stage]
-        self._compile()
+        self.changed()
 
     def answer(
         self, stage: Stage, call: InFlightRequest, result: Payload | None, error: Payload | None
@@ -230,7 +236,8 @@ class StagedPort(Port):
         route = _route("send_request", rest, self.deliver_request)
         route.get(method, route.others)(call, method, params)
 
-    def _compile(self) -> None:
+    def changed(self) -> None:
+        """Compile the ways of all messages anew."""
         stages = self._stages
         self._send_request = _route("send_request", stages, self.deliver_request)
         self._send_notification = _route("send_notification", stages, self.deliver_notification)
@@ -327,9 +334,9 @@ class _Route(dict[str, Callable[..., None]]):
         self.others = others
 
 
-def _route(kind: Kind, stages: Sequence[Stage], end: Callable[..., None]) -> _Route:
+def _route(kind: StageMethod, stages: Sequence[Stage], end: Callable[..., None]) -> _Route:
     """The way through stages, which are in the order of `ORDER`, to `end`."""
-    return _compiled(kind, stages, lambda steps: _through(kind, steps, end))
+    return _compiled(kind, stages, lambda steps, method: _through(kind, method, steps, end))
 
 
 def _batch_route(
@@ -340,36 +347,42 @@ def _batch_route(
 ) -> _Route:
     """The way of batches of notifications, whose single notifications have the way to
     `single_end`."""
-    single: Kind = "send_notification" if kind == "send_batch" else "receive_notification"
+    single: StageMethod = "send_notification" if kind == "send_batch" else "receive_notification"
 
-    def through(steps: Sequence[Stage]) -> SendBatch:
+    def through(steps: Sequence[Stage], method: str) -> SendBatch:
         passed = end
         for index, stage in enumerate(steps):
-            if _overrides(stage, kind):
+            if stage.takes(kind, method):
                 passed = partial(getattr(stage, kind), passed)
-            elif _overrides(stage, single):
-                passed = partial(_one_by_one, _through(single, steps[: index + 1], single_end))
+            elif stage.takes(single, method):
+                each = _through(single, method, steps[: index + 1], single_end)
+                passed = partial(_one_by_one, each)
         return passed
 
     return _compiled(kind, stages, through)
 
 
 def _compiled(
-    kind: Kind, stages: Sequence[Stage], through: Callable[[Sequence[Stage]], Callable[..., None]]
+    kind: StageMethod,
+    stages: Sequence[Stage],
+    through: Callable[[Sequence[Stage], str], Callable[..., None]],
 ) -> _Route:
     """`through` makes the way through the stages that see a method, the last one first."""
     last_first = stages[::-1] if kind.startswith("send") else stages
     seen = [(each, each.sent if kind in _OF_SENT else each.received) for each in last_first]
-    found = _Route(through([stage for stage, methods in seen if methods == "every"]))
-    for method in {each for _, methods in seen if methods != "every" for each in methods}:
-        steps = [stage for stage, methods in seen if methods == "every" or method in methods]
-        found[method] = through(steps)
+    of_every = [stage for stage, methods in seen if methods >= EVERY]
+    found = _Route(through(of_every, "*"))
+    for method in frozenset().union(*(methods for _, methods in seen)) - EVERY:
+        steps = [stage for stage, methods in seen if methods >= EVERY or method in methods]
+        found[method] = through(steps, method)
     return found
 
 
-def _through(kind: Kind, steps: Sequence[Stage], end: Callable[..., None]) -> Callable[..., None]:
+def _through(
+    kind: StageMethod, method: str, steps: Sequence[Stage], end: Callable[..., None]
+) -> Callable[..., None]:
     for stage in steps:
-        if _overrides(stage, kind):
+        if stage.takes(kind, method):
             end = partial(getattr(stage, kind), end)
     return end
 
@@ -377,7 +390,3 @@ def _through(kind: Kind, steps: Sequence[Stage], end: Callable[..., None]) -> Ca
 def _one_by_one(forward: SendNotification, notifications: NotificationBatch) -> None:
     for each in notifications.params:
         forward(notifications.method, each)
-
-
-def _overrides(stage: Stage, kind: Kind) -> bool:
-    return getattr(type(stage), kind) is not getattr(Stage, kind)

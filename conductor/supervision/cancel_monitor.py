@@ -42,6 +42,7 @@ class CancelMonitor(LinkObserver):
         on_overdue: Callable[[CancelOverdue], None],
     ) -> None:
         self.wants_notifications: bool = False
+        self._changed: Callable[[], None] = lambda: None
         self.turns: Turns[InFlightRequest] = Turns()
         self.timeouts: CancelTimeouts = CancelTimeouts(timeout, self.turns)
         self.turn_ended: Callable[[Ended[InFlightRequest]], None] = lambda ended: None
@@ -51,6 +52,9 @@ class CancelMonitor(LinkObserver):
         """Version 2: open requests that resume or end a session, with its id."""
         self._timer = DeadlineTimer(self.timeouts, on_overdue)
         self._clock: trio.abc.Clock | None = None
+
+    def added(self, changed: Callable[[], None]) -> None:
+        self._changed = changed
 
     async def run(self) -> None:
         """Wait for deadlines until cancelled."""
@@ -127,9 +131,12 @@ class CancelMonitor(LinkObserver):
 
     def _note_version(self) -> bool:
         """Record the version of the component; whether it is version 2."""
-        self.wants_notifications = self._speaks_version_2()
-        self.turns.version = 2 if self.wants_notifications else 1
-        return self.wants_notifications
+        wants = self._speaks_version_2()
+        self.turns.version = 2 if wants else 1
+        if wants != self.wants_notifications:
+            self.wants_notifications = wants
+            self._changed()
+        return wants
 
     def _session_answered(self, call: InFlightRequest) -> None:
         turns = self.turns.sessions.get(self._of_sessions.pop(call))

@@ -22,7 +22,7 @@ from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.jsonrpc.messages import Payload
 from conductor.jsonrpc.notification_batch import NotificationBatch
 from conductor.routing.link import Link
-from conductor.routing.stage import SendBatch, SendNotification, SendRequest, Stage
+from conductor.routing.stage import EVERY, SendBatch, SendNotification, SendRequest, Stage
 from conductor.routing.traced_port import HandlerOutcome, Mark, Tracer
 
 __all__ = ["HandlerReport", "HandlerReports", "MessageKey"]
@@ -111,7 +111,7 @@ class _SentMessages(Stage):
     __slots__ = ("_link", "_reports", "_side")
 
     name = "handler reports"
-    sent = "every"
+    sent = EVERY
 
     def __init__(self, link: Link, reports: HandlerReports, side: _Side) -> None:
         self._link = link

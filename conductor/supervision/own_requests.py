@@ -9,7 +9,7 @@ from conductor.jsonrpc.awaited_response import AwaitedResponse
 from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.jsonrpc.messages import Payload
 from conductor.routing.link import Link
-from conductor.routing.stage import SendResponse, Stage
+from conductor.routing.stage import EVERY, SendResponse, Stage
 from conductor.routing.traced_port import TracedOwnRequests
 
 __all__ = ["OwnRequests"]
@@ -22,7 +22,7 @@ class OwnRequests(Stage):
     __slots__ = ("_link", "_pending", "_traced", "on_answer")
 
     name = "own requests"
-    sent = "every"
+    sent = EVERY
 
     def __init__(self, link: Link, traced: TracedOwnRequests | None) -> None:
         self._link = link

@@ -41,7 +41,7 @@ from conductor.routing.link import Link
 from conductor.routing.restart_marker import with_restart_marker
 from conductor.routing.session_log import SetupRecord, forwarded_names
 from conductor.routing.session_settings import SettingsLog
-from conductor.routing.stage import SendNotification, SendRequest, Stage, StagedPort
+from conductor.routing.stage import EVERY, SendNotification, SendRequest, Stage, StagedPort
 from conductor.routing.traced_port import TracedOwnRequests
 from conductor.supervision.initialization import Initialization
 from conductor.supervision.own_requests import OwnRequests
@@ -321,7 +321,7 @@ class _ReplayedHistory(Stage):
     __slots__ = ("_session", "has_conversation")
 
     name = "replayed history"
-    received = "every"
+    received = EVERY
 
     def __init__(self, session: str) -> None:
         self._session = session

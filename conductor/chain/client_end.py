@@ -267,6 +267,8 @@ class _PromptWatch(LinkObserver):
 
     __slots__ = ("_answered", "_asked")
 
+    requests = frozenset({PROMPT})
+
     def __init__(self, asked: Callable[[str], None], answered: Callable[[str], None]) -> None:
         self._asked, self._answered = asked, answered
 

@@ -258,7 +258,8 @@ class Link(LinkState):
                 self.report("request refused", detail, message_names(method, params))
                 call.source.respond(call, None, exception_to_error(exc))
         else:
-            self.plain.receive_request(call, method, params)
+            route = self.plain.received_requests
+            route.get(method, route.others)(call, method, params)
 
     def on_notifications(self, notifications: NotificationBatch) -> None:
         if notifications.method in REQUESTS:
@@ -268,7 +269,8 @@ class Link(LinkState):
         if notifications.method in CONTROL_METHODS:
             control_notifications(self, notifications)
             return
-        self.plain.receive_batch(notifications)
+        route = self.plain.received_batches
+        route.get(notifications.method, route.others)(notifications)
 
     def on_notification(self, method: str, params: Payload | None) -> None:
         if method in REQUESTS:
@@ -281,7 +283,8 @@ class Link(LinkState):
                 detail = f"{method}: {exc.data or exc.message}"
                 self.report("notification dropped", detail, message_names(method, params))
             return
-        self.plain.receive_notification(method, params)
+        route = self.plain.received_notifications
+        route.get(method, route.others)(method, params)
 
     def on_response(
         self, call: InFlightRequest, result: Payload | None, error: Payload | None

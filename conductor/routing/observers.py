@@ -8,12 +8,12 @@ rely on what another one knows. They must not wait or raise.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from conductor.acp import SESSION_CANCEL
 from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.jsonrpc.messages import Payload
-from conductor.jsonrpc.notification_batch import NotificationBatch
+from conductor.jsonrpc.notification_batch import SESSION_UPDATE, NotificationBatch
 from conductor.routing.envelope import INIT_METHODS
 from conductor.routing.stage import (
     EVERY,
@@ -29,6 +29,7 @@ from conductor.routing.stage import (
 __all__ = ["LinkObserver", "ReceivedRequests", "SentRequests"]
 
 _HANDSHAKE: Final = frozenset({"initialize", *INIT_METHODS})
+_NAMED: Final = _HANDSHAKE | {SESSION_CANCEL, SESSION_UPDATE}
 
 
 class LinkObserver:
@@ -36,8 +37,11 @@ class LinkObserver:
 
     __slots__ = ()
 
+    requests: ClassVar[frozenset[str]] = EVERY
+    """Methods of the requests that it looks at."""
     wants_notifications: bool = False
-    """Whether `on_notification` and `on_notifications` are called."""
+    """Whether `on_notification` and `on_notifications` are called; with `requests` other than
+    `EVERY`, for `session/update` only."""
 
     def added(self, changed: Callable[[], None]) -> None:
         """It was added; `changed` is to be called when `wants_notifications` changes."""
@@ -66,10 +70,9 @@ class LinkObserver:
 class _Observation(Stage):
     """Shows observers the requests in one direction, and the notifications in the other one."""
 
-    __slots__ = ("_answered", "_asked", "_observers")
+    __slots__ = ("_answered", "_asked", "_observers", "received", "sent")
 
     name = "observers"
-    sent = received = EVERY | _HANDSHAKE | {SESSION_CANCEL}
 
     _OPPOSITE: frozenset[StageMethod]
     """Notifications that come in the direction of the responses."""
@@ -77,6 +80,7 @@ class _Observation(Stage):
     """Requests that are not shown."""
 
     def __init__(self) -> None:
+        self.sent = self.received = _NAMED
         self._observers: list[LinkObserver] = []
         self._asked: list[Callable[[InFlightRequest, str, Payload | None], None]] = []
         self._answered: list[Callable[[InFlightRequest], None]] = []
@@ -88,6 +92,7 @@ class _Observation(Stage):
             self._asked.append(observer.on_request)
         if _overrides(observer, "on_response"):
             self._answered.append(observer.on_response)
+        self.sent = self.received = self.sent | observer.requests
         observer.added(self.port.changed)
         self.port.changed()
 

@@ -175,21 +175,22 @@ class StagedPort(Port):
     """A port with stages between its neighbour and its component.
 
     The methods of `Port` take messages for the component, those named `receive_…` messages from it.
-    A subclass delivers what has passed the stages: its methods are named `deliver_…`.
+    A subclass delivers what has passed the stages: its methods are named `deliver_…`. The routes
+    of received messages are public: a link looks up the way of each message that it reads.
     """
 
     __slots__ = (
-        "_receive_batch",
-        "_receive_cancel",
-        "_receive_notification",
-        "_receive_request",
-        "_receive_response",
         "_send_batch",
         "_send_cancel",
         "_send_notification",
         "_send_request",
         "_send_response",
         "_stages",
+        "received_batches",
+        "received_cancels",
+        "received_notifications",
+        "received_requests",
+        "received_responses",
     )
 
     def __init__(self) -> None:
@@ -247,13 +248,13 @@ class StagedPort(Port):
         self._send_response = _route("send_response", stages, self.deliver_response)
         self._send_cancel = _route("send_cancel", stages, self.deliver_cancel)
         beyond = self.neighbour
-        self._receive_request = _route("receive_request", stages, beyond.request)
-        self._receive_notification = _route("receive_notification", stages, beyond.notify)
-        self._receive_batch = _batch_route(
+        self.received_requests = _route("receive_request", stages, beyond.request)
+        self.received_notifications = _route("receive_notification", stages, beyond.notify)
+        self.received_batches = _batch_route(
             "receive_batch", stages, beyond.notify_batch, beyond.notify
         )
-        self._receive_response = _route("receive_response", stages, beyond.respond)
-        self._receive_cancel = _route("receive_cancel", stages, InFlightRequest.cancel)
+        self.received_responses = _route("receive_response", stages, beyond.respond)
+        self.received_cancels = _route("receive_cancel", stages, InFlightRequest.cancel)
 
     # -- messages to the component -----------------------------------------------------------------
 
@@ -298,29 +299,29 @@ class StagedPort(Port):
 
     def receive_request(self, call: InFlightRequest, method: str, params: Payload | None) -> None:
         """A request of the component to this neighbour."""
-        route = self._receive_request
+        route = self.received_requests
         route.get(method, route.others)(call, method, params)
 
     def receive_notification(self, method: str, params: Payload | None) -> None:
         """A notification of the component to this neighbour."""
-        route = self._receive_notification
+        route = self.received_notifications
         route.get(method, route.others)(method, params)
 
     def receive_batch(self, notifications: NotificationBatch) -> None:
         """Several notifications of one method, in order."""
-        route = self._receive_batch
+        route = self.received_batches
         route.get(notifications.method, route.others)(notifications)
 
     def receive_response(
         self, call: InFlightRequest, result: Payload | None, error: Payload | None
     ) -> None:
         """The component's response to a request that was delivered here."""
-        route = self._receive_response
+        route = self.received_responses
         route.get(call.method, route.others)(call, result, error)
 
     def receive_cancel(self, call: InFlightRequest) -> None:
         """The component cancels a request that it has sent to this neighbour."""
-        route = self._receive_cancel
+        route = self.received_cancels
         route.get(call.method, route.others)(call)
 
 

@@ -31,15 +31,15 @@ _EXIT_GRACE: Final = 1.0
 
 
 class ProofOfHealth(Stage):
-    """Calls `on_success` when the component answers a prompt with a result."""
+    """Calls `on_success` of the present run when the component answers a prompt with a result."""
 
-    __slots__ = ("_on_success",)
+    __slots__ = ("on_success",)
 
     name = "proof of health"
     sent = frozenset({PROMPT})
 
-    def __init__(self, on_success: Callable[[], None]) -> None:
-        self._on_success = on_success
+    def __init__(self) -> None:
+        self.on_success: Callable[[], None] = lambda: None
 
     def receive_response(
         self,
@@ -49,7 +49,7 @@ class ProofOfHealth(Stage):
         error: Payload | None,
     ) -> None:
         if result is not None:
-            self._on_success()
+            self.on_success()
         forward(call, result, error)
 
 

@@ -7,7 +7,7 @@ successor's answer is not named: the successor is.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import ClassVar, Final
 
 import msgspec
 import trio
@@ -61,6 +61,8 @@ class _OpenSetups(msgspec.Struct, eq=False):
 class SlowSetupMonitor(LinkObserver):
     """Monitor of one component; `on_slow` is called once with each slow set-up."""
 
+    requests = SESSION_SETUP_METHODS
+
     def __init__(self, on_slow: Callable[[SlowSetup], None]) -> None:
         self._setups = _OpenSetups()
         self._timer = DeadlineTimer(self._setups, on_slow)
@@ -88,6 +90,8 @@ class SlowSetupMonitor(LinkObserver):
 
 class _Forwarded(LinkObserver, msgspec.Struct, eq=False):
     """The session set-ups that a proxy has sent to its successor."""
+
+    requests: ClassVar[frozenset[str]] = SESSION_SETUP_METHODS
 
     setups: _OpenSetups
     timer: DeadlineTimer[SlowSetup]

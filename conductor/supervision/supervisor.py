@@ -98,7 +98,8 @@ class SupervisedComponent(LinkComponent):
             self.link.plain.insert(self._replays.settings)
         self._slow_setups = SlowSetupMonitor(self._on_slow_setup)
         self._slow_setups.observe(self.link)
-        self.link.plain.insert(ProofOfHealth(self._on_success))
+        self._health = ProofOfHealth()
+        self.link.plain.insert(self._health)
 
     @property
     def name(self) -> str:
@@ -249,12 +250,8 @@ class SupervisedComponent(LinkComponent):
                 detail = f"it may be starting MCP servers: {', '.join(setup.servers)}"
             self.host.send_notice(setup.session, title, detail, severity="info")
 
-    def _on_success(self) -> None:
-        if self._current_run is not None:
-            self._current_run.on_success()
-
     def _on_initialized(self) -> None:
-        self._on_success()
+        self._health.on_success()
         self._log.lifecycle(
             "component initialized",
             version=(self.initialization.result or {}).get("protocolVersion"),
@@ -282,6 +279,7 @@ class SupervisedComponent(LinkComponent):
             endpoint, connection, self.host.flusher, self._stop, self._drained, self._log
         )
         self.link.connect(connection)
+        self._health.on_success = self._current_run.on_success
         if self.spec.stdin_head:
             connection.write((self.spec.stdin_head,))
         self.initialization.connected()

@@ -17,6 +17,7 @@ import attrs
 import trio
 
 from conductor.acp import MAX_AGENTS_ID
+from conductor.acp.turns import SessionTurns, Turns
 from conductor.bounded_dict import BoundedDict
 from conductor.chainfile import ChainFile, Diagnostic, SourceLocation, load
 from conductor.client.acp_client import Client
@@ -33,7 +34,6 @@ from conductor.errors import (
     describe,
 )
 from conductor.log import get_logger
-from conductor.proxy.foreground_work import ForegroundWork
 from conductor.proxy.second_agent import start_error
 from conductor.schema.base import Object
 from conductor.schema.convert import SchemaError, structure, unstructure
@@ -91,12 +91,15 @@ class SessionCore:
 
     id: str
     chain: ChainCore
-    work: ForegroundWork = attrs.field(factory=ForegroundWork, init=False)
+    turns: SessionTurns[Any] = attrs.field(init=False)
     turn: TurnCore | None = attrs.field(default=None, init=False)
     is_cancelled: bool = attrs.field(default=False, init=False)
     """Whether the running turn was cancelled."""
     questions: set[trio.CancelScope] = attrs.field(factory=set, init=False)
     """Scopes of the program's open permission callbacks."""
+
+    def __attrs_post_init__(self) -> None:
+        self.turns = self.chain.turns.of(self.id)
 
     async def begin(self, prompt: str | Sequence[Any]) -> TurnCore:
         """Send a prompt, after the end of a turn that was cancelled.
@@ -111,7 +114,7 @@ class SessionCore:
         if self.chain.client.ended.is_set():
             raise await self.chain.end_error()
         self.is_cancelled = False
-        turn = self.turn = TurnCore(self.chain.types, self.work)
+        turn = self.turn = TurnCore(self.chain.types, self.turns)
         self.chain.client.start_soon(self._run, turn, prompt)
         return turn
 
@@ -146,6 +149,7 @@ class SessionCore:
         running = self.turn is not None and not self.turn.ended.is_set()
         if running and not self.is_cancelled:
             self.is_cancelled = True
+            self.turns.cancel(trio.current_time())
             self.chain.client.cancel(self.id)
             for scope in self.questions:
                 scope.cancel()
@@ -174,6 +178,8 @@ class ChainCore:
     types: Any = attrs.field(default=None, init=False)
     """`conductor.schema.v1` or `v2`, by the negotiated version."""
     initialized: Any = attrs.field(default=None, init=False)
+    turns: Turns[Any] = attrs.field(factory=lambda: Turns(2), init=False)
+    """Also of version 1: there the answer to a prompt has the stop reason that ends it."""
     _sessions: dict[str, SessionCore] = attrs.field(factory=dict, init=False)
     _subagents: BoundedDict[str, SessionCore] = attrs.field(
         factory=lambda: BoundedDict(_MAX_SUBAGENTS), init=False
@@ -269,7 +275,7 @@ class ChainCore:
             session.turn.on_update(params)
             return None
         if session is not None and isinstance(update := params.get("update"), dict):
-            session.work.take(update)
+            session.turns.take(update, trio.current_time())
         handler = self.settings.handlers.get("session/update")
         return None if handler is None else self._notified(handler, params)
 

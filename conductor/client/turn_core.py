@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import attrs
 import trio
 
+from conductor.acp.turns import Ended, SessionTurns
 from conductor.errors import RemoteProtocolError, describe
 from conductor.log import get_logger
 from conductor.proxy.conversion import encode
-from conductor.proxy.foreground_work import ForegroundWork
 from conductor.schema.convert import SchemaError, structure
 
 if TYPE_CHECKING:
@@ -43,8 +43,8 @@ class TurnCore:
 
     types: Any
     """`conductor.schema.v1` or `v2`."""
-    work: ForegroundWork
-    """The session's work, over its turns."""
+    turns: SessionTurns[Any]
+    """Those of the session."""
     size: int = attrs.field(default=0, init=False)
     """Bytes of the updates that are not yet taken."""
     result: TurnResult | None = attrs.field(default=None, init=False)
@@ -52,11 +52,10 @@ class TurnCore:
     ended: trio.Event = attrs.field(factory=trio.Event, init=False)
     _updates: list[Any] = attrs.field(factory=list, init=False)
     _text: list[str] = attrs.field(factory=list, init=False)
-    _response: dict[str, Any] | None = attrs.field(default=None, init=False)
-    _idle: Any = attrs.field(default=None, init=False)
-    """The state that ends the turn; not one that was on its way when the turn began."""
-    _is_running: bool = attrs.field(default=False, init=False)
     _changed: trio.Event = attrs.field(factory=trio.Event, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.turns.prompt_sent(self, trio.current_time())
 
     async def updates(self) -> list[SessionUpdate]:
         """Wait for updates and return all that arrived; an empty list at the end of the turn."""
@@ -73,23 +72,29 @@ class TurnCore:
         except (KeyError, SchemaError) as exc:
             log.warning("update left out: it does not fit the schema", error=describe(exc))
             return
-        change = self.work.take(params["update"])
+        ended = self.turns.take(params["update"], trio.current_time())
         self._updates.append(update)
         self.size += size
         types = self.types
-        if isinstance(update, types.AgentMessageChunk):
-            if isinstance(update.content, types.TextContent):
-                self._text.append(update.content.text)
-        elif change == "started":
-            self._is_running = True
-        elif change == "ended" and (self._is_running or self._response is not None):
-            self._idle = update
-            self._end_if_complete()
+        if isinstance(update, types.AgentMessageChunk) and isinstance(
+            update.content, types.TextContent
+        ):
+            self._text.append(update.content.text)
+        self._end_with(ended)
         self._changed.set()
 
     def on_response(self, response: dict[str, Any]) -> None:
-        self._response = response
-        self._end_if_complete()
+        """Version 1 ends a turn with the response; version 2 with an update after it or before."""
+        reason = response.get("stopReason")
+        if reason is None and self.types.__name__.endswith("v1"):
+            self.fail(RemoteProtocolError("the agent", "the turn ended without a `stopReason`"))
+            self.end()
+            return
+        self._end_with(
+            self.turns.prompt_answered(
+                self, trio.current_time(), accepted=True, stop_reason=reason, report=response
+            )
+        )
 
     def fail(self, error: Exception) -> None:
         """Keep the first error; it is raised at the end of the turn."""
@@ -97,28 +102,17 @@ class TurnCore:
 
     def end(self) -> None:
         """End the turn: nothing more arrives for it."""
+        self.turns.prompt_answered(self, trio.current_time(), accepted=False)
         self.ended.set()
         self._changed.set()
 
-    def _end_if_complete(self) -> None:
-        """Version 1 ends a turn with the response; version 2 with an update after it or before."""
-        if self._response is None or self.ended.is_set():
+    def _end_with(self, ended: Ended[Any] | None) -> None:
+        if ended is None or self not in ended.prompts:
             return
-        stop_reason, usage = self._response.get("stopReason"), None
-        if stop_reason is not None:
-            usage = self._response.get("usage")
-            try:
-                usage = None if usage is None else structure(usage, self.types.Usage)
-            except SchemaError:
-                usage = None
-        elif self._idle is not None:
-            stop_reason, usage = getattr(self._idle, "stop_reason", None), self._idle.usage
-            stop_reason = stop_reason or "end_turn"
-        elif self.types.__name__.endswith("v1"):
-            self.fail(RemoteProtocolError("the agent", "the turn ended without a `stopReason`"))
-            self.end()
-            return
-        else:
-            return
-        self.result = TurnResult(str(stop_reason), "".join(self._text), usage)
+        usage = ended.report.get("usage")
+        try:
+            usage = None if usage is None else structure(usage, self.types.Usage)
+        except SchemaError:
+            usage = None
+        self.result = TurnResult(str(ended.stop_reason or "end_turn"), "".join(self._text), usage)
         self.end()

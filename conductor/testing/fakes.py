@@ -14,11 +14,11 @@ from typing import Any, Final, Literal
 
 import attrs
 
+from conductor.acp.turns import Ended, SessionTurns, Turns
 from conductor.client.acp_client import Client
 from conductor.client.embedding import AttachedClient
 from conductor.errors import RequestError, describe
 from conductor.peer import JsonRpcPeer, MessageHandler
-from conductor.proxy.foreground_work import ForegroundWork
 from conductor.testing import updates
 from conductor.testing.memory_pair_component import MemoryPairComponent
 from conductor.testing.script import (
@@ -97,17 +97,18 @@ class FakeClient(Client):
 
     def _end_of_turn(self, session: str, before: int) -> dict[str, Any] | None:
         """The state that ends the turn of a prompt sent after `before` messages were received."""
-        work, is_begun = ForegroundWork(), False
+        turns: SessionTurns[str] = Turns[str](2).of(session)
         for n, heard in enumerate(self.transcript):
-            if n >= before and heard.label == "answer to session/prompt":
-                is_begun = True
+            if n == before:
+                turns.prompt_sent("prompt", n)
+            ended: Ended[str] | None = None
+            if heard.label == "answer to session/prompt":
+                ended = turns.prompt_answered("prompt", n, accepted=True)
             elif _is_state_of(session, heard):
-                update: dict[str, Any] = heard.params["update"]
-                change = work.take(update)
-                if change == "started":
-                    is_begun = is_begun or n >= before
-                elif change == "ended" and is_begun:
-                    return update
+                ended = turns.take(heard.params["update"], n)
+            if ended is not None and ended.prompts:
+                end: dict[str, Any] = ended.report
+                return end
         return None
 
 

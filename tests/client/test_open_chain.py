@@ -13,6 +13,7 @@ import anyio.lowlevel
 import pytest
 
 import conductor
+from conductor.acp.turns import Turns
 from conductor.client.chain_core import ChainCore, ChainSettings
 from conductor.client.turn_core import TurnCore
 from conductor.errors import (
@@ -23,7 +24,6 @@ from conductor.errors import (
     RequestError,
     StartError,
 )
-from conductor.proxy import ForegroundWork
 from conductor.schema import v1, v2
 from conductor.transport.io_loop import HIGH_WATERMARK
 
@@ -71,9 +71,9 @@ def test_a_turn_of_version_2_ends_with_its_state(run, chain):
 
 
 @pytest.mark.parametrize("is_running", [True, False])
-def test_a_state_that_was_on_its_way_does_not_end_a_turn_of_version_2(is_running):
+async def test_a_state_that_was_on_its_way_does_not_end_a_turn_of_version_2(is_running):
     """As the first state of a new session may be."""
-    turn = TurnCore(v2, ForegroundWork())
+    turn = TurnCore(v2, Turns(2).of("s"))
     turn.on_update(state("idle"))
     if is_running:
         turn.on_update(state("running"))
@@ -83,17 +83,30 @@ def test_a_state_that_was_on_its_way_does_not_end_a_turn_of_version_2(is_running
     assert turn.result == conductor.TurnResult("refusal", "")
 
 
-def test_an_idle_state_repeated_with_background_work_does_not_end_a_turn():
-    work = ForegroundWork()
+async def test_an_idle_state_repeated_with_background_work_does_not_end_a_turn():
+    turns = Turns(2).of("s")
     for name in ("running", "idle"):  # a turn before
-        work.take(state(name)["update"])
-    turn = TurnCore(v2, work)
+        turns.take(state(name)["update"], 0.0)
+    turn = TurnCore(v2, turns)
     turn.on_response({"messageId": "p"})
     turn.on_update(state("idle", background=[]))
     assert not turn.ended.is_set()
     turn.on_update(state("running"))
     turn.on_update(state("idle", background=[]))
     assert turn.ended.is_set()
+
+
+async def test_a_turn_that_ends_before_its_prompt_is_answered_has_what_its_end_tells():
+    turn = TurnCore(v2, Turns(2).of("s"))
+    usage = {"totalTokens": 3, "inputTokens": 1, "outputTokens": 2}
+    for update in (state("running"), state("idle", stopReason="max_tokens", usage=usage)):
+        turn.on_update(update)
+    assert not turn.ended.is_set()
+
+    turn.on_response({"messageId": "p"})
+    assert turn.result is not None
+    assert turn.result.stop_reason == "max_tokens"
+    assert turn.result.usage.total_tokens == 3
 
 
 def state(name, **members):

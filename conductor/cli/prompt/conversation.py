@@ -12,6 +12,7 @@ from typing import Any
 import attrs
 import trio
 
+from conductor.acp.turns import Ended, SessionTurns, Turns
 from conductor.background_tasks import background_tasks
 from conductor.cli.prompt.declared_capabilities import DeclaredCapabilities, declared_capabilities
 from conductor.cli.prompt.display import Display
@@ -19,7 +20,6 @@ from conductor.cli.prompt.permissions import PermissionPrompt
 from conductor.client.acp_client import Client
 from conductor.error_codes import METHOD_NOT_FOUND, PROTOCOL_VERSION
 from conductor.errors import ConnectionClosed, RequestError
-from conductor.proxy.foreground_work import ForegroundWork
 from conductor.routing.notices import is_failure
 
 __all__ = ["Conversation"]
@@ -41,11 +41,12 @@ class Conversation:
     failures: list[str] = attrs.field(factory=list, init=False)
     """The titles of the failures that the chain has told of, even if the turn went on."""
     _is_replaying: bool = attrs.field(default=False, init=False)
-    _work: ForegroundWork = attrs.field(factory=ForegroundWork, init=False)
-    _is_running: bool = attrs.field(default=False, init=False)
-    """Version 2: the turn has begun, so that the end of the work is its end."""
+    _turns: SessionTurns[Any] = attrs.field(factory=lambda: Turns[Any](2).of(""), init=False)
+    """Version 2: the turns of the session."""
+    _prompt: object = attrs.field(factory=object, init=False)
+    """The last prompt."""
     _idle: trio.Event = attrs.field(factory=trio.Event, init=False)
-    _ending: Mapping[str, Any] = attrs.field(factory=dict, init=False)
+    _ending: dict[str, Any] = attrs.field(factory=dict, init=False)
 
     async def initialize(self, version: int, capabilities: Mapping[str, Any]) -> dict[str, Any]:
         """Offer a version of the protocol; return the agent's answer."""
@@ -95,7 +96,7 @@ class Conversation:
         """Take one turn; return its stop reason."""
         assert self.session is not None
         self.step, self.in_turn, self.is_cancelling = "session/prompt", True, False
-        self._idle, self._ending, self._is_running = trio.Event(), {}, False
+        self._idle, self._ending, self._prompt = trio.Event(), {}, object()
         self.permissions.new_turn()
         self.display.begin_turn()
         try:
@@ -104,9 +105,11 @@ class Conversation:
                     self.session, blocks, answered=self.display.ended
                 )
             else:
+                self._turns.prompt_sent(self._prompt, trio.current_time())
                 await self.client.prompt(self.session, blocks, answered=self._begun)
                 result = await self._wait_idle()
         finally:
+            self._turns.prompt_answered(self._prompt, trio.current_time(), accepted=False)
             self.in_turn = self.is_cancelling = False
         return str(result.get("stopReason"))
 
@@ -115,6 +118,7 @@ class Conversation:
         assert self.session is not None
         self.is_cancelling = True
         self.permissions.cancel()
+        self._turns.cancel(trio.current_time())
         self.client.cancel(self.session)
 
     def on_update(self, params: Any) -> None:
@@ -134,20 +138,23 @@ class Conversation:
         if is_failure(update):
             self.failures.append(str(update["title"]))
         if session == self.session:
-            self._on_state(self._work.take(update), update)
+            self._end_with(self._turns.take(update, trio.current_time()))
 
-    def _on_state(self, change: str | None, update: Mapping[str, Any]) -> None:
-        if change == "started":
-            self._is_running = True
-        elif change == "ended" and self.in_turn and self._is_running and not self._idle.is_set():
-            self._ending = {"stopReason": update.get("stopReason") or "end_turn"}
-            if "error" in update:
-                self._ending["error"] = update["error"]
-            self.display.ended(self._ending)
-            self._idle.set()
+    def _begun(self, result: Any) -> None:
+        self._end_with(
+            self._turns.prompt_answered(
+                self._prompt, trio.current_time(), accepted=True, report=result
+            )
+        )
 
-    def _begun(self, _: Any) -> None:
-        self._is_running = True
+    def _end_with(self, ended: Ended[Any] | None) -> None:
+        if ended is None or self._prompt not in ended.prompts:
+            return
+        self._ending = {"stopReason": ended.stop_reason or "end_turn"}
+        if "error" in ended.report:
+            self._ending["error"] = ended.report["error"]
+        self.display.ended(self._ending)
+        self._idle.set()
 
     async def _wait_idle(self) -> Mapping[str, Any]:
         async with background_tasks() as nursery:

@@ -115,3 +115,28 @@ async def test_an_agent_that_cannot_continue_sessions_is_not_asked_to():
 
         with pytest.raises(RequestError, match="the agent cannot continue sessions"):
             await conversation.reopen("session-1", "/")
+
+
+async def test_a_turn_of_version_2_ends_with_its_own_work_and_tells_its_error():
+    display, error = Recorder(), {"code": 1, "message": "no"}
+    conversation = Conversation(display, PermissionPrompt("deny", None, display))
+    conversation.session = "s"
+
+    def told(state, **more):
+        update = {"sessionUpdate": "state_update", "state": state, **more}
+        conversation.on_update({"sessionId": "s", "update": update})
+
+    class Agent:
+        protocol_version = 2
+        ended = trio.Event()
+
+        async def prompt(self, session, blocks, answered):
+            told("idle", stopReason="end_turn")
+            answered({"messageId": "m"})
+            told("running")
+            told("idle", stopReason="error", error=error)
+
+    conversation.client = Agent()
+    told("running")  # the agent works by itself
+    assert await conversation.prompt([]) == "error"
+    assert display.endings() == [{"stopReason": "error", "error": error}]

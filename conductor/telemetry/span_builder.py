@@ -22,6 +22,7 @@ from typing import Any, Final
 import attrs
 
 from conductor.acp import PROMPT, SESSION_SETTING_METHODS, SESSION_SETUP_METHODS
+from conductor.acp.turns import Turns
 from conductor.setting_forms import current_value
 from conductor.telemetry.attributes import (
     code_attributes,
@@ -82,6 +83,8 @@ class SpanBuilder:
     """By number of the record."""
     _turns: dict[tuple[str, str], Turn] = attrs.field(factory=dict, init=False)
     """By chain and session."""
+    _hops: dict[str, Turns[int]] = attrs.field(factory=dict, init=False)
+    """When the turns of each chain run, at the client; by number of the prompt's record."""
     _restarts: dict[tuple[str, str], Span] = attrs.field(factory=dict, init=False)
     """By chain and component."""
     _models: dict[tuple[str, str], str] = attrs.field(factory=dict, init=False)
@@ -103,6 +106,8 @@ class SpanBuilder:
                     yield from self._response(record)
                 case NotificationRecord(method="session/update"):
                     yield from self._update(record)
+                case NotificationRecord(method="session/cancel", hop=0, session=str(session)):
+                    self._hop(record.chain).of(session).cancel(record.time)
                 case HandlerRecord(message=int(n)):
                     self._handler(n, record)
                 case LogRecord():
@@ -126,7 +131,7 @@ class SpanBuilder:
             if chain in (None, key[0]):
                 del self._restarts[key]
                 yield _unanswered(span, time)
-        for table in (self._models, self._agents, self._runs):
+        for table in (self._models, self._agents, self._runs, self._hops):
             for name in [n for n in table if chain in (None, n if isinstance(n, str) else n[0])]:
                 del table[name]  # type: ignore[arg-type]
 
@@ -154,6 +159,7 @@ class SpanBuilder:
                 if session in self._models:
                     span.attributes["gen_ai.request.model"] = self._models[session]
                 self._turns[session] = Turn(record, span, self.captures_content)
+                self._hop(record.chain).of(record.session or "").prompt_sent(record.n, record.time)
                 return
             if turn is not None:
                 turn.inner = span
@@ -191,16 +197,25 @@ class SpanBuilder:
                 yield each.span
 
     def _turn_answered(self, turn: Turn, record: ResponseRecord) -> Iterator[Span]:
-        """End the turn with an answer that has a `stopReason` (version 1), or with an error. After
-        any other answer (version 2), the agent reports the end of the turn."""
+        """End the turn with the answer to its prompt, unless the agent reports its end later."""
         turn.root.attributes["acp_conductor.response.size"] = record.size
         result = record.payload if isinstance(record.payload, dict) else {}
-        if not record.is_error and "stopReason" not in result:
-            turn.is_reported = True
+        ended = (
+            self._hop(record.chain)
+            .of(record.session or "")
+            .prompt_answered(
+                record.request,
+                record.time,
+                accepted=not record.is_error,
+                stop_reason=result.get("stopReason"),
+                report=result,
+            )
+        )
+        if ended is None and not record.is_error:
             return
         _set_error(turn.root, record)
         del self._turns[record.chain, record.session or ""]
-        *others, root = turn.end(record.time, result)
+        *others, root = turn.end(record.time, result if ended is None else ended.report)
         yield from others
         self._answered[record.request] = root
 
@@ -208,14 +223,22 @@ class SpanBuilder:
         key = record.chain, record.session or ""
         turn = self._turns.get(key)
         update = record.params.get("update") if isinstance(record.params, dict) else None
-        if isinstance(update, dict) and update.get("sessionUpdate") == "config_option_update":
-            self._learn_model(record, update)
-        if turn is None or not isinstance(update, dict):
+        if not isinstance(update, dict):
             return
-        yield from turn.update(record, update)
-        if turn.is_ended(record, update):
+        if update.get("sessionUpdate") == "config_option_update":
+            self._learn_model(record, update)
+        if turn is not None:
+            yield from turn.update(record, update)
+        if record.hop != 0 or update.get("sessionUpdate") != "state_update":
+            return
+        turns = self._hop(record.chain).of_agent(record.session or "")
+        ended = None if turns is None else turns.take(update, record.time)
+        if turn is not None and ended is not None and turn.request.n in ended.prompts:
             del self._turns[key]
             yield from turn.end(record.time, update)
+
+    def _hop(self, chain: str) -> Turns[int]:
+        return self._hops.setdefault(chain, Turns(2))
 
     def _handler(self, n: int, record: HandlerRecord) -> None:
         span = self._span_of(n)

@@ -33,8 +33,6 @@ class Turn:
     root: Span
     inner: Span
     """The span of the prompt on its last hop so far: what the agent does is below it."""
-    is_reported: bool
-    """Whether the agent reports the end of the turn in an update (version 2)."""
     _captures: bool
     _tools: dict[str, Span]
     """Running tool calls by id; `_ended` has the ids of the others."""
@@ -45,7 +43,7 @@ class Turn:
 
     def __init__(self, request: RequestRecord, root: Span, captures: bool) -> None:
         self.request, self.root, self.inner = request, root, root
-        self.is_reported, self._captures = False, captures
+        self._captures = captures
         self._tools, self._ended = {}, set()
         self._updates, self._text, self._length = 0, [], 0
 
@@ -69,11 +67,6 @@ class Turn:
             yield from self._tool(record, update)
         elif kind == "usage_update":
             self._note_usage(update)
-
-    def is_ended(self, record: NotificationRecord, update: dict[str, Any]) -> bool:
-        """Whether this update tells the client that the turn has ended."""
-        is_idle = (update.get("sessionUpdate"), update.get("state")) == ("state_update", "idle")
-        return self.is_reported and record.hop == 0 and is_idle
 
     def end(self, time: float, result: dict[str, Any] | None) -> Iterator[Span]:
         """The spans of running tool calls, and then the root. `result`: see `stopReason`."""

@@ -214,6 +214,56 @@ def test_in_version_2_the_turn_ends_when_the_agent_is_idle():
     assert tree(spans)["execute_tool read"] == "session/prompt agent"
 
 
+@pytest.mark.parametrize("is_answered_last", [False, True])
+def test_a_turn_of_version_2_ends_with_its_own_work(is_answered_last):
+    """Not with an idle state that tells of work in the background, and not before its answer."""
+    script = TraceScript()
+
+    def state(name, **more):
+        update = {"sessionUpdate": "state_update", "state": name, **more}
+        script.notify("notes>client", "session/update", {"sessionId": "s", "update": update})
+
+    state("running")
+    state("idle")
+    requests = prompt(script)
+
+    def answer():
+        for request in reversed(requests):
+            script.answer(request, {"messageId": "m"})
+
+    if not is_answered_last:
+        answer()
+    state("idle", stopReason="end_turn", background=[{"id": "b"}])
+    state("running")
+    state("idle", stopReason="refusal")
+    if is_answered_last:
+        answer()
+    end = START + script.ts
+    state("idle", stopReason="end_turn", background=[])
+
+    root = spans_of(script)["invoke_agent agent"]
+    assert root.attributes["gen_ai.response.finish_reasons"] == ["refusal"]
+    assert root.end == end
+
+
+def test_a_turn_of_version_2_that_is_cancelled_before_its_work_begins_ends_by_an_idle_state():
+    script = TraceScript()
+
+    def state(name, **more):
+        update = {"sessionUpdate": "state_update", "state": name, **more}
+        script.notify("notes>client", "session/update", {"sessionId": "s", "update": update})
+
+    state("running")
+    state("idle")
+    for request in reversed(prompt(script)):
+        script.answer(request, {"messageId": "m"})
+    script.notify("client>notes", "session/cancel", {"sessionId": "s"})
+    state("idle", stopReason="cancelled")
+
+    root = spans_of(script)["invoke_agent agent"]
+    assert root.attributes["gen_ai.response.finish_reasons"] == ["cancelled"]
+
+
 def test_a_context_that_the_conductor_wrote_gives_the_ids():
     script = TraceScript()
     metas = [

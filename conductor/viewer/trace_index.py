@@ -230,7 +230,7 @@ class TraceIndex:
         match response.payload:
             case dict(result) if not response.is_error:
                 usage = result.get("usage")
-                if response.from_ == "Agent":
+                if response.from_ == "Agent" and "stopReason" in result:
                     self._meter(response).turn(usage if isinstance(usage, dict) else None)
                     self._report(response)
                 total = usage.get("totalTokens") if isinstance(usage, dict) else None
@@ -242,6 +242,11 @@ class TraceIndex:
             case {"update": {"sessionUpdate": "usage_update"} as update}:
                 if message.from_ == "Agent":
                     self._meter(message).update(update)
+                    self._report(message)
+            case {"update": {"sessionUpdate": "state_update", "stopReason": str()} as update}:
+                if message.from_ == "Agent":  # the end of a version 2 turn
+                    usage = update.get("usage")
+                    self._meter(message).turn(usage if isinstance(usage, dict) else None)
                     self._report(message)
             case {"update": {"toolCallId": str(id)} as update}:
                 told = {name: update.get(name) for name in ("title", "kind", "status")}

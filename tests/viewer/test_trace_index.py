@@ -59,6 +59,19 @@ def test_the_agents_usage_is_that_of_its_session(turn):
     )
 
 
+def test_a_turn_of_version_2_is_counted_at_its_end_with_its_usage():
+    script = TraceScript("client", "agent")
+    prompt = script.request("client>agent", "session/prompt", {"sessionId": "s", "prompt": []})
+    script.answer(prompt, {"messageId": "m"}, session="s")
+    assert index_of(script.records).usage == {}
+    update = {"sessionUpdate": "state_update", "state": "idle", "stopReason": "end_turn"}
+    update["usage"] = {"totalTokens": 20}
+    script.notify("agent>client", "session/update", {"sessionId": "s", "update": update})
+
+    usage = index_of(script.records).usage["s"]
+    assert (usage["turns"], usage["tokens"]) == (1, {"totalTokens": 20})
+
+
 def test_links_of_answers_are_inferred_through_their_requests(turn):
     assert index_of(turn.records).links() == [(8, 2, "request", 0)]
 

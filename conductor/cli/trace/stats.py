@@ -119,7 +119,7 @@ def _end(turn: TurnStatistics) -> str:
 
 
 def _usage(origins: Sequence[Message], width: int | None) -> Iterator[tuple[str, bool]]:
-    """Tokens and cost by session, from usage updates and the answers to prompts."""
+    """Tokens and cost by session, from usage updates and the ends of turns."""
     from conductor.acp.sessions import UsageMeter
     from conductor.tracing.records import NotificationRecord, ResponseRecord
 
@@ -127,8 +127,11 @@ def _usage(origins: Sequence[Message], width: int | None) -> Iterator[tuple[str,
     for each in origins:
         match each:
             case NotificationRecord(method="session/update", params={"update": dict(update)}):
-                if update.get("sessionUpdate") == "usage_update":
+                kind, usage = update.get("sessionUpdate"), update.get("usage")
+                if kind == "usage_update":
                     meters[each.session or ""].update(update)
+                elif kind == "state_update" and isinstance(usage, dict):  # ends a version 2 turn
+                    meters[each.session or ""].turn(usage)
             case ResponseRecord(method="session/prompt", payload={"usage": dict(usage)}):
                 meters[each.session or ""].turn(usage)
     head = ("session", "turns", "tokens", "in", "out", "context", "cost")

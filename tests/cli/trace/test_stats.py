@@ -43,6 +43,18 @@ def test_tokens_and_cost_are_summed_by_session(tmp_path):
     ]
 
 
+def test_tokens_of_version_2_are_those_of_the_state_that_ends_a_turn(tmp_path):
+    script = TraceScript("client", "agent")
+    state = {"sessionUpdate": "state_update", "state": "idle", "stopReason": "end_turn"}
+    for total in (15, 20):
+        prompt = script.request("client>agent", "session/prompt", {"sessionId": "s", "prompt": []})
+        script.answer(prompt, {"messageId": "m"}, session="s")
+        update = {**state, "usage": {"totalTokens": total}}
+        script.notify("agent>client", "session/update", {"sessionId": "s", "update": update})
+
+    assert stats(script.write(tmp_path / "t.jsonl"))[-1].split() == ["s", "2", "35"]
+
+
 def test_the_slowest_turns_are_first_and_the_rest_is_counted(tmp_path):
     script = prompt_turns(1, 2)
     script.records[-1].elapsed = 9.0

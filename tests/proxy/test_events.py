@@ -392,6 +392,21 @@ async def test_a_call_starts_before_the_permission_that_it_needs_with_the_input_
     assert seen == [(session, started), "permission", ("child", started), "permission"]
 
 
+@pytest.mark.parametrize(("version", "title"), [(1, "Read a"), (2, "")])
+async def test_null_leaves_a_member_of_a_tool_call_in_version_1_and_clears_it_in_version_2(
+    chain, version, title
+):
+    recorder = Recorder()
+    begin = {**CALL, "sessionUpdate": "tool_call" if version == 1 else "tool_call_update"}
+    nulls = {**DONE, "status": "in_progress", "title": None, "kind": None}
+    async with chain(recorder, FakeAgent(turns=[[begin, nulls, DONE]])) as client:
+        await client.initialize(version=version)
+        await client.prompt_turn(await client.new_session("/work"), "hi")
+
+    assert ("tool end", title, "completed") in recorder.seen
+    assert ("tool start", "Read a", "read") in recorder.seen
+
+
 @pytest.mark.parametrize("ends", [True, False])
 async def test_the_end_of_a_call_has_the_input_that_only_its_permission_request_has(chain, ends):
     """qwen and fast-agent tell it there alone."""

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import attrs
 
-from conductor.control.temporary_directories import VIEW_PREFIX
 from conductor.files import lock_directory
+from conductor.projects.places import VIEW_PREFIX
 from conductor.tracing.trace_file import TraceFile
 
 __all__ = ["ViewedTrace", "temporary_trace"]

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from conductor.log import get_logger
+from conductor.projects.places import runtime_directory
 
 __all__ = [
     "PrivateDirectoryError",
@@ -20,7 +21,6 @@ __all__ = [
     "is_same_user",
     "private_directory",
     "private_runtime_directory",
-    "runtime_directory",
     "socket_path",
     "sockets",
     "usable_path",
@@ -34,18 +34,6 @@ _TIMEOUT: Final = 5.0
 
 class PrivateDirectoryError(OSError):
     """A directory belongs to another user, or others have access to it."""
-
-
-def runtime_directory() -> Path:
-    """The directory for sockets; it need not exist. Raises `OSError` if another user has made the
-    one in `/tmp`, which is used without `XDG_RUNTIME_DIR` and `/run/user`."""
-    import warnings
-
-    from platformdirs import user_runtime_path
-
-    with warnings.catch_warnings():  # of a directory in the environment that others can read
-        warnings.simplefilter("ignore")
-        return user_runtime_path("acp-conductor", appauthor=False)
 
 
 def private_directory(path: Path) -> Path:

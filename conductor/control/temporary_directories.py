@@ -16,10 +16,10 @@ from fnmatch import fnmatch
 from typing import Final
 
 from conductor.files import lock_directory
+from conductor.projects.places import VIEW_PREFIX
 
-__all__ = ["VIEW_PREFIX", "remove_stale_directories"]
+__all__ = ["remove_stale_directories"]
 
-VIEW_PREFIX: Final = "acp-conductor-view-"
 _FILES: Final = {"acp-mcp-": "s", VIEW_PREFIX: "trace.jsonl*"}
 """Glob patterns of the files that conductors create, by prefix of the directory's name."""
 _BRIDGE_ROOT: Final = "/tmp"

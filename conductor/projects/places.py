@@ -12,10 +12,14 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 __all__ = [
     "PROJECT_FILE",
+    "VIEW_PREFIX",
     "Stamp",
     "config_directory",
     "ends_search",
@@ -23,6 +27,7 @@ __all__ = [
     "name_of_chain",
     "named_chain",
     "named_chains",
+    "runtime_directory",
     "stamp",
     "state_directory",
     "trust_directory",
@@ -33,6 +38,8 @@ __all__ = [
 
 Stamp: TypeAlias = tuple[tuple[str, int, int, int], ...]
 PROJECT_FILE = ".acp-conductor.yaml"
+VIEW_PREFIX = "acp-conductor-view-"
+"""Of the temporary directories for `--view`."""
 _NAME = "acp-conductor"
 
 
@@ -122,6 +129,18 @@ def state_directory() -> str:
     from platformdirs import user_state_dir
 
     return user_state_dir(_NAME, appauthor=False)
+
+
+def runtime_directory() -> Path:
+    """The directory for sockets; it need not exist. Raises `OSError` if another user has made the
+    one in `/tmp`, which is used without `XDG_RUNTIME_DIR` and `/run/user`."""
+    import warnings
+
+    from platformdirs import user_runtime_path
+
+    with warnings.catch_warnings():  # of a directory in the environment that others can read
+        warnings.simplefilter("ignore")
+        return user_runtime_path("acp-conductor", appauthor=False)
 
 
 def trust_directory() -> str:

@@ -4,7 +4,8 @@ In: the components of a chain. Out: the same, with the paths that are read-only 
 (`Sandbox.protect`): the chain files, the plugins, the lock file and the registry, sockets (`unix`)
 and certificates of connections, programs of components without a sandbox and of options (`hooks`),
 what the user trusts in projects, and the conductor's own directories (configuration with the user's
-chains, state with the trust, store, virtual environment). What another sandbox shows cannot be
+chains, state with the trust, store, virtual environment). Hidden are those with messages of all
+sessions: flight recordings, sockets of `ps` and `trace`. What another sandbox shows cannot be
 replaced (`Sandbox.keep`). Programs that run outside are looked for last where one in a sandbox can
 put them (`outside_environment`).
 
@@ -19,7 +20,10 @@ import os
 import re
 import shutil
 import sys
+import tempfile
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from glob import escape
 from typing import Final
 
 import msgspec
@@ -32,7 +36,12 @@ from conductor.chainfile.paths import (
     writable_paths,
 )
 from conductor.files import is_below, note_sandboxes, read_regular
-from conductor.projects.places import config_directory, state_directory
+from conductor.projects.places import (
+    VIEW_PREFIX,
+    config_directory,
+    runtime_directory,
+    state_directory,
+)
 from conductor.projects.trust_store import trusted_files
 from conductor.registry.store import store_path
 from conductor.transport.spawn import SpawnError
@@ -52,7 +61,7 @@ def protected(specs: Sequence[ComponentSpec]) -> Sequence[ComponentSpec]:
     roots = sorted({root for spec in specs for root in writable_paths(spec)})
     if not roots:
         return specs
-    own = [config_directory(), state_directory(), str(store_path())]
+    own = [config_directory(), state_directory(), str(store_path()), *_runtime_directory()]
     for directory in own:
         if _is_in(os.path.realpath(directory), roots):
             os.makedirs(directory, mode=0o700, exist_ok=True)  # else it could be created inside
@@ -87,7 +96,11 @@ def _with_protection(
             if not _is_in(path, fixed) and _is_in(os.path.dirname(path), own)
         }
         sandbox = msgspec.structs.replace(
-            spec.sandbox, protect=every, keep=tuple(sorted(keep)), read=read
+            spec.sandbox,
+            protect=every,
+            keep=tuple(sorted(keep)),
+            read=read,
+            hide=(*spec.sandbox.hide, *_with_messages()),
         )
         return msgspec.structs.replace(spec, sandbox=sandbox)
     file = _plugin_file(spec)
@@ -98,6 +111,17 @@ def _with_protection(
     except OSError:
         files = {}  # loading it says why
     return msgspec.structs.replace(spec, files=files)
+
+
+def _runtime_directory() -> Iterator[str]:
+    with suppress(OSError):  # another user's: there is no socket
+        yield str(runtime_directory())
+
+
+def _with_messages() -> Iterator[str]:
+    """Patterns of what has, or gives, messages as they are before and behind every proxy."""
+    yield from map(escape, (state_directory(), *_runtime_directory()))
+    yield os.path.join(escape(tempfile.gettempdir()), f"{VIEW_PREFIX}*")
 
 
 def _plugin_file(spec: ComponentSpec) -> str | None:

@@ -24,6 +24,7 @@ from conductor.control import directory, temporary_directories
 from conductor.control.client import ask, conductors, remove_stale_sockets
 from conductor.control.directory import connect, usable_path
 from conductor.files import lock_directory
+from conductor.projects.places import VIEW_PREFIX
 from conductor.tracing.reader import Trace
 from conductor.tracing.records import LogRecord, RequestRecord
 
@@ -219,10 +220,9 @@ def test_ps_removes_directories_without_a_lock_and_no_others(temporary, monkeypa
     monkeypatch.setattr(temporary_directories, "_MIN_AGE", 0)
     monkeypatch.setattr(socket_directory, "_MAX_PATH", 1000)
     in_use = socket_directory.SocketDirectory.make()
-    view = temporary_directories.VIEW_PREFIX
     stale, kept, shared, locked, other = (
         temporary / name
-        for name in (f"{view}stale", f"{view}kept", f"{view}shared", f"{view}locked", "other")
+        for name in (*(f"{VIEW_PREFIX}{n}" for n in ("stale", "kept", "shared", "locked")), "other")
     )
     left = temporary / "acp-mcp-left"
     for path in (stale, kept, shared, locked, left, other):

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 from functools import partial
+from glob import glob
 
 import pytest
 import trio
@@ -102,6 +103,21 @@ def test_sockets_and_certificates_of_connections_are_protected(app, components):
     *_, agent = components("unix: ./run/proxy.sock", "{connect: 'wss://x', tls: {ca: ./ca.pem}}")
 
     assert {f"{app}/run/proxy.sock", f"{app}/ca.pem"} < {*agent.sandbox.protect}
+
+
+def test_what_has_the_messages_of_all_proxies_is_hidden(app, components, monkeypatch):
+    """`redact` would be for nothing if the agent asked a socket, as `ps` does, for the records."""
+    (app / "run").mkdir(mode=0o700)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(app / "run"))
+    monkeypatch.setenv("XDG_STATE_HOME", str(app / "state"))
+    monkeypatch.setattr("tempfile.tempdir", str(app / "[tmp]"))
+    view = app / "[tmp]" / "acp-conductor-view-x"
+    view.mkdir(parents=True)
+
+    agent = components(sandbox="workspaces: [.], hide: [.env]")[-1]
+
+    hidden = {path for pattern in agent.sandbox.hide for path in glob(pattern)}
+    assert hidden == {f"{app}/run/acp-conductor", f"{app}/state/acp-conductor", str(view)}
 
 
 def test_a_plugin_among_the_files_of_the_workspace_imports_no_module_beside_it(app, components):

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from conductor import error_codes, errors
-from conductor.chain.start_failure_text import REMEDIES
+from conductor.chain.start_failure import REMEDIES
 from conductor.exit_codes import ExitCode
 
 __all__ = ["ErrorText", "documented", "errors_page", "texts_of"]

@@ -145,7 +145,7 @@ PURE = [
     "conductor.chain.response_watch",
     "conductor.chain.session_router",
     "conductor.chain.detached_client",
-    "conductor.chain.undelivered",
+    "conductor.chain.detached_client",
 ]
 
 PACKAGES = ("conductor", "proxies", "bridges")

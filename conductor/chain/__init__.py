@@ -1,19 +1,18 @@
 """Chain: the components of one client, from build to ordered stop.
 
-- `build`: chain file specs to components; `launchers`: how each one is started or reached;
-  `local_programs`: what can start before a client asks;
-  `component_secrets`: values to mask in logs
+- `build`: chain file specs to components; `launchers`: how each one is started or reached, and
+  what can start before a client asks; `component_secrets`: values to mask in logs
 - `chain`: `Chain`, from the first message to the `Ending`
 - `client_end`: the client's connection, also over several transports one after the other
 - `components`: starts and connects the components, inserts, bypasses and removes them
 - `back_pressure`: when client, agent and proxies are not read; `shutdown`: the ordered
-  end; `component_stop`: how components are stopped; `ending`: why it ended
+  end, and why it ended
 - `cancelled_turns`: ends cancelled turns of the client that no component has ended
-- `startup_gate`: queues messages until the chain is initialized; `start_failure_agent`: explains a
-  failed start to the user, with `start_failure_text`
-- `detached_client`: queues messages while the client is disconnected; `undelivered`: what is resent
+- `startup_gate`: queues messages until the chain is initialized; `start_failure`: explains a
+  failed start to the user
+- `detached_client`: queues messages while the client is disconnected
 - `bridge_insertion`: inserts the MCP bridge before the agent when a session needs it
-- `terminal_login`: authentication methods for the client, with `login_words` on its command line
+- `login_methods`: authentication methods for the client, with `login_words` on its command line
 - `plugin_endpoint`: a restartable plugin in this process; `agent_chain`: for a plugin's own agent
 - `stdio_server`, `watchdog`: serve one chain on stdin and stdout; exit even if a plugin blocks
 

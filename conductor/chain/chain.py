@@ -31,12 +31,11 @@ from conductor.chain.cancelled_turns import CancelledTurns
 from conductor.chain.client_end import ClientEnd
 from conductor.chain.client_params import client_params
 from conductor.chain.components import ChainComponents
-from conductor.chain.ending import Ending
+from conductor.chain.login_methods import for_client
 from conductor.chain.login_words import TerminalLogin
-from conductor.chain.shutdown import Shutdown
-from conductor.chain.start_failure_text import FailureContext
+from conductor.chain.shutdown import Ending, Shutdown
+from conductor.chain.start_failure import FailureContext
 from conductor.chain.startup_gate import StartupGate
-from conductor.chain.terminal_login import for_client
 from conductor.chainfile.model import STOP_TIMEOUT
 from conductor.control import running_chains
 from conductor.errors import ChainFileError, ComponentError, ConductorError
@@ -154,7 +153,7 @@ class Chain:
             self.limits,
         )
         if self.terminal_login == "withheld":
-            from conductor.chain.withheld_login import WithheldLogin
+            from conductor.chain.login_methods import WithheldLogin
 
             self.client.plain.insert(WithheldLogin())
         if self.chooser is not None:
@@ -389,7 +388,7 @@ class Chain:
 
     def _describe_failure(self, error: bytes) -> str:
         """The text of the start-failure agent."""
-        from conductor.chain.start_failure_text import describe_start_failure
+        from conductor.chain.start_failure import describe_start_failure
 
         assert self.failure_context is not None
         return describe_start_failure(

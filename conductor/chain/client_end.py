@@ -32,8 +32,7 @@ from conductor.transport.base import Transport
 from conductor.transport.io_loop import Flusher, ReadGate, read_loop, write_loop
 
 if TYPE_CHECKING:
-    from conductor.chain.detached_client import DetachedClient
-    from conductor.chain.undelivered import UnansweredRequests
+    from conductor.chain.detached_client import DetachedClient, UnansweredRequests
 
 __all__ = ["ClientEnd"]
 
@@ -188,7 +187,7 @@ class ClientEnd:
 
         `turns` are those of the client.
         """
-        from conductor.chain.undelivered import UnansweredRequests
+        from conductor.chain.detached_client import UnansweredRequests
 
         self.unanswered = UnansweredRequests(turns)
         self.link.observe_sent(self.unanswered)
@@ -200,8 +199,7 @@ class ClientEnd:
         `initialize_result` is the raw result that it has received. Returns false if
         `allow_reattach` was not called.
         """
-        from conductor.chain.detached_client import DetachedClient
-        from conductor.chain.undelivered import undelivered_messages
+        from conductor.chain.detached_client import DetachedClient, undelivered_messages
 
         if self.unanswered is None:
             return False

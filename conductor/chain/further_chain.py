@@ -17,7 +17,7 @@ from conductor.chain.build import components_of
 from conductor.chain.chain import Chain
 from conductor.chain.response_watch import OwnRequest
 from conductor.chain.session_router import Branch, SessionRouter
-from conductor.chain.start_failure_text import FailureContext
+from conductor.chain.start_failure import FailureContext
 from conductor.errors import StartError
 from conductor.jsonrpc.connection import Connection
 from conductor.jsonrpc.in_flight import InFlightRequest

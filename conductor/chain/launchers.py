@@ -1,15 +1,18 @@
-"""Launchers: open the endpoint of a component as its chain file entry says.
+"""Programs and connections of components: their commands, and the endpoints that they open.
 
 `run` (with or without `ssh`) starts a process, `connect` and `unix` open a connection. The modules
-for connections are imported when the first one is opened.
+for connections are imported when the first one is opened. `local_programs` are what can be started
+before a client asks.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from conductor.chainfile.model import ComponentSpec
+from conductor.errors import RegistryError
 from conductor.files import outside_environment
 from conductor.supervision.endpoint import Endpoint, Launcher
 from conductor.transport.child_process import start_child
@@ -19,7 +22,10 @@ from conductor.transport.spawn import SpawnError
 if TYPE_CHECKING:
     from http.cookiejar import CookieJar
 
-__all__ = ["launcher_for"]
+    from conductor.chainfile.model import ChainFile
+    from conductor.transport.local_command import LocalCommand
+
+__all__ = ["launcher_for", "local_programs"]
 
 
 def launcher_for(spec: ComponentSpec) -> Launcher:
@@ -83,3 +89,32 @@ def _launch_unix(spec: ComponentSpec, limit: int) -> Endpoint:
 
     assert spec.unix is not None
     return RemoteTransport(spec.unix, limit, unix.run_transport)
+
+
+def local_programs(chain: ChainFile) -> Iterator[LocalCommand]:
+    """The command of each component that is a program on this machine, isolated plugins included.
+
+    One that cannot be found is left out: the launcher, or the builder, reports it.
+    """
+    specs = chain.flat()
+    if any(spec.sandbox is not None for spec in specs):
+        from conductor.transport.protection import protected
+
+        try:
+            specs = tuple(protected(specs))
+        except (SpawnError, OSError):
+            return
+    for spec in specs:
+        try:
+            if spec.registry is not None:
+                from conductor.registry.resolve import resolved
+
+                spec = resolved(spec)
+            if spec.use is not None and spec.isolate:
+                from conductor.plugins.isolated_program import isolated_program
+
+                spec = isolated_program(spec)
+            if spec.run is not None and spec.ssh is None:
+                yield local_command(spec, os.environ)
+        except (SpawnError, RegistryError):
+            continue

@@ -19,7 +19,7 @@ from conductor.chain.further import FurtherChains
 from conductor.chain.further_chain import FurtherChain
 from conductor.chain.response_watch import ResponseWatch
 from conductor.chain.session_router import SessionRouter
-from conductor.chain.start_failure_text import FailureContext
+from conductor.chain.start_failure import FailureContext
 from conductor.chain.startup_gate import StartupGate
 from conductor.errors import RequestError
 from conductor.jsonrpc.in_flight import InFlightRequest

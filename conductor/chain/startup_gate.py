@@ -13,8 +13,13 @@ from collections.abc import Callable
 from typing import Literal
 
 from conductor.acp import SESSION_SETUP_METHODS, session_id_of
-from conductor.chain.start_failure_agent import StartFailureAgent, unannounced_capabilities
-from conductor.chain.start_failure_text import CHAIN_RUNS_TEXT, RESTART_HINT, restart_needed
+from conductor.chain.start_failure import (
+    CHAIN_RUNS_TEXT,
+    RESTART_HINT,
+    StartFailureAgent,
+    restart_needed,
+    unannounced_capabilities,
+)
 from conductor.error_codes import AUTHENTICATION_REQUIRED
 from conductor.errors import ConductorError, RequestCancelled
 from conductor.jsonrpc.in_flight import InFlightRequest

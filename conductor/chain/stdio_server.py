@@ -20,9 +20,9 @@ import trio
 
 from conductor.chain.abandoned_plugins import abandoned_plugins
 from conductor.chain.chain import Chain
-from conductor.chain.ending import Ending
 from conductor.chain.login_words import TerminalLogin
-from conductor.chain.start_failure_text import FailureContext
+from conductor.chain.shutdown import Ending
+from conductor.chain.start_failure import FailureContext
 from conductor.chain.watchdog import watchdog
 from conductor.chainfile.model import STOP_TIMEOUT
 from conductor.control.process import close_control, open_control

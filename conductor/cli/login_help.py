@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
-from conductor.chain.terminal_login import variables
+from conductor.chain.login_methods import variables
 from conductor.chainfile.model import ChainFile, ComponentSpec
 from conductor.error_codes import AUTHENTICATION_REQUIRED
 from conductor.errors import RegistryError, RequestError

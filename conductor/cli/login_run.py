@@ -11,8 +11,8 @@ import attrs
 import msgspec
 import trio
 
+from conductor.chain.login_methods import variables
 from conductor.chain.stdio_server import exit_now
-from conductor.chain.terminal_login import variables
 from conductor.chainfile.model import ChainFile
 from conductor.cli.agent_login import run_agent_alone
 from conductor.cli.attached_chain import attached_chain

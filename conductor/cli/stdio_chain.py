@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal, NoReturn, TypeAlias
 
 from conductor.chain.build import bridge_component, components_of
 from conductor.chain.login_words import terminal_login_of
-from conductor.chain.start_failure_text import FailureContext
+from conductor.chain.start_failure import FailureContext
 from conductor.chain.stdio_server import serve_stdio
 from conductor.chainfile.model import ChainFile, ComponentSpec, OnStartFailure
 from conductor.chainfile.paths import working_directory
@@ -135,7 +135,7 @@ def serve_file(
         again = load or partial(load_chain, chain.path, _REQUIRED_KIND[mode])
         make = _ChainReloader(chain.path, again, chain).make
     if chain.prewarm and mode == "agent":
-        from conductor.chain.local_programs import local_programs
+        from conductor.chain.launchers import local_programs
 
         prestart_all(local_programs(chain))
     _serve(chain, make, failure_context, trace, chooser)

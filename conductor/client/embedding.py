@@ -21,7 +21,7 @@ import trio
 from conductor.background_tasks import background_tasks
 from conductor.chain.build import components_of
 from conductor.chain.chain import Chain
-from conductor.chain.ending import Ending
+from conductor.chain.shutdown import Ending
 from conductor.chainfile.model import STOP_TIMEOUT, ChainFile
 from conductor.client.acp_client import Client
 from conductor.limits import Limits

@@ -21,7 +21,7 @@ import trio
 from conductor.acp.turns import Turns
 from conductor.background_tasks import background_tasks
 from conductor.chain.chain import Chain
-from conductor.chain.ending import Ending
+from conductor.chain.shutdown import Ending
 from conductor.errors import withhold_details
 from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.log import get_logger

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from conductor.chain.local_programs import local_programs
+from conductor.chain.launchers import local_programs
 from conductor.chainfile import load
 
 TEXT = """version: 1

@@ -11,8 +11,7 @@ import trio
 from conductor import log
 from conductor.background_tasks import background_tasks
 from conductor.chain.client_end import ClientEnd
-from conductor.chain.ending import Ending
-from conductor.chain.shutdown import Shutdown
+from conductor.chain.shutdown import Ending, Shutdown
 from conductor.errors import ComponentError, RequestError
 from conductor.proxy import Proxy, on
 from conductor.testing import FakeAgent, open_chain

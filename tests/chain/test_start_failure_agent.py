@@ -8,8 +8,7 @@ import json
 import pytest
 from chain.test_startup_gate import INIT, GateBench, cancel
 
-from conductor.chain.start_failure_agent import unannounced_capabilities
-from conductor.chain.start_failure_text import describe_start_failure
+from conductor.chain.start_failure import describe_start_failure, unannounced_capabilities
 from conductor.errors import StartError
 from conductor.jsonrpc.messages import encode_error, exception_to_error
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from support.raw_json import compact
 
-from conductor.chain.terminal_login import for_client, variables
+from conductor.chain.login_methods import for_client, variables
 from conductor.chainfile.model import ComponentSpec, Sandbox
 
 AGENT: Any = [SimpleNamespace(), SimpleNamespace(spec=ComponentSpec("it", run=("agent",)))]

@@ -8,7 +8,7 @@ import pytest
 from support.memory_chain import INITIALIZE, chain_of, running_chain
 from support.raw_json import dumps
 
-from conductor.chain.withheld_login import error_without_commands, result_without_commands
+from conductor.chain.login_methods import error_without_commands, result_without_commands
 
 PLAIN = b'{"id":"p","name":"P"}'
 TERMINAL = b'{"id":"t","name":"T","type":"terminal","args":["--login"],"env":{"K":"secret"}}'

@@ -10,7 +10,7 @@ import pytest
 from support.doc_snippets import ROOT
 
 from conductor import error_codes, errors
-from conductor.chain.start_failure_text import REMEDIES
+from conductor.chain.start_failure import REMEDIES
 from conductor.exit_codes import ExitCode
 
 sys.path.insert(0, str(ROOT / "docs"))

@@ -14,7 +14,7 @@ from support.memory_chain import (
 )
 from support.peers.wire import MemoryComponent
 
-from conductor.chain.start_failure_text import FailureContext
+from conductor.chain.start_failure import FailureContext
 from conductor.errors import StartError
 from conductor.transport.io_loop import HIGH_WATERMARK
 

@@ -14,7 +14,7 @@ from support.memory_chain import INITIALIZE, MemoryChain, running_chain
 from conductor import log
 from conductor.chain.build import components_of
 from conductor.chain.session_chains import SessionChains
-from conductor.chain.start_failure_text import FailureContext
+from conductor.chain.start_failure import FailureContext
 from conductor.chainfile import load
 from conductor.cli.file_chooser import forget_plugin_files
 from conductor.projects.chooser import ChainChooser

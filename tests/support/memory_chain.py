@@ -11,7 +11,7 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from conductor.chain.chain import Chain
-from conductor.chain.ending import Ending
+from conductor.chain.shutdown import Ending
 from conductor.routing.component import Component
 from conductor.testing.memory_pair_component import MemoryPairComponent
 from conductor.transport.base import CHUNK_SIZE

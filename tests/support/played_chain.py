@@ -22,8 +22,8 @@ from conductor import log
 from conductor.background_tasks import background_tasks
 from conductor.chain.build import components_of
 from conductor.chain.chain import Chain
-from conductor.chain.ending import Ending
-from conductor.chain.start_failure_text import FailureContext
+from conductor.chain.shutdown import Ending
+from conductor.chain.start_failure import FailureContext
 from conductor.chainfile import load
 from conductor.routing.component import Component
 from conductor.supervision.supervisor import SupervisedComponent

@@ -10,7 +10,7 @@ from typing import Any, Final
 import attrs
 import trio
 
-from conductor.chain.start_failure_text import remedies
+from conductor.chain.start_failure import remedies
 from conductor.chainfile.model import ChainFile
 from conductor.cli.check.start import unasked_calls
 from conductor.cli.doctor.finding import Finding, Severity

@@ -17,7 +17,7 @@ import trio
 
 from conductor.acp.sessions import FINISHED
 from conductor.bounded_dict import BoundedDict
-from conductor.chain.start_failure_text import remedies
+from conductor.chain.start_failure import remedies
 from conductor.cli.prompt.content import (
     as_mapping,
     content_text,

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from cli.conftest import AGENT, COMMAND, PASS_PROXY, PATIENCE
-from conductor.chain.start_failure_text import REMEDIES
+from conductor.chain.start_failure import REMEDIES
 
 pytestmark = pytest.mark.slow
 

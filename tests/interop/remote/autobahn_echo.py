@@ -16,7 +16,7 @@ from http.cookiejar import CookieJar
 import trio
 
 from conductor.chain.chain import Chain
-from conductor.chain.ending import Ending
+from conductor.chain.shutdown import Ending
 from conductor.errors import ConnectionClosed
 from conductor.network.address import RemoteAddress
 from conductor.network.line_channel import LineChannel

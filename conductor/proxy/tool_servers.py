@@ -170,7 +170,7 @@ async def on_session_setup(
     tool_servers: ToolServers, method: str, raw: bytes, call_next: Next
 ) -> bytes | None:
     """Add the servers of the proxy to a session set-up request."""
-    params = decode_params(raw, dict)
+    params = _read(method, raw)
     plugin = tool_servers.plugin
     id = params.get("sessionId") if method in _REOPENING else None
     session = Session(
@@ -197,7 +197,7 @@ async def on_session_end(
     tool_servers: ToolServers, method: str, raw: bytes, call_next: Next
 ) -> bytes | None:
     result = await call_next(raw)
-    id = decode_params(raw, dict).get("sessionId")
+    id = _read(method, raw).get("sessionId")
     tool_servers.release([one for one in tool_servers.servers.values() if one.session.id == id])
     return result
 
@@ -206,11 +206,11 @@ async def on_mcp_message(
     tool_servers: ToolServers, method: str, raw: bytes, call_next: Next
 ) -> bytes | None:
     """Handle an MCP message for a server of this proxy; forward any other one."""
-    params = decode_params(raw, dict)
-    server = params.get("serverId", params.get("acpId"))
-    declared = tool_servers.servers.get(server) if isinstance(server, str) else None
-    connection = tool_servers.connections.get(params.get("connectionId") or "")
-    session = (params.get("_meta") or {}).get("sessionId")
+    params = _read(method, raw)
+    meta = params.get("_meta")
+    declared = tool_servers.servers.get(_text(params.get("serverId", params.get("acpId"))))
+    connection = tool_servers.connections.get(_text(params.get("connectionId")))
+    session = _text(meta.get("sessionId")) or None if isinstance(meta, dict) else None
     if method == "mcp/connect" and declared is not None:
         connection = tool_servers.connect(declared, _new_id("mcp-connection"), session)
         return msgspec.json.encode({"connectionId": connection.id})
@@ -227,6 +227,21 @@ async def on_mcp_message(
         _deliver(connection, params)
         return None
     return await call_next(raw)
+
+
+def _read(method: str, raw: bytes) -> dict[str, Any]:
+    """Params as a dict. Raises `RequestError`: they are no failure of the plugin."""
+    try:
+        params = decode_params(raw, dict)
+    except ValueError as exc:
+        raise RequestError(INVALID_PARAMS, f"Invalid params for {method}: {exc}") from None
+    if not isinstance(params, dict):
+        raise RequestError(INVALID_PARAMS, f"Invalid params for {method}: expected an object")
+    return params
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else ""
 
 
 def _deliver(connection: _ServerConnection, params: dict[str, Any]) -> None:

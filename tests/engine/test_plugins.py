@@ -11,10 +11,12 @@ from support.memory_chain import ANSWER, INITIALIZE, running_chain
 from support.peers.port import hop
 from support.peers.wire import MemoryComponent, Peer
 from support.plugins import Idle, PassAll, plugin
+from support.raw_json import nested
 
 from conductor.limits import Limits
 from conductor.plugins.plugin_component import PluginComponent
 from conductor.proxy import Agent, Proxy, RequestError, on
+from conductor.proxy.tool_handlers import tool
 
 
 class SmallAgent(Agent):
@@ -336,6 +338,39 @@ async def test_the_end_of_a_turn_that_a_plugin_blocks_passes_the_proxies_before_
         idle = {"sessionUpdate": "state_update", "state": "idle", "stopReason": "cancelled"}
         seen = [each for each in await harness.client.receive_all() if each["method"] == "_seen"]
         assert seen == [{"method": "_seen", "params": idle}]
+
+
+class Tools(Proxy):
+    @tool
+    async def hello(self) -> str:
+        """Greet."""
+        return "hello"
+
+
+@pytest.mark.parametrize(
+    ("params", "code"),
+    [
+        (b'{"_meta":"x"}', -32601),
+        (b'{"_meta":[1],"serverId":[]}', -32601),
+        (b'{"connectionId":{"a":1}}', -32601),
+        (b"[1]", -32602),
+        (b'{"_meta":%b}' % nested(500), -32602),
+    ],
+)
+@pytest.mark.parametrize("method", ["mcp/connect", "mcp/message", "mcp/disconnect"])
+async def test_params_that_are_none_are_no_failure_of_a_proxy_with_tools(
+    method, params, code, autojump_clock
+):
+    async with running_chain([plugin("p", Tools()), MemoryComponent("agent", "agent")]) as harness:
+        await harness.send(INITIALIZE)
+        harness.agent.answer(await harness.agent.receive(), ANSWER)
+        await harness.client.receive()
+        harness.agent.send_bytes(
+            b'{"jsonrpc":"2.0","id":1,"method":"%b","params":%b}\n' % (method.encode(), params)
+        )
+
+        assert (await harness.agent.receive())["error"]["code"] == code
+        assert await harness.client.receive_all() == []
 
 
 class Streams(Proxy):

@@ -83,8 +83,6 @@ class SessionTurns(msgspec.Struct, Generic[K], eq=False):
     """The prompt that the work is for; `None` for work that the agent has begun by itself."""
     cancelled_at: float | None = None
     """When the work that runs was cancelled."""
-    stop_reason: str | None = None
-    """Of the last turn that has ended."""
     background: Sequence[Any] = ()
     """The work in the background that was listed last."""
     prompts: list[SentPrompt[K]] = []
@@ -160,7 +158,7 @@ class SessionTurns(msgspec.Struct, Generic[K], eq=False):
         now: float,
         *,
         accepted: bool,
-        stop_reason: str | None = None,
+        stop_reason: object = None,
         report: Any = None,
     ) -> Ended[K] | None:
         """Record the answer to a prompt: a result (`accepted`) or an error. Returns the end of the
@@ -175,8 +173,8 @@ class SessionTurns(msgspec.Struct, Generic[K], eq=False):
             return msgspec.structs.replace(prompt.ended, prompts=(key,))
         if self.hop.version == 1 or stop_reason is not None:
             self.prompts.remove(prompt)
-            self.stop_reason = stop_reason
-            return Ended(stop_reason, (key,), prompt.cancelled_at is not None, report)
+            reason = stop_reason if isinstance(stop_reason, str) else None
+            return Ended(reason, (key,), prompt.cancelled_at is not None, report)
         if not accepted:
             self.prompts.remove(prompt)
         elif self.work in ("running", "blocked"):
@@ -308,7 +306,6 @@ class SessionTurns(msgspec.Struct, Generic[K], eq=False):
         if not finished:
             return None
         self.prompts = [each for each in self.prompts if each not in finished]
-        self.stop_reason = stop_reason
         is_cancelled = any(each.cancelled_at is not None for each in finished)
         return Ended(stop_reason, tuple(each.key for each in finished), is_cancelled, report)
 
@@ -323,7 +320,7 @@ class SessionTurns(msgspec.Struct, Generic[K], eq=False):
         for prompt in self.unanswered():
             if prompt.has_worked:
                 prompt.ended = ended
-        self.work, self.stop_reason = "idle", stop_reason
+        self.work = "idle"
         self.since = self.by = self.cancelled_at = None
         return ended
 

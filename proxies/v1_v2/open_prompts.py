@@ -67,6 +67,8 @@ class OpenPrompts:
         meta, reason = answer.get("_meta"), answer.get("stopReason")
         if isinstance(meta, dict) and meta.get(_HANDLED) is True:
             reason = "end_turn"
+        elif not isinstance(reason, str):
+            reason = None
         now = trio.current_time()
         self._end(
             self.turns.prompt_answered(

@@ -295,6 +295,15 @@ def test_updates_that_are_no_state_begin_and_end_nothing():
     )
 
 
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_stop_reason_that_is_no_text_ends_a_prompt_without_a_reason(version):
+    turns = Hop(version).see(">p").turns
+
+    assert turns.prompt_answered("p", 9.0, accepted=True, stop_reason=["odd"]) == Ended(
+        None, ("p",)
+    )
+
+
 def test_a_subagent_has_turns_of_its_own():
     hop: Turns[str] = Turns(2)
     hop.of("parent").state("running", 1.0)

@@ -88,14 +88,16 @@ def usage_attributes(usage: Any) -> Attributes:
 
 
 def tool_attributes(update: dict[str, Any]) -> Attributes:
-    """A tool call. Its name is in no member of its own: agents write it into `_meta`."""
+    """A tool call. Before its schema had `name`, agents wrote it into `_meta`; some still do."""
     kind = update.get("kind")
     found: Attributes = {"gen_ai.operation.name": "execute_tool"}
     if isinstance(id := update.get("toolCallId"), str):
         found["gen_ai.tool.call.id"] = id
     if kind in _KINDS:
         found["acp_conductor.tool.kind"] = kind
-    name = _tool_name(update.get("_meta")) or (kind if kind in _KINDS else "other")
+    told = {"toolName": update.get("name")}
+    name = _tool_name(told) or _tool_name(update.get("_meta"))
+    name = name or (kind if kind in _KINDS else "other")
     return found | {"gen_ai.tool.name": name, "gen_ai.tool.type": "function"}
 
 

@@ -162,10 +162,18 @@ def test_a_permission_request_is_below_its_tool_call(about):
     assert permission.attributes["acp_conductor.permission.outcome"] == "allow_once"
 
 
-def test_a_tool_call_has_the_name_in_its_meta_and_may_fail_or_not_end():
+@pytest.mark.parametrize(
+    "named",
+    [
+        {"_meta": {"claudeCode": {"toolName": "Bash"}}},
+        {"name": "Bash"},
+        {"name": None, "_meta": {"toolName": "Bash"}},
+    ],
+)
+def test_a_tool_call_has_its_name_and_may_fail_or_not_end(named):
     script = TraceScript()
     requests = prompt(script)
-    tool(script, "tool_call", kind="execute", _meta={"claudeCode": {"toolName": "Bash"}})
+    tool(script, "tool_call", kind="execute", **named)
     tool(script, "tool_call_update", status="failed")
     other = {"sessionUpdate": "tool_call", "toolCallId": "t2", "kind": ["read"]}
     odd = {**other, "status": ["completed"]}

@@ -101,6 +101,8 @@ class View:
     )
     """The tool calls of the turn, by id."""
     plan: tuple[ShownPlanEntry, ...] = attrs.field(default=(), init=False)
+    """The plan that was told last."""
+    _plan_id: Any = attrs.field(default=None, init=False)
     commands: tuple[tuple[str, str], ...] = attrs.field(default=(), init=False)
     """Name and description of the agent's slash commands."""
     _stream: MarkdownStream = attrs.field(factory=MarkdownStream, init=False)
@@ -140,8 +142,10 @@ class View:
             case "plan":
                 return self._change_plan(update.get("entries"))
             case "plan_update":
-                return self._change_plan(as_mapping(update.get("plan")).get("entries"))
-            case "plan_removed":
+                plan = as_mapping(update.get("plan"))
+                self._plan_id = plan.get("planId")
+                return self._change_plan(plan.get("entries"))
+            case "plan_removed" if update.get("planId") == self._plan_id:
                 self.plan = ()
             case "current_mode_update":
                 return [*self.flush(), Note(f"mode: {update.get('currentModeId')}")]

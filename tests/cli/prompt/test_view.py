@@ -94,6 +94,17 @@ def test_the_plan_is_the_last_one_in_both_versions():
     assert view.plan == ()
 
 
+def test_the_removal_of_another_plan_leaves_the_one_that_is_shown():
+    view = View()
+    plan = {"type": "items", "planId": "a", "entries": [{"content": "x", "status": "pending"}]}
+    view.apply({"sessionUpdate": "plan_update", "plan": plan}, 0)
+
+    view.apply({"sessionUpdate": "plan_removed", "planId": "b"}, 0)
+    assert view.plan == (ShownPlanEntry("x", "pending"),)
+    view.apply({"sessionUpdate": "plan_removed", "planId": "a"}, 0)
+    assert view.plan == ()
+
+
 def test_a_message_of_version_2_is_shown_once():
     view = View()
     whole = {"sessionUpdate": "agent_message", "content": [{"type": "text", "text": "hello"}]}

@@ -72,7 +72,7 @@ def end_turn(scheduler: LaneScheduler, session: str, answer: Callable[[str], Rep
             scheduler.agent_port.neighbour.notify(waiting.method, waiting.params)
         elif type(waiting) is LaneRequest and not waiting.answered:
             waiting.answered = True
-            scheduler.queued.pop(waiting.call, None)
+            port.queued.pop(waiting.call, None)
             port.neighbour.respond(waiting.call, *answer(PROMPT))
             prompts += 1
     return prompts > 0

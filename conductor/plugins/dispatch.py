@@ -7,10 +7,9 @@ handler runs.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from functools import partial
-from types import CoroutineType
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 import attrs
 import msgspec
@@ -19,7 +18,6 @@ import trio
 from conductor.acp import SESSION_END_METHODS, SESSION_SETUP_METHODS, session_id_of
 from conductor.errors import (
     LocalProtocolError,
-    RequestCancelled,
     RequestError,
 )
 from conductor.jsonrpc.in_flight import InFlightRequest
@@ -36,30 +34,24 @@ from conductor.jsonrpc.notification_batch import SESSION_UPDATE
 from conductor.plugins.deferred_requests import DeferredRequests
 from conductor.plugins.failure_log import FailureLog
 from conductor.plugins.handler_call import HandlerCall, ResponseState
-from conductor.plugins.initialize_clock import InitializeClock
+from conductor.plugins.initialization import Initialization
 from conductor.plugins.lane import LaneNotification, LaneRequest, LaneResponse
-from conductor.plugins.negotiated_version import fit_version, record_initialize
 from conductor.plugins.peer_mistakes import error_of_peer
 from conductor.plugins.plugin_errors import contain_failure, request_error_in, split_failure
-from conductor.plugins.plugin_port import PluginPort
+from conductor.plugins.plugin_port import CANCELLED_ERROR, PluginPort
 from conductor.proxy.base import Agent, Plugin, Proxy
 from conductor.proxy.conversion import (
-    decode_answer,
     encode,
-    encode_edited,
     invalid_params,
 )
-from conductor.proxy.forward import Forward
-from conductor.proxy.handlers import Handler
 from conductor.proxy.misfits import passes_misfit
 from conductor.proxy.raw_message import RawMessage
 from conductor.proxy.restart_hook import call_restart_hook
 from conductor.proxy.session_state import forget_session, mark_sessions_open
 from conductor.schema.needed_result import needed_result
 
-__all__ = ["CANCELLED_ERROR", "Dispatcher"]
+__all__ = ["Dispatcher"]
 
-CANCELLED_ERROR: Final = exception_to_error(RequestCancelled())
 _MAX_HANDLED_BYTES: Final = 64 * 1024 * 1024
 """Bytes of requests of one peer that handlers are working on: they keep the params. A request over
 it is refused, unless it is the only one."""
@@ -106,12 +98,11 @@ class Dispatcher:
 
     name: str
     plugin: Plugin
-    clock: InitializeClock
     request: Callable[..., Awaitable[bytes]]
     abort: Callable[[PluginPort, LaneRequest, bool], None]
     """Takes a request that is left unanswered, and whether the agent may have got it."""
-    use_handlers: Callable[[Sequence[Handler]], None]
-    """Takes the handlers that run from now on."""
+    initialization: Callable[[trio.CancelScope], Initialization]
+    """Begins an `initialize`, with the scope of its handler."""
     failures: FailureLog
     running: dict[InFlightRequest, HandlerCall] = attrs.field(factory=dict, init=False)
     """Requests with a running handler."""
@@ -120,17 +111,6 @@ class Dispatcher:
 
     def __attrs_post_init__(self) -> None:
         self.deferred = DeferredRequests(self.failures)
-
-    def call(
-        self, handler_call: HandlerCall, message: Any, forward: Forward
-    ) -> CoroutineType[Any, Any, Any]:
-        """The handler's coroutine, to be awaited at once."""
-        handler = handler_call.handler
-        if handler.takes_forward:
-            handler_call.coroutine = handler.function(self.plugin, message, forward)
-        else:
-            handler_call.coroutine = handler.function(self.plugin, message)
-        return handler_call.coroutine
 
     def notification_failed(
         self, handler_call: HandlerCall, item: LaneNotification, exc: BaseException
@@ -178,19 +158,22 @@ class Dispatcher:
         if port.handled_bytes and port.handled_bytes + size > _MAX_HANDLED_BYTES:
             port.neighbour.respond(call, None, _TOO_MANY_BYTES)
             return
-        handler_call.response_state = response_state = ResponseState(call)
+        handler_call.response_state = response_state = ResponseState(call, self.request)
+        if item.method == "initialize":
+            response_state.initialization = self.initialization(response_state.scope)
         self.running[call] = handler_call
         port.handled_bytes += size
         reply: _Reply | None = None
-        self.clock.start(handler_call)
         try:
             with response_state.scope as scope:
                 reply = await self._reply(handler_call, response_state, item)
             if scope.cancelled_caught and not response_state.settled:
                 if self._ending:
                     self.abort(port, item, self._may_have_arrived(handler_call))
-                elif trio.current_time() >= scope.deadline:
-                    reply = None, exception_to_error(self.clock.error())
+                elif (begun := response_state.initialization) and (
+                    trio.current_time() >= scope.deadline
+                ):
+                    reply = None, exception_to_error(begun.timed_out())
                 else:
                     reply = None, CANCELLED_ERROR
         except BaseException as exc:
@@ -209,7 +192,8 @@ class Dispatcher:
             del self.running[call]
             port.handled_bytes -= size
             if reply is not None and not response_state.settled:
-                self._track_session(item, reply)
+                if reply[0] is not None and item.method in _SESSIONS:
+                    self._track_session(item, reply[0])
                 if (got := response_state.answer) is not None and got.result is not None:
                     call.forwarded_as = got.call, got.result
                 port.neighbour.respond(call, *reply)
@@ -273,46 +257,29 @@ class Dispatcher:
         self, handler_call: HandlerCall, response_state: ResponseState, item: LaneRequest
     ) -> _Reply | None:
         """Run the handler and return its reply; None if it deferred the response."""
-        handler, port = handler_call.handler, handler_call.port
         try:
-            message = handler.read(item.params)
+            coroutine = handler_call.start(self.plugin)
         except ValueError as exc:
             if self.plugin.on_error == "pass":
                 raise
-            return None, invalid_params(item.method, exc, port.sender(item.method))
-
-        async def forward(changed: Any = None, /) -> Any:
-            if changed is None:
-                params = encode_edited(item.params, message, handler.read)
-            else:
-                params = encode(changed)
-            handler_call.forwarded = True
-            raw = await self.request(port.other, item.method, params, forwards=True)
-            if item.method == "initialize":
-                record_initialize(self.plugin, params, raw)
-            return decode_answer(raw, item.method, handler.result)
-
-        result = await self.call(handler_call, message, forward)
-        if item.method == "initialize":
+            sender = handler_call.port.sender(item.method)
+            return None, invalid_params(item.method, exc, sender)
+        result = await coroutine
+        if (begun := response_state.initialization) is not None:
             await call_restart_hook(self.plugin, item.params)
         if response_state.deferred:
             return None
-        if item.method == "initialize":
+        raw = encode(result)
+        if begun is not None:
             if not handler_call.forwarded:  # an agent
-                record_initialize(self.plugin, item.params, encode(result))
-            elif isinstance(self.plugin, Proxy):
-                reply = fit_version(
-                    self.name,
-                    self.plugin,
-                    response_state.answer,
-                    self.use_handlers,
-                    self.failures.log,
-                )
-                if reply is not None:
-                    return reply
-        if result is None:
+                begun.answered(item.params, raw)
+            elif isinstance(self.plugin, Proxy) and (
+                reply := begun.fit_version(response_state.answer)
+            ):
+                return reply
+        if raw is None:
             self._check_nothing(item.method, response_state.answer)
-        return encode(result) or b"null", None
+        return raw or b"null", None
 
     def _check_nothing(self, method: str, answer: LaneResponse | None) -> None:
         """Raise `LocalProtocolError` for a handler that has returned no result, unless that is the
@@ -368,13 +335,11 @@ class Dispatcher:
         data = {"component": self.name, "plugin": type(self.plugin).__name__, "reason": title}
         return None, encode_error(INTERNAL_ERROR, title, data)
 
-    def _track_session(self, item: LaneRequest, reply: _Reply) -> None:
+    def _track_session(self, item: LaneRequest, result: bytes) -> None:
         """Keep the `per_session` state of an opened session; drop that of an ended one."""
-        if reply[0] is None or item.method not in _SESSIONS:
-            return
         session = session_id_of(item.params)
         if item.method in SESSION_SETUP_METHODS:
-            session = session_id_of(reply[0]) or session
+            session = session_id_of(result) or session
             mark_sessions_open(self.plugin, () if session is None else (session,))
         elif session is not None:
             forget_session(self.plugin, session)

@@ -19,10 +19,11 @@ from conductor.acp import message_names
 from conductor.jsonrpc.awaited_response import AwaitedResponse
 from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.log import bind_context
+from conductor.plugins.initialization import Initialization
 from conductor.plugins.lane import Lane, LaneItem, LaneResponse
 from conductor.plugins.plugin_port import PluginPort
 from conductor.proxy.conversion import encode, encode_edited
-from conductor.proxy.handlers import Handler
+from conductor.proxy.middleware import Handler
 from conductor.routing.traced_port import Mark
 
 __all__ = [
@@ -43,6 +44,10 @@ class ResponseState(msgspec.Struct, eq=False):
     """State of the response to the request that a handler handles."""
 
     call: InFlightRequest
+    send: Callable[..., Awaitable[bytes]]
+    """Sends a request of the handler and waits: `OutgoingMessages.request`."""
+    initialization: Initialization | None = None
+    """Set for `initialize`."""
     scope: trio.CancelScope = msgspec.field(default_factory=trio.CancelScope)
     settled: bool = False
     """Whether it was answered in the handler's place; the handler's answer is dropped."""
@@ -67,8 +72,10 @@ class HandlerCall(msgspec.Struct, eq=False):
     """The decoded message, which the handler may change."""
     response_state: ResponseState | None = None
     coroutine: CoroutineType[Any, Any, Any] | None = None
-    awaited: tuple[InFlightRequest, ...] = ()
+    awaited: frozenset[InFlightRequest] = frozenset()
     """Requests of the handler that it waits for."""
+    is_observer_call: bool = False
+    """Whether the handler is an observer, which may not release the lane."""
     forwarded: bool = False
     done: bool = False
     failed: bool = False
@@ -81,11 +88,6 @@ class HandlerCall(msgspec.Struct, eq=False):
     """In seconds of the monotonic clock, in a traced chain."""
     after_answer: tuple[tuple[Callable[..., Awaitable[Any]], tuple[Any, ...]], ...] = ()
     """Functions to call once the request has been answered, see `Plugin.after_answer`."""
-
-    @property
-    def is_observer_call(self) -> bool:
-        """Whether the handler is an observer, which may not release the lane."""
-        return self.handler is self.port.observer
 
     def fields(self) -> dict[str, str]:
         """Log fields: the place of the handler, and the method of the message."""
@@ -100,17 +102,35 @@ class HandlerCall(msgspec.Struct, eq=False):
             return message_names(item.call.method, item.result)
         return message_names(item.method, item.params)
 
-    async def forward_notification(self, message: Any = None, /) -> None:
-        """The `forward` of a notification's handler."""
-        self.forwarded = True
-        item: Any = self.item
-        if message is not None:
-            params = encode(message)
-        elif type(self.message) is bytes:
-            params = item.params
+    def start(self, plugin: Any) -> CoroutineType[Any, Any, Any]:
+        """Read the message and start the handler: its coroutine, to be awaited at once. Raises
+        `ValueError` if it cannot be read."""
+        handler = self.handler
+        message = self.message = handler.read(self.item.params)  # type: ignore[union-attr]
+        if handler.takes_forward:
+            self.coroutine = handler.function(plugin, message, self.forward)
         else:
-            params = encode_edited(item.params, self.message, self.handler.read)
-        self.port.other.neighbour.notify(item.method, params)
+            self.coroutine = handler.function(plugin, message)
+        return self.coroutine
+
+    async def forward(self, changed: Any = None, /) -> Any:
+        """The `forward` of the handler: sends its message on; returns the result of a request."""
+        item: Any = self.item
+        handler, params = self.handler, item.params
+        if changed is None:
+            if handler.is_decoded:
+                params = encode_edited(params, self.message, handler.read)
+        elif changed is not self.message or handler.is_decoded:
+            params = encode(changed)
+        self.forwarded = True
+        state = self.response_state
+        if state is None:
+            self.port.other.neighbour.notify(item.method, params)
+            return handler.no_answer
+        raw = await state.send(self.port.other, item.method, params, forwards=True)
+        if state.initialization is not None:
+            state.initialization.answered(params, raw)
+        return handler.read_answer(raw)
 
 
 class TaskBeside(msgspec.Struct, eq=False):

@@ -25,8 +25,7 @@ class NewSessionUpdates:
     def opened_by(self, response_state: ResponseState, item: LaneResponse) -> None:
         """Withhold updates of a new session until the handler has forwarded the response that
         opens it."""
-        if item.call.method in SESSION_CREATING_METHODS:
-            self._withhold(response_state, session_id_of(item.result))
+        self._withhold(response_state, session_id_of(item.result))
 
     def withholds_own(self, params: bytes) -> bool:
         """Withhold an update from the plugin for a session that the client does not know yet.

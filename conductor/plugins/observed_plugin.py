@@ -17,7 +17,7 @@ from conductor.jsonrpc.messages import Payload
 from conductor.plugins.handler_call import HandlerCall, current_handler_call
 from conductor.plugins.plugin_component import PluginComponent
 from conductor.plugins.plugin_port import PluginPort
-from conductor.proxy.handlers import Handler
+from conductor.proxy.middleware import Handler
 from conductor.routing.port import Port
 
 __all__ = ["ObservedPlugin", "PassedMessage", "PluginObserver"]

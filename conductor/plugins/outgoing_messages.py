@@ -12,6 +12,7 @@ from functools import partial
 import attrs
 import trio
 
+from conductor.acp import SESSION_CREATING_METHODS
 from conductor.errors import ConnectionClosed, LocalProtocolError, RequestCancelled
 from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.jsonrpc.notification_batch import SESSION_UPDATE
@@ -22,7 +23,6 @@ from conductor.plugins.handler_call import (
     current_handler_call,
     got_answer,
 )
-from conductor.plugins.initialize_clock import InitializeClock
 from conductor.plugins.lane import Lane, LaneRequest, LaneResponse
 from conductor.plugins.new_session_updates import NewSessionUpdates
 from conductor.plugins.observer_ids import ObserverIds
@@ -41,7 +41,6 @@ class OutgoingMessages:
     client_port: PluginPort
     new_sessions: NewSessionUpdates
     observer_ids: ObserverIds
-    clock: InitializeClock
     release: Callable[[HandlerCall], None]
     """Releases the lane that a handler holds."""
     failures: FailureLog
@@ -78,18 +77,20 @@ class OutgoingMessages:
             handler_call=handler_call, forwards=forwards
         )
         if handler_call is not None:
-            handler_call.awaited += (call,)
-            if forwards and type(handler_call.item) is LaneRequest:
+            handler_call.awaited |= {call}
+            observed = handler_call.port.observer is not None
+            if forwards and observed and type(handler_call.item) is LaneRequest:
                 self.observer_ids.forwarded(handler_call.item.call, call)
         port.neighbour.request(call, method, params)
+        begun = None
         if handler_call is not None:
-            if (
-                handler_call.response_state is not None
-                and handler_call.response_state.call.cancelled
-            ):
-                call.cancel()
+            if (state := handler_call.response_state) is not None:
+                begun = state.initialization
+                if state.call.cancelled:
+                    call.cancel()
             self.release(handler_call)
-            self.clock.pause(handler_call)
+        if begun is not None:
+            begun.pause()
         flusher.flush()
         try:
             result = await response.wait()
@@ -101,10 +102,9 @@ class OutgoingMessages:
         finally:
             self._awaited.pop(call, None)
             if handler_call is not None:
-                handler_call.awaited = tuple(
-                    each for each in handler_call.awaited if each is not call
-                )
-                self.clock.start(handler_call)
+                handler_call.awaited -= {call}
+            if begun is not None:
+                begun.resume()
 
     def notify(self, port: PluginPort, method: str, params: bytes | None) -> None:
         """Send a notification from the plugin through a port."""
@@ -147,10 +147,11 @@ class OutgoingMessages:
             return None
         if item.mark is not None:
             handler_call.mark = item.mark
-        handler_call.awaited = tuple(each for each in handler_call.awaited if each is not item.call)
+        handler_call.awaited -= {item.call}
         if awaited.forwards and handler_call.response_state is not None:
             handler_call.response_state.answer = item
-            self.new_sessions.opened_by(handler_call.response_state, item)
+            if item.call.method in SESSION_CREATING_METHODS:
+                self.new_sessions.opened_by(handler_call.response_state, item)
         if handler_call.awaited or handler_call.lane is not None:
             return None
         handler_call.lane = lane

@@ -12,17 +12,27 @@ from typing import Final, Literal, Protocol
 import attrs
 
 from conductor.acp import session_id_of
+from conductor.errors import RequestCancelled
 from conductor.jsonrpc.in_flight import InFlightRequest
-from conductor.jsonrpc.messages import INVALID_REQUEST, METHOD_NOT_FOUND, Payload, encode_error
+from conductor.jsonrpc.messages import (
+    INVALID_REQUEST,
+    METHOD_NOT_FOUND,
+    Payload,
+    encode_error,
+    exception_to_error,
+)
 from conductor.jsonrpc.notification_batch import SESSION_UPDATE, NotificationBatch
 from conductor.plugins.lane import Lane, LaneItem, LaneNotification, LaneRequest, LaneResponse
-from conductor.proxy.handlers import ALL_METHODS, Handler
+from conductor.proxy.handlers import ALL_METHODS
+from conductor.proxy.middleware import Handler
 from conductor.proxy.peers import NotificationTap
 from conductor.proxy.update_kinds import UpdateFilter
 from conductor.routing.port import Port, UnconnectedPort
 from conductor.routing.traced_port import Tracer
 
-__all__ = ["AgentTerminus", "PluginPort", "port_pair"]
+__all__ = ["CANCELLED_ERROR", "AgentTerminus", "PluginPort", "port_pair"]
+
+CANCELLED_ERROR: Final = exception_to_error(RequestCancelled())
 
 
 class LaneOwner(Protocol):
@@ -34,10 +44,8 @@ class LaneOwner(Protocol):
     def schedule(self, port: PluginPort) -> None:
         """Assign a worker to this port's lane."""
 
-    def queue(self, port: PluginPort, item: LaneRequest) -> None:
-        """Record a request with a handler that is being queued in this port's lane."""
-
-    def cancel(self, call: InFlightRequest) -> None: ...
+    def cancel(self, call: InFlightRequest) -> None:
+        """Cancel a request that waits in no lane."""
 
     def unread_bytes(self, port: PluginPort) -> int:
         """Bytes that came through this port and wait outside the chain to be read."""
@@ -66,6 +74,7 @@ class PluginPort(Port):
         "needs_check",
         "observer",
         "other",
+        "queued",
         "source",
         "started",
         "tracer",
@@ -93,6 +102,8 @@ class PluginPort(Port):
         self.tracer: Tracer | None = None
         self.handled_bytes: int = 0
         """Bytes of the params of requests with a running handler."""
+        self.queued: dict[InFlightRequest, LaneRequest] = {}
+        """Requests with a handler that wait in the lane."""
         self.intercepted: Container[str] = ()
         self._taps: dict[str, list[NotificationTap]] = {}
         self._withheld: dict[str, list[LaneNotification]] = {}
@@ -132,7 +143,7 @@ class PluginPort(Port):
         call.target = self
         item = LaneRequest(call, method, None if params is None else bytes(params))
         if method in self.handlers:
-            self._owner.queue(self, item)
+            self.queued[call] = item
         self._enqueue(item)
 
     def notify(self, method: str, params: Payload | None) -> None:
@@ -188,7 +199,12 @@ class PluginPort(Port):
     def cancel(self, call: InFlightRequest) -> None:
         if self.on_cancel is not None:
             self.on_cancel(call)
-        self._owner.cancel(call)
+        item = self.queued.pop(call, None)
+        if item is None:
+            self._owner.cancel(call)
+        else:  # past the lane (lane rule 6)
+            item.answered = True
+            self.neighbour.respond(call, None, CANCELLED_ERROR)
 
     def backlog(self) -> int:
         """Bytes queued in the lane, or behind the plugin, which forwards unhandled messages."""
@@ -312,6 +328,7 @@ class PluginPort(Port):
         withheld: list[LaneItem] = [item for items in self._withheld.values() for item in items]
         self._withheld.clear()
         self._last_released.clear()
+        self.queued.clear()
         self.closed = True
         return withheld + self.lane.close()
 

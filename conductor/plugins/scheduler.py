@@ -9,6 +9,7 @@ task is started per message.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from time import monotonic
 
 import attrs
@@ -16,14 +17,14 @@ import trio
 
 from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.plugins.aborted_requests import AbortedRequests
-from conductor.plugins.dispatch import CANCELLED_ERROR, Dispatcher
+from conductor.plugins.dispatch import Dispatcher
 from conductor.plugins.failure_log import FailureLog
 from conductor.plugins.handler_call import (
     HandlerCall,
     begin_worker,
     current_handler_call,
 )
-from conductor.plugins.initialize_clock import InitializeClock
+from conductor.plugins.initialization import Initialization
 from conductor.plugins.lane import Lane, LaneItem, LaneNotification, LaneRequest, LaneResponse
 from conductor.plugins.new_session_updates import NewSessionUpdates
 from conductor.plugins.observer_ids import ObserverIds
@@ -32,7 +33,7 @@ from conductor.plugins.plugin_errors import call_plugin
 from conductor.plugins.plugin_port import AgentTerminus, PluginPort, port_pair
 from conductor.plugins.slow_handler_warning import SlowHandlerWarning
 from conductor.proxy.base import Plugin
-from conductor.proxy.handlers import Handler
+from conductor.proxy.middleware import Handler
 from conductor.routing.traced_port import HandlerOutcome, Mark
 from conductor.transport.io_loop import Flusher
 
@@ -70,10 +71,6 @@ class LaneScheduler:
     _closed: bool = attrs.field(default=False, init=False)
     _unscheduled: list[PluginPort] = attrs.field(factory=list, init=False)
     _idle: list[_IdleWorker] = attrs.field(factory=list, init=False)
-    queued: dict[InFlightRequest, tuple[PluginPort, LaneRequest]] = attrs.field(
-        factory=dict, init=False
-    )
-    """Requests with a handler that wait in a lane."""
     _port_of: dict[Lane, PluginPort] = attrs.field(init=False)
     last_handlers: dict[Lane, HandlerCall] = attrs.field(factory=dict, init=False)
     """The last handler that held each lane."""
@@ -89,22 +86,26 @@ class LaneScheduler:
         self._slow_handler_warning = SlowHandlerWarning(
             tuple(self._port_of), self.last_handlers, self.failures.log
         )
-        clock = InitializeClock(self.name, self.start_timeout)
         self.outgoing = OutgoingMessages(
             self.client_port,
             NewSessionUpdates(self.agent_port),
             self._observer_ids,
-            clock,
             self.release,
             self.failures,
         )
         self.dispatcher = Dispatcher(
             self.name,
             self.plugin,
-            clock,
             self.outgoing.request,
             self.aborted.add,
-            self._use_handlers,
+            partial(
+                Initialization,
+                self.name,
+                self.plugin,
+                self.start_timeout,
+                self._use_handlers,
+                self.failures.log,
+            ),
             self.failures,
         )
 
@@ -141,7 +142,6 @@ class LaneScheduler:
             for item in port.close():
                 self.discard(port, item)
         self.dispatcher.deferred.close(self.aborted.add)
-        self.queued.clear()
 
     # -- LaneOwner, called by the ports ------------------------------------------------------------
 
@@ -158,18 +158,8 @@ class LaneScheduler:
             self._nursery.start_soon(self._worker, port.lane)
         self._slow_handler_warning.active.set()
 
-    def queue(self, port: PluginPort, item: LaneRequest) -> None:
-        self.queued[item.call] = (port, item)
-
     def cancel(self, call: InFlightRequest) -> None:
-        """Cancel a request past the lane (lane rule 6)."""
-        queued = self.queued.pop(call, None)
-        if queued is None:
-            self.dispatcher.cancel(call)
-            return
-        port, item = queued
-        item.answered = True
-        port.neighbour.respond(call, None, CANCELLED_ERROR)
+        self.dispatcher.cancel(call)
 
     def discard(self, port: PluginPort, item: LaneItem) -> None:
         """Forward a message without a handler; abort a request that has one."""
@@ -236,7 +226,7 @@ class LaneScheduler:
                     lane = None
                 continue
             if type(item) is LaneRequest:
-                self.queued.pop(item.call, None)
+                port.queued.pop(item.call, None)
                 if item.answered:
                     continue
             elif port.needs_check and port.is_withheld(item):
@@ -255,16 +245,8 @@ class LaneScheduler:
             if item.mark is not None:
                 handler_call.mark, handler_call.started = item.mark, monotonic()
             if type(item) is LaneNotification:
-                # Inline: a call and a coroutine more would cost a tenth of the whole.
                 try:
-                    message = handler_call.message = handler.read(item.params)
-                    if handler.takes_forward:
-                        handler_call.coroutine = handler.function(
-                            self.plugin, message, handler_call.forward_notification
-                        )
-                    else:
-                        handler_call.coroutine = handler.function(self.plugin, message)
-                    await handler_call.coroutine
+                    await handler_call.start(self.plugin)
                 except BaseException as exc:
                     dispatcher.notification_failed(handler_call, item, exc)
             else:
@@ -309,7 +291,9 @@ class LaneScheduler:
     ) -> None:
         message = self._observer_ids.observed_message(port.source, item)
         if message is not None:
-            handler_call = self.last_handlers[lane] = HandlerCall(handler, lane, port, item)
+            handler_call = self.last_handlers[lane] = HandlerCall(
+                handler, lane, port, item, is_observer_call=True
+            )
             current_handler_call.set(handler_call)
             await self.dispatcher.observe(handler_call, message)
             handler_call.done = True

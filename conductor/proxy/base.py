@@ -23,7 +23,7 @@ from conductor.proxy.class_checks import (
     check_versions,
     missing_attribute,
 )
-from conductor.proxy.handlers import Handler
+from conductor.proxy.middleware import Handler
 from conductor.proxy.peers import ClientPeer, DeferredAnswer
 from conductor.proxy.placement import Placement
 from conductor.proxy.prompt_turn import is_turn_output

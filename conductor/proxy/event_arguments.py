@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import attrs
+import trio
 
 from conductor.acp.sessions import AgentToolCall, OpenedBy
 from conductor.errors import RequestCancelled
+from conductor.proxy.middleware import Body, SentRequest
+from conductor.proxy.misfits import InvalidParams
 from conductor.proxy.peers import check_text
 from conductor.proxy.permission_options import Answer, choose_option
-from conductor.proxy.sessions import Session
-from conductor.proxy.slash_commands import HANDLED_KEY, is_slash_command
+from conductor.proxy.sessions import Session, shows_notices
+from conductor.proxy.slash_commands import HANDLED_KEY, answer, is_handled, is_slash_command
 
 if TYPE_CHECKING:
     from conductor.proxy.tool_names import Evidence
 
-__all__ = ["PermissionQuestion", "Prompt", "Question", "SessionSetup"]
+__all__ = ["PermissionQuestion", "Prompt", "PromptCancelled", "Question", "SessionSetup"]
 
 T = TypeVar("T")
 
@@ -54,15 +57,18 @@ class SessionSetup:
 class Prompt:
     """A prompt of the user."""
 
-    _read: Callable[[], list[Any]] = attrs.field(repr=False)
-    _version: int = attrs.field(repr=False)
-    _answer: Callable[[str, str, bool], Awaitable[dict[str, Any]]] = attrs.field(repr=False)
-    _wait: Callable[..., Awaitable[Any]] = attrs.field(repr=False)
-    _announced: Collection[str] = attrs.field(default=(), repr=False)
-    answered_by_proxy: bool = attrs.field(default=False, init=False)
-    """Whether a proxy nearer the agent has answered it, so that no turn ran; known after
-    `forward()`."""
+    _plugin: Any = attrs.field(repr=False)
+    _session: Session = attrs.field(repr=False)
+    _body: Body = attrs.field(repr=False)
+    _sent: SentRequest = attrs.field(repr=False)
     _blocks: list[Any] | None = attrs.field(default=None, init=False, repr=False)
+
+    @property
+    def answered_by_proxy(self) -> bool:
+        """Whether a proxy nearer the agent has answered it, so that no turn ran; known after
+        `forward()`."""
+        answered = None if self._sent.answer is None else self._sent.answer.value
+        return isinstance(answered, dict) and is_handled(answered)
 
     @property
     def blocks(self) -> list[Any]:
@@ -72,7 +78,10 @@ class Prompt:
         costs nothing.
         """
         if self._blocks is None:
-            self._blocks = self._read()
+            self._blocks = self._body.decode().get("prompt")
+            if not isinstance(self._blocks, list):
+                self._blocks = None
+                raise InvalidParams("prompt: expected array")
         return self._blocks
 
     @blocks.setter
@@ -95,7 +104,8 @@ class Prompt:
         """Whether it is a slash command of the agent: its first text begins with `/name`, which the
         agent need not have announced. A command is not to be changed: most agents know it only at
         the start of a prompt, and take all other text for its arguments."""
-        return is_slash_command(self.blocks, self._announced)
+        commands = self._session.commands
+        return is_slash_command(self.blocks, commands.by_agent | commands.by_proxies)
 
     def prepend(self, text: str) -> bool:
         """Put a text before what the user has written, and return whether it was: a slash command
@@ -115,7 +125,18 @@ class Prompt:
         it as a turn of the agent: budgets and limits count it, and hooks run. The text of a
         `refusal` is a notice in a client that shows notices: it is not the agent's."""
         check_text(text, "prompt.answer()")
-        return await self._answer(text, stop_reason, counts)
+        session = self._session
+        return await answer(
+            self._plugin.client,
+            session.id,
+            self.blocks,
+            text,
+            version=session.protocol_version,
+            stop_reason=stop_reason,
+            in_turn=session.is_running,
+            counts=counts,
+            as_notice=stop_reason == "refusal" and bool(text) and shows_notices(session),
+        )
 
     async def wait(self, function: Callable[..., Awaitable[T]], *args: Any) -> T:
         """Hold the prompt back until `await function(*args)` returns, and return its result.
@@ -124,8 +145,14 @@ class Prompt:
         is cancelled, and so is the prompt: `wait` raises `RequestCancelled`, and the turn is shown
         as cancelled if the handler does not catch it.
         """
-        result: T = await self._wait(function, *args)
-        return result
+        self._plugin.release_lane()
+        with trio.CancelScope() as scope:
+            self._session.held_prompts.add(scope)
+            try:
+                return await function(*args)
+            finally:
+                self._session.held_prompts.discard(scope)
+        raise PromptCancelled
 
     def withdraw(self) -> dict[str, Any]:
         """The result of a prompt that was cancelled before the agent saw it.
@@ -133,9 +160,13 @@ class Prompt:
         Raises `RequestCancelled` in version 2 of the protocol, in which a result says that the
         prompt is part of the conversation.
         """
-        if self._version > 1:
+        if self._session.protocol_version > 1:
             raise RequestCancelled("The prompt was withdrawn before the agent saw it")
         return {"stopReason": "cancelled", "_meta": {HANDLED_KEY: True}}
+
+
+class PromptCancelled(RequestCancelled):
+    """`session/cancel` has arrived while a prompt was held back."""
 
 
 @attrs.define

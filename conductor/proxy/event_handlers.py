@@ -1,30 +1,47 @@
-"""Handlers of events that decide about a message, as layers of the method that carries it.
+"""The handlers of events of a plugin class, as layers of the wire methods that carry the events.
 
-Each reads the message once, gives the author's function what the event promises (`events`), and
-sends on what it returns or forwards. Handlers that only observe are called by `session_tracking`.
+A handler that decides about a message has a layer: it reads the message once, gives the author's
+function what the event promises (`events`), and sends on what it returns or forwards. Handlers that
+only observe are called by `session_tracking`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from operator import itemgetter
 from typing import Any, Final
 
-import trio
+import attrs
 
 from conductor.acp import SESSION_SETUP_METHODS
-from conductor.errors import LocalProtocolError, RequestCancelled
-from conductor.proxy.event_arguments import PermissionQuestion, Prompt, Question, SessionSetup
-from conductor.proxy.events import EventMark
+from conductor.errors import LocalProtocolError
+from conductor.proxy.event_arguments import (
+    PermissionQuestion,
+    Prompt,
+    PromptCancelled,
+    Question,
+    SessionSetup,
+)
+from conductor.proxy.events import EventMark, event_marks
 from conductor.proxy.mcp_events import mcp_layer
-from conductor.proxy.middleware import Body, Layer, Next, location_of
+from conductor.proxy.middleware import (
+    Body,
+    Handler,
+    Layer,
+    Next,
+    SentRequest,
+    handler_layer,
+    location_of,
+    text_or_none,
+)
 from conductor.proxy.misfits import InvalidParams, session_id_in
-from conductor.proxy.returned import SentRequest, answer_body, text_or_none
-from conductor.proxy.sessions import Session, session_of, shows_notices
-from conductor.proxy.slash_commands import answer, is_handled
+from conductor.proxy.session_tracking import Observers, layers_after, layers_before
+from conductor.proxy.sessions import session_in, session_of
 from conductor.proxy.text_filters import text_filter_layers
 
-__all__ = ["author_layers"]
+__all__ = ["EventLayers", "event_layers"]
 
 _TEXT_KINDS: Final = {
     "agent": ("agent_message_chunk",),
@@ -35,7 +52,53 @@ _TEXT_KINDS: Final = {
 _Function = Callable[..., Any]
 
 
-def author_layers(function: _Function, mark: EventMark) -> Iterable[tuple[str, Layer]]:
+@attrs.define
+class EventLayers:
+    """The layers of a plugin class, by method. Those of the author's handlers are placed between
+    those that track sessions (`session_tracking`)."""
+
+    authors: Mapping[str, Sequence[tuple[int, Layer]]]
+    """With the position of the handler in the class and its bases."""
+    observers: Observers
+    before: Mapping[str, Sequence[Layer]] = attrs.field(init=False)
+    after: Mapping[str, Sequence[Layer]] = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.before, self.after = layers_before(self.observers), layers_after(self.observers)
+
+    @property
+    def methods(self) -> list[str]:
+        """The methods that have a layer."""
+        return list(dict.fromkeys([*self.before, *self.authors, *self.after]))
+
+    def around(self, method: str, handlers: Sequence[tuple[int, Handler]]) -> list[Layer]:
+        """All layers of a method, those of its `@on` handlers included, which are given with their
+        positions; empty if there is no layer of an event."""
+        if method not in self.methods:
+            return []
+        placed = [(position, handler_layer(handler)) for position, handler in handlers]
+        placed.extend(self.authors.get(method, ()))
+        placed.sort(key=itemgetter(0))
+        authors = [layer for _, layer in placed]
+        return [*self.before.get(method, ()), *authors, *self.after.get(method, ())]
+
+
+def event_layers(members: Iterable[tuple[int, Any]]) -> EventLayers | None:
+    """Return the layers of these methods, given with their positions; `None` if none of them
+    handles an event."""
+    observers = Observers(defaultdict(list), [])
+    authors: dict[str, list[tuple[int, Layer]]] = defaultdict(list)
+    found = False
+    for position, function in members:
+        for mark in event_marks(function):
+            found = True
+            observers.add(mark, function)
+            for method, layer in _author_layers(function, mark):
+                authors[method].append((position, layer))
+    return EventLayers(authors, observers) if found else None
+
+
+def _author_layers(function: _Function, mark: EventMark) -> Iterable[tuple[str, Layer]]:
     """Yield the methods that carry an event, each with the layer that calls its handler."""
     location = location_of(function)
     match mark.event:
@@ -67,100 +130,54 @@ async def _setup(
 ) -> Body:
     opened_by: Any = method.removeprefix("session/")
     setup = SessionSetup(opened_by, body.decode())
-
-    sent = SentRequest(call_next)
-
-    async def forward(changed: SessionSetup | None = None) -> Any:
-        return await sent(body.edited((changed or setup).params))
-
-    result = await function(plugin, setup, forward)
-    return answer_body(function, result, sent, "`return await forward()`")
+    sent = SentRequest(call_next, lambda changed: body.edited((changed or setup).params))
+    result = await function(plugin, setup, sent.forward)
+    return sent.answered(function, result, "`return await forward()`")
 
 
 async def _prompt(function: _Function, plugin: Any, body: Body, call_next: Next) -> Body:
     if body.is_command:
         return await call_next(body)
-    if body.session_id is None:
+    session = session_in(plugin, body)
+    if session is None:
         raise InvalidParams("sessionId: expected string")
-    session = session_of(plugin, body.session_id)
 
-    async def answer_prompt(text: str, stop_reason: str, counts: bool) -> dict[str, Any]:
-        return await answer(
-            plugin.client,
-            session.id,
-            prompt.blocks,
-            text,
-            version=session.protocol_version,
-            stop_reason=stop_reason,
-            in_turn=session.is_running,
-            counts=counts,
-            as_notice=stop_reason == "refusal" and bool(text) and shows_notices(session),
-        )
+    def edited(changed: Prompt | None) -> Body:
+        shown = prompt if changed is None else changed
+        if not shown.is_read:
+            return body
+        received, blocks = body.value, shown.blocks
+        passed = body.edited({**received, "prompt": blocks})
+        if passed is not body:
+            _check_blocks(function, blocks, received["prompt"])
+            passed.session = body.session
+        return passed
 
-    prompt = Prompt(
-        partial(_blocks, body),
-        session.protocol_version,
-        answer_prompt,
-        partial(_wait, plugin, session),
-        session.commands.by_agent | session.commands.by_proxies,
-    )
-
-    sent = SentRequest(call_next)
-
-    async def forward(changed: Prompt | None = None) -> Any:
-        passed = body
-        if (shown := prompt if changed is None else changed).is_read:
-            passed = body.edited({**body.value, "prompt": shown.blocks})
-            if passed is not body:
-                _check_blocks(function, shown.blocks, body.value["prompt"])
-        result = await sent(passed)
-        prompt.answered_by_proxy = isinstance(result, dict) and is_handled(result)
-        return result
-
+    sent = SentRequest(call_next, edited)
+    prompt = Prompt(plugin, session, body, sent)
     try:
-        result = await function(plugin, session, prompt, forward)
-    except _PromptCancelled:
+        result = await function(plugin, session, prompt, sent.forward)
+    except PromptCancelled:
         if session.protocol_version > 1:
             raise
         return Body.of({"stopReason": "cancelled"})
-    return answer_body(
-        function, result, sent, "`return await forward()` or `return await prompt.answer(…)`"
+    return sent.answered(
+        function, result, "`return await forward()` or `return await prompt.answer(…)`"
     )
-
-
-def _blocks(body: Body) -> list[Any]:
-    """The content blocks of a prompt, for a handler that may change them."""
-    blocks = body.decode().get("prompt")
-    if not isinstance(blocks, list):
-        raise InvalidParams("prompt: expected array")
-    return blocks
 
 
 def _check_blocks(function: _Function, blocks: Any, received: Any) -> None:
     """Raise `LocalProtocolError` if the author has put a text in the place of a content block."""
-    if isinstance(blocks, list | tuple) and all(
-        not isinstance(each, str) or each in received for each in blocks
-    ):
-        return
+    if isinstance(blocks, list | tuple):
+        for each in blocks:
+            if isinstance(each, str) and each not in received:
+                break
+        else:
+            return
     raise LocalProtocolError(
         f"{function.__qualname__} has changed `prompt.blocks` to something else than a list of "
         "content blocks; for a text write `text(…)`, imported from conductor.proxy"
     )
-
-
-class _PromptCancelled(RequestCancelled):
-    """`session/cancel` has arrived while a prompt was held back."""
-
-
-async def _wait(plugin: Any, session: Session, function: _Function, *args: Any) -> Any:
-    plugin.release_lane()
-    with trio.CancelScope() as scope:
-        session.held_prompts.add(scope)
-        try:
-            return await function(*args)
-        finally:
-            session.held_prompts.discard(scope)
-    raise _PromptCancelled
 
 
 async def _permission(function: _Function, plugin: Any, body: Body, call_next: Next) -> Body:
@@ -176,16 +193,12 @@ async def _permission(function: _Function, plugin: Any, body: Body, call_next: N
     asked = PermissionQuestion(
         call, options, params, session, announced, told if isinstance(told, dict) else {}
     )
-
-    sent = SentRequest(call_next)
-
-    async def forward(changed: Mapping[str, Any] | None = None) -> Any:
-        return await sent(body.edited(params if changed is None else changed))
-
-    return answer_body(
+    sent = SentRequest(
+        call_next, lambda changed: body.edited(params if changed is None else changed)
+    )
+    return sent.answered(
         function,
-        await function(plugin, session, asked, forward),
-        sent,
+        await function(plugin, session, asked, sent.forward),
         "`return await forward()`, `return asked.allow()` or `return asked.deny()`",
     )
 
@@ -194,17 +207,13 @@ async def _question(function: _Function, plugin: Any, body: Body, call_next: Nex
     params = body.decode()
     id = params.get("sessionId")
     session = session_of(plugin, id) if isinstance(id, str) else None
-
-    sent = SentRequest(call_next)
-
-    async def forward(changed: Mapping[str, Any] | None = None) -> Any:
-        return await sent(body.edited(params if changed is None else changed))
-
     question = Question(str(params.get("message", "")), params)
-    return answer_body(
+    sent = SentRequest(
+        call_next, lambda changed: body.edited(params if changed is None else changed)
+    )
+    return sent.answered(
         function,
-        await function(plugin, session, question, forward),
-        sent,
+        await function(plugin, session, question, sent.forward),
         "`return await forward()`, `return question.accept(…)` or `return question.decline()`",
     )
 

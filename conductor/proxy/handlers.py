@@ -6,7 +6,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import attrs
 
@@ -19,19 +19,11 @@ from conductor.proxy.annotations import (
     result_type,
     version_of,
 )
-from conductor.proxy.conversion import message_reader
-from conductor.proxy.event_layers import EventLayers, event_layers
-from conductor.proxy.middleware import (
-    accepts_any,
-    author_location,
-    compose,
-    handler_layer,
-    location_of,
-)
+from conductor.proxy.event_handlers import EventLayers, event_layers
+from conductor.proxy.middleware import Handler, Sender, compose, handler_layer
 from conductor.proxy.return_annotations import check_return
 from conductor.proxy.session_state import per_session
 from conductor.proxy.session_tracking import add_session_attributes
-from conductor.proxy.update_kinds import UpdateFilter
 from conductor.schema import METHODS, similar_methods
 
 if TYPE_CHECKING:
@@ -44,18 +36,15 @@ else:
 
 __all__ = [
     "ALL_METHODS",
-    "Handler",
     "collect_handlers",
     "is_handler",
     "marked_handlers",
     "on",
 ]
 
-Sender = Literal["client", "agent"]
 F = TypeVar("F", bound=Callable[..., Any])
 
 ALL_METHODS: Final = "*"
-SESSION_UPDATE: Final = "session/update"
 _MARK: Final = "__acp_handles__"
 _BOTH: Final[tuple[Sender, ...]] = ("client", "agent")
 _SENDERS: Final[Mapping[str, tuple[Sender, ...]]] = {
@@ -68,41 +57,6 @@ _POSITIONAL: Final = (
     inspect.Parameter.POSITIONAL_ONLY,
     inspect.Parameter.POSITIONAL_OR_KEYWORD,
 )
-
-
-@attrs.frozen(eq=False, repr=False)
-class Handler:
-    """One handler of a plugin class."""
-
-    method: str
-    function: Callable[..., Any]
-    senders: tuple[Sender, ...]
-    """Senders of the messages it handles: "client" (toward the agent), "agent", or both."""
-    annotation: Any
-    """Type of the message: a schema type, `dict`, or `bytes` (raw JSON)."""
-    result: Any
-    """Type of the result that `forward` returns; a schema type if the request has one."""
-    takes_forward: bool
-    accepts: UpdateFilter | None = None
-    """The updates that it handles, the others are forwarded; `None`: all messages."""
-    author_location: str | None = None
-    """`file:line` of the first of the author's functions that `function` calls."""
-    read: Callable[[bytes | None], Any] = attrs.field(init=False)
-    """Decodes the raw params to `annotation`. Raises `ValueError` if they do not fit."""
-
-    @read.default
-    def _reader(self) -> Callable[[bytes | None], Any]:
-        return message_reader(self.annotation)
-
-    @property
-    def version(self) -> int | None:
-        """The version of the protocol that the type of the message is of; `None` if it is plain."""
-        return version_of(self.annotation)
-
-    @property
-    def location(self) -> str:
-        """`file:line` of the author's function."""
-        return self.author_location or location_of(self.function)
 
 
 @typed_on
@@ -163,12 +117,11 @@ def collect_handlers(cls: type, version: int | None = None) -> tuple[Handler, ..
     handlers = _combine(cls, found, events)
     if handlers or getattr(cls, "versions", None) is not None:
         # So that the dispatcher sees the response: `Plugin.protocol_version`, `version_fit`.
-        seeing = Handler("initialize", _see, ("client",), bytes, bytes, takes_forward=True)
-        handlers.setdefault(("initialize", "client"), seeing)
+        handlers.setdefault(("initialize", "client"), compose("initialize", "client", ()))
     if any(isinstance(value, per_session) for _, value in members):
+        # Likewise: with the response it keeps or drops the state of the session.
         for method in sorted(SESSION_SETUP_METHODS | SESSION_END_METHODS):
-            watcher = Handler(method, _see, ("client",), bytes, bytes, takes_forward=True)
-            handlers.setdefault((method, "client"), watcher)
+            handlers.setdefault((method, "client"), compose(method, "client", ()))
     return tuple(dict.fromkeys(handlers.values()))
 
 
@@ -210,16 +163,7 @@ def _combine(
             combined[method, sender] = handlers[0][1]
         else:
             layers = layers or [handler_layer(handler) for _, handler in handlers]
-            combined[method, sender] = Handler(
-                method,
-                compose(layers),
-                (sender,),
-                bytes,
-                bytes,
-                takes_forward=True,
-                accepts=accepts_any(layers) if method == SESSION_UPDATE else None,
-                author_location=author_location(layers),
-            )
+            combined[method, sender] = compose(method, sender, layers)
     return combined
 
 
@@ -251,12 +195,6 @@ def _members(cls: type) -> Iterator[tuple[str, Any]]:
             if name not in seen:
                 seen.add(name)
                 yield name, value
-
-
-async def _see(plugin: Any, params: bytes, forward: Callable[..., Any]) -> Any:
-    """Forward a request, so that `conductor.plugins.dispatch` sees the response: of `initialize`,
-    or of a session's set-up or end, with which it keeps or drops the state of the session."""
-    return await forward()
 
 
 def _check_override(cls: type, name: str, function: Any) -> None:

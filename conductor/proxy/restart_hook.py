@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
 from typing import Any
 
 from conductor.proxy.annotations import DeclarationError
-from conductor.proxy.handlers import Handler
+from conductor.proxy.middleware import Handler, compose
 from conductor.routing.restart_marker import restarted_sessions
 
 __all__ = ["call_restart_hook", "with_restart_hook"]
@@ -25,12 +24,7 @@ def with_restart_hook(cls: type, handlers: tuple[Handler, ...]) -> tuple[Handler
         raise DeclarationError(f"{where} must be `async def on_restart(self, sessions)`")
     if any(handler.method == "initialize" for handler in handlers):
         return handlers
-    seeing = Handler("initialize", _pass_initialize, ("client",), bytes, bytes, takes_forward=True)
-    return (*handlers, seeing)
-
-
-async def _pass_initialize(plugin: Any, params: bytes, forward: Callable[..., Any]) -> Any:
-    return await forward()
+    return (*handlers, compose("initialize", "client", ()))
 
 
 async def call_restart_hook(plugin: Any, params: bytes | None) -> None:

@@ -22,10 +22,9 @@ from conductor.log import get_logger
 from conductor.proxy.chain_info import chain_info
 from conductor.proxy.events import EventMark
 from conductor.proxy.mcp_events import naming_layers
-from conductor.proxy.middleware import Body, Layer, Next, location_of
-from conductor.proxy.returned import text_or_none
+from conductor.proxy.middleware import Body, Layer, Next, location_of, text_or_none
 from conductor.proxy.session_state import per_session
-from conductor.proxy.sessions import Session, TurnEnd, session_of
+from conductor.proxy.sessions import Session, TurnEnd, session_in, session_of
 from conductor.proxy.slash_commands import SlashCommand, answer, is_handled
 
 __all__ = ["Observers", "add_session_attributes", "end_sessions", "layers_after", "layers_before"]
@@ -219,10 +218,8 @@ async def _answer_command(
     commands: Sequence[tuple[EventMark, _Function]], plugin: Any, body: Body, call_next: Next
 ) -> Body:
     """Answer a slash command of this proxy; mark that of another proxy."""
-    id = body.session_id
-    info = chain_info(plugin)
-    session = session_of(plugin, id) if id is not None else None
-    if id is None or session is None or not info.commands.may_call(body.raw, session.commands):
+    info, session = chain_info(plugin), session_in(plugin, body)
+    if session is None or not info.commands.may_call(body.raw, session.commands):
         return await call_next(body)
     prompt = body.value.get("prompt")
     if not isinstance(prompt, list):
@@ -236,7 +233,7 @@ async def _answer_command(
     text = text_or_none(function, await function(plugin, session, arguments))
     answered = await answer(
         plugin.client,
-        id,
+        session.id,
         prompt,
         text or "",
         version=info.protocol_version,
@@ -248,13 +245,12 @@ async def _answer_command(
 async def _run_turn(
     by_event: Mapping[str, Sequence[_Function]], plugin: Any, body: Body, call_next: Next
 ) -> Body:
-    id = body.session_id
-    if id is None or body.is_command:
+    session = session_in(plugin, body)
+    if session is None or body.is_command:
         return await call_next(body)
-    session = session_of(plugin, id)
     session.cancelled = False
     is_version_1 = session.protocol_version == 1
-    turns, prompt = session.chain.turns.sessions.get(id) or session.turns, object()
+    turns, prompt = session.chain.turns.sessions.get(session.id) or session.turns, object()
     turns.prompt_sent(prompt, trio.current_time())
     try:
         answered = await call_next(body)

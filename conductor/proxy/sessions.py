@@ -1,7 +1,7 @@
 """Sessions as a plugin sees them: what set them up, their tool calls, mode, options and turns.
 
 The state is read from the messages that pass through the plugin, the same in protocol versions 1
-and 2. `event_layers` feeds it; this module waits for nothing but `Session.say` and `notice`.
+and 2. `session_tracking` feeds it; this module waits for nothing but `Session.say` and `notice`.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from conductor.acp.turns import SessionTurns
 from conductor.error_codes import INTERNAL_ERROR
 from conductor.errors import LocalProtocolError, RequestError
 from conductor.proxy.chain_info import ChainInfo, chain_info
+from conductor.proxy.conversion import Body
 from conductor.proxy.peers import ClientPeer
 from conductor.proxy.slash_commands import AnnouncedCommands, is_handled, say
 from conductor.routing.notices import paragraph
@@ -27,6 +28,7 @@ from conductor.routing.notices import paragraph
 __all__ = [
     "Session",
     "TurnEnd",
+    "session_in",
     "session_of",
     "shows_notices",
 ]
@@ -275,6 +277,14 @@ def session_of(plugin: Any, id: str) -> Session:
         session.id, session.chain, session._client = id, chain_info(plugin), plugin.client
         session.call_table.version = session.protocol_version
         session._find = partial(session_of, plugin)
+    return session
+
+
+def session_in(plugin: Any, body: Body) -> Session | None:
+    """The session that a message names; looked up once."""
+    if body.session is None and (id := body.session_id) is not None:
+        body.session = session_of(plugin, id)
+    session: Session | None = body.session
     return session
 
 

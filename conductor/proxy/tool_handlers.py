@@ -10,16 +10,14 @@ agent while it runs.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
 from typing import Any
 
 import attrs
 
 from conductor.acp import MCP_METHODS, SESSION_END_METHODS, SESSION_SETUP_METHODS
 from conductor.proxy.annotations import DeclarationError
-from conductor.proxy.conversion import decode_result, encode, encode_edited
-from conductor.proxy.handlers import Handler, Sender
 from conductor.proxy.mcp_methods import ToolCall, ToolHost, mcp_methods, tool
+from conductor.proxy.middleware import Body, Handler, Layer, Next, Sender, compose, handler_layer
 
 __all__ = ["ToolCall", "tool", "with_tools"]
 
@@ -45,24 +43,19 @@ def with_tools(cls: type, handlers: tuple[Handler, ...]) -> tuple[Handler, ...]:
         **{("client", method): on_session_end for method in sorted(SESSION_END_METHODS)},
         **{("agent", method): on_mcp_message for method in sorted(MCP_METHODS)},
     }
-    if ("initialize", "client") not in by_key:  # for `Plugin.protocol_version` and others
-        steps["client", "initialize"] = _pass_on
     added: list[Handler] = []
+    if ("initialize", "client") not in by_key:  # for `Plugin.protocol_version` and others
+        added.append(compose("initialize", "client", ()))
     for (sender, method), step in steps.items():
         author = by_key.pop((method, sender), None)
-        handle = _tool_handler(step, method, author)
-        added.append(Handler(method, handle, (sender,), bytes, bytes, takes_forward=True))
+        authors = [] if author is None else [handler_layer(author)]
+        added.append(compose(method, sender, [_layer(step, method), *authors]))
     kept = []
     for handler in handlers:
         senders = tuple(s for s in handler.senders if (handler.method, s) in by_key)
         if senders:
             kept.append(handler if senders == handler.senders else _with_senders(handler, senders))
     return (*kept, *added)
-
-
-async def _pass_on(_: Any, method: str, raw: bytes, call_next: Any) -> bytes | None:
-    result: bytes | None = await call_next(raw)
-    return result
 
 
 def _check_mcp_servers(cls: type, function: Any) -> None:
@@ -86,32 +79,17 @@ def _check_mcp_servers(cls: type, function: Any) -> None:
         )
 
 
-def _tool_handler(step: Any, method: str, author: Handler | None) -> Callable[..., Any]:
-    """Return a handler function that runs `step` around the author's own handler, if any."""
+def _layer(step: Any, method: str) -> Layer:
+    """The layer of a step of `tool_servers`."""
     from conductor.proxy.tool_servers import tool_servers_of
 
-    async def handle(self: ToolHost, params: bytes, forward: Any) -> bytes | None:
-        async def call_next(raw: bytes) -> bytes | None:
-            if author is None:
-                return await forward(raw)  # type: ignore[no-any-return]
+    async def handle(self: ToolHost, body: Body, call_next: Next) -> Body:
+        async def forward(raw: bytes) -> bytes | None:
+            return (await call_next(body if raw is body.raw else Body(raw))).raw
 
-            message = author.read(raw)
+        return Body(await step(tool_servers_of(self), method, body.raw, forward))
 
-            async def author_forward(changed: Any = None, /) -> Any:
-                if changed is None:
-                    params = encode_edited(raw, message, author.read)
-                else:
-                    params = encode(changed)
-                return decode_result(await forward(params), author.result)
-
-            if author.takes_forward:
-                return encode(await author.function(self, message, author_forward))
-            return encode(await author.function(self, message))
-
-        result: bytes | None = await step(tool_servers_of(self), method, params, call_next)
-        return result
-
-    return handle
+    return Layer(handle)
 
 
 def _with_senders(handler: Handler, senders: tuple[Any, ...]) -> Handler:

@@ -14,7 +14,8 @@ from typing import Any
 
 import attrs
 
-from conductor.proxy.handlers import Handler, collect_handlers, marked_handlers
+from conductor.proxy.handlers import collect_handlers, marked_handlers
+from conductor.proxy.middleware import Handler
 from conductor.proxy.restart_hook import with_restart_hook
 from conductor.proxy.tool_handlers import with_tools
 from conductor.schema import METHODS, METHODS_BY_VERSION

@@ -18,6 +18,7 @@ from conductor.limits import Limits
 
 __all__ = [
     "CANCEL_TIMEOUT",
+    "ENTRY_POINT_GROUP",
     "MAX_PROXIES",
     "MERGED_SETTINGS",
     "NEVER_BESIDE_PLUGINS",
@@ -56,6 +57,8 @@ MAX_PROXIES = 64
 MERGED_SETTINGS = ("mcp_bridge", "mcp", "limits")
 """Keys of a file with values that replace those of another file, member by member."""
 
+ENTRY_POINT_GROUP: Final = "conductor.components"
+"""Entry-point group of components in installed packages."""
 NEVER_BESIDE_PLUGINS: Final = frozenset(
     {*sys.stdlib_module_names, "conductor", "proxies", "bridges"}
 )

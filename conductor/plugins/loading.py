@@ -7,12 +7,12 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import attrs
 
 from conductor.chainfile import structure_options
-from conductor.chainfile.model import ComponentSpec
+from conductor.chainfile.model import ENTRY_POINT_GROUP, ComponentSpec
 from conductor.errors import ChainFileError, StartError, describe, line_in
 from conductor.proxy.base import Agent, Plugin
 from conductor.proxy.import_guard import importing_plugin
@@ -30,10 +30,6 @@ __all__ = [
     "load_class_for_role",
     "ready_made_help",
 ]
-
-
-ENTRY_POINT_GROUP: Final = "conductor.components"
-"""Entry-point group of components in installed packages."""
 
 
 def instantiate(spec: ComponentSpec, cls: type[Plugin]) -> Plugin:

@@ -28,7 +28,7 @@ from typing import Final
 
 import msgspec
 
-from conductor.chainfile.model import ComponentSpec
+from conductor.chainfile.model import ENTRY_POINT_GROUP, ComponentSpec
 from conductor.chainfile.paths import (
     absolute,
     files_read,
@@ -145,6 +145,25 @@ def _plugins(specs: Sequence[ComponentSpec], roots: Sequence[str]) -> Iterator[s
             yield file
             if not _shares_directory(file, roots):
                 yield os.path.dirname(os.path.realpath(file))
+        elif spec.use is not None and ":" not in spec.use:
+            yield from _installed_modules(spec.use, roots)
+
+
+def _installed_modules(name: str, roots: Sequence[str]) -> Iterator[str]:
+    """The package of an installed component, or its module; an editable installation has them in a
+    workspace. Imports nothing."""
+    from importlib import metadata
+    from importlib.util import find_spec
+
+    for point in metadata.entry_points(group=ENTRY_POINT_GROUP, name=name):
+        found = None
+        with suppress(ImportError, ValueError):
+            found = find_spec(point.module.partition(".")[0])
+        if found is not None and found.origin is not None:
+            directory = os.path.dirname(os.path.realpath(found.origin))
+            is_shared = any(is_below(root, directory) for root in roots)
+            is_package = found.submodule_search_locations is not None
+            yield directory if is_package and not is_shared else found.origin
 
 
 def _chain_files(specs: Sequence[ComponentSpec]) -> Iterator[str]:

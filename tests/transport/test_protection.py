@@ -94,6 +94,21 @@ def test_a_nested_chain_without_components_is_protected(app, components):
     assert str(app / "team.yaml") in agent.sandbox.protect
 
 
+@pytest.mark.parametrize(("file", "kept"), [("foo.py", "foo.py"), ("foo/__init__.py", "foo")])
+def test_a_component_of_an_editable_installation_is_protected(
+    app, components, monkeypatch, file, kept
+):
+    (app / "foo-1.0.dist-info").mkdir()
+    (app / "foo-1.0.dist-info/entry_points.txt").write_text("[conductor.components]\nfoo = foo:P\n")
+    (app / file).parent.mkdir(exist_ok=True)
+    (app / file).write_text(PLUGIN)
+    monkeypatch.syspath_prepend(app)
+
+    agent = components("use: foo")[-1]
+
+    assert str(app / kept) in agent.sandbox.protect
+
+
 def test_sockets_and_certificates_of_connections_are_protected(app, components):
     """Else the agent would answer in the place of the proxy."""
     (app / "run").mkdir()

@@ -166,6 +166,7 @@ PUBLIC = {
     "conductor.setting_forms",
     "conductor.proxy.agent_questions",
     "conductor.proxy.permission_options",
+    "conductor.proxy.text_streams",
     "conductor.proxy.tool_names",
     "conductor.schema",
     "conductor.schema.v1",

@@ -90,7 +90,7 @@ def packaging() -> Iterator[str]:
 
 def public_names() -> Iterator[str]:
     """The members and signatures of docs/api.md, and the names of the other public modules."""
-    page = runpy.run_path(str(ROOT / "docs" / "make_api.py"))["make_page"]()
+    page = runpy.run_path(str(ROOT / "docs" / "make_api.py"))["make_page"](complete=True)
     for module, section in re.findall(r"^## (.+?)\n(.*?)(?=^## |\Z)", page, re.M | re.S):
         where = module if module.startswith("conductor") else "conductor.testing.plugin"
         for name, text in re.findall(r"^### (\S+)\n(.*?)(?=^### |\Z)", section, re.M | re.S):

@@ -111,18 +111,11 @@ from conductor.proxy.second_agent import SecondAgent
 from conductor.proxy.session_state import per_session
 from conductor.proxy.sessions import Session, TurnEnd
 from conductor.proxy.slash_commands import is_slash_command
-from conductor.proxy.text_streams import (
-    TEXT_CHUNKS,
-    TextFilter,
-    TextStreams,
-    chunk_text,
-    with_chunk_text,
-)
+from conductor.proxy.text_streams import TextFilter
 
 __all__ = [
     "MAX_AGENTS_ID",
     "SESSION_STATE_UPDATES",
-    "TEXT_CHUNKS",
     "TOKEN_CATEGORIES",
     "Agent",
     "AgentPeer",
@@ -156,13 +149,11 @@ __all__ = [
     "Session",
     "SessionSetup",
     "TextFilter",
-    "TextStreams",
     "ToolCall",
     "TurnEnd",
     "Turns",
     "UsageDelta",
     "UsageMeter",
-    "chunk_text",
     "details_are_withheld",
     "get_logger",
     "import_in_thread",
@@ -192,7 +183,6 @@ __all__ = [
     "text",
     "text_filter",
     "tool",
-    "with_chunk_text",
 ]
 
 

@@ -46,7 +46,6 @@ from conductor.proxy import (
     RemoteProtocolError,
     RequestError,
     Session,
-    chunk_text,
     details_are_withheld,
     get_logger,
     on_prompt,
@@ -54,6 +53,7 @@ from conductor.proxy import (
     per_session,
     program_warning,
 )
+from conductor.proxy.text_streams import chunk_text
 from proxies.shared.agent_failures import failure_reason, limit_end, reported_failure
 from proxies.shared.transcript import BoundedTranscript
 

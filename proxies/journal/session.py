@@ -9,7 +9,8 @@ from typing import Any, Final
 
 import attrs
 
-from conductor.proxy import chunk_text, get_logger
+from conductor.proxy import get_logger
+from conductor.proxy.text_streams import chunk_text
 from conductor.setting_forms import state_after
 from proxies.journal.files import JournalFiles, KeptSession
 from proxies.shared.transcript import BoundedTranscript

@@ -37,18 +37,15 @@ from attrs.validators import gt
 
 from conductor.proxy import (
     MAX_AGENTS_ID,
-    TEXT_CHUNKS,
     BoundedDict,
     Forward,
     Placement,
     Proxy,
     RequestError,
-    TextStreams,
-    chunk_text,
     on,
     per_session,
-    with_chunk_text,
 )
+from conductor.proxy.text_streams import TEXT_CHUNKS, TextStreams, chunk_text, with_chunk_text
 from proxies.redact.text_positions import ANSWER, REQUEST, TextCleaner
 from proxies.shared.secrets.finder import SecretFinder
 from proxies.shared.secrets.held_tail import HeldTail

@@ -4,7 +4,7 @@ import base64
 
 import pytest
 
-from conductor.proxy import TextStreams, chunk_text, with_chunk_text
+from conductor.proxy.text_streams import TextStreams, chunk_text, with_chunk_text
 from conductor.testing.updates import chunk
 
 TOOL = {"sessionUpdate": "tool_call", "toolCallId": "c1", "title": "Look"}

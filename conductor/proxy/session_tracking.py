@@ -161,7 +161,7 @@ async def _set_up(
     if reopened:  # the replay before the response may already ask for permission
         known = id in plugin._acp_session_objects
         session = session_of(plugin, id)
-        names = ("opened_by", "cwd", "additional_directories", "mcp_servers")
+        names = ("opened_by", "forked_from", "cwd", "additional_directories", "mcp_servers")
         before = {name: getattr(session, name) for name in names}
         session.set_up(method, params)
         session.turns.resume_sent()

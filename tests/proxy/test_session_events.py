@@ -8,7 +8,7 @@ import pytest
 from support.event_samples import opened
 from support.subagents import subagent
 
-from conductor.errors import LocalProtocolError
+from conductor.errors import LocalProtocolError, RequestError
 from conductor.proxy import (
     Proxy,
     on,
@@ -185,12 +185,18 @@ async def test_a_fork_knows_its_origin(chain):
             seen.append(session.forked_from)
 
     agent = FakeAgent(handlers={"session/fork": lambda params: {"sessionId": "copy"}})
-    async with chain(Origins(), agent) as client:
+    proxy = Origins()
+    async with chain(proxy, agent) as client:
         session = await opened(client)
         await client.request("session/fork", {"sessionId": session, "cwd": "/work"})
         await client.prompt("copy", "hi")
+        load = {"sessionId": "copy", "cwd": "/other", "mcpServers": []}
+        with pytest.raises(RequestError, match="not found"):
+            await client.request("session/load", load)
+        copy = proxy.session_by_id("copy")
+        seen.append((copy.opened_by, copy.forked_from, copy.cwd))
 
-    assert seen == [None, session]
+    assert seen == [None, session, ("fork", session, "/work")]
 
 
 @pytest.mark.parametrize("version", [1, 2])

@@ -185,13 +185,18 @@ class SessionTurns(msgspec.Struct, Generic[K], eq=False):
             prompt.stage = "inserted"
         return None
 
-    def take(self, update: Mapping[str, Any], now: float) -> Ended[K] | None:
-        """Record an update of the session, or the `state` in one about a subagent; see `state`."""
+    def take(self, update: Mapping[str, Any], now: float, *, report: Any = None) -> Ended[K] | None:
+        """Record an update of the session, or the `state` in one about a subagent; see `state`. The
+        report of an end is the update, unless another one is given."""
         if update.get("sessionUpdate", "state_update") != "state_update":
             return None
         reason, background = update.get("stopReason"), update.get("background")
         return self.state(
-            update.get("state"), now, stop_reason=reason, background=background, report=update
+            update.get("state"),
+            now,
+            stop_reason=reason,
+            background=background,
+            report=report or update,
         )
 
     def state(

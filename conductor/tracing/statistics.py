@@ -9,6 +9,7 @@ from math import ceil
 
 import attrs
 
+from conductor.acp.turns import Turns
 from conductor.tracing.direction import direction
 from conductor.tracing.links import Message, is_diverted
 from conductor.tracing.message_text import method_text
@@ -62,7 +63,10 @@ class TurnStatistics:
     """A prompt turn."""
 
     request: RequestRecord
-    response: ResponseRecord
+    seconds: float
+    """From the prompt to its response, or in version 2 to the state that ends the turn."""
+    stop_reason: str | None
+    is_error: bool
     updates: int
     """Session updates that the agent sent during the turn, tool calls included."""
     tool_calls: int
@@ -171,19 +175,53 @@ def _turns(
     responses: Mapping[int, ResponseRecord],
 ) -> list[TurnStatistics]:
     updates: dict[str | None, list[NotificationRecord]] = defaultdict(list)
-    for each in origins:
-        if isinstance(each, NotificationRecord) and each.method == "session/update":
-            updates[each.session].append(each)
-    turns = []
-    for each in origins:
-        if not isinstance(each, RequestRecord) or each.method != "session/prompt":
-            continue
-        response = responses.get(each.n)
-        if response is not None:
-            during = _between(updates[each.session], each.n, response.n)
-            tools = sum(1 for one in during if _method(one) == "session/update tool_call")
-            turns.append(TurnStatistics(each, response, sum(one.count for one in during), tools))
-    return sorted(turns, key=lambda turn: -turn.response.elapsed)
+    requests: dict[int, RequestRecord] = {}
+    hop: Turns[int] = Turns(2)  # in version 1 the responses have the stop reason
+    ends: dict[int, tuple[Message, str | None]] = {}
+    answers = [responses[each.n] for each in origins if each.n in responses]
+    sent = [each for each in origins if not isinstance(each, ResponseRecord)]
+    for each in sorted([*sent, *answers], key=lambda each: each.n):
+        turns, ended = hop.of(each.session or ""), None
+        match each:
+            case RequestRecord(method="session/prompt"):
+                requests[each.n] = each
+                turns.prompt_sent(each.n, each.ts)
+            case ResponseRecord(method="session/prompt"):
+                ends[each.request] = each, None
+                result = each.payload if isinstance(each.payload, dict) else {}
+                ended = turns.prompt_answered(
+                    each.request,
+                    each.ts,
+                    accepted=not each.is_error,
+                    stop_reason=result.get("stopReason"),
+                    report=each,
+                )
+            case NotificationRecord(method="session/update"):
+                updates[each.session].append(each)
+                if isinstance(each.params, dict) and isinstance(each.params.get("update"), dict):
+                    ended = turns.take(each.params["update"], each.ts, report=each)
+        if ended is not None:
+            ends.update((prompt, (ended.report, ended.stop_reason)) for prompt in ended.prompts)
+    found = [_turn(requests[n], end, reason, updates) for n, (end, reason) in ends.items()]
+    return sorted(found, key=lambda turn: -turn.seconds)
+
+
+def _turn(
+    request: RequestRecord,
+    end: Message,
+    stop_reason: str | None,
+    updates: Mapping[str | None, Sequence[NotificationRecord]],
+) -> TurnStatistics:
+    during = _between(updates[request.session], request.n, end.n)
+    response = end if isinstance(end, ResponseRecord) else None
+    return TurnStatistics(
+        request,
+        end.ts - request.ts if response is None else response.elapsed,
+        stop_reason,
+        response is not None and response.is_error,
+        updates=sum(one.count for one in during),
+        tool_calls=sum(1 for one in during if _method(one) == "session/update tool_call"),
+    )
 
 
 def _between(

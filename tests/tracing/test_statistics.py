@@ -58,7 +58,35 @@ def test_durations_of_hops_methods_components_and_handlers():
 def test_turns_have_their_updates():
     (turn,) = example().turns
 
-    assert (turn.request.n, turn.response.elapsed, turn.updates, turn.tool_calls) == (1, 1.25, 1, 0)
+    assert (turn.request.n, turn.seconds, turn.updates, turn.tool_calls) == (1, 1.25, 1, 0)
+    assert (turn.stop_reason, turn.is_error) == ("end_turn", False)
+
+
+def test_a_turn_of_version_2_lasts_until_its_work_has_ended():
+    script = TraceScript("client", "agent")
+
+    def state(name, **more):
+        update = {"sessionUpdate": "state_update", "state": name, **more}
+        script.notify("agent>client", "session/update", {"sessionId": "s", "update": update})
+
+    state("running")  # 0.25 s
+    state("idle")
+    prompt = script.request("client>agent", "session/prompt", PROMPT)  # 0.75
+    script.answer(prompt, {"messageId": "m"}, session="s")  # 1.0
+    state("idle", stopReason="end_turn", background=[{"id": "b"}])
+    state("running")  # 1.5
+    script.update("agent>client", "hello")
+    state("idle", stopReason="refusal")  # 2.0
+    script.answer(
+        script.request("client>agent", "session/prompt", PROMPT), {"code": 1}, is_error=True
+    )
+
+    state("running")
+    state("idle", stopReason="end_turn")
+
+    turn, refused = statistics(script.records).turns
+    assert (turn.seconds, turn.stop_reason, turn.updates) == (1.25, "refusal", 4)
+    assert (refused.seconds, refused.stop_reason, refused.is_error) == (0.25, None, True)
 
 
 def test_an_empty_trace_has_no_numbers():

@@ -103,19 +103,14 @@ def _turns(
     for turn in turns[:top]:
         prompt = message_text("request", "session/prompt", turn.request.params)
         prompt = prompt if len(prompt) <= _PROMPT else prompt[: _PROMPT - 1] + "…"
-        took = shown_duration(turn.response.elapsed)
+        took = shown_duration(turn.seconds)
         name = f"#{turn.request.n} {turn.request.session or ''}  {prompt}"
         lines.append([name, took, str(turn.updates), str(turn.tool_calls), _end(turn)])
     yield from _table(head, lines, len(turns) - top, width)
 
 
 def _end(turn: TurnStatistics) -> str:
-    if turn.response.is_error:
-        return "error"
-    match turn.response.payload:
-        case {"stopReason": str(reason)}:
-            return reason[:_PROMPT]
-    return ""
+    return "error" if turn.is_error else (turn.stop_reason or "")[:_PROMPT]
 
 
 def _usage(origins: Sequence[Message], width: int | None) -> Iterator[tuple[str, bool]]:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import attrs
+import trio
 
 from conductor.acp.turns import Turns
 from conductor.proxy.conversion import decode_params, encode
@@ -51,6 +52,7 @@ class AgentPeer(Peer):
 
     async def cancel(self, session_id: str) -> None:
         """Cancel the session's running turn (`session/cancel`)."""
+        self._turns.of(session_id).cancel(trio.current_time())
         await self.notify("session/cancel", {"sessionId": session_id})
 
     async def new_session(self, cwd: str, mcp_servers: Sequence[Any] = (), **more: Any) -> str:

@@ -145,6 +145,7 @@ class SecondAgent:
 
     async def cancel(self) -> None:
         """Cancel the running turn: `prompt` then returns with the stop reason `cancelled`."""
+        self._turns.cancel(trio.current_time())
         await self.notify("session/cancel", {"sessionId": self.session_id})
 
     async def _initialize(
@@ -248,6 +249,7 @@ async def open_second_agent(
         def cancel(params: bytes | None) -> bool:
             """Pass a `session/cancel` of the client on; it still reaches the first agent."""
             if like is not None and session_id_of(params) == like.id:
+                agent._turns.cancel(trio.current_time())
                 connection.notify("session/cancel", {"sessionId": agent.session_id})
             return False
 

@@ -297,6 +297,7 @@ async def _cancel(functions: Sequence[_Function], plugin: Any, body: Body, call_
     if id is not None:
         session = session_of(plugin, id)
         session.cancelled = True
+        session.turns.cancel(trio.current_time())
         await _observe(functions, plugin, session)
         for scope in session.held_prompts:
             scope.cancel()

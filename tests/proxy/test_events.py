@@ -301,6 +301,27 @@ async def test_a_refused_prompt_and_a_closed_session_leave_no_turn(chain, versio
     assert running == [False, False, False]
 
 
+async def test_a_turn_that_is_cancelled_before_its_work_begins_ends_by_the_next_idle_state(chain):
+    recorder = Recorder()
+
+    async def cancelled(params):
+        agent.update(params["sessionId"], {**IDLE, "stopReason": "cancelled"})
+
+    agent = FakeAgent({"session/prompt": lambda params: {"messageId": "m"}})
+    agent.handlers["session/cancel"] = cancelled
+    async with chain(recorder, agent) as client:
+        await client.initialize(version=2)
+        session = await client.new_session("/work")
+        for update in (RUNNING, IDLE):
+            agent.update(session, update)
+        await client.prompt(session, "hi")
+        client.notify("session/cancel", {"sessionId": session})
+        await client.transcript.wait("session/update state_update", count=3)
+
+    ends = [each[1] for each in recorder.seen if each[0] == "turn end"]
+    assert ends == ["end_turn", "cancelled"]
+
+
 async def test_states_that_are_replayed_end_no_turn_and_the_last_one_is_the_present(chain):
     recorder, running = Recorder(), []
 

@@ -3,11 +3,11 @@
 `plugin_component.PluginComponent` is one plugin in a chain; its two ports (`plugin_port`) forward
 unhandled messages at once and queue the others in lanes (`lane`, pure). `scheduler.LaneScheduler`
 has the worker tasks, `dispatch.Dispatcher` calls the handlers, `outgoing_messages` sends what the
-plugin itself sends and has the handlers that wait for a response, `deferred_requests` those that
-`Plugin.defer` answers later; `plugin_runtime` has the functions that `Plugin` methods call.
-`plugin_errors` contains the failures of handlers, `aborted_requests` answers in their place.
-`new_session_updates` withholds updates of a session that is not open yet. `loading` and
-`file_imports` find and make the instance, `isolation` prepares a process for `isolate: true`.
+plugin itself sends and has the handlers that wait for a response; `initialization` is what
+`initialize` does with a plugin; `plugin_runtime` has the functions that `Plugin` methods call.
+`plugin_errors` contains the failures of handlers, `unanswered_requests` answers in their place.
+`loading` and `file_imports` find and make the instance, `isolation` prepares a process for
+`isolate: true`.
 
 May import: supervision, proxy, routing, transport, jsonrpc, acp, chainfile; not chain or server.
 """

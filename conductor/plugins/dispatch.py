@@ -31,7 +31,6 @@ from conductor.jsonrpc.messages import (
     exception_to_error,
 )
 from conductor.jsonrpc.notification_batch import SESSION_UPDATE
-from conductor.plugins.deferred_requests import DeferredRequests
 from conductor.plugins.failure_log import FailureLog
 from conductor.plugins.handler_call import HandlerCall, ResponseState
 from conductor.plugins.initialization import Initialization
@@ -39,14 +38,14 @@ from conductor.plugins.lane import LaneNotification, LaneRequest, LaneResponse
 from conductor.plugins.peer_mistakes import error_of_peer
 from conductor.plugins.plugin_errors import contain_failure, request_error_in, split_failure
 from conductor.plugins.plugin_port import CANCELLED_ERROR, PluginPort
+from conductor.plugins.unanswered_requests import DeferredRequests
+from conductor.proxy.annotations import RawMessage
 from conductor.proxy.base import Agent, Plugin, Proxy
 from conductor.proxy.conversion import (
     encode,
     invalid_params,
 )
 from conductor.proxy.misfits import passes_misfit
-from conductor.proxy.raw_message import RawMessage
-from conductor.proxy.restart_hook import call_restart_hook
 from conductor.proxy.session_state import forget_session, mark_sessions_open
 from conductor.schema.needed_result import needed_result
 
@@ -266,7 +265,7 @@ class Dispatcher:
             return None, invalid_params(item.method, exc, sender)
         result = await coroutine
         if (begun := response_state.initialization) is not None:
-            await call_restart_hook(self.plugin, item.params)
+            await begun.call_restart_hook(item.params)
         if response_state.deferred:
             return None
         raw = encode(result)

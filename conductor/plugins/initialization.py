@@ -1,5 +1,5 @@
 """The handling of `initialize` by a plugin: its `start_timeout`, what the plugin learns from it,
-and the handlers that run in the negotiated version of the protocol.
+and the handlers that run in the negotiated version of the protocol, its hook after a restart.
 
 The time in which the handler waits for its successor does not count: the successor has a
 `start_timeout` of its own.
@@ -22,6 +22,7 @@ from conductor.proxy.chain_info import chain_info
 from conductor.proxy.conversion import decode_params
 from conductor.proxy.middleware import Handler
 from conductor.proxy.version_fit import version_fit
+from conductor.routing.restart_marker import restarted_sessions
 
 __all__ = ["Initialization"]
 
@@ -62,6 +63,12 @@ class Initialization:
         with suppress(ValueError):  # the peer answers it
             info.asked(decode_params(params, dict))
             info.answered(decode_params(result, dict))
+
+    async def call_restart_hook(self, params: bytes | None) -> None:
+        """Call `on_restart` at the end of the handshake, if the params have a restart marker."""
+        sessions, hook = restarted_sessions(params), getattr(self.plugin, "on_restart", None)
+        if sessions is not None and hook is not None:
+            await hook(sessions)
 
     def fit_version(self, answer: LaneResponse | None) -> tuple[bytes | None, bytes | None] | None:
         """Leave out handlers of a proxy for another version of the protocol than the negotiated

@@ -9,7 +9,7 @@ import attrs
 
 from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.plugins.lane import LaneItem, LaneNotification, LaneRequest, LaneResponse
-from conductor.proxy.raw_message import RawMessage
+from conductor.proxy.annotations import RawMessage
 
 __all__ = ["ObserverIds"]
 

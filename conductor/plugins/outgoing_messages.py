@@ -2,6 +2,9 @@
 
 A handler that waits for a response releases its lane; `deliver` says which handler gets the lane of
 the response (lane rules 2 and 3 of `conductor.proxy`). Other tasks of the plugin hold no lane.
+
+Updates of a new session, from the agent or from the plugin, are withheld by the agent port until
+the client has the response that opens the session; the scheduler releases them after the handler.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ from functools import partial
 import attrs
 import trio
 
-from conductor.acp import SESSION_CREATING_METHODS
+from conductor.acp import SESSION_CREATING_METHODS, session_id_of
 from conductor.errors import ConnectionClosed, LocalProtocolError, RequestCancelled
 from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.jsonrpc.notification_batch import SESSION_UPDATE
@@ -20,11 +23,11 @@ from conductor.plugins.failure_log import FailureLog
 from conductor.plugins.handler_call import (
     HandlerCall,
     HandlerResponse,
+    ResponseState,
     current_handler_call,
     got_answer,
 )
 from conductor.plugins.lane import Lane, LaneRequest, LaneResponse
-from conductor.plugins.new_session_updates import NewSessionUpdates
 from conductor.plugins.observer_ids import ObserverIds
 from conductor.plugins.plugin_errors import call_plugin
 from conductor.plugins.plugin_port import PluginPort
@@ -39,7 +42,6 @@ class OutgoingMessages:
     """Requests and notifications of one plugin, from `open` to `close`."""
 
     client_port: PluginPort
-    new_sessions: NewSessionUpdates
     observer_ids: ObserverIds
     release: Callable[[HandlerCall], None]
     """Releases the lane that a handler holds."""
@@ -109,7 +111,7 @@ class OutgoingMessages:
     def notify(self, port: PluginPort, method: str, params: bytes | None) -> None:
         """Send a notification from the plugin through a port."""
         to_client = port is self.client_port and method == SESSION_UPDATE
-        if to_client and params is not None and self.new_sessions.withholds_own(params):
+        if to_client and params is not None and self._withholds_own(params):
             return
         port.neighbour.notify(method, params)
 
@@ -151,7 +153,7 @@ class OutgoingMessages:
         if awaited.forwards and handler_call.response_state is not None:
             handler_call.response_state.answer = item
             if item.call.method in SESSION_CREATING_METHODS:
-                self.new_sessions.opened_by(handler_call.response_state, item)
+                self._withhold(handler_call.response_state, session_id_of(item.result))
         if handler_call.awaited or handler_call.lane is not None:
             return None
         handler_call.lane = lane
@@ -179,6 +181,33 @@ class OutgoingMessages:
                 f"a response; send {method} with start_soon()"
             )
         return self._flusher, handler_call
+
+    def _withholds_own(self, params: bytes) -> bool:
+        """Withhold an update from the plugin for a session that the client does not know yet.
+
+        If the handler creates the session itself, every session that it writes to may be the new
+        one.
+        """
+        handler_call = current_handler_call.get()
+        response_state = (
+            None if handler_call is None or handler_call.done else handler_call.response_state
+        )
+        creates_session = (
+            response_state is not None and response_state.call.method in SESSION_CREATING_METHODS
+        )
+        if not creates_session and not self.client_port.other.withholds_updates:
+            return False
+        session = session_id_of(params)
+        if session is None:
+            return False
+        if creates_session and response_state is not None:
+            self._withhold(response_state, session)
+        return self.client_port.other.withhold_own_update(session, params)
+
+    def _withhold(self, response_state: ResponseState, session: str | None) -> None:
+        if session is not None and session not in response_state.created_sessions:
+            response_state.created_sessions += (session,)
+            self.client_port.other.withhold_updates(session)
 
     def _callback_failed(self, method: str, exc: BaseException) -> None:
         self.failures.report("response callback failed", exc, method=method)

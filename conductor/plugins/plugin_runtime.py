@@ -1,6 +1,6 @@
 """The running chain as one plugin sees it: the functions that `Plugin` methods call.
 
-Implements `conductor.proxy.runtime.Runtime`: peers, tasks beside the handlers, deferred answers,
+Implements `conductor.proxy.base.Runtime`: peers, tasks beside the handlers, deferred answers,
 taps, back-pressure, and chains of second agents. `current_handler_call` tells which handler calls.
 """
 

@@ -16,7 +16,6 @@ import attrs
 import trio
 
 from conductor.jsonrpc.in_flight import InFlightRequest
-from conductor.plugins.aborted_requests import AbortedRequests
 from conductor.plugins.dispatch import Dispatcher
 from conductor.plugins.failure_log import FailureLog
 from conductor.plugins.handler_call import (
@@ -26,12 +25,12 @@ from conductor.plugins.handler_call import (
 )
 from conductor.plugins.initialization import Initialization
 from conductor.plugins.lane import Lane, LaneItem, LaneNotification, LaneRequest, LaneResponse
-from conductor.plugins.new_session_updates import NewSessionUpdates
 from conductor.plugins.observer_ids import ObserverIds
 from conductor.plugins.outgoing_messages import OutgoingMessages
 from conductor.plugins.plugin_errors import call_plugin
 from conductor.plugins.plugin_port import AgentTerminus, PluginPort, port_pair
 from conductor.plugins.slow_handler_warning import SlowHandlerWarning
+from conductor.plugins.unanswered_requests import AbortedRequests
 from conductor.proxy.base import Plugin
 from conductor.proxy.middleware import Handler
 from conductor.routing.traced_port import HandlerOutcome, Mark
@@ -88,7 +87,6 @@ class LaneScheduler:
         )
         self.outgoing = OutgoingMessages(
             self.client_port,
-            NewSessionUpdates(self.agent_port),
             self._observer_ids,
             self.release,
             self.failures,

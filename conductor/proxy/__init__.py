@@ -75,7 +75,7 @@ from conductor.errors import (
 )
 from conductor.log import Logger, get_logger
 from conductor.proxy.agent_peer import AgentPeer
-from conductor.proxy.annotations import DeclarationError
+from conductor.proxy.annotations import DeclarationError, Forward, RawMessage
 from conductor.proxy.base import Agent, Plugin, Proxy
 from conductor.proxy.commands import CommandResult, program_warning, run_command
 from conductor.proxy.content import text
@@ -97,7 +97,6 @@ from conductor.proxy.events import (
     slash,
     text_filter,
 )
-from conductor.proxy.forward import Forward
 from conductor.proxy.handlers import on
 from conductor.proxy.import_guard import import_in_thread, is_importing_plugin
 from conductor.proxy.mcp_context import Context
@@ -105,7 +104,6 @@ from conductor.proxy.mcp_methods import ToolCall, prompt, resource, tool
 from conductor.proxy.peers import ClientPeer, Peer
 from conductor.proxy.placement import Placement
 from conductor.proxy.prompt_turn import SESSION_STATE_UPDATES, PromptTurn
-from conductor.proxy.raw_message import RawMessage
 from conductor.proxy.running_command import RunningCommand, open_command
 from conductor.proxy.second_agent import SecondAgent
 from conductor.proxy.session_state import per_session

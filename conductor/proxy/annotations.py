@@ -1,8 +1,10 @@
-"""Type of a handler's message parameter, from its annotation, checked against the method.
+"""The annotations of handlers: their types, and checks against the method when a class is created.
 
 A schema type must be the params of the handled method in version 1 or 2 of the protocol; `dict`,
 `Any` and no annotation give plain JSON objects; `bytes` gives raw JSON. An observer of all messages
-gets `RawMessage`. Also checked: the order of the parameters, and the types in `Forward[…]`.
+gets `RawMessage`. Also checked: the order of the parameters, and the types in `Forward[…]`. Of
+return annotations, only what can never be right is an error: extension methods, `Any`, unknown
+types and annotations that only type checkers can read pass.
 """
 
 from __future__ import annotations
@@ -12,17 +14,36 @@ import sys
 import types
 import typing
 from collections.abc import Iterator, Mapping, MutableMapping
-from typing import Any, Final
+from types import NoneType
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
-from conductor.proxy.forward import Forward
-from conductor.proxy.raw_message import RawMessage
+import msgspec
+
 from conductor.schema import METHODS_BY_VERSION
 from conductor.schema.base import Object
+from conductor.schema.needed_result import needed_result
+
+if TYPE_CHECKING:  # a default, so that `Forward` alone is `Forward[Any, Any]`
+    from typing_extensions import TypeVar
+
+    Message = TypeVar("Message", contravariant=True, default=Any)
+    Result = TypeVar("Result", covariant=True, default=Any)
+else:
+    from typing import TypeVar
+
+    Message = TypeVar("Message", contravariant=True)
+    Result = TypeVar("Result", covariant=True)
 
 __all__ = [
     "DeclarationError",
+    "Forward",
+    "RawMessage",
+    "check_answer_return",
     "check_forward",
+    "check_no_return",
     "check_order",
+    "check_return",
+    "check_text_return",
     "members",
     "message_type",
     "method_of",
@@ -33,6 +54,46 @@ __all__ = [
 
 _MODULES: Final = {1: "conductor.schema.v1", 2: "conductor.schema.v2"}
 _PLAIN: Final = (dict, Any, Mapping, MutableMapping)
+_NEVER_AN_OBJECT: Final = (str, int, float, list, tuple, set)
+_NEVER_A_TEXT: Final = (int, float, list, tuple, set, bytes, Mapping, Object)
+_A_VALUE: Final = (str, *_NEVER_A_TEXT)
+
+
+class Forward(Protocol[Message, Result]):
+    """Sends the handled message on.
+
+        @on("session/prompt")
+        async def handle(
+            self, request: PromptRequest, forward: Forward[PromptRequest, PromptResponse]
+        ) -> PromptResponse: ...
+
+    `await forward()` sends the message with the changes that the handler has made to it, byte for
+    byte as it arrived if there are none; `await forward(other)` sends another one. For a request it
+    returns the result, or raises `RequestError`; for a notification (`Forward[…, None]`) it returns
+    once the notification is queued. `Forward` alone takes and returns anything.
+    """
+
+    async def __call__(self, message: Message | None = None, /) -> Result: ...
+
+
+class RawMessage(msgspec.Struct, frozen=True):
+    """A message as it arrived at the plugin, before its handlers run."""
+
+    kind: Literal["request", "notification", "response"]
+    method: str
+    """For a response, the method of its request."""
+    source: Literal["client", "agent"]
+    """The sending side: a message from "client" travels toward the agent."""
+    payload: bytes | None
+    """Raw JSON of the params, result or error; `None` if there are no params."""
+    is_error: bool = False
+    """Whether it is a response with an error object as payload."""
+    number: int = 0
+    """Correlates a request with its response: equal for these two, unique otherwise; 0 for a
+    notification.
+
+    A request that a handler of the same plugin forwards keeps its number. The response to a request
+    that the plugin itself sent has a new number."""
 
 
 class DeclarationError(TypeError):
@@ -222,3 +283,91 @@ def _names(method: str) -> str:
     known = [versions[method] for versions in METHODS_BY_VERSION.values() if method in versions]
     names = [name for each in known for name in (each.params, each.notification) if name]
     return "".join(f"{name} or " for name in dict.fromkeys(names))
+
+
+def check_return(where: str, function: Any, method: str, version: int | None) -> None:
+    """Raise `DeclarationError` if the return annotation of an `@on` handler cannot be the result of
+    `method`.
+
+    A schema type must be the result type of the method, in `version` of the protocol if that is not
+    `None`. A notification has no result. `None` is none where the result has required members.
+    """
+    known = {
+        each: methods[method] for each, methods in METHODS_BY_VERSION.items() if method in methods
+    }
+    returned = _returned(where, function)
+    if not known or not returned:
+        return
+    results = set(_results_of(method))
+    wrong = [
+        each
+        for each in returned
+        if issubclass(each, (Object, *_NEVER_AN_OBJECT)) and each not in results
+    ]
+    names = sorted({each.result for each in known.values() if each.result is not None})
+    if returned == [NoneType] and names:
+        versions = [version] if version in known else list(known)
+        wrong = returned if all(needed_result(method, each) for each in versions) else []
+    if wrong:
+        wanted = " or ".join([*names, "dict"]) if names else "None"
+        raise DeclarationError(
+            f"{where} handles {method!r} and is annotated to return {_class_name(wrong[0])}; "
+            f"write `-> {wanted}`"
+        )
+    others = {version_of(each) for each in returned if issubclass(each, Object)}
+    if version is not None and others and version not in others:
+        raise DeclarationError(
+            f"{where} takes a message of protocol version {version} and is annotated to return a "
+            f"result of version {others.pop()}; write `-> {known[version].result}`, of "
+            f"conductor.schema.v{version}"
+        )
+
+
+def check_answer_return(what: str, function: Any) -> None:
+    """Raise `DeclarationError` if the handler of an event cannot return the answer to a request."""
+    _check(what, function, (*_NEVER_AN_OBJECT, NoneType), "dict[str, Any]", "an answer")
+
+
+def check_text_return(what: str, function: Any) -> None:
+    """Raise `DeclarationError` if the handler of an event cannot return a text."""
+    _check(what, function, _NEVER_A_TEXT, "str | None", "a text or None")
+
+
+def check_no_return(what: str, function: Any) -> None:
+    """Raise `DeclarationError` if the handler of an event is annotated to return something, which
+    would be ignored."""
+    _check(what, function, _A_VALUE, "None", "nothing")
+
+
+def _check(what: str, function: Any, wrong: tuple[type, ...], wanted: str, described: str) -> None:
+    returned = _returned(what, function)
+    if NoneType in wrong and len(returned) > 1:
+        returned = [each for each in returned if each is not NoneType]
+    for each in returned:
+        if issubclass(each, wrong):
+            raise DeclarationError(
+                f"{what} returns {described} and is annotated to return {_class_name(each)}; "
+                f"write `-> {wanted}`"
+            )
+
+
+def _returned(where: str, function: Any) -> list[type]:
+    """The classes in the return annotation."""
+    if "return" not in function.__annotations__:
+        return []
+    found = members(readable_annotation(where, function, "return"))
+    classes = [typing.get_origin(each) or each for each in found]
+    return [each for each in classes if isinstance(each, type)]
+
+
+def _results_of(method: str) -> Iterator[Any]:
+    """Yield the result types of a method in the protocol versions that are imported."""
+    for version, methods in METHODS_BY_VERSION.items():
+        known = methods.get(method)
+        loaded = sys.modules.get(f"conductor.schema.v{version}")
+        if known is not None and known.result is not None and loaded is not None:
+            yield from members(getattr(loaded, known.result))
+
+
+def _class_name(cls: type) -> str:
+    return "None" if cls is NoneType else cls.__name__

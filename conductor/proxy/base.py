@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence, Set
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 from conductor.errors import LocalProtocolError
 from conductor.proxy.agent_peer import AgentPeer
@@ -20,26 +20,56 @@ from conductor.proxy.class_checks import (
     check_event_names,
     check_fields,
     check_reserved,
+    check_restart_hook,
     check_versions,
     missing_attribute,
 )
 from conductor.proxy.middleware import Handler
-from conductor.proxy.peers import ClientPeer, DeferredAnswer
+from conductor.proxy.peers import ClientPeer, DeferredAnswer, NotificationTap
 from conductor.proxy.placement import Placement
 from conductor.proxy.prompt_turn import is_turn_output
-from conductor.proxy.runtime import Runtime
 from conductor.proxy.second_agent import SecondAgent, open_relayed_agent, open_second_agent
-from conductor.proxy.second_agent_host import AgentSource, RequestHandler
+from conductor.proxy.second_agent_host import AgentSource, RequestHandler, SecondAgentHost
 from conductor.proxy.sessions import Session, session_of
 from conductor.proxy.version_fit import VersionFit, handlers_of
 
-__all__ = ["Agent", "Plugin", "Proxy"]
+__all__ = ["Agent", "Plugin", "Proxy", "Runtime"]
 
 _RESERVED = (
     *("client", "agent", "release_lane", "start_soon", "answering"),
     *("defer", "wait_room", "made_room", "muted", "open_agent"),
 )
 """Names that a plugin uses and must not override."""
+
+
+class Runtime(SecondAgentHost, Protocol):
+    """The interface of a running chain to its plugin, behind the methods of `Proxy` and `Agent`.
+
+    `conductor.plugins` implements it; this protocol keeps the author's API free of imports from
+    there.
+    """
+
+    agent: AgentPeer
+    required: bool
+
+    def start_soon(self, function: Callable[..., Awaitable[Any]], *args: Any) -> None: ...
+
+    async def wait_room(self) -> None: ...
+
+    def made_room(self) -> None: ...
+
+    @property
+    def answering(self) -> bool: ...
+
+    def defer(self, cancelled: Callable[[], None]) -> DeferredAnswer: ...
+
+    def after_answer(self, function: Callable[..., Awaitable[Any]], *args: Any) -> None: ...
+
+    def tap(
+        self, source: Literal["client", "agent"], method: str, tap: NotificationTap
+    ) -> Callable[[], None]:
+        """Call `tap` with every notification `method` from `source`; returns a function that
+        removes the tap."""
 
 
 class Plugin:
@@ -85,6 +115,7 @@ class Plugin:
             raise DeclarationError(f'{cls.__name__}.on_error must be "fail" or "pass"')
         if cls.versions is not None:
             check_versions(cls, is_proxy=issubclass(cls, Proxy))
+        check_restart_hook(cls, is_proxy=hasattr(cls, "agent"))
         cls._acp_handlers = handlers_of(cls)
         cls._acp_version_fits = {}
 

@@ -20,6 +20,7 @@ __all__ = [
     "check_event_names",
     "check_fields",
     "check_reserved",
+    "check_restart_hook",
     "check_versions",
     "missing_attribute",
 ]
@@ -75,6 +76,15 @@ def check_versions(cls: Any, *, is_proxy: bool) -> None:
         raise DeclarationError(
             f"{cls.__name__}.versions is for proxies; an agent says its version in its answer"
         )
+
+
+def check_restart_hook(cls: type, *, is_proxy: bool) -> None:
+    """Refuse an `on_restart` that is not of a proxy, or not asynchronous."""
+    hook, where = getattr(cls, "on_restart", None), f"{cls.__name__}.on_restart"
+    if hook is not None and not is_proxy:
+        raise DeclarationError(f"{where} would never be called: it is for proxies")
+    if hook is not None and not inspect.iscoroutinefunction(hook):
+        raise DeclarationError(f"{where} must be `async def on_restart(self, sessions)`")
 
 
 def check_event_names(cls: type) -> None:

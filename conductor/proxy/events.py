@@ -39,8 +39,8 @@ from typing import Any, Final, Literal, TypeVar, overload
 
 import attrs
 
-from conductor.proxy.annotations import DeclarationError
-from conductor.proxy.return_annotations import (
+from conductor.proxy.annotations import (
+    DeclarationError,
     check_answer_return,
     check_no_return,
     check_text_return,

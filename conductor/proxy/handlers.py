@@ -15,13 +15,13 @@ from conductor.proxy.annotations import (
     DeclarationError,
     check_forward,
     check_order,
+    check_return,
     message_type,
     result_type,
     version_of,
 )
 from conductor.proxy.event_handlers import EventLayers, event_layers
 from conductor.proxy.middleware import Handler, Sender, compose, handler_layer
-from conductor.proxy.return_annotations import check_return
 from conductor.proxy.session_state import per_session
 from conductor.proxy.session_tracking import add_session_attributes
 from conductor.schema import METHODS, similar_methods
@@ -115,8 +115,10 @@ def collect_handlers(cls: type, version: int | None = None) -> tuple[Handler, ..
             raise DeclarationError(f"{cls.__name__}: events are for proxies; an agent uses @on")
         add_session_attributes(cls, events.observers)
     handlers = _combine(cls, found, events)
-    if handlers or getattr(cls, "versions", None) is not None:
-        # So that the dispatcher sees the response: `Plugin.protocol_version`, `version_fit`.
+    restarts = getattr(getattr(cls, "on_restart", None), "__qualname__", "Proxy.on_restart")
+    has_hook = restarts != "Proxy.on_restart"
+    if handlers or has_hook or getattr(cls, "versions", None) is not None:
+        # So that the dispatcher sees the response: `Plugin.protocol_version`, `version_fit`, hook.
         handlers.setdefault(("initialize", "client"), compose("initialize", "client", ()))
     if any(isinstance(value, per_session) for _, value in members):
         # Likewise: with the response it keeps or drops the state of the session.

@@ -16,7 +16,6 @@ import attrs
 
 from conductor.proxy.handlers import collect_handlers, marked_handlers
 from conductor.proxy.middleware import Handler
-from conductor.proxy.restart_hook import with_restart_hook
 from conductor.proxy.tool_handlers import with_tools
 from conductor.schema import METHODS, METHODS_BY_VERSION
 
@@ -55,7 +54,7 @@ class VersionFit:
 
 def handlers_of(cls: Any, version: int | None = None) -> tuple[Handler, ...]:
     """Return the handlers of a plugin class for a version; for all with `None`."""
-    return with_tools(cls, with_restart_hook(cls, collect_handlers(cls, version)))
+    return with_tools(cls, collect_handlers(cls, version))
 
 
 def version_fit(cls: Any, version: int) -> VersionFit:

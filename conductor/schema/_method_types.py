@@ -18,8 +18,7 @@ _IMPORTS = """
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Literal, Protocol, TypeAlias, TypeVar, overload
 
-from conductor.proxy.forward import Forward
-from conductor.proxy.raw_message import RawMessage
+from conductor.proxy.annotations import Forward, RawMessage
 from conductor.schema import v1, v2
 from conductor.schema.base import Object
 

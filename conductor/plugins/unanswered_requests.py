@@ -1,7 +1,9 @@
-"""Deferred requests: `Plugin.defer` lets the handler of a request end before it is answered.
+"""Requests that outlive their handlers: deferred ones, and those of a plugin that has ended.
 
-Each is answered once: by the plugin, or in its place when its turn is ended by force, when its
-handler fails after all, or when the plugin ends.
+`Plugin.defer` lets the handler of a request end before it is answered. Each such request is
+answered once: by the plugin, or in its place when its turn is ended by force, when its handler
+fails after all, or when the plugin ends. Then it is aborted, like all others that the plugin will
+not answer any more: they get their errors once it is known why it has ended.
 """
 
 from __future__ import annotations
@@ -11,7 +13,9 @@ from functools import partial
 from typing import Any
 
 import attrs
+import msgspec
 
+from conductor.acp import session_id_of
 from conductor.errors import LocalProtocolError
 from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.jsonrpc.messages import Payload
@@ -22,8 +26,9 @@ from conductor.plugins.plugin_errors import call_plugin
 from conductor.plugins.plugin_port import PluginPort
 from conductor.proxy.conversion import encode
 from conductor.proxy.peers import DeferredAnswer
+from conductor.routing.failure_errors import CHAIN_ENDED, FailureErrors, answer_of_gone
 
-__all__ = ["DeferredRequests"]
+__all__ = ["AbortedRequests", "DeferredRequests"]
 
 
 @attrs.define(eq=False, repr=False)
@@ -86,3 +91,40 @@ class DeferredRequests:
 
     def _cancel_failed(self, call: InFlightRequest, exc: BaseException) -> None:
         self.failures.report("callback of defer() failed", exc, method=call.method)
+
+
+@attrs.define(eq=False, repr=False)
+class AbortedRequests:
+    """The aborted requests of one plugin."""
+
+    _errors: FailureErrors | None = attrs.field(default=None, init=False)
+    """The errors for them, once known."""
+    _waiting: list[tuple[PluginPort, LaneRequest, bool]] = attrs.field(factory=list, init=False)
+    """Requests to be answered with `_errors`, and whether the agent may have got each."""
+
+    def add(self, port: PluginPort, item: LaneRequest, delivered: bool) -> None:
+        """Answer a request that has come in through `port`, now or in `answer`."""
+        if self._errors is None:
+            self._waiting.append((port, item, delivered))
+        else:
+            error = self._errors.answer(item.method, delivered=delivered)
+            port.neighbour.respond(item.call, *answer_of_gone(item.method, error))
+
+    def answer(self, failure: FailureErrors | None = None) -> None:
+        """Answer aborted requests, now and from now on, with the errors of `failure` or "chain
+        ended".
+
+        After a failure, delivered prompts are also cancelled with `session/cancel`: their turns
+        have no client that waits for them.
+        """
+        if self._errors is not None:
+            return
+        self._errors = failure or CHAIN_ENDED
+        waiting, self._waiting = self._waiting, []
+        for port, item, delivered in waiting:
+            error = self._errors.answer(item.method, delivered=delivered)
+            port.neighbour.respond(item.call, *answer_of_gone(item.method, error))
+            session = session_id_of(item.params) if item.method == "session/prompt" else None
+            if failure is not None and delivered and session is not None:
+                params = msgspec.json.encode({"sessionId": session})
+                port.other.neighbour.notify("session/cancel", params)

@@ -28,7 +28,7 @@ from conductor.log import get_logger
 from conductor.routing.capabilities import has_mcp_over_acp
 from conductor.routing.component import Component
 from conductor.routing.link import Link
-from conductor.routing.stage import SendRequest, Stage
+from conductor.routing.stage import ForwardRequest, Stage
 
 if TYPE_CHECKING:
     from conductor.plugins.plugin_component import PluginComponent
@@ -75,7 +75,7 @@ class BridgeInsertion(Stage):
         self._bridge: Component | None = None
 
     def send_request(
-        self, forward: SendRequest, call: InFlightRequest, method: str, params: Payload | None
+        self, forward: ForwardRequest, call: InFlightRequest, method: str, params: Payload | None
     ) -> None:
         if self._in_place or not _declares_bridged(params) or self._has_native_parent():
             forward(call, method, params)

@@ -28,7 +28,7 @@ from conductor.log import get_logger
 from conductor.routing.component import Component, ComponentHost
 from conductor.routing.link import Link
 from conductor.routing.observers import LinkObserver
-from conductor.routing.stage import SendRequest, Stage
+from conductor.routing.stage import ForwardRequest, Stage
 from conductor.supervision.cancel_arbiter import (
     CancelArbiter,
     cancelled_answer,
@@ -258,7 +258,7 @@ class _LateQuestions(Stage):
         self._answer = answer
 
     def send_request(
-        self, forward: SendRequest, call: InFlightRequest, method: str, params: Payload | None
+        self, forward: ForwardRequest, call: InFlightRequest, method: str, params: Payload | None
     ) -> None:
         if (result := self._answer(method, params)) is None:
             forward(call, method, params)

@@ -49,7 +49,7 @@ from conductor.routing.component import Component
 from conductor.routing.link import Link
 from conductor.routing.notices import Notices
 from conductor.routing.port import Port
-from conductor.routing.stage import SendRequest, Stage
+from conductor.routing.stage import ForwardRequest, Stage
 from conductor.supervision.cancel_monitor import CancelMonitor
 from conductor.supervision.deadline_timer import NEVER
 from conductor.tracing.recorder import TraceRecorder, current_recorder, report_failure
@@ -459,7 +459,7 @@ class _ChainChoice(Stage):
         self._choose = choose
 
     def receive_request(
-        self, forward: SendRequest, call: InFlightRequest, method: str, params: Payload | None
+        self, forward: ForwardRequest, call: InFlightRequest, method: str, params: Payload | None
     ) -> None:
         if not self._choose(call, method, params):
             forward(call, method, params)

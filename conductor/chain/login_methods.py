@@ -32,7 +32,7 @@ from conductor.jsonrpc.json_object import (
 )
 from conductor.jsonrpc.messages import Payload, internal_error
 from conductor.routing.component import Component
-from conductor.routing.stage import EVERY, SendResponse, Stage
+from conductor.routing.stage import EVERY, ForwardResponse, Stage
 
 __all__ = [
     "WithheldLogin",
@@ -165,7 +165,7 @@ class WithheldLogin(Stage):
 
     def send_response(
         self,
-        forward: SendResponse,
+        forward: ForwardResponse,
         call: InFlightRequest,
         result: Payload | None,
         error: Payload | None,

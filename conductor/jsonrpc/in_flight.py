@@ -38,11 +38,17 @@ class InFlightRequest(msgspec.Struct, eq=False, weakref=True):
 
     method: str
     source: RequestOriginator
+    """Gets the response: the connection that the request was read from, or the port of the plugin
+    that has made it."""
     source_id: Id = None
+    """The id that the originator has given it."""
     batch: BatchResponse | None = None
     slot: int = 0
     target: RequestTarget | None = None
+    """Has it now, and gets its cancellation: a queue, a plugin's port, or the port of a link that
+    has sent it. `None`: on its way."""
     target_id: int = 0
+    """The id with which it was sent on the target's connection."""
     cancelled: bool = False
     answered: bool = False
     refused: bool = False

@@ -21,7 +21,7 @@ from conductor.jsonrpc.codec import DECODE_ERRORS
 from conductor.jsonrpc.messages import Payload
 from conductor.plugins.isolated_program import isolated_program
 from conductor.proxy.base import Plugin
-from conductor.routing.stage import SendNotification, Stage
+from conductor.routing.stage import ForwardNotification, Stage
 from conductor.supervision.handler_reports import HandlerReport
 from conductor.tracing.recorder import keeps_all
 
@@ -146,7 +146,7 @@ class PluginInfoStage(Stage):
         self._read = read
 
     def receive_notification(
-        self, forward: SendNotification, method: str, params: Payload | None
+        self, forward: ForwardNotification, method: str, params: Payload | None
     ) -> None:
         self._read(params)
 

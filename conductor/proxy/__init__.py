@@ -40,10 +40,11 @@ Lanes: the order in which handlers run
    does not call it drops the notification. `forward(request)` returns the result or raises
    `RequestError`; a handler that does not call it answers the request itself; calling it twice
    sends the request twice.
-6. `$/cancel_request` never waits in a lane. A request that is still queued is answered -32800 at
-   once. If the handler waits for a response, the forwarded request is cancelled, and the handler
-   still gets the real response. If it waits for anything else, the handler is cancelled and the
-   request is answered -32800.
+6. `$/cancel_request` never waits in a lane. A request that is still queued for a handler is
+   answered -32800 at once; one without a handler goes on, with its cancellation after it. If the
+   handler waits for a response, the forwarded request is cancelled, and the handler still gets
+   the real response. If it waits for anything else, the handler is cancelled and the request is
+   answered -32800.
 7. An exception other than `RequestError` is logged with proxy, method and session, and told to
    the user, once per turn and handler. With `on_error = "fail"`, the default, because a broken
    redactor must not let secrets through, a request is answered -32603 and a notification is

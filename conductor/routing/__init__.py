@@ -1,4 +1,4 @@
-"""Routing: which neighbour gets a message, and in which form. Everything here is pure.
+"""Routing: which neighbour gets a message, and in which form. It does no I/O and never waits.
 
 A component has two ports (`port.Port`), one toward the client and one toward the agent. Connecting
 the ports of two components makes them neighbours; a message put to a port is for that component. A
@@ -14,6 +14,4 @@ Read `port`, `link`, `control` (messages addressed to the conductor itself), `st
   `initialization`, `client_capabilities`, `observers`, `proxy_meta`; others are in `chain`,
   `supervision` and `plugins`
 - `notices`, `failure_errors`, `server_names`: what the conductor adds
-
-May import: errors, limits, redaction, chainfile, jsonrpc, acp, transport (types only).
 """

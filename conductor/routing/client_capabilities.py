@@ -14,7 +14,7 @@ from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.jsonrpc.json_object import decode_with_surrogates
 from conductor.jsonrpc.messages import METHOD_NOT_FOUND, Payload, encode_error
 from conductor.routing.session_log import SessionLog
-from conductor.routing.stage import SendRequest, Stage
+from conductor.routing.stage import ForwardRequest, Stage
 
 __all__ = ["ClientCapabilities"]
 
@@ -33,7 +33,7 @@ class ClientCapabilities(Stage):
         self.announced: Announced | None = None
 
     def send_request(
-        self, forward: SendRequest, call: InFlightRequest, method: str, params: Payload | None
+        self, forward: ForwardRequest, call: InFlightRequest, method: str, params: Payload | None
     ) -> None:
         refusal = self._refusal(method, params)
         if refusal is None:

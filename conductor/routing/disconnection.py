@@ -7,7 +7,7 @@ from conductor.jsonrpc.messages import Payload
 from conductor.jsonrpc.notification_batch import NotificationBatch
 from conductor.routing.failure_errors import FailureErrors, answer_of_gone
 from conductor.routing.message_queue import MessageQueue, QueuedMessage
-from conductor.routing.stage import EVERY, SendBatch, SendNotification, SendRequest, Stage
+from conductor.routing.stage import EVERY, ForwardBatch, ForwardNotification, ForwardRequest, Stage
 
 __all__ = ["Disconnected", "Hold"]
 
@@ -24,12 +24,12 @@ class Hold(Stage):
         self._queue = queue
 
     def send_request(
-        self, forward: SendRequest, call: InFlightRequest, method: str, params: Payload | None
+        self, forward: ForwardRequest, call: InFlightRequest, method: str, params: Payload | None
     ) -> None:
         self._queue.append(QueuedMessage.copy_of(call, method, params, self.port))
 
     def send_notification(
-        self, forward: SendNotification, method: str, params: Payload | None
+        self, forward: ForwardNotification, method: str, params: Payload | None
     ) -> None:
         self._queue.append(QueuedMessage.copy_of(None, method, params, self.port))
 
@@ -50,17 +50,17 @@ class Disconnected(Stage):
         self.is_reading = is_reading
 
     def send_request(
-        self, forward: SendRequest, call: InFlightRequest, method: str, params: Payload | None
+        self, forward: ForwardRequest, call: InFlightRequest, method: str, params: Payload | None
     ) -> None:
         error = self.errors.answer(method, delivered=False)
         self.port.answer(self, call, *answer_of_gone(method, error))
 
     def send_notification(
-        self, forward: SendNotification, method: str, params: Payload | None
+        self, forward: ForwardNotification, method: str, params: Payload | None
     ) -> None:
         if self.is_reading:
             forward(method, params)
 
-    def send_batch(self, forward: SendBatch, notifications: NotificationBatch) -> None:
+    def send_batch(self, forward: ForwardBatch, notifications: NotificationBatch) -> None:
         if self.is_reading:
             forward(notifications)

@@ -7,7 +7,7 @@ from typing import Final, Protocol
 from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.jsonrpc.messages import Payload
 from conductor.routing.envelope import INIT_METHODS
-from conductor.routing.stage import SendRequest, SendResponse, Stage
+from conductor.routing.stage import ForwardRequest, ForwardResponse, Stage
 
 __all__ = ["InitializationHandler", "InitializationHolder", "Initialize", "SuccessorInitialize"]
 
@@ -62,7 +62,7 @@ class Initialize(_HandshakeStage):
     sent = _INITIALIZE | frozenset(INIT_METHODS)
 
     def send_request(
-        self, forward: SendRequest, call: InFlightRequest, method: str, params: Payload | None
+        self, forward: ForwardRequest, call: InFlightRequest, method: str, params: Payload | None
     ) -> None:
         if self._link.initializer is None:
             forward(call, method, params)
@@ -71,7 +71,7 @@ class Initialize(_HandshakeStage):
 
     def receive_response(
         self,
-        forward: SendResponse,
+        forward: ForwardResponse,
         call: InFlightRequest,
         result: Payload | None,
         error: Payload | None,
@@ -91,7 +91,7 @@ class SuccessorInitialize(_HandshakeStage):
     received = _INITIALIZE
 
     def receive_request(
-        self, forward: SendRequest, call: InFlightRequest, method: str, params: Payload | None
+        self, forward: ForwardRequest, call: InFlightRequest, method: str, params: Payload | None
     ) -> None:
         if self._link.initializer is not None:
             self._link.initializer.on_forwarded(call)
@@ -99,7 +99,7 @@ class SuccessorInitialize(_HandshakeStage):
 
     def send_response(
         self,
-        forward: SendResponse,
+        forward: ForwardResponse,
         call: InFlightRequest,
         result: Payload | None,
         error: Payload | None,

@@ -6,7 +6,7 @@ from conductor.errors import RequestError
 from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.jsonrpc.messages import Payload, exception_to_error
 from conductor.routing.session_log import LOGGED_METHODS, SessionLog
-from conductor.routing.stage import SendRequest, SendResponse, Stage
+from conductor.routing.stage import ForwardRequest, ForwardResponse, Stage
 
 __all__ = ["ClientSessions", "ComponentSessions", "ParentHandshake", "SuccessorSessions"]
 
@@ -28,7 +28,7 @@ class ComponentSessions(_LogStage):
     sent = LOGGED_METHODS
 
     def send_request(
-        self, forward: SendRequest, call: InFlightRequest, method: str, params: Payload | None
+        self, forward: ForwardRequest, call: InFlightRequest, method: str, params: Payload | None
     ) -> None:
         try:
             self._log.log_request(call, method, params)
@@ -39,7 +39,7 @@ class ComponentSessions(_LogStage):
 
     def receive_response(
         self,
-        forward: SendResponse,
+        forward: ForwardResponse,
         call: InFlightRequest,
         result: Payload | None,
         error: Payload | None,
@@ -66,7 +66,7 @@ class SuccessorSessions(_LogStage):
 
     def send_response(
         self,
-        forward: SendResponse,
+        forward: ForwardResponse,
         call: InFlightRequest,
         result: Payload | None,
         error: Payload | None,
@@ -83,7 +83,7 @@ class ClientSessions(_LogStage):
     received = LOGGED_METHODS - {"initialize"}
 
     def receive_request(
-        self, forward: SendRequest, call: InFlightRequest, method: str, params: Payload | None
+        self, forward: ForwardRequest, call: InFlightRequest, method: str, params: Payload | None
     ) -> None:
         try:
             self._log.log_request(call, method, params)
@@ -94,7 +94,7 @@ class ClientSessions(_LogStage):
 
     def send_response(
         self,
-        forward: SendResponse,
+        forward: ForwardResponse,
         call: InFlightRequest,
         result: Payload | None,
         error: Payload | None,

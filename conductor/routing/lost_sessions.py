@@ -10,7 +10,7 @@ from conductor.error_codes import AUTHENTICATION_REQUIRED
 from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.jsonrpc.messages import INTERNAL_ERROR, Payload, encode_error, error_to_exception
 from conductor.routing.session_log import SessionLog
-from conductor.routing.stage import EVERY, SendRequest, SendResponse, Stage
+from conductor.routing.stage import EVERY, ForwardRequest, ForwardResponse, Stage
 
 __all__ = ["LostSessions", "StaleLogin"]
 
@@ -35,7 +35,7 @@ class LostSessions(Stage):
         self._needs_login = needs_login
 
     def send_request(
-        self, forward: SendRequest, call: InFlightRequest, method: str, params: Payload | None
+        self, forward: ForwardRequest, call: InFlightRequest, method: str, params: Payload | None
     ) -> None:
         session = session_id_of(params)
         if session not in self._lost:
@@ -74,7 +74,7 @@ class StaleLogin(Stage):
 
     def receive_response(
         self,
-        forward: SendResponse,
+        forward: ForwardResponse,
         call: InFlightRequest,
         result: Payload | None,
         error: Payload | None,

@@ -17,11 +17,11 @@ from conductor.jsonrpc.notification_batch import SESSION_UPDATE, NotificationBat
 from conductor.routing.envelope import INIT_METHODS
 from conductor.routing.stage import (
     EVERY,
-    SendBatch,
-    SendCancel,
-    SendNotification,
-    SendRequest,
-    SendResponse,
+    ForwardBatch,
+    ForwardCancel,
+    ForwardNotification,
+    ForwardRequest,
+    ForwardResponse,
     Stage,
     StageMethod,
 )
@@ -131,7 +131,7 @@ class SentRequests(_Observation):
     _HIDDEN = _HANDSHAKE  # has `start_timeout`
 
     def send_request(
-        self, forward: SendRequest, call: InFlightRequest, method: str, params: Payload | None
+        self, forward: ForwardRequest, call: InFlightRequest, method: str, params: Payload | None
     ) -> None:
         for each in self._asked:
             each(call, method, params)
@@ -139,7 +139,7 @@ class SentRequests(_Observation):
 
     def receive_response(
         self,
-        forward: SendResponse,
+        forward: ForwardResponse,
         call: InFlightRequest,
         result: Payload | None,
         error: Payload | None,
@@ -148,28 +148,28 @@ class SentRequests(_Observation):
             each(call)
         forward(call, result, error)
 
-    def send_cancel(self, forward: SendCancel, call: InFlightRequest) -> None:
+    def send_cancel(self, forward: ForwardCancel, call: InFlightRequest) -> None:
         self._cancel(call)
         forward(call)
 
     def send_notification(
-        self, forward: SendNotification, method: str, params: Payload | None
+        self, forward: ForwardNotification, method: str, params: Payload | None
     ) -> None:
         self._session_cancel(params)
         forward(method, params)
 
-    def send_batch(self, forward: SendBatch, notifications: NotificationBatch) -> None:
+    def send_batch(self, forward: ForwardBatch, notifications: NotificationBatch) -> None:
         for params in notifications.params:
             self._session_cancel(params)
         forward(notifications)
 
     def receive_notification(
-        self, forward: SendNotification, method: str, params: Payload | None
+        self, forward: ForwardNotification, method: str, params: Payload | None
     ) -> None:
         self._notification(method, params)
         forward(method, params)
 
-    def receive_batch(self, forward: SendBatch, notifications: NotificationBatch) -> None:
+    def receive_batch(self, forward: ForwardBatch, notifications: NotificationBatch) -> None:
         self._notifications(notifications)
         forward(notifications)
 
@@ -182,7 +182,7 @@ class ReceivedRequests(_Observation):
     _OPPOSITE = frozenset({"send_notification", "send_batch"})
 
     def receive_request(
-        self, forward: SendRequest, call: InFlightRequest, method: str, params: Payload | None
+        self, forward: ForwardRequest, call: InFlightRequest, method: str, params: Payload | None
     ) -> None:
         for each in self._asked:
             each(call, method, params)
@@ -190,7 +190,7 @@ class ReceivedRequests(_Observation):
 
     def send_response(
         self,
-        forward: SendResponse,
+        forward: ForwardResponse,
         call: InFlightRequest,
         result: Payload | None,
         error: Payload | None,
@@ -199,28 +199,28 @@ class ReceivedRequests(_Observation):
             each(call)
         forward(call, result, error)
 
-    def receive_cancel(self, forward: SendCancel, call: InFlightRequest) -> None:
+    def receive_cancel(self, forward: ForwardCancel, call: InFlightRequest) -> None:
         self._cancel(call)
         forward(call)
 
     def receive_notification(
-        self, forward: SendNotification, method: str, params: Payload | None
+        self, forward: ForwardNotification, method: str, params: Payload | None
     ) -> None:
         self._session_cancel(params)
         forward(method, params)
 
-    def receive_batch(self, forward: SendBatch, notifications: NotificationBatch) -> None:
+    def receive_batch(self, forward: ForwardBatch, notifications: NotificationBatch) -> None:
         for params in notifications.params:
             self._session_cancel(params)
         forward(notifications)
 
     def send_notification(
-        self, forward: SendNotification, method: str, params: Payload | None
+        self, forward: ForwardNotification, method: str, params: Payload | None
     ) -> None:
         self._notification(method, params)
         forward(method, params)
 
-    def send_batch(self, forward: SendBatch, notifications: NotificationBatch) -> None:
+    def send_batch(self, forward: ForwardBatch, notifications: NotificationBatch) -> None:
         self._notifications(notifications)
         forward(notifications)
 

@@ -28,7 +28,7 @@ from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.jsonrpc.json_object import join_members, list_items, object_members
 from conductor.jsonrpc.messages import Payload
 from conductor.jsonrpc.notification_batch import SESSION_UPDATE, NotificationBatch
-from conductor.routing.stage import SendBatch, SendNotification, SendResponse, Stage
+from conductor.routing.stage import ForwardBatch, ForwardNotification, ForwardResponse, Stage
 
 __all__ = ["WithoutProxyMeta"]
 
@@ -60,7 +60,7 @@ class WithoutProxyMeta(Stage):
 
     def receive_response(
         self,
-        forward: SendResponse,
+        forward: ForwardResponse,
         call: InFlightRequest,
         result: Payload | None,
         error: Payload | None,
@@ -68,11 +68,11 @@ class WithoutProxyMeta(Stage):
         forward(call, None if result is None else without_proxy_meta(result), error)
 
     def receive_notification(
-        self, forward: SendNotification, method: str, params: Payload | None
+        self, forward: ForwardNotification, method: str, params: Payload | None
     ) -> None:
         forward(method, None if params is None else without_proxy_meta(params))
 
-    def receive_batch(self, forward: SendBatch, notifications: NotificationBatch) -> None:
+    def receive_batch(self, forward: ForwardBatch, notifications: NotificationBatch) -> None:
         if notifications.has(may_have_proxy_meta):
             params = [without_proxy_meta(each) for each in notifications.params]
             notifications = NotificationBatch(notifications.method, params)

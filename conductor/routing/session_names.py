@@ -25,7 +25,13 @@ from conductor.jsonrpc.codec import DECODE_ERRORS
 from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.jsonrpc.messages import Payload
 from conductor.jsonrpc.notification_batch import SESSION_UPDATE
-from conductor.routing.stage import EVERY, SendNotification, SendRequest, SendResponse, Stage
+from conductor.routing.stage import (
+    EVERY,
+    ForwardNotification,
+    ForwardRequest,
+    ForwardResponse,
+    Stage,
+)
 
 __all__ = ["SessionNames"]
 
@@ -81,22 +87,22 @@ class SessionNames(Stage):
     # -- Stage -------------------------------------------------------------------------------------
 
     def send_request(
-        self, forward: SendRequest, call: InFlightRequest, method: str, params: Payload | None
+        self, forward: ForwardRequest, call: InFlightRequest, method: str, params: Payload | None
     ) -> None:
         forward(call, method, _renamed(params, self._of_agent))
 
     def send_notification(
-        self, forward: SendNotification, method: str, params: Payload | None
+        self, forward: ForwardNotification, method: str, params: Payload | None
     ) -> None:
         forward(method, _renamed(params, self._of_agent))
 
     def receive_request(
-        self, forward: SendRequest, call: InFlightRequest, method: str, params: Payload | None
+        self, forward: ForwardRequest, call: InFlightRequest, method: str, params: Payload | None
     ) -> None:
         forward(call, method, _renamed(params, self._of_client))
 
     def receive_notification(
-        self, forward: SendNotification, method: str, params: Payload | None
+        self, forward: ForwardNotification, method: str, params: Payload | None
     ) -> None:
         params = _renamed(params, self._of_client)
         is_awaited = self.awaited is not None and method == SESSION_UPDATE
@@ -105,7 +111,7 @@ class SessionNames(Stage):
 
     def receive_response(
         self,
-        forward: SendResponse,
+        forward: ForwardResponse,
         call: InFlightRequest,
         result: Payload | None,
         error: Payload | None,

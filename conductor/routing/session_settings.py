@@ -22,10 +22,10 @@ from conductor.jsonrpc.messages import Payload
 from conductor.jsonrpc.notification_batch import SESSION_UPDATE, NotificationBatch
 from conductor.routing.session_log import SessionLog
 from conductor.routing.stage import (
-    SendBatch,
-    SendNotification,
-    SendRequest,
-    SendResponse,
+    ForwardBatch,
+    ForwardNotification,
+    ForwardRequest,
+    ForwardResponse,
     Stage,
     StageMethod,
 )
@@ -72,7 +72,7 @@ class SettingsLog(Stage):
         return super().takes(kind, method) and (self._wants_updates or not is_update)
 
     def send_request(
-        self, forward: SendRequest, call: InFlightRequest, method: str, params: Payload | None
+        self, forward: ForwardRequest, call: InFlightRequest, method: str, params: Payload | None
     ) -> None:
         if method == PROMPT:
             if (record := self._log.sessions.get(call.session or "")) is not None:
@@ -83,7 +83,7 @@ class SettingsLog(Stage):
 
     def receive_response(
         self,
-        forward: SendResponse,
+        forward: ForwardResponse,
         call: InFlightRequest,
         result: Payload | None,
         error: Payload | None,
@@ -94,13 +94,13 @@ class SettingsLog(Stage):
         forward(call, result, error)
 
     def receive_notification(
-        self, forward: SendNotification, method: str, params: Payload | None
+        self, forward: ForwardNotification, method: str, params: Payload | None
     ) -> None:
         if params is not None and _may_change_settings(params):
             self._on_update(params)
         forward(method, params)
 
-    def receive_batch(self, forward: SendBatch, notifications: NotificationBatch) -> None:
+    def receive_batch(self, forward: ForwardBatch, notifications: NotificationBatch) -> None:
         if notifications.has(_may_change_settings):
             for params in notifications.params:
                 if _may_change_settings(params):

@@ -24,11 +24,11 @@ from conductor.routing.port import Port
 __all__ = [
     "EVERY",
     "ORDER",
-    "SendBatch",
-    "SendCancel",
-    "SendNotification",
-    "SendRequest",
-    "SendResponse",
+    "ForwardBatch",
+    "ForwardCancel",
+    "ForwardNotification",
+    "ForwardRequest",
+    "ForwardResponse",
     "Stage",
     "StageMethod",
     "StagedPort",
@@ -48,7 +48,7 @@ ORDER: Final = (
     "client capabilities",  # a client is not asked for what it has not announced
     "late questions",  # what belongs to a cancelled turn is not asked
     "observers",  # turns, stalls, slow set-ups, open questions and requests
-    "settings",  # mode, model and options are kept for a restart
+    "settings",  # for a restart; relies on `call.session`, which an observer sets
     "replayed history",  # the client has seen it before the restart
     "own requests",  # the conductor restores sessions in a restarted agent
     "session names",  # an agent that set up a session anew has another id for it
@@ -60,13 +60,14 @@ ORDER: Final = (
 """Names of the stages, that nearest the neighbour first: messages to the component pass them in
 this order, messages from it in the opposite one."""
 
-SendRequest: TypeAlias = Callable[[InFlightRequest, str, Payload | None], None]
-SendNotification: TypeAlias = Callable[[str, Payload | None], None]
-SendBatch: TypeAlias = Callable[[NotificationBatch], None]
-SendResponse: TypeAlias = Callable[[InFlightRequest, Payload | None, Payload | None], None]
-SendCancel: TypeAlias = Callable[[InFlightRequest], None]
+ForwardRequest: TypeAlias = Callable[[InFlightRequest, str, Payload | None], None]
+ForwardNotification: TypeAlias = Callable[[str, Payload | None], None]
+ForwardBatch: TypeAlias = Callable[[NotificationBatch], None]
+ForwardResponse: TypeAlias = Callable[[InFlightRequest, Payload | None, Payload | None], None]
+ForwardCancel: TypeAlias = Callable[[InFlightRequest], None]
 EVERY: Final = frozenset({"*"})
-"""All methods, for `sent` and `received`; others beside it may be treated differently."""
+"""All methods, for `sent` and `received`. Methods that are named beside it have ways of their own,
+so that `Stage.takes` may leave them out."""
 StageMethod: TypeAlias = Literal[
     "send_request",
     "send_notification",
@@ -90,8 +91,12 @@ class Stage:
     """Base of stages: each method passes the message on.
 
     `sent` are the methods of the messages to the component that it sees, `received` those of the
-    messages from it. It also sees the responses to these requests, and their cancellations. No
-    method waits, or raises.
+    messages from it; on the link of a client, the client is the component. It also sees the
+    responses to these requests, and their cancellations; those of the component's own requests only
+    in the plain port, whichever port the requests have passed. No method waits, or raises.
+
+    To answer a request to the component: `port.answer`. To answer one of the component:
+    `port.respond`, whose response other stages see, or `call.source.respond`.
     """
 
     __slots__ = ("port",)
@@ -109,25 +114,25 @@ class Stage:
         return getattr(type(self), kind) is not getattr(Stage, kind)
 
     def send_request(
-        self, forward: SendRequest, call: InFlightRequest, method: str, params: Payload | None
+        self, forward: ForwardRequest, call: InFlightRequest, method: str, params: Payload | None
     ) -> None:
         """A request to the component."""
         forward(call, method, params)
 
     def send_notification(
-        self, forward: SendNotification, method: str, params: Payload | None
+        self, forward: ForwardNotification, method: str, params: Payload | None
     ) -> None:
         """A notification to the component."""
         forward(method, params)
 
-    def send_batch(self, forward: SendBatch, notifications: NotificationBatch) -> None:
+    def send_batch(self, forward: ForwardBatch, notifications: NotificationBatch) -> None:
         """Notifications of one method to the component. A stage that only has `send_notification`
         gets each of them."""
         forward(notifications)
 
     def send_response(
         self,
-        forward: SendResponse,
+        forward: ForwardResponse,
         call: InFlightRequest,
         result: Payload | None,
         error: Payload | None,
@@ -135,30 +140,30 @@ class Stage:
         """The response to a request of the component."""
         forward(call, result, error)
 
-    def send_cancel(self, forward: SendCancel, call: InFlightRequest) -> None:
+    def send_cancel(self, forward: ForwardCancel, call: InFlightRequest) -> None:
         """The cancellation of a request to the component."""
         forward(call)
 
     def receive_request(
-        self, forward: SendRequest, call: InFlightRequest, method: str, params: Payload | None
+        self, forward: ForwardRequest, call: InFlightRequest, method: str, params: Payload | None
     ) -> None:
         """A request of the component."""
         forward(call, method, params)
 
     def receive_notification(
-        self, forward: SendNotification, method: str, params: Payload | None
+        self, forward: ForwardNotification, method: str, params: Payload | None
     ) -> None:
         """A notification of the component."""
         forward(method, params)
 
-    def receive_batch(self, forward: SendBatch, notifications: NotificationBatch) -> None:
+    def receive_batch(self, forward: ForwardBatch, notifications: NotificationBatch) -> None:
         """Notifications of one method of the component. A stage that only has
         `receive_notification` gets each of them."""
         forward(notifications)
 
     def receive_response(
         self,
-        forward: SendResponse,
+        forward: ForwardResponse,
         call: InFlightRequest,
         result: Payload | None,
         error: Payload | None,
@@ -166,7 +171,7 @@ class Stage:
         """The response of the component, or one in its place."""
         forward(call, result, error)
 
-    def receive_cancel(self, forward: SendCancel, call: InFlightRequest) -> None:
+    def receive_cancel(self, forward: ForwardCancel, call: InFlightRequest) -> None:
         """The cancellation of a request of the component."""
         forward(call)
 
@@ -210,6 +215,8 @@ class StagedPort(Port):
     def insert(self, stage: Stage) -> None:
         """Let messages pass this stage from now on, at its place in `ORDER`."""
         stage.port = self
+        if stage.name not in ORDER:
+            raise LookupError(f"the stage {stage.name!r} has no row in `ORDER`")
         self._stages.append(stage)
         self._stages.sort(key=lambda each: ORDER.index(each.name))
         self.changed()
@@ -343,14 +350,14 @@ def _route(kind: StageMethod, stages: Sequence[Stage], end: Callable[..., None])
 def _batch_route(
     kind: Literal["send_batch", "receive_batch"],
     stages: Sequence[Stage],
-    end: SendBatch,
-    single_end: SendNotification,
+    end: ForwardBatch,
+    single_end: ForwardNotification,
 ) -> _Route:
     """The way of batches of notifications, whose single notifications have the way to
     `single_end`."""
     single: StageMethod = "send_notification" if kind == "send_batch" else "receive_notification"
 
-    def through(steps: Sequence[Stage], method: str) -> SendBatch:
+    def through(steps: Sequence[Stage], method: str) -> ForwardBatch:
         passed = end
         for index, stage in enumerate(steps):
             if stage.takes(kind, method):
@@ -388,6 +395,6 @@ def _through(
     return end
 
 
-def _one_by_one(forward: SendNotification, notifications: NotificationBatch) -> None:
+def _one_by_one(forward: ForwardNotification, notifications: NotificationBatch) -> None:
     for each in notifications.params:
         forward(notifications.method, each)

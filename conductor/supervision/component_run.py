@@ -19,7 +19,7 @@ from conductor.jsonrpc.connection import Connection
 from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.jsonrpc.messages import Payload
 from conductor.log import Logger
-from conductor.routing.stage import SendResponse, Stage
+from conductor.routing.stage import ForwardResponse, Stage
 from conductor.supervision.endpoint import Endpoint
 from conductor.supervision.stderr import StderrTail
 from conductor.transport.io_loop import Flusher, ReadGate, read_loop, write_loop
@@ -43,7 +43,7 @@ class ProofOfHealth(Stage):
 
     def receive_response(
         self,
-        forward: SendResponse,
+        forward: ForwardResponse,
         call: InFlightRequest,
         result: Payload | None,
         error: Payload | None,

@@ -22,7 +22,7 @@ from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.jsonrpc.messages import Payload
 from conductor.jsonrpc.notification_batch import NotificationBatch
 from conductor.routing.link import Link
-from conductor.routing.stage import EVERY, SendBatch, SendNotification, SendRequest, Stage
+from conductor.routing.stage import EVERY, ForwardBatch, ForwardNotification, ForwardRequest, Stage
 from conductor.routing.traced_port import HandlerOutcome, Mark, Tracer
 
 __all__ = ["HandlerReport", "HandlerReports", "MessageKey"]
@@ -119,7 +119,7 @@ class _SentMessages(Stage):
         self._side: _Side = side
 
     def send_request(
-        self, forward: SendRequest, call: InFlightRequest, method: str, params: Payload | None
+        self, forward: ForwardRequest, call: InFlightRequest, method: str, params: Payload | None
     ) -> None:
         forward(call, method, params)
         if method == "initialize":
@@ -128,11 +128,11 @@ class _SentMessages(Stage):
             self._reports.sent(("request", call.target_id))
 
     def send_notification(
-        self, forward: SendNotification, method: str, params: Payload | None
+        self, forward: ForwardNotification, method: str, params: Payload | None
     ) -> None:
         self._reports.notified(self._link.connection, self._side, 1)
         forward(method, params)
 
-    def send_batch(self, forward: SendBatch, notifications: NotificationBatch) -> None:
+    def send_batch(self, forward: ForwardBatch, notifications: NotificationBatch) -> None:
         self._reports.notified(self._link.connection, self._side, notifications.count)
         forward(notifications)

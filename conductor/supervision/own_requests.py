@@ -9,7 +9,7 @@ from conductor.jsonrpc.awaited_response import AwaitedResponse
 from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.jsonrpc.messages import Payload
 from conductor.routing.link import Link
-from conductor.routing.stage import EVERY, SendResponse, Stage
+from conductor.routing.stage import EVERY, ForwardResponse, Stage
 from conductor.routing.traced_port import TracedOwnRequests
 
 __all__ = ["OwnRequests"]
@@ -70,7 +70,7 @@ class OwnRequests(Stage):
 
     def receive_response(
         self,
-        forward: SendResponse,
+        forward: ForwardResponse,
         call: InFlightRequest,
         result: Payload | None,
         error: Payload | None,

@@ -41,7 +41,7 @@ from conductor.routing.link import Link
 from conductor.routing.restart_marker import with_restart_marker
 from conductor.routing.session_log import SetupRecord, forwarded_names
 from conductor.routing.session_settings import SettingsLog
-from conductor.routing.stage import EVERY, SendNotification, SendRequest, Stage, StagedPort
+from conductor.routing.stage import EVERY, ForwardNotification, ForwardRequest, Stage, StagedPort
 from conductor.routing.traced_port import TracedOwnRequests
 from conductor.supervision.initialization import Initialization
 from conductor.supervision.own_requests import OwnRequests
@@ -310,7 +310,7 @@ class _RecordedAnswers(Stage):
         self.received = frozenset(results)
 
     def receive_request(
-        self, forward: SendRequest, call: InFlightRequest, method: str, params: Payload | None
+        self, forward: ForwardRequest, call: InFlightRequest, method: str, params: Payload | None
     ) -> None:
         self.port.respond(call, self._results[method], None)
 
@@ -329,7 +329,7 @@ class _ReplayedHistory(Stage):
         """Whether a part of a conversation was among them."""
 
     def receive_notification(
-        self, forward: SendNotification, method: str, params: Payload | None
+        self, forward: ForwardNotification, method: str, params: Payload | None
     ) -> None:
         if session_id_of(params) != self._session:
             forward(method, params)

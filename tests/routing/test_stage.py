@@ -127,6 +127,11 @@ def test_an_answer_of_a_stage_passes_those_that_the_request_has_passed_and_no_ot
     assert bench.neighbour.heard == [("answer", "m", None, b'{"code":1,"message":"no"}')]
 
 
+def test_a_stage_without_a_row_is_an_error_that_names_it():
+    with pytest.raises(LookupError, match="'counts' has no row"):
+        Bench(Noting("counts"))
+
+
 def test_a_stage_can_be_removed_while_it_handles_a_message():
     class Once(Noting):
         def send_request(self, forward, call, method, params):

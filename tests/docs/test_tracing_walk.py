@@ -60,7 +60,7 @@ def test_the_page_from_the_symptom_to_the_end(tmp_path):
                 assert len(result.stdout.splitlines()) == len(expected)
             compared += 1
 
-    assert compared == 8
+    assert compared == 7
 
 
 def is_shown(block, following):

@@ -42,6 +42,7 @@ conductor, as all stderr of this process."""
 def run_plugin(cls: type[Plugin]) -> NoReturn:
     """Serve `cls` on stdio until stdin reaches EOF, then exit. Exit status 2 for wrong options."""
     from conductor.chain.build import bridge_component, open_agent_chain
+    from conductor.chain.components import ChainSpec
     from conductor.chain.stdio_server import serve_stdio
     from conductor.plugins.plugin_component import PluginComponent
 
@@ -68,7 +69,7 @@ def run_plugin(cls: type[Plugin]) -> NoReturn:
         return [PluginComponent(name, plugin, role, agent_chain_opener=open_agent_chain)]
 
     make_bridge = partial(bridge_component, "auto", Limits()) if role == "proxy" else None
-    serve_stdio(make, mode=role, make_bridge=make_bridge)
+    serve_stdio(ChainSpec(make, role, make_bridge=make_bridge))
 
 
 def _options(arguments: list[str], cls: type[Plugin]) -> dict[str, Any]:
@@ -110,6 +111,7 @@ def _usage(cls: type[Plugin]) -> str:
 def run_isolated() -> NoReturn:
     """Serve the isolated plugin that the first line of stdin describes (`plugins.isolation`)."""
     from conductor.chain.build import build_components
+    from conductor.chain.components import ChainSpec
     from conductor.chain.stdio_server import serve_stdio
     from conductor.plugins.handler_reporter import ReportingRecorder
     from conductor.plugins.isolation import failure_info, parse_bootstrap_line, plugin_info
@@ -141,14 +143,8 @@ def run_isolated() -> NoReturn:
 
     with withhold_details() if withheld else nullcontext():
         seconds = spec.stop_timeout
-        serve_stdio(
-            make,
-            mode=role,
-            stop_timeout=seconds,
-            answers_loss=False,
-            enforces_cancel_timeout=False,
-            recorder=recorder,
-        )
+        chain = ChainSpec(make, role, stop_timeout=seconds, is_supervised=True)
+        serve_stdio(chain, recorder=recorder)
 
 
 def _read_bootstrap_line() -> bytes:

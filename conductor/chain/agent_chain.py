@@ -15,6 +15,7 @@ import trio
 
 from conductor.background_tasks import background_tasks
 from conductor.chain.chain import Chain
+from conductor.chain.components import ChainSpec
 from conductor.chainfile import ChainFile, ComponentSpec, load
 from conductor.chainfile.naming import command_name
 from conductor.errors import LocalProtocolError, StartError
@@ -22,7 +23,6 @@ from conductor.peer import JsonRpcPeer
 from conductor.plugins.handler_call import current_handler_call
 from conductor.projects.project_file import trusted_agent_file
 from conductor.proxy.second_agent_host import AgentSource
-from conductor.routing.component import Component
 from conductor.transport.memory import memory_pair
 
 __all__ = ["run_agent_chain"]
@@ -30,7 +30,7 @@ __all__ = ["run_agent_chain"]
 
 @asynccontextmanager
 async def run_agent_chain(
-    build: Callable[[ChainFile], list[Component]],
+    spec_of: Callable[[ChainFile], ChainSpec],
     source: AgentSource | None,
     *,
     name: str | None,
@@ -48,12 +48,7 @@ async def run_agent_chain(
     file = _own_agent(agent, name, env) if source is None else _chain_file(source, name, env, files)
     specs = file.flat()
     ours, theirs = memory_pair()
-    chain = Chain(
-        theirs,
-        lambda: build(file),
-        limits=file.limits,
-        stop_timeout=file.stop_timeout,
-    )
+    chain = Chain(theirs, spec_of(file))
     ended = trio.Event()
 
     async def run() -> None:

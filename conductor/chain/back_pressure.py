@@ -53,6 +53,12 @@ class BackPressure(msgspec.Struct, eq=False):
         """Gate of the agent's reader, and of any other source of messages toward the client."""
         return ReadGate(self.flusher, lambda: max(self.client.backlog, self._proxies_backlog()))
 
+    @property
+    def is_held_back(self) -> bool:
+        """Whether the client or the agent is not read now."""
+        gates = self.client_gate(self.client.transport), self.edge_gate()
+        return not all(gate.open for gate in gates)
+
     def component_gate(self, component: Component) -> ReadGate:
         """Gate of a component's reader."""
         agent_port = component.agent_port

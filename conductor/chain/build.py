@@ -14,6 +14,7 @@ from conductor.chain.adapter_insertion import adapter_name, insert_adapters
 from conductor.chain.bridge_insertion import BridgeInsertion, InsertableBridge
 from conductor.chain.client_params import client_params
 from conductor.chain.component_secrets import component_secrets
+from conductor.chain.components import ChainSpec
 from conductor.chain.launchers import launcher_for
 from conductor.chainfile.model import Adaptation, ComponentSpec, McpBridgeMode, McpStart, Sandbox
 from conductor.errors import RegistryError, StartError
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from conductor.plugins.plugin_component import PluginComponent
     from conductor.proxy.second_agent_host import AgentConnection, AgentSource
 
-__all__ = ["bridge_component", "build_components", "components_of", "open_agent_chain"]
+__all__ = ["bridge_component", "build_components", "components_of", "open_agent_chain", "spec_of"]
 
 _START: Final = McpStart()
 
@@ -156,6 +157,16 @@ def components_of(file: ChainFile) -> list[Component]:
     )
 
 
+def spec_of(file: ChainFile, make: Callable[[], Sequence[Component]] | None = None) -> ChainSpec:
+    """What a chain of this file is made of; `make` if its components are others at each start."""
+    return ChainSpec(
+        make or partial(components_of, file),
+        "proxy" if file.agent is None else "agent",
+        file.limits,
+        file.stop_timeout,
+    )
+
+
 def open_agent_chain(
     source: AgentSource | None,
     *,
@@ -168,7 +179,7 @@ def open_agent_chain(
     is the agent of the plugin's chain, `files` are those that the plugin may load."""
     from conductor.chain.agent_chain import run_agent_chain
 
-    return run_agent_chain(components_of, source, name=name, env=env, agent=agent, files=files)
+    return run_agent_chain(spec_of, source, name=name, env=env, agent=agent, files=files)
 
 
 def bridge_component(

@@ -40,7 +40,7 @@ from conductor.supervision.cancel_monitor import CancelMonitor
 from conductor.supervision.cancel_timeouts import CancelOverdue, TurnOverdue
 from conductor.supervision.deadline_timer import NEVER, DeadlineTimer
 
-__all__ = ["CancelledTurns"]
+__all__ = ["CancelledTurns", "turns_of_parent"]
 
 _ANSWER_SECONDS: Final = 1.0
 """For the client to answer the open questions of a turn that it cancels."""
@@ -154,6 +154,13 @@ class CancelledTurns:
         if overdue.running:
             port = self._client_port if blocking is None else blocking.client_port.neighbour
             port.notify(SESSION_UPDATE, idle_update(session, "cancelled"))
+
+
+def turns_of_parent(client: Link, startup_gate: StartupGate) -> CancelMonitor:
+    """The turns of a parent conductor, which ends what hangs: nothing is overdue here."""
+    monitor = CancelMonitor(NEVER, lambda: startup_gate.version == 2, lambda overdue: None)
+    client.observe_received(monitor)
+    return monitor
 
 
 class _Questions(LinkObserver):

@@ -15,12 +15,14 @@ import trio
 from conductor.acp import PROMPT, session_id_of
 from conductor.acp.turns import Turns
 from conductor.bounded_dict import BoundedDict
+from conductor.errors import ComponentError
 from conductor.jsonrpc.connection import Connection
 from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.jsonrpc.messages import INTERNAL_ERROR, Payload, encode_error
 from conductor.limits import Limits
 from conductor.log import get_logger
 from conductor.network.running_time import move_on_after_running
+from conductor.redaction import redact
 from conductor.routing.client_capabilities import ClientCapabilities
 from conductor.routing.failure_errors import FailureErrors, answer_of_gone
 from conductor.routing.link import Link
@@ -71,6 +73,11 @@ class ClientEnd:
         """Notices in the form that the client supports."""
         self.elsewhere: Collection[str] = ()
         """Sessions in further chains of this client (`session_chains`)."""
+        self.turns: Turns[InFlightRequest] | None = None
+        """The turns of the client; `None` if it is a parent conductor, which ends what hangs."""
+        self.initialize_result: bytes | None = None
+        """The raw result that the client has received, while the chain is initialized and not
+        about to end."""
         self.unanswered: UnansweredRequests | None = None
         """Requests to the client and prompts of the client, if it may be detached and return."""
         self._told: BoundedDict[str, set[str]] = BoundedDict(_MAX_SESSIONS)
@@ -157,10 +164,21 @@ class ClientEnd:
         self._answered.pop(session, None)
         self._answered[session] = trio.current_time()
 
-    def just_answered(self) -> set[str]:
-        """Sessions with a prompt that was answered just now, perhaps because a component failed."""
+    def tell_idle_sessions(self, error: ComponentError) -> None:
+        """Tell the user why the chain ends; a running turn ends with the error, and one that was
+        answered just now perhaps had it.
+
+        Not a parent conductor, which says what it does about the failure.
+        """
+        if self.turns is None:
+            return
+        title, _ = error.public_details()
         since = trio.current_time() - _JUST_NOW
-        return {session for session, time in self._answered.items() if time >= since}
+        told = {session for session, time in self._answered.items() if time >= since}
+        told |= {session for session, turns in self.turns.sessions.items() if turns.is_running}
+        for session in self.sessions:
+            if session not in told:
+                self.send_notice(session, redact(title), "the chain ends", severity="error")
 
     def _notice_port(self) -> Port:
         """The client's port for what comes from the conductor itself."""
@@ -182,31 +200,32 @@ class ClientEnd:
 
     # -- detaching ---------------------------------------------------------------------------------
 
-    def allow_reattach(self, turns: Turns[InFlightRequest]) -> None:
+    def allow_reattach(self) -> None:
         """Keep unanswered requests from now on, so that the client can be detached and return.
 
-        `turns` are those of the client.
+        Without effect for a parent conductor: it restarts the chain instead.
         """
         from conductor.chain.detached_client import UnansweredRequests
 
-        self.unanswered = UnansweredRequests(turns)
-        self.link.observe_sent(self.unanswered)
+        if self.turns is not None:
+            self.unanswered = UnansweredRequests(self.turns)
+            self.link.observe_sent(self.unanswered)
 
-    def detach(self, unread: bytes, initialize_result: bytes) -> bool:
+    def detach(self, unread: bytes = b"") -> bool:
         """The client is disconnected: queue messages to it until `reattach` or `end_detached`.
 
-        `unread` is the end of what was written to its transport and was not read;
-        `initialize_result` is the raw result that it has received. Returns false if
+        `unread` is the end of what was written to its transport and was not read. The caller closes
+        the transport afterwards. Returns false if the chain is not initialized, is ending, or
         `allow_reattach` was not called.
         """
         from conductor.chain.detached_client import DetachedClient, undelivered_messages
 
-        if self.unanswered is None:
+        if self.unanswered is None or self.initialize_result is None:
             return False
         if self._detached is None:
             made_room = self.flusher.made_room
             self._detached = DetachedClient(
-                self.link, self.port, self.unanswered, initialize_result, made_room
+                self.link, self.port, self.unanswered, self.initialize_result, made_room
             )
         self._detached.detach(undelivered_messages(self.connection, unread))
         self.connection.abort_writing()

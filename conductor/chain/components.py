@@ -8,7 +8,7 @@ In: the components that the chain's `make` returns, and what they report as to t
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 import attrs
 import trio
@@ -16,6 +16,7 @@ import trio
 from conductor.chain.back_pressure import BackPressure
 from conductor.chain.cancelled_turns import CancelledTurns
 from conductor.chain.client_end import ClientEnd
+from conductor.chainfile.model import STOP_TIMEOUT
 from conductor.errors import ComponentError, ConductorError, StartError, describe
 from conductor.limits import Limits
 from conductor.log import get_logger
@@ -28,9 +29,33 @@ from conductor.tracing.recorder import TraceRecorder
 from conductor.transport.io_loop import Flusher, ReadGate
 from conductor.transport.spawn import end_prestarted
 
-__all__ = ["ChainComponents"]
+if TYPE_CHECKING:
+    from conductor.plugins.plugin_component import PluginComponent
+
+__all__ = ["ChainComponents", "ChainSpec"]
 
 log: Final = get_logger(component="conductor")
+
+
+@attrs.frozen(eq=False)
+class ChainSpec:
+    """What a chain is made of: its components, and the settings for all of it.
+
+    `make` builds the components, the one nearest the client first; it is called for every attempt
+    to start, and may raise `ConductorError`. In "proxy" mode the client is a parent conductor,
+    which is also the successor of the last component. `stop_timeout` is in seconds. `build.spec_of`
+    is that of a chain file.
+    """
+
+    make: Callable[[], Sequence[Component]]
+    mode: Literal["agent", "proxy"] = "agent"
+    limits: Limits = attrs.field(factory=Limits)
+    stop_timeout: float = STOP_TIMEOUT
+    make_bridge: Callable[[], PluginComponent] | None = None
+    """Makes the MCP bridge, inserted before a parent conductor that takes no MCP over ACP."""
+    is_supervised: bool = False
+    """Whether it is a plugin that a parent conductor supervises: the parent answers what the loss
+    of a component leaves open, and ends cancelled turns that hang."""
 
 
 @attrs.define(eq=False, repr=False)

@@ -14,6 +14,7 @@ and written anew from the members that are listed here. Methods that cannot be r
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
@@ -46,10 +47,14 @@ _WHOLE_COMMAND: Final = b'"terminal-auth"'
 
 
 def for_client(
-    result: bytes, login: TerminalLogin, components: Sequence[Component], command: Sequence[str]
+    result: bytes,
+    login: TerminalLogin,
+    components: Sequence[Component],
+    command: Sequence[str] = (),
 ) -> bytes:
-    """The raw result with the methods changed; `command` is the command line of this program.
-    Everything else keeps its bytes."""
+    """The raw result with the methods changed; everything else keeps its bytes. `command` is the
+    command line that is repeated, by default that of this program."""
+    command = command or [sys.executable, *sys.orig_argv[1:]]
     is_isolated = _is_isolated(components)
     if login == "kept" or (login == "appended" and not is_isolated):
         return result

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from conductor.chain.chain import Chain
+from conductor.chain.components import ChainSpec
 from conductor.errors import ComponentExited, StartError
 from conductor.limits import Limits
 from conductor.plugins.handler_reporter import ReportingRecorder
@@ -45,16 +46,10 @@ def plugin_endpoint(make: Callable[[], PluginComponent], max_message_bytes: int)
             all = outer.keeps_payloads
             recorder = ReportingRecorder(outer.chain, outer=outer, reports_all=all)
             runtime.start_soon(recorder.send_reports, runtime.client.notify)
-        chain = Chain(
-            endpoint.network,
-            lambda: [component],
-            mode=component.role,
-            limits=Limits(max_message_bytes=max_message_bytes),
-            stop_timeout=component.stop_timeout,
-            enforces_cancel_timeout=False,
-            recorder=recorder,
-        )
+        limits = Limits(max_message_bytes=max_message_bytes)
+        seconds = component.stop_timeout
+        spec = ChainSpec(lambda: [component], component.role, limits, seconds, is_supervised=True)
         endpoint.reached = True
-        await chain.run()
+        await Chain(endpoint.network, spec, recorder=recorder).run()
 
     return RemoteTransport("this process", max_message_bytes, carry)

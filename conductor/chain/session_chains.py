@@ -1,8 +1,12 @@
 """The further chains of one client, for sessions that do not belong into the first one.
 
-A session set-up goes to the chain that its directory has now (`projects.chooser`): to the first
-chain, to one that runs already, or to a new one. Sessions that are open keep theirs. A chain ends
-after its last session. The agent of each is a process of its own.
+A session set-up goes to the chain that its directory has now (`chain_choice`): to the first chain,
+to one that runs already, or to a new one. Sessions that are open keep theirs. A chain ends after
+its last session. The agent of each is a process of its own.
+
+A `FurtherChain` is a `Chain` with everything that belongs to one, connected by a pair of memory
+transports to a link, behind which it looks like an agent. It gets the client's `initialize`;
+session set-ups wait in the link's queue until it has answered.
 """
 
 from __future__ import annotations
@@ -14,24 +18,35 @@ import attrs
 import trio
 
 from conductor.acp import session_id_of
-from conductor.chain.client_end import ClientEnd
-from conductor.chain.further import FurtherChains
-from conductor.chain.further_chain import FurtherChain
-from conductor.chain.response_watch import ResponseWatch
-from conductor.chain.session_router import SessionRouter
-from conductor.chain.start_failure import FailureContext
-from conductor.chain.startup_gate import StartupGate
-from conductor.errors import RequestError
+from conductor.chain.build import components_of, spec_of
+from conductor.chain.chain import Chain
+from conductor.chain.chain_choice import FurtherChains
+from conductor.chain.response_watch import OwnRequest, ResponseWatch
+from conductor.chain.session_router import Branch, SessionRouter
+from conductor.errors import RequestError, StartError
+from conductor.jsonrpc.connection import Connection
 from conductor.jsonrpc.in_flight import InFlightRequest
-from conductor.jsonrpc.messages import INVALID_REQUEST, Payload
+from conductor.jsonrpc.json_object import with_member
+from conductor.jsonrpc.messages import (
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    INVALID_REQUEST,
+    Payload,
+    encode_error,
+    exception_to_error,
+)
 from conductor.log import get_logger
 from conductor.projects.chooser import ChainChooser
 from conductor.projects.planner import ChainPlan
+from conductor.routing.capabilities import protocol_version
+from conductor.routing.failure_errors import FailureErrors
+from conductor.routing.link import Link
 from conductor.supervision.cancel_timeouts import CancelOverdue, TurnOverdue
-from conductor.tracing.recorder import TraceRecorder
-from conductor.transport.io_loop import Flusher, ReadGate
+from conductor.transport.io_loop import Flusher, read_loop, write_loop
+from conductor.transport.memory import MemoryTransport, memory_pair
 
-__all__ = ["MAX_CHAINS", "SessionChains"]
+__all__ = ["MAX_CHAINS", "FurtherChain", "SessionChains"]
+
 
 MAX_CHAINS: Final = 16
 """Further chains of one client that run at the same time; each has its own processes."""
@@ -43,15 +58,9 @@ log: Final = get_logger(component="conductor")
 class SessionChains(FurtherChains):
     """The further chains of one client."""
 
+    first: Chain
+    """The first chain."""
     chooser: ChainChooser
-    client: ClientEnd
-    gate: StartupGate
-    flusher: Flusher
-    read_gate: Callable[[], ReadGate]
-    nursery: trio.Nursery
-    recorder: TraceRecorder | None = None
-    plugin_nursery: trio.Nursery | None = None
-    failure_context: FailureContext | None = None
     running: list[FurtherChain] = attrs.field(factory=list, init=False)
     _router: SessionRouter | None = attrs.field(default=None, init=False)
 
@@ -77,7 +86,7 @@ class SessionChains(FurtherChains):
             session = session_id_of(result) or session_id_of(params)
             if result is not None and session is not None:
                 for notice in plan.notices:
-                    self.client.send_notice(session, notice.title, notice.detail)
+                    self.first.client_end.send_notice(session, notice.title, notice.detail)
 
         if plan.notices:
             ResponseWatch(call, after=show)
@@ -85,7 +94,7 @@ class SessionChains(FurtherChains):
     def has_overdue(self, overdue: CancelOverdue) -> bool:
         """Whether a further chain has this cancelled turn or request."""
         if isinstance(overdue, TurnOverdue):
-            return overdue.session in self.client.elsewhere
+            return overdue.session in self.first.client_end.elsewhere
         return any(overdue.call.target is chain.link.plain for chain in self.running)
 
     @property
@@ -97,7 +106,7 @@ class SessionChains(FurtherChains):
         for chain in self.running:
             if not chain.is_closing and plan.is_same(chain.plan):
                 return chain
-        if not self.gate.is_out_of_the_way:
+        if not self.first.startup_gate.is_out_of_the_way:
             problem = "the first chain is starting again; try again when it has a session"
             raise RequestError(INVALID_REQUEST, "Not initialized", problem)
         if len(self.running) >= MAX_CHAINS:
@@ -108,37 +117,27 @@ class SessionChains(FurtherChains):
     def _start(self, plan: ChainPlan) -> FurtherChain:
         if self._router is None:
             self._router = SessionRouter(
-                self.client.port,
-                self.client.link.plain,
+                self.first.client_end.port,
+                self.first.client_end.link.plain,
                 _report_foreign,
-                self.client.link.session_log.sessions,
+                self.first.client_end.link.session_log.sessions,
             )
-            self.client.elsewhere = self._router.sessions.keys()
-        chain = FurtherChain(
-            plan,
-            self._router,
-            self.flusher,
-            self.read_gate(),
-            self.gate.version,
-            self._on_ended,
-            None if self.recorder is None else self.recorder.for_chain(plan.chain.name),
-            self.plugin_nursery,
-            self.failure_context,
-        )
+            self.first.client_end.elsewhere = self._router.sessions.keys()
+        chain = FurtherChain(plan, self.first, self._router, self._on_ended)
         self.running.append(chain)
         self._router.branches.append(chain.branch)
         log.lifecycle("further chain starts", components=[each.name for each in plan.chain.flat()])
         for name, condition in plan.left_out.items():
             log.lifecycle("component left out", name=name, when=condition)
-        self.nursery.start_soon(chain.run)
-        chain.initialize(self.gate.params)
+        self.first.nursery.start_soon(chain.run)
+        chain.initialize(self.first.startup_gate.params)
         return chain
 
     def _on_ended(self, chain: FurtherChain) -> None:
         assert self._router is not None
         self.running.remove(chain)
         for session in chain.branch.sessions:
-            self.client.link.session_log.forget(session)
+            self.first.client_end.link.session_log.forget(session)
         self._router.remove(chain.branch)
 
     # -- the end -----------------------------------------------------------------------------------
@@ -162,3 +161,116 @@ class SessionChains(FurtherChains):
 
 def _report_foreign(sender: str, names: dict[str, object]) -> None:
     log.warning("message for what belongs to another chain", sender=sender, **names)
+
+
+@attrs.define(eq=False, repr=False)
+class FurtherChain:
+    """One further chain, of `plan`, for the client of `first`."""
+
+    plan: ChainPlan
+    first: Chain
+    router: SessionRouter
+    on_ended: Callable[[FurtherChain], None]
+    chain: Chain = attrs.field(init=False)
+    branch: Branch = attrs.field(init=False)
+    ended: trio.Event = attrs.field(factory=trio.Event, init=False)
+    is_closing: bool = attrs.field(default=False, init=False)
+    """Whether it takes no more sessions."""
+    _theirs: MemoryTransport = attrs.field(init=False)
+    _read_to_end: trio.Event = attrs.field(factory=trio.Event, init=False)
+    _connection: Connection = attrs.field(init=False)
+    version: int = attrs.field(init=False)
+    """The protocol version that the client knows."""
+    _flusher: Flusher = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.version, self._flusher = self.first.startup_gate.version, self.first.flusher
+        ours, self._theirs = memory_pair()
+        file, recorder = self.plan.chain, self.first.recorder
+        self.chain = Chain(
+            self._theirs,
+            spec_of(file, lambda: components_of(self.plan.to_start())),
+            plugin_nursery=self.first.plugin_nursery,
+            failure_context=self.first.failure_context,
+            recorder=None if recorder is None else recorder.for_chain(file.name),
+            is_for_session=True,
+        )
+        link = Link(file.name, "agent", _report)
+        link.session_log.limits = file.limits
+        self._connection = Connection(ours, link, self._flusher, limits=file.limits)
+        link.connect(self._connection)
+        self.branch = Branch(self.router, link, self.close)
+
+    @property
+    def link(self) -> Link:
+        return self.branch.link
+
+    def initialize(self, params: bytes | None) -> None:
+        """Send the client's raw `initialize` params, with the version that it knows; session
+        set-ups wait for the response."""
+        call = InFlightRequest("initialize", OwnRequest(self._initialized))
+        try:
+            asked = with_member(params or b"{}", "protocolVersion", b"%d" % self.version)
+        except ValueError as exc:
+            self._initialized(None, encode_error(INVALID_PARAMS, "Invalid params", str(exc)))
+        else:
+            self.link.plain.request(call, "initialize", asked)
+            self.link.start_queueing()
+
+    async def run(self) -> None:
+        """Run the chain to its end; then requests for its sessions are answered with the reason."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(write_loop, self._connection, self._flusher)
+            nursery.start_soon(self._read)
+            ending = await self.chain.run()
+            self._theirs.close_writing()
+            await self._read_to_end.wait()
+            nursery.cancel_scope.cancel()
+        plain = FailureErrors.plain(_ENDED)
+        self._refuse(plain if ending.error is None else FailureErrors.of(ending.error))
+        self.on_ended(self)
+        self._flusher.flush()
+        self.ended.set()
+
+    async def _read(self) -> None:
+        await read_loop(self._connection, self._flusher, self.first.back_pressure.edge_gate())
+        self._read_to_end.set()
+
+    def close(self) -> None:
+        """End it in order, after its open requests."""
+        self.is_closing = True
+        self._connection.close_writing()
+
+    def stop(self) -> None:
+        """End it in order, without waiting for open requests."""
+        self.is_closing = True
+        self.chain.stop()
+
+    def kill(self) -> None:
+        self.is_closing = True
+        self.chain.kill()
+
+    def _initialized(self, result: Payload | None, error: Payload | None) -> None:
+        if result is not None and protocol_version(result) != self.version:
+            reason = f"it speaks version {protocol_version(result)} of the protocol"
+            error = exception_to_error(StartError(self.plan.chain.name, reason))
+        if error is None:
+            self.link.release_queue()
+            return
+        self._refuse(FailureErrors.plain(bytes(error)))
+        self.stop()
+
+    def _refuse(self, errors: FailureErrors) -> None:
+        """Answer all open and later requests with these errors."""
+        if self.link.connection is not None:
+            self.link.disconnect(errors)
+        self.link.release_queue()
+
+
+_ENDED: Final = encode_error(
+    INTERNAL_ERROR, "The chain of this session has ended; start a new session, or load it"
+)
+
+
+def _report(event: str, detail: str, message: dict[str, object]) -> None:
+    log.warning(event, sender="chain", detail=detail, **message)

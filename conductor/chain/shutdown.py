@@ -33,7 +33,7 @@ from conductor.routing.failure_errors import CHAIN_ENDED, FailureErrors
 from conductor.transport.io_loop import Flusher
 
 if TYPE_CHECKING:
-    from conductor.chain.further import FurtherChains
+    from conductor.chain.chain_choice import FurtherChains
 
 __all__ = ["BusyPlugins", "Ending", "Shutdown", "end_components", "wait_ended"]
 

@@ -208,6 +208,12 @@ class FailureContext(msgspec.Struct, frozen=True):
     log: str | None = None
     """The file that the conductor's stderr is written to, if it is one."""
 
+    def describe(self, error: bytes, component: str | None, client: str) -> str:
+        """The text for the user; see `describe_start_failure`."""
+        return describe_start_failure(
+            error, component=component, file=self.file, log=self.log, client=client
+        )
+
 
 def describe_start_failure(
     error: bytes,

@@ -11,26 +11,24 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn
 
 import trio
 
 from conductor.chain.abandoned_plugins import abandoned_plugins
 from conductor.chain.chain import Chain
+from conductor.chain.components import ChainSpec
 from conductor.chain.login_words import TerminalLogin
 from conductor.chain.shutdown import Ending
 from conductor.chain.start_failure import FailureContext
 from conductor.chain.watchdog import watchdog
-from conductor.chainfile.model import STOP_TIMEOUT
 from conductor.control.process import close_control, open_control
 from conductor.errors import ConnectionClosed
 from conductor.exit_codes import ExitCode
-from conductor.limits import Limits
 from conductor.log import get_logger, release, report_skipped
-from conductor.routing.component import Component
 from conductor.tracing.recorder import TraceRecorder
 from conductor.transport.epoll_loop import EpollFastPath
 from conductor.transport.fd_transport import FdTransport
@@ -42,8 +40,7 @@ from conductor.transport.process_tree import become_subreaper, kill_descendants
 from conductor.transport.stdio import claim_stdio, restore_blocking
 
 if TYPE_CHECKING:
-    from conductor.chain.further import FurtherChains
-    from conductor.plugins.plugin_component import PluginComponent
+    from conductor.chain.chain_choice import ChainChoice, FurtherChains
     from conductor.projects.chooser import ChainChooser
     from conductor.tracing.trace_writer import TraceWriter
 
@@ -63,26 +60,19 @@ _EXIT_CODES: Final = {
 
 
 def serve_stdio(
-    make: Callable[[], Sequence[Component]],
+    spec: ChainSpec,
     *,
-    mode: Literal["agent", "proxy"],
-    limits: Limits | None = None,
-    stop_timeout: float = STOP_TIMEOUT,
-    answers_loss: bool = True,
-    failure_context: FailureContext | None = None,
-    unusable: bool = False,
-    enforces_cancel_timeout: bool = True,
     name: str = "conductor",
     trace: TraceWriter | None = None,
     recorder: TraceRecorder | None = None,
-    make_bridge: Callable[[], PluginComponent] | None = None,
+    failure_context: FailureContext | None = None,
+    unusable: bool = False,
     chooser: ChainChooser | None = None,
     terminal_login: TerminalLogin = "kept",
 ) -> NoReturn:
     """Serve until the chain ends, then exit the process; see the exit codes above.
 
-    `make`, `answers_loss`, `enforces_cancel_timeout`, `failure_context`, `make_bridge`, `chooser`,
-    `terminal_login`: see `Chain`.
+    `failure_context`, `terminal_login`: see `Chain`. `chooser` chooses the chain of each session.
     `name` is that of the chain in traces; without a `trace` file, only the flight recorder runs.
     `recorder`: of a plugin's process, which is not a conductor for `ps` and has none of both.
     `unusable`: the chain file is known to have mistakes; the exit code is 2 unless the chain starts
@@ -120,19 +110,12 @@ def serve_stdio(
         with claim_stdio() as transport, EpollFastPath.installed():
             chain = Chain(
                 transport,
-                make,
-                mode=mode,
-                limits=limits or Limits(),
-                stop_timeout=stop_timeout,
-                answers_loss=answers_loss,
+                spec,
+                recorder=recorder,
                 plugin_nursery=plugins,
                 failure_context=failure_context,
-                enforces_cancel_timeout=enforces_cancel_timeout,
-                recorder=recorder,
-                make_bridge=make_bridge,
-                chooser=chooser,
+                choice=None if chooser is None else _choice(chooser),
                 terminal_login=terminal_login,
-                further_chains=None if chooser is None else _further_chains,
             )
             async with trio.open_nursery() as nursery:
                 await nursery.start(_handle_signals, chain, signals, transport)
@@ -150,10 +133,15 @@ def serve_stdio(
     leave()
 
 
-def _further_chains(*parts: Any) -> FurtherChains:
-    from conductor.chain.session_chains import SessionChains
+def _choice(chooser: ChainChooser) -> ChainChoice:
+    from conductor.chain.chain_choice import ChainChoice
 
-    return SessionChains(*parts)
+    def further(first: Chain) -> FurtherChains:
+        from conductor.chain.session_chains import SessionChains
+
+        return SessionChains(first, chooser)
+
+    return ChainChoice(chooser, further)
 
 
 def exit_code(ending: Ending, signals: Sequence[int]) -> int:
@@ -183,7 +171,7 @@ async def _handle_signals(
     with (
         trio.open_signal_receiver(*_SIGNALS) as signals,
         watchdog(
-            chain.stop_timeout,
+            chain.spec.stop_timeout,
             _SIGNALS,
             client_fd=transport.read_fd,
             before_exit=partial(_leave_stdio, chain, transport),

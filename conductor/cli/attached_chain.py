@@ -53,7 +53,7 @@ async def attached_chain(
         with trio.CancelScope() as work:
             dog = await nursery.start(_handle_signals, chain, work, signals, max_blocked)
             yield client_and_chain
-        dog.end_within(max_stop_seconds(chain.stop_timeout))
+        dog.end_within(max_stop_seconds(chain.spec.stop_timeout))
 
 
 async def _handle_signals(
@@ -66,7 +66,7 @@ async def _handle_signals(
     """Stop the chain in order on the first signal, kill it on the second."""
     with (
         trio.open_signal_receiver(*SIGNALS) as signals,
-        watchdog(chain.stop_timeout, SIGNALS, max_blocked=max_blocked) as dog,
+        watchdog(chain.spec.stop_timeout, SIGNALS, max_blocked=max_blocked) as dog,
     ):
         task_status.started(dog)
         async for number in signals:

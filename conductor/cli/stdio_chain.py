@@ -9,7 +9,10 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Literal, NoReturn, TypeAlias
 
-from conductor.chain.build import bridge_component, components_of
+import attrs
+
+from conductor.chain.build import bridge_component, components_of, spec_of
+from conductor.chain.components import ChainSpec
 from conductor.chain.login_words import terminal_login_of
 from conductor.chain.start_failure import FailureContext
 from conductor.chain.stdio_server import serve_stdio
@@ -162,8 +165,7 @@ def serve_invalid(
     again = load or partial(load_chain, path, _REQUIRED_KIND[mode])
     make = _ChainReloader(path, again, error).make if chooser is None else _maker(chooser)
     serve_stdio(
-        make,
-        mode=mode,
+        ChainSpec(make, mode),
         failure_context=_explained(path) if explains else None,
         unusable=True,
         trace=trace,
@@ -179,7 +181,7 @@ def serve_unusable_arguments(mistake: CommandLineError, *, mode: Mode, explains:
         raise mistake
 
     failure_context = _explained(None) if explains else None
-    serve_stdio(make, mode=mode, failure_context=failure_context, unusable=True)
+    serve_stdio(ChainSpec(make, mode), failure_context=failure_context, unusable=True)
 
 
 class _ChainReloader:
@@ -221,18 +223,17 @@ def _serve(
     trace: TraceWriter | None,
     chooser: ChainChooser | None = None,
 ) -> NoReturn:
-    make_bridge = partial(bridge_component, chain.mcp_bridge, chain.limits, start=chain.mcp)
+    spec = spec_of(chain, make)
+    if spec.mode == "proxy":
+        make_bridge = partial(bridge_component, chain.mcp_bridge, chain.limits, start=chain.mcp)
+        spec = attrs.evolve(spec, make_bridge=make_bridge)
     serve_stdio(
-        make,
-        mode="proxy" if chain.agent is None else "agent",
-        make_bridge=make_bridge if chain.agent is None else None,
-        limits=chain.limits,
-        stop_timeout=chain.stop_timeout,
+        spec,
         failure_context=failure_context,
         name=chain.name,
         trace=trace,
         chooser=chooser,
-        terminal_login="kept" if chain.agent is None else terminal_login_of(sys.argv[1:]),
+        terminal_login="kept" if spec.mode == "proxy" else terminal_login_of(sys.argv[1:]),
     )
 
 

@@ -1,6 +1,6 @@
 """Run a chain in the current process, with a client of the same process.
 
-    async with attach(Client(…), make) as attached:
+    async with attach(Client, spec) as attached:
         await attached.client.initialize()
         session = await attached.client.new_session("/project")
         await attached.client.prompt(session, "hello")
@@ -13,18 +13,18 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Generic, TypeVar
 
 import attrs
 import trio
 
 from conductor.background_tasks import background_tasks
-from conductor.chain.build import components_of
+from conductor.chain.build import components_of, spec_of
 from conductor.chain.chain import Chain
+from conductor.chain.components import ChainSpec
 from conductor.chain.shutdown import Ending
-from conductor.chainfile.model import STOP_TIMEOUT, ChainFile
+from conductor.chainfile.model import ChainFile
 from conductor.client.acp_client import Client
-from conductor.limits import Limits
 from conductor.routing.component import Component
 from conductor.tracing.recorder import TraceRecorder
 from conductor.transport.memory import memory_pair
@@ -48,26 +48,16 @@ class AttachedClient(Generic[ClientT]):
 @asynccontextmanager
 async def attach(
     client: Callable[..., ClientT],
-    make: Callable[[], Sequence[Component]],
+    spec: ChainSpec,
     *,
-    mode: Literal["agent", "proxy"] = "agent",
-    limits: Limits | None = None,
-    stop_timeout: float = STOP_TIMEOUT,
     recorder: TraceRecorder | None = None,
 ) -> AsyncIterator[AttachedClient[ClientT]]:
-    """Run a chain of the components returned by `make`, with `client(transport)` as its client.
+    """Run a chain of `spec`, with `client(transport)` as its client.
 
     At the end of the block the client closes its stream and the chain stops in order.
     """
     ours, theirs = memory_pair()
-    chain = Chain(
-        theirs,
-        make,
-        mode=mode,
-        limits=limits or Limits(),
-        stop_timeout=stop_timeout,
-        recorder=recorder,
-    )
+    chain = Chain(theirs, spec, recorder=recorder)
     attached = AttachedClient(client(ours), chain)
     async with background_tasks() as nursery, attached.client.open():
         nursery.start_soon(_run, attached)
@@ -96,13 +86,7 @@ async def attach_file(
         made(components)
         return components
 
-    async with attach(
-        client,
-        make,
-        limits=file.limits,
-        stop_timeout=file.stop_timeout,
-        recorder=recorder,
-    ) as attached:
+    async with attach(client, spec_of(file, make), recorder=recorder) as attached:
         yield attached
 
 

@@ -138,7 +138,7 @@ class RemoteClient:
             return
         unread = b"".join([line + b"\n" for line in self.unsent]) + self.lines.take_rest()
         self.unsent.clear()
-        self.runs_detached = self.chain.detach_client(unread)
+        self.runs_detached = self.chain.client_end.detach(unread)
         self.lines.close()
 
     def reattach(self) -> None:
@@ -146,7 +146,7 @@ class RemoteClient:
         theirs, ours = memory_pair()
         self.lines = LineChannel(ours)
         self.runs_detached = False
-        self.chain.reattach_client(theirs)
+        self.chain.client_end.reattach(theirs)
 
     def record_activity(self) -> None:
         """Record a message in either direction."""
@@ -206,6 +206,8 @@ class ClientRegistry:
         theirs, ours = memory_pair()
         self._last_number += 1
         chain = self.make_chain(theirs)
+        monitor = chain.turn_monitor()
+        monitor.turn_ended = lambda ended: self.turn_ended(ended.stop_reason)
         client = RemoteClient(
             number=self._last_number,
             id=secrets.token_urlsafe(24),
@@ -213,7 +215,7 @@ class ClientRegistry:
             profile=profile,
             lines=LineChannel(ours),
             chain=chain,
-            turns=chain.watch_turns(lambda ended: self.turn_ended(ended.stop_reason)),
+            turns=monitor.turns,
         )
         client.chain.client_label = device.label
         self.by_id[client.id] = client

@@ -16,14 +16,14 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import ExitStack, asynccontextmanager, suppress
 from functools import partial
-from typing import TYPE_CHECKING, Final, Literal, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn
 
 import attrs
 import trio
 
 from conductor.background_tasks import background_tasks
 from conductor.chain.abandoned_plugins import abandoned_plugins
-from conductor.chain.build import components_of
+from conductor.chain.build import components_of, spec_of
 from conductor.chain.chain import Chain
 from conductor.chain.stdio_server import exit_now
 from conductor.chain.watchdog import Watchdog, max_stop_seconds, watchdog
@@ -88,17 +88,13 @@ def chain_factory(
 
     def make_chain(transport: Transport) -> Chain:
         file = current()
-        mode: Literal["agent", "proxy"] = "proxy" if file.agent is None else "agent"
         name = f"{file.name}/{next(numbers)}"
         recorder = TraceRecorder(name, flight=flight) if trace is None else trace.recorder(name)
         if metrics is not None:
             metrics.watch(recorder)
         return Chain(
             transport,
-            partial(_components, file, current.refused),
-            mode=mode,
-            limits=file.limits,
-            stop_timeout=file.stop_timeout,
+            spec_of(file, partial(_components, file, current.refused)),
             recorder=recorder,
             plugin_nursery=plugins,
             terminal_login="withheld",

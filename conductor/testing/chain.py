@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Any, Literal, TypeAlias
 
 from conductor.chain.build import bridge_component, build_components, open_agent_chain
+from conductor.chain.components import ChainSpec
 from conductor.chainfile.model import STOP_TIMEOUT, ComponentSpec
 from conductor.client.embedding import attach
 from conductor.limits import Limits
@@ -88,13 +89,8 @@ async def open_chain(
     patches_agent = bridged and not has_bridge
     failures = ChainFailures()
     try:
-        async with attach(
-            FakeClient,
-            make,
-            mode=mode,
-            limits=limits or Limits(),
-            stop_timeout=stop_timeout,
-        ) as attached:
+        spec = ChainSpec(make, mode, limits or Limits(), stop_timeout)
+        async with attach(FakeClient, spec) as attached:
             attached.client.attached = attached
             attached.chain.announces_mcp_over_acp = patches_agent and mode == "agent"
             with failures.block, failures.noted():

@@ -15,6 +15,7 @@ from support.raw_json import dumps
 from trio.testing import wait_all_tasks_blocked
 
 from conductor.chain.chain import Chain
+from conductor.chain.components import ChainSpec
 from conductor.errors import RequestError
 from conductor.network.line_channel import LineChannel
 from conductor.routing.component import Component
@@ -60,7 +61,7 @@ class World:
         await self.ask(1, "session/new", cwd="/", mcpServers=[])
 
     async def cut(self) -> None:
-        assert self.chain.detach_client(self.lines.take_rest())
+        assert self.chain.client_end.detach(self.lines.take_rest())
         self.lines.close()
         await wait_all_tasks_blocked()
 
@@ -68,7 +69,7 @@ class World:
         """Messages that the client receives on its return."""
         theirs, ours = memory_pair()
         self.lines = LineChannel(ours)
-        self.chain.reattach_client(theirs)
+        self.chain.client_end.reattach(theirs)
         return await self.ask(0, "initialize", protocolVersion=1)
 
     async def tell(self, session: str = "s1", **update: Any) -> None:
@@ -120,8 +121,8 @@ async def world(capabilities: Any = CAPABILITIES) -> AsyncIterator[World]:
     def make() -> list[Component]:
         return [agent]
 
-    each = World(Chain(theirs, make), agent, LineChannel(ours))
-    each.chain.allow_reattach()
+    each = World(Chain(theirs, ChainSpec(make)), agent, LineChannel(ours))
+    each.chain.client_end.allow_reattach()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(each.chain.run)
         yield each
@@ -420,7 +421,7 @@ async def test_a_client_may_continue_without_initialize_and_resume():
         await it.tell(n=1)
         theirs, ours = memory_pair()
         it.lines = LineChannel(ours)
-        it.chain.reattach_client(theirs)
+        it.chain.client_end.reattach(theirs)
         silent = await it.hear()
 
         record_activity = await it.ask(7, "session/prompt", sessionId="s1", prompt=[])
@@ -485,7 +486,7 @@ async def test_a_client_may_be_disconnected_repeatedly():
 
 async def test_a_client_that_was_not_initialized_cannot_be_detached():
     async with world() as it:
-        assert not it.chain.detach_client()
+        assert not it.chain.client_end.detach()
 
 
 async def test_a_chain_stopped_while_its_client_is_away_answers_open_requests():

@@ -29,6 +29,7 @@ from support.peers.process import Editor, agent, proxy, words  # noqa: E402
 
 from conductor import log  # noqa: E402
 from conductor.chain.build import build_components  # noqa: E402
+from conductor.chain.components import ChainSpec  # noqa: E402
 from conductor.chainfile.model import ComponentSpec  # noqa: E402
 from conductor.client.acp_client import Client  # noqa: E402
 from conductor.client.embedding import attach  # noqa: E402
@@ -123,7 +124,7 @@ async def one_chain(number: int) -> None:
         ComponentSpec(name="agent", run=tuple(agent())),
     ]
     async with attach(
-        Client, lambda: build_components(specs, mode="agent"), stop_timeout=1.0
+        Client, ChainSpec(lambda: build_components(specs, mode="agent"), stop_timeout=1.0)
     ) as attached:
         client = attached.client
         await client.initialize()

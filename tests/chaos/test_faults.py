@@ -18,6 +18,7 @@ from support.peers.process import agent, proxy
 
 from conductor.chain.build import build_components
 from conductor.chain.chain import Chain
+from conductor.chain.components import ChainSpec
 from conductor.chainfile.model import ComponentSpec
 from conductor.jsonrpc.messages import request_pieces
 from conductor.transport.fd_transport import FdTransport
@@ -117,8 +118,7 @@ async def test_the_nth_call_fails(monkeypatch, call, number):
     client, write = Client(), os.write
     chain = Chain(
         FdTransport(client.chain_reads, client.chain_writes),
-        lambda: build_components(specs, mode="agent"),
-        stop_timeout=0.5,
+        ChainSpec(lambda: build_components(specs, mode="agent"), stop_timeout=0.5),
     )
     module, name, code = CALLS[call]
     sent = []

@@ -13,6 +13,7 @@ from support.memory_chain import INITIALIZE, MemoryChain, running_chain
 
 from conductor import log
 from conductor.chain.build import components_of
+from conductor.chain.chain_choice import ChainChoice
 from conductor.chain.session_chains import SessionChains
 from conductor.chain.start_failure import FailureContext
 from conductor.chainfile import load
@@ -165,8 +166,7 @@ async def editor(home, *proxies, version=1, **offered):
     )
     async with running_chain(
         lambda: components_of(chooser.first()),
-        chooser=chooser,
-        further_chains=SessionChains,
+        choice=ChainChoice(chooser, lambda first: SessionChains(first, chooser)),
         failure_context=FailureContext(file=str(path)),
     ) as chain:
         offer = {**INITIALIZE["params"], "protocolVersion": version, **offered}

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, NoReturn, TypeAlias
 
+import attrs
 import pytest
 import trio
 import trio.testing
@@ -35,7 +36,7 @@ async def server(tmp_path):
 
         def make_crashing(transport: Any) -> Chain:
             chain = make(transport)
-            chain.make = crash
+            chain.spec = attrs.evolve(chain.spec, make=crash)
             return chain
 
         server.clients.make_chain = make_crashing

@@ -25,6 +25,7 @@ from trio.testing import wait_all_tasks_blocked
 
 from conductor.background_tasks import background_tasks
 from conductor.chain.chain import Chain
+from conductor.chain.components import ChainSpec
 from conductor.network.address import RemoteAddress
 from conductor.network.websocket import WebSocketClosed
 from conductor.remote.websocket_connection import open_websocket
@@ -127,7 +128,7 @@ async def world(
             agents.append(_agent(record_activity))
             return [agents[-1]]
 
-        return Chain(transport, make)
+        return Chain(transport, ChainSpec(make))
 
     settings = ServerSettings(
         (TcpAddress("127.0.0.1", 0),),

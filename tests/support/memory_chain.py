@@ -11,6 +11,7 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from conductor.chain.chain import Chain
+from conductor.chain.components import ChainSpec
 from conductor.chain.shutdown import Ending
 from conductor.routing.component import Component
 from conductor.testing.memory_pair_component import MemoryPairComponent
@@ -19,6 +20,7 @@ from conductor.transport.memory import MemoryTransport, memory_pair
 from support.peers.wire import MemoryComponent, PassProxy, Peer
 from support.plugins import PLUGINS, plugin
 
+SPEC = attrs.fields(ChainSpec)
 ANSWER: dict[str, Any] = {"protocolVersion": 1, "agentCapabilities": {}, "authMethods": []}
 
 
@@ -33,7 +35,7 @@ class NestedChain(MemoryPairComponent):
         self._far = transport
 
     async def _run_peer(self) -> None:
-        await Chain(self._far, self.make, "proxy", answers_loss=False).run()
+        await Chain(self._far, ChainSpec(self.make, "proxy", is_supervised=True)).run()
 
     def crash(self) -> None:
         """Break the pipe, as a process does that is killed."""
@@ -92,7 +94,8 @@ async def running_chain(
         components[:] = make() if callable(make) else make
         return components
 
-    chain = Chain(theirs, remember, **options)
+    spec = {each.name: options.pop(each.name) for each in SPEC if each.name in options}
+    chain = Chain(theirs, ChainSpec(remember, **spec), **options)
     chain.announces_mcp_over_acp = announces_mcp_over_acp
     harness = MemoryChain(client(ours, "client"), chain, components)
 

@@ -20,7 +20,7 @@ from trio.testing import wait_all_tasks_blocked
 
 from conductor import log
 from conductor.background_tasks import background_tasks
-from conductor.chain.build import components_of
+from conductor.chain.build import components_of, spec_of
 from conductor.chain.chain import Chain
 from conductor.chain.shutdown import Ending
 from conductor.chain.start_failure import FailureContext
@@ -299,10 +299,7 @@ async def played_chain(
     ours, theirs = memory_pair()
     chain = Chain(
         theirs,
-        make,
-        mode=mode,
-        limits=file.limits,
-        stop_timeout=file.stop_timeout,
+        spec_of(file, make),
         failure_context=FailureContext(file=str(path), log=None) if explains else None,
     )
     harness = PlayedChain(Peer(ours, "client"), programs, chain, version)

@@ -12,6 +12,7 @@ from typing import Any
 import trio
 
 from conductor.chain.build import build_components
+from conductor.chain.components import ChainSpec
 from conductor.chainfile.model import ComponentSpec
 from conductor.client.embedding import attach
 from conductor.limits import Limits
@@ -35,8 +36,8 @@ async def reach(
         return build_components(specs, mode="agent", mcp_bridge="auto")
 
     with trio.fail_after(seconds):
-        options = {"stop_timeout": 2.0, "limits": limits or Limits()}
-        async with attach(FakeClient, make, **options) as attached:
+        spec = ChainSpec(make, limits=limits or Limits(), stop_timeout=2.0)
+        async with attach(FakeClient, spec) as attached:
             attached.client.attached = attached
             yield attached.client
 

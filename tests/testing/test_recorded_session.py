@@ -153,6 +153,7 @@ async def test_a_cancelled_request_is_cancelled_again(acp_chain, recorded, tmp_p
 async def trace_of(path, acp_chain, *proxies):
     """A trace of a chain whose agent calls a tool of a proxy over ACP."""
     from conductor.chain.build import build_components
+    from conductor.chain.components import ChainSpec
     from conductor.chainfile.model import ComponentSpec
     from conductor.client.embedding import attach
     from conductor.plugins.plugin_component import PluginComponent
@@ -165,7 +166,7 @@ async def trace_of(path, acp_chain, *proxies):
         return [PluginComponent(type(each).__name__, each, "proxy") for each in proxies] + made
 
     trace = TraceFile(path)
-    async with attach(FakeClient, make, recorder=trace.recorder("test")) as attached:
+    async with attach(FakeClient, ChainSpec(make), recorder=trace.recorder("test")) as attached:
         client = attached.client
         await client.initialize()
         session = await client.new_session("/")

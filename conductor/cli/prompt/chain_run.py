@@ -143,7 +143,7 @@ class ChainRun:
             nursery.start_soon(self.display.refresh)
             with self.work:
                 code = await self._converse(file)
-            self.watchdog.end_within(max_stop_seconds(self.chain.stop_timeout))
+            self.watchdog.end_within(max_stop_seconds(self.chain.spec.stop_timeout))
             self.display.end()
         if self.signals:
             return 128 + self.signals[0]
@@ -220,7 +220,7 @@ class ChainRun:
         conversation = self.conversation
         with (
             trio.open_signal_receiver(*SIGNALS) as signals,
-            watchdog(self.chain.stop_timeout, SIGNALS, before_exit=release) as self.watchdog,
+            watchdog(self.chain.spec.stop_timeout, SIGNALS, before_exit=release) as self.watchdog,
         ):
             task_status.started()
             async for number in signals:

@@ -17,6 +17,7 @@ import trio
 
 from conductor.background_tasks import background_tasks
 from conductor.chain.build import build_components
+from conductor.chain.components import ChainSpec
 from conductor.chain.stdio_server import exit_now
 from conductor.chainfile.model import ChainFile
 from conductor.cli.attached_chain import attached_chain
@@ -118,13 +119,8 @@ def play_through(
         return [*proxies, RecordedAgent(agent, name="agent", speed=settings.speed)]
 
     def open_chain(recorder: TraceRecorder) -> AbstractAsyncContextManager[AttachedClient[Client]]:
-        return attach(
-            Client,
-            make,
-            limits=chain.limits,
-            stop_timeout=chain.stop_timeout,
-            recorder=recorder,
-        )
+        spec = ChainSpec(make, limits=chain.limits, stop_timeout=chain.stop_timeout)
+        return attach(Client, spec, recorder=recorder)
 
     _replay(client, agent, chain, open_chain, settings)
 

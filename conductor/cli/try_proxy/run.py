@@ -14,6 +14,7 @@ import trio
 
 from conductor.chain.build import bridge_component, open_agent_chain
 from conductor.chain.chain import Chain
+from conductor.chain.components import ChainSpec
 from conductor.chain.stdio_server import exit_now
 from conductor.chainfile.model import STOP_TIMEOUT
 from conductor.cli.attached_chain import SIGNALS, attached_chain
@@ -115,7 +116,7 @@ class _TryRun:
     signals: list[int] = attrs.field(factory=list)
 
     async def run(self) -> int:
-        chain = attach(FakeClient, self._components, stop_timeout=_STOP_TIMEOUT)
+        chain = attach(FakeClient, ChainSpec(self._components, stop_timeout=_STOP_TIMEOUT))
         running = attached_chain(chain, self.signals, self._give_up, max_blocked=STOP_TIMEOUT)
         async with running as attached:
             attached.client.handlers |= self._handlers()
@@ -151,12 +152,14 @@ class _TryRun:
             try:
                 yield
             except trio.Cancelled:
-                busy = chain.busy_handlers()
+                busy = {each.name: each.busy_handler() for each in chain.components}
                 raise
         if limit.cancelled_caught:
             self.report.failures += 1
             self.report.line(f"no {awaited} within {seconds:g} s", "error")
             for name, fields in busy.items():
+                if not fields:
+                    continue
                 place, method = os.path.basename(fields["handler"]), fields["method"]
                 self.report.line(f"  {name} is busy in {place}, with {method}", "error")
             raise trio.TooSlowError

@@ -91,7 +91,7 @@ class Exposition(Collector):
         held = 0
         for each in clients:
             queued.update(_queued(each, self.counters.component))
-            held += each.chain.is_held_back
+            held += each.chain.back_pressure.is_held_back
         help = "Bytes that wait to be read by a component, or by the client."
         yield _gauge("queued_bytes", help, "component", queued)
         yield _single(

@@ -58,7 +58,7 @@ def admit_websocket(
     client = clients.admit(device, "websocket")
     if isinstance(client, Refusal):
         return client
-    client.chain.allow_reattach()
+    client.chain.client_end.allow_reattach()
     return AdmittedWebSocket(client)
 
 

@@ -9,20 +9,19 @@ Behind the server's end is an echo instead of a chain, with all that carries lin
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
 from contextlib import suppress
 from http.cookiejar import CookieJar
 
 import trio
 
 from conductor.chain.chain import Chain
+from conductor.chain.components import ChainSpec
 from conductor.chain.shutdown import Ending
 from conductor.errors import ConnectionClosed
 from conductor.network.address import RemoteAddress
 from conductor.network.line_channel import LineChannel
 from conductor.network.websocket import WebSocketClosed
 from conductor.remote.websocket_connection import open_websocket
-from conductor.routing.component import Component
 from conductor.server.access import AccessPolicy
 from conductor.server.limits import ServerLimits
 from conductor.server.listen.address import TcpAddress
@@ -34,8 +33,8 @@ PATIENCE = 30.0
 
 
 class Echo(Chain):
-    def __init__(self, transport: Transport, make: Callable[[], Sequence[Component]]) -> None:
-        super().__init__(transport, make)
+    def __init__(self, transport: Transport, spec: ChainSpec) -> None:
+        super().__init__(transport, spec)
         self._scope = trio.CancelScope()
 
     async def run(self) -> Ending:
@@ -53,7 +52,7 @@ async def serve() -> None:
     settings = ServerSettings(
         (TcpAddress("127.0.0.1", 0),), AccessPolicy(), limits=ServerLimits(message_bytes=LIMIT)
     )
-    async with open_server(lambda transport: Echo(transport, list), settings) as server:
+    async with open_server(lambda transport: Echo(transport, ChainSpec(list)), settings) as server:
         print(server.addresses[0].replace("http", "ws"), flush=True)
         await trio.sleep_forever()
 

@@ -16,6 +16,7 @@ from support.remote_agents import reach
 from support.server_clients import PATIENCE, Remote, http, initialize, request
 
 from conductor.chain.chain import Chain
+from conductor.chain.components import ChainSpec
 from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.plugins.plugin_component import PluginComponent
 from conductor.proxy import Agent, on
@@ -71,7 +72,7 @@ async def halves() -> AsyncIterator[RunningServer]:
         def make() -> list[Component]:
             return [PluginComponent("agent", Halves(), "agent")]
 
-        return Chain(transport, make)
+        return Chain(transport, ChainSpec(make))
 
     settings = ServerSettings((TcpAddress("127.0.0.1", 0),), AccessPolicy())
     with trio.fail_after(3 * PATIENCE):

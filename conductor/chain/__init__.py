@@ -2,9 +2,12 @@
 
 - `build`: chain file specs to components; `launchers`: how each one is started or reached, and
   what can start before a client asks; `component_secrets`: values to mask in logs
-- `chain`: `Chain`, from the first message to the `Ending`
+- `chain`: `Chain`, from the first message to the `Ending`; `components.ChainSpec`: what it is made
+  of, by `build.spec_of` that of a chain file
 - `client_end`: the client's connection, also over several transports one after the other
 - `components`: starts and connects the components, inserts, bypasses and removes them
+- `chain_choice`: which chain a session gets; `session_chains`: those besides the first;
+  `session_router`: messages to the chain of their session
 - `back_pressure`: when client, agent and proxies are not read; `shutdown`: the ordered
   end, and why it ended
 - `cancelled_turns`: ends cancelled turns of the client that no component has ended

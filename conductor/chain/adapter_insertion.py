@@ -27,7 +27,7 @@ from conductor.adapters.table import (
     adapters_for_agent,
     adapters_for_client,
 )
-from conductor.chain.client_params import client_params
+from conductor.chain.components import client_params
 from conductor.chainfile.model import Adaptation, ComponentSpec
 from conductor.error_codes import INVALID_PARAMS, INVALID_REQUEST, PROTOCOL_VERSION
 from conductor.errors import StartError, describe, details_are_withheld

@@ -12,9 +12,8 @@ import msgspec
 
 from conductor.chain.adapter_insertion import adapter_name, insert_adapters
 from conductor.chain.bridge_insertion import BridgeInsertion, InsertableBridge
-from conductor.chain.client_params import client_params
 from conductor.chain.component_secrets import component_secrets
-from conductor.chain.components import ChainSpec
+from conductor.chain.components import ChainSpec, client_params
 from conductor.chain.launchers import launcher_for
 from conductor.chainfile.model import Adaptation, ComponentSpec, McpBridgeMode, McpStart, Sandbox
 from conductor.errors import RegistryError, StartError

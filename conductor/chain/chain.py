@@ -24,7 +24,6 @@ from conductor.chain.back_pressure import BackPressure
 from conductor.chain.bridge_insertion import BridgeInsertion
 from conductor.chain.cancelled_turns import CancelledTurns, turns_of_parent
 from conductor.chain.client_end import ClientEnd
-from conductor.chain.client_params import client_params
 from conductor.chain.components import ChainComponents, ChainSpec
 from conductor.chain.login_methods import WithheldLogin, for_client
 from conductor.chain.login_words import TerminalLogin
@@ -73,9 +72,6 @@ class Chain:
     """Whether it is started for a session that is waiting: see `StartupGate`."""
     client_label: str = attrs.field(default="", init=False)
     """The client's device for `ps`, in a server: its name or address."""
-    announces_mcp_over_acp: bool = attrs.field(default=False, init=False)
-    """Whether the `initialize` result announces MCP servers over ACP even if the agent does not.
-    The test kit sets it; otherwise the bridge announces what the agent supports."""
     flusher: Flusher = attrs.field(factory=Flusher, init=False)
     client_end: ClientEnd = attrs.field(init=False)
     components: list[Component] = attrs.field(factory=list, init=False)
@@ -223,14 +219,10 @@ class Chain:
         self._hosted.nursery, self._hosted.plugin_nursery = self.nursery, self.plugin_nursery
         if self.choice is not None:
             self.choice.begin()
-        client_params.set(self.startup_gate.params or b"{}")
         try:
-            self._hosted.prepare(self.spec.make)
+            self._hosted.prepare(self.spec.make, self.startup_gate.params)
         except ConductorError as exc:
-            self._start_error = exc
-            log.reported_error(
-                "chain failed to start", error=redact(str(exc)), **exc.private_details()
-            )
+            self._start_has_failed(exc)
             raise
         if self.recorder is not None:
             self.recorder.attach(self.components)
@@ -256,14 +248,18 @@ class Chain:
     def _on_failed(self, component: Component, error: ComponentError) -> None:
         """A component has failed: its start, or the whole chain, fails too."""
         if self.startup_gate.state != "open":
-            self._start_error = error
-            log.reported_error("chain failed to start", error=str(error), **error.private_details())
+            self._start_has_failed(error)
             self.startup_gate.fail(error)
             return
         log.error("component failed, chain ends", error=str(error), **error.private_details())
         self.client_end.tell_idle_sessions(error)
         self._hosted.end_turns_behind(component, error)
         self._finish(Ending("failed", error))
+
+    def _start_has_failed(self, error: ConductorError) -> None:
+        self._start_error = error
+        text = redact(str(error))
+        log.reported_error("chain failed to start", error=text, **error.private_details())
 
     def _describe_failure(self, error: bytes) -> str:
         """The text of the start-failure agent."""
@@ -274,7 +270,7 @@ class Chain:
 
     def _patch_result(self, result: bytes) -> bytes:
         result = for_client(result, self.terminal_login, self.components)
-        return with_mcp_over_acp(result) if self.announces_mcp_over_acp else result
+        return with_mcp_over_acp(result) if self.spec.announces_mcp_over_acp else result
 
     def _on_start_failed(self) -> None:
         """A start has failed: discard its components."""

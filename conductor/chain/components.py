@@ -8,6 +8,7 @@ In: the components that the chain's `make` returns, and what they report as to t
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Final, Literal
 
 import attrs
@@ -32,7 +33,10 @@ from conductor.transport.spawn import end_prestarted
 if TYPE_CHECKING:
     from conductor.plugins.plugin_component import PluginComponent
 
-__all__ = ["ChainComponents", "ChainSpec"]
+__all__ = ["ChainComponents", "ChainSpec", "client_params"]
+
+client_params: Final[ContextVar[bytes | None]] = ContextVar("initialize params", default=None)
+"""Raw `initialize` params of the client for which components are made, for conditions on them."""
 
 log: Final = get_logger(component="conductor")
 
@@ -53,6 +57,9 @@ class ChainSpec:
     stop_timeout: float = STOP_TIMEOUT
     make_bridge: Callable[[], PluginComponent] | None = None
     """Makes the MCP bridge, inserted before a parent conductor that takes no MCP over ACP."""
+    announces_mcp_over_acp: bool = False
+    """Whether the `initialize` result announces MCP servers over ACP even if the agent does not.
+    The test kit sets it; otherwise the bridge announces what the agent supports."""
     is_supervised: bool = False
     """Whether it is a plugin that a parent conductor supervises: the parent answers what the loss
     of a component leaves open, and ends cancelled turns that hang."""
@@ -87,11 +94,13 @@ class ChainComponents(ComponentHost):
 
     # -- starting ----------------------------------------------------------------------------------
 
-    def prepare(self, make: Callable[[], Sequence[Component]]) -> None:
+    def prepare(self, make: Callable[[], Sequence[Component]], initialize: bytes | None) -> None:
         """Make the components and begin to start all of them concurrently, without waiting.
 
-        If one cannot start, those before it are killed, and its `ConductorError` is raised.
+        `initialize`: the client's raw params. If one component cannot start, those before it are
+        killed, and its `ConductorError` is raised.
         """
+        client_params.set(initialize or b"{}")
         started: list[Component] = []
         try:
             components = list(make())

@@ -47,7 +47,6 @@ from conductor.transport.memory import MemoryTransport, memory_pair
 
 __all__ = ["MAX_CHAINS", "FurtherChain", "SessionChains"]
 
-
 MAX_CHAINS: Final = 16
 """Further chains of one client that run at the same time; each has its own processes."""
 

@@ -17,12 +17,14 @@ it may have a shielded task, wait for a thread, or catch `Cancelled`. The stop g
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Final, Literal
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Final, Literal, NoReturn
 
 import msgspec
 import trio
 
+from conductor.background_tasks import background_tasks
 from conductor.chain.cancelled_turns import CancelledTurns
 from conductor.chain.client_end import ClientEnd
 from conductor.chain.components import ChainComponents
@@ -35,7 +37,7 @@ from conductor.transport.io_loop import Flusher
 if TYPE_CHECKING:
     from conductor.chain.chain_choice import FurtherChains
 
-__all__ = ["BusyPlugins", "Ending", "Shutdown", "end_components", "wait_ended"]
+__all__ = ["BusyPlugins", "Ending", "Shutdown", "abandoned_plugins", "end_components", "wait_ended"]
 
 
 class Ending(msgspec.Struct, frozen=True):
@@ -223,6 +225,20 @@ def _errors(ending: Ending) -> FailureErrors:
         ending.error.is_last = True
         return FailureErrors.of(ending.error)
     return CHAIN_ENDED
+
+
+@asynccontextmanager
+async def abandoned_plugins(leave: Callable[[], NoReturn]) -> AsyncIterator[trio.Nursery]:
+    """A nursery for `Chain.plugin_nursery`: lets a program exit although a plugin hangs.
+
+    Neither a thread nor a shielded task can be ended from outside, so the program exits without a
+    plugin that was given up, once everything else has ended. `leave` ends the process; it is called
+    at the end of the block if a plugin still runs.
+    """
+    async with background_tasks() as nursery:
+        yield nursery
+        if nursery.child_tasks:
+            leave()
 
 
 async def end_components(

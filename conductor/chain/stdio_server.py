@@ -18,11 +18,10 @@ from typing import TYPE_CHECKING, Final, NoReturn
 
 import trio
 
-from conductor.chain.abandoned_plugins import abandoned_plugins
 from conductor.chain.chain import Chain
 from conductor.chain.components import ChainSpec
 from conductor.chain.login_words import TerminalLogin
-from conductor.chain.shutdown import Ending
+from conductor.chain.shutdown import Ending, abandoned_plugins
 from conductor.chain.start_failure import FailureContext
 from conductor.chain.watchdog import watchdog
 from conductor.control.process import close_control, open_control

@@ -16,8 +16,8 @@ from typing import Any, Final, NoReturn, TypeVar
 import trio
 
 from conductor.background_tasks import background_tasks
-from conductor.chain.abandoned_plugins import abandoned_plugins
 from conductor.chain.chain import Chain
+from conductor.chain.shutdown import abandoned_plugins
 from conductor.chain.watchdog import Watchdog, max_stop_seconds, watchdog
 from conductor.client.embedding import AttachedClient
 

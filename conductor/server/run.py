@@ -22,9 +22,9 @@ import attrs
 import trio
 
 from conductor.background_tasks import background_tasks
-from conductor.chain.abandoned_plugins import abandoned_plugins
 from conductor.chain.build import components_of, spec_of
 from conductor.chain.chain import Chain
+from conductor.chain.shutdown import abandoned_plugins
 from conductor.chain.stdio_server import exit_now
 from conductor.chain.watchdog import Watchdog, max_stop_seconds, watchdog
 from conductor.chainfile.model import ChainFile

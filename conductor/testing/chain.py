@@ -89,10 +89,12 @@ async def open_chain(
     patches_agent = bridged and not has_bridge
     failures = ChainFailures()
     try:
-        spec = ChainSpec(make, mode, limits or Limits(), stop_timeout)
+        announces = patches_agent and mode == "agent"
+        spec = ChainSpec(
+            make, mode, limits or Limits(), stop_timeout, announces_mcp_over_acp=announces
+        )
         async with attach(FakeClient, spec) as attached:
             attached.client.attached = attached
-            attached.chain.announces_mcp_over_acp = patches_agent and mode == "agent"
             with failures.block, failures.noted():
                 yield attached.client
     except Exception as exc:

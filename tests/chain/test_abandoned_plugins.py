@@ -6,7 +6,7 @@ import pytest
 import trio
 import trio.testing
 
-from conductor.chain.abandoned_plugins import abandoned_plugins
+from conductor.chain.shutdown import abandoned_plugins
 
 
 class Left(BaseException):

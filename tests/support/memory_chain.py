@@ -83,7 +83,6 @@ async def running_chain(
     *,
     capacity: int = CHUNK_SIZE,
     client: Callable[..., Peer] = Peer,
-    announces_mcp_over_acp: bool = False,
     **options: Any,
 ) -> AsyncIterator[MemoryChain]:
     """A running chain of these components; at the end the client sends EOF and all must end."""
@@ -96,7 +95,6 @@ async def running_chain(
 
     spec = {each.name: options.pop(each.name) for each in SPEC if each.name in options}
     chain = Chain(theirs, ChainSpec(remember, **spec), **options)
-    chain.announces_mcp_over_acp = announces_mcp_over_acp
     harness = MemoryChain(client(ours, "client"), chain, components)
 
     async def run() -> None:

@@ -17,10 +17,9 @@ import msgspec
 
 from conductor.chain.client_end import ClientEnd
 from conductor.chain.startup_gate import StartupGate
-from conductor.limits import Limits
 from conductor.routing.component import Component
 from conductor.transport.base import Transport
-from conductor.transport.io_loop import HIGH_WATERMARK, Flusher, ReadGate
+from conductor.transport.io_loop import HIGH_WATERMARK, ReadGate
 
 __all__ = ["BackPressure"]
 
@@ -28,8 +27,6 @@ __all__ = ["BackPressure"]
 class BackPressure(msgspec.Struct, eq=False):
     """Read gates of one chain. `components` is the chain's list, which changes."""
 
-    flusher: Flusher
-    limits: Limits
     client: ClientEnd
     components: list[Component]
     startup_gate: StartupGate
@@ -47,11 +44,13 @@ class BackPressure(msgspec.Struct, eq=False):
             outside = client_port.neighbour.unread() - self._share() + HIGH_WATERMARK
             return max(most, outside, self.further_backlog()) + self.startup_gate.size
 
-        return ReadGate(self.flusher, backlog, peer_closed_write=transport.peer_closed_write)
+        return ReadGate(self.client.flusher, backlog, peer_closed_write=transport.peer_closed_write)
 
     def edge_gate(self) -> ReadGate:
         """Gate of the agent's reader, and of any other source of messages toward the client."""
-        return ReadGate(self.flusher, lambda: max(self.client.backlog, self._proxies_backlog()))
+        return ReadGate(
+            self.client.flusher, lambda: max(self.client.backlog, self._proxies_backlog())
+        )
 
     @property
     def is_held_back(self) -> bool:
@@ -64,17 +63,17 @@ class BackPressure(msgspec.Struct, eq=False):
         agent_port = component.agent_port
         if agent_port is None:
             return self.edge_gate()
-        share, most = self._share(), self.limits.max_buffered_bytes * 5 // 4
+        share, most = self._share(), self.client.limits.max_buffered_bytes * 5 // 4
 
         def backlog() -> int:
             before = max(self.client.backlog, component.client_port.neighbour.backlog())
             return max(before, agent_port.neighbour.unread(), self._total_backlog() - most + share)
 
-        return ReadGate(self.flusher, backlog, share)
+        return ReadGate(self.client.flusher, backlog, share)
 
     def _share(self) -> int:
         """Bytes of `max_buffered_bytes` for each component and the client."""
-        return self.limits.max_buffered_bytes // (len(self.components) + 1)
+        return self.client.limits.max_buffered_bytes // (len(self.components) + 1)
 
     def _proxies_backlog(self) -> int:
         return max((each.backlog() for each in self.components[:-1]), default=0)

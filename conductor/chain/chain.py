@@ -106,19 +106,15 @@ class Chain:
             max_initialize=spec.limits.max_initialize_bytes,
             is_for_session=self.is_for_session,
         )
-        self.back_pressure = BackPressure(
-            self.flusher, spec.limits, self.client_end, self.components, self.startup_gate
-        )
+        self.back_pressure = BackPressure(self.client_end, self.components, self.startup_gate)
         self._hosted = ChainComponents(
             self.components,
             self.client_end,
             self.back_pressure,
             self._on_failed,
             self.recorder,
-            self.flusher,
-            spec.limits,
         )
-        self._shutdown = Shutdown(self.client_end, self._hosted, self.flusher, spec.stop_timeout)
+        self._shutdown = Shutdown(self.client_end, self._hosted, spec.stop_timeout)
         if self.terminal_login == "withheld":
             self.client.plain.insert(WithheldLogin())
         if self.choice is not None:

@@ -79,8 +79,8 @@ class ChainComponents(ComponentHost):
     back_pressure: BackPressure
     on_failed: Callable[[Component, ComponentError], None]
     recorder: TraceRecorder | None
-    flusher: Flusher
-    limits: Limits
+    flusher: Flusher = attrs.field(init=False)
+    limits: Limits = attrs.field(init=False)
     cancelled_turns: CancelledTurns | None = attrs.field(default=None, init=False)
     nursery: trio.Nursery = attrs.field(init=False)
     """Runs the components."""
@@ -91,6 +91,9 @@ class ChainComponents(ComponentHost):
     _parent_port: Port = attrs.field(init=False)
     """The parent conductor as successor of the last component ("proxy" mode)."""
     _inserted: set[Component] = attrs.field(factory=set, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.flusher, self.limits = self.client.flusher, self.client.limits
 
     # -- starting ----------------------------------------------------------------------------------
 

@@ -32,7 +32,6 @@ from conductor.errors import ComponentError
 from conductor.log import get_logger
 from conductor.routing.component import Component
 from conductor.routing.failure_errors import CHAIN_ENDED, FailureErrors
-from conductor.transport.io_loop import Flusher
 
 if TYPE_CHECKING:
     from conductor.chain.chain_choice import FurtherChains
@@ -103,7 +102,6 @@ class Shutdown(msgspec.Struct, eq=False):
 
     client: ClientEnd
     components: ChainComponents
-    flusher: Flusher
     stop_timeout: float
     further: FurtherChains | None = None
     turns: CancelledTurns | None = None
@@ -145,7 +143,7 @@ class Shutdown(msgspec.Struct, eq=False):
                 if self._plugin_has_had_its_time():
                     return
                 with trio.move_on_after(_CLIENT_CHECK_INTERVAL):
-                    await self.flusher.wait_flushed()
+                    await self.client.flusher.wait_flushed()
 
     async def run(self, ending: Ending, *, answers: bool) -> None:
         """End the chain; `answers`: whether the client's open requests are answered."""
@@ -179,7 +177,7 @@ class Shutdown(msgspec.Struct, eq=False):
                 if self.client.transport.peer_closed_read() or self._plugin_has_had_its_time():
                     return
                 with trio.move_on_after(_CLIENT_CHECK_INTERVAL):
-                    await self.flusher.wait_flushed()
+                    await self.client.flusher.wait_flushed()
 
     async def _wait_killed(self) -> None:
         """Kill what still runs, and wait for it."""

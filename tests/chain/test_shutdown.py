@@ -249,7 +249,8 @@ class OpenRequests:
 
 def shutdown(client, further=None):
     components = SimpleNamespace(running=[], tasks={})
-    return Shutdown(client, components, Flusher(), STOP_TIMEOUT, further)
+    client.flusher = Flusher()
+    return Shutdown(client, components, STOP_TIMEOUT, further)
 
 
 @pytest.mark.parametrize(("reason", "at_once"), [("stopped", True), ("never started", False)])

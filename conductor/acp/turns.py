@@ -25,13 +25,13 @@ import msgspec
 
 from conductor.acp import MAX_AGENTS_ID
 
-__all__ = ["Ended", "SentPrompt", "SessionTurns", "Stage", "Turns", "Work"]
+__all__ = ["Ended", "Progress", "SentPrompt", "SessionTurns", "Turns", "Work"]
 
 K = TypeVar("K", bound=Hashable)
 
 Work: TypeAlias = Literal["idle", "running", "blocked", "unverified"]
 """The agent's foreground work; blocked and unverified are `requires_action` and `unknown`."""
-Stage: TypeAlias = Literal["sent", "inserted", "working"]
+Progress: TypeAlias = Literal["sent", "inserted", "working"]
 
 _WORK_BY_STATE: Final[Mapping[object, Work]] = {
     "idle": "idle",
@@ -62,7 +62,7 @@ class SentPrompt(msgspec.Struct, Generic[K], eq=False):
 
     key: K
     sent_at: float
-    stage: Stage = "sent"
+    progress: Progress = "sent"
     cancelled_at: float | None = None
     has_worked: bool = False
     """Whether work has begun since it was sent."""
@@ -109,7 +109,7 @@ class SessionTurns(msgspec.Struct, Generic[K], eq=False):
     def is_underway(self) -> bool:
         """Whether a turn runs that no open request stands for (version 2): work that is not idle,
         or a prompt that the agent has inserted."""
-        return self.work != "idle" or any(each.stage != "sent" for each in self.prompts)
+        return self.work != "idle" or any(each.progress != "sent" for each in self.prompts)
 
     @property
     def may_be_silent(self) -> bool:
@@ -139,7 +139,7 @@ class SessionTurns(msgspec.Struct, Generic[K], eq=False):
 
     def unanswered(self) -> Iterator[SentPrompt[K]]:
         """Prompts without an answer."""
-        return (each for each in self.prompts if each.stage == "sent")
+        return (each for each in self.prompts if each.progress == "sent")
 
     def cancelled(self) -> Iterator[float]:
         """When what continues was cancelled: the work, and prompts."""
@@ -178,11 +178,11 @@ class SessionTurns(msgspec.Struct, Generic[K], eq=False):
         if not accepted:
             self.prompts.remove(prompt)
         elif self.work in ("running", "blocked"):
-            prompt.stage = "working"
+            prompt.progress = "working"
             if self.by is None and prompt.has_worked:
                 self.by = key
         else:
-            prompt.stage = "inserted"
+            prompt.progress = "inserted"
         return None
 
     def take(self, update: Mapping[str, Any], now: float, *, report: Any = None) -> Ended[K] | None:
@@ -225,8 +225,8 @@ class SessionTurns(msgspec.Struct, Generic[K], eq=False):
             return None
         if work in ("running", "blocked"):
             for prompt in self.prompts:
-                if prompt.stage == "inserted":
-                    prompt.stage = "working"
+                if prompt.progress == "inserted":
+                    prompt.progress = "working"
         elif work == "idle":
             return self._idle(before, stop_reason if isinstance(stop_reason, str) else None, report)
         return None
@@ -262,8 +262,8 @@ class SessionTurns(msgspec.Struct, Generic[K], eq=False):
             return None
         if self.work != "idle":
             for prompt in self.prompts:
-                if prompt.stage == "inserted":
-                    prompt.stage = "working"
+                if prompt.progress == "inserted":
+                    prompt.progress = "working"
             return None
         return self._end(None, None, ("working",)) if self.was_running else None
 
@@ -288,7 +288,7 @@ class SessionTurns(msgspec.Struct, Generic[K], eq=False):
         self.since = now
         if not self.prompts:
             return
-        inserted = [each for each in self.prompts if each.stage == "inserted"]
+        inserted = [each for each in self.prompts if each.progress == "inserted"]
         if inserted:
             self.by = inserted[0].key
         self.cancelled_at = (inserted or self.prompts)[0].cancelled_at
@@ -305,7 +305,7 @@ class SessionTurns(msgspec.Struct, Generic[K], eq=False):
         finished = [
             each
             for each in self.prompts
-            if each.stage == "inserted"
+            if each.progress == "inserted"
             and (each.cancelled_at is not None or not self.hop.reports_running)
         ]
         if not finished:
@@ -314,9 +314,11 @@ class SessionTurns(msgspec.Struct, Generic[K], eq=False):
         is_cancelled = any(each.cancelled_at is not None for each in finished)
         return Ended(stop_reason, tuple(each.key for each in finished), is_cancelled, report)
 
-    def _end(self, stop_reason: str | None, report: Any, stages: tuple[Stage, ...]) -> Ended[K]:
-        """End the work, and the prompts in these stages."""
-        finished = [each for each in self.prompts if each.stage in stages]
+    def _end(
+        self, stop_reason: str | None, report: Any, progress: tuple[Progress, ...]
+    ) -> Ended[K]:
+        """End the work, and the prompts that are as far as this."""
+        finished = [each for each in self.prompts if each.progress in progress]
         is_cancelled = self.cancelled_at is not None or any(
             each.cancelled_at is not None for each in finished
         )

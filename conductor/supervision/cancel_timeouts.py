@@ -106,7 +106,7 @@ class CancelTimeouts:
             return cancelled_at is not None and cancelled_at + self.timeout <= now
 
         late = [each for each in turns.prompts if is_late(each.cancelled_at)]
-        prompts = tuple(each.key for each in late if each.stage == "sent")
+        prompts = tuple(each.key for each in late if each.progress == "sent")
         return TurnOverdue(
             session, prompts, is_late(turns.cancelled_at) or len(prompts) < len(late)
         )

@@ -65,7 +65,7 @@ class Hop:
 
     @property
     def prompts(self) -> str:
-        return " ".join(f"{each.key} {each.stage}" for each in self.turns.prompts)
+        return " ".join(f"{each.key} {each.progress}" for each in self.turns.prompts)
 
 
 VERSION_2 = [

@@ -117,7 +117,7 @@ class Dispatcher:
         """Handle an exception of a notification handler; re-raises what is not its failure."""
         port = handler_call.port
         if (
-            handler_call.coroutine is None  # the message was not read
+            handler_call.message is None  # it could not be read
             and isinstance(exc, ValueError)
             and passes_misfit(
                 self.plugin, handler_call.handler, item.params, exc, sender=port.sender(item.method)
@@ -213,8 +213,7 @@ class Dispatcher:
     async def observe(self, handler_call: HandlerCall, message: RawMessage) -> None:
         """Show a message to the observer; the message is forwarded even if the observer fails."""
         try:
-            handler_call.coroutine = handler_call.handler.function(self.plugin, message)
-            await handler_call.coroutine
+            await handler_call.handler.function(self.plugin, message)
         except BaseException as exc:
             contain_failure(
                 exc, partial(self._log_failure, handler_call, message.method, message.payload)

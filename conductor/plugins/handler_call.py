@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from contextvars import ContextVar
-from types import CoroutineType, MappingProxyType
+from types import MappingProxyType
 from typing import Any, Final
 
 import msgspec
@@ -69,9 +69,8 @@ class HandlerCall(msgspec.Struct, eq=False):
     """The port through which the message came."""
     item: LaneItem
     message: Any = None
-    """The decoded message, which the handler may change."""
+    """The decoded message, which the handler may change; `None` until it has been read."""
     response_state: ResponseState | None = None
-    coroutine: CoroutineType[Any, Any, Any] | None = None
     awaited: frozenset[InFlightRequest] = frozenset()
     """Requests of the handler that it waits for."""
     is_observer_call: bool = False
@@ -102,16 +101,14 @@ class HandlerCall(msgspec.Struct, eq=False):
             return message_names(item.call.method, item.result)
         return message_names(item.method, item.params)
 
-    def start(self, plugin: Any) -> CoroutineType[Any, Any, Any]:
+    def start(self, plugin: Any) -> Any:
         """Read the message and start the handler: its coroutine, to be awaited at once. Raises
         `ValueError` if it cannot be read."""
         handler = self.handler
         message = self.message = handler.read(self.item.params)  # type: ignore[union-attr]
         if handler.takes_forward:
-            self.coroutine = handler.function(plugin, message, self.forward)
-        else:
-            self.coroutine = handler.function(plugin, message)
-        return self.coroutine
+            return handler.function(plugin, message, self.forward)
+        return handler.function(plugin, message)
 
     async def forward(self, changed: Any = None, /) -> Any:
         """The `forward` of the handler: sends its message on; returns the result of a request."""

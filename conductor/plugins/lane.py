@@ -109,7 +109,9 @@ class Lane:
             return None
         item = queue.popleft()
         self.delivered += 1
-        if type(item) is LaneNotification and (params := item.params) is not None:
+        if not queue:
+            self.size = 0
+        elif type(item) is LaneNotification and (params := item.params) is not None:
             self.size -= len(params)  # the frequent case, at half the cost
         else:
             self.size -= _payload_size(item)

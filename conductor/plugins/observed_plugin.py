@@ -98,7 +98,7 @@ class ObservedPlugin(PluginComponent):
             self.observer.handler_returned(handler_call)
             return result
 
-        return attrs.evolve(handler, function=handle, author_location=handler.location)
+        return attrs.evolve(handler, function=handle)
 
 
 class _Inlet(Port):

@@ -21,7 +21,7 @@ from conductor.proxy.annotations import (
     version_of,
 )
 from conductor.proxy.event_handlers import EventLayers, event_layers
-from conductor.proxy.middleware import Handler, Sender, compose, handler_layer
+from conductor.proxy.middleware import Handler, Sender, compose, handler_layer, location_of
 from conductor.proxy.session_state import per_session
 from conductor.proxy.session_tracking import add_session_attributes
 from conductor.schema import METHODS, similar_methods
@@ -183,7 +183,7 @@ def _all_observers(handlers: Sequence[Handler]) -> Handler:
         for handler in handlers:
             await handler.function(plugin, message)
 
-    return attrs.evolve(first, function=observe, author_location=first.location)
+    return attrs.evolve(first, function=observe)
 
 
 def _members(cls: type) -> Iterator[tuple[str, Any]]:
@@ -237,6 +237,7 @@ def _handler(where: str, name: str, function: Any, method: str, source: Sender |
         annotation,
         result_type(method, annotation),
         takes_forward=len(parameters) == 2,
+        location=location_of(function),
     )
 
 

@@ -20,7 +20,7 @@ from conductor.errors import LocalProtocolError
 from conductor.proxy.annotations import version_of
 from conductor.proxy.conversion import Body, answer_reader, encode, encode_edited, message_reader
 from conductor.proxy.misfits import InvalidParams, passes_misfit
-from conductor.proxy.update_kinds import UpdateFilter, update_filter
+from conductor.proxy.update_kinds import UpdateFilter, kind_of, update_filter
 
 __all__ = [
     "Body",
@@ -53,10 +53,10 @@ class Handler:
     result: Any
     """Type of the result that `forward` returns; a schema type if the request has one."""
     takes_forward: bool
+    location: str
+    """`file:line` of the first of the author's functions that `function` calls."""
     accepts: UpdateFilter | None = None
     """The updates that it handles, the others are forwarded; `None`: all messages."""
-    author_location: str | None = None
-    """`file:line` of the first of the author's functions that `function` calls."""
     read: Callable[[bytes | None], Any] = attrs.field(init=False)
     """Decodes the raw params to `annotation`. Raises `ValueError` if they do not fit."""
     read_answer: Callable[[bytes | None], Any] = attrs.field(init=False)
@@ -87,11 +87,6 @@ class Handler:
         """The version of the protocol that the type of the message is of; `None` if it is plain."""
         return version_of(self.annotation)
 
-    @property
-    def location(self) -> str:
-        """`file:line` of the author's function."""
-        return self.author_location or location_of(self.function)
-
 
 Next: TypeAlias = Callable[[Body], Awaitable[Body]]
 """Sends a message to the next layer or component; returns the result (of a request)."""
@@ -119,11 +114,25 @@ class Layer:
 def compose(method: str, sender: Sender, layers: Sequence[Layer]) -> Handler:
     """Return one handler for these layers; without any, it forwards its messages."""
 
+    inner_first = layers[::-1]
+    others = [each for each in inner_first if each.kinds is None]
+    kinds = {kind for layer in layers for kind in layer.kinds or ()}
+    of_kind = {
+        kind.encode(): [each for each in inner_first if each.kinds is None or kind in each.kinds]
+        for kind in kinds
+    }
+
     def start(plugin: Any, body: Body, forward: Next) -> Awaitable[Body]:
+        path = others
+        if of_kind:
+            kind = kind_of(body.raw or b"")
+            if kind is not None:
+                path = of_kind.get(kind, others)
+            else:  # it is not clear from the first bytes
+                path = [e for e in inner_first if e.accepts is None or e.accepts(body.raw)]
         call_next = forward
-        for layer in reversed(layers):
-            if layer.accepts is None or layer.accepts(body.raw):
-                call_next = partial(layer.handle, plugin, call_next=call_next)
+        for layer in path:
+            call_next = partial(layer.handle, plugin, call_next=call_next)
         return call_next(body)
 
     places = [each.location for each in layers] + [each.observer for each in layers]
@@ -134,8 +143,8 @@ def compose(method: str, sender: Sender, layers: Sequence[Layer]) -> Handler:
         Body,
         Body,
         takes_forward=True,
+        location=next(filter(None, places), None) or location_of(start),
         accepts=_accepts_any(layers) if method == SESSION_UPDATE else None,
-        author_location=next(filter(None, places), None),
     )
 
 
@@ -157,7 +166,7 @@ def handler_layer(handler: Handler) -> Layer:
         def start(plugin: Any, body: Body, call_next: Next) -> Any:
             return function(plugin, body, call_next)
 
-        return Layer(start, handler.author_location or "")
+        return Layer(start, handler.location)
 
     async def handle(plugin: Any, body: Body, call_next: Next) -> Body:
         try:

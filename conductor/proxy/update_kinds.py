@@ -15,7 +15,7 @@ from typing import Final, TypeAlias
 
 from conductor.jsonrpc.messages import Payload
 
-__all__ = ["KINDS", "UpdateFilter", "meant_kind", "update_filter"]
+__all__ = ["KINDS", "UpdateFilter", "kind_of", "meant_kind", "update_filter"]
 
 KINDS: Final = frozenset(
     {
@@ -68,6 +68,16 @@ def meant_kind(kind: str) -> str | None:
 
     near = difflib.get_close_matches(kind, sorted(KINDS), n=1, cutoff=0.85)
     return near[0] if near else None
+
+
+def kind_of(raw: bytes) -> bytes | None:
+    """The kind of an update; `None` if it cannot be told from the first bytes."""
+    head = _head.match(raw)
+    if head is None or raw.count(b'"sessionUpdate"') != 1:
+        return None
+    if raw.find(b"\\") >= 0 and _escaped.search(raw) is not None:
+        return None
+    return head[1]
 
 
 def update_filter(kinds: Iterable[str]) -> UpdateFilter:

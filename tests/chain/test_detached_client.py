@@ -489,6 +489,14 @@ async def test_a_client_that_was_not_initialized_cannot_be_detached():
         assert not it.chain.client_end.detach()
 
 
+async def test_the_client_of_a_chain_that_ends_cannot_be_detached():
+    async with world() as it:
+        await it.open_session()
+        it.chain.stop()
+
+        assert not it.chain.client_end.detach()
+
+
 async def test_a_chain_stopped_while_its_client_is_away_answers_open_requests():
     async with world() as it, trio.open_nursery() as nursery:
         await it.open_session()

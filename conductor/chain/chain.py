@@ -13,7 +13,6 @@ turns, `shutdown` ends the chain. Sessions of other projects have chains of thei
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import attrs
@@ -21,7 +20,6 @@ import trio
 
 from conductor.adapters.negotiated import announced_by_client
 from conductor.chain.back_pressure import BackPressure
-from conductor.chain.bridge_insertion import BridgeInsertion
 from conductor.chain.cancelled_turns import CancelledTurns, turns_of_parent
 from conductor.chain.client_end import ClientEnd
 from conductor.chain.components import ChainComponents, ChainSpec
@@ -108,6 +106,7 @@ class Chain:
         )
         self.back_pressure = BackPressure(self.client_end, self.components, self.startup_gate)
         self._hosted = ChainComponents(
+            spec,
             self.components,
             self.client_end,
             self.back_pressure,
@@ -216,7 +215,7 @@ class Chain:
         if self.choice is not None:
             self.choice.begin()
         try:
-            self._hosted.prepare(self.spec.make, self.startup_gate.params)
+            self._hosted.prepare(self.startup_gate.params)
         except ConductorError as exc:
             self._start_has_failed(exc)
             raise
@@ -224,11 +223,6 @@ class Chain:
             self.recorder.attach(self.components)
             self.client_end.trace(self.recorder)
             self.startup_gate.replace_client(self.client_end.port)
-        if self.spec.make_bridge is not None:
-            insert = partial(self._hosted.insert, before=None)
-            assert self.client.enveloped is not None  # a parent conductor
-            stage = BridgeInsertion(self.client, self.spec.make_bridge, insert)
-            self.client.enveloped.insert(stage)
         return self._hosted.connect()
 
     def _further_chains(self) -> FurtherChains:

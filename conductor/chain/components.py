@@ -1,6 +1,6 @@
 """The components of a chain: started and connected together, later inserted, bypassed or removed.
 
-In: the components that the chain's `make` returns, and what they report as to their
+In: the components that `ChainSpec.make` returns, and what they report as to their
 `ComponentHost`. Out: connected ports, notices to the user about restarts and bypasses, and
 `on_failed` for a failure that only the chain can handle.
 """
@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
+from functools import partial
 from typing import TYPE_CHECKING, Final, Literal
 
 import attrs
 import trio
 
 from conductor.chain.back_pressure import BackPressure
+from conductor.chain.bridge_insertion import BridgeInsertion
 from conductor.chain.cancelled_turns import CancelledTurns
 from conductor.chain.client_end import ClientEnd
 from conductor.chainfile.model import STOP_TIMEOUT
@@ -73,6 +75,7 @@ class ChainComponents(ComponentHost):
     the component was inserted: then it is removed again.
     """
 
+    spec: ChainSpec
     running: list[Component]
     """Components of the last start and inserted ones; other parts of the chain share this list."""
     client: ClientEnd
@@ -97,7 +100,7 @@ class ChainComponents(ComponentHost):
 
     # -- starting ----------------------------------------------------------------------------------
 
-    def prepare(self, make: Callable[[], Sequence[Component]], initialize: bytes | None) -> None:
+    def prepare(self, initialize: bytes | None) -> None:
         """Make the components and begin to start all of them concurrently, without waiting.
 
         `initialize`: the client's raw params. If one component cannot start, those before it are
@@ -106,7 +109,7 @@ class ChainComponents(ComponentHost):
         client_params.set(initialize or b"{}")
         started: list[Component] = []
         try:
-            components = list(make())
+            components = list(self.spec.make())
             for component in components:
                 component.prepare(self)
                 started.append(component)
@@ -136,6 +139,10 @@ class ChainComponents(ComponentHost):
             assert component.agent_port is not None
             connect_ports(component.agent_port, successor)
         parent = self.client.link.enveloped
+        if self.spec.make_bridge is not None:
+            assert parent is not None
+            insert = partial(self.insert, before=None)
+            parent.insert(BridgeInsertion(self.client.link, self.spec.make_bridge, insert))
         last = self.running[-1].agent_port if self.running else None
         if parent is not None and last is not None:
             self._parent_port = parent

@@ -8,7 +8,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, NoReturn, TypeAlias
 
-import attrs
 import pytest
 import trio
 import trio.testing
@@ -17,6 +16,7 @@ from support.raw_json import compact, dumps
 from support.server_clients import http, initialize, serving, websocket
 
 from conductor.chain.chain import Chain
+from conductor.chain.components import ChainSpec
 from conductor.server.listen.address import TcpAddress, UnixAddress
 from conductor.server.run import RunningServer
 
@@ -32,12 +32,9 @@ async def server(tmp_path):
     """A server on a port and a Unix socket whose chains crash when they start."""
     listen = (TcpAddress("127.0.0.1", 0), UnixAddress(str(tmp_path / "s")))
     async with serving(tmp_path, listen=listen) as server:
-        make = server.clients.make_chain
 
         def make_crashing(transport: Any) -> Chain:
-            chain = make(transport)
-            chain.spec = attrs.evolve(chain.spec, make=crash)
-            return chain
+            return Chain(transport, ChainSpec(crash))
 
         server.clients.make_chain = make_crashing
         yield server

@@ -35,7 +35,6 @@ from conductor.plugins.failure_log import FailureLog
 from conductor.plugins.handler_call import HandlerCall, ResponseState
 from conductor.plugins.initialization import Initialization
 from conductor.plugins.lane import LaneNotification, LaneRequest, LaneResponse
-from conductor.plugins.peer_mistakes import error_of_peer
 from conductor.plugins.plugin_errors import contain_failure, request_error_in, split_failure
 from conductor.plugins.plugin_port import CANCELLED_ERROR, PluginPort
 from conductor.plugins.unanswered_requests import DeferredRequests
@@ -142,10 +141,6 @@ class Dispatcher:
                 port.forward_unchanged(msgspec.structs.replace(item, params=state))
 
         contain_failure(exc, failed)
-
-    def error_of_peer(self, handler_call: HandlerCall, failure: BaseException) -> bytes | None:
-        """The error for the request if a peer's mistake made its handler fail (`peer_mistakes`)."""
-        return error_of_peer(self.plugin, self.name, handler_call, failure)
 
     async def run_request(self, handler_call: HandlerCall, item: LaneRequest) -> None:
         """Run the handler of a request, and answer it."""
@@ -315,7 +310,7 @@ class Dispatcher:
                 return None, exception_to_error(refusal)
             except BaseException as broken:  # the plugin's `data`: its `__repr__`, for example
                 exc = broken
-        mistake = self.error_of_peer(handler_call, exc)
+        mistake = self.failures.error_of_peer(handler_call, exc)
         if mistake is None:
             passes = self.plugin.on_error == "pass"
             detail = "the request goes on without it" if passes else None
@@ -351,7 +346,7 @@ class Dispatcher:
         detail: str | None = None,
     ) -> None:
         """Log and tell a failure as the plugin's, or as a peer's mistake."""
-        mistake = self.error_of_peer(handler_call, exc)
+        mistake = self.failures.error_of_peer(handler_call, exc)
         if mistake is None:
             self._log_failure(handler_call, method, params, exc, detail)
         elif not handler_call.forwarded:

@@ -5,28 +5,37 @@ The user reads each in the chat, once per turn and handler:
     [acp-conductor] Exc failed in on_text: AttributeError: 'str' object has … (exc2.py:9)
 
 The log gets the traceback of the first, and then counts.
+
+A failure may be the mistake of a peer: a message that does not fit the protocol, or an answer that
+the handler has got. Both are compared with the schema only then, so good ones cost nothing.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
 import attrs
 
 from conductor.bounded_dict import BoundedDict
 from conductor.errors import LocalProtocolError, describe, details_are_withheld
-from conductor.jsonrpc.messages import truncate
+from conductor.jsonrpc.in_flight import InFlightRequest
+from conductor.jsonrpc.messages import INTERNAL_ERROR, encode_error, truncate
 from conductor.log import Logger
-from conductor.plugins.handler_call import current_session
+from conductor.plugins.handler_call import HandlerCall, current_session
+from conductor.plugins.lane import LaneRequest, LaneResponse
 from conductor.plugins.plugin_code import raised_at
 from conductor.plugins.plugin_errors import first_exception
 from conductor.proxy.base import Plugin
+from conductor.proxy.conversion import invalid_params
 from conductor.proxy.events import event_marks
 from conductor.proxy.handlers import is_handler
+from conductor.proxy.misfits import mistake_of_answerer, mistake_of_sender
 from conductor.redaction import redact
 from conductor.routing.component import ComponentHost
+from conductor.schema.convert import decode
 
 __all__ = ["FailureListener", "FailureLog"]
 
@@ -122,6 +131,44 @@ class FailureLog:
                 f"{self.name} cannot read it: {text}", session, detail, f"cannot read {method}"
             )
 
+    def error_of_peer(self, handler_call: HandlerCall, failure: BaseException) -> bytes | None:
+        """The raw error for the request of a handler that failed because of a peer's mistake, which
+        is also logged; `None` if the failure is the plugin's."""
+        item, port = handler_call.item, handler_call.port
+        location = handler_call.handler.location
+        if not isinstance(item, LaneResponse):
+            sender = port.sender(item.method)
+            problem = mistake_of_sender(
+                self.plugin,
+                location,
+                item.method,
+                item.params,
+                failure,
+                is_request=isinstance(item, LaneRequest),
+                sender=sender,
+            )
+            if problem is not None:
+                return invalid_params(item.method, problem, sender)
+        return self.error_of_answerer(location, _answers(handler_call), failure)
+
+    def error_of_answerer(
+        self,
+        location: str,
+        answers: Iterable[tuple[InFlightRequest, bytes]],
+        failure: BaseException,
+    ) -> bytes | None:
+        """The raw error if one of these answers does not fit the protocol, which is also logged.
+        `location` is that of the handler, or the name of a task."""
+        for call, raw in answers:
+            answerer = _answerer(call, raw) or getattr(call.source, "source", "")
+            method = call.method
+            problem = mistake_of_answerer(self.plugin, location, method, raw, failure, answerer)
+            if problem is not None:
+                text = f"Invalid result of {method}: {problem}"
+                text += f" (answered by {answerer}, read by {self.name})"
+                return encode_error(INTERNAL_ERROR, text, {"component": answerer})
+        return None
+
     def _tell(self, title: str, session: str | None, detail: str | None, about: str) -> None:
         if self.host is not None:
             session, once = session or current_session(), f"{self.name} {about}"
@@ -170,3 +217,26 @@ class FailureLog:
 def _is_logged(count: int) -> bool:
     """Whether a count is logged at once: 10, 100, 1000 and so on."""
     return count >= 10 and str(count).strip("0") == "1"
+
+
+def _answers(handler_call: HandlerCall) -> Iterator[tuple[InFlightRequest, bytes]]:
+    """The last result that a handler has got, and that of the message that it has forwarded."""
+    state, last = handler_call.response_state, handler_call.answer
+    if last is not None:
+        yield last
+    if state is not None and state.answer is not None and state.answer.result is not None:
+        yield state.answer.call, state.answer.result
+
+
+def _answerer(call: InFlightRequest, raw: bytes) -> str:
+    """The component that made an answer: those that have passed it on unchanged are not."""
+    while call.forwarded_as is not None and _is_same(call.forwarded_as[1], raw):
+        call = call.forwarded_as[0]
+    name: str = getattr(call.target, "component_name", "")
+    return name
+
+
+def _is_same(one: bytes, other: bytes) -> bool:
+    with suppress(ValueError):
+        return one == other or bool(decode(one) == decode(other))
+    return False

@@ -15,7 +15,6 @@ import trio
 
 from conductor.errors import LocalProtocolError
 from conductor.plugins.handler_call import TaskBeside, current_handler_call, leave_handler_call
-from conductor.plugins.peer_mistakes import error_of_answerer
 from conductor.plugins.plugin_errors import contain_failure
 from conductor.plugins.plugin_port import PluginPort
 from conductor.plugins.scheduler import LaneScheduler
@@ -98,8 +97,7 @@ class PluginRuntime:
 
     def handler_failed(self, exc: BaseException, **fields: str) -> None:
         handler_call = current_handler_call.get()
-        dispatcher = self.scheduler.dispatcher
-        if handler_call is not None and dispatcher.error_of_peer(handler_call, exc) is not None:
+        if handler_call is not None and self.failures.error_of_peer(handler_call, exc) is not None:
             return
         plugin = type(self.plugin).__name__
         self.failures.report("handler failed", exc, plugin=plugin, **cast(dict[str, Any], fields))
@@ -161,7 +159,7 @@ class PluginRuntime:
         self, function: Callable[..., Awaitable[Any]], task: TaskBeside, exc: BaseException
     ) -> None:
         name, answers = _task_name(function), filter(None, (task.answer,))
-        if error_of_answerer(self.plugin, self.name, name, answers, exc) is None:
+        if self.failures.error_of_answerer(name, answers, exc) is None:
             self.failures.report("task failed", exc, task=name)
 
     def _peer_functions(self, port: PluginPort) -> tuple[Any, ...]:

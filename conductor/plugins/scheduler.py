@@ -8,14 +8,16 @@ task is started per message.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from time import monotonic
+from typing import Final
 
 import attrs
 import trio
 
 from conductor.jsonrpc.in_flight import InFlightRequest
+from conductor.log import Logger
 from conductor.plugins.dispatch import Dispatcher
 from conductor.plugins.failure_log import FailureLog
 from conductor.plugins.handler_call import (
@@ -29,7 +31,6 @@ from conductor.plugins.observer_ids import ObserverIds
 from conductor.plugins.outgoing_messages import OutgoingMessages
 from conductor.plugins.plugin_errors import call_plugin
 from conductor.plugins.plugin_port import AgentTerminus, PluginPort, port_pair
-from conductor.plugins.slow_handler_warning import SlowHandlerWarning
 from conductor.plugins.unanswered_requests import AbortedRequests
 from conductor.proxy.base import Plugin
 from conductor.proxy.middleware import Handler
@@ -37,6 +38,8 @@ from conductor.routing.traced_port import HandlerOutcome, Mark
 from conductor.transport.io_loop import Flusher
 
 __all__ = ["LaneScheduler"]
+
+_WARN_AFTER: Final = 5.0
 
 
 @attrs.define(eq=False, repr=False)
@@ -73,7 +76,7 @@ class LaneScheduler:
     _port_of: dict[Lane, PluginPort] = attrs.field(init=False)
     last_handlers: dict[Lane, HandlerCall] = attrs.field(factory=dict, init=False)
     """The last handler that held each lane."""
-    _slow_handler_warning: SlowHandlerWarning = attrs.field(init=False)
+    _slow_handler_warning: _SlowHandlerWarning = attrs.field(init=False)
     _unread_bytes_has_failed: bool = attrs.field(default=False, init=False)
     _observer_ids: ObserverIds = attrs.field(factory=ObserverIds, init=False)
 
@@ -82,7 +85,7 @@ class LaneScheduler:
         if self.is_agent:
             self.agent_port.neighbour = AgentTerminus(self.client_port)
         self._port_of = {port.lane: port for port in self.ports}
-        self._slow_handler_warning = SlowHandlerWarning(
+        self._slow_handler_warning = _SlowHandlerWarning(
             tuple(self._port_of), self.last_handlers, self.failures.log
         )
         self.outgoing = OutgoingMessages(
@@ -295,3 +298,38 @@ class LaneScheduler:
             current_handler_call.set(handler_call)
             await self.dispatcher.observe(handler_call, message)
             handler_call.done = True
+
+
+@attrs.define(eq=False, repr=False)
+class _SlowHandlerWarning:
+    """Logs handlers that hold a lane for more than 5 s, with file:line (lane rule 4): checks the
+    lanes every 5 s while any is held; sleeps otherwise."""
+
+    lanes: Sequence[Lane]
+    holders: Mapping[Lane, HandlerCall]
+    """The last handler that held each lane."""
+    log: Logger
+    active: trio.Event = attrs.field(factory=trio.Event, init=False)
+    """The scheduler sets it when a lane is taken."""
+
+    async def run(self) -> None:
+        while True:
+            await self.active.wait()
+            self.active = trio.Event()
+            while any(lane.held for lane in self.lanes):
+                before = [lane.delivered for lane in self.lanes]
+                await trio.sleep(_WARN_AFTER)
+                for lane, delivered in zip(self.lanes, before, strict=True):
+                    if lane.held and lane.delivered == delivered:
+                        self._report(lane)
+
+    def _report(self, lane: Lane) -> None:
+        holder = self.holders.get(lane)
+        location = holder.handler.location if holder is not None else "?"
+        self.log.warning(
+            "slow handler holds its lane",
+            lane=lane.direction,
+            seconds=_WARN_AFTER,
+            handler=location,
+            **({} if holder is None else holder.names()),
+        )

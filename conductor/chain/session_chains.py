@@ -45,7 +45,7 @@ from conductor.supervision.cancel_timeouts import CancelOverdue, TurnOverdue
 from conductor.transport.io_loop import Flusher, read_loop, write_loop
 from conductor.transport.memory import MemoryTransport, memory_pair
 
-__all__ = ["MAX_CHAINS", "FurtherChain", "SessionChains"]
+__all__ = ["MAX_CHAINS", "SessionChains"]
 
 MAX_CHAINS: Final = 16
 """Further chains of one client that run at the same time; each has its own processes."""

@@ -36,7 +36,7 @@ from conductor.routing.failure_errors import CHAIN_ENDED, FailureErrors
 if TYPE_CHECKING:
     from conductor.chain.chain_choice import FurtherChains
 
-__all__ = ["BusyPlugins", "Ending", "Shutdown", "abandoned_plugins", "end_components", "wait_ended"]
+__all__ = ["Ending", "Shutdown", "abandoned_plugins"]
 
 
 class Ending(msgspec.Struct, frozen=True):

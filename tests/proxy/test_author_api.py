@@ -8,6 +8,7 @@ from collections import deque
 import attrs
 import pytest
 import trio
+from support.peers.port import hop
 
 from conductor.errors import LocalProtocolError
 from conductor.jsonrpc.in_flight import InFlightRequest
@@ -100,6 +101,25 @@ async def test_forward_without_a_message_sends_what_was_changed_in_place(chain, 
     assert client.transcript.text() == "shorter"
     (opened,) = agent.transcript.of("session/new", "request")
     assert opened.params["cwd"] == ("/changed" if proxy is WithTools else "/work")
+
+
+class Twice(Proxy):
+    @on("_tick", "_count", source="client")
+    async def first(self, params: dict, forward):
+        return await forward()
+
+    @on("_tick", "_count", source="client")
+    async def second(self, params: bytes, forward):
+        return await forward()
+
+
+async def test_params_that_are_absent_stay_so_through_several_handlers():
+    async with hop(Twice()) as on_hop:
+        on_hop.client.send("_tick")
+        on_hop.client.ask("_count")
+        await on_hop.settle()
+
+    assert on_hop.agent.heard == [("notification", "_tick", None), ("request", "_count", None)]
 
 
 async def test_a_handler_with_types_of_version_1_meets_an_answer_of_version_2(chain):

@@ -405,6 +405,19 @@ class SessionFacts:
         self.additional_directories = [each for each in listed if isinstance(each, str)]
         self.mcp_servers = _objects(params.get("mcpServers"))
 
+    def placed_below(self, parent: SessionFacts, update: Mapping[str, Any]) -> None:
+        """Record that a subagent of `parent` has this session: it has the directories and the MCP
+        servers of its parent, unless the update tells others."""
+        self.parent = parent.id
+        self.mcp_servers = parent.mcp_servers
+        if "cwd" in update or not self.cwd:
+            cwd = update.get("cwd")
+            self.cwd = cwd if isinstance(cwd, str) and cwd else parent.cwd
+        if "additionalDirectories" in update or not self.additional_directories:
+            told = update.get("additionalDirectories")
+            directories = told if isinstance(told, list) else parent.additional_directories
+            self.additional_directories = [each for each in directories if isinstance(each, str)]
+
     def answered(self, result: Mapping[str, Any]) -> None:
         """Record the response to a set-up request, or to one that sets an option."""
         if isinstance(result.get("configOptions"), list):

@@ -61,7 +61,7 @@ class BridgeInsertion(Stage):
     __slots__ = ("_bridge", "_insert", "_link", "_make")
 
     name = "bridge insertion"
-    sent = SESSION_SETUP_METHODS
+    sent: frozenset[str] = SESSION_SETUP_METHODS
 
     def __init__(
         self,

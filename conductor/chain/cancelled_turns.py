@@ -259,7 +259,7 @@ class _LateQuestions(Stage):
     __slots__ = ("_answer",)
 
     name = "late questions"
-    sent = frozenset(_CANCELLED)
+    sent: frozenset[str] = frozenset(_CANCELLED)
 
     def __init__(self, answer: Callable[[str, Payload | None], bytes | None]) -> None:
         self._answer = answer

@@ -57,11 +57,11 @@ class ChainChoice(Stage):
     __slots__ = ("_client", "_explains", "_gate", "_open_further", "chooser", "make_further")
 
     name = "chain choice"
-    received = SESSION_SETUP_METHODS
+    received: frozenset[str] = SESSION_SETUP_METHODS
 
     def __init__(self, chooser: ChainChooser, make_further: Callable[[Any], FurtherChains]) -> None:
-        self.chooser = chooser
-        self.make_further = make_further
+        self.chooser: ChainChooser = chooser
+        self.make_further: Callable[[Any], FurtherChains] = make_further
 
     def join(
         self,

@@ -8,7 +8,7 @@ disconnect and the return, a `DetachedClient` takes the client's place.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, ClassVar, Final, Literal
 
 import trio
 
@@ -284,7 +284,7 @@ class _PromptWatch(LinkObserver):
 
     __slots__ = ("_answered", "_asked")
 
-    requests = frozenset({PROMPT})
+    requests: ClassVar[frozenset[str]] = frozenset({PROMPT})
 
     def __init__(self, asked: Callable[[str], None], answered: Callable[[str], None]) -> None:
         self._asked, self._answered = asked, answered

@@ -166,7 +166,7 @@ class WithheldLogin(Stage):
     __slots__ = ()
 
     name = "withheld login"
-    received = EVERY
+    received: frozenset[str] = EVERY
 
     def send_response(
         self,

@@ -140,7 +140,7 @@ class PluginInfoStage(Stage):
     __slots__ = ("_read",)
 
     name = "plugin info"
-    received = frozenset({PLUGIN_INFO})
+    received: frozenset[str] = frozenset({PLUGIN_INFO})
 
     def __init__(self, read: Callable[[Payload | None], None]) -> None:
         self._read = read

@@ -47,8 +47,10 @@ class PluginRuntime:
     """The runtime of one plugin; usable after `attach`."""
 
     def __init__(self, scheduler: LaneScheduler, *, required: bool) -> None:
-        self.name, self.plugin = scheduler.name, scheduler.plugin
-        self.scheduler, self.failures = scheduler, scheduler.failures
+        self.name: str = scheduler.name
+        self.plugin: Plugin = scheduler.plugin
+        self.scheduler: LaneScheduler = scheduler
+        self.failures: FailureLog = scheduler.failures
         self.required = required
         self.client: ClientPeer = ClientPeer("client", *self._peer_functions(scheduler.client_port))
         of_agent = self._peer_functions(scheduler.agent_port)

@@ -216,14 +216,7 @@ class Session(SessionFacts):
             return
         if self.opened_by is not None or (parent.id != self.parent and self.is_placed):
             return
-        self.parent = parent.id
-        self.mcp_servers = parent.mcp_servers
-        if "cwd" in update or not self.cwd:
-            self.cwd = _text(update.get("cwd"), None) or parent.cwd
-        if "additionalDirectories" in update or not self.additional_directories:
-            told = update.get("additionalDirectories")
-            directories = told if isinstance(told, list) else parent.additional_directories
-            self.additional_directories = [each for each in directories if isinstance(each, str)]
+        self.placed_below(parent, update)
 
     def state_update(self, update: Mapping[str, Any]) -> TurnEnd | None:
         """Record a version 2 state update; returns the end of the turn if it ends one."""

@@ -26,7 +26,7 @@ class ClientCapabilities(Stage):
     __slots__ = ("_sessions", "announced")
 
     name = "client capabilities"
-    sent = MCP_METHODS | frozenset(ANNOUNCED_METHODS)
+    sent: frozenset[str] = MCP_METHODS | frozenset(ANNOUNCED_METHODS)
 
     def __init__(self, sessions: SessionLog) -> None:
         self._sessions = sessions

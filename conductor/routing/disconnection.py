@@ -18,7 +18,7 @@ class Hold(Stage):
     __slots__ = ("_queue",)
 
     name = "hold"
-    sent = EVERY
+    sent: frozenset[str] = EVERY
 
     def __init__(self, queue: MessageQueue) -> None:
         self._queue = queue
@@ -43,11 +43,11 @@ class Disconnected(Stage):
     __slots__ = ("errors", "is_reading")
 
     name = "disconnected"
-    sent = EVERY
+    sent: frozenset[str] = EVERY
 
     def __init__(self, errors: FailureErrors, *, is_reading: bool = False) -> None:
-        self.errors = errors
-        self.is_reading = is_reading
+        self.errors: FailureErrors = errors
+        self.is_reading: bool = is_reading
 
     def send_request(
         self, forward: ForwardRequest, call: InFlightRequest, method: str, params: Payload | None

@@ -59,7 +59,7 @@ class Initialize(_HandshakeStage):
 
     __slots__ = ()
 
-    sent = _INITIALIZE | frozenset(INIT_METHODS)
+    sent: frozenset[str] = _INITIALIZE | frozenset(INIT_METHODS)
 
     def send_request(
         self, forward: ForwardRequest, call: InFlightRequest, method: str, params: Payload | None
@@ -88,7 +88,7 @@ class SuccessorInitialize(_HandshakeStage):
 
     __slots__ = ()
 
-    received = _INITIALIZE
+    received: frozenset[str] = _INITIALIZE
 
     def receive_request(
         self, forward: ForwardRequest, call: InFlightRequest, method: str, params: Payload | None

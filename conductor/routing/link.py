@@ -222,8 +222,7 @@ class Link(LinkState):
     def disconnect(self, error: FailureErrors) -> None:
         """The peer is gone: answer the requests to it with the errors of `error`, and cancel its
         own requests on the next hops."""
-        connection, self.connection = self.connection, None
-        self.late_answers = None
+        connection = self.take_connection()
         self.refuse(error)
         if connection is None:
             return

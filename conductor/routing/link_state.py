@@ -70,6 +70,12 @@ class LinkState:
             self.late_answers = LateAnswers()
         self.late_answers.expect(call, monotonic(), waited)
 
+    def take_connection(self) -> Connection | None:
+        """Detach the connection and return it."""
+        connection, self.connection = self.connection, None
+        self.late_answers = None
+        return connection
+
     def backlog(self) -> int:
         """Bytes that wait to be read by the component: write buffer and queue."""
         unwritten = 0 if self.connection is None else self.connection.write_buffer.size

@@ -25,7 +25,7 @@ class ComponentSessions(_LogStage):
 
     __slots__ = ()
 
-    sent = LOGGED_METHODS
+    sent: frozenset[str] = LOGGED_METHODS
 
     def send_request(
         self, forward: ForwardRequest, call: InFlightRequest, method: str, params: Payload | None
@@ -54,7 +54,7 @@ class ParentHandshake(ComponentSessions):
 
     __slots__ = ()
 
-    sent = frozenset({"initialize"})
+    sent: frozenset[str] = frozenset({"initialize"})
 
 
 class SuccessorSessions(_LogStage):
@@ -62,7 +62,7 @@ class SuccessorSessions(_LogStage):
 
     __slots__ = ()
 
-    received = LOGGED_METHODS
+    received: frozenset[str] = LOGGED_METHODS
 
     def send_response(
         self,
@@ -80,7 +80,7 @@ class ClientSessions(_LogStage):
 
     __slots__ = ()
 
-    received = LOGGED_METHODS - {"initialize"}
+    received: frozenset[str] = LOGGED_METHODS - {"initialize"}
 
     def receive_request(
         self, forward: ForwardRequest, call: InFlightRequest, method: str, params: Payload | None

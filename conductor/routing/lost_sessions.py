@@ -24,7 +24,7 @@ class LostSessions(Stage):
     __slots__ = ("_agent", "_known", "_lost", "_needs_login")
 
     name = "lost sessions"
-    sent = EVERY
+    sent: frozenset[str] = EVERY
 
     def __init__(
         self, agent: str, lost: Iterable[str], known: SessionLog, *, needs_login: bool
@@ -67,7 +67,7 @@ class StaleLogin(Stage):
     __slots__ = ("_agent",)
 
     name = "stale login"
-    sent = LOGIN_METHODS | SESSION_SETUP_METHODS
+    sent: frozenset[str] = LOGIN_METHODS | SESSION_SETUP_METHODS
 
     def __init__(self, agent: str) -> None:
         self._agent = agent

@@ -80,7 +80,8 @@ class _Observation(Stage):
     """Requests that are not shown."""
 
     def __init__(self) -> None:
-        self.sent = self.received = _NAMED
+        self.sent: frozenset[str] = _NAMED
+        self.received: frozenset[str] = _NAMED
         self._observers: list[LinkObserver] = []
         self._asked: list[Callable[[InFlightRequest, str, Payload | None], None]] = []
         self._answered: list[Callable[[InFlightRequest], None]] = []
@@ -92,7 +93,8 @@ class _Observation(Stage):
             self._asked.append(observer.on_request)
         if _overrides(observer, "on_response"):
             self._answered.append(observer.on_response)
-        self.sent = self.received = self.sent | observer.requests
+        seen = self.sent | observer.requests
+        self.sent, self.received = seen, seen
         observer.added(self.port.changed)
         self.port.changed()
 
@@ -127,8 +129,8 @@ class SentRequests(_Observation):
 
     __slots__ = ()
 
-    _OPPOSITE = frozenset({"receive_notification", "receive_batch"})
-    _HIDDEN = _HANDSHAKE  # has `start_timeout`
+    _OPPOSITE: frozenset[StageMethod] = frozenset({"receive_notification", "receive_batch"})
+    _HIDDEN: frozenset[str] = _HANDSHAKE  # has `start_timeout`
 
     def send_request(
         self, forward: ForwardRequest, call: InFlightRequest, method: str, params: Payload | None
@@ -179,7 +181,7 @@ class ReceivedRequests(_Observation):
 
     __slots__ = ()
 
-    _OPPOSITE = frozenset({"send_notification", "send_batch"})
+    _OPPOSITE: frozenset[StageMethod] = frozenset({"send_notification", "send_batch"})
 
     def receive_request(
         self, forward: ForwardRequest, call: InFlightRequest, method: str, params: Payload | None

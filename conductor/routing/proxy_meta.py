@@ -55,8 +55,8 @@ class WithoutProxyMeta(Stage):
     __slots__ = ()
 
     name = "proxy meta"
-    sent = _METHODS_WITH_PROXY_META
-    received = frozenset({SESSION_UPDATE})
+    sent: frozenset[str] = _METHODS_WITH_PROXY_META
+    received: frozenset[str] = frozenset({SESSION_UPDATE})
 
     def receive_response(
         self,

@@ -50,8 +50,8 @@ class SessionNames(Stage):
     __slots__ = ("_of_agent", "_of_client", "_sessions", "awaited")
 
     name = "session names"
-    sent = EVERY
-    received = EVERY
+    sent: frozenset[str] = EVERY
+    received: frozenset[str] = EVERY
 
     def __init__(self, sessions: Container[str]) -> None:
         self._sessions = sessions

@@ -55,8 +55,8 @@ class SettingsLog(Stage):
     __slots__ = ("_log", "_unanswered", "_wants_updates", "paused")
 
     name = "settings"
-    sent = SESSION_SETTING_METHODS | {PROMPT}
-    received = frozenset({SESSION_UPDATE})
+    sent: frozenset[str] = SESSION_SETTING_METHODS | {PROMPT}
+    received: frozenset[str] = frozenset({SESSION_UPDATE})
 
     def __init__(self, log: SessionLog) -> None:
         self._log = log

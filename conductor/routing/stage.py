@@ -255,13 +255,13 @@ class StagedPort(Port):
         self._send_response = _route("send_response", stages, self.deliver_response)
         self._send_cancel = _route("send_cancel", stages, self.deliver_cancel)
         beyond = self.neighbour
-        self.received_requests = _route("receive_request", stages, beyond.request)
-        self.received_notifications = _route("receive_notification", stages, beyond.notify)
-        self.received_batches = _batch_route(
+        self.received_requests: _Route = _route("receive_request", stages, beyond.request)
+        self.received_notifications: _Route = _route("receive_notification", stages, beyond.notify)
+        self.received_batches: _Route = _batch_route(
             "receive_batch", stages, beyond.notify_batch, beyond.notify
         )
-        self.received_responses = _route("receive_response", stages, beyond.respond)
-        self.received_cancels = _route("receive_cancel", stages, InFlightRequest.cancel)
+        self.received_responses: _Route = _route("receive_response", stages, beyond.respond)
+        self.received_cancels: _Route = _route("receive_cancel", stages, InFlightRequest.cancel)
 
     # -- messages to the component -----------------------------------------------------------------
 
@@ -339,7 +339,7 @@ class _Route(dict[str, Callable[..., None]]):
 
     def __init__(self, others: Callable[..., None]) -> None:
         super().__init__()
-        self.others = others
+        self.others: Callable[..., None] = others
 
 
 def _route(kind: StageMethod, stages: Sequence[Stage], end: Callable[..., None]) -> _Route:

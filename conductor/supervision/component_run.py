@@ -36,7 +36,7 @@ class ProofOfHealth(Stage):
     __slots__ = ("on_success",)
 
     name = "proof of health"
-    sent = frozenset({PROMPT})
+    sent: frozenset[str] = frozenset({PROMPT})
 
     def __init__(self) -> None:
         self.on_success: Callable[[], None] = lambda: None

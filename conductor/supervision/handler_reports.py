@@ -111,7 +111,7 @@ class _SentMessages(Stage):
     __slots__ = ("_link", "_reports", "_side")
 
     name = "handler reports"
-    sent = EVERY
+    sent: frozenset[str] = EVERY
 
     def __init__(self, link: Link, reports: HandlerReports, side: _Side) -> None:
         self._link = link

@@ -22,7 +22,7 @@ class OwnRequests(Stage):
     __slots__ = ("_link", "_pending", "_traced", "on_answer")
 
     name = "own requests"
-    sent = EVERY
+    sent: frozenset[str] = EVERY
 
     def __init__(self, link: Link, traced: TracedOwnRequests | None) -> None:
         self._link = link

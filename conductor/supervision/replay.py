@@ -321,7 +321,7 @@ class _ReplayedHistory(Stage):
     __slots__ = ("_session", "has_conversation")
 
     name = "replayed history"
-    received = EVERY
+    received: frozenset[str] = EVERY
 
     def __init__(self, session: str) -> None:
         self._session = session

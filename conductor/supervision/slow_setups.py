@@ -61,7 +61,7 @@ class _OpenSetups(msgspec.Struct, eq=False):
 class SlowSetupMonitor(LinkObserver):
     """Monitor of one component; `on_slow` is called once with each slow set-up."""
 
-    requests = SESSION_SETUP_METHODS
+    requests: ClassVar[frozenset[str]] = SESSION_SETUP_METHODS
 
     def __init__(self, on_slow: Callable[[SlowSetup], None]) -> None:
         self._setups = _OpenSetups()

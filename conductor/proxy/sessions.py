@@ -122,7 +122,8 @@ class Session(SessionFacts):
         above = list(found)
         if len(above) > _MAX_LEVELS:
             above = above[-_MAX_LEVELS:]
-            self.parent, above[-1].parent = above[0].id, None  # the last had one in a circle
+            for each, parent in ((self, above[0].id), (above[-1], None)):
+                each.parent = parent  # the last had one in a circle
         return above
 
     @property

@@ -94,7 +94,7 @@ class Link(LinkState):
 
     def connect(self, connection: Connection) -> None:
         """The peer is connected: the first time, or in the place of one that was disconnected."""
-        self.connection = connection
+        super().connect(connection)
         self._stop_refusing()
 
     def send_initialization(self, call: InFlightRequest, method: str, params: bytes) -> None:

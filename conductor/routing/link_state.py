@@ -70,6 +70,10 @@ class LinkState:
             self.late_answers = LateAnswers()
         self.late_answers.expect(call, monotonic(), waited)
 
+    def connect(self, connection: Connection) -> None:
+        """The peer is connected."""
+        self.connection = connection
+
     def take_connection(self) -> Connection | None:
         """Detach the connection and return it."""
         connection, self.connection = self.connection, None

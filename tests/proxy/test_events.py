@@ -314,6 +314,7 @@ async def test_a_turn_that_is_cancelled_before_its_work_begins_ends_by_the_next_
         session = await client.new_session("/work")
         for update in (RUNNING, IDLE):
             agent.update(session, update)
+        await client.transcript.wait("session/update state_update", count=2)
         await client.prompt(session, "hi")
         client.notify("session/cancel", {"sessionId": session})
         await client.transcript.wait("session/update state_update", count=3)

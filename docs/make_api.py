@@ -37,7 +37,16 @@ _INTERNAL = {
     "FakeProxy": {"new_endpoint"},
     "Session": {
         *("chain", "commands", "held_prompts", "mode_set"),
-        *("answered", "set_up", "state_update", "subagent_of", "turn_ended", "turns", "update"),
+        *(
+            "answered",
+            "placed_below",
+            "set_up",
+            "state_update",
+            "subagent_of",
+            "turn_ended",
+            "turns",
+            "update",
+        ),
     },
     "Logger": {"component_stderr", "fields", "lifecycle", "reported_error"},
     "RecordedAgent": {"new_endpoint"},

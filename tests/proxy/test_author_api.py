@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import inspect
 from collections import deque
 
 import attrs
@@ -440,9 +441,10 @@ async def test_an_observer_that_fails_or_waits_for_an_answer_stops_nothing(chain
         await client.prompt(session, "hi")
 
     *told, answer = filter(None, client.transcript.text().splitlines())
+    line = inspect.getsourcelines(Broken)[1] + len(inspect.getsourcelines(Broken)[0]) - 1
     assert answer == "hello"
     assert told == [
-        f"[acp-conductor] Broken failed in {method}: ValueError: broken (test_author_api.py:415)"
+        f"[acp-conductor] Broken failed in {method}: ValueError: broken (test_author_api.py:{line})"
         for method in ("session/new", "session/prompt")  # once before the first turn, once in it
     ]
     assert "an observer holds its lane and may not wait for a response" in errors[0]

@@ -83,6 +83,8 @@ class SessionTurns(msgspec.Struct, Generic[K], eq=False):
     """The prompt that the work is for; `None` for work that the agent has begun by itself."""
     cancelled_at: float | None = None
     """When the work that runs was cancelled."""
+    answered_at: float | None = None
+    """When a prompt was answered last."""
     background: Sequence[Any] = ()
     """The work in the background that was listed last."""
     prompts: list[SentPrompt[K]] = []
@@ -168,6 +170,7 @@ class SessionTurns(msgspec.Struct, Generic[K], eq=False):
                 break
         else:
             return None
+        self.answered_at = now
         if accepted and prompt.ended is not None:
             self.prompts.remove(prompt)
             return msgspec.structs.replace(prompt.ended, prompts=(key,))

@@ -84,9 +84,7 @@ class ClientEnd:
         """Subjects of the notices in the last turn of each session."""
         self._untold: list[tuple[str, str | None, Severity, str | None]] = []
         """Notices that wait for a prompt, because no session was open."""
-        self._answered: BoundedDict[str, float] = BoundedDict(_MAX_SESSIONS)
-        """When the last prompt of each session was answered."""
-        self.link.observe_received(_PromptWatch(self._on_prompt, self._on_answer))
+        self.link.observe_received(_PromptWatch(self._on_prompt))
         self._recorder: TraceRecorder | None = None
         self._traced_notice_port: Port | None = None
         self._detached: DetachedClient | None = None
@@ -160,10 +158,6 @@ class ClientEnd:
             if once not in before:
                 self._show(session, title, detail, severity, once)
 
-    def _on_answer(self, session: str) -> None:
-        self._answered.pop(session, None)
-        self._answered[session] = trio.current_time()
-
     def tell_idle_sessions(self, error: ComponentError) -> None:
         """Tell the user why the chain ends; a running turn ends with the error, and one that was
         answered just now perhaps had it.
@@ -174,8 +168,11 @@ class ClientEnd:
             return
         title, _ = error.public_details()
         since = trio.current_time() - _JUST_NOW
-        told = {session for session, time in self._answered.items() if time >= since}
-        told |= {session for session, turns in self.turns.sessions.items() if turns.is_running}
+        told = {
+            session
+            for session, turns in self.turns.sessions.items()
+            if turns.is_running or (turns.answered_at is not None and turns.answered_at >= since)
+        }
         for session in self.sessions:
             if session not in told:
                 self.send_notice(session, redact(title), "the chain ends", severity="error")
@@ -280,18 +277,14 @@ class ClientEnd:
 
 
 class _PromptWatch(LinkObserver):
-    """Calls functions with the session of each prompt of the client, and of each answer to one."""
+    """Calls a function with the session of each prompt of the client."""
 
-    __slots__ = ("_answered", "_asked")
+    __slots__ = ("_asked",)
 
     requests: ClassVar[frozenset[str]] = frozenset({PROMPT})
 
-    def __init__(self, asked: Callable[[str], None], answered: Callable[[str], None]) -> None:
-        self._asked, self._answered = asked, answered
-
-    def on_response(self, call: InFlightRequest) -> None:
-        if call.method == PROMPT and call.session is not None:
-            self._answered(call.session)
+    def __init__(self, asked: Callable[[str], None]) -> None:
+        self._asked = asked
 
     def on_request(self, call: InFlightRequest, method: str, params: Payload | None) -> None:
         if method == PROMPT:

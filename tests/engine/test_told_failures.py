@@ -397,6 +397,16 @@ async def test_the_end_of_a_chain_between_turns_is_told(autojump_clock):
         assert told(client) == [(f"[acp-conductor] {why}", "the chain ends")]
 
 
+async def test_a_session_with_a_prompt_that_was_answered_just_now_is_not_told(autojump_clock):
+    """The answer may be the error of the same failure."""
+    proxy = Watches()
+    async with open_chain(proxy, FakeAgent(turns=[["hello"]])) as client:
+        await talk(client, "a", capabilities=NOTICES)
+        proxy.gone.set()
+        await client.ended.wait()
+        assert told(client) == []
+
+
 class Needs(Proxy):
     @on_prompt
     async def read(self, session, prompt, forward):

@@ -60,14 +60,19 @@ def temporary_traces(directory):
     return list(directory.glob("acp-conductor-view-*"))
 
 
-def rows(stderr):
-    """Ask the viewer, whose URL is in stderr, for the rows."""
+def rows(stderr, text=None):
+    """Ask the viewer, whose URL is in stderr, for the rows; until they have this text: the trace is
+    written by a thread, and a request does not wait for ever."""
     for line in stderr:
         if found := URL.search(line):
             break
     headers = {"Authorization": f"Bearer {found[2]}"}
-    with urlopen(Request(f"{found[1]}api/rows?wait", headers=headers), timeout=PATIENCE) as page:
-        return json.load(page)
+    request = Request(f"{found[1]}api/rows?wait", headers=headers)
+    while True:
+        with urlopen(request, timeout=PATIENCE) as answer:
+            page = json.load(answer)
+        if text is None or text in page["strings"]:
+            return page
 
 
 @pytest.mark.parametrize(
@@ -79,11 +84,10 @@ def test_the_page_is_served_while_the_chain_runs(start, tmp_path, words):
     process.stdin.flush()
     assert json.loads(process.stdout.readline())["id"] == 7
 
-    page = rows(process.stderr)
+    page = rows(process.stderr, "initialize")
     assert len(temporary_traces(tmp_path)) == 1
 
     assert page["live"]
-    assert "initialize" in page["strings"]
     viewers = process.children()
     process.stdin.close()
     assert process.wait(PATIENCE) == 0

@@ -29,7 +29,7 @@ def _switch(number: int, frame: object) -> None:
     for port in _traced:
         neighbour = port.neighbour
         plain = neighbour._port if isinstance(neighbour, TracedPort) else neighbour
-        port.neighbour = _traced.get(plain, plain) if number == ON else plain
+        port.connect(_traced.get(plain, plain) if number == ON else plain)
 
 
 _make: Final = TraceRecorder.trace

@@ -7,7 +7,7 @@ rely on what another one knows. They must not wait or raise.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Final
 
 from conductor.acp import SESSION_CANCEL
@@ -74,8 +74,9 @@ class _Observation(Stage):
 
     name = "observers"
 
-    _OPPOSITE: frozenset[StageMethod]
-    """Notifications that come in the direction of the responses."""
+    _STEPS: Mapping[StageMethod, str]
+    """Its methods for the messages of each kind; `_notification` and `_notifications` are for those
+    in the direction of the responses."""
     _HIDDEN: frozenset[str] = frozenset()
     """Requests that are not shown."""
 
@@ -99,29 +100,69 @@ class _Observation(Stage):
         self.port.changed()
 
     def takes(self, kind: StageMethod, method: str) -> bool:
-        if kind in self._OPPOSITE:
-            return any(each.wants_notifications for each in self._observers)
-        if kind.endswith(("notification", "batch")):
-            return super().takes(kind, method) and method == SESSION_CANCEL
-        return super().takes(kind, method) and method not in self._HIDDEN
+        match self._STEPS.get(kind):
+            case None:
+                return False
+            case "_notification" | "_notifications":
+                return any(each.wants_notifications for each in self._observers)
+            case "_session_cancel" | "_session_cancels":
+                return method == SESSION_CANCEL
+            case _:
+                return method not in self._HIDDEN
 
-    def _session_cancel(self, params: Payload | None) -> None:
+    def step(self, kind: StageMethod) -> Callable[..., None]:
+        found: Callable[..., None] = getattr(self, self._STEPS[kind])
+        return found
+
+    def _request(
+        self, forward: ForwardRequest, call: InFlightRequest, method: str, params: Payload | None
+    ) -> None:
+        for each in self._asked:
+            each(call, method, params)
+        forward(call, method, params)
+
+    def _response(
+        self,
+        forward: ForwardResponse,
+        call: InFlightRequest,
+        result: Payload | None,
+        error: Payload | None,
+    ) -> None:
+        for each in self._answered:
+            each(call)
+        forward(call, result, error)
+
+    def _cancel(self, forward: ForwardCancel, call: InFlightRequest) -> None:
+        for each in self._observers:
+            each.on_cancel_request(call)
+        forward(call)
+
+    def _session_cancel(
+        self, forward: ForwardNotification, method: str, params: Payload | None
+    ) -> None:
         for each in self._observers:
             each.on_session_cancel(params)
+        forward(method, params)
 
-    def _notification(self, method: str, params: Payload | None) -> None:
+    def _session_cancels(self, forward: ForwardBatch, notifications: NotificationBatch) -> None:
+        for params in notifications.params:
+            for each in self._observers:
+                each.on_session_cancel(params)
+        forward(notifications)
+
+    def _notification(
+        self, forward: ForwardNotification, method: str, params: Payload | None
+    ) -> None:
         for each in self._observers:
             if each.wants_notifications:
                 each.on_notification(method, params)
+        forward(method, params)
 
-    def _notifications(self, notifications: NotificationBatch) -> None:
+    def _notifications(self, forward: ForwardBatch, notifications: NotificationBatch) -> None:
         for each in self._observers:
             if each.wants_notifications:
                 each.on_notifications(notifications)
-
-    def _cancel(self, call: InFlightRequest) -> None:
-        for each in self._observers:
-            each.on_cancel_request(call)
+        forward(notifications)
 
 
 class SentRequests(_Observation):
@@ -129,51 +170,16 @@ class SentRequests(_Observation):
 
     __slots__ = ()
 
-    _OPPOSITE: frozenset[StageMethod] = frozenset({"receive_notification", "receive_batch"})
+    _STEPS: Mapping[StageMethod, str] = {
+        "send_request": "_request",
+        "receive_response": "_response",
+        "send_cancel": "_cancel",
+        "send_notification": "_session_cancel",
+        "send_batch": "_session_cancels",
+        "receive_notification": "_notification",
+        "receive_batch": "_notifications",
+    }
     _HIDDEN: frozenset[str] = _HANDSHAKE  # has `start_timeout`
-
-    def send_request(
-        self, forward: ForwardRequest, call: InFlightRequest, method: str, params: Payload | None
-    ) -> None:
-        for each in self._asked:
-            each(call, method, params)
-        forward(call, method, params)
-
-    def receive_response(
-        self,
-        forward: ForwardResponse,
-        call: InFlightRequest,
-        result: Payload | None,
-        error: Payload | None,
-    ) -> None:
-        for each in self._answered:
-            each(call)
-        forward(call, result, error)
-
-    def send_cancel(self, forward: ForwardCancel, call: InFlightRequest) -> None:
-        self._cancel(call)
-        forward(call)
-
-    def send_notification(
-        self, forward: ForwardNotification, method: str, params: Payload | None
-    ) -> None:
-        self._session_cancel(params)
-        forward(method, params)
-
-    def send_batch(self, forward: ForwardBatch, notifications: NotificationBatch) -> None:
-        for params in notifications.params:
-            self._session_cancel(params)
-        forward(notifications)
-
-    def receive_notification(
-        self, forward: ForwardNotification, method: str, params: Payload | None
-    ) -> None:
-        self._notification(method, params)
-        forward(method, params)
-
-    def receive_batch(self, forward: ForwardBatch, notifications: NotificationBatch) -> None:
-        self._notifications(notifications)
-        forward(notifications)
 
 
 class ReceivedRequests(_Observation):
@@ -181,50 +187,15 @@ class ReceivedRequests(_Observation):
 
     __slots__ = ()
 
-    _OPPOSITE: frozenset[StageMethod] = frozenset({"send_notification", "send_batch"})
-
-    def receive_request(
-        self, forward: ForwardRequest, call: InFlightRequest, method: str, params: Payload | None
-    ) -> None:
-        for each in self._asked:
-            each(call, method, params)
-        forward(call, method, params)
-
-    def send_response(
-        self,
-        forward: ForwardResponse,
-        call: InFlightRequest,
-        result: Payload | None,
-        error: Payload | None,
-    ) -> None:
-        for each in self._answered:
-            each(call)
-        forward(call, result, error)
-
-    def receive_cancel(self, forward: ForwardCancel, call: InFlightRequest) -> None:
-        self._cancel(call)
-        forward(call)
-
-    def receive_notification(
-        self, forward: ForwardNotification, method: str, params: Payload | None
-    ) -> None:
-        self._session_cancel(params)
-        forward(method, params)
-
-    def receive_batch(self, forward: ForwardBatch, notifications: NotificationBatch) -> None:
-        for params in notifications.params:
-            self._session_cancel(params)
-        forward(notifications)
-
-    def send_notification(
-        self, forward: ForwardNotification, method: str, params: Payload | None
-    ) -> None:
-        self._notification(method, params)
-        forward(method, params)
-
-    def send_batch(self, forward: ForwardBatch, notifications: NotificationBatch) -> None:
-        self._notifications(notifications)
-        forward(notifications)
+    _STEPS: Mapping[StageMethod, str] = {
+        "receive_request": "_request",
+        "send_response": "_response",
+        "receive_cancel": "_cancel",
+        "receive_notification": "_session_cancel",
+        "receive_batch": "_session_cancels",
+        "send_notification": "_notification",
+        "send_batch": "_notifications",
+    }
 
 
 def _overrides(observer: LinkObserver, name: str) -> Any:

@@ -113,6 +113,11 @@ class Stage:
         or `*`. When that changes, it calls `port.changed`."""
         return getattr(type(self), kind) is not getattr(Stage, kind)
 
+    def step(self, kind: StageMethod) -> Callable[..., None]:
+        """Its method for messages of this kind: the one of that name."""
+        found: Callable[..., None] = getattr(self, kind)
+        return found
+
     def send_request(
         self, forward: ForwardRequest, call: InFlightRequest, method: str, params: Payload | None
     ) -> None:
@@ -361,7 +366,7 @@ def _batch_route(
         passed = end
         for index, stage in enumerate(steps):
             if stage.takes(kind, method):
-                passed = partial(getattr(stage, kind), passed)
+                passed = partial(stage.step(kind), passed)
             elif stage.takes(single, method):
                 each = _through(single, method, steps[: index + 1], single_end)
                 passed = partial(_one_by_one, each)
@@ -391,7 +396,7 @@ def _through(
 ) -> Callable[..., None]:
     for stage in steps:
         if stage.takes(kind, method):
-            end = partial(getattr(stage, kind), end)
+            end = partial(stage.step(kind), end)
     return end
 
 

@@ -91,5 +91,7 @@ async def attach_file(
 
 
 async def _run(attached: AttachedClient[Any]) -> None:
-    attached.ending = await attached.chain.run()
-    attached.ended.set()
+    try:
+        attached.ending = await attached.chain.run()
+    finally:
+        attached.ended.set()

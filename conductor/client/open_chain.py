@@ -7,8 +7,9 @@
                 print(update)
         print(turn.result.stop_reason)
 
-In trio the chain runs in the program's own run, in asyncio in a thread that runs trio: the methods
-are the same. (Guest mode would install trio's signal handling and one run per process.)
+In trio the chain runs in the program's own run, in asyncio in a thread that runs trio (a portal of
+anyio): the methods are the same. (Guest mode would install trio's signal handling and one run per
+process.)
 """
 
 from __future__ import annotations
@@ -17,15 +18,17 @@ import inspect
 import os
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from concurrent.futures import Future
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import trio
 
 from conductor.chainfile import ChainFile
 from conductor.client.chain_core import (
+    CallBack,
     ChainCore,
     ChainSettings,
     SessionCore,
@@ -33,6 +36,7 @@ from conductor.client.chain_core import (
     open_core,
 )
 from conductor.client.turn_core import TurnCore, TurnResult
+from conductor.errors import ConnectionClosed
 
 if TYPE_CHECKING:
     from conductor.client.turn_core import Initialized, SessionUpdate
@@ -40,6 +44,10 @@ if TYPE_CHECKING:
 
 
 __all__ = ["ChainClient", "ChainSession", "ChainTurn", "open_chain"]
+
+THREAD: Final = "acp-conductor chain"
+"""Name of the thread of a chain in a program that does not run trio."""
+ENDED: Final = "the chain has ended"
 
 Answer: TypeAlias = str | Awaitable[str | None] | None
 """The id of an option; None is the outcome `cancelled`."""
@@ -82,13 +90,8 @@ async def open_chain(
         async with open_core(file, settings(_call_back)) as core:
             yield ChainClient(core, _call)
         return
-    import asyncio
-
-    from conductor.client.asyncio_thread import call_back_in, open_in_thread
-
-    made = settings(call_back_in(asyncio.get_running_loop()))
-    async with open_in_thread(lambda: open_core(file, made)) as (core, call):
-        yield ChainClient(core, call)
+    async with _open_in_thread(lambda call_back: open_core(file, settings(call_back))) as opened:
+        yield ChainClient(*opened)
 
 
 class ChainClient:
@@ -227,3 +230,57 @@ async def _call(function: Callable[..., Awaitable[Any]], *args: Any) -> Any:
 async def _call_back(function: Callable[..., Any], argument: Any) -> Any:
     result = function(argument)
     return await result if inspect.isawaitable(result) else result
+
+
+@asynccontextmanager
+async def _open_in_thread(
+    open: Callable[[CallBack], AbstractAsyncContextManager[ChainCore]],
+) -> AsyncIterator[tuple[ChainCore, Call]]:
+    """Open a chain in a new thread that runs trio, from a program that runs asyncio; yields it, and
+    what calls its functions there.
+
+    The thread has ended after the block, also if the block or the opening is cancelled.
+    """
+    import asyncio
+
+    from anyio import CancelScope
+    from anyio.from_thread import BlockingPortal, start_blocking_portal
+
+    opened: Future[ChainCore] = Future()
+    scope, left = trio.CancelScope(), trio.Event()
+    error: Exception | None = None
+
+    async def hold() -> None:
+        with scope:
+            async with open(program.call_async) as core:
+                opened.set_result(core)
+                await left.wait()
+
+    async def call(function: Callable[..., Awaitable[Any]], *args: Any) -> Any:
+        if left.is_set():
+            raise ConnectionClosed(ENDED)
+        return await thread.call_async(function, *args)
+
+    async with BlockingPortal() as program:
+        with start_blocking_portal("trio", name=THREAD) as thread:
+            holding = asyncio.ensure_future(thread.call_async(hold))
+            opening = asyncio.wrap_future(opened)
+            try:
+                both: list[asyncio.Future[Any]] = [opening, holding]
+                await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+                if opening.done():
+                    yield await opening, call
+            except asyncio.CancelledError:
+                thread.call(scope.cancel)
+                raise
+            except Exception as exc:
+                error = exc  # raised as it is, not in an exception group
+            finally:
+                thread.call(left.set)
+                with CancelScope(shield=True):
+                    await asyncio.wait([holding])
+    failure = holding.exception()
+    if failure is not None and (error is None or isinstance(error, ConnectionClosed)):
+        raise failure from error  # the reason why the connection was closed
+    if error is not None:
+        raise error

@@ -7,25 +7,17 @@ with conductor.open_chain_sync("review.yaml") as client:
 from __future__ import annotations
 
 import os
-from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import trio
 
 from conductor.chainfile import ChainFile
-from conductor.client.chain_core import (
-    ChainCore,
-    ChainSettings,
-    SessionCore,
-    load_agent_chain,
-    open_core,
-)
-from conductor.client.chain_thread import ChainThread
-from conductor.client.turn_core import TurnCore, TurnResult
+from conductor.client.chain_core import ChainSettings, load_agent_chain, open_core
+from conductor.client.open_chain import ENDED, THREAD, ChainClient, ChainSession, ChainTurn
+from conductor.client.turn_core import TurnResult
 from conductor.errors import ConnectionClosed
 
 if TYPE_CHECKING:
@@ -35,7 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["SyncChainClient", "SyncChainSession", "SyncChainTurn", "open_chain_sync"]
 
-T = TypeVar("T")
+Call: TypeAlias = Callable[..., Any]
 
 
 @contextmanager
@@ -54,70 +46,70 @@ def open_chain_sync(
     Callbacks are functions, and called in other threads. Ctrl-C while a method waits cancels what
     it waits for.
     """
+    from anyio.from_thread import start_blocking_portal
+
     file = load_agent_chain(chain)
     settings = ChainSettings(
         _call_back, permission, handlers or {}, capabilities or {}, version=version
     )
-    thread = ChainThread(lambda: open_core(file, settings))
-    thread.start()
-    try:
-        yield SyncChainClient(_result(thread.opened, thread.cancel), thread)
-    except BaseException as exc:
-        thread.stop()
-        failure = _result(thread.ended, thread.cancel)
-        if failure is not None and isinstance(exc, ConnectionClosed):
-            raise failure from exc  # the reason why the connection was closed
-        raise
-    else:
-        thread.stop()
-        failure = _result(thread.ended, thread.cancel)
-        if failure is not None:
-            raise failure
-    finally:
-        thread.join()
+    is_open = True
+
+    def call(function: Callable[..., Awaitable[Any]], *args: Any) -> Any:
+        if not is_open:
+            raise ConnectionClosed(ENDED)
+        future = portal.start_task_soon(function, *args)
+        try:
+            return future.result()
+        finally:
+            future.cancel()  # by Ctrl-C
+
+    with start_blocking_portal("trio", name=THREAD) as portal:
+        try:
+            with portal.wrap_async_context_manager(open_core(file, settings)) as core:
+                yield SyncChainClient(ChainClient(core, _await), call)
+        finally:
+            is_open = False
 
 
 class SyncChainClient:
     """The client of a running chain; see `open_chain_sync`."""
 
-    def __init__(self, core: ChainCore, thread: ChainThread[ChainCore]) -> None:
-        self._core: ChainCore = core
-        self._thread: ChainThread[ChainCore] = thread
+    def __init__(self, client: ChainClient, call: Call) -> None:
+        self._client: ChainClient = client
+        self._call: Call = call
 
     @property
     def initialized(self) -> Initialized:
         """See `ChainClient.initialized`."""
-        answer: Initialized = self._core.initialized
-        return answer
+        return self._client.initialized
 
     def new_session(
         self, cwd: str | os.PathLike[str] | None = None, mcp_servers: Sequence[Any] = ()
     ) -> SyncChainSession:
         """See `ChainClient.new_session`."""
-        core = _call(self._thread, self._core.new_session, cwd, mcp_servers)
-        return SyncChainSession(core, self._thread)
+        session = self._call(self._client.new_session, cwd, mcp_servers)
+        return SyncChainSession(session, self._call)
 
     def session(self, id: str) -> SyncChainSession:
         """See `ChainClient.session`."""
-        core = _call(self._thread, self._core.existing_session, id)
-        return SyncChainSession(core, self._thread)
+        return SyncChainSession(self._call(self._client.session, id), self._call)
 
     def request(self, method: str, params: Any = None) -> Any:
         """See `ChainClient.request`."""
-        return _call(self._thread, self._core.request, method, params)
+        return self._call(self._client.request, method, params)
 
 
 class SyncChainSession:
     """A session of a `SyncChainClient`; see `ChainSession`."""
 
-    def __init__(self, core: SessionCore, thread: ChainThread[ChainCore]) -> None:
-        self._core: SessionCore = core
-        self._thread: ChainThread[ChainCore] = thread
+    def __init__(self, session: ChainSession, call: Call) -> None:
+        self._session: ChainSession = session
+        self._call: Call = call
 
     @property
     def id(self) -> str:
         """The session id."""
-        return self._core.id
+        return self._session.id
 
     def prompt(self, prompt: str | Sequence[Any]) -> TurnResult:
         """See `ChainSession.prompt`."""
@@ -126,39 +118,32 @@ class SyncChainSession:
 
     def turn(self, prompt: str | Sequence[Any]) -> SyncChainTurn:
         """A prompt; its updates are read while the turn runs: `with`, then `for`."""
-        return SyncChainTurn(self._core, self._thread, prompt)
+        return SyncChainTurn(self._session.turn(prompt), self._call)
 
     def cancel(self) -> None:
         """Cancel the running turn, from any thread; it ends with the stop reason `cancelled`."""
-        self._thread.run_soon(self._core.cancel)
+        self._call(self._session.cancel)
 
 
 class SyncChainTurn:
     """A prompt turn, as a context manager and an iterator over its updates; see `ChainTurn`."""
 
-    def __init__(
-        self, session: SessionCore, thread: ChainThread[ChainCore], prompt: str | Sequence[Any]
-    ) -> None:
-        self._session: SessionCore = session
-        self._thread: ChainThread[ChainCore] = thread
-        self._prompt: str | Sequence[Any] = prompt
-        self._core: TurnCore | None = None
-        self._updates: deque[SessionUpdate] = deque()
+    def __init__(self, turn: ChainTurn, call: Call) -> None:
+        self._turn: ChainTurn = turn
+        self._call: Call = call
 
     @property
     def result(self) -> TurnResult:
         """See `ChainTurn.result`."""
-        if self._core is None or self._core.result is None:
-            raise RuntimeError("the turn has no result yet: read its updates, or call `wait()`")
-        return self._core.result
+        return self._turn.result
 
     def wait(self) -> TurnResult:
         """Wait for the end of the turn, without its updates; raises its error."""
-        result: TurnResult = _call(self._thread, self._session.finish, self._begun)
+        result: TurnResult = self._call(self._turn.wait)
         return result
 
     def __enter__(self) -> SyncChainTurn:
-        self._core = _call(self._thread, self._session.begin, self._prompt)
+        self._call(self._turn.__aenter__)
         return self
 
     def __exit__(
@@ -167,45 +152,23 @@ class SyncChainTurn:
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if self._core is not None:
-            _call(self._thread, self._session.leave, self._core)
+        self._call(self._turn.__aexit__, kind, exc, traceback)
 
     def __iter__(self) -> SyncChainTurn:
         return self
 
     def __next__(self) -> SessionUpdate:
         """See `ChainTurn.__anext__`."""
-        if not self._updates:
-            self._updates.extend(_call(self._thread, self._session.updates, self._begun))
-        if not self._updates:
-            self.wait()
-            raise StopIteration
-        return self._updates.popleft()
-
-    @property
-    def _begun(self) -> TurnCore:
-        if self._core is None:
-            raise RuntimeError("the turn has not begun: enter its block")
-        return self._core
+        try:
+            update: SessionUpdate = self._call(self._turn.__anext__)
+        except StopAsyncIteration:
+            raise StopIteration from None
+        return update
 
 
 async def _call_back(function: Callable[..., Any], argument: Any) -> Any:
     return await trio.to_thread.run_sync(function, argument, abandon_on_cancel=True)
 
 
-def _call(
-    thread: ChainThread[ChainCore], function: Callable[..., Awaitable[Any]], *args: Any
-) -> Any:
-    call = thread.submit(function, *args)
-    return _result(call.future, call.cancel)
-
-
-def _result(future: Future[T], cancel: Callable[[], None]) -> T:
-    """Wait for a future of the thread; Ctrl-C cancels what runs there, and waits for its end."""
-    try:
-        return future.result()
-    except BaseException:
-        if not future.done():
-            cancel()
-            wait([future])
-        raise
+async def _await(function: Callable[..., Awaitable[Any]], *args: Any) -> Any:
+    return await function(*args)

@@ -36,10 +36,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from conductor.jsonrpc.codec import DECODE_ERRORS, decode
+from conductor.jsonrpc.codec import DECODE_ERRORS, Malformed, decode
 from conductor.jsonrpc.connection import Connection
 from conductor.jsonrpc.in_flight import InFlightRequest
-from conductor.jsonrpc.malformed import Malformed
 from conductor.jsonrpc.messages import (
     INTERNAL_ERROR,
     INVALID_PARAMS,

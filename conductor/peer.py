@@ -20,9 +20,9 @@ import trio
 from conductor.background_tasks import background_tasks
 from conductor.errors import ConnectionClosed, RequestCancelled, RequestError
 from conductor.jsonrpc.awaited_response import AwaitedResponse
+from conductor.jsonrpc.codec import Malformed
 from conductor.jsonrpc.connection import Connection, Receiver
 from conductor.jsonrpc.in_flight import InFlightRequest
-from conductor.jsonrpc.malformed import Malformed
 from conductor.jsonrpc.messages import (
     CANCEL,
     INTERNAL_ERROR,

@@ -2,7 +2,8 @@
 
 In: one line without its newline. Out: exactly one frame, never an exception. Invalid input becomes
 `Malformed`: a client gets an error response for it, a component only a log entry (as the Rust
-reference conductor; JSON-RPC 2.0 §5.1, §6); `malformed` finds its id as far as it can be read.
+reference conductor; JSON-RPC 2.0 §5.1, §6). The id of a malformed line is needed to answer a
+request, and to settle the request that a broken response answers: it is read at both ends.
 
 msgspec decodes the envelope and checks the syntax of the whole line. Two gaps are closed here, off
 the fast path: msgspec does not check UTF-8 inside raw values, and it refuses escaped lone
@@ -13,21 +14,12 @@ grammar allows.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
-from functools import cache
-from itertools import islice
-from typing import Any, Final, Literal, TypeAlias
+from collections.abc import Callable, Iterator
+from typing import Final, Literal, TypeAlias
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
-from conductor.jsonrpc.malformed import (
-    Malformed,
-    excerpt_of,
-    id_at_end,
-    loose_fields,
-    visible_fields,
-)
 from conductor.jsonrpc.messages import (
     INVALID_REQUEST,
     PARSE_ERROR,
@@ -41,26 +33,43 @@ from conductor.jsonrpc.utf8 import utf8_error, utf8_error_in_copy
 __all__ = [
     "AMBIGUOUS_SURROGATES",
     "DECODE_ERRORS",
-    "MAX_BATCH_MEMBERS",
     "Batch",
     "Frame",
+    "Malformed",
     "NotificationEnvelope",
     "decode",
     "decode_envelope",
     "decode_message",
     "decode_notification",
     "detached_copy",
+    "excerpt_of",
+    "oversized_line",
     "strip_ansi",
     "validate",
 ]
 
 
-class Batch(msgspec.Struct, frozen=True):
-    """A JSON-RPC batch (§6): its members in order, at least one.
+class Malformed(msgspec.Struct, frozen=True):
+    """A line, or a member of a batch, that is not a JSON-RPC message.
 
-    `raw` has the members as written. They are decoded on iteration: a line may hold millions of
-    them, and the connection limits their number.
+    `code` is -32700 (not JSON) or -32600 (not JSON-RPC). `id` is `UNSET` if it could not be read.
+    `response`: recognizably a response; it is never answered, but settles the request with its id.
+    `lacks_payload`: no method, result or error; settles the request with its id too, if there is
+    one. `too_deep`: possibly valid, but nested too deeply for msgspec, or with surrogates that
+    cannot be substituted.
     """
+
+    code: int
+    reason: str
+    excerpt: str
+    id: Id | UnsetType = UNSET
+    response: bool = False
+    lacks_payload: bool = False
+    too_deep: bool = False
+
+
+class Batch(msgspec.Struct, frozen=True):
+    """A JSON-RPC batch (§6): its members in order, at least one, decoded on iteration."""
 
     raw: list[Raw] | list[bytes]
 
@@ -68,29 +77,16 @@ class Batch(msgspec.Struct, frozen=True):
     def members(self) -> Iterator[Message | Malformed]:
         return map(_member, map(bytes, self.raw))
 
-    def answers(self, most: int) -> Iterator[Message]:
-        """The responses among the members; decodes at most `most` members."""
-        may_be = (raw for raw in map(bytes, self.raw) if re.search(_MAY_BE_RESPONSE, raw))
-        for raw in islice(may_be, most):
-            member = _member(raw)
-            if type(member) is Message and member.method is UNSET:
-                yield member
-
 
 Frame: TypeAlias = Message | Malformed | Batch
 
 
 _SHORT: Final = 2048
-_MAX_EXACT_FLOAT: Final = 2.0**53
+_EXCERPT: Final = 200
+_LINE_END: Final = 4096
 _MAX_ID: Final = 2**63
 _MAX_COMMAS: Final = 1_000_000
-"""Commas in a batch; of a longer one, only the first `MAX_BATCH_MEMBERS` members are read (40 bytes
-each)."""
-_MEMBERS_PER_STEP: Final = 25_000
-"""Members of such a batch that one decoder call cuts out."""
-MAX_BATCH_MEMBERS: Final = 100_000
-"""Upper bound of `max_batch`."""
-_MAY_BE_RESPONSE: Final = rb'"result"|"error"|\\u'
+"""Commas of a batch; a longer one is refused before it is decoded: each member takes 56 bytes."""
 decode_envelope: Final[Callable[[bytes], Message]] = msgspec.json.Decoder(Message).decode
 """A line as a `Message`, not yet `validate`ed; raises one of `DECODE_ERRORS` for anything else."""
 
@@ -112,10 +108,15 @@ DECODE_ERRORS: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError
 """Errors of a msgspec decoder for invalid input. `RecursionError` depends on the depth of the call
 stack: the same text may be decodable from fewer calls down."""
 
-# Patterns are compiled when they are used first.
 _decode_members = msgspec.json.Decoder(list[Raw]).decode
+_decode_id = msgspec.json.Decoder(int | str | None).decode
 _containers = frozenset(b"{[")
-_whitespace = rb"[ \t\r\n]*"
+# Patterns are compiled when they are used first.
+_scalar = rb'("(?:[^"\\]|\\.)*"|-?\d+|null)(?:\.0+)?'
+_first_members = rb'\s*\{(?:\s*"(?:jsonrpc|id|method)"\s*:\s*%b\s*[,}])*' % _scalar
+_first_id = rb'"id"\s*:\s*' + _scalar
+# In valid JSON, `,"id":5}` at the very end can only be the last member of the outermost object.
+_last_id = rb',\s*"id"\s*:\s*%b\s*\}\s*$' % _scalar
 _ansi = rb"^(?:\xef\xbb\xbf|\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\))+"
 AMBIGUOUS_SURROGATES: Final = "lone surrogates, and escapes of too many other Unicode blocks"
 
@@ -204,8 +205,10 @@ def _decode_slow(line: bytes, exc: Exception) -> Frame:
 
 
 def _decode_batch(line: bytes) -> Frame:
+    if line.count(b",") > _MAX_COMMAS:
+        return Malformed(INVALID_REQUEST, f"a batch with over {_MAX_COMMAS} commas", "[")
     try:
-        members = _first_members(line) or _decode_members(line)
+        members = _decode_members(line)
     except DECODE_ERRORS as exc:
         if utf8_error(line) is None and has_surrogate(line):
             return _decode_with_surrogates(line)
@@ -213,45 +216,6 @@ def _decode_batch(line: bytes) -> Frame:
     if not members:
         return Malformed(INVALID_REQUEST, "an empty batch", "[]")
     return Batch(members)
-
-
-def _first_members(line: bytes) -> list[Raw] | list[bytes] | None:
-    """The first `MAX_BATCH_MEMBERS` + 1 members of a batch that may have millions; `None` for a
-    shorter batch. The rest is checked for syntax, and no object is created for it."""
-    if line.count(b",") <= _MAX_COMMAS:
-        return None
-    found: list[bytes] = []
-    rest = line
-    while len(found) <= MAX_BATCH_MEMBERS:
-        some = msgspec.structs.astuple(_first_decoder().decode(rest))
-        some = some[: some.index(UNSET)] if UNSET in some else some
-        found += map(bytes, some)
-        if len(some) < _MEMBERS_PER_STEP or len(found) > MAX_BATCH_MEMBERS:
-            break
-        rest = _skip_items(rest, some)
-    return found[: MAX_BATCH_MEMBERS + 1]
-
-
-@cache
-def _first_decoder() -> msgspec.json.Decoder[Any]:
-    """A decoder for the first `_MEMBERS_PER_STEP` items of an array; skips the others."""
-    fields = [(f"item{index}", Raw | UnsetType, UNSET) for index in range(_MEMBERS_PER_STEP)]
-    struct = msgspec.defstruct("_First", fields, array_like=True)
-    return msgspec.json.Decoder(struct)
-
-
-def _skip_items(array: bytes, items: Sequence[Raw]) -> bytes:
-    """The array without its first items."""
-    index = _skip_whitespace(array, 0) + 1
-    for item in items:
-        index = _skip_whitespace(array, _skip_whitespace(array, index) + len(item)) + 1
-    return b"[" + array[index:]
-
-
-def _skip_whitespace(text: bytes, index: int) -> int:
-    match = re.compile(_whitespace).match(text, index)
-    assert match is not None
-    return match.end()
 
 
 def _member(raw: bytes) -> Message | Malformed:
@@ -264,74 +228,67 @@ def _member(raw: bytes) -> Message | Malformed:
     return frame
 
 
-def _describe_malformed(line: bytes, exc: Exception) -> Message | Malformed:
+def _describe_malformed(line: bytes, exc: Exception) -> Malformed:
     """Describe an invalid line: the reason, and its id if that can be read."""
-    excerpt = excerpt_of(line)
-    problem = utf8_error(line)
-    if problem is None and isinstance(exc, RecursionError):
-        id, response = loose_fields(line)
-        if id is UNSET:
-            id = id_at_end(line)
-        return Malformed(INVALID_REQUEST, "nested too deeply", excerpt, id, response, too_deep=True)
-    if problem is None and isinstance(exc, msgspec.ValidationError):
-        if (message := _with_float_id(line)) is not None:
-            return validate(message, line)
-        return Malformed(INVALID_REQUEST, str(exc), excerpt, *loose_fields(line))
-    return Malformed(PARSE_ERROR, problem or str(exc), excerpt, *visible_fields(line))
+    code, reason, too_deep = PARSE_ERROR, utf8_error(line), False
+    if reason is None and isinstance(exc, RecursionError):
+        code, reason, too_deep = INVALID_REQUEST, "nested too deeply", True
+    elif reason is None and isinstance(exc, msgspec.ValidationError):
+        code = INVALID_REQUEST
+    known = _visible_fields(line, line)
+    return Malformed(code, reason or str(exc), excerpt_of(line), *known, too_deep=too_deep)
 
 
-class _FloatId(msgspec.Struct, gc=False):
-    """A message with an id written as `3.0`, which JavaScript equates with 3."""
-
-    jsonrpc: Literal["2.0"]
-    id: float
-    method: str | UnsetType = UNSET
-    params: Raw | UnsetType = UNSET
-    result: Raw | UnsetType = UNSET
-    error: Raw | UnsetType = UNSET
+def oversized_line(head: bytes, tail: bytes, size: int, limit: int) -> Malformed:
+    """The description of a line over the limit, by its two ends."""
+    reason = f"message of {size} bytes is over the limit of {limit} bytes (max_message_bytes)"
+    return Malformed(INVALID_REQUEST, reason, excerpt_of(head), *_visible_fields(head, tail))
 
 
-def _with_float_id(line: bytes) -> Message | None:
+def _visible_fields(head: bytes, tail: bytes) -> tuple[Id | UnsetType, bool]:
+    """The id of a line that cannot be decoded, if it is among its first scalar members or is its
+    last member; and whether it is a response."""
+    head = head[:_LINE_END]
+    first = re.match(_first_members, head)
+    if first is None:
+        return UNSET, False
+    known = first[0]
+    result = re.match(rb'\s*(?:"id"\s*:[^,]*,)?\s*"(?:result|error)"', head[len(known) :])
+    found = re.search(_first_id, known) or re.search(_last_id, tail[-_LINE_END:])
     try:
-        found = msgspec.json.decode(line, type=_FloatId)
-    except DECODE_ERRORS:
-        return None
-    id = _integral(found.id)
-    if type(id) is not int:
-        return None
-    message = Message("2.0", id, found.method, found.params, found.result, found.error)
-    return _detached_message(message, len(line))
+        id: Id | UnsetType = UNSET if found is None else _decode_id(found[1])
+    except DECODE_ERRORS:  # a lone surrogate, which cannot be encoded again
+        id = UNSET
+    return id, result is not None and b'"method"' not in known
 
 
-def _integral(id: Any) -> Any:
-    """An id like `3.0` as an integer; any other as it is."""
-    exact = isinstance(id, float) and id.is_integer() and abs(id) <= _MAX_EXACT_FLOAT
-    return int(id) if exact else id
+def excerpt_of(line: bytes | Raw) -> str:
+    """The beginning of a line, for the log."""
+    text = bytes(memoryview(line)[: _EXCERPT + 1]).decode(errors="backslashreplace")
+    return text if len(text) <= _EXCERPT else text[:_EXCERPT] + "…"
 
 
 def _decode_with_surrogates(line: bytes) -> Frame:
     """The frame of a line that holds escaped surrogates; payloads are the line's own bytes."""
     hidden = substitute_surrogates(line)
+    known = _visible_fields(line, line)
     if hidden is None:
-        known = visible_fields(line)
         return Malformed(
             INVALID_REQUEST, AMBIGUOUS_SURROGATES, excerpt_of(line), *known, too_deep=True
         )
     frame = decode(hidden.text)
     if isinstance(frame, Batch):
         return Batch([hidden.raw(each) for each in frame.raw])
-    id = hidden.encodable(frame.id) if isinstance(frame.id, str) else frame.id
-    unwritable = id is None and frame.id is not None
     if isinstance(frame, Malformed):
-        id = UNSET if unwritable else id
-        return msgspec.structs.replace(frame, id=id, excerpt=excerpt_of(line))
-    method = frame.method if frame.method is UNSET else hidden.encodable(frame.method)
-    if unwritable or method is None:
-        answers = _recover_id(frame)[1]
-        return Malformed(INVALID_REQUEST, "Invalid request", excerpt_of(line), UNSET, answers)
+        return msgspec.structs.replace(frame, id=known[0], excerpt=excerpt_of(line))
+    names = {name: getattr(frame, name) for name in ("id", "method")}
+    names = {name: hidden.encodable(each) for name, each in names.items() if type(each) is str}
+    if None in names.values():
+        reason = "a lone surrogate in an id or a method"
+        return Malformed(INVALID_REQUEST, reason, excerpt_of(line), *known)
     payloads = {name: getattr(frame, name) for name in ("params", "result", "error")}
     raw = {name: Raw(hidden.raw(each)) for name, each in payloads.items() if each is not UNSET}
-    return msgspec.structs.replace(frame, id=id, method=method, **raw)
+    return msgspec.structs.replace(frame, **names, **raw)
 
 
 def _detached_message(message: Message, size: int) -> Message:

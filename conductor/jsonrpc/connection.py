@@ -15,10 +15,17 @@ from msgspec import UNSET, structs
 
 from conductor.errors import ConnectionClosed
 from conductor.json_values import NestedTooDeeply
-from conductor.jsonrpc.codec import MAX_BATCH_MEMBERS, Batch, Frame, decode, strip_ansi
+from conductor.jsonrpc.codec import (
+    Batch,
+    Frame,
+    Malformed,
+    decode,
+    excerpt_of,
+    oversized_line,
+    strip_ansi,
+)
 from conductor.jsonrpc.in_flight import BatchResponse, InFlightRequest
 from conductor.jsonrpc.line_framing import BlockSplitter, OverlongLine
-from conductor.jsonrpc.malformed import Malformed, excerpt_of, oversized_line
 from conductor.jsonrpc.messages import (
     INVALID_REQUEST,
     Id,
@@ -259,14 +266,14 @@ class Connection:
 
     def _route_batch_members(self, frame: Batch) -> Iterator[None]:
         """Route one member per step of the iterator."""
-        count = len(frame.raw)
-        if count > min(self.limits.max_batch, MAX_BATCH_MEMBERS):
-            shown = f"over {MAX_BATCH_MEMBERS}" if count > MAX_BATCH_MEMBERS else str(count)
-            reason = f"a batch of {shown} is over the limit of {self.limits.max_batch}"
+        count, limit = len(frame.raw), self.limits.max_batch
+        if count > limit:
+            reason = f"a batch of {count} is over the limit of {limit}"
             self._report_malformed(Malformed(INVALID_REQUEST, f"{reason} (max_batch)", ""))
             self.write(error_pieces(None, encode_error(INVALID_REQUEST, reason)))
-            for answer in frame.answers(self.limits.max_batch):
-                self._dispatch(answer)  # responses add no load, and their requests wait for them
+            for member in frame.members:
+                if type(member) is Message and member.method is UNSET:
+                    self._dispatch(member)  # a response adds no load, and its request waits for it
                 yield
             return
         batch = BatchResponse()

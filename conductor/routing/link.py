@@ -24,9 +24,9 @@ from conductor.acp import (
     message_names,
 )
 from conductor.errors import RequestError, details_are_withheld
+from conductor.jsonrpc.codec import Malformed
 from conductor.jsonrpc.connection import Connection
 from conductor.jsonrpc.in_flight import InFlightRequest
-from conductor.jsonrpc.malformed import Malformed
 from conductor.jsonrpc.messages import (
     INTERNAL_ERROR,
     Payload,

@@ -8,8 +8,8 @@ from typing import Any, Literal
 import attrs
 import trio
 
+from conductor.jsonrpc.codec import Malformed
 from conductor.jsonrpc.in_flight import InFlightRequest
-from conductor.jsonrpc.malformed import Malformed
 from conductor.jsonrpc.messages import Payload
 from conductor.jsonrpc.notification_batch import NotificationBatch
 from conductor.proxy.conversion import decode_params

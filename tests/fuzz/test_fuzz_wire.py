@@ -14,9 +14,8 @@ from support.peers.port import Neighbour
 from support.raw_json import dumps
 
 from conductor.errors import RequestError
-from conductor.jsonrpc.codec import Batch, decode
+from conductor.jsonrpc.codec import Batch, Malformed, decode
 from conductor.jsonrpc.connection import Connection
-from conductor.jsonrpc.malformed import Malformed
 from conductor.jsonrpc.messages import Message
 from conductor.limits import Limits
 from conductor.routing.envelope import unwrap

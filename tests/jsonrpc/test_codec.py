@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from msgspec import UNSET
 from support import raw_json
 
-from conductor.jsonrpc.codec import Batch, decode, strip_ansi
-from conductor.jsonrpc.malformed import Malformed, oversized_line
+from conductor.jsonrpc.codec import Batch, Malformed, decode, oversized_line, strip_ansi
 from conductor.jsonrpc.messages import Message
 
 
@@ -201,11 +200,12 @@ def test_a_lone_surrogate_beside_escapes_of_all_candidate_blocks_is_refused():
     "line",
     [
         b'{"jsonrpc":"2.0","id":1,"method":"x","params":["\\ud800",%b1]}' % (b"[]," * 500_000),
-        b"[[%b1],1]" % (b"[]," * 1_200_000),
-        b'["\\ud800",[%b1],1]' % (b"[]," * 1_200_000),
+        b"[[%b1],1]" % (b"[]," * 900_000),
+        b'["\\ud800",[%b1],1]' % (b"[]," * 900_000),
+        b"[%b1]" % (b"1," * 3_000_000),
         b'{"jsonrpc":"2.0","id":"' + b'\\"' * 500_000,
     ],
-    ids=["surrogate", "batch", "batch with a surrogate", "garbage"],
+    ids=["surrogate", "batch", "batch with a surrogate", "batch of millions", "garbage"],
 )
 def test_decoding_creates_no_objects_for_values_in_payloads(line):
     """The standard library's objects took 56 times the memory, and blocked all clients."""
@@ -217,16 +217,6 @@ def test_decoding_creates_no_objects_for_values_in_payloads(line):
         tracemalloc.stop()
 
     assert peak < 8 * len(line)
-
-
-def test_members_of_a_batch_with_a_million_commas_are_found():
-    small = b' {"a":[1,2]} ,\t"x" '
-    batch = decode(b" [ %b , [%b1] ] " % (b",".join([small] * 25_001), b"1," * 1_000_000))
-
-    assert isinstance(batch, Batch)
-    assert len(batch.raw) == 50_003
-    assert bytes(batch.raw[50_000]) == b'{"a":[1,2]}'
-    assert len(bytes(batch.raw[-1])) == 2_000_003
 
 
 @pytest.mark.parametrize("depth", [100, 199, 200, 201, 204, 300, 990, 5000, 100_000])

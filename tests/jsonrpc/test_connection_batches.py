@@ -118,27 +118,6 @@ def test_the_rest_of_a_batch_is_routed_at_the_end_of_the_stream():
     assert len(desk.heard) == 300
 
 
-def test_the_members_of_a_batch_over_the_limit_are_not_decoded(monkeypatch):
-    desk = client(limits=Limits(max_batch=2))
-    decoded = []
-    monkeypatch.setattr("conductor.jsonrpc.codec._member", decoded.append)
-
-    desk.feed(b"[" + b"1," * 1000 + b"1]")
-    desk.feed(b"[" + b'{"result":1},' * 1000 + b"1]")
-
-    assert len(decoded) <= 2
-    assert [reply["error"]["code"] for reply in desk.replies()] == [-32600, -32600]
-
-
-def test_a_batch_of_millions_is_refused_without_reading_all_of_it():
-    desk = client()
-
-    desk.feed(b"[" + b"1," * 3_000_000 + b"1]")
-
-    (reply,) = desk.replies()
-    assert reply["error"]["message"] == "a batch of over 100000 is over the limit of 10000"
-
-
 def test_a_batch_at_the_limit_is_taken():
     desk = client(limits=Limits(max_batch=2))
 

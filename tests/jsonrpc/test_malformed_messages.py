@@ -53,6 +53,7 @@ def test_terminal_sequences_of_a_client_are_not_removed():
         b"[]",
         b"{}",
         b'{"jsonrpc":"2.0","id":1.5,"method":"x"}',
+        b"[%b1]" % (b"1," * 3_000_000),
         b'{"jsonrpc":"2.0","id":9223372036854775808,"method":"x"}',
         b'{"jsonrpc":"2.0","id":true,"method":"x"}',
         b'{"jsonrpc":"2.0","id":{},"method":"x"}',
@@ -78,6 +79,7 @@ def test_a_client_gets_an_error_for_a_line_that_is_not_json_rpc(line):
         b'{"jsonrpc":"2.0","id":99,"result":1}',
         b'{"jsonrpc":"2.0","id":null,"result":1}',
         b'{"jsonrpc":"2.0","id":99,"result":{"cut',
+        b'{"jsonrpc":"2.0","id":1.5,"result":1}',
     ],
 )
 def test_a_malformed_response_is_never_answered(line):
@@ -181,6 +183,7 @@ def test_a_batch_after_terminal_escapes_is_routed():
         b'\x1b[0m{"jsonrpc":"2.0","id":1,"result":NaN}',
         b'[{"jsonrpc":"2.0","id":1,"error":7}]',
         b'{"jsonrpc":"2.0","id":1}',
+        b'{"jsonrpc":"2.0","id":1.0,"result":1}',
         b'{"jsonrpc":"2.0","id":1,"foo":"\\ud800"}',
         b'{"jsonrpc":"2.0","id":1,"result":%b}' % raw_json.nested(raw_json.TOO_DEEP),
     ],

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from msgspec import UNSET
 
 from conductor.jsonrpc import notification_batch
-from conductor.jsonrpc.codec import decode
-from conductor.jsonrpc.malformed import Malformed
+from conductor.jsonrpc.codec import Malformed, decode
 from conductor.jsonrpc.messages import Message
 from conductor.jsonrpc.notification_batch import NotificationBatch, split_block
 from conductor.routing.envelope import notification_affixes, unwrap

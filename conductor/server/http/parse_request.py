@@ -15,9 +15,8 @@ import msgspec
 from msgspec import UNSET
 
 from conductor.acp import SESSION_HEADER, AmbiguousSessionId, unambiguous_session_id
-from conductor.jsonrpc.codec import Batch, decode
+from conductor.jsonrpc.codec import Batch, Malformed, decode
 from conductor.jsonrpc.json_object import with_member
-from conductor.jsonrpc.malformed import Malformed
 from conductor.jsonrpc.messages import PARSE_ERROR, Message
 from conductor.routing.envelope import INIT_METHODS
 from conductor.server.access import Refusal

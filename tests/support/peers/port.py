@@ -16,9 +16,9 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from conductor.errors import ConnectionClosed
+from conductor.jsonrpc.codec import Malformed
 from conductor.jsonrpc.connection import Connection
 from conductor.jsonrpc.in_flight import InFlightRequest
-from conductor.jsonrpc.malformed import Malformed
 from conductor.jsonrpc.messages import Payload, encode_error
 from conductor.jsonrpc.notification_batch import NotificationBatch
 from conductor.plugins.plugin_component import PluginComponent

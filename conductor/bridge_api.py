@@ -18,7 +18,7 @@ Capabilities of the agent in an `initialize` result:
 Names of MCP servers that the bridge renamed for the agent, for proxies that read tool names:
     `declared_server_names(result)` reads the decoded result of a session set-up request and maps
     the agent's names to the declared ones: `{"tools-2": "tools"}`. The bridge adds them with
-    `with_server_names`; see `conductor.routing.server_names`.
+    `with_server_names`; see `conductor.routing.proxy_meta`.
 Notices of the conductor to the user, in the form that the client supports:
     `Notices` and their `Severity`.
 An HTTP client that reads no more of an answer than may be kept (imported with the name):
@@ -63,7 +63,7 @@ from conductor.proxy.import_guard import import_in_thread
 from conductor.proxy.peers import ResponseCallback
 from conductor.routing.capabilities import with_mcp_over_acp
 from conductor.routing.notices import Notices, Severity
-from conductor.routing.server_names import declared_server_names, with_server_names
+from conductor.routing.proxy_meta import declared_server_names, with_server_names
 from conductor.transport.io_loop import HIGH_WATERMARK, Flusher, write_loop
 from conductor.transport.waiting_transport import WaitingTransport
 

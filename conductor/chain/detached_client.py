@@ -32,7 +32,7 @@ from conductor.acp.turns import Turns
 from conductor.jsonrpc.codec import decode
 from conductor.jsonrpc.connection import Connection
 from conductor.jsonrpc.in_flight import InFlightRequest
-from conductor.jsonrpc.json_object import join_members, object_members
+from conductor.jsonrpc.json_object import join_members, member_at, object_members
 from conductor.jsonrpc.messages import CANCEL, INTERNAL_ERROR, Message, Payload, encode_error
 from conductor.routing.capabilities import supports_resume
 from conductor.routing.link import Link
@@ -329,10 +329,7 @@ class DetachedClient(Port):
 
 def _asks_for_history(params: Payload | None) -> bool:
     """Whether a `session/resume` of version 2 asks for history."""
-    try:
-        return object_members(params or b"{}").get("replayFrom", b"null") != b"null"
-    except ValueError:
-        return False
+    return member_at(params or b"", "replayFrom") not in (None, b"null")
 
 
 def _resume_result(record: SetupRecord) -> bytes:

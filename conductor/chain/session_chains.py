@@ -209,7 +209,7 @@ class FurtherChain:
         set-ups wait for the response."""
         call = InFlightRequest("initialize", OwnRequest(self._initialized))
         try:
-            asked = with_member(params or b"{}", "protocolVersion", b"%d" % self.version)
+            asked = with_member(params or b"{}", ["protocolVersion"], b"%d" % self.version)
         except ValueError as exc:
             self._initialized(None, encode_error(INVALID_PARAMS, "Invalid params", str(exc)))
         else:

@@ -1,5 +1,5 @@
-"""JSON objects as members of raw JSON: taken apart, put together, one member set; lists as items.
-Pure.
+"""JSON objects as members of raw JSON: taken apart, put together, one member read or set; lists as
+items. Pure.
 
 Values keep their bytes, and no Python object is created for what is inside them.
 """
@@ -7,12 +7,11 @@ Values keep their bytes, and no Python object is created for what is inside them
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
-from functools import lru_cache
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import msgspec
-from msgspec import UNSET, Raw, UnsetType
+from msgspec import Raw
 
 from conductor.json_values import decode_value
 from conductor.jsonrpc.codec import AMBIGUOUS_SURROGATES, DECODE_ERRORS
@@ -24,6 +23,7 @@ __all__ = [
     "decoded_members",
     "join_members",
     "list_items",
+    "member_at",
     "members_or_empty",
     "object_members",
     "with_member",
@@ -114,17 +114,33 @@ def join_members(members: Mapping[str, Payload]) -> bytes:
     return b"{%b}" % b",".join(pairs)
 
 
-def with_member(value: bytes, name: str, item: bytes) -> bytes:
-    """A JSON object with this member in place of any other of its name.
+def member_at(value: Payload, *path: str) -> bytes | None:
+    """The raw JSON of the member at this path of names; `None` without it."""
+    try:
+        for name in path:
+            value = object_members(value)[name]
+    except (ValueError, KeyError):
+        return None
+    return bytes(value)
 
-    The values of the other members keep their bytes. Raises `ValueError` for any other value.
+
+def with_member(value: Payload, path: Sequence[str], item: bytes) -> bytes:
+    """A JSON object with this raw JSON as its member at a path of names.
+
+    What the path lacks, or has in place of an object, becomes an object; the values of all other
+    members keep their bytes. Raises `ValueError` if the value is no object, or is nested too
+    deeply.
     """
-    if not _has_member(value, name):
-        head = value.rstrip()[:-1].rstrip()
-        comma = b"" if head.lstrip() == b"{" else b","
-        return b"%b%b%b:%b}" % (head, comma, _encode_name(name), item)
-    kept = {key: each for key, each in object_members(value).items() if key != name}
-    return join_members({**kept, name: item})
+    members = object_members(value)
+    name, *rest = path
+    if rest:
+        inner = members.get(name, b"")
+        item = with_member(inner if inner.startswith(b"{") else b"{}", rest, item)
+    if name not in members:  # white space stays, too
+        head = bytes(value).rstrip()[:-1].rstrip()
+        return b"%b%b%b:%b}" % (head, b"," if members else b"", _encode_name(name), item)
+    members[name] = item
+    return join_members(members)
 
 
 def _encode_name(name: str) -> bytes:
@@ -132,20 +148,3 @@ def _encode_name(name: str) -> bytes:
         return msgspec.json.encode(name)
     except UnicodeEncodeError:  # a lone surrogate
         return json.dumps(name).encode()
-
-
-def _has_member(value: bytes, name: str) -> bool:
-    hidden = substitute_surrogates(value)
-    if hidden is None:
-        raise ValueError(AMBIGUOUS_SURROGATES)
-    try:
-        return _member_decoder(name).decode(hidden.text).item is not UNSET
-    except DECODE_ERRORS as exc:
-        raise ValueError(str(exc)) from None
-
-
-@lru_cache(16)
-def _member_decoder(name: str) -> msgspec.json.Decoder[Any]:
-    """A decoder for the member of this name; creates no object for the others."""
-    fields = [("item", Raw | UnsetType, UNSET)]
-    return msgspec.json.Decoder(msgspec.defstruct("_One", fields, rename={"item": name}))

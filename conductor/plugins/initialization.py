@@ -22,7 +22,7 @@ from conductor.proxy.chain_info import chain_info
 from conductor.proxy.conversion import decode_params
 from conductor.proxy.middleware import Handler
 from conductor.proxy.version_fit import version_fit
-from conductor.routing.restart_marker import restarted_sessions
+from conductor.routing.proxy_meta import restarted_sessions
 
 __all__ = ["Initialization"]
 

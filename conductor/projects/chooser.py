@@ -15,7 +15,7 @@ import msgspec
 
 from conductor.errors import ChainFileError
 from conductor.json_values import decode_value
-from conductor.jsonrpc.json_object import object_members
+from conductor.jsonrpc.json_object import member_at
 from conductor.projects.places import Stamp, find_project_file, user_chain_file
 from conductor.projects.reloadable_chain import ReloadableChain
 
@@ -190,7 +190,7 @@ class ChainChooser:
     def _directory(self, setup: Payload | None) -> str:
         """The session's directory; without one, that in which the conductor was started."""
         try:
-            return decode_value(object_members(setup or b"{}").get("cwd", b"null"), type=str)
+            return decode_value(member_at(setup or b"", "cwd") or b"", type=str)
         except ValueError:
             return self._cwd
 

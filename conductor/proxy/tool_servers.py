@@ -16,7 +16,7 @@ import attrs
 import msgspec
 
 from conductor.errors import LocalProtocolError, RequestError
-from conductor.jsonrpc.json_object import list_items, object_members, with_member
+from conductor.jsonrpc.json_object import list_items, member_at, with_member
 from conductor.jsonrpc.messages import INVALID_PARAMS, METHOD_NOT_FOUND, encode_error
 from conductor.log import get_logger
 from conductor.proxy.chain_info import chain_info
@@ -322,10 +322,10 @@ def _without_taken_names(
 
 
 def _with_servers(raw: bytes, entries: list[dict[str, Any]]) -> bytes:
-    servers = object_members(raw).get("mcpServers", b"null")
-    declared = [] if servers == b"null" else list_items(servers)
+    servers = member_at(raw, "mcpServers")
+    declared = [] if servers in (None, b"null") else list_items(servers)
     added = [msgspec.json.encode(entry) for entry in entries]
-    return with_member(raw, "mcpServers", b"[%b]" % b",".join([*declared, *added]))
+    return with_member(raw, ["mcpServers"], b"[%b]" % b",".join([*declared, *added]))
 
 
 def _mcp_message_params(method: str, params: Any, **head: Any) -> dict[str, Any]:

@@ -14,7 +14,7 @@ import msgspec
 
 from conductor.acp import SESSION_END_METHODS, SESSION_SETUP_METHODS, session_id_of
 from conductor.jsonrpc.codec import DECODE_ERRORS, decode_message
-from conductor.jsonrpc.json_object import object_members
+from conductor.jsonrpc.json_object import member_at
 from conductor.jsonrpc.messages import encode_id
 
 __all__ = [
@@ -78,8 +78,8 @@ def connection_id_of(body: bytes) -> str | None:
     if message is None or message.result is msgspec.UNSET:
         return None
     try:
-        id: str | None = _decode_text(object_members(message.result).get("connectionId", b"null"))
-    except (ValueError, *DECODE_ERRORS):
+        id: str | None = _decode_text(member_at(message.result, "connectionId") or b"null")
+    except DECODE_ERRORS:
         return None
     return id
 

@@ -9,9 +9,9 @@ Read `port`, `link`, `control` (messages addressed to the conductor itself), `st
 - `component`: the interfaces `Component` (a proxy or the agent) and `ComponentHost` (its chain)
 - `envelope`, `handshake`, `capabilities`: `proxy/successor`, dialects, initialization
 - `message_queue`: messages held back, counted in bytes
-- `session_log`, `restart_marker`: messages replayed to a restarted component
+- `session_log`, `proxy_meta`: messages replayed to a restarted component
 - stages: `disconnection`, `lost_sessions`, `logged_sessions`, `session_settings`, `session_names`,
   `initialization`, `client_capabilities`, `observers`, `proxy_meta`; others are in `chain`,
   `supervision` and `plugins`
-- `notices`, `failure_errors`, `server_names`: what the conductor adds
+- `notices`, `failure_errors`, `proxy_meta`: what the conductor adds
 """

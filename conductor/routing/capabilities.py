@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from conductor.jsonrpc.json_object import join_members, object_members
+from conductor.jsonrpc.json_object import member_at, with_member
 from conductor.jsonrpc.messages import Payload
 
 __all__ = [
@@ -29,11 +29,11 @@ _V2: Final = (("capabilities", "session", "mcp", "acp"), b"{}")
 def with_mcp_over_acp(result: bytes) -> bytes:
     """The result with the capability; unchanged if it is there already or the result is no
     object."""
-    members = _members(result)
-    if members is None or has_mcp_over_acp(result):
+    path, value = _V2 if protocol_version(result) == 2 else _V1
+    try:
+        return result if _has(result, path) else with_member(result, path, value)
+    except ValueError:
         return result
-    path, value = _capability_path(members)
-    return _set(result, path, value)
 
 
 def with_bridgeable_mcp_over_acp(result: bytes) -> bytes:
@@ -46,20 +46,7 @@ def with_bridgeable_mcp_over_acp(result: bytes) -> bytes:
 
 def has_mcp_over_acp(result: bytes) -> bool:
     """Whether the result announces that MCP servers over ACP are accepted."""
-    members = _members(result)
-    if members is None:
-        return False
-    return _has(result, _capability_path(members)[0])
-
-
-def _has(result: bytes, path: tuple[str, ...]) -> bool:
-    value = result
-    for name in path:
-        inside = _members(value)
-        if inside is None or name not in inside:
-            return False
-        value = inside[name]
-    return value not in (b"false", b"null")
+    return _has(result, (_V2 if protocol_version(result) == 2 else _V1)[0])
 
 
 def supports_resume(result: bytes) -> bool:
@@ -71,24 +58,8 @@ def supports_resume(result: bytes) -> bool:
 
 def protocol_version(result: Payload) -> int:
     """The protocol version of an `initialize` result: 2 if it is 2, else 1."""
-    return 2 if (_members(bytes(result)) or {}).get("protocolVersion", b"1") == b"2" else 1
+    return 2 if member_at(result, "protocolVersion") == b"2" else 1
 
 
-def _capability_path(members: dict[str, bytes]) -> tuple[tuple[str, ...], bytes]:
-    return _V2 if members.get("protocolVersion", b"1") == b"2" else _V1
-
-
-def _set(value: bytes, path: tuple[str, ...], leaf: bytes) -> bytes:
-    if not path:
-        return leaf
-    members = _members(value) or {}
-    name, rest = path[0], path[1:]
-    members[name] = _set(members.get(name, b"{}"), rest, leaf)
-    return join_members(members)
-
-
-def _members(value: bytes) -> dict[str, bytes] | None:
-    try:
-        return object_members(value)
-    except ValueError:
-        return None
+def _has(result: bytes, path: tuple[str, ...]) -> bool:
+    return member_at(result, *path) not in (None, b"false", b"null")

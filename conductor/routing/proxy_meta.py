@@ -1,9 +1,21 @@
-"""Remove the `_meta` members reserved for proxies from the messages of an agent. Pure.
+"""The `_meta` members with the prefix `acp-conductor/`, which inform proxies in any process. Pure.
 
-Proxies inform each other by `_meta` members with the prefix `acp-conductor/`, such as `is_handled`
-(a proxy answered this command) and `mcpServerNames`. With forged members, an agent would evade the
-proxy `budget` and the hooks. So the members are removed from results of session set-ups,
-`initialize` and prompts, from session updates, and from the commands in either.
+    initialize        "acp-conductor/restart": {"sessions": ["id", ...]}
+    session set-up    "acp-conductor/mcpServerNames": {"tools-2": "tools"}
+
+A restarted proxy gets the recorded `initialize` with the restart marker: the ids of the open
+sessions, which are replayed next. All proxies of the same process or nested chain see it, since
+`initialize` passes through all of them. The successor does not: its `initialize` is answered from
+the record.
+
+A bridge may have to give the agent a server under another name than the declared one. The result of
+the session set-up then has the declared names, for proxies between the bridge and the client: the
+agent uses its own in tool calls and permission requests.
+
+Proxies tell each other more, such as `is_handled` (a proxy answered this command). With forged
+members, an agent would evade the proxy `budget` and the hooks. So `WithoutProxyMeta` removes them
+from an agent's results of session set-ups, `initialize` and prompts, from its session updates, and
+from the commands in either.
 
 Only done in chains with proxies. A message without such members costs two searches, 0.15 µs for
 each update of 200 bytes in a batch (`re` takes a third of the time of `in` here). They would take
@@ -13,10 +25,11 @@ each update of 200 bytes in a batch (`re` takes a third of the time of `in` here
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
@@ -25,12 +38,29 @@ from conductor.acp import SESSION_SETUP_METHODS
 from conductor.json_values import decode_value
 from conductor.jsonrpc.codec import DECODE_ERRORS
 from conductor.jsonrpc.in_flight import InFlightRequest
-from conductor.jsonrpc.json_object import join_members, list_items, object_members
+from conductor.jsonrpc.json_object import (
+    join_members,
+    list_items,
+    member_at,
+    object_members,
+    with_member,
+)
 from conductor.jsonrpc.messages import Payload
 from conductor.jsonrpc.notification_batch import SESSION_UPDATE, NotificationBatch
 from conductor.routing.stage import ForwardBatch, ForwardNotification, ForwardResponse, Stage
 
-__all__ = ["WithoutProxyMeta"]
+__all__ = [
+    "RESTART_MARKER",
+    "SERVER_NAMES",
+    "WithoutProxyMeta",
+    "declared_server_names",
+    "restarted_sessions",
+    "with_restart_marker",
+    "with_server_names",
+]
+
+RESTART_MARKER: Final = "acp-conductor/restart"
+SERVER_NAMES: Final = "acp-conductor/mcpServerNames"
 
 _METHODS_WITH_PROXY_META: Final = SESSION_SETUP_METHODS | {"initialize", "session/prompt"}
 """Requests with results that may contain reserved members."""
@@ -39,6 +69,58 @@ _WORD: Final = re.compile(rb"-conductor")
 _ESCAPED_LETTER: Final = re.compile(rb"\\u00(?:2[dDfF]|[67][0-9a-fA-F])")
 """A letter or `-` of the prefix as a JSON escape sequence."""
 _LARGE: Final = 32768
+
+
+def with_restart_marker(params: bytes, sessions: Iterable[str]) -> bytes:
+    """The params of an `initialize` with the marker for these sessions; unchanged if they are
+    nested too deeply to be decoded again."""
+    marker = msgspec.json.encode({"sessions": list(sessions)})
+    try:
+        return with_member(params, ("_meta", RESTART_MARKER), marker)
+    except ValueError:
+        return params
+
+
+def restarted_sessions(params: Payload | None) -> list[str] | None:
+    """The session ids of the marker in `initialize` params; `None` without a marker."""
+    if params is None or RESTART_MARKER.encode() not in bytes(params):
+        return None
+    marker = member_at(params, "_meta", RESTART_MARKER)
+    try:
+        return None if marker is None else decode_value(marker, type=_Marker).sessions
+    except DECODE_ERRORS:
+        return None
+
+
+class _Marker(msgspec.Struct):
+    sessions: list[str] = []
+
+
+def with_server_names(result: bytes, names: Mapping[str, str]) -> bytes:
+    """The raw result with the declared names by those that the agent was given.
+
+    `null`, the result of `session/load` from older agents, becomes an object. Unchanged if `names`
+    is empty, or if the result is not an object, or is nested too deeply to be decoded.
+    """
+    if not names:
+        return result
+    holder = b"{}" if result == b"null" else result
+    try:
+        return with_member(holder, ("_meta", SERVER_NAMES), json.dumps(dict(names)).encode())
+    except ValueError:
+        return result
+
+
+def declared_server_names(result: Any) -> dict[str, str]:
+    """Declared name by the name that the agent was given; empty if no server was renamed.
+
+    `result` is the decoded result of a session set-up.
+    """
+    meta = result.get("_meta") if isinstance(result, Mapping) else None
+    names = meta.get(SERVER_NAMES) if isinstance(meta, Mapping) else None
+    if not isinstance(names, Mapping):
+        return {}
+    return {given: name for given, name in names.items() if isinstance(name, str)}
 
 
 class _UpdateMeta(msgspec.Struct, gc=False):

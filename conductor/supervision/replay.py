@@ -38,7 +38,7 @@ from conductor.jsonrpc.notification_batch import SESSION_UPDATE
 from conductor.log import Logger
 from conductor.routing.component import RestartOutcome
 from conductor.routing.link import Link
-from conductor.routing.restart_marker import with_restart_marker
+from conductor.routing.proxy_meta import with_restart_marker
 from conductor.routing.session_log import SetupRecord, forwarded_names
 from conductor.routing.session_settings import SettingsLog
 from conductor.routing.stage import EVERY, ForwardNotification, ForwardRequest, Stage, StagedPort

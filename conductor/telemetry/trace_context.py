@@ -105,7 +105,7 @@ def with_context(params: bytes, make: Callable[[TraceContext | None], TraceConte
     """
     try:
         raw = object_members(params).get("_meta", b"null")
-        meta = b"{}" if raw.strip() == b"null" else bytes(raw)
+        meta = b"{}" if raw == b"null" else raw
         members = object_members(meta)
     except ValueError:
         return params
@@ -115,9 +115,9 @@ def with_context(params: bytes, make: Callable[[TraceContext | None], TraceConte
     state = ",".join([f"{VENDOR}={context.parent or NO_PARENT}", *others])
     flags = "01" if context.sampled else "00"
     traceparent = f"00-{context.trace_id}-{context.span_id}-{flags}"
-    meta = with_member(meta, "traceparent", msgspec.json.encode(traceparent))
-    meta = with_member(meta, "tracestate", msgspec.json.encode(state))
-    return with_member(params, "_meta", meta)
+    meta = with_member(meta, ["traceparent"], msgspec.json.encode(traceparent))
+    meta = with_member(meta, ["tracestate"], msgspec.json.encode(state))
+    return with_member(params, ["_meta"], meta)
 
 
 def _text(raw: bytes | None) -> Any:

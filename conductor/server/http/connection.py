@@ -218,7 +218,7 @@ def _with_id(line: bytes, id: str) -> bytes:
     message = decode_message(line)
     if message is None or message.result is UNSET or bytes(message.result)[:1] != b"{":
         return line
-    result = with_member(bytes(message.result), "connectionId", msgspec.json.encode(id))
+    result = with_member(message.result, ["connectionId"], msgspec.json.encode(id))
     request_id = None if message.id is UNSET else message.id
     return b"".join(result_pieces(request_id, result))[:-1]
 

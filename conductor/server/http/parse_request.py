@@ -124,7 +124,7 @@ def _addressed(message: Message, body: bytes, header: str | None) -> PostedMessa
             return Refusal(400, "Acp-Session-Id header required")
         return PostedMessage(body, message, named)
     if named is None and (method in _SESSION_METHODS or method in ATTACH_METHODS):
-        amended = with_member(params or b"{}", "sessionId", msgspec.json.encode(header))
+        amended = with_member(params or b"{}", ["sessionId"], msgspec.json.encode(header))
         line = msgspec.json.encode(msgspec.structs.replace(message, params=msgspec.Raw(amended)))
         return PostedMessage(line, message, header, by_header=True)
     if named is not None and named != header:

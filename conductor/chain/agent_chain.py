@@ -22,7 +22,7 @@ from conductor.errors import LocalProtocolError, StartError
 from conductor.peer import JsonRpcPeer
 from conductor.plugins.handler_call import current_handler_call
 from conductor.projects.project_file import trusted_agent_file
-from conductor.proxy.second_agent_host import AgentSource
+from conductor.proxy.agent_relay import AgentSource
 from conductor.transport.memory import memory_pair
 
 __all__ = ["run_agent_chain"]

@@ -31,7 +31,7 @@ from conductor.transport.spawn import SpawnError
 if TYPE_CHECKING:
     from conductor.chainfile import ChainFile
     from conductor.plugins.plugin_component import PluginComponent
-    from conductor.proxy.second_agent_host import AgentConnection, AgentSource
+    from conductor.proxy.agent_relay import AgentConnection, AgentSource
 
 __all__ = ["bridge_component", "build_components", "components_of", "open_agent_chain", "spec_of"]
 

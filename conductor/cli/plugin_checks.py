@@ -26,8 +26,7 @@ from conductor.errors import StartError, describe
 from conductor.json_values import decode_value
 from conductor.plugins.isolation import Role, bootstrap_line, parse_bootstrap_line
 from conductor.plugins.loading import InvalidOptions, instantiate, load_class_for_role
-from conductor.proxy.base import Plugin
-from conductor.proxy.placement import Placement
+from conductor.proxy.base import Placement, Plugin
 
 __all__ = ["check_plugins"]
 

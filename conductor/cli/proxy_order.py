@@ -11,7 +11,7 @@ from typing import Literal
 import msgspec
 
 from conductor.chainfile import Diagnostic, SourceLocation
-from conductor.proxy.placement import Effect, Placement
+from conductor.proxy.base import Effect, Placement
 
 __all__ = ["PlacedProxy", "order_warnings"]
 

@@ -45,7 +45,7 @@ from conductor.proxy.conversion import (
     invalid_params,
 )
 from conductor.proxy.misfits import passes_misfit
-from conductor.proxy.session_state import forget_session, mark_sessions_open
+from conductor.proxy.sessions import forget_session, mark_sessions_open
 from conductor.schema.needed_result import needed_result
 
 __all__ = ["Dispatcher"]

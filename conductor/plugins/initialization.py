@@ -18,10 +18,10 @@ from conductor.jsonrpc.messages import exception_to_error
 from conductor.log import Logger
 from conductor.plugins.lane import LaneResponse
 from conductor.proxy.base import Plugin
-from conductor.proxy.chain_info import chain_info
 from conductor.proxy.conversion import decode_params
+from conductor.proxy.handlers import version_fit
 from conductor.proxy.middleware import Handler
-from conductor.proxy.version_fit import version_fit
+from conductor.proxy.sessions import chain_info
 from conductor.routing.proxy_meta import restarted_sessions
 
 __all__ = ["Initialization"]

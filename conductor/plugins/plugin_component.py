@@ -29,9 +29,9 @@ from conductor.plugins.plugin_runtime import AgentChainOpener, PluginRuntime
 from conductor.plugins.scheduler import LaneScheduler
 from conductor.proxy.annotations import version_of
 from conductor.proxy.base import Plugin
-from conductor.proxy.content import text
-from conductor.proxy.session_state import forget_all_sessions
+from conductor.proxy.peers import text
 from conductor.proxy.session_tracking import end_sessions
+from conductor.proxy.sessions import forget_all_sessions
 from conductor.proxy.update_kinds import UpdateFilter
 from conductor.routing.component import Component, ComponentHost
 from conductor.routing.failure_errors import FailureErrors

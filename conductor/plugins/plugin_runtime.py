@@ -19,11 +19,10 @@ from conductor.plugins.handler_call import TaskBeside, current_handler_call, lea
 from conductor.plugins.plugin_errors import contain_failure
 from conductor.plugins.plugin_port import PluginPort
 from conductor.plugins.scheduler import LaneScheduler
-from conductor.proxy.agent_peer import AgentPeer
+from conductor.proxy.agent_relay import AgentConnection, AgentSource
 from conductor.proxy.base import Plugin
-from conductor.proxy.chain_info import chain_info
-from conductor.proxy.peers import ClientPeer, DeferredAnswer, NotificationTap
-from conductor.proxy.second_agent_host import AgentConnection, AgentSource
+from conductor.proxy.peers import AgentPeer, ClientPeer, DeferredAnswer, NotificationTap
+from conductor.proxy.sessions import chain_info
 from conductor.routing.component import Component, ComponentHost
 from conductor.transport.io_loop import HIGH_WATERMARK
 

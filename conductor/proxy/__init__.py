@@ -75,12 +75,16 @@ from conductor.errors import (
     details_are_withheld,
 )
 from conductor.log import Logger, get_logger
-from conductor.proxy.agent_peer import AgentPeer
 from conductor.proxy.annotations import DeclarationError, Forward, RawMessage
-from conductor.proxy.base import Agent, Plugin, Proxy
-from conductor.proxy.commands import CommandResult, program_warning, run_command
-from conductor.proxy.content import text
-from conductor.proxy.event_arguments import PermissionQuestion, Prompt, Question, SessionSetup
+from conductor.proxy.base import Agent, Placement, Plugin, Proxy
+from conductor.proxy.commands import (
+    CommandResult,
+    RunningCommand,
+    open_command,
+    program_warning,
+    run_command,
+)
+from conductor.proxy.event_handlers import PermissionQuestion, Prompt, Question, SessionSetup
 from conductor.proxy.events import (
     on_cancel,
     on_mcp,
@@ -102,13 +106,16 @@ from conductor.proxy.handlers import on
 from conductor.proxy.import_guard import import_in_thread, is_importing_plugin
 from conductor.proxy.mcp_context import Context
 from conductor.proxy.mcp_methods import ToolCall, prompt, resource, tool
-from conductor.proxy.peers import ClientPeer, Peer
-from conductor.proxy.placement import Placement
-from conductor.proxy.prompt_turn import SESSION_STATE_UPDATES, PromptTurn
-from conductor.proxy.running_command import RunningCommand, open_command
+from conductor.proxy.peers import (
+    SESSION_STATE_UPDATES,
+    AgentPeer,
+    ClientPeer,
+    Peer,
+    PromptTurn,
+    text,
+)
 from conductor.proxy.second_agent import SecondAgent
-from conductor.proxy.session_state import per_session
-from conductor.proxy.sessions import Session, TurnEnd
+from conductor.proxy.sessions import Session, TurnEnd, per_session
 from conductor.proxy.slash_commands import is_slash_command
 from conductor.proxy.text_streams import TextFilter
 

@@ -1,16 +1,21 @@
-"""Messages between a second agent and the client, for an agent that has sessions of the client.
+"""The connection to a second agent, and the relay for one that has sessions of the client.
 
-The agent's messages go to the client in their order, requests among notifications. The answer to a
-request that the plugin sends to the agent takes its place in that order, too: it is returned after
-everything that the agent sent before it, and what follows waits until the handler has answered the
-client.
+`SecondAgent` speaks ACP over an `AgentConnection`; `SecondAgentHost`, the runtime, starts and stops
+the chain.
+
+The messages of a relayed agent go to the client in their order, requests among notifications. The
+answer to a request that the plugin sends to the agent takes its place in that order, too: it is
+returned after everything that the agent sent before it, and what follows waits until the handler
+has answered the client.
 """
 
 from __future__ import annotations
 
+import os
 from collections import deque
-from collections.abc import Awaitable, Callable
-from typing import Any, Final, Protocol, TypeAlias
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Final, Literal, Protocol, TypeAlias
 from weakref import WeakKeyDictionary
 
 import attrs
@@ -19,10 +24,21 @@ import trio
 from conductor.errors import RequestError
 from conductor.jsonrpc.messages import INTERNAL_ERROR, encode_error, error_to_exception
 from conductor.proxy.conversion import decode_result, encode
-from conductor.proxy.peers import ClientPeer
+from conductor.proxy.peers import ClientPeer, NotificationTap
 
-__all__ = ["AgentRelay", "RelayHost", "RelayedConnection", "Translation"]
+__all__ = [
+    "AgentConnection",
+    "AgentRelay",
+    "AgentSource",
+    "RequestHandler",
+    "SecondAgentHost",
+    "Translation",
+]
 
+AgentSource: TypeAlias = str | os.PathLike[str] | Sequence[str]
+"""The path of a chain file, or the argv of a program."""
+RequestHandler: TypeAlias = Callable[[dict[str, Any]], Any]
+"""Takes the params of a request; returns the result, or a coroutine of it."""
 Translation: TypeAlias = Callable[[str, Any], Any]
 """Takes method and params of a message of the agent; returns the params that the client gets."""
 
@@ -32,18 +48,27 @@ _ANSWER_SECONDS: Final = 5.0
 """For a handler to answer the client after the agent has answered it."""
 
 
-class RelayedConnection(Protocol):
-    """The part of a connection to the agent that a relay uses."""
+class AgentConnection(Protocol):
+    """The client's end of a JSON-RPC connection to a running chain."""
+
+    handlers: dict[str, RequestHandler]
+    fallback: Any
+    """`FallbackHandlers` of messages without a handler."""
+    unread: Callable[[], int]
+    """Returns the bytes that were received and not yet handled; too many pause the reading."""
 
     async def request(
         self, method: str, params: Any = None, *, answered: Callable[[Any], None] | None = None
     ) -> Any: ...
 
-    def made_room(self) -> None: ...
+    def notify(self, method: str, params: Any = None) -> None: ...
+
+    def made_room(self) -> None:
+        """Signal that `unread()` has decreased."""
 
 
-class RelayHost(Protocol):
-    """The part of the runtime that a relay uses."""
+class SecondAgentHost(Protocol):
+    """Interface of the runtime for second agents."""
 
     client: ClientPeer
 
@@ -51,6 +76,23 @@ class RelayHost(Protocol):
     def answering(self) -> bool: ...
 
     def after_answer(self, function: Callable[..., Awaitable[Any]], *args: Any) -> None: ...
+
+    def release_lane(self) -> None: ...
+
+    def tap(
+        self, source: Literal["client", "agent"], method: str, tap: NotificationTap
+    ) -> Callable[[], None]: ...
+
+    def open_agent_chain(
+        self, source: AgentSource | None, *, name: str | None, env: Mapping[str, str]
+    ) -> AbstractAsyncContextManager[tuple[str, AgentConnection]]:
+        """Run a chain for the duration of the block; yields the agent's name and a connection.
+
+        Without a source, the chain is another process of the agent of this one.
+        """
+
+    def handler_failed(self, exc: BaseException, **fields: str) -> None:
+        """Log an exception of a handler that the lanes do not call. `fields` name the handler."""
 
 
 @attrs.define(eq=False)
@@ -89,8 +131,8 @@ _Item: TypeAlias = tuple[str, Any, int] | _RelayedRequest | _OrderMark
 class AgentRelay:
     """The messages of one agent; `FallbackHandlers` of its connection."""
 
-    connection: RelayedConnection
-    host: RelayHost
+    connection: AgentConnection
+    host: SecondAgentHost
     translate: Translation
     _queue: deque[_Item] = attrs.field(factory=deque, init=False)
     _size: int = attrs.field(default=0, init=False)

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence, Set
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeAlias
+
+import msgspec
 
 from conductor.errors import LocalProtocolError
-from conductor.proxy.agent_peer import AgentPeer
-from conductor.proxy.agent_relay import Translation
+from conductor.proxy.agent_relay import AgentSource, RequestHandler, SecondAgentHost, Translation
 from conductor.proxy.annotations import DeclarationError
-from conductor.proxy.chain_info import chain_info
 from conductor.proxy.class_checks import (
     check_event_names,
     check_fields,
@@ -24,22 +24,46 @@ from conductor.proxy.class_checks import (
     check_versions,
     missing_attribute,
 )
+from conductor.proxy.handlers import VersionFit, handlers_of
 from conductor.proxy.middleware import Handler
-from conductor.proxy.peers import ClientPeer, DeferredAnswer, NotificationTap
-from conductor.proxy.placement import Placement
-from conductor.proxy.prompt_turn import is_turn_output
+from conductor.proxy.peers import (
+    AgentPeer,
+    ClientPeer,
+    DeferredAnswer,
+    NotificationTap,
+    is_turn_output,
+)
 from conductor.proxy.second_agent import SecondAgent, open_relayed_agent, open_second_agent
-from conductor.proxy.second_agent_host import AgentSource, RequestHandler, SecondAgentHost
-from conductor.proxy.sessions import Session, session_of
-from conductor.proxy.version_fit import VersionFit, handlers_of
+from conductor.proxy.sessions import Session, chain_info, session_of
 
-__all__ = ["Agent", "Plugin", "Proxy", "Runtime"]
+__all__ = ["Agent", "Effect", "Placement", "Plugin", "Proxy", "Runtime"]
+
+Effect: TypeAlias = Literal["adds_text", "serves_client", "opens_agents", "maps_paths"]
 
 _RESERVED = (
     *("client", "agent", "release_lane", "start_soon", "answering"),
     *("defer", "wait_room", "made_room", "muted", "open_agent"),
 )
 """Names that a plugin uses and must not override."""
+
+
+class Placement(msgspec.Struct, frozen=True, kw_only=True):
+    """The effects of a proxy, and on which side of the effects of others it must stand.
+
+    `check` and `doctor` compare the placements of a chain: neither has a list of proxies.
+    """
+
+    effects: Set[Effect] = frozenset()
+    """Its effects. `adds_text`: it puts texts into prompts. `serves_client`: it answers the agent's
+    requests for files or terminals. `opens_agents`: it gives prompts to agents of its own, which
+    the proxies behind it do not see. `maps_paths`: proxies behind it see other paths than those of
+    this machine."""
+    after: Mapping[Effect, str] = {}
+    """Effects of proxies that must stand before it, nearer to the client; each with the
+    consequence if one stands behind it."""
+    before: Mapping[Effect, str] = {}
+    """Effects of proxies that must stand behind it, nearer to the agent; each with the
+    consequence if one stands before it."""
 
 
 class Runtime(SecondAgentHost, Protocol):

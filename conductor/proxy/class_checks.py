@@ -13,7 +13,7 @@ from typing import Any
 from conductor.proxy.annotations import DeclarationError
 from conductor.proxy.events import EVENTS, event_marks
 from conductor.proxy.handlers import is_handler
-from conductor.proxy.session_state import per_session
+from conductor.proxy.sessions import per_session
 from conductor.schema import METHODS_BY_VERSION
 
 __all__ = [

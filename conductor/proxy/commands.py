@@ -1,7 +1,9 @@
-"""Commands of a proxy: run without a shell, with a timeout and an output limit.
+"""Commands of a proxy, without a shell: run to the end, or beside the handlers.
 
-The command is an argv. It runs in its own process group, which is killed at the timeout, when the
-caller is cancelled, and after the command has exited.
+`run_command` has a timeout and an output limit; it kills the process group of the command at the
+timeout, when the caller is cancelled, and after the command has exited. `open_command` is for a
+proxy that reads the output while the command runs; the command ends with the block that opened it,
+with all its descendants, on Linux also those that left its process group.
 """
 
 from __future__ import annotations
@@ -9,15 +11,19 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from typing import TYPE_CHECKING
 
 import attrs
 import trio
 
 from conductor.files import outside_environment
 
-__all__ = ["CommandResult", "program_warning", "run_command"]
+if TYPE_CHECKING:
+    from conductor.transport.output_process import OutputProcess
+
+__all__ = ["CommandResult", "RunningCommand", "open_command", "program_warning", "run_command"]
 
 
 @attrs.frozen
@@ -102,6 +108,75 @@ async def _end(process: trio.Process) -> None:
 
 def _reason(exc: OSError | ValueError) -> str:
     return exc.strerror or str(exc) if isinstance(exc, OSError) else str(exc)
+
+
+@attrs.frozen(eq=False, repr=False)
+class RunningCommand:
+    """A command that `open_command` has started. One task at a time may `read`."""
+
+    _process: OutputProcess
+    _waiting: trio.Lock = attrs.field(factory=trio.Lock)
+
+    @property
+    def pid(self) -> int:
+        """Its process id, which is also that of its process group."""
+        return self._process.pid
+
+    @property
+    def status(self) -> int | None:
+        """The exit status, negative for a signal; `None` until `wait` has returned."""
+        return self._process.returncode
+
+    async def read(self) -> bytes:
+        """Return the next bytes of its output, stdout and stderr as they came; `b""` at the end.
+
+        The end is when all its processes have closed the output. If another task waits for the
+        command with `wait`, it is also when the command has exited and all is read. If the output
+        is not read, the command blocks when the pipe is full.
+        """
+        return await self._process.read()
+
+    async def wait(self) -> int:
+        """Wait until the command exits; return the exit status, negative for a signal.
+
+        Processes that it has left running are killed then.
+        """
+        async with self._waiting:
+            if self._process.returncode is None:
+                await self._process.wait()
+        assert self._process.returncode is not None
+        return self._process.returncode
+
+    def send_signal(self, number: signal.Signals) -> None:
+        """Send a signal to the command and its children; nothing if it has ended."""
+        self._process.signal(number)
+
+
+@asynccontextmanager
+async def open_command(
+    argv: Sequence[str], *, cwd: str | None = None, env: Mapping[str, str] | None = None
+) -> AsyncIterator[RunningCommand]:
+    """Run a command, without a shell, for the duration of an `async with` block.
+
+    Its stdin is empty. `env` is its whole environment, by default that of this process. At the end
+    of the block the command is killed with its descendants. Raises `OSError` with the reason if it
+    does not start.
+    """
+    from conductor.transport.output_process import start_output_process  # lazy: 5 ms
+    from conductor.transport.spawn import SpawnError
+
+    try:
+        process = start_output_process(argv, env=os.environ if env is None else env, cwd=cwd)
+    except SpawnError as exc:
+        raise OSError(str(exc)) from None
+    command = RunningCommand(process)
+    try:
+        yield command
+    finally:
+        with trio.CancelScope(shield=True):
+            process.signal(signal.SIGKILL)
+            await command.wait()
+            process.close()
 
 
 def program_warning(argv: Sequence[str], env: Mapping[str, str] | None = None) -> str | None:

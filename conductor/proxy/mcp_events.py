@@ -2,7 +2,8 @@
 
 `mcp/message` carries MCP messages in three bindings: two with connections (`mcp/connect`), of which
 one calls the server id `acpId`; and one without. In the last, the result contains the response of
-the server as `result` or `error`. A handler gets the MCP request and its result, the same in all.
+the server as `result` or `error`. A handler gets the MCP request and its result, the same in all,
+and the name of the server, which messages name by the id of a declaration or connection.
 """
 
 from __future__ import annotations
@@ -13,10 +14,8 @@ from typing import Any
 
 from conductor.acp import SESSION_END_METHODS, SESSION_SETUP_METHODS
 from conductor.errors import RequestError
-from conductor.proxy.chain_info import chain_info
-from conductor.proxy.mcp_server_names import server_ids
 from conductor.proxy.middleware import Body, Layer, Next, location_of
-from conductor.proxy.sessions import session_of
+from conductor.proxy.sessions import ChainInfo, chain_info, session_of
 
 __all__ = ["mcp_layer", "naming_layers"]
 
@@ -40,32 +39,61 @@ def naming_layers() -> Iterator[tuple[str, Layer]]:
 
 
 async def _declare(plugin: Any, body: Body, call_next: Next) -> Body:
-    names = chain_info(plugin).mcp_names
-    new = names.declare(body.value)  # an agent may connect before it answers
+    names, declared = chain_info(plugin).mcp_servers, _names(body.value.get("mcpServers"))
+    new = declared.keys() - names
+    names |= declared  # an agent may connect before it answers
     try:
         return await call_next(body)
     except RequestError:
-        names.forget(new)
+        _drop(chain_info(plugin), new)
         raise
 
 
 async def _forget(plugin: Any, body: Body, call_next: Next) -> Body:
     id = body.session_id
-    declared = session_of(plugin, id).mcp_servers if id is not None else ()
+    declared = _names(session_of(plugin, id).mcp_servers) if id is not None else ()
     answered = await call_next(body)
-    chain_info(plugin).mcp_names.forget(server_ids(declared))
+    _drop(chain_info(plugin), declared)
     return answered
 
 
 async def _connect(plugin: Any, body: Body, call_next: Next) -> Body:
     answered = await call_next(body)
-    chain_info(plugin).mcp_names.connect(body.value, answered.value)
+    result, params = answered.value, body.value
+    if isinstance(result, dict) and isinstance(result.get("connectionId"), str):
+        server = str(params.get("serverId", params.get("acpId")))
+        chain_info(plugin).mcp_connections[result["connectionId"]] = server
     return answered
 
 
 async def _disconnect(plugin: Any, body: Body, call_next: Next) -> Body:
-    chain_info(plugin).mcp_names.disconnect(body.value)
+    chain_info(plugin).mcp_connections.pop(str(body.value.get("connectionId")), None)
     return await call_next(body)
+
+
+def _names(declared: Any) -> dict[str, str]:
+    """The names of the servers over ACP among declarations, by id; one binding calls it `id`."""
+    return {
+        str(server.get("serverId", server.get("id"))): str(server.get("name"))
+        for server in (declared if isinstance(declared, list | tuple) else ())
+        if isinstance(server, dict) and server.get("type") == "acp"
+    }
+
+
+def _drop(info: ChainInfo, servers: Iterable[str]) -> None:
+    """Drop the names of servers, and the connections to them."""
+    dropped = set(servers)
+    for id in dropped:
+        info.mcp_servers.pop(id, None)
+    for connection in [key for key, id in info.mcp_connections.items() if id in dropped]:
+        del info.mcp_connections[connection]
+
+
+def _server_name(info: ChainInfo, params: Mapping[str, Any]) -> str:
+    """The name of the server that an `mcp/message` is for; empty if it is not known."""
+    connection = params.get("connectionId")
+    server = info.mcp_connections.get(str(connection)) if connection else params.get("serverId")
+    return info.mcp_servers.get(str(server), "")
 
 
 async def _message(
@@ -103,7 +131,7 @@ async def _message(
         return answer.get("result")
 
     try:
-        server = chain_info(plugin).mcp_names.name_for(message)
+        server = _server_name(chain_info(plugin), message)
         result = await function(plugin, server, given, forward)
     except RequestError as exc:
         if not has_outcome or exc is of_binding:

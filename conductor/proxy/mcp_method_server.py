@@ -27,7 +27,7 @@ from conductor import __version__
 from conductor.errors import LocalProtocolError, RequestError
 from conductor.jsonrpc.messages import INTERNAL_ERROR
 from conductor.proxy.mcp_context import Context
-from conductor.proxy.mcp_methods import McpMethod, ToolCall, ToolHost
+from conductor.proxy.mcp_methods import McpMethod, ToolCall
 from conductor.proxy.mcp_questions import Conversations, send_request
 from conductor.proxy.sessions import Session
 
@@ -83,7 +83,7 @@ class _MethodServer(MCPServer[Any]):
         return [ReadResourceContents(content=await made.read(), mime_type=made.mime_type)]
 
 
-def server_of_methods(plugin: ToolHost, methods: Sequence[McpMethod], caller: Caller) -> Any:
+def server_of_methods(plugin: Any, methods: Sequence[McpMethod], caller: Caller) -> Any:
     """Return an `MCPServer` with the plugin's methods, for one connection.
 
     Raises `TypeError`, which names the method, if its annotations have no JSON schema.
@@ -140,7 +140,7 @@ def _add(server: _MethodServer, method: McpMethod, bound: _Bound) -> None:
 class _Bound:
     """A method, called for one connection."""
 
-    plugin: ToolHost
+    plugin: Any
     spec: McpMethod
     caller: Caller
     conversations: Conversations

@@ -22,21 +22,19 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, Final, Literal, Protocol, TypeVar, overload
+from typing import Any, Final, Literal, TypeVar, overload
 
 import attrs
 import msgspec
 
-from conductor.proxy.agent_peer import AgentPeer
 from conductor.proxy.annotations import DeclarationError
 from conductor.proxy.mcp_context import Context
 from conductor.proxy.middleware import location_of
-from conductor.proxy.peers import ClientPeer, ResponseCallback
 from conductor.proxy.uri_templates import UriTemplateError, template_variables
 
-__all__ = ["McpMethod", "ToolCall", "ToolHost", "mcp_methods", "prompt", "resource", "tool"]
+__all__ = ["McpMethod", "ToolCall", "mcp_methods", "prompt", "resource", "tool"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 Kind = Literal["tool", "resource", "prompt"]
@@ -53,34 +51,6 @@ class ToolCall(msgspec.Struct, frozen=True):
     server_id: str
     connection_id: str | None
     """`None` in the stateless binding."""
-
-
-class ToolHost(Protocol):
-    """The part of `conductor.proxy.Proxy` that its MCP servers need.
-
-    A protocol, so that these modules do not import `conductor.proxy.base`, which imports them.
-    """
-
-    _acp_toolbox: Any
-    """The `ToolServers` of the proxy; not set before they are first needed."""
-    _acp_runtime: Any
-
-    @property
-    def agent(self) -> AgentPeer: ...
-
-    @property
-    def client(self) -> ClientPeer: ...
-
-    @property
-    def answering(self) -> bool: ...
-
-    def defer(self, cancelled: Callable[[], None]) -> ResponseCallback: ...
-
-    def start_soon(self, function: Callable[..., Awaitable[Any]], *args: Any) -> None: ...
-
-    def mcp_servers(self, *session: Any) -> Any: ...
-
-    def has_tools_for(self, session: dict[str, Any]) -> bool: ...
 
 
 @attrs.frozen

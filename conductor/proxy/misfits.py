@@ -13,8 +13,8 @@ from typing import Any, Final, Literal
 from conductor.acp import MCP_METHODS, session_id_of
 from conductor.errors import LocalProtocolError, describe
 from conductor.log import get_logger
-from conductor.proxy.chain_info import chain_info
 from conductor.proxy.conversion import decode_params
+from conductor.proxy.sessions import chain_info
 from conductor.schema import METHODS_BY_VERSION
 from conductor.schema.misfit import misfit
 

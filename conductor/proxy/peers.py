@@ -1,4 +1,8 @@
-"""Peers of a plugin: send requests and notifications to them. The agent: `agent_peer`."""
+"""Peers of a plugin: the client and the agent, with methods for the requests that they answer.
+
+`AgentPeer.prompt_turn` collects the output of a turn; `is_turn_output` tells which updates
+`Proxy.muted` hides.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +10,12 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import attrs
+import msgspec
+import trio
 
+from conductor.acp.turns import Ended, SessionTurns, Turns
 from conductor.errors import LocalProtocolError
-from conductor.proxy.conversion import decode_result, encode
+from conductor.proxy.conversion import decode_params, decode_result, encode
 from conductor.schema.base import Object
 
 if TYPE_CHECKING:
@@ -19,6 +26,7 @@ if TYPE_CHECKING:
         RequestPermissionResponse,
         SessionUpdate,
         TerminalOutputResponse,
+        TextContent,
         ToolCallUpdate,
         WaitForTerminalExitResponse,
     )
@@ -29,14 +37,32 @@ else:
 
 
 __all__ = [
+    "SESSION_STATE_UPDATES",
+    "AgentPeer",
     "ClientPeer",
     "DeferredAnswer",
     "NotificationTap",
     "Peer",
+    "PromptTurn",
     "ResponseCallback",
+    "TurnCollector",
     "check_text",
+    "is_turn_output",
+    "text",
     "without_none",
 ]
+
+SESSION_STATE_UPDATES: Final = frozenset(
+    {
+        "available_commands_update",
+        "config_option_update",
+        "current_mode_update",
+        "session_info_update",
+        "usage_update",
+    }
+)
+"""Kinds of updates of session state, which are not output of a turn: they may arrive between
+the chunks of one message, and a client that misses one shows a wrong state."""
 
 ResponseCallback: TypeAlias = Callable[[bytes | None, bytes | None], None]
 DeferredAnswer: TypeAlias = Callable[[Any, Any], None]
@@ -259,6 +285,175 @@ class ClientPeer(Peer):
         check_text(text, "say()")
         content = {"type": "text", "text": text}
         await self.update(session_id, {"sessionUpdate": "agent_message_chunk", "content": content})
+
+
+@attrs.frozen(eq=False, repr=False)
+class AgentPeer(Peer):
+    """The agent, with methods for the requests that agents answer.
+
+    `request(…)` sends all others, such as extension methods.
+    """
+
+    _seen_turns: Callable[[], Turns[Any]]
+    """Those that the plugin sees: of the client's prompts."""
+    _turns: Turns[TurnCollector] = attrs.field(factory=lambda: Turns(2), init=False)
+    """Those of `prompt_turn`. In version 1 the answer to a prompt has the stop reason."""
+
+    async def prompt_turn(self, session_id: str, prompt: str | Sequence[Any]) -> PromptTurn:
+        """Send a prompt (a text or content blocks), wait for the end of the turn and return it.
+
+        The client sees the agent's updates, unless the session is `muted`. In version 2 of the
+        protocol the turn ends after the response, so the handler then holds no lane.
+        """
+        blocks = [{"type": "text", "text": prompt}] if isinstance(prompt, str) else list(prompt)
+        self._turns.reports_running |= self._seen_turns().reports_running
+        collector = TurnCollector(session_id, self._turns.of(session_id))
+        remove = self._tap("session/update", collector.take)
+        try:
+            params = encode({"sessionId": session_id, "prompt": blocks})
+            answer = decode_params(await self._request("session/prompt", params), dict)
+            collector.answered(answer)
+            if not collector.ended.is_set():
+                self._release()
+                await collector.ended.wait()
+        finally:
+            remove()
+            collector.answered(None)
+        return PromptTurn(collector.stop_reason, collector.text, answer)
+
+    async def cancel(self, session_id: str) -> None:
+        """Cancel the session's running turn (`session/cancel`)."""
+        self._turns.of(session_id).cancel(trio.current_time())
+        await self.notify("session/cancel", {"sessionId": session_id})
+
+    async def new_session(self, cwd: str, mcp_servers: Sequence[Any] = (), **more: Any) -> str:
+        """Open a session of the proxy's own, unknown to the client; returns its id."""
+        params = {"cwd": cwd, "mcpServers": list(mcp_servers), **more}
+        session_id: str = (await self.request("session/new", params))["sessionId"]
+        return session_id
+
+    async def load_session(
+        self, session_id: str, cwd: str, mcp_servers: Sequence[Any] = (), **more: Any
+    ) -> dict[str, Any]:
+        """Open an earlier session; the agent sends its history first, as updates.
+
+        Returns the result: modes and config options, if the agent has any. Version 1 of the
+        protocol, for agents with the capability `loadSession`. `more` are further members of the
+        params, as on the wire.
+        """
+        params = {"sessionId": session_id, "cwd": cwd, "mcpServers": list(mcp_servers), **more}
+        return await self.request("session/load", params) or {}
+
+    async def close_session(self, session_id: str) -> None:
+        """Close a session: the agent frees it, and may keep its history."""
+        await self.request("session/close", {"sessionId": session_id})
+
+    async def set_config_option(
+        self, session_id: str, config_id: str, value: str | bool
+    ) -> list[dict[str, Any]]:
+        """Set an option of a session: the id of one of its values, or a truth value.
+
+        Returns all options of the session, since setting one may change others.
+        """
+        params = {"sessionId": session_id, "configId": config_id, "value": value}
+        if isinstance(value, bool):
+            params["type"] = "boolean"
+        elif self._protocol_version() > 1:
+            params["type"] = "id"
+        result = await self.request("session/set_config_option", params) or {}
+        options: list[dict[str, Any]] = result.get("configOptions", [])
+        return options
+
+    async def log_in(self, method_id: str) -> None:
+        """Log in with an authentication method that the agent has named in `initialize`."""
+        method = "authenticate" if self._protocol_version() == 1 else "auth/login"
+        await self.request(method, {"methodId": method_id})
+
+    async def log_out(self) -> None:
+        """End the login of the agent."""
+        await self.request("logout" if self._protocol_version() == 1 else "auth/logout", {})
+
+
+class PromptTurn(msgspec.Struct, frozen=True):
+    """The outcome of a prompt turn."""
+
+    stop_reason: str
+    text: str
+    """Text of the agent's message chunks, without its thoughts."""
+    result: dict[str, Any]
+    """The result of `session/prompt`."""
+
+    def __repr__(self) -> str:
+        return f"PromptTurn(stop_reason={self.stop_reason!r}, text={self.text!r})"
+
+
+class TurnCollector:
+    """Collects the agent's text in one session, from the sending of a prompt to the end of its
+    turn, which sets `ended`. `turns` are those of the session, over its prompts."""
+
+    __slots__ = ("_pieces", "_turns", "ended", "session_id", "stop_reason")
+
+    def __init__(self, session_id: str, turns: SessionTurns[Any]) -> None:
+        self.session_id: str = session_id
+        self.stop_reason: str = "end_turn"
+        self.ended: trio.Event = trio.Event()
+        self._turns: SessionTurns[Any] = turns
+        self._pieces: list[str] = []
+        turns.prompt_sent(self, trio.current_time())
+
+    @property
+    def text(self) -> str:
+        return "".join(self._pieces)
+
+    def answered(self, result: Mapping[str, Any] | None) -> None:
+        """Record the answer to the prompt; `None` for an error, and if nobody waits any more."""
+        reason = None if result is None else result.get("stopReason")
+        self._end(
+            self._turns.prompt_answered(
+                self, trio.current_time(), accepted=result is not None, stop_reason=reason
+            )
+        )
+
+    def take(self, params: bytes | None) -> bool:
+        """Record an update. A `NotificationTap` that never drops."""
+        update = _update_of(params, self.session_id)
+        match update.get("sessionUpdate"):
+            case "agent_message_chunk":
+                content = update.get("content")
+                if isinstance(content, dict) and isinstance(content.get("text"), str):
+                    self._pieces.append(content["text"])
+            case "state_update":
+                self._end(self._turns.take(update, trio.current_time()))
+        return False
+
+    def _end(self, ended: Ended[Any] | None) -> None:
+        if ended is not None and self in ended.prompts:
+            self.stop_reason = ended.stop_reason or self.stop_reason
+            self.ended.set()
+
+
+def is_turn_output(params: bytes | None, session_id: str) -> bool:
+    """Whether an update is output of a turn of this session, not a change of session state."""
+    kind = _update_of(params, session_id).get("sessionUpdate")
+    return kind is not None and kind not in SESSION_STATE_UPDATES
+
+
+def _update_of(params: bytes | None, session_id: str) -> dict[str, Any]:
+    try:
+        message = decode_params(params, dict)
+    except ValueError:
+        return {}
+    if not isinstance(message, dict) or message.get("sessionId") != session_id:
+        return {}
+    update = message.get("update")
+    return update if isinstance(update, dict) else {}
+
+
+def text(text: str) -> TextContent:
+    """Return a text block for prompts and updates, in typed messages and in plain params."""
+    from conductor.schema.v1 import TextContent  # lazy: importing the schema types is slow
+
+    return TextContent(text=text)
 
 
 def check_text(text: object, function: str) -> None:

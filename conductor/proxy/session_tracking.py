@@ -19,12 +19,17 @@ import trio
 from conductor.acp import SESSION_END_METHODS, SESSION_SETUP_METHODS
 from conductor.errors import RequestError
 from conductor.log import get_logger
-from conductor.proxy.chain_info import chain_info
 from conductor.proxy.events import EventMark
 from conductor.proxy.mcp_events import naming_layers
 from conductor.proxy.middleware import Body, Layer, Next, location_of, text_or_none
-from conductor.proxy.session_state import per_session
-from conductor.proxy.sessions import Session, TurnEnd, session_in, session_of
+from conductor.proxy.sessions import (
+    Session,
+    TurnEnd,
+    chain_info,
+    per_session,
+    session_in,
+    session_of,
+)
 from conductor.proxy.slash_commands import SlashCommand, answer, is_handled
 
 __all__ = ["Observers", "add_session_attributes", "end_sessions", "layers_after", "layers_before"]
@@ -136,10 +141,7 @@ async def _initialize(
 ) -> Body:
     info = chain_info(plugin)
     info.commands.own = [
-        SlashCommand(
-            mark.name if isinstance(mark.name, str) else mark.name(plugin), mark.description
-        )
-        for mark, _ in commands
+        SlashCommand(mark.name_for(plugin), mark.description) for mark, _ in commands
     ]
     answered = await call_next(body)
     result = answered.value

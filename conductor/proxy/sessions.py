@@ -1,4 +1,4 @@
-"""Sessions as a plugin sees them: what set them up, their tool calls, mode, options and turns.
+"""Sessions and chain as a plugin sees them, and state of its own per session (`per_session`).
 
 The state is read from the messages that pass through the plugin, the same in protocol versions 1
 and 2. `session_tracking` feeds it; this module waits for nothing but `Session.say` and `notice`.
@@ -7,35 +7,100 @@ and 2. `session_tracking` feeds it; this module waits for nothing but `Session.s
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, Final, Literal
+from inspect import signature
+from types import FunctionType
+from typing import Any, Final, Generic, Literal, TypeVar, overload
 
 import attrs
 import trio
 
 from conductor.acp import MAX_AGENTS_ID
-from conductor.acp.sessions import AgentToolCall, SessionFacts
-from conductor.acp.turns import SessionTurns
+from conductor.acp.sessions import AgentToolCall, SessionFacts, ToolCallMemory
+from conductor.acp.turns import SessionTurns, Turns
 from conductor.error_codes import INTERNAL_ERROR
 from conductor.errors import LocalProtocolError, RequestError
-from conductor.proxy.chain_info import ChainInfo, chain_info
+from conductor.proxy.annotations import DeclarationError
 from conductor.proxy.conversion import Body
 from conductor.proxy.peers import ClientPeer
-from conductor.proxy.slash_commands import AnnouncedCommands, is_handled, say
+from conductor.proxy.slash_commands import AnnouncedCommands, SlashCommands, is_handled, say
 from conductor.routing.notices import paragraph
 
 __all__ = [
+    "ChainInfo",
     "Session",
     "TurnEnd",
+    "chain_info",
+    "forget_all_sessions",
+    "forget_session",
+    "mark_sessions_open",
+    "per_session",
     "session_in",
     "session_of",
     "shows_notices",
 ]
 
+T = TypeVar("T")
+
+_MAX_UNOPENED: Final = 1000
+_MAX_UNOPENED_CHARACTERS: Final = 1024 * 1024
+"""Maximum characters of their ids, without the newest one."""
 _ids: Iterator[int] = itertools.count(1)
 _MAX_LEVELS: Final = 32
 """Sessions above that of a subagent."""
+
+
+@attrs.define(eq=False)
+class ChainInfo:
+    """Facts about the chain, from `initialize`."""
+
+    protocol_version: int = 1
+    client_info: Mapping[str, Any] = attrs.field(factory=dict)
+    agent_info: Mapping[str, Any] = attrs.field(factory=dict)
+    client_capabilities: Mapping[str, Any] = attrs.field(factory=dict)
+    agent_capabilities: Mapping[str, Any] = attrs.field(factory=dict)
+    misfits: set[str] = attrs.field(factory=set)
+    """The handlers, as `file:line`, that have got a notification that does not fit their type."""
+    commands: SlashCommands = attrs.field(factory=SlashCommands)
+    mcp_servers: dict[str, str] = attrs.field(factory=dict)
+    """Names of MCP servers over ACP, by server id."""
+    mcp_connections: dict[str, str] = attrs.field(factory=dict)
+    """Server ids, by connection id."""
+    turns: Turns[Any] = attrs.field(factory=lambda: Turns(2))
+    """The turns of all sessions. In version 1, where only subagents report states, a prompt is
+    answered with the stop reason that ends it."""
+    open_texts: dict[tuple[Any, str | None], Any] = attrs.field(factory=dict)
+    """The texts that pass a filter (`TextStreams`), by the author's function and the session."""
+    tool_calls: ToolCallMemory = attrs.field(factory=ToolCallMemory)
+
+    def asked(self, params: Any) -> None:
+        """Record the params of `initialize`, of version 1 or 2."""
+        params = _members(params)
+        self.client_info = _members(params.get("clientInfo", params.get("info")))
+        self.client_capabilities = _members(
+            params.get("clientCapabilities", params.get("capabilities"))
+        )
+
+    def answered(self, result: Any) -> None:
+        """Record the result of `initialize`, of version 1 or 2."""
+        result = _members(result)
+        version = result.get("protocolVersion")
+        self.protocol_version = version if isinstance(version, int) else 1
+        self.agent_info = _members(result.get("agentInfo", result.get("info")))
+        self.agent_capabilities = _members(
+            result.get("agentCapabilities", result.get("capabilities"))
+        )
+
+
+def chain_info(plugin: Any) -> ChainInfo:
+    """The `ChainInfo` of a plugin, created on first use."""
+    try:
+        info: ChainInfo = plugin._acp_chain
+    except AttributeError:
+        info = plugin._acp_chain = ChainInfo()
+    return info
 
 
 @attrs.frozen
@@ -231,7 +296,10 @@ class Session(SessionFacts):
         """Record the end of a turn, by the response to its prompt (version 1), the error, or the
         state update (version 2); returns it."""
         usage, background = holder.get("usage"), holder.get("background")
-        reason = None if error is not None else _text(holder.get("stopReason"), "end_turn")
+        reason = None
+        if error is None:
+            told = holder.get("stopReason")
+            reason = told if isinstance(told, str) else "end_turn"
         if reason == "error" and error is None:
             error = _error(holder.get("error"))
         is_cancelled = reason == "cancelled" and self.protocol_version > 1
@@ -240,28 +308,6 @@ class Session(SessionFacts):
             background if isinstance(background, list) else [],
         )
         return TurnEnd(reason, _members(usage), error, unfinished, _members(holder.get("_meta")))
-
-
-def _text(value: Any, default: str | None) -> str | None:
-    return value if isinstance(value, str) else default
-
-
-def _error(told: Any) -> RequestError:
-    """The error of a turn that has ended with one (version 2)."""
-    code, message = _members(told).get("code"), _members(told).get("message")
-    return RequestError(
-        code if isinstance(code, int) else INTERNAL_ERROR,
-        message if isinstance(message, str) else "The turn has ended with an error",
-        _members(told).get("data"),
-    )
-
-
-def _members(value: Any) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}
-
-
-def _list(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []
 
 
 def session_of(plugin: Any, id: str) -> Session:
@@ -287,3 +333,130 @@ def shows_notices(session: Session) -> bool:
     offered = session.chain.client_capabilities.get("session")
     supported = isinstance(offered, dict) and isinstance(offered.get("notices"), dict)
     return supported or session.protocol_version > 1
+
+
+def _error(told: Any) -> RequestError:
+    """The error of a turn that has ended with one (version 2)."""
+    error = _members(told)
+    code, message = error.get("code"), error.get("message")
+    return RequestError(
+        code if isinstance(code, int) else INTERNAL_ERROR,
+        message if isinstance(message, str) else "The turn has ended with an error",
+        error.get("data"),
+    )
+
+
+def _members(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+class per_session(Generic[T]):
+    """A class attribute with one value of `factory` per plugin instance and session id.
+
+    The factory is a class, a function without parameters, or a method: it gets the plugin. Declare
+    the attribute without an annotation: with one it would be an option of the plugin.
+    """
+
+    def __init__(self, factory: Callable[[], T] | Callable[[Any], T]) -> None:
+        if not callable(factory):
+            raise DeclarationError(
+                f"per_session({factory!r}): write a function that makes the value of each session, "
+                f"such as `per_session(list)` or `per_session(lambda: …)`"
+            )
+        self._factory: Callable[..., T] = factory
+        self._takes_plugin = (
+            isinstance(factory, FunctionType) and len(signature(factory).parameters) == 1
+        )
+        self._name = ""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    @overload
+    def __get__(self, instance: None, owner: type) -> per_session[T]: ...
+    @overload
+    def __get__(self, instance: Any, owner: type) -> defaultdict[str, T]: ...
+    def __get__(self, instance: Any, owner: type) -> Any:
+        if instance is None:
+            return self
+        kept = _sessions_of(instance)
+        found = kept.states.get(self._name)
+        if found is None:
+            factory = partial(self._factory, instance) if self._takes_plugin else self._factory
+            found = kept.states[self._name] = _States(self._name, factory, kept.open)
+        return found
+
+
+class _States(defaultdict[str, T]):
+    """The values of one attribute, by session id; bounded for sessions that are not open."""
+
+    def __init__(self, name: str, factory: Callable[[], T], open: set[str]) -> None:
+        super().__init__(factory)
+        self._name = name
+        self._open = open
+        self._unknown: dict[str, None] = {}
+        """Ids that were not open when their value was created, oldest first."""
+        self._characters = 0
+        """Characters of the ids in `_unknown`."""
+
+    def __missing__(self, id: str) -> T:
+        if not isinstance(id, str):
+            name = self._name
+            raise TypeError(
+                f"{name}[…] takes the id of a session, not a {type(id).__name__}: "
+                f"write `self.{name}[session.id]`"
+            )
+        if id not in self._open and id not in self._unknown:
+            self._unknown[id] = None
+            self._characters += len(id)
+            while self._are_too_many():
+                oldest = next(iter(self._unknown))
+                del self._unknown[oldest]
+                self._characters -= len(oldest)
+                if oldest not in self._open:
+                    self.pop(oldest, None)
+        return super().__missing__(id)
+
+    def _are_too_many(self) -> bool:
+        count = len(self._unknown)
+        return count > _MAX_UNOPENED or (self._characters > _MAX_UNOPENED_CHARACTERS and count > 1)
+
+
+@attrs.define
+class _PluginSessions:
+    """The session state of one plugin."""
+
+    open: set[str] = attrs.field(factory=set)
+    """Ids of open sessions; the limit `max_sessions` bounds their number."""
+    states: dict[str, _States[Any]] = attrs.field(factory=dict)
+    """By attribute name."""
+
+
+def mark_sessions_open(plugin: Any, session_ids: Iterable[str]) -> None:
+    """Record sessions as open: their state is kept until they end."""
+    _sessions_of(plugin).open.update(session_ids)
+
+
+def forget_session(plugin: Any, session_id: str) -> None:
+    """Drop the state of a session."""
+    kept = _sessions_of(plugin)
+    kept.open.discard(session_id)
+    for sessions in kept.states.values():
+        sessions.pop(session_id, None)
+
+
+def forget_all_sessions(plugin: Any) -> None:
+    """Drop the state of all sessions."""
+    kept = _sessions_of(plugin)
+    kept.open.clear()
+    kept.states.clear()
+
+
+def _sessions_of(plugin: Any) -> _PluginSessions:
+    """Return the session state of a plugin, created on first use: an author's `__init__` does not
+    set its slot."""
+    try:
+        kept: _PluginSessions = plugin._acp_sessions
+    except AttributeError:
+        kept = plugin._acp_sessions = _PluginSessions()
+    return kept

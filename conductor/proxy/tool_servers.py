@@ -1,37 +1,107 @@
-"""MCP servers of a proxy at run time: declared per session, with their connections.
+"""MCP servers of a proxy: its tools, and what `mcp_servers` returns, declared per session.
 
-Imported only for a proxy with MCP servers: the import takes 3 ms, and `tool_handlers` is imported
-by every plugin.
+A proxy with tools declares an MCP server over ACP in every session that `has_tools_for` selects,
+and answers the MCP messages that the agent, or the MCP bridge before it, sends to that server, in
+any of the three bindings and with one server object per connection (RFD mcp-over-acp). Calls run
+outside the lanes, so a tool may send requests to the client and the agent while it runs.
+
+Of other servers an author returns the declaration, with the members that the protocol names, and
+leaves out what is empty:
+
+    {"name": "docs", "command": "uvx", "args": ["docs-mcp"], "env": {"TOKEN": "…"}}
+    {"name": "api", "url": "https://mcp.example.org/mcp", "headers": {"Authorization": "…"}}
 """
 
 from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Awaitable, Callable, Sequence
+import shutil
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import attrs
 import msgspec
 
+from conductor.acp import MCP_METHODS, SESSION_END_METHODS, SESSION_SETUP_METHODS
 from conductor.errors import LocalProtocolError, RequestError
+from conductor.json_values import decode_value
 from conductor.jsonrpc.json_object import list_items, member_at, with_member
 from conductor.jsonrpc.messages import INVALID_PARAMS, METHOD_NOT_FOUND, encode_error
 from conductor.log import get_logger
-from conductor.proxy.chain_info import chain_info
-from conductor.proxy.conversion import decode_params, decode_result
-from conductor.proxy.mcp_declarations import declaration, is_declaration
-from conductor.proxy.mcp_methods import ToolHost, mcp_methods
+from conductor.proxy.annotations import DeclarationError
+from conductor.proxy.conversion import encode
+from conductor.proxy.mcp_methods import mcp_methods
 from conductor.proxy.mcp_server_host import HostedMcpServer
-from conductor.proxy.peers import ResponseCallback
-from conductor.proxy.sessions import Session, session_of
+from conductor.proxy.middleware import Body, Handler, Layer, Next, Sender, compose, handler_layer
+from conductor.proxy.peers import ResponseCallback, without_none
+from conductor.proxy.sessions import Session, chain_info, session_of
+from conductor.schema.base import Object
 
-__all__ = ["ToolServers", "on_mcp_message", "on_session_end", "on_session_setup", "tool_servers_of"]
+__all__ = ["ToolServers", "with_tools"]
 
-Next: TypeAlias = Callable[[bytes], Awaitable[bytes | None]]
 _REOPENING: Final = ("session/load", "session/resume")
+_EXAMPLE: Final = (
+    'write {"name": "docs", "command": "uvx", "args": ["docs-mcp"]} or '
+    '{"name": "docs", "url": "https://…"}'
+)
 log: Final = get_logger()
+
+
+def with_tools(cls: type, handlers: tuple[Handler, ...]) -> tuple[Handler, ...]:
+    """Return the handlers of a plugin class, wrapped in those that its tools need for the same
+    messages: session set-up and end, and `mcp/*` from the agent."""
+    own_servers = getattr(cls, "mcp_servers", None)
+    offers = getattr(own_servers, "__qualname__", "") != "Proxy.mcp_servers"
+    methods = mcp_methods(cls)
+    if not methods and (own_servers is None or not offers):
+        return handlers
+    if own_servers is None:
+        where = f"{cls.__name__}.{methods[0].attribute}"
+        raise DeclarationError(f"{where}: only a Proxy can offer tools, resources and prompts")
+    if offers:
+        _check_mcp_servers(cls, own_servers)
+    authors = {(h.method, sender): h for h in handlers for sender in h.senders}
+    own: dict[tuple[str, Sender], Layer] = {
+        **{(each, "client"): Layer(partial(_set_up, each)) for each in SESSION_SETUP_METHODS},
+        **{(each, "client"): Layer(_end) for each in SESSION_END_METHODS},
+        **{(each, "agent"): Layer(partial(_mcp_message, each)) for each in MCP_METHODS},
+    }
+    added: list[Handler] = []
+    if ("initialize", "client") not in authors:  # for `Plugin.protocol_version` and others
+        added.append(compose("initialize", "client", ()))
+    for (method, sender), layer in sorted(own.items(), key=lambda each: each[0]):
+        author = authors.get((method, sender))
+        layers = [layer] if author is None else [layer, handler_layer(author)]
+        added.append(compose(method, sender, layers))
+    kept = []
+    for handler in handlers:
+        senders = tuple(each for each in handler.senders if (handler.method, each) not in own)
+        if senders:
+            kept.append(attrs.evolve(handler, senders=senders))
+    return (*kept, *added)
+
+
+def _check_mcp_servers(cls: type, function: Any) -> None:
+    """Raise `DeclarationError` if `mcp_servers` takes something else than the session."""
+    if not inspect.isfunction(function):
+        raise DeclarationError(
+            f"{cls.__name__}.mcp_servers is not an option: write `def mcp_servers(self, session)`"
+        )
+    taken = [*inspect.signature(function).parameters.values()][1:]
+    needed = [each.name for each in taken if each.default is each.empty]
+    if len(needed) > 1 or len(taken) > len(needed):
+        shown = ", ".join(each.name for each in taken)
+        raise DeclarationError(
+            f"{cls.__name__}.mcp_servers takes ({shown}); write `def mcp_servers(self, session)`, "
+            "with or without `async`"
+        )
+    if not needed and inspect.iscoroutinefunction(function):
+        raise DeclarationError(
+            f"{cls.__name__}.mcp_servers without a session cannot be `async`; write "
+            "`async def mcp_servers(self, session)`"
+        )
 
 
 @attrs.define(eq=False, repr=False)
@@ -51,7 +121,7 @@ class _ServerConnection:
     """One MCP connection to a declared server; in the stateless binding the only one (`id` is
     `None`)."""
 
-    plugin: ToolHost
+    plugin: Any
     declared: _SessionServer
     id: str | None
     session_id: str | None = None
@@ -78,28 +148,27 @@ class _ServerConnection:
             text = "The stateless binding has no requests to the MCP client"
             answered(None, encode_error(METHOD_NOT_FOUND, text, method))
             return lambda: None
-        carried = _mcp_message_params(method, params, connectionId=self.id)
-        return self.plugin.agent.ask("mcp/message", carried, answered)
+        carried = without_none(connectionId=self.id, method=method, params=params)
+        cancel: Callable[[], None] = self.plugin.agent.ask("mcp/message", carried, answered)
+        return cancel
 
     async def notify(
         self, method: str, params: dict[str, Any] | None, about: int | str | None
     ) -> None:
         if self.id is not None:
-            carried = _mcp_message_params(method, params, connectionId=self.id)
+            head: dict[str, Any] = {"connectionId": self.id}
         elif about is not None:
-            carried = _mcp_message_params(
-                method, params, serverId=self.declared.id, requestId=about
-            )
+            head = {"serverId": self.declared.id, "requestId": about}
         else:
             return
-        self.plugin.agent.send("mcp/message", carried)
+        self.plugin.agent.send("mcp/message", without_none(**head, method=method, params=params))
 
 
 @attrs.define(eq=False, repr=False)
 class ToolServers:
     """The declared servers of one plugin, by server id, and their connections."""
 
-    plugin: ToolHost
+    plugin: Any
     servers: dict[str, _SessionServer] = attrs.field(factory=dict)
     connections: dict[str, _ServerConnection] = attrs.field(factory=dict)
 
@@ -113,13 +182,13 @@ class ToolServers:
         has_tools = plugin.has_tools_for(params)
         if has_tools and mcp_methods(cls):
             made.append(self._declared(cls.__name__, partial(_method_server, plugin), session))
-        if has_session_parameter(cls):
+        if _takes_session(cls):
             where = f"{cls.__name__}.mcp_servers()"
             servers = plugin.mcp_servers(session)
             servers = await servers if inspect.isawaitable(servers) else servers
             for server in servers or ():
-                if is_declaration(server):
-                    others.append(declaration(where, server, session.protocol_version))
+                if _is_declaration(server):
+                    others.append(_declaration(where, server, session.protocol_version))
                 else:
                     make = partial(_same_server, server)
                     made.append(self._declared(_sdk_name(where, server), make, session))
@@ -158,7 +227,8 @@ class ToolServers:
         self.connections.pop(key, None)
 
 
-def tool_servers_of(plugin: ToolHost) -> ToolServers:
+def _tool_servers(plugin: Any) -> ToolServers:
+    """The `ToolServers` of a plugin, created on first use."""
     try:
         servers: ToolServers = plugin._acp_toolbox
     except AttributeError:
@@ -166,12 +236,9 @@ def tool_servers_of(plugin: ToolHost) -> ToolServers:
     return servers
 
 
-async def on_session_setup(
-    tool_servers: ToolServers, method: str, raw: bytes, call_next: Next
-) -> bytes | None:
+async def _set_up(method: str, plugin: Any, body: Body, call_next: Next) -> Body:
     """Add the servers of the proxy to a session set-up request."""
-    params = _read(method, raw)
-    plugin = tool_servers.plugin
+    params, tool_servers = _params(method, body), _tool_servers(plugin)
     id = params.get("sessionId") if method in _REOPENING else None
     session = Session(
         id if isinstance(id, str) else "", chain=chain_info(plugin), client=plugin.client
@@ -181,42 +248,38 @@ async def on_session_setup(
     entries = [{"type": "acp", "name": one.name, "serverId": one.id} for one in declared]
     entries += _without_taken_names(others, session, type(plugin).__name__)
     try:
-        result = await call_next(_with_servers(raw, entries) if entries else raw)
+        answered = await call_next(_with_servers(body.raw, entries) if entries else body)
     except BaseException:
         tool_servers.release(declared)
         raise
-    answer = decode_result(result, dict)
-    if isinstance(answer, dict):
-        opened = answer.get("sessionId")
+    if isinstance(answered.value, dict):
+        opened = answered.value.get("sessionId")
         session.id = opened if isinstance(opened, str) else session.id
-        session.answered(answer)
-    return result
+        session.answered(answered.value)
+    return answered
 
 
-async def on_session_end(
-    tool_servers: ToolServers, method: str, raw: bytes, call_next: Next
-) -> bytes | None:
-    result = await call_next(raw)
-    id = _read(method, raw).get("sessionId")
-    tool_servers.release([one for one in tool_servers.servers.values() if one.session.id == id])
-    return result
+async def _end(plugin: Any, body: Body, call_next: Next) -> Body:
+    answered = await call_next(body)
+    servers = _tool_servers(plugin)
+    ended = [one for one in servers.servers.values() if one.session.id == body.session_id]
+    servers.release(ended)
+    return answered
 
 
-async def on_mcp_message(
-    tool_servers: ToolServers, method: str, raw: bytes, call_next: Next
-) -> bytes | None:
+async def _mcp_message(method: str, plugin: Any, body: Body, call_next: Next) -> Body:
     """Handle an MCP message for a server of this proxy; forward any other one."""
-    params = _read(method, raw)
+    params, tool_servers = _params(method, body), _tool_servers(plugin)
     meta = params.get("_meta")
     declared = tool_servers.servers.get(_text(params.get("serverId", params.get("acpId"))))
     connection = tool_servers.connections.get(_text(params.get("connectionId")))
     session = _text(meta.get("sessionId")) or None if isinstance(meta, dict) else None
     if method == "mcp/connect" and declared is not None:
         connection = tool_servers.connect(declared, _new_id("mcp-connection"), session)
-        return msgspec.json.encode({"connectionId": connection.id})
+        return Body.of({"connectionId": connection.id})
     if method == "mcp/disconnect" and connection is not None:
         tool_servers.close(connection)
-        return b"{}"
+        return Body(b"{}")
     if method == "mcp/message" and (connection is not None or declared is not None):
         if connection is None:
             assert declared is not None
@@ -225,14 +288,14 @@ async def on_mcp_message(
             )
         connection.session_id = connection.session_id or session
         _deliver(connection, params)
-        return None
-    return await call_next(raw)
+        return Body(None)
+    return await call_next(body)
 
 
-def _read(method: str, raw: bytes) -> dict[str, Any]:
+def _params(method: str, body: Body) -> dict[str, Any]:
     """Params as a dict. Raises `RequestError`: they are no failure of the plugin."""
     try:
-        params = decode_params(raw, dict)
+        params = body.decode()
     except ValueError as exc:
         raise RequestError(INVALID_PARAMS, f"Invalid params for {method}: {exc}") from None
     if not isinstance(params, dict):
@@ -271,19 +334,19 @@ def _deliver(connection: _ServerConnection, params: dict[str, Any]) -> None:
     cancel = connection.hosted.request(method, inner, answered, id if stateless else None)
 
 
-def has_session_parameter(cls: type) -> bool:
+def _takes_session(cls: type) -> bool:
     """Whether `mcp_servers` of a class takes the session, and so may return declarations."""
     return len(inspect.signature(cls.mcp_servers).parameters) > 1  # type: ignore[attr-defined]
 
 
-def _method_server(plugin: ToolHost, connection: _ServerConnection) -> Any:
+def _method_server(plugin: Any, connection: _ServerConnection) -> Any:
     from conductor.proxy.mcp_method_server import Caller, server_of_methods
 
     caller = Caller(connection.declared.id, connection.id, connection.find_session)
     return server_of_methods(plugin, mcp_methods(type(plugin)), caller)
 
 
-def _own_server(plugin: ToolHost, index: int, connection: _ServerConnection) -> Any:
+def _own_server(plugin: Any, index: int, connection: _ServerConnection) -> Any:
     return plugin.mcp_servers()[index]
 
 
@@ -294,7 +357,7 @@ def _same_server(server: Any, connection: _ServerConnection) -> Any:
 def _sdk_name(where: str, server: Any) -> str:
     """The name of a server object of the MCP SDK."""
     name = getattr(server, "name", None)
-    if isinstance(name, str) and not is_declaration(server):
+    if isinstance(name, str) and not _is_declaration(server):
         return name
     raise LocalProtocolError(
         f"{where} returned a {type(server).__name__}: return `Server` or `MCPServer` objects of "
@@ -321,16 +384,58 @@ def _without_taken_names(
     return kept
 
 
-def _with_servers(raw: bytes, entries: list[dict[str, Any]]) -> bytes:
-    servers = member_at(raw, "mcpServers")
+def _with_servers(raw: bytes | None, entries: list[dict[str, Any]]) -> Body:
+    servers = member_at(raw or b"{}", "mcpServers")
     declared = [] if servers in (None, b"null") else list_items(servers)
     added = [msgspec.json.encode(entry) for entry in entries]
-    return with_member(raw, ["mcpServers"], b"[%b]" % b",".join([*declared, *added]))
-
-
-def _mcp_message_params(method: str, params: Any, **head: Any) -> dict[str, Any]:
-    return {**head, "method": method, **({"params": params} if params is not None else {})}
+    items = b"[%b]" % b",".join([*declared, *added])
+    return Body(with_member(raw or b"{}", ["mcpServers"], items))
 
 
 def _new_id(kind: str) -> str:
     return f"{kind}:{os.urandom(8).hex()}"
+
+
+def _is_declaration(server: Any) -> bool:
+    """Whether this is a declaration, and not a server object of the MCP SDK."""
+    return isinstance(server, Mapping | Object)
+
+
+def _declaration(where: str, server: Any, version: int) -> dict[str, Any]:
+    """Return a declaration as version 1 or 2 of the protocol has it.
+
+    A `command` without a slash is looked up in PATH, since agents require an absolute path and may
+    have another PATH. Raises `LocalProtocolError`, which begins with `where`.
+    """
+    given: dict[str, Any] = (
+        dict(server)
+        if isinstance(server, Mapping)
+        else decode_value(encode(server) or b"{}", type=dict[str, Any])
+    )
+    name, command, url = given.get("name"), given.get("command"), given.get("url")
+    if not isinstance(name, str) or not name:
+        raise LocalProtocolError(f"{where} returned an MCP server without a name: {_EXAMPLE}")
+    type = given.pop("type", "stdio" if command is not None else "http")
+    if type == "acp" and isinstance(given.get("serverId"), str):
+        return {"type": "acp", **given}
+    if type == "stdio" and isinstance(command, str) and url is None:
+        stdio = {
+            **given,
+            "command": command if "/" in command else shutil.which(command) or command,
+            "args": list(given.get("args") or ()),
+            "env": _pairs(given.get("env")),
+        }
+        return stdio if version == 1 else {"type": "stdio", **stdio}
+    if type in ("http", "sse") and isinstance(url, str) and command is None:
+        return {"type": type, **given, "headers": _pairs(given.get("headers"))}
+    raise LocalProtocolError(
+        f"{where}: the MCP server {name!r} has neither one `command` (a text, with the other words "
+        f"in `args`) nor one `url`: {_EXAMPLE}"
+    )
+
+
+def _pairs(values: Any) -> list[Any]:
+    """Variables or headers as the protocol has them, from a dict or already so."""
+    if isinstance(values, Mapping):
+        return [{"name": name, "value": value} for name, value in values.items()]
+    return list(values or ())

@@ -15,8 +15,7 @@ from support.raw_json import nested
 
 from conductor.limits import Limits
 from conductor.plugins.plugin_component import PluginComponent
-from conductor.proxy import Agent, Proxy, RequestError, on
-from conductor.proxy.tool_handlers import tool
+from conductor.proxy import Agent, Proxy, RequestError, on, tool
 
 
 class SmallAgent(Agent):

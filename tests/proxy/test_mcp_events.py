@@ -113,6 +113,30 @@ async def test_requests_of_other_methods_keep_their_bytes(acp_chain):
     assert proxy.seen == []
 
 
+async def test_a_server_has_no_name_once_its_session_has_ended_or_was_refused(acp_chain):
+    def opened(params):
+        if params["cwd"] == "/refused":
+            raise RequestError(-32000, "no")
+        return {"sessionId": "session-1"}
+
+    proxy = Filter()
+    agent = FakeAgent(handlers={"session/new": opened, "session/close": lambda params: {}})
+    async with acp_chain(proxy, agent) as client:
+        client.handlers["mcp/connect"] = lambda params: {"connectionId": "c1"}
+        client.handlers["mcp/message"] = lambda params: {"result": {}}
+        await client.initialize()
+        await client.new_session("/work", [NOTES])
+        await agent.endpoint.request("mcp/connect", {"serverId": "s1"})
+        await agent.endpoint.request(*call("list", connectionId="c1"))
+        await client.request("session/close", {"sessionId": "session-1"})
+        with pytest.raises(RequestError):
+            await client.new_session("/refused", [{**NOTES, "serverId": "s2"}])
+        await agent.endpoint.request(*call("list", connectionId="c1"))
+        await agent.endpoint.request(*call("list", serverId="s2", requestId="r"))
+
+    assert proxy.seen == [("notes", "list"), ("", "list"), ("", "list")]
+
+
 def test_methods_are_named():
     with pytest.raises(DeclarationError, match=r'write @on_mcp\("<MCP method>"\)'):
         on_mcp()

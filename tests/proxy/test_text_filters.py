@@ -88,7 +88,7 @@ async def test_sessions_do_not_mix_and_other_texts_pass(acp_chain):
 
 
 async def test_sessions_with_open_texts_are_bounded(acp_chain, monkeypatch):
-    monkeypatch.setattr("conductor.proxy.text_filters._MAX_SESSIONS", 2)
+    monkeypatch.setattr("conductor.proxy.text_streams._MAX_SESSIONS", 2)
 
     async def speak(_):
         for number in range(3):

@@ -10,8 +10,7 @@ from support.bridge_harness import mcp_client
 from support.mcp_providers import toolbox
 
 from bridges.bridge import McpBridge
-from conductor.proxy import DeclarationError, Proxy, on
-from conductor.proxy.tool_handlers import ToolCall, tool
+from conductor.proxy import DeclarationError, Proxy, ToolCall, on, tool
 from conductor.testing import FakeAgent, open_chain
 
 

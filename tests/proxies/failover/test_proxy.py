@@ -10,7 +10,7 @@ from trio.testing import wait_all_tasks_blocked
 
 from conductor.errors import withhold_details
 from conductor.proxy import RequestError
-from conductor.proxy.prompt_turn import PromptTurn
+from conductor.proxy.peers import PromptTurn
 from conductor.testing import FakeAgent
 from proxies.budget import Budget, BudgetLimits
 from proxies.failover import Failover, OtherAgent

@@ -1,4 +1,4 @@
-"""Errors for the requests to a failed component. Pure.
+"""Errors for the requests to a failed component, and the stage that answers with them. Pure.
 
 Most clients show only the `message` of an error. So the message of a prompt's error also says
 whether the prompt is lost, what the conductor does next, and what the user can do.
@@ -11,15 +11,19 @@ from typing import Final
 import msgspec
 
 from conductor.errors import ComponentError
+from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.jsonrpc.messages import (
     INTERNAL_ERROR,
+    Payload,
     encode_error,
     exception_to_error,
     internal_error,
 )
+from conductor.jsonrpc.notification_batch import NotificationBatch
 from conductor.redaction import redact, redact_value
+from conductor.routing.stage import EVERY, ForwardBatch, ForwardNotification, ForwardRequest, Stage
 
-__all__ = ["CHAIN_ENDED", "FailureErrors", "answer_of_gone", "prompt_advice"]
+__all__ = ["CHAIN_ENDED", "Disconnected", "FailureErrors", "answer_of_gone", "prompt_advice"]
 
 _PROMPT_CUT_OFF = "The prompt was cut off and is not repeated; part of it may have been done."
 _PROMPT_UNDELIVERED = "The prompt did not reach the agent."
@@ -66,6 +70,38 @@ def answer_of_gone(method: str, error: bytes) -> tuple[bytes | None, bytes | Non
     chain in which MCP tools were used would count as an error.
     """
     return (b"{}", None) if method == "mcp/disconnect" else (None, error)
+
+
+class Disconnected(Stage):
+    """Refuses requests to a component that is gone, with the errors of its failure.
+
+    Notifications are dropped, unless the component still reads (`is_reading`).
+    """
+
+    __slots__ = ("errors", "is_reading")
+
+    name = "disconnected"
+    sent: frozenset[str] = EVERY
+
+    def __init__(self, errors: FailureErrors, *, is_reading: bool = False) -> None:
+        self.errors: FailureErrors = errors
+        self.is_reading: bool = is_reading
+
+    def send_request(
+        self, forward: ForwardRequest, call: InFlightRequest, method: str, params: Payload | None
+    ) -> None:
+        error = self.errors.answer(method, delivered=False)
+        self.port.answer(self, call, *answer_of_gone(method, error))
+
+    def send_notification(
+        self, forward: ForwardNotification, method: str, params: Payload | None
+    ) -> None:
+        if self.is_reading:
+            forward(method, params)
+
+    def send_batch(self, forward: ForwardBatch, notifications: NotificationBatch) -> None:
+        if self.is_reading:
+            forward(notifications)
 
 
 def prompt_advice(error: ComponentError, *, delivered: bool) -> str:

@@ -26,66 +26,23 @@ import msgspec
 from conductor.jsonrpc.messages import INVALID_REQUEST, METHOD_NOT_FOUND
 from conductor.routing.envelope import DIALECTS, Dialect
 
-__all__ = [
-    "AnsweredAlone",
-    "AnsweredWithError",
-    "ClosedEarly",
-    "EchoedToPredecessor",
-    "EchoedToSuccessor",
-    "FailStart",
-    "Handshake",
-    "PassAnswerOn",
-    "SendInit",
-]
-
-
-class AnsweredWithError(msgspec.Struct, frozen=True):
-    """The component answered the initialization with an error."""
-
-    code: int
-    text: str
-    """Message and data of the error as text, searched for key words."""
-
-
-class EchoedToSuccessor(msgspec.Struct, frozen=True):
-    """The component forwarded its own initialization to its successor: the name is unknown to
-    it."""
-
-
-class AnsweredAlone(msgspec.Struct, frozen=True):
-    """The component answered with a result, but has not initialized its successor."""
-
-
-class EchoedToPredecessor(msgspec.Struct, frozen=True):
-    """The component sent an initialization to its predecessor, outside of an envelope."""
-
-    method: str
-
-
-class ClosedEarly(msgspec.Struct, frozen=True):
-    """The component ended, or closed its output, before it answered."""
-
-
-Reaction: TypeAlias = (
-    AnsweredWithError | EchoedToSuccessor | AnsweredAlone | EchoedToPredecessor | ClosedEarly
-)
+__all__ = ["FailStart", "Handshake", "NextStep", "SendInit"]
 
 
 class SendInit(msgspec.Struct, frozen=True):
-    """Send the initialization in this dialect; with `in_new_process`, to a new process."""
+    """Send the initialization in the present dialect; with `in_new_process`, to a new process."""
 
-    dialect: Dialect
     in_new_process: bool = False
-
-
-class PassAnswerOn(msgspec.Struct, frozen=True):
-    """Pass the component's answer on to the predecessor."""
 
 
 class FailStart(msgspec.Struct, frozen=True):
     """The component cannot be initialized; `reason` is text for the user."""
 
     reason: str
+
+
+NextStep: TypeAlias = SendInit | FailStart | None
+"""The step after a reaction of the component; `None`: pass its answer on to the predecessor."""
 
 
 class Handshake(msgspec.Struct, eq=False):
@@ -114,40 +71,39 @@ class Handshake(msgspec.Struct, eq=False):
         """Whether another dialect is left to try."""
         return bool(self._untried)
 
-    def after(self, event: Reaction) -> SendInit | PassAnswerOn | FailStart:
-        """The next step after a reaction of the component."""
-        match event:
-            case EchoedToSuccessor():
-                return self._next(
-                    in_new_process=False,
-                    otherwise=FailStart(
-                        f"it sent its own initialization on to its successor: it does not know "
-                        f"`{self.method}`"
-                    ),
-                )
-            case AnsweredWithError(code=code, text=text):
-                if code == METHOD_NOT_FOUND:
-                    return self._next(
-                        in_new_process=False, otherwise=FailStart(self._unknown(text))
-                    )
-                if code == INVALID_REQUEST and "version" not in text:
-                    return self._next(in_new_process=True, otherwise=FailStart(self._unknown(text)))
-                return PassAnswerOn()
-            case AnsweredAlone():
-                return FailStart(
-                    f"it answered `{self.method}` without having initialized its successor: is it "
-                    "an agent rather than a proxy?"
-                )
-            case EchoedToPredecessor(method=method):
-                what = "what it was sent" if method == self.method else f"`{method}`"
-                return FailStart(
-                    f"it sent {what} back instead of answering `{self.method}`: is it a program "
-                    "that speaks ACP?"
-                )
-            case ClosedEarly():
-                return self._next(
-                    in_new_process=True, otherwise=FailStart("it ended during initialization")
-                )
+    def answered_with_error(self, code: int, text: str) -> NextStep:
+        """`text` is message and data of the error, searched for key words."""
+        if code == METHOD_NOT_FOUND:
+            return self._again(self._unknown(text))
+        if code == INVALID_REQUEST and "version" not in text:
+            return self._again(self._unknown(text), in_new_process=True)
+        return None
+
+    def answered_alone(self) -> NextStep:
+        """The component answered with a result, but has not initialized its successor."""
+        return FailStart(
+            f"it answered `{self.method}` without having initialized its successor: is it an agent "
+            "rather than a proxy?"
+        )
+
+    def echoed_to_successor(self) -> NextStep:
+        """The component forwarded its own initialization to its successor: the name is unknown to
+        it."""
+        return self._again(
+            f"it sent its own initialization on to its successor: it does not know `{self.method}`"
+        )
+
+    def echoed_to_predecessor(self, method: str) -> NextStep:
+        """The component sent an initialization to its predecessor, outside of an envelope."""
+        what = "what it was sent" if method == self.method else f"`{method}`"
+        return FailStart(
+            f"it sent {what} back instead of answering `{self.method}`: is it a program that "
+            "speaks ACP?"
+        )
+
+    def closed_early(self) -> NextStep:
+        """The component ended, or closed its output, before it answered."""
+        return self._again("it ended during initialization", in_new_process=True)
 
     def _unknown(self, text: str) -> str:
         """Failure reason for a component that knows no dialect; `text` is its error."""
@@ -157,10 +113,9 @@ class Handshake(msgspec.Struct, eq=False):
             hint = "is it an agent rather than a proxy?"
         return f"it does not take `{self.method}`: {hint} It says: {text}"
 
-    def _next(
-        self, *, in_new_process: bool, otherwise: PassAnswerOn | FailStart
-    ) -> SendInit | PassAnswerOn | FailStart:
-        if self.role == "agent" or not self._untried:
-            return otherwise
+    def _again(self, reason: str, *, in_new_process: bool = False) -> NextStep:
+        """Try the next dialect; without one, fail for this reason."""
+        if not self._untried:
+            return FailStart(reason)
         self.dialect = self._untried.pop(0)
-        return SendInit(self.dialect, in_new_process=in_new_process)
+        return SendInit(in_new_process)

@@ -11,7 +11,6 @@ the peer, `link_state` is what both share, `control` handles messages for the co
 
 from __future__ import annotations
 
-from time import monotonic
 from typing import Final
 
 import msgspec
@@ -40,19 +39,13 @@ from conductor.routing.control import (
     control_notifications,
     control_request,
 )
-from conductor.routing.disconnection import Disconnected, Hold
-from conductor.routing.failure_errors import FailureErrors, answer_of_gone
+from conductor.routing.failure_errors import Disconnected, FailureErrors, answer_of_gone
 from conductor.routing.initialization import Initialize, SuccessorInitialize
 from conductor.routing.link_port import LinkPort
 from conductor.routing.link_state import CLIENT_ROLES, LinkState, Report, Role
-from conductor.routing.logged_sessions import (
-    ClientSessions,
-    ComponentSessions,
-    ParentHandshake,
-    SuccessorSessions,
-)
-from conductor.routing.message_queue import MessageQueue, QueuedMessage
+from conductor.routing.message_queue import Hold, MessageQueue, QueuedMessage
 from conductor.routing.observers import LinkObserver, ReceivedRequests, SentRequests
+from conductor.routing.session_log import LoggedSetups, SuccessorSetups
 
 __all__ = ["Link"]
 
@@ -75,16 +68,14 @@ class Link(LinkState):
         self._holds: list[Hold] = []
         self._disconnected: list[Disconnected] = []
         self.refuse(_NOT_RUNNING)
-        if role in CLIENT_ROLES:
-            self.plain.insert(ClientSessions(self.session_log))
-        else:
-            self.plain.insert(ComponentSessions(self.session_log))
+        self.plain.insert(LoggedSetups(self.session_log, is_sender=role in CLIENT_ROLES))
+        if role not in CLIENT_ROLES:
             self.plain.insert(self._initialize)
         if self.enveloped is not None:
-            if role == "parent":
-                self.enveloped.insert(ParentHandshake(self.session_log))
+            if role == "parent":  # its sessions are logged when they come from it
+                self.enveloped.insert(LoggedSetups(self.session_log, frozenset({"initialize"})))
             else:
-                self.enveloped.insert(SuccessorSessions(self.session_log))
+                self.enveloped.insert(SuccessorSetups(self.session_log))
                 self.enveloped.insert(SuccessorInitialize(self))
 
     @property
@@ -296,11 +287,9 @@ class Link(LinkState):
             message = f"{self.name} sent a malformed response to this request"
             data = {"component": self.name, "reason": frame.reason}
             self.on_response(call, None, encode_error(INTERNAL_ERROR, message, data))
-        elif frame.response and self.late_answers is not None and frame.id is not UNSET:
-            late = self.late_answers.take(frame.id, monotonic())
-            if late is not None:
-                self.report("late answer dropped", *late)
-                return
+        elif frame.response and frame.id is not UNSET and (late := self.late_answer(frame.id)):
+            self.report("late answer dropped", *late)
+            return
         excerpt = frame.excerpt
         if self.role in CLIENT_ROLES and details_are_withheld():
             excerpt = ""  # the content of a remote client's message must not be logged

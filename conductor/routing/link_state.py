@@ -7,19 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from time import monotonic
-from typing import TYPE_CHECKING, Final, Literal
+from typing import Final, Literal
 
+from conductor.bounded_dict import BoundedDict
 from conductor.jsonrpc.connection import Connection
 from conductor.jsonrpc.in_flight import InFlightRequest
-from conductor.jsonrpc.messages import Payload
+from conductor.jsonrpc.messages import Id, Payload
 from conductor.routing.envelope import DIALECTS, Dialect
 from conductor.routing.initialization import InitializationHandler
 from conductor.routing.message_queue import MessageQueue
 from conductor.routing.session_log import SessionLog
 from conductor.routing.stage import StagedPort
-
-if TYPE_CHECKING:
-    from conductor.routing.late_answers import LateAnswers
 
 __all__ = ["CLIENT_ROLES", "LinkState", "Report", "Role"]
 
@@ -29,6 +27,8 @@ Role = Literal["client", "proxy", "agent", "parent"]
 Report = Callable[[str, str, dict[str, object]], None]
 """Called with a log event, its details, and what names the message (`message_names`) when a peer
 violates the protocol."""
+_MAX_LATE: Final = 200
+"""Late answers that are expected: a component may never send them."""
 
 
 class LinkState:
@@ -50,8 +50,11 @@ class LinkState:
         self.dialect: Dialect = DIALECTS[0]
         self.initializer: InitializationHandler | None = None
         self.connection: Connection | None = None
-        self.late_answers: LateAnswers | None = None
-        """Late answers to expect; `None` before a request was answered in place."""
+        self._late: BoundedDict[Id, tuple[InFlightRequest, float, float | None]] = BoundedDict(
+            _MAX_LATE
+        )
+        """Requests that were answered in the peer's place, when, and after how many seconds, by
+        their ids here."""
         self.initialized = False
         """Whether `initialize` of a client or parent has been answered."""
         self.session_log: SessionLog = SessionLog()
@@ -64,11 +67,19 @@ class LinkState:
 
     def expect_late_answer(self, call: InFlightRequest, waited: float | None) -> None:
         """The request is answered in the peer's place, after so many seconds if known."""
-        if self.late_answers is None:
-            from conductor.routing.late_answers import LateAnswers
+        self._late[call.target_id] = call, monotonic(), waited
 
-            self.late_answers = LateAnswers()
-        self.late_answers.expect(call, monotonic(), waited)
+    def late_answer(self, id: Id) -> tuple[str, dict[str, object]] | None:
+        """Description of the late answer with this id, and method and session of its request;
+        `None` if it answers no request that was answered in place."""
+        if id not in self._late:
+            return None
+        call, time, waited = self._late.pop(id)
+        since = monotonic() - time
+        sent = "" if waited is None else f"sent {since + waited:.1f} s ago, and "
+        detail = f"the request was {sent}answered in its place {since:.1f} s ago"
+        session = {} if call.session is None else {"session": call.session}
+        return detail, {"method": call.method, **session}
 
     def connect(self, connection: Connection) -> None:
         """The peer is connected."""
@@ -77,7 +88,7 @@ class LinkState:
     def take_connection(self) -> Connection | None:
         """Detach the connection and return it."""
         connection, self.connection = self.connection, None
-        self.late_answers = None
+        self._late.clear()
         return connection
 
     def backlog(self) -> int:

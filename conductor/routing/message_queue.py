@@ -19,8 +19,9 @@ from conductor.acp import session_id_of
 from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.jsonrpc.messages import Payload
 from conductor.routing.port import Port
+from conductor.routing.stage import EVERY, ForwardNotification, ForwardRequest, Stage
 
-__all__ = ["MESSAGE_OVERHEAD", "MessageQueue", "QueuedMessage"]
+__all__ = ["MESSAGE_OVERHEAD", "Hold", "MessageQueue", "QueuedMessage"]
 
 MESSAGE_OVERHEAD: Final = 300
 """Bytes that one queued message costs besides its params."""
@@ -106,6 +107,28 @@ class MessageQueue:
         messages, self._messages, self.size = self._messages, deque(), 0
         for message in messages:
             to(message)
+
+
+class Hold(Stage):
+    """Keeps the messages for a component that is not ready, in order, until they are released."""
+
+    __slots__ = ("_queue",)
+
+    name = "hold"
+    sent: frozenset[str] = EVERY
+
+    def __init__(self, queue: MessageQueue) -> None:
+        self._queue = queue
+
+    def send_request(
+        self, forward: ForwardRequest, call: InFlightRequest, method: str, params: Payload | None
+    ) -> None:
+        self._queue.append(QueuedMessage.copy_of(call, method, params, self.port))
+
+    def send_notification(
+        self, forward: ForwardNotification, method: str, params: Payload | None
+    ) -> None:
+        self._queue.append(QueuedMessage.copy_of(None, method, params, self.port))
 
 
 def _is_prompt(message: QueuedMessage, session: str) -> bool:

@@ -4,7 +4,8 @@ Recorded are `initialize`, the last login (its params up to 64 KiB) and, for eac
 request that set it up, with their results. For a proxy, the results of its successor are recorded
 too: a restarted proxy repeats its set-up against them, without a message to the agent. Of an agent,
 mode, model and options that were set are recorded, too (`session_settings`). Prompts and updates
-are not recorded.
+are not recorded. The stages of a link that see these messages are `LoggedSetups` and
+`SuccessorSetups`.
 """
 
 from __future__ import annotations
@@ -23,10 +24,18 @@ from conductor.acp import (
 )
 from conductor.errors import RequestError
 from conductor.jsonrpc.in_flight import InFlightRequest
-from conductor.jsonrpc.messages import INVALID_REQUEST, Payload
+from conductor.jsonrpc.messages import INVALID_REQUEST, Payload, exception_to_error
 from conductor.limits import Limits
+from conductor.routing.stage import ForwardRequest, ForwardResponse, Stage
 
-__all__ = ["LOGGED_METHODS", "SessionLog", "SetupRecord", "forwarded_names"]
+__all__ = [
+    "LOGGED_METHODS",
+    "LoggedSetups",
+    "SessionLog",
+    "SetupRecord",
+    "SuccessorSetups",
+    "forwarded_names",
+]
 
 LOGGED_METHODS: Final = (
     SESSION_SETUP_METHODS | SESSION_END_METHODS | LOGIN_METHODS | LOGOUT_METHODS | {"initialize"}
@@ -220,3 +229,68 @@ class SessionLog(msgspec.Struct, eq=False, weakref=True):
         if record in self._counted:
             del self._counted[record]
             self.size -= record.size
+
+
+class LoggedSetups(Stage):
+    """Logs the set-ups that a component gets, or that a client or parent conductor sends
+    (`is_sender`), and refuses those over a limit."""
+
+    __slots__ = ("_is_sender", "_log", "received", "sent")
+
+    name = "session log"
+
+    def __init__(
+        self, log: SessionLog, methods: frozenset[str] = LOGGED_METHODS, *, is_sender: bool = False
+    ) -> None:
+        self._log = log
+        self._is_sender = is_sender
+        self.sent: frozenset[str] = frozenset() if is_sender else methods
+        self.received: frozenset[str] = methods - {"initialize"} if is_sender else frozenset()
+
+    def send_request(
+        self, forward: ForwardRequest, call: InFlightRequest, method: str, params: Payload | None
+    ) -> None:
+        try:
+            self._log.log_request(call, method, params)
+        except RequestError as exc:
+            if self._is_sender:
+                call.source.respond(call, None, exception_to_error(exc))
+            else:
+                self.port.answer(self, call, None, exception_to_error(exc))
+        else:
+            forward(call, method, params)
+
+    def receive_response(
+        self,
+        forward: ForwardResponse,
+        call: InFlightRequest,
+        result: Payload | None,
+        error: Payload | None,
+    ) -> None:
+        self._log.log_response(call, result)
+        forward(call, result, error)
+
+    receive_request = send_request
+    send_response = receive_response
+
+
+class SuccessorSetups(Stage):
+    """Logs the successor's responses to the set-ups that a proxy has forwarded."""
+
+    __slots__ = ("_log",)
+
+    name = "session log"
+    received: frozenset[str] = LOGGED_METHODS
+
+    def __init__(self, log: SessionLog) -> None:
+        self._log = log
+
+    def send_response(
+        self,
+        forward: ForwardResponse,
+        call: InFlightRequest,
+        result: Payload | None,
+        error: Payload | None,
+    ) -> None:
+        self._log.log_successor_response(call, result)
+        forward(call, result, error)

@@ -22,17 +22,7 @@ from conductor.jsonrpc.messages import (
     encode_error,
     error_to_exception,
 )
-from conductor.routing.handshake import (
-    AnsweredAlone,
-    AnsweredWithError,
-    ClosedEarly,
-    EchoedToPredecessor,
-    EchoedToSuccessor,
-    FailStart,
-    Handshake,
-    Reaction,
-    SendInit,
-)
+from conductor.routing.handshake import FailStart, Handshake, NextStep, SendInit
 from conductor.routing.link import Link
 from conductor.supervision.slow_setups import SLOW
 
@@ -123,11 +113,11 @@ class Initialization:
 
     def on_echoed(self) -> None:
         if self._attempt is not None:
-            self._react(EchoedToSuccessor(), lambda: None)
+            self._take(self.handshake.echoed_to_successor())
 
     def on_sent_back(self, method: str) -> None:
         if self._attempt is not None:
-            self._react(EchoedToPredecessor(method), lambda: None)
+            self._take(self.handshake.echoed_to_predecessor(method))
 
     # -- RequestTarget ---------------------------------------------------------------------------
 
@@ -161,7 +151,7 @@ class Initialization:
             return False
         if self._successor_request is not None:
             return False  # the component understood the dialect: another one would not help
-        self._react(ClosedEarly(), lambda: None)
+        self._take(self.handshake.closed_early())
         return self._awaiting_process
 
     def on_successor_response(self, call: InFlightRequest) -> None:
@@ -181,7 +171,7 @@ class Initialization:
             return
         if result is not None:
             if self.handshake.role == "proxy" and self._successor_request is None:
-                self._react(AnsweredAlone(), lambda: None)
+                self._take(self.handshake.answered_alone())
             else:
                 self._finish(result, None)
             return
@@ -190,10 +180,12 @@ class Initialization:
         text = f"{refused.message}: {refused.data}" if refused.data else refused.message
         if self.answer_interceptor is not None:
             error = self.answer_interceptor.explained(self._params, error)
-        if self._successor_request is not None:
+        has_dialect = self._successor_request is not None
+        step = None if has_dialect else self.handshake.answered_with_error(refused.code, text)
+        if step is None:
             self._finish(None, error)
         else:
-            self._react(AnsweredWithError(refused.code, text), lambda: self._finish(None, error))
+            self._take(step)
 
     # -- for the answer interceptor --------------------------------------------------------------
 
@@ -237,20 +229,16 @@ class Initialization:
             self._cancel_attempt(self._originator, call)
         self._set_deadline(trio.current_time() + self.timeout)
 
-    def _react(self, event: Reaction, otherwise: Callable[[], None]) -> None:
-        match self.handshake.after(event):
-            case SendInit(in_new_process=in_new_process):
-                self._attempt = None
-                if in_new_process:
-                    self._awaiting_process = True
-                    self.restart_process()
-                else:
-                    self._send_attempt()
-            case FailStart(reason=reason):
-                self._attempt = None
+    def _take(self, step: NextStep) -> None:
+        self._attempt = None
+        match step:
+            case SendInit(in_new_process=True):
+                self._awaiting_process = True
+                self.restart_process()
+            case SendInit():
+                self._send_attempt()
+            case FailStart(reason):
                 self.on_failed(reason)
-            case _:
-                otherwise()
 
     def _finish(self, result: Payload | None, error: Payload | None) -> None:
         originator = self._originator

@@ -4,104 +4,89 @@ from __future__ import annotations
 
 import pytest
 
-from conductor.routing.handshake import (
-    AnsweredAlone,
-    AnsweredWithError,
-    ClosedEarly,
-    EchoedToPredecessor,
-    EchoedToSuccessor,
-    FailStart,
-    Handshake,
-    PassAnswerOn,
-    SendInit,
-)
+from conductor.routing.handshake import FailStart, Handshake, SendInit
 
-UNKNOWN = AnsweredWithError(-32601, "Method not found proxy/initialize")
-SPENT = AnsweredWithError(
-    -32600, "Invalid request first ACP proxy request must be `_proxy/initialize`"
-)
-VERSION = AnsweredWithError(-32600, "Invalid request unsupported ACP protocol version 2")
-BROKEN = AnsweredWithError(-32603, "Internal error")
+
+def unknown(handshake):
+    return handshake.answered_with_error(-32601, "Method not found proxy/initialize")
+
+
+def spent(handshake):
+    problem = "Invalid request first ACP proxy request must be `_proxy/initialize`"
+    return handshake.answered_with_error(-32600, problem)
+
+
+def wrong_version(handshake):
+    return handshake.answered_with_error(-32600, "Invalid request unsupported protocol version 2")
+
+
+def broken(handshake):
+    return handshake.answered_with_error(-32603, "Internal error")
 
 
 @pytest.mark.parametrize(
-    ("event", "reaction"),
+    ("react", "step"),
     [
-        (UNKNOWN, SendInit("_proxy")),
-        (EchoedToSuccessor(), SendInit("_proxy")),
-        (SPENT, SendInit("_proxy", in_new_process=True)),
-        (ClosedEarly(), SendInit("_proxy", in_new_process=True)),
-        (VERSION, PassAnswerOn()),
-        (BROKEN, PassAnswerOn()),
+        (unknown, SendInit()),
+        (Handshake.echoed_to_successor, SendInit()),
+        (spent, SendInit(in_new_process=True)),
+        (Handshake.closed_early, SendInit(in_new_process=True)),
+        (wrong_version, None),
+        (broken, None),
     ],
 )
-def test_a_proxy_is_asked_again_in_the_other_dialect(event, reaction):
+def test_a_proxy_is_asked_again_in_the_other_dialect(react, step):
     handshake = Handshake("proxy")
     assert handshake.method == "proxy/initialize"
 
-    assert handshake.after(event) == reaction
-    assert handshake.method == (
-        "_proxy/initialize" if isinstance(reaction, SendInit) else "proxy/initialize"
-    )
+    assert react(handshake) == step
+    assert handshake.method == ("proxy/initialize" if step is None else "_proxy/initialize")
 
 
 @pytest.mark.parametrize(
-    ("event", "reaction"),
-    [
-        (UNKNOWN, FailStart),
-        (EchoedToSuccessor(), FailStart),
-        (SPENT, FailStart),
-        (AnsweredAlone(), FailStart),
-        (ClosedEarly(), FailStart),
-    ],
+    "react", [unknown, Handshake.echoed_to_successor, spent, Handshake.closed_early]
 )
 @pytest.mark.parametrize("given", [True, False])
-def test_a_proxy_is_asked_at_most_once_per_dialect(event, reaction, given):
+def test_a_proxy_is_asked_at_most_once_per_dialect(react, given):
     handshake = Handshake("proxy", "_proxy" if given else None)
     if not given:
-        handshake.after(UNKNOWN)
+        unknown(handshake)
 
-    assert isinstance(handshake.after(event), reaction)
+    assert isinstance(react(handshake), FailStart)
     assert handshake.method == "_proxy/initialize"
 
 
 @pytest.mark.parametrize(
-    ("event", "reaction"),
+    ("react", "fails"),
     [
-        (UNKNOWN, FailStart),
-        (SPENT, FailStart),
-        (VERSION, PassAnswerOn),
-        (BROKEN, PassAnswerOn),
-        (ClosedEarly(), FailStart),
+        (unknown, True),
+        (spent, True),
+        (Handshake.closed_early, True),
+        (wrong_version, False),
+        (broken, False),
     ],
 )
-def test_an_agent_has_one_dialect(event, reaction):
+def test_an_agent_has_one_dialect(react, fails):
     handshake = Handshake("agent")
 
     assert (handshake.method, handshake.dialect) == ("initialize", None)
-    assert isinstance(handshake.after(event), reaction)
+    assert isinstance(react(handshake), FailStart) == fails
 
 
 def test_a_proxy_that_answers_alone_is_not_asked_again():
-    reaction = Handshake("proxy").after(AnsweredAlone())
+    reason = Handshake("proxy").answered_alone().reason
 
-    assert isinstance(reaction, FailStart)
-    assert "`proxy/initialize` without having initialized its successor" in reaction.reason
+    assert "`proxy/initialize` without having initialized its successor" in reason
 
 
 @pytest.mark.parametrize("role", ["proxy", "agent"])
 def test_a_program_that_returns_its_initialize_is_not_asked_again(role):
     handshake = Handshake(role)
 
-    reaction = handshake.after(EchoedToPredecessor(handshake.method))
+    reason = handshake.echoed_to_predecessor(handshake.method).reason
 
-    assert isinstance(reaction, FailStart)
-    assert "is it a program that speaks ACP?" in reaction.reason
+    assert "is it a program that speaks ACP?" in reason
 
 
-@pytest.mark.parametrize("event", [UNKNOWN, SPENT])
-def test_the_error_of_a_components_initialize_is_in_the_failure(event):
-    reaction = Handshake("agent").after(event)
-
-    assert isinstance(reaction, FailStart)
-    assert event.text in reaction.reason
+def test_the_error_of_a_components_initialize_is_in_the_failure():
+    assert "Method not found proxy/initialize" in unknown(Handshake("agent")).reason

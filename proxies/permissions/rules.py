@@ -18,7 +18,7 @@ from conductor.proxy.permission_options import choose_option
 from conductor.proxy.tool_names import About, Certainty
 from proxies.shared.regex import compile_pattern
 from proxies.shared.tool_calls.call import Call
-from proxies.shared.tool_calls.commands import is_chained
+from proxies.shared.tool_calls.commands import SimpleCommand
 from proxies.shared.tool_calls.paths import NamedPaths, named_paths
 
 __all__ = [
@@ -76,10 +76,11 @@ class Rule:
     """Regular expression. A rule that allows matches it against the whole command, including
     options that write or execute; other rules search it."""
     chained: bool = False
-    """Whether an allowing `command` may match commands with `;`, `|`, `&&`, `$`, `>`, …"""
+    """Whether an allowing `command` is matched against the whole line, with `$`, `>`, `&`, …;
+    otherwise against each command of a plain line."""
     argv: list[str] = attrs.field(factory=list)
-    """Commands by their first words, such as `git status`. Other words must match `options`, or be
-    operands that do not lead out of the session's directory."""
+    """Commands by their first words, such as `git status`: each of a plain line. Other words must
+    match `options`, or be operands that do not lead out of the session's directory."""
     options: list[str] = attrs.field(factory=list)
     """Globs for the options (words that begin with `-`) that `argv` allows."""
     path: list[str] = attrs.field(factory=list)
@@ -193,9 +194,13 @@ class Rule:
         if call.commands and self.command is None and not self.argv:
             return Verdict("no", "the files of the command are not checked: add `argv`")
         if self.command is not None or self.argv:
-            if call.commands.words is None:
+            operands: list[str] = []
+            for each in call.commands.simple or ():
+                if each.words is None:
+                    return Verdict("maybe", "the files of the command are not certain")
+                operands += _options_and_operands(each.words[self._prefix(each.words) or 1 :])[1]
+            if call.commands.simple is None:
                 return Verdict("maybe", "the files of the command are not certain")
-            _, operands = _options_and_operands(call.commands.words[self._prefix(call) or 1 :])
             both = (call.paths, _as_paths(operands, call.cwd, call.bases))
             checked = [each for each in both if each] or checked
         reasons = (each.not_covered(self.path) for each in checked)
@@ -216,18 +221,29 @@ class Rule:
             reason = "the agent gives only a title, not the command"
             return Verdict("no", reason if call.kind == "execute" else "")
         regex = compile_pattern(pattern, dot_all=True)
-        if not all(len(text) <= _MAX_TEXT and regex.fullmatch(text) for text in run.texts):
+        simple = [each.text for each in run.simple or ()]
+        parts = run.texts if self.chained or not simple else simple
+        if not all(len(text) <= _MAX_TEXT and regex.fullmatch(text) for text in parts):
             return _NO
-        if not self.chained and any(is_chained(text) for text in run.texts):
+        if not self.chained and not simple:
             return Verdict("no", "the command may run or write more (`chained: true` allows it)")
         return self._surely_runs(call)
 
     def _argv(self, call: Call) -> Verdict:
-        words = call.commands.words
-        if words is None:
-            reason = call.commands.unclear or "shells may split the command differently"
+        if not call.commands.simple:
+            reason = call.commands.unclear or "the command may run or write more"
             return Verdict("no", reason if call.commands else "")
-        if not (start := self._prefix(call)):
+        for each in call.commands.simple:
+            verdict = self._command_words(call, each)
+            if verdict.certainty == "no":
+                return verdict
+        return self._surely_runs(call)
+
+    def _command_words(self, call: Call, command: SimpleCommand) -> Verdict:
+        """Whether `argv` and `options` allow one command."""
+        if (words := command.words) is None:
+            return Verdict("no", "shells may split the command differently")
+        if not (start := self._prefix(words)):
             return _NO
         options, operands = _options_and_operands(words[start:])
         for word in options:
@@ -240,11 +256,11 @@ class Rule:
         outside = _as_paths(checked, call.cwd, call.bases).outside()
         if outside is not None:
             return Verdict("no", f"`{outside}` is outside of the session's directory")
-        return self._surely_runs(call)
+        return _YES
 
-    def _prefix(self, call: Call) -> int:
-        """Return how many of the command's first words `argv` matches; 0 if none."""
-        words, named = call.commands.words or (), (each.split() for each in self.argv)
+    def _prefix(self, words: Sequence[str]) -> int:
+        """Return how many of a command's first words `argv` matches; 0 if none."""
+        named = (each.split() for each in self.argv)
         return max((len(one) for one in named if list(words[: len(one)]) == one), default=0)
 
     def _surely_runs(self, call: Call) -> Verdict:

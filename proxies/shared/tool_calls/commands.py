@@ -1,4 +1,7 @@
-"""The command of a tool call: its shell text, and its words if they are certain. Pure.
+"""The command of a tool call: its shell text, and the simple commands in it. Pure.
+
+Shell lines are read by tree-sitter's grammar of bash. They are plain if they have only words and
+quoted text, `|`, `&&`, `||`, `;`, line breaks and `2>&1`: then it is known what they run.
 
 A command is certain if the input has only the command, and members that change neither what it runs
 nor where (`timeout`, `description`). With any other member (variables, stdin, an interpreter, a
@@ -7,17 +10,22 @@ sandbox setting), no rule allows it.
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
 from proxies.shared.regex import compile_pattern
 from proxies.shared.tool_calls.texts import key_words, strings
 
-__all__ = ["Commands", "commands", "is_chained", "words_of"]
+if TYPE_CHECKING:
+    from tree_sitter import Node, Parser
+
+__all__ = ["Commands", "SimpleCommand", "commands", "simple_commands"]
 
 
 def _words(text: str) -> frozenset[str]:
@@ -47,11 +55,17 @@ _ARGUMENTS: Final = _words("args arguments")
 _PROSE: Final = _words("description explanation reason justification title")
 _SHELLS: Final = frozenset({"sh", "bash", "zsh", "dash", "ksh"})
 _SHELL_PLACES: Final = frozenset({"", "/bin", "/usr/bin", "/usr/local/bin", "/opt/homebrew/bin"})
-_CHAINS: Final = re.compile(r"[;&|`<>()$\\\x00-\x08\x0a-\x1f\x7f]")
-"""Characters that start another command, redirect, expand or hide text. Also inside quotes, since
-shells differ."""
+_HIDDEN: Final = re.compile(r"[$`\\\x00-\x08\x0b-\x1f\x7f]")
+"""Characters that expand or hide text in some shells, also inside quotes."""
+_IN_WORD: Final = re.compile(r"[;&|`<>()$\\\x00-\x08\x0a-\x1f\x7f]")
+"""Characters that a word of a list must not have: the agent may pass it to a shell."""
 _MAX_COMMAND: Final = 65_536
-"""Maximum characters of a command that is split into words."""
+"""Maximum characters of a command that is read."""
+_MAX_PLACES: Final = 64
+"""Maximum directories of a line, from one `cd` on."""
+_STRUCTURE: Final = frozenset({"program", "list", "pipeline", "redirected_statement"})
+_SEPARATORS: Final = frozenset({"|", "&&", "||", ";"})
+_LITERALS: Final = frozenset({"word", "number", "raw_string", "string", "concatenation"})
 _KNOWN_EXPANSION: Final = re.compile(r"\$\{?(?:HOME|PWD|IFS)\b\}?|\$\(pwd\)|`pwd`")
 """Home and working directory: rules that deny know them."""
 _EXPANSION: Final = r"\$[\w{(@*]|`|(?:^|[\s=:,;|&(])\$'"
@@ -67,13 +81,24 @@ _DIRECTORIES: Final = _words("cwd workdir workingdirectory workingdir directory 
 
 
 @attrs.frozen
+class SimpleCommand:
+    """A program with its arguments."""
+
+    text: str
+    """As in the shell line, without redirections."""
+    words: tuple[str, ...] | None
+    """Its words, if all shells read them alike: no variables, no globs (a file can be named
+    `--output=x`)."""
+
+
+@attrs.frozen
 class Commands:
     """The commands that a call carries."""
 
     texts: tuple[str, ...] = ()
     """Each command as a shell line."""
-    words: tuple[str, ...] | None = None
-    """The words of the command, if it is the only one and all shells split it alike."""
+    simple: tuple[SimpleCommand, ...] | None = None
+    """What the command runs, if it is the only one and plain."""
     unclear: str | None = None
     """Why it is not certain what runs."""
     all_texts: tuple[str, ...] = ()
@@ -123,6 +148,8 @@ def commands(given: Any, kind: str) -> Commands:
     """Return the commands in a tool's input."""
     found: list[tuple[str, ...] | str] = []
     elsewhere: list[str] = []
+    apart: list[str] = []
+    """Words beside the command."""
     unclear: str | None = None
     members = given if isinstance(given, dict) else {"": given}
     for key, value in members.items():
@@ -152,6 +179,7 @@ def commands(given: Any, kind: str) -> Commands:
     for key, arguments in members.items():
         if found and arguments and "".join(key_words(key)) in _ARGUMENTS:
             if isinstance(arguments, str) or _is_words(arguments):
+                apart += [] if isinstance(arguments, str) else arguments
                 found[0] = _with_arguments(found[0], arguments)
             else:
                 unclear = f"`{key}` is neither a string nor a list of strings"
@@ -161,40 +189,87 @@ def commands(given: Any, kind: str) -> Commands:
         unclear = unclear or "the command is in an unknown member"
     texts = tuple(each if isinstance(each, str) else shlex.join(each) for each in found)
     every = tuple(elsewhere) + tuple(" ".join(each) for each in found if isinstance(each, tuple))
-    words = None if len(found) != 1 or unclear else words_of(found[0])
-    return Commands(texts, words, unclear, every, tuple(_directories(members)))
+    is_plain = len(found) == 1 and not unclear and not _IN_WORD.search("".join(apart))
+    simple = simple_commands(found[0]) if is_plain else None
+    directories = (*_directories(members), *_changed_directories(simple or ()))
+    return Commands(texts, simple, unclear, every, directories)
 
 
-def is_chained(text: str) -> bool:
-    """Whether a line may run more than one command, redirect, or expand variables."""
-    return _CHAINS.search(text) is not None
+def simple_commands(command: str | tuple[str, ...]) -> tuple[SimpleCommand, ...] | None:
+    """The commands in a shell line, or in a list of words; `None` if it is not plain.
 
-
-def words_of(command: str | tuple[str, ...]) -> tuple[str, ...] | None:
-    """Return the words of a command if all shells split it alike, else `None`.
-
-    Of shell syntax only quotes are accepted: no variables, no globs (a file can be named
-    `--output=x`), no second command.
+    `bash -lc TEXT` counts as the commands in TEXT.
     """
     if isinstance(command, tuple):
-        return None if any(is_chained(word) for word in command) else command
-    if len(command) > _MAX_COMMAND or is_chained(command):
+        if any(_IN_WORD.search(word) for word in command):
+            return None
+        return (SimpleCommand(shlex.join(command), command),)
+    if len(command) > _MAX_COMMAND or _HIDDEN.search(command) is not None:
         return None
-    words: list[str] = []
-    for quoted in re.finditer(r"((?:'[^']*'|\"[^\"]*\"|[^ \t'\"])+)", command):
-        word = ""
-        for part in re.findall(r"'[^']*'|\"[^\"]*\"|[^ \t'\"]+", quoted[1]):
-            if part[0] in "'\"":
-                if "!" in part:
-                    return None  # history, in some shells also in double quotes
-                word += part[1:-1]
-            elif _PLAIN.fullmatch(part) is None or (not word and part[0] in "=~%"):
+    source = command.encode(errors="surrogatepass")
+    found: list[SimpleCommand] = []
+    waiting, end = [_parser().parse(source).root_node], 0
+    if waiting[0].has_error:
+        return None
+    while waiting:
+        node = waiting.pop()
+        kind = node.type
+        if source[end : node.start_byte].strip(b" \t\n"):
+            return None
+        if kind in _STRUCTURE:
+            waiting += reversed(node.children)
+            continue
+        end = node.end_byte
+        if kind == "command":
+            each = _simple_command(node)
+            if each is None:
                 return None
-            else:
-                word += part
-        words.append(word)
-    odd = command.count("'") % 2 or command.count('"') % 2
-    return None if odd or not words else tuple(words)
+            inner = _command(list(each.words or ()))
+            more = simple_commands(inner) if isinstance(inner, str) else (each,)
+            if more is None:
+                return None
+            found += more
+        elif kind not in _SEPARATORS and source[node.start_byte : end] != b"2>&1":
+            return None
+    return tuple(found) if found and not source[end:].strip() else None
+
+
+@cache
+def _parser() -> Parser:
+    from tree_sitter import Language, Parser  # lazy: a library of C
+    from tree_sitter_bash import language
+
+    return Parser(Language(language()))
+
+
+def _simple_command(node: Node) -> SimpleCommand | None:
+    parts = [each.children[0] if each.type == "command_name" else each for each in node.children]
+    if any(each.type not in _LITERALS for each in parts):
+        return None
+    words = [_word(each) for each in parts]
+    known = tuple(each for each in words if each is not None)
+    return SimpleCommand(_text(node), known if len(known) == len(words) else None)
+
+
+def _word(node: Node) -> str | None:
+    """The text of a word without its quotes; `None` if a shell may change it."""
+    word = ""
+    pieces = node.children if node.type == "concatenation" else [node]
+    for piece in pieces:
+        text = _text(piece)
+        if piece.type in ("raw_string", "string"):
+            if "!" in text or text[0] not in "'\"":
+                return None  # history, in some shells also in double quotes; `$"…"`
+            word += text[1:-1]
+        elif _PLAIN.fullmatch(text) is None or (not word and text[0] in "=~%"):
+            return None
+        else:
+            word += text
+    return word
+
+
+def _text(node: Node) -> str:
+    return (node.text or b"").decode(errors="surrogatepass")
 
 
 def _command(value: Any) -> str | tuple[str, ...] | None:
@@ -232,3 +307,14 @@ def _directories(members: Mapping[str, Any]) -> Iterator[str]:
     for key, value in members.items():
         if value and "".join(key_words(key)) in _DIRECTORIES:
             yield value if isinstance(value, str) else "\0"
+
+
+def _changed_directories(simple: tuple[SimpleCommand, ...]) -> Iterator[str]:
+    """Where commands after `cd` may run."""
+    places = [""]
+    for each in simple:
+        if each.words is not None and each.words[0] in ("cd", "pushd", "popd"):
+            known = len(each.words) == 2 and not each.words[1].startswith(("-", "+"))
+            to = each.words[1] if known else "\0"
+            places += [os.path.join(place, to) for place in places][:_MAX_PLACES]
+    yield from places[1:]

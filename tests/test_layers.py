@@ -142,7 +142,6 @@ PURE = [
     "conductor.chain.response_watch",
     "conductor.chain.session_router",
     "conductor.chain.detached_client",
-    "conductor.chain.detached_client",
 ]
 
 PACKAGES = ("conductor", "proxies", "bridges")

@@ -49,7 +49,7 @@ class BackPressure(msgspec.Struct, eq=False):
     def edge_gate(self) -> ReadGate:
         """Gate of the agent's reader, and of any other source of messages toward the client."""
         return ReadGate(
-            self.client.flusher, lambda: max(self.client.backlog, self._proxies_backlog())
+            self.client.flusher, lambda: max(self.client.link.backlog(), self._proxies_backlog())
         )
 
     @property
@@ -66,7 +66,7 @@ class BackPressure(msgspec.Struct, eq=False):
         share, most = self._share(), self.client.limits.max_buffered_bytes * 5 // 4
 
         def backlog() -> int:
-            before = max(self.client.backlog, component.client_port.neighbour.backlog())
+            before = max(self.client.link.backlog(), component.client_port.neighbour.backlog())
             return max(before, agent_port.neighbour.unread(), self._total_backlog() - most + share)
 
         return ReadGate(self.client.flusher, backlog, share)
@@ -79,4 +79,6 @@ class BackPressure(msgspec.Struct, eq=False):
         return max((each.backlog() for each in self.components[:-1]), default=0)
 
     def _total_backlog(self) -> int:
-        return self.client.backlog + sum(component.backlog() for component in self.components)
+        return self.client.link.backlog() + sum(
+            component.backlog() for component in self.components
+        )

@@ -36,7 +36,7 @@ from conductor.routing.capabilities import with_mcp_over_acp
 from conductor.routing.component import Component
 from conductor.routing.link import Link
 from conductor.routing.notices import Notices
-from conductor.routing.port import Port
+from conductor.routing.port import connect_ports
 from conductor.supervision.cancel_monitor import CancelMonitor
 from conductor.tracing.recorder import TraceRecorder, current_recorder, report_failure
 from conductor.transport.base import Transport
@@ -104,6 +104,7 @@ class Chain:
             max_initialize=spec.limits.max_initialize_bytes,
             is_for_session=self.is_for_session,
         )
+        self.client.plain.insert(self.startup_gate)
         self.back_pressure = BackPressure(self.client_end, self.components, self.startup_gate)
         self._hosted = ChainComponents(
             spec,
@@ -117,9 +118,7 @@ class Chain:
         if self.terminal_login == "withheld":
             self.client.plain.insert(WithheldLogin())
         if self.choice is not None:
-            self.choice.join(
-                self.client_end, self.startup_gate, self._further_chains, explains=explains
-            )
+            self.choice.join(self.client, self._further_chains, explains=explains)
         if spec.mode == "agent" and not spec.is_supervised:
             self._cancelled_turns = CancelledTurns(
                 self._hosted, self.client, self.components, self.startup_gate
@@ -206,14 +205,14 @@ class Chain:
 
     # -- starting ----------------------------------------------------------------------------------
 
-    def _start(self) -> Port:
-        """Start and connect the components; returns the port that the client is connected to."""
+    def _start(self) -> None:
+        """Start the components, and connect them with each other and the client."""
         self._start_error = None
         self._began = trio.current_time()
         self._settled = trio.Event()
         self._hosted.nursery, self._hosted.plugin_nursery = self.nursery, self.plugin_nursery
         if self.choice is not None:
-            self.choice.begin()
+            self.choice.begin(self.startup_gate)
         try:
             self._hosted.prepare(self.startup_gate.params)
         except ConductorError as exc:
@@ -222,8 +221,8 @@ class Chain:
         if self.recorder is not None:
             self.recorder.attach(self.components)
             self.client_end.trace(self.recorder)
-            self.startup_gate.replace_client(self.client_end.port)
-        return self._hosted.connect()
+            self.startup_gate.client = self.client_end.port
+        connect_ports(self.client_end.port, self._hosted.connect())
 
     def _further_chains(self) -> FurtherChains:
         if self._further is None:

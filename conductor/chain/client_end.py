@@ -1,8 +1,8 @@
 """The client's end of a chain: its connection, which may be lost and replaced by another one.
 
 In: the transport, and later each transport over which the client returns (`reattach`). Out: the
-client's `link`, and its `port`, which the startup gate connects to the first component. Between a
-disconnect and the return, a `DetachedClient` takes the client's place.
+client's `link`, and its `port`, which is connected to the first component. Between a disconnect and
+the return, a `DetachedClient` holds messages back.
 """
 
 from __future__ import annotations
@@ -143,12 +143,7 @@ class ClientEnd:
                 return
             told.add(once)
         params = self.notices.params(session, title, detail, severity)
-        detached = self._detached
-        is_detached = detached is not None and detached.active
-        toward_client = (
-            detached.chain_port if detached is not None and is_detached else self._notice_port()
-        )
-        toward_client.notify("session/update", params)
+        self._notice_port().notify("session/update", params)
 
     def _on_prompt(self, session: str) -> None:
         """A turn begins."""
@@ -188,13 +183,6 @@ class ClientEnd:
         """The open sessions of this chain."""
         return [each for each in self.link.session_log.sessions if each not in self.elsewhere]
 
-    @property
-    def backlog(self) -> int:
-        """Bytes that wait for the client, also while it is detached."""
-        connection = self.link.connection
-        unwritten = 0 if connection is None else connection.write_buffer.size
-        return unwritten if self._detached is None else unwritten + self._detached.size
-
     # -- detaching ---------------------------------------------------------------------------------
 
     def allow_reattach(self) -> None:
@@ -220,9 +208,8 @@ class ClientEnd:
         if self.unanswered is None or self.initialize_result is None:
             return False
         if self._detached is None:
-            made_room = self.flusher.made_room
             self._detached = DetachedClient(
-                self.link, self.port, self.unanswered, self.initialize_result, made_room
+                self.link, self.unanswered, self.initialize_result, self.flusher.made_room
             )
         self._detached.detach(undelivered_messages(self.connection, unread))
         self.connection.abort_writing()

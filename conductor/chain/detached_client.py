@@ -2,9 +2,8 @@
 
 A client may lose its connection and return over another one; prompt turns continue meanwhile.
 `UnansweredRequests` keeps the requests that the client has not answered, and `undelivered_messages`
-finds, after the disconnect, the messages that were written but not read. `DetachedClient` is
-inserted between the client's port and the first component's port, from the disconnect until the
-returned client has resumed its sessions:
+finds, after the disconnect, the messages that were written but not read. `DetachedClient` is a
+stage at the client's port, from the disconnect until the returned client has resumed its sessions:
 
 - Messages to the client are queued in order. Those without a session are delivered after the
   client's first message, those of a session after the client's first message for that session.
@@ -38,8 +37,14 @@ from conductor.routing.capabilities import supports_resume
 from conductor.routing.link import Link
 from conductor.routing.message_queue import MessageQueue, QueuedMessage
 from conductor.routing.observers import LinkObserver
-from conductor.routing.port import Port, connect_ports
 from conductor.routing.session_log import SetupRecord
+from conductor.routing.stage import (
+    EVERY,
+    ForwardNotification,
+    ForwardRequest,
+    ForwardResponse,
+    Stage,
+)
 
 __all__ = ["MAX_QUEUED_BYTES", "DetachedClient", "UnansweredRequests", "undelivered_messages"]
 
@@ -111,33 +116,32 @@ _TOO_LARGE_TO_RESEND: Final = encode_error(
 )
 
 
-class DetachedClient(Port):
-    """Queue and session bookkeeping between the client and the first component, while `active`.
+class DetachedClient(Stage):
+    """Queue and session bookkeeping, while it is a stage at the client's port.
 
     `initialized` is the raw `initialize` result of the client. `made_room` is called when the queue
     has become shorter.
     """
 
+    name = "detached client"
+    sent: frozenset[str] = EVERY
+    received: frozenset[str] = EVERY
+
     def __init__(
         self,
         client: Link,
-        client_port: Port,
         unanswered: UnansweredRequests,
         initialized: bytes,
         made_room: Callable[[], None],
     ) -> None:
-        super().__init__()
-        self.active: bool = False
         self.is_detached: bool = False
         """Whether the client is disconnected now."""
         self._link = client
-        self._client = client_port
         self._open_requests = unanswered
         self._initialize_result = initialized
         self._made_room = made_room
-        self.chain_port: Port = _DetachedChainPort(self)
-        """The neighbour of the first component's client port."""
         self._queue = MessageQueue()
+        """It is also that of the link while this stage is in place."""
         self._awaits_first_message = False
         """Whether the returned client has not sent a message yet."""
         self._not_resumed: set[str] = set()
@@ -147,17 +151,16 @@ class DetachedClient(Port):
 
     def detach(self, undelivered: Sequence[QueuedMessage] = ()) -> None:
         """The client is disconnected; `undelivered` messages are queued first."""
-        if not self.active:
-            connect_ports(self.chain_port, self._client.neighbour)
-            connect_ports(self._client, self)
-            self.active = True
+        if self._link.queue is None:
+            self._link.queue = self._queue
+            self._link.plain.insert(self)
         self.is_detached = True
         self._resuming.clear()
         resend = []
         known = {message.call for message in undelivered}
         for call, message in self._open_requests.take_all():
             if message is None:
-                self._first.respond(call, None, _TOO_LARGE_TO_RESEND)
+                self.port.answer(self, call, None, _TOO_LARGE_TO_RESEND)
             elif call not in known:
                 resend.append(message)
         resend += [each for each in undelivered if each.call is None or not each.call.answered]
@@ -174,28 +177,21 @@ class DetachedClient(Port):
 
         def answer(message: QueuedMessage) -> None:
             if message.call is not None:
-                self._first.respond(message.call, None, error)
+                self.port.answer(self, message.call, None, error)
 
         self._queue.release(answer)
         self._made_room()
 
-    @property
-    def size(self) -> int:
-        """Bytes that wait for the client."""
-        return self._queue.size
+    # -- from the client ---------------------------------------------------------------------------
 
-    @property
-    def _first(self) -> Port:
-        return self.chain_port.neighbour
-
-    # -- toward the agent --------------------------------------------------------------------------
-
-    def request(self, call: InFlightRequest, method: str, params: Payload | None) -> None:
+    def receive_request(
+        self, forward: ForwardRequest, call: InFlightRequest, method: str, params: Payload | None
+    ) -> None:
         if self.is_detached:
-            self._first.request(call, method, params)  # sent before the disconnect
+            forward(call, method, params)  # sent before the disconnect
             return
         if method == "initialize":
-            self._client.respond(call, self._initialize_result, None)
+            self.port.respond(call, self._initialize_result, None)
             self._link.initialized = True
             self._on_first_message()
             return
@@ -204,23 +200,16 @@ class DetachedClient(Port):
             self._on_first_message()
         elif not self._resume(call, method, params, session):
             return
-        self._first.request(call, method, params)
-        self._deactivate_if_idle()
+        forward(call, method, params)
+        self._remove_if_idle()
 
-    def notify(self, method: str, params: Payload | None) -> None:
+    def receive_notification(
+        self, forward: ForwardNotification, method: str, params: Payload | None
+    ) -> None:
         if not self.is_detached:
             self._mark_resumed(session_id_of(params))
-        self._first.notify(method, params)
-        self._deactivate_if_idle()
-
-    def respond(self, call: InFlightRequest, result: Payload | None, error: Payload | None) -> None:
-        self._first.respond(call, result, error)
-
-    def cancel(self, call: InFlightRequest) -> None:
-        call.cancel()
-
-    def backlog(self) -> int:
-        return self._first.backlog()
+        forward(method, params)
+        self._remove_if_idle()
 
     def _resume(
         self, call: InFlightRequest, method: str, params: Payload | None, session: str
@@ -236,7 +225,7 @@ class DetachedClient(Port):
                 not supports_resume(self._initialize_result)
                 or self._open_requests.has_open_prompt(session)
             ):
-                self._client.respond(call, _resume_result(record), None)
+                self.port.respond(call, _resume_result(record), None)
                 self._mark_resumed(session)
                 return False
             self._resuming[call] = (session, False)
@@ -245,22 +234,32 @@ class DetachedClient(Port):
         self._on_first_message()
         return True
 
-    # -- toward the client -------------------------------------------------------------------------
+    # -- to the client -----------------------------------------------------------------------------
 
-    def deliver(self, message: QueuedMessage) -> None:
-        """Deliver a message to the client, or queue it."""
-        if self._is_deliverable(message):
-            message.send_to(self._client)
-            return
-        self._queue.append(message)
-        if self.size > MAX_QUEUED_BYTES and not self.is_detached and not self._awaits_first_message:
-            self._not_resumed.clear()
-            self._release()
-
-    def on_response(
-        self, call: InFlightRequest, result: Payload | None, error: Payload | None
+    def send_request(
+        self, forward: ForwardRequest, call: InFlightRequest, method: str, params: Payload | None
     ) -> None:
-        self._client.respond(call, result, error)
+        if self._is_deliverable(params):
+            forward(call, method, params)
+        else:
+            self._hold(QueuedMessage.copy_of(call, method, params))
+
+    def send_notification(
+        self, forward: ForwardNotification, method: str, params: Payload | None
+    ) -> None:
+        if self._is_deliverable(params):
+            forward(method, params)
+        else:
+            self._hold(QueuedMessage.copy_of(None, method, params))
+
+    def send_response(
+        self,
+        forward: ForwardResponse,
+        call: InFlightRequest,
+        result: Payload | None,
+        error: Payload | None,
+    ) -> None:
+        forward(call, result, error)
         session, replayed = self._resuming.pop(call, (None, False))
         if session is None:
             return
@@ -271,10 +270,18 @@ class DetachedClient(Port):
             self._drop_updates(session)
         self._mark_resumed(session)
 
-    def _is_deliverable(self, message: QueuedMessage) -> bool:
+    def _hold(self, message: QueuedMessage) -> None:
+        queue = self._queue
+        queue.append(message)
+        returned = not self.is_detached and not self._awaits_first_message
+        if queue.size > MAX_QUEUED_BYTES and returned:
+            self._not_resumed.clear()
+            self._release()
+
+    def _is_deliverable(self, params: Payload | None) -> bool:
         if self.is_detached or self._awaits_first_message:
             return False
-        return not self._not_resumed or session_id_of(message.params) not in self._not_resumed
+        return not self._not_resumed or session_id_of(params) not in self._not_resumed
 
     def _on_first_message(self) -> None:
         """Deliver what belongs to no session, or to a resumed one."""
@@ -292,14 +299,14 @@ class DetachedClient(Port):
         """Deliver each message that may be delivered by now; the others stay in the queue."""
 
         def deliver_or_keep(message: QueuedMessage) -> None:
-            if self._is_deliverable(message) and not self._is_loading(message):
-                message.send_to(self._client)
+            if self._is_deliverable(message.params) and not self._is_loading(message):
+                self.port.send(self, message.call, message.method, message.params)
             else:
                 self._queue.append(message)
 
         self._queue.release(deliver_or_keep)
         self._made_room()
-        self._deactivate_if_idle()
+        self._remove_if_idle()
 
     def _is_loading(self, message: QueuedMessage) -> bool:
         """Whether the session's history is being replayed, which has to be delivered first."""
@@ -311,8 +318,8 @@ class DetachedClient(Port):
             lambda each: each.method == "session/update" and session_id_of(each.params) == session
         )
 
-    def _deactivate_if_idle(self) -> None:
-        """Connect client and chain directly once nothing is queued or can be queued any more."""
+    def _remove_if_idle(self) -> None:
+        """End as a stage once nothing is queued or can be queued any more."""
         if (
             self.is_detached
             or self._awaits_first_message
@@ -321,10 +328,9 @@ class DetachedClient(Port):
             or self._resuming
         ):
             return
-        if self.active:
-            self.active = False
-            self._link.initialized = True
-            connect_ports(self._client, self._first)
+        self._link.initialized = True
+        self._link.queue = None
+        self.port.remove(self)
 
 
 def _asks_for_history(params: Payload | None) -> bool:
@@ -340,28 +346,3 @@ def _resume_result(record: SetupRecord) -> bytes:
         return b"{}"  # the result of `session/load` may be null
     result.pop("sessionId", None)
     return join_members(result)
-
-
-class _DetachedChainPort(Port):
-    """The neighbour of the first component's client port."""
-
-    __slots__ = ("_detached",)
-
-    def __init__(self, detached: DetachedClient) -> None:
-        super().__init__()
-        self._detached = detached
-
-    def request(self, call: InFlightRequest, method: str, params: Payload | None) -> None:
-        self._detached.deliver(QueuedMessage.copy_of(call, method, params))
-
-    def notify(self, method: str, params: Payload | None) -> None:
-        self._detached.deliver(QueuedMessage.copy_of(None, method, params))
-
-    def respond(self, call: InFlightRequest, result: Payload | None, error: Payload | None) -> None:
-        self._detached.on_response(call, result, error)
-
-    def cancel(self, call: InFlightRequest) -> None:
-        call.cancel()
-
-    def backlog(self) -> int:
-        return self._detached.size

@@ -105,9 +105,6 @@ class SessionChains(FurtherChains):
         for chain in self.running:
             if not chain.is_closing and plan.is_same(chain.plan):
                 return chain
-        if not self.first.startup_gate.is_out_of_the_way:
-            problem = "the first chain is starting again; try again when it has a session"
-            raise RequestError(INVALID_REQUEST, "Not initialized", problem)
         if len(self.running) >= MAX_CHAINS:
             problem = f"more than {MAX_CHAINS} chains of other projects or versions; close sessions"
             raise RequestError(INVALID_REQUEST, "Too many chains", problem)

@@ -59,7 +59,7 @@ class LinkState:
         """Whether `initialize` of a client or parent has been answered."""
         self.session_log: SessionLog = SessionLog()
         self.queue: MessageQueue | None = None
-        """Messages that wait while the component restarts; `None` while it runs."""
+        """Messages that wait while the component restarts or the client is away, else `None`."""
 
     def on_notification(self, method: str, params: Payload | None) -> None:
         """Handle one notification of the peer."""

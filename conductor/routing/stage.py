@@ -36,6 +36,8 @@ __all__ = [
 
 ORDER: Final = (
     "chain choice",  # each session has the chain of its project
+    "startup gate",  # messages of the client wait until the chain is initialized
+    "detached client",  # messages for a client wait until it returns
     "hold",  # messages wait while the component is started again
     "disconnected",  # nothing is sent to a component that is gone
     "recorded answers",  # what a restarted proxy repeats does not reach its successor
@@ -236,18 +238,44 @@ class StagedPort(Port):
     ) -> None:
         """Answer a request to the component in this stage: the response passes the stages that the
         request has passed."""
-        passed = self._stages[: self._stages.index(stage)]
-        route = _route("receive_response", passed, self.neighbour.respond)
-        route.get(call.method, route.others)(call, result, error)
+        way = self._onward(stage, "receive_response", call.method, self.neighbour.respond)
+        way(call, result, error)
 
     def send(
-        self, stage: Stage, call: InFlightRequest, method: str, params: Payload | None
+        self, stage: Stage, call: InFlightRequest | None, method: str, params: Payload | None
     ) -> None:
-        """Send a request of this stage itself: it passes the stages after this one, and its
-        response comes to `receive_response` of this one."""
-        rest = self._stages[self._stages.index(stage) + 1 :]
-        route = _route("send_request", rest, self.deliver_request)
-        route.get(method, route.others)(call, method, params)
+        """Send a message to the component, of this stage itself or one that it has held back: it
+        passes the stages after this one. `call` is `None` for a notification.
+
+        The response to a request comes to `receive_response` of this one.
+        """
+        if call is None:
+            way = self._onward(stage, "send_notification", method, self.deliver_notification)
+            way(method, params)
+        else:
+            way = self._onward(stage, "send_request", method, self.deliver_request)
+            way(call, method, params)
+
+    def pass_on(
+        self, stage: Stage, call: InFlightRequest | None, method: str, params: Payload | None
+    ) -> None:
+        """Pass on a message of the component that this stage has held back: it passes the stages
+        after this one. `call` is `None` for a notification."""
+        beyond = self.neighbour
+        if call is None:
+            way = self._onward(stage, "receive_notification", method, beyond.notify)
+            way(method, params)
+        else:
+            self._onward(stage, "receive_request", method, beyond.request)(call, method, params)
+
+    def _onward(
+        self, stage: Stage, kind: StageMethod, method: str, end: Callable[..., None]
+    ) -> Callable[..., None]:
+        """The way of a message from this stage on, to `end`."""
+        place = self._stages.index(stage)
+        last_first = self._stages[:place:-1] if kind.startswith("send") else self._stages[:place]
+        steps = [each for each in last_first if not _seen(kind, each).isdisjoint(("*", method))]
+        return _through(kind, method, steps, end)
 
     def changed(self) -> None:
         """Compile the ways of all messages anew."""
@@ -382,13 +410,18 @@ def _compiled(
 ) -> _Route:
     """`through` makes the way through the stages that see a method, the last one first."""
     last_first = stages[::-1] if kind.startswith("send") else stages
-    seen = [(each, each.sent if kind in _OF_SENT else each.received) for each in last_first]
+    seen = [(each, _seen(kind, each)) for each in last_first]
     of_every = [stage for stage, methods in seen if methods >= EVERY]
     found = _Route(through(of_every, "*"))
     for method in frozenset().union(*(methods for _, methods in seen)) - EVERY:
         steps = [stage for stage, methods in seen if methods >= EVERY or method in methods]
         found[method] = through(steps, method)
     return found
+
+
+def _seen(kind: StageMethod, stage: Stage) -> frozenset[str]:
+    """The methods of the messages of this kind that a stage sees."""
+    return stage.sent if kind in _OF_SENT else stage.received
 
 
 def _through(

@@ -170,6 +170,7 @@ async def test_updates_of_a_running_turn_are_queued_until_the_session_is_resumed
         assert record_activity == [{"id": 1, "result": {"modes": MODES}}, update(n=2), update(n=3)]
         assert await it.hear() == [update(n=4)]
         assert [method for method, _ in it.asked] == ["session/new", "session/prompt"]
+        assert "detached client" not in it.chain.client.plain.stages  # it costs nothing now
 
 
 async def test_a_response_for_the_old_connection_does_not_match_a_request_of_the_new():

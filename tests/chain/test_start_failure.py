@@ -11,6 +11,7 @@ from chain.test_startup_gate import INIT, GateBench, cancel
 from conductor.chain.start_failure import describe_start_failure, unannounced_capabilities
 from conductor.errors import StartError
 from conductor.jsonrpc.messages import encode_error, exception_to_error
+from conductor.routing.stage import Stage
 
 NEW = {"method": "session/new", "params": {"cwd": "/", "mcpServers": []}}
 
@@ -66,9 +67,15 @@ def test_a_set_up_during_a_retry_gets_the_chain_of_its_directory():
     bench.feed(INIT, NEW | {"id": 1})
     bench.error = None
     chosen = []
-    bench.gate.choose_chain = lambda call, method, params: (
-        method == "session/new" and not chosen.append(json.loads(params)["cwd"])
-    )
+
+    class Choice(Stage):
+        name = "chain choice"
+        received = frozenset({"session/new"})
+
+        def receive_request(self, forward, call, method, params):
+            chosen.append(json.loads(params)["cwd"])
+
+    bench.link.plain.insert(Choice())
     bench.feed(NEW | {"id": 2}, NEW | {"id": 3, "params": {"cwd": "/other"}}, {"method": "b"})
     bench.answer(b'{"protocolVersion":1}')
 
@@ -104,7 +111,7 @@ def test_the_gate_is_removed_when_the_start_failure_agent_has_no_session():
     bench.answer(b'{"protocolVersion":1}')
     bench.answer_last(b'{"sessionId":"real"}')
 
-    assert bench.first.neighbour is bench.link.plain
+    assert "startup gate" not in bench.link.plain.stages
 
 
 def test_messages_of_the_chain_reach_the_client_beside_old_sessions():

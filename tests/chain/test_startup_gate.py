@@ -34,11 +34,12 @@ class GateBench:
             on_open=self._opened,
             on_start_failed=lambda: None,
         )
+        link.plain.insert(self.gate)
 
     def _start(self):
         if self.error is not None:
             raise self.error
-        return self.first
+        connect_ports(self.link.plain, self.first)
 
     def _opened(self):
         self.opened += 1
@@ -122,7 +123,7 @@ def test_the_gate_is_removed_when_the_chain_is_initialized():
     bench.first.neighbour.notify("n", b"{}")
     bench.first.neighbour.respond(bench.first.asked[-1], b"1", None)
 
-    assert bench.first.neighbour is bench.link.plain
+    assert "startup gate" not in bench.link.plain.stages
     assert bench.written()[1:] == [{"method": "n", "params": {}}, {"id": 1, "result": 1}]
 
 
@@ -219,6 +220,7 @@ def test_a_late_answer_to_an_attempt_that_failed_is_ignored():
 
 def test_an_unconnected_port_refuses_requests():
     bench = GateBench()
+    bench.link.plain.remove(bench.gate)
     connect_ports(bench.link.plain, UnconnectedPort())
 
     bench.feed({"id": 1, "method": "m"}, {"method": "n"})

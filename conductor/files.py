@@ -34,6 +34,7 @@ __all__ = [
     "is_below",
     "lock_directory",
     "lock_file",
+    "locked",
     "note_sandboxes",
     "open_as_given",
     "open_inside",
@@ -46,6 +47,7 @@ __all__ = [
     "read_named",
     "read_own",
     "read_regular",
+    "replacing",
     "safe_path",
     "write_own",
 ]
@@ -230,6 +232,35 @@ def open_parent(root: str, path: str, *, create: bool = False) -> Iterator[tuple
         os.close(directory)
 
 
+@contextmanager
+def replacing(
+    path: FilePath, mode: int = 0o600, owner: tuple[int, int] | None = None
+) -> Iterator[BinaryIO]:
+    """A new file in the directory of `path`, which gets this name when the block ends: a reader
+    sees the old content or the new one, also after a power cut. After an exception the old file
+    stays.
+
+    `owner`: user and group, if this user may set them.
+    """
+    import tempfile
+
+    path = os.fsdecode(path)
+    descriptor, draft = tempfile.mkstemp(prefix=".new-", dir=os.path.dirname(path) or ".")
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            yield file
+            file.flush()
+            if owner is not None:
+                with suppress(PermissionError):
+                    os.fchown(descriptor, *owner)
+            os.fchmod(descriptor, mode)
+            os.fsync(descriptor)
+        os.replace(draft, path)
+    except BaseException:
+        os.unlink(draft)
+        raise
+
+
 def open_as_given(path: FilePath, mode: Literal["rb", "wb"] = "rb") -> BinaryIO:
     """Open what the user has typed, as the operating system opens it. May wait."""
     return open(path, mode)
@@ -249,6 +280,18 @@ def lock_file(descriptor: int, patience: float) -> None:
             time.sleep(_INTERVAL)
         else:
             return
+
+
+@contextmanager
+def locked(path: FilePath, patience: float) -> Iterator[None]:
+    """Hold the lock of a file during the block; it is created by `open_own`. Raises like
+    `lock_file`."""
+    descriptor = open_own(path, os.O_RDWR | os.O_CREAT)
+    try:
+        lock_file(descriptor, patience)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def lock_directory(directory: str, *, new: bool = False) -> int | None:

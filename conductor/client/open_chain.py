@@ -234,7 +234,7 @@ async def _call_back(function: Callable[..., Any], argument: Any) -> Any:
 
 @asynccontextmanager
 async def _open_in_thread(
-    open: Callable[[CallBack], AbstractAsyncContextManager[ChainCore]],
+    opened_with: Callable[[CallBack], AbstractAsyncContextManager[ChainCore]],
 ) -> AsyncIterator[tuple[ChainCore, Call]]:
     """Open a chain in a new thread that runs trio, from a program that runs asyncio; yields it, and
     what calls its functions there.
@@ -252,7 +252,7 @@ async def _open_in_thread(
 
     async def hold() -> None:
         with scope:
-            async with open(program.call_async) as core:
+            async with opened_with(program.call_async) as core:
                 opened.set_result(core)
                 await left.wait()
 

@@ -7,11 +7,11 @@ path: two conductors do not overwrite each other's.
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Mapping
 
 import msgspec
 
+from conductor.files import replacing
 from conductor.json_values import decode_value
 from conductor.projects.own_file import UnsafeFile, read_own_file
 from conductor.projects.places import trust_directory, trust_entry
@@ -60,10 +60,8 @@ def trusted_files() -> list[TrustedFile]:
 def remember(entry: TrustedFile) -> None:
     """Store an entry, in place of an older one for this path. Raises `OSError`."""
     os.makedirs(trust_directory(), mode=0o700, exist_ok=True)
-    descriptor, temporary = tempfile.mkstemp(dir=trust_directory(), suffix=".new")  # mode 0600
-    with os.fdopen(descriptor, "wb") as file:
+    with replacing(trust_entry(entry.path)) as file:
         file.write(msgspec.json.encode(entry))
-    os.replace(temporary, trust_entry(entry.path))
 
 
 def forget(path: str) -> bool:

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 import msgspec
 
 from conductor.errors import RegistryError
-from conductor.files import check_found, read_regular
+from conductor.files import check_found, read_regular, replacing
 from conductor.json_values import decode_value
 from conductor.registry.pins import Pin
 
@@ -58,23 +58,14 @@ def write_lock(path: str, pins: Mapping[str, Pin]) -> None:
         if os.path.exists(path):
             os.unlink(path)
         return
-    import tempfile
-
     encoded = msgspec.json.encode(LockFile(dict(sorted(pins.items()))), order="sorted")
     text = msgspec.json.format(encoded, indent=1) + b"\n"
     try:
         mode = os.stat(path).st_mode & 0o777
     except FileNotFoundError:
         mode = 0o644
-    handle, draft = tempfile.mkstemp(prefix=".lock-", dir=os.path.dirname(path) or ".")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(text)
-            os.fchmod(file.fileno(), mode)
-        os.replace(draft, path)
-    except BaseException:
-        os.unlink(draft)
-        raise
+    with replacing(path, mode) as file:
+        file.write(text)
 
 
 def _unusable(path: str, reason: str) -> RegistryError:

@@ -14,17 +14,18 @@ made again with the checksums that its source has then.
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import IO, Final
+from typing import Final
 
 import msgspec
 
 from conductor.errors import RegistryError
-from conductor.files import open_own, read_own, write_own
+from conductor.files import locked, read_own, replacing, write_own
 from conductor.json_values import decode_value
 from conductor.registry.pins import BinaryPin, Pin
 from conductor.registry.platform import current_platform
@@ -154,12 +155,8 @@ class Staging:
 def replace_file(path: Path, data: bytes) -> None:
     """Replace a file of the store atomically. Raises `RegistryError` and `OSError`."""
     store_directory(*path.relative_to(_root()).parent.parts)
-    import tempfile
-
-    handle, draft = tempfile.mkstemp(prefix=".new-", dir=path.parent)
-    with os.fdopen(handle, "wb") as file:
+    with replacing(path) as file:
         file.write(data)
-    os.replace(draft, path)
 
 
 @contextmanager
@@ -168,11 +165,9 @@ def try_lock(name: str) -> Iterator[bool]:
 
     Yields True while holding the lock, False if this package is being installed.
     """
-    import fcntl
-
-    with _open_lock(name) as file:
+    with ExitStack() as stack:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            stack.enter_context(locked(_lock_path(name), 0))
         except BlockingIOError:
             yield False
         else:
@@ -181,20 +176,17 @@ def try_lock(name: str) -> Iterator[bool]:
 
 @contextmanager
 def _lock(name: str) -> Iterator[None]:
-    import fcntl
-
-    with _open_lock(name) as file:
+    with ExitStack() as stack:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            stack.enter_context(locked(_lock_path(name), 0))
         except BlockingIOError:
             print(f"acp-conductor: {name} is being installed; waiting", file=sys.stderr)
-            fcntl.flock(file, fcntl.LOCK_EX)
+            stack.enter_context(locked(_lock_path(name), math.inf))
         yield
 
 
-def _open_lock(name: str) -> IO[bytes]:
-    path = store_directory("locks") / f"{name}.lock"
-    return os.fdopen(open_own(path, os.O_RDWR | os.O_CREAT), "r+b")
+def _lock_path(name: str) -> Path:
+    return store_directory("locks") / f"{name}.lock"
 
 
 def _remove(directory: Path) -> None:

@@ -7,15 +7,13 @@ Only its owner can read it. It is replaced at once, under a lock, so that two ch
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import attrs
 
-from conductor.files import lock_file, open_own
+from conductor.files import locked, read_own, replacing
 from conductor.json_values import decode_loosely
 from proxies.remember.chosen_settings import Setting
 
@@ -54,9 +52,7 @@ class SettingsFile:
         if max(len(session), len(id), 0 if isinstance(value, bool) else len(value)) > _MAX_VALUE:
             return
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        lock = open_own(self.path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT)
-        try:
-            lock_file(lock, _PATIENCE)
+        with locked(self.path.with_suffix(".lock"), _PATIENCE):
             try:
                 before = self._read()
             except ValueError:
@@ -67,33 +63,18 @@ class SettingsFile:
             for oldest in list(sessions)[:-_MAX_SESSIONS]:
                 del sessions[oldest]
             latest = _with(_settings(before.get("latest")), setting, forms)
-            self._write({"latest": latest, "sessions": sessions})
-        finally:
-            os.close(lock)
+            with replacing(self.path) as file:
+                file.write(json.dumps({"latest": latest, "sessions": sessions}).encode())
 
     def _read(self) -> dict[str, Any]:
         try:
-            descriptor = open_own(self.path, os.O_RDONLY)
+            data = read_own(self.path, _MAX_BYTES)
         except FileNotFoundError:
             return {}
-        with os.fdopen(descriptor, "rb") as file:
-            data = file.read(_MAX_BYTES + 1)
-        if len(data) > _MAX_BYTES:
-            raise ValueError(f"{self.path} is larger than {_MAX_BYTES} bytes")
         try:
             return _object(decode_loosely(data))
         except ValueError as exc:
             raise ValueError(f"{self.path} is not valid JSON: {exc}") from None
-
-    def _write(self, content: dict[str, Any]) -> None:
-        descriptor, name = tempfile.mkstemp(dir=self.path.parent)  # mode 0600
-        try:
-            with os.fdopen(descriptor, "w") as file:
-                json.dump(content, file)
-            os.replace(name, self.path)
-        except BaseException:
-            os.unlink(name)
-            raise
 
 
 def _with(

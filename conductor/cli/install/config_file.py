@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
-import tempfile
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -17,7 +16,7 @@ from typing import Final
 
 import attrs
 
-from conductor.files import read_regular
+from conductor.files import read_regular, replacing
 
 __all__ = [
     "ConfigFile",
@@ -82,21 +81,15 @@ def write_config(file: ConfigFile, data: bytes) -> None:
     """
     _check_unchanged(file)
     parent = file.target.parent
-    temporary = None
+    mode, owner = _new_mode(), None
     try:
         parent.mkdir(parents=True, exist_ok=True)
-        number, temporary = tempfile.mkstemp(prefix=f".{file.target.name}.", dir=parent)
-        with os.fdopen(number, "wb") as new:
+        if file.mode is not None:
+            old = os.stat(file.target)
+            mode, owner = file.mode, (old.st_uid, old.st_gid)
+        with replacing(file.target, mode, owner) as new:
             new.write(data)
-            new.flush()
-            os.fchmod(number, _new_mode() if file.mode is None else file.mode)
-            _keep_owner(number, file)
-            os.fsync(number)
-        os.replace(temporary, file.target)
     except OSError as exc:
-        if temporary is not None:
-            with suppress(OSError):
-                os.unlink(temporary)
         raise ConfigFileError(
             f"{file.path} cannot be written: {exc.strerror}; change that, {_PRINTED}"
         ) from None
@@ -138,10 +131,3 @@ def _new_mode() -> int:
     mask = os.umask(0)
     os.umask(mask)
     return 0o666 & ~mask
-
-
-def _keep_owner(number: int, file: ConfigFile) -> None:
-    if file.mode is not None:
-        old = os.stat(file.target)
-        with suppress(OSError):  # only root can give files away
-            os.fchown(number, old.st_uid, old.st_gid)

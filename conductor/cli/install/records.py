@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -20,7 +19,7 @@ import cattrs
 
 from conductor.cli.install.config_file import ConfigFileError, remove_empty
 from conductor.cli.install.formats import Edit
-from conductor.files import read_own
+from conductor.files import read_own, replacing
 
 __all__ = ["InstalledEntry", "InstalledFile", "Records"]
 
@@ -128,10 +127,8 @@ class Records:
     def _write(self, path: Path, data: bytes) -> None:
         try:
             self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-            number, temporary = tempfile.mkstemp(dir=self.directory)  # mode 0600
-            with os.fdopen(number, "wb") as file:
+            with replacing(path) as file:
                 file.write(data)
-            os.replace(temporary, path)
         except OSError as exc:
             raise ConfigFileError(f"{path} cannot be written: {exc.strerror}") from None
 

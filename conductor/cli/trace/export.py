@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final
 import click
 
 from conductor.cli.trace.filter_options import filter_options, record_filter
-from conductor.files import open_as_given
+from conductor.files import open_as_given, replacing
 
 if TYPE_CHECKING:
     from conductor.tracing.record_filter import RecordFilter
@@ -109,14 +108,7 @@ def _replacing(output: str, source: str) -> Iterator[BinaryIO]:
             with open_as_given(output, "wb") as out:
                 yield out
             return
-        target = os.path.realpath(output)
-        made, name = tempfile.mkstemp(dir=os.path.dirname(target), prefix=".export-")
-        try:
-            with os.fdopen(made, "wb") as out:
-                yield out
-            os.replace(name, target)
-        except BaseException:
-            os.unlink(name)
-            raise
+        with replacing(os.path.realpath(output)) as out:
+            yield out
     except OSError as exc:
         raise click.UsageError(f"--output {output}: {exc.strerror}") from exc

@@ -64,8 +64,8 @@ from conductor.proxy.peers import ResponseCallback
 from conductor.routing.capabilities import with_mcp_over_acp
 from conductor.routing.notices import Notices, Severity
 from conductor.routing.proxy_meta import declared_server_names, with_server_names
+from conductor.transport.base import WaitingTransport
 from conductor.transport.io_loop import HIGH_WATERMARK, Flusher, write_loop
-from conductor.transport.waiting_transport import WaitingTransport
 
 if TYPE_CHECKING:
     from conductor.network.bounded_http import bounded_client

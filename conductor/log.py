@@ -154,7 +154,7 @@ class Logger:
         _log("info", event, {**self.fields, **fields}, is_written=_lifecycle)
 
     def component_stderr(self, event: str, **fields: object) -> None:
-        """Output of a component; `conductor.supervision.stderr` limits its rate."""
+        """Output of a component; `conductor.supervision.component_run` limits its rate."""
         fields = {**self.fields, **fields}
         _log("info", event, fields, is_written=not _brief, is_limited=False)
 

@@ -128,7 +128,6 @@ PURE = [
     "conductor.routing.client_capabilities",
     "conductor.supervision.restart_policy",
     "conductor.supervision.states",
-    "conductor.supervision.stderr",
     "conductor.token_bucket",
     "conductor.bounded_dict",
     "conductor.network.address",

@@ -34,7 +34,7 @@ from conductor.transport.fd_transport import FdTransport
 from conductor.transport.inherited_stdio import open_missing_stdio
 from conductor.transport.local_command import LEAK_HELP, leaked_variables
 from conductor.transport.orphan_guard import start_orphan_guard
-from conductor.transport.orphan_reaper import reap_orphans
+from conductor.transport.process_group import reap_orphans
 from conductor.transport.process_tree import become_subreaper, kill_descendants
 from conductor.transport.stdio import claim_stdio, restore_blocking
 

@@ -21,7 +21,7 @@ import trio
 from conductor.files import outside_environment
 
 if TYPE_CHECKING:
-    from conductor.transport.output_process import OutputProcess
+    from conductor.transport.child_process import OutputProcess
 
 __all__ = ["CommandResult", "RunningCommand", "open_command", "program_warning", "run_command"]
 
@@ -162,7 +162,7 @@ async def open_command(
     of the block the command is killed with its descendants. Raises `OSError` with the reason if it
     does not start.
     """
-    from conductor.transport.output_process import start_output_process  # lazy: 5 ms
+    from conductor.transport.child_process import start_output_process  # lazy: 5 ms
     from conductor.transport.spawn import SpawnError
 
     try:

@@ -3,12 +3,12 @@
 A proxy gets its handshake and the set-up of every open session again; the requests that it forwards
 meanwhile are answered from the session log, so its successor sees none of them. An agent is
 initialized; it is logged in again if that needs nothing of the user. Then each session is resumed,
-or else loaded with the replayed history suppressed, and gets its mode, model and options again
-(`restored_settings`). If neither is supported, or both are refused, a session without any prompt is
-set up anew (`session_names` keeps its id). Any other is lost, and reported so; without the params
-of its set-up, each is. One that is loaded without any history may have lost its conversation, and
-is reported so; an agent that resumes a session says nothing of it. Other state of a proxy is lost
-with its process.
+or else loaded with the replayed history suppressed, and gets its mode, model and options again. If
+neither is supported, or both are refused, a session without any prompt is set up anew
+(`session_names` keeps its id). Any other is lost, and reported so; without the params of its set-
+up, each is. One that is loaded without any history may have lost its conversation, and is reported
+so; an agent that resumes a session says nothing of it. Other state of a proxy is lost with its
+process.
 
 Each request but the login has `start_timeout`, so that the messages queued for the component do not
 wait forever; one that is not answered in time fails the replay, and so does an answer of another
@@ -18,7 +18,7 @@ protocol version. A login has 10 s at most, and may fail.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
@@ -30,7 +30,7 @@ from conductor.acp import session_id_of
 from conductor.error_codes import AUTHENTICATION_REQUIRED
 from conductor.errors import ConnectionClosed, RequestError
 from conductor.json_values import decode_value
-from conductor.jsonrpc.codec import DECODE_ERRORS
+from conductor.jsonrpc.awaited_response import AwaitedResponse
 from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.jsonrpc.json_object import decoded_members, join_members, members_or_empty
 from conductor.jsonrpc.messages import INTERNAL_ERROR, Payload
@@ -40,12 +40,18 @@ from conductor.routing.component import RestartOutcome
 from conductor.routing.link import Link
 from conductor.routing.proxy_meta import with_restart_marker
 from conductor.routing.session_log import SetupRecord, forwarded_names
-from conductor.routing.session_settings import SettingsLog
-from conductor.routing.stage import EVERY, ForwardNotification, ForwardRequest, Stage, StagedPort
+from conductor.routing.session_settings import KINDS, SET_MODE, SettingsLog, set_value
+from conductor.routing.stage import (
+    EVERY,
+    ForwardNotification,
+    ForwardRequest,
+    ForwardResponse,
+    Stage,
+    StagedPort,
+)
 from conductor.routing.traced_port import TracedOwnRequests
+from conductor.setting_forms import state_after
 from conductor.supervision.initialization import Initialization
-from conductor.supervision.own_requests import OwnRequests
-from conductor.supervision.restored_settings import real_state_updates
 
 if TYPE_CHECKING:
     from conductor.routing.session_names import SessionNames
@@ -53,6 +59,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Replay",
     "ReplayFailed",
+    "real_state_updates",
     "session_resume_methods",
 ]
 
@@ -79,14 +86,14 @@ class Replay:
     """Shows the requests of the replay, in a traced chain."""
     _names: SessionNames | None = attrs.field(default=None, init=False)
     """Names of the sessions that were set up anew; `None` if there are none."""
-    _own_requests: OwnRequests = attrs.field(init=False)
+    _own_requests: _OwnRequests = attrs.field(init=False)
 
     async def run(self, initialization: Initialization) -> RestartOutcome:
         """Repeat handshake and session set-up to the new process; returns what was not restored.
 
         Raises `ReplayFailed`.
         """
-        self._own_requests = OwnRequests(self.link, self.traced)
+        self._own_requests = _OwnRequests(self.link, self.traced)
         try:
             with _inserted(self.link.plain, self._own_requests):
                 result = await self._initialize(initialization)
@@ -289,6 +296,72 @@ class Replay:
         raise ReplayFailed(f"did not answer {method} within {self.seconds:g} s (start_timeout)")
 
 
+class _OwnRequests(Stage):
+    """Sends requests of the conductor itself and waits for their responses, as long as it is
+    inserted; neither passes the rest of the chain. `traced` shows them, in a traced chain."""
+
+    __slots__ = ("_link", "_pending", "_traced", "on_answer")
+
+    name = "own requests"
+    sent: frozenset[str] = EVERY
+
+    def __init__(self, link: Link, traced: TracedOwnRequests | None) -> None:
+        self._link = link
+        self._traced = traced
+        self._pending: dict[InFlightRequest, AwaitedResponse] = {}
+        self.on_answer: Callable[[], None] | None = None
+        """Called with the next answer, before any later message."""
+
+    def expect_response(self, method: str, params: bytes) -> InFlightRequest:
+        """An in-flight request with this as originator; the caller sends it now."""
+        call = InFlightRequest(method, self, target=self._link.plain)
+        self._pending[call] = AwaitedResponse()
+        if self._traced is not None:
+            self._traced.sent(call, method, params)
+        return call
+
+    async def answer(self, call: InFlightRequest) -> bytes:
+        """Wait for the response; returns the raw result. Raises `RequestError` for an error."""
+        try:
+            return await self._pending[call].wait()
+        finally:
+            del self._pending[call]
+
+    async def send_request_and_wait(self, method: str, params: bytes) -> bytes:
+        """Send a request, ahead of queued messages, and wait for its raw result.
+
+        Raises `RequestError`, and `ConnectionClosed` if the component is not running.
+        """
+        if self._link.connection is None:
+            raise ConnectionClosed(f"{self._link.name} is not running")
+        call = self.expect_response(method, params)
+        self.port.send(self, call, method, params)
+        return await self.answer(call)
+
+    def respond(self, call: InFlightRequest, result: Payload | None, error: Payload | None) -> None:
+        """As originator: take the response."""
+        pending = self._pending.get(call)
+        if pending is not None:
+            if self._traced is not None:
+                self._traced.answered(call, result, error)
+            on_answer, self.on_answer = self.on_answer, None
+            if on_answer is not None:
+                on_answer()
+            pending.set(result, error)
+
+    def receive_response(
+        self,
+        forward: ForwardResponse,
+        call: InFlightRequest,
+        result: Payload | None,
+        error: Payload | None,
+    ) -> None:
+        if call.source is self:
+            self.respond(call, result, error)
+        else:
+            forward(call, result, error)
+
+
 @contextmanager
 def _inserted(port: StagedPort, stage: Stage) -> Iterator[None]:
     port.insert(stage)
@@ -337,6 +410,36 @@ class _ReplayedHistory(Stage):
             self.has_conversation = True
 
 
+def real_state_updates(
+    session: str,
+    refused: Sequence[str],
+    result: bytes,
+    accepted: Sequence[tuple[str, bytes, bytes]],
+) -> Iterator[bytes]:
+    """Updates with the real mode and options of a session, where settings are not restored: the
+    client shows what was set before. Raw params of `session/update`; none if nothing was refused.
+
+    `refused` are the methods of the refused settings, `result` is that of the resumption of the
+    session, `accepted` are the settings that the agent has accepted, in order: method, params and
+    result. All raw.
+    """
+    if not refused:
+        return
+    state = {name: each for name, each in decoded_members(result).items() if each}
+    for method, params, answer in accepted:
+        value = set_value(method, params)
+        state = state_after(state, KINDS[method], value, decoded_members(answer))
+    updates: list[dict[str, Any]] = []
+    modes, options = state.get("modes"), state.get("configOptions")
+    if SET_MODE in refused and isinstance(modes, dict) and "currentModeId" in modes:
+        mode = modes["currentModeId"]
+        updates.append({"sessionUpdate": "current_mode_update", "currentModeId": mode})
+    if isinstance(options, list):
+        updates.append({"sessionUpdate": "config_option_update", "configOptions": options})
+    for update in updates:
+        yield msgspec.json.encode({"sessionId": session, "update": update})
+
+
 def _is_silent(params: bytes, answer: Mapping[str, Any]) -> bool:
     """Whether a login has all that it needs: keys in its params (`_meta`), or in the environment.
 
@@ -345,7 +448,7 @@ def _is_silent(params: bytes, answer: Mapping[str, Any]) -> bool:
     try:
         members = members_or_empty(params)
         id = decode_value(members.pop("methodId", b"null"))
-    except (ValueError, *DECODE_ERRORS):
+    except ValueError:
         return False
     if members:
         return True

@@ -10,7 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
-__all__ = ["CHUNK_SIZE", "Transport"]
+import trio
+
+__all__ = ["CHUNK_SIZE", "Transport", "WaitingTransport"]
 
 CHUNK_SIZE: Final = 65536
 """Bytes read at a time, except from a descriptor (`fd_transport`)."""
@@ -61,3 +63,39 @@ class Transport(Protocol):
 
     def close(self) -> None:
         """Close both directions and drop buffered bytes. Idempotent."""
+
+
+class WaitingTransport:
+    """Base of transports: the loops in terms of `receive` and `wait_writable`; all waits are trio
+    waits. Subclasses add these two and the rest."""
+
+    def __init__(self) -> None:
+        self._writing_paused = False
+        self._writing_resumed = trio.lowlevel.ParkingLot()
+
+    async def receive(self) -> bytes:
+        raise NotImplementedError
+
+    async def wait_writable(self) -> None:
+        raise NotImplementedError
+
+    async def receive_each(self, take: Callable[[bytes], bool]) -> bool:
+        while chunk := await self.receive():
+            if take(chunk):
+                return True
+        return False
+
+    async def write_each(self, step: Callable[[], bool]) -> None:
+        while True:
+            await self.wait_writable()
+            if step():
+                return
+            while self._writing_paused:
+                await self._writing_resumed.park()
+
+    def pause_writing(self) -> None:
+        self._writing_paused = True
+
+    def resume_writing(self) -> None:
+        self._writing_paused = False
+        self._writing_resumed.unpark_all()

@@ -18,8 +18,8 @@ from contextlib import suppress
 import trio
 
 from conductor.errors import ConnectionClosed
+from conductor.transport.base import WaitingTransport
 from conductor.transport.epoll_loop import current_fast_path
-from conductor.transport.waiting_transport import WaitingTransport
 
 __all__ = ["FdTransport"]
 

@@ -9,8 +9,7 @@ import attrs
 import trio
 
 from conductor.errors import ConnectionClosed
-from conductor.transport.base import CHUNK_SIZE
-from conductor.transport.waiting_transport import WaitingTransport
+from conductor.transport.base import CHUNK_SIZE, WaitingTransport
 
 __all__ = ["MemoryTransport", "memory_pair"]
 

@@ -52,7 +52,7 @@ def _start() -> None:
     read, write = os.pipe()
     os.set_blocking(write, False)
     # The mark is an argument: in its environment, an outer conductor would take it for a leftover.
-    argv = [_SHELL, "-c", _SCRIPT, "guard", sys.executable, "-I", "-S", _PROGRAM, own_mark()]
+    argv = [_SHELL, "-c", _SCRIPT, "guard", sys.executable, "-I", _PROGRAM, own_mark()]
     env = {name: os.environ[name] for name in _LOADER_VARIABLES if name in os.environ}
     try:
         guard = subprocess.Popen(

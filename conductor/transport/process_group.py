@@ -1,5 +1,7 @@
 """A child that leads its own session and process group: its exit, and the end of its descendants.
 
+`reap_orphans` reaps adopted children for as long as the conductor runs.
+
 Descendants are killed with the group; on Linux, those that left the group are found by a mark in
 their environment (`process_tree`).
 """
@@ -24,12 +26,14 @@ from conductor.transport.process_tree import (
     stopped_process,
 )
 
-__all__ = ["ProcessGroup", "describe_status"]
+__all__ = ["ProcessGroup", "describe_status", "reap_orphans"]
 
 _LEFTOVER_CHECKS: Final = 20
 _PATIENT_CHECKS: Final = 2
 _LEFTOVER_INTERVAL: Final = 0.005
 _MAX_POLL_INTERVAL: Final = 0.05
+_MIN_REAP_INTERVAL: Final = 0.5
+"""Minimum seconds between two checks for adopted children, however many processes end."""
 _SHELL_SIGNALS: Final = 128
 _WAIT_LIMITER: Final = trio.CapacityLimiter(math.inf)
 """Without `pidfd`, each running child takes one thread."""
@@ -98,6 +102,16 @@ class ProcessGroup(msgspec.Struct, eq=False, kw_only=True):
     def returncode(self) -> int | None:
         """Exit code, negative for a signal; `None` while it runs."""
         return self._returncode
+
+
+async def reap_orphans() -> None:
+    """Reap adopted children whenever a child ends. Only in the main thread."""
+    with trio.open_signal_receiver(signal.SIGCHLD) as signals:
+        while True:
+            again = reap_adopted(trio.current_time())
+            await trio.sleep(_MIN_REAP_INTERVAL)
+            with trio.move_on_at(math.inf if again is None else again):
+                await anext(signals)
 
 
 def describe_status(returncode: int) -> str:

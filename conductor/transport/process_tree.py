@@ -182,15 +182,13 @@ def stopped_process(pid: int) -> tuple[int, int | None] | None:
         status = os.waitid(os.P_PID, pid, os.WSTOPPED | os.WNOHANG | os.WNOWAIT)
         if status is not None:
             return pid, status.si_status
-    return next(((each, None) for each in descendants(pid) if _is_stopped(each)), None)
+    import psutil  # 20 ms
 
-
-def _is_stopped(pid: int) -> bool:
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            return file.read().rpartition(b")")[2].split()[0] == b"T"
-    except OSError:
-        return False
+    for each in descendants(pid):
+        with suppress(psutil.Error):
+            if psutil.Process(each).status() == psutil.STATUS_STOPPED:
+                return each, None
+    return None
 
 
 def kill_marked(mark: str, *, patient: bool = False) -> bool:

@@ -12,6 +12,7 @@ import signal
 import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from typing import Literal
 
 import attrs
 
@@ -60,7 +61,7 @@ class _Prestarted:
         self.env = dict(env)
         self.cwd = cwd
         self.environ = dict(os.environ)
-        self.spawned = _spawn(self.argv, self.env, self.cwd)
+        self.spawned = _spawn_component(self.argv, self.env, self.cwd)
 
     def matches(self, argv: Sequence[str], env: Mapping[str, str], cwd: str | None) -> bool:
         """Whether `spawn_process` is called for this command. Ignores the mark, and variables that
@@ -107,7 +108,14 @@ def spawn_process(
         if early.matches(argv, env, cwd):
             del _prestarted[index]
             return early.spawned
-    return _spawn(argv, env, cwd)
+    return _spawn_component(argv, env, cwd)
+
+
+def _spawn_component(
+    argv: Sequence[str], env: Mapping[str, str], cwd: str | None
+) -> SpawnedProcess:
+    pid, mark, pipes = _spawn(argv, env, cwd, ("in", "out", "out"))
+    return SpawnedProcess(pid, mark, *pipes)
 
 
 def spawn_with_output(
@@ -115,39 +123,32 @@ def spawn_with_output(
 ) -> tuple[int, str, int]:
     """Start a program with an empty stdin and one pipe for stdout and stderr. Returns its process
     id, its mark, and the end of the pipe to read, which is non-blocking. Raises `SpawnError`."""
-    mark = new_mark()
-    ends: list[int] = []
-    reserved: list[int] = []
-    read = -1
-    try:
-        _reserve_stdio_numbers(reserved)
-        ends.append(os.open(os.devnull, os.O_RDONLY))
-        read, write = os.pipe()
-        ends.append(write)
-        os.set_blocking(read, False)
-        pid = _start(argv, {**env, MARK: mark}, cwd, (*ends, write))
-    except (OSError, ValueError) as exc:
-        if read >= 0:
-            os.close(read)
-        raise SpawnError(_describe_failure(exc, argv, env, cwd)) from exc
-    finally:
-        for fd in (*ends, *reserved):
-            os.close(fd)
-    child_started(pid)
+    pid, mark, (read,) = _spawn(argv, env, cwd, ("null", "out"))
     return pid, mark, read
 
 
-def _spawn(argv: Sequence[str], env: Mapping[str, str], cwd: str | None) -> SpawnedProcess:
+def _spawn(
+    argv: Sequence[str],
+    env: Mapping[str, str],
+    cwd: str | None,
+    stdio: Sequence[Literal["null", "in", "out"]],
+) -> tuple[int, str, list[int]]:
+    """Start a program with the null device or a pipe as its stdin, stdout and stderr; the last one
+    of `stdio` serves for those after it, too. Returns its process id, its mark, and the other ends
+    of the pipes."""
     parent_ends: list[int] = []
     child_ends: list[int] = []
     reserved: list[int] = []
     mark = new_mark()
     try:
         _reserve_stdio_numbers(reserved)
-        for is_input in (True, False, False):
+        for kind in stdio:
+            if kind == "null":
+                child_ends.append(os.open(os.devnull, os.O_RDONLY))
+                continue
             read, write = os.pipe()
-            parent_ends.append(write if is_input else read)
-            child_ends.append(read if is_input else write)
+            parent_ends.append(write if kind == "in" else read)
+            child_ends.append(read if kind == "in" else write)
             os.set_blocking(parent_ends[-1], False)
         pid = _start(argv, {**env, MARK: mark}, cwd, child_ends)
     except (OSError, ValueError) as exc:
@@ -158,7 +159,7 @@ def _spawn(argv: Sequence[str], env: Mapping[str, str], cwd: str | None) -> Spaw
         for fd in (*child_ends, *reserved):
             os.close(fd)
     child_started(pid)
-    return SpawnedProcess(pid, mark, *parent_ends)
+    return pid, mark, parent_ends
 
 
 def _start(
@@ -176,14 +177,14 @@ def _start(
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
     # The inherited environment may have a variable without a name; `Popen` refuses it.
     variables = {name: value for name, value in env.items() if name}
-    stdin, stdout, stderr = stdio
+    stdin, stdout, *others = stdio
     child = subprocess.Popen(
         argv,
         env=variables,
         cwd=cwd,
         stdin=stdin,
         stdout=stdout,
-        stderr=stderr,
+        stderr=others[0] if others else stdout,
         start_new_session=True,
     )
     child.returncode = 0  # `process_group` reaps it: `subprocess` must not

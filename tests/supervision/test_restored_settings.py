@@ -2,7 +2,7 @@
 
 import json
 
-from conductor.supervision.restored_settings import real_state_updates
+from conductor.supervision.replay import real_state_updates
 
 OPTION = "session/set_config_option"
 RESUMED = b'{"modes":{"currentModeId":"ask"},"configOptions":[{"id":"model","currentValue":"s"}]}'

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conductor.supervision.stderr import StderrTail
+from conductor.supervision.component_run import StderrTail
 
 
 def test_lines_are_given_to_the_log_as_they_are_completed():

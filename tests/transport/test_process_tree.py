@@ -38,7 +38,7 @@ def test_adopted_children_are_reaped_when_they_end(detached):
     printed = run(f"""
 import trio, os
 from conductor.transport import process_tree
-from conductor.transport.orphan_reaper import reap_orphans
+from conductor.transport.process_group import reap_orphans
 from conductor.transport.child_process import start_child
 from conductor.transport.process_tree import become_subreaper
 {ZOMBIES}
@@ -326,7 +326,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 
 def test_the_program_of_the_guard_kills_the_processes_with_its_mark_and_no_others(monkeypatch):
-    """Called in this process: coverage does not see one that is started with `-I -S`."""
+    """Called in this process: coverage does not see one that is started by a shell."""
     marks = new_mark(), new_mark()
     marked, other = (subprocess.Popen(["sleep", "3600"], env={**ENV, MARK: mark}) for mark in marks)
     monkeypatch.setattr(sys, "argv", ["guard", marks[0]])
@@ -396,7 +396,7 @@ def test_the_guard_of_a_nested_conductor_kills_its_processes():
     printed = run(f"""
 import os, sys, trio
 from conductor.transport import process_tree
-from conductor.transport.orphan_reaper import reap_orphans
+from conductor.transport.process_group import reap_orphans
 from conductor.transport.child_process import start_child
 from conductor.transport.process_tree import become_subreaper
 process_tree._AGE = 0.2

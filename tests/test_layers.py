@@ -100,7 +100,7 @@ PURE = [
     "conductor.routing.session_log",
     "conductor.routing.proxy_meta",
     "conductor.routing.port",
-    "conductor.routing.traced_port",
+    "conductor.routing.trace",
     "conductor.telemetry.attributes",
     "conductor.telemetry.sampler",
     "conductor.telemetry.span",

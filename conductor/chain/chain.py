@@ -95,7 +95,6 @@ class Chain:
         role: Literal["client", "parent"] = "client" if spec.mode == "agent" else "parent"
         self.client_end = ClientEnd(self._first_transport, role, self.flusher, spec.limits)
         self.startup_gate = StartupGate(
-            self.client_end.port,
             start=self._start,
             patch_result=self._patch_result,
             on_open=self._on_started,
@@ -221,8 +220,7 @@ class Chain:
         if self.recorder is not None:
             self.recorder.attach(self.components)
             self.client_end.trace(self.recorder)
-            self.startup_gate.client = self.client_end.port
-        connect_ports(self.client_end.port, self._hosted.connect())
+        connect_ports(self.client.plain, self._hosted.connect())
 
     def _further_chains(self) -> FurtherChains:
         if self._further is None:

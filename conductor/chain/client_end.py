@@ -1,8 +1,8 @@
 """The client's end of a chain: its connection, which may be lost and replaced by another one.
 
 In: the transport, and later each transport over which the client returns (`reattach`). Out: the
-client's `link`, and its `port`, which is connected to the first component. Between a disconnect and
-the return, a `DetachedClient` holds messages back.
+client's `link`, which is connected to the first component. Between a disconnect and the return, a
+`DetachedClient` holds messages back.
 """
 
 from __future__ import annotations
@@ -28,7 +28,6 @@ from conductor.routing.failure_errors import FailureErrors, answer_of_gone
 from conductor.routing.link import Link
 from conductor.routing.notices import Notices, Severity
 from conductor.routing.observers import LinkObserver
-from conductor.routing.port import Port
 from conductor.tracing.recorder import TraceRecorder
 from conductor.transport.base import Transport
 from conductor.transport.io_loop import Flusher, ReadGate, read_loop, write_loop
@@ -67,8 +66,6 @@ class ClientEnd:
         self.capabilities: ClientCapabilities = ClientCapabilities(self.link.session_log)
         if role == "client":
             self.link.plain.insert(self.capabilities)
-        self.port: Port = self.link.plain
-        """The client's port, traced if there is a recorder."""
         self.notices: Notices = Notices()
         """Notices in the form that the client supports."""
         self.elsewhere: Collection[str] = ()
@@ -86,16 +83,15 @@ class ClientEnd:
         """Notices that wait for a prompt, because no session was open."""
         self.link.observe_received(_PromptWatch(self._on_prompt))
         self._recorder: TraceRecorder | None = None
-        self._traced_notice_port: Port | None = None
         self._detached: DetachedClient | None = None
         self._reattached = trio.Event()
         self._writing = trio.CancelScope()
         self._connect()
 
     def trace(self, recorder: TraceRecorder) -> None:
-        """Trace what passes the client's port, before it is connected."""
+        """Trace what the client gets."""
         self._recorder = recorder
-        self.port = recorder.trace(self.link.plain, "client", "agent")
+        recorder.trace(self.link.plain, "client", "agent")
 
     async def serve(
         self, nursery: trio.Nursery, read_gate: Callable[[Transport], ReadGate]
@@ -143,7 +139,10 @@ class ClientEnd:
                 return
             told.add(once)
         params = self.notices.params(session, title, detail, severity)
-        self._notice_port().notify("session/update", params)
+        if self._recorder is None:
+            self.link.plain.notify("session/update", params)
+        else:
+            self._recorder.notify(self.link.plain, "session/update", params)
 
     def _on_prompt(self, session: str) -> None:
         """A turn begins."""
@@ -171,12 +170,6 @@ class ClientEnd:
         for session in self.sessions:
             if session not in told:
                 self.send_notice(session, redact(title), "the chain ends", severity="error")
-
-    def _notice_port(self) -> Port:
-        """The client's port for what comes from the conductor itself."""
-        if self._traced_notice_port is None and self._recorder is not None:
-            self._traced_notice_port = self._recorder.trace_notices(self.link.plain)
-        return self._traced_notice_port or self.link.plain
 
     @property
     def sessions(self) -> list[str]:
@@ -274,10 +267,9 @@ class _PromptWatch(LinkObserver):
         self._asked = asked
 
     def on_request(self, call: InFlightRequest, method: str, params: Payload | None) -> None:
-        if method == PROMPT:
-            call.session = session_id_of(params)
-            if call.session is not None:
-                self._asked(call.session)
+        call.session = session_id_of(params)
+        if call.session is not None:
+            self._asked(call.session)
 
 
 def _report(event: str, detail: str, message: dict[str, object]) -> None:

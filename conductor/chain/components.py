@@ -91,8 +91,6 @@ class ChainComponents(ComponentHost):
     """Runs the plugins, if not `None`; else `nursery` does."""
     tasks: dict[Component, trio.lowlevel.Task] = attrs.field(factory=dict, init=False)
     """The components that have not ended, also those of failed starts, and their tasks."""
-    _parent_port: Port = attrs.field(init=False)
-    """The parent conductor as successor of the last component ("proxy" mode)."""
     _inserted: set[Component] = attrs.field(factory=set, init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -145,10 +143,9 @@ class ChainComponents(ComponentHost):
             parent.insert(BridgeInsertion(self.client.link, self.spec.make_bridge, insert))
         last = self.running[-1].agent_port if self.running else None
         if parent is not None and last is not None:
-            self._parent_port = parent
             if self.recorder is not None:
-                self._parent_port = self.recorder.trace(parent, "successor", "client")
-            connect_ports(last, self._parent_port)
+                self.recorder.trace(parent, "successor", "client")
+            connect_ports(last, parent)
         for component in self.running:
             self._run(component)
         if ports:
@@ -275,7 +272,8 @@ class ChainComponents(ComponentHost):
         component.prepare(self)
         if self.recorder is not None:
             component.trace(self.recorder)
-        successor = self._parent_port if before is None else before.client_port
+        successor = self.client.link.enveloped if before is None else before.client_port
+        assert successor is not None
         index = len(self.running) if before is None else self.running.index(before)
         self.running.insert(index, component)
         if removable:

@@ -113,7 +113,7 @@ class SessionChains(FurtherChains):
     def _start(self, plan: ChainPlan) -> FurtherChain:
         if self._router is None:
             self._router = SessionRouter(
-                self.first.client_end.port,
+                self.first.client_end.link.plain,
                 self.first.client_end.link.plain,
                 _report_foreign,
                 self.first.client_end.link.session_log.sessions,

@@ -33,7 +33,6 @@ from conductor.limits import Limits
 from conductor.routing.capabilities import protocol_version
 from conductor.routing.message_queue import MessageQueue, QueuedMessage
 from conductor.routing.notices import Notices
-from conductor.routing.port import Port
 from conductor.routing.stage import (
     EVERY,
     ForwardNotification,
@@ -50,8 +49,7 @@ GateState = Literal["waiting", "starting", "explaining", "open"]
 class StartupGate(Stage):
     """Stage at the client's port until the chain is initialized.
 
-    `client` is that port, traced if the chain is: answers in the chain's place go to it. `start`
-    begins to start the chain and connects the port to the first component; it raises
+    `start` begins to start the chain and connects the port to the first component; it raises
     `ConductorError`. `patch_result` may change the raw result of `initialize`. `on_open` is called
     when the chain is initialized and the client has its response, `on_start_failed` when the start
     has failed. `describe_failure` turns the wire error into the text of the start-failure agent;
@@ -65,7 +63,6 @@ class StartupGate(Stage):
 
     def __init__(
         self,
-        client: Port,
         *,
         start: Callable[[], None],
         patch_result: Callable[[bytes], bytes],
@@ -75,7 +72,6 @@ class StartupGate(Stage):
         max_initialize: int = Limits().max_initialize_bytes,
         is_for_session: bool = False,
     ) -> None:
-        self.client: Port = client
         self.state: GateState = "waiting"
         self.was_attempted: bool = False
         """Whether the client has sent a valid `initialize`."""
@@ -191,7 +187,7 @@ class StartupGate(Stage):
 
     def _refuse(self, call: InFlightRequest, problem: str) -> None:
         error = encode_error(INVALID_REQUEST, "Invalid request", problem)
-        self.client.respond(call, None, error)
+        self.port.respond(call, None, error)
 
     # -- from the chain ----------------------------------------------------------------------------
 
@@ -204,16 +200,18 @@ class StartupGate(Stage):
     ) -> None:
         if call is self._initialize:
             self._initialize = None
-            self._initialized(result, error)
+            self._initialized(forward, result, error)
         elif self.state == "open" and self._trigger is not None and call is self._trigger.call:
-            self._first_session_answered(self._trigger, result, error)
+            self._first_session_answered(forward, self._trigger, result, error)
         else:
             forward(call, result, error)
 
     def respond(self, call: InFlightRequest, result: Payload | None, error: Payload | None) -> None:
         """As originator: ignore the late response to the `initialize` of a start that failed."""
 
-    def _initialized(self, result: Payload | None, error: Payload | None) -> None:
+    def _initialized(
+        self, forward: ForwardResponse, result: Payload | None, error: Payload | None
+    ) -> None:
         if result is None:
             assert error is not None
             self._on_start_failed(bytes(error))
@@ -232,7 +230,7 @@ class StartupGate(Stage):
         self.state = "open"
         if trigger.method == "initialize":
             self._trigger = None
-            self.port.respond(trigger.call, self.answer, None)
+            forward(trigger.call, self.answer, None)
         else:
             trigger.call.target = None
             trigger.send_to(self.port.neighbour)
@@ -244,7 +242,11 @@ class StartupGate(Stage):
         self._on_open()
 
     def _first_session_answered(
-        self, setup: QueuedMessage, result: Payload | None, error: Payload | None
+        self,
+        forward: ForwardResponse,
+        setup: QueuedMessage,
+        result: Payload | None,
+        error: Payload | None,
     ) -> None:
         """Response of the chain to the first session set-up after an earlier failed start.
 
@@ -261,7 +263,7 @@ class StartupGate(Stage):
             )
             failure_agent.open(setup.call, setup.method, setup.params)
             return
-        self.port.respond(setup.call, result, error)
+        forward(setup.call, result, error)
         session = session_id_of(result) or session_id_of(setup.params)
         failure_agent.text = CHAIN_RUNS_TEXT
         if result is not None and session is not None and unannounced:
@@ -269,7 +271,7 @@ class StartupGate(Stage):
             title = f"the chain runs now; {RESTART_HINT.lower()} to use all of it"
             detail = f"until then your editor does not use {', '.join(unannounced)}"
             params = notices.params(session, title, detail, "info")
-            self.client.notify("session/update", params)
+            self.port.notify("session/update", params)
         if not failure_agent.sessions:
             self.port.remove(self)
 
@@ -280,7 +282,7 @@ class StartupGate(Stage):
         cancelled = isinstance(error_to_exception(error), RequestCancelled)
         if self._describe_failure is None or cancelled:
             self.state = "waiting" if self._failure_agent is None else "explaining"
-            self._answer_waiting(lambda call, *_: self.client.respond(call, None, error))
+            self._answer_waiting(lambda call, *_: self.port.respond(call, None, error))
         else:
             self._explain(self._describe_failure(error))
         self._notify_start_failed()
@@ -289,7 +291,7 @@ class StartupGate(Stage):
         """Answer all waiting requests through the start-failure agent, and those that follow."""
         self.state = "explaining"
         if self._failure_agent is None:
-            self._failure_agent = StartFailureAgent(self.client, self.params)
+            self._failure_agent = StartFailureAgent(self.port, self.params)
             self.version = self._failure_agent.version
             self.answer = self._failure_agent.initialize_result
         failure_agent = self._failure_agent
@@ -297,7 +299,7 @@ class StartupGate(Stage):
 
         def answer(call: InFlightRequest, method: str, params: Payload | None) -> None:
             if method == "initialize":
-                self.client.respond(call, self.answer, None)
+                self.port.respond(call, self.answer, None)
             elif method in SESSION_SETUP_METHODS:
                 # Sent before the start had failed: it triggers no other attempt.
                 failure_agent.open(call, method, params)

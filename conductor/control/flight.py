@@ -21,7 +21,7 @@ from conductor.control.directory import private_directory
 from conductor.control.running_chains import flights
 from conductor.files import open_own
 from conductor.log import get_logger
-from conductor.routing.traced_port import Mark
+from conductor.routing.trace import Mark
 from conductor.tracing.encoder import Encoder
 from conductor.tracing.passage import Passage
 from conductor.tracing.recorder import FLIGHT_ENTRIES, Entry, StartEntry, TraceRecorder

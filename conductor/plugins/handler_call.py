@@ -24,7 +24,7 @@ from conductor.plugins.lane import Lane, LaneItem, LaneResponse
 from conductor.plugins.plugin_port import PluginPort
 from conductor.proxy.conversion import encode, encode_edited
 from conductor.proxy.middleware import Handler
-from conductor.routing.traced_port import Mark
+from conductor.routing.trace import Mark
 
 __all__ = [
     "HandlerCall",

@@ -9,7 +9,7 @@ event loop as one notification `PLUGIN_INFO`, which the conductor takes off the 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any, ClassVar, Literal, cast
+from typing import Any, Literal, cast
 
 import trio
 
@@ -18,7 +18,15 @@ from conductor.jsonrpc.messages import Payload
 from conductor.jsonrpc.notification_batch import NotificationBatch
 from conductor.plugins.isolation import report_info
 from conductor.plugins.plugin_port import PluginPort
-from conductor.routing.traced_port import HandlerOutcome, Mark, TracedPort
+from conductor.routing.stage import (
+    EVERY,
+    ForwardBatch,
+    ForwardNotification,
+    ForwardRequest,
+    Stage,
+    StagedPort,
+)
+from conductor.routing.trace import HandlerOutcome, Mark
 from conductor.supervision.handler_reports import HandlerReport, MessageKey
 from conductor.tracing.recorder import Entry, TraceRecorder
 
@@ -28,58 +36,54 @@ __all__ = ["ReportingRecorder"]
 class _Arrival(Mark):
     """Stands for a message that the plugin has got."""
 
-    __slots__ = ("key",)
-
-    def __init__(self, key: MessageKey) -> None:
-        super().__init__(0.0)
-        self.key = key
+    key: MessageKey = ("request", 0)
 
     def part(self, index: int) -> Mark:
         kind, number = self.key
-        return _Arrival((kind, number + index))
+        return _Arrival(0.0, key=(kind, number + index))
 
 
-class _ArrivalPort(TracedPort):
+class _Arrivals(Stage):
     """Remembers the message that a port of the plugin is given, while the port has it."""
 
-    __slots__ = ()
+    __slots__ = ("_number", "_recorder", "_side")
 
-    def request(self, call: InFlightRequest, method: str, params: Payload | None) -> None:
+    name = "trace"
+    sent: frozenset[str] = EVERY
+
+    def __init__(self, recorder: ReportingRecorder, side: Literal["client", "agent"]) -> None:
+        self._recorder = recorder
+        self._side: Literal["client", "agent"] = side
+        self._number = 0
+        """Notifications that have come."""
+
+    def send_request(
+        self, forward: ForwardRequest, call: InFlightRequest, method: str, params: Payload | None
+    ) -> None:
         number = 0 if method == "initialize" else cast("int", call.source_id)  # from a conductor
-        self._arrived(("request", number))
-        self._port.request(call, method, params)
-        self._arrived(None)
+        self._recorder.current = _Arrival(0.0, key=("request", number))
+        forward(call, method, params)
+        self._recorder.current = None
 
-    def notify(self, method: str, params: Payload | None) -> None:
-        self._arrived(self._numbered(1))
-        self._port.notify(method, params)
-        self._arrived(None)
+    def send_notification(
+        self, forward: ForwardNotification, method: str, params: Payload | None
+    ) -> None:
+        self._notified(1)
+        forward(method, params)
+        self._recorder.current = None
 
-    def notify_batch(self, notifications: NotificationBatch) -> None:
-        self._arrived(self._numbered(notifications.count))
-        self._port.notify_batch(notifications)
-        self._arrived(None)
+    def send_batch(self, forward: ForwardBatch, notifications: NotificationBatch) -> None:
+        self._notified(notifications.count)
+        forward(notifications)
+        self._recorder.current = None
 
-    def respond(self, call: InFlightRequest, result: Payload | None, error: Payload | None) -> None:
-        self._port.respond(call, result, error)
-
-    def _arrived(self, key: MessageKey | None) -> None:
-        if isinstance(self._port, PluginPort):  # else it is at an end of the plugin's chain
-            self.tracer.current = None if key is None else _Arrival(key)
-
-    def _numbered(self, count: int) -> MessageKey:
-        tracer = self.tracer
-        assert isinstance(tracer, ReportingRecorder)
-        number = tracer.numbers[self.side]
-        if isinstance(self._port, PluginPort):
-            tracer.numbers[self.side] = number + count
-        return self.side, number
+    def _notified(self, count: int) -> None:
+        self._recorder.current = _Arrival(0.0, key=(self._side, self._number))
+        self._number += count
 
 
 class ReportingRecorder(TraceRecorder):
     """Keeps nothing of what passes; `send_reports` sends which handlers have run."""
-
-    port_types: ClassVar[tuple[type[TracedPort], type[TracedPort]]] = (_ArrivalPort, _ArrivalPort)
 
     def __init__(
         self, chain: str, *, outer: TraceRecorder | None = None, reports_all: bool = True
@@ -91,10 +95,12 @@ class ReportingRecorder(TraceRecorder):
         self.reports_all = reports_all
         """Whether handlers of notifications are reported: 6 µs each, which a flight recorder is not
         worth."""
-        self.numbers: dict[Literal["client", "agent"], int] = {"client": 0, "agent": 0}
-        """Notifications that have come from each side."""
         self._handled: list[HandlerReport] = []
         self._has_reports = trio.Event()
+
+    def trace(self, port: StagedPort, component: str, side: Literal["client", "agent"]) -> None:
+        if isinstance(port, PluginPort):  # else it is at an end of the plugin's chain
+            port.insert(_Arrivals(self, side))
 
     def handler_ended(
         self,

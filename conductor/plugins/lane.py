@@ -22,7 +22,7 @@ import attrs
 import msgspec
 
 from conductor.jsonrpc.in_flight import InFlightRequest
-from conductor.routing.traced_port import Mark
+from conductor.routing.trace import Mark
 
 __all__ = ["Lane", "LaneItem", "LaneNotification", "LaneRequest", "LaneResponse"]
 

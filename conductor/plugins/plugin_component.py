@@ -36,7 +36,7 @@ from conductor.proxy.update_kinds import UpdateFilter
 from conductor.routing.component import Component, ComponentHost
 from conductor.routing.failure_errors import FailureErrors
 from conductor.routing.port import Port
-from conductor.routing.traced_port import Tracer
+from conductor.routing.trace import Tracer
 from conductor.schema.convert import reader, unstructure
 from conductor.supervision.cancel_arbiter import cancelled_answer
 from conductor.supervision.restart_policy import Bypass, EndChain
@@ -75,7 +75,6 @@ class PluginComponent(Component):
     _answered_elsewhere: bool = attrs.field(default=False, init=False)
     _stop: trio.Event = attrs.field(factory=trio.Event, init=False)
     _ended: trio.Event = attrs.field(factory=trio.Event, init=False)
-    _traced_ports: tuple[Port, Port] | None = attrs.field(default=None, init=False)
 
     def __attrs_post_init__(self) -> None:
         self.required = self.required or self.plugin.required
@@ -114,15 +113,11 @@ class PluginComponent(Component):
 
     @property
     def client_port(self) -> Port:
-        if self._traced_ports is not None:
-            return self._traced_ports[0]
         return self._scheduler.client_port
 
     @property
     def agent_port(self) -> Port | None:
-        if self.role == "agent":
-            return None
-        return self._scheduler.agent_port if self._traced_ports is None else self._traced_ports[1]
+        return None if self.role == "agent" else self._scheduler.agent_port
 
     def filter_updates(self, accepts: UpdateFilter) -> None:
         """Give the plugin the updates that `accepts` returns true for, in the place of kinds."""
@@ -130,12 +125,9 @@ class PluginComponent(Component):
 
     def trace(self, tracer: Tracer) -> None:
         tracer.handled = handled_message
-        client_port, agent_port = self._scheduler.ports
-        client_port.tracer = agent_port.tracer = tracer
-        self._traced_ports = (
-            tracer.trace(client_port, self.name, "client"),
-            tracer.trace(agent_port, self.name, "agent"),
-        )
+        for port in self._scheduler.ports:
+            port.tracer = tracer
+            tracer.trace(port, self.name, port.source)
 
     # -- life cycle --------------------------------------------------------------------------------
 

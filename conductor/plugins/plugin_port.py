@@ -27,8 +27,9 @@ from conductor.proxy.handlers import ALL_METHODS
 from conductor.proxy.middleware import Handler
 from conductor.proxy.peers import NotificationTap
 from conductor.proxy.update_kinds import UpdateFilter
-from conductor.routing.port import Port, UnconnectedPort
-from conductor.routing.traced_port import Tracer
+from conductor.routing.port import UnconnectedPort
+from conductor.routing.stage import StagedPort
+from conductor.routing.trace import Tracer
 
 __all__ = ["CANCELLED_ERROR", "AgentTerminus", "PluginPort", "port_pair"]
 
@@ -54,7 +55,7 @@ class LaneOwner(Protocol):
         """Handle a message that arrives after the end of the plugin."""
 
 
-class PluginPort(Port):
+class PluginPort(StagedPort):
     """One port of a plugin: messages enter here, are queued in `lane` and leave through `other`.
 
     `source` is the peer that sends the messages of this port.
@@ -134,7 +135,7 @@ class PluginPort(Port):
         """Give the handler of updates those that `accepts` returns true for, and no others."""
         self.handlers[SESSION_UPDATE] = attrs.evolve(self.handlers[SESSION_UPDATE], accepts=accepts)
 
-    def request(self, call: InFlightRequest, method: str, params: Payload | None) -> None:
+    def deliver_request(self, call: InFlightRequest, method: str, params: Payload | None) -> None:
         if method == "initialize" and self._is_repeated(call):
             return
         if not self.lane.held and method not in self.intercepted:
@@ -146,13 +147,13 @@ class PluginPort(Port):
             self.queued[call] = item
         self._enqueue(item)
 
-    def notify(self, method: str, params: Payload | None) -> None:
+    def deliver_notification(self, method: str, params: Payload | None) -> None:
         if not self.lane.held and (method not in self.intercepted or self._skips(method, params)):
             self.other.neighbour.notify(method, params)
         else:
             self._enqueue(LaneNotification(method, None if params is None else bytes(params)))
 
-    def notify_batch(self, notifications: NotificationBatch) -> None:
+    def deliver_batch(self, notifications: NotificationBatch) -> None:
         method = notifications.method
         if not self.lane.held and (
             method not in self.intercepted
@@ -164,7 +165,7 @@ class PluginPort(Port):
             self.other.neighbour.notify_batch(notifications)
         elif self.closed:
             for each in notifications.params:
-                self.notify(notifications.method, each)
+                self.deliver_notification(method, each)
         else:
             items = [LaneNotification(method, bytes(each)) for each in notifications.params]
             if self.tracer is not None and (mark := self.tracer.current) is not None:
@@ -184,7 +185,9 @@ class PluginPort(Port):
         handler = self.handlers.get(method)
         return handler is not None and handler.accepts is not None and not handler.accepts(params)
 
-    def respond(self, call: InFlightRequest, result: Payload | None, error: Payload | None) -> None:
+    def deliver_response(
+        self, call: InFlightRequest, result: Payload | None, error: Payload | None
+    ) -> None:
         if not self.lane.held and call.source is not self and self.observer is None:
             self.other.neighbour.respond(call, result, error)
         else:
@@ -196,9 +199,7 @@ class PluginPort(Port):
                 )
             )
 
-    def cancel(self, call: InFlightRequest) -> None:
-        if self.on_cancel is not None:
-            self.on_cancel(call)
+    def deliver_cancel(self, call: InFlightRequest) -> None:
         item = self.queued.pop(call, None)
         if item is None:
             self._owner.cancel(call)

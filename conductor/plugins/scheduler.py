@@ -34,7 +34,7 @@ from conductor.plugins.plugin_port import AgentTerminus, PluginPort, port_pair
 from conductor.plugins.unanswered_requests import AbortedRequests
 from conductor.proxy.base import Plugin
 from conductor.proxy.middleware import Handler
-from conductor.routing.traced_port import HandlerOutcome, Mark
+from conductor.routing.trace import HandlerOutcome, Mark
 from conductor.transport.io_loop import Flusher
 
 __all__ = ["LaneScheduler"]

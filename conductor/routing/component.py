@@ -14,7 +14,7 @@ from conductor.limits import Limits
 from conductor.routing.failure_errors import FailureErrors
 from conductor.routing.notices import Severity
 from conductor.routing.port import Port
-from conductor.routing.traced_port import Tracer
+from conductor.routing.trace import Tracer
 from conductor.transport.io_loop import Flusher, ReadGate
 
 __all__ = ["Component", "ComponentHost", "RestartOutcome"]
@@ -132,7 +132,7 @@ class Component(Protocol):
         return None
 
     def trace(self, tracer: Tracer) -> None:
-        """Use traced ports, from `tracer`; called before the ports are connected."""
+        """Show this tracer what the component gets; called before its ports are connected."""
         return
 
     @abstractmethod

@@ -137,7 +137,13 @@ class Link(LinkState):
 
         If it is no longer connected, each request is answered with the error of that.
         """
-        self._take_queue().release(_send_to_own_port)
+        holds: dict[object, Hold] = {each.port: each for each in self._holds}
+
+        def send(message: QueuedMessage) -> None:
+            hold = holds[message.port]
+            hold.port.send(hold, message.call, message.method, message.params)
+
+        self._take_queue().release(send)
 
     def release_queue_past(self) -> None:
         """Send the queued messages to the neighbour beyond the component, which is bypassed."""
@@ -296,8 +302,3 @@ class Link(LinkState):
         detail = f"{frame.reason}: {excerpt}" if excerpt else frame.reason
         names: dict[str, object] = {} if call is None else {"method": call.method}
         self.report("malformed message", detail, names)
-
-
-def _send_to_own_port(message: QueuedMessage) -> None:
-    assert message.port is not None
-    message.send_to(message.port)

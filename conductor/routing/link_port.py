@@ -95,8 +95,6 @@ class LinkPort(StagedPort):
         """
         connection = self.link.connection
         assert connection is not None
-        if self.on_cancel is not None:
-            self.on_cancel(call)
         params = b'{"requestId":%b}' % encode_id(call.target_id)
         if self.enveloped and self.link.role == "parent":
             connection.write(wrap_notification(self.link.dialect, CANCEL, params))

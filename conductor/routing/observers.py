@@ -7,8 +7,9 @@ rely on what another one knows. They must not wait or raise.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Final
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import ClassVar, Final
 
 from conductor.acp import SESSION_CANCEL
 from conductor.jsonrpc.in_flight import InFlightRequest
@@ -17,10 +18,7 @@ from conductor.jsonrpc.notification_batch import SESSION_UPDATE, NotificationBat
 from conductor.routing.envelope import INIT_METHODS
 from conductor.routing.stage import (
     EVERY,
-    ForwardBatch,
-    ForwardCancel,
     ForwardNotification,
-    ForwardRequest,
     ForwardResponse,
     Stage,
     StageMethod,
@@ -70,13 +68,12 @@ class LinkObserver:
 class _Observation(Stage):
     """Shows observers the requests in one direction, and the notifications in the other one."""
 
-    __slots__ = ("_answered", "_asked", "_observers", "received", "sent")
+    __slots__ = ("_observers", "received", "sent")
 
     name = "observers"
 
-    _STEPS: Mapping[StageMethod, str]
-    """Its methods for the messages of each kind; `_notification` and `_notifications` are for those
-    in the direction of the responses."""
+    _SHOWN: Mapping[StageMethod, str]
+    """The method of observers that gets the messages of a kind."""
     _HIDDEN: frozenset[str] = frozenset()
     """Requests that are not shown."""
 
@@ -84,85 +81,71 @@ class _Observation(Stage):
         self.sent: frozenset[str] = _NAMED
         self.received: frozenset[str] = _NAMED
         self._observers: list[LinkObserver] = []
-        self._asked: list[Callable[[InFlightRequest, str, Payload | None], None]] = []
-        self._answered: list[Callable[[InFlightRequest], None]] = []
-        """The methods of those that look at requests, and at responses."""
 
     def add(self, observer: LinkObserver) -> None:
         self._observers.append(observer)
-        if _overrides(observer, "on_request"):
-            self._asked.append(observer.on_request)
-        if _overrides(observer, "on_response"):
-            self._answered.append(observer.on_response)
-        seen = self.sent | observer.requests
-        self.sent, self.received = seen, seen
+        self.sent = self.received = self.sent | observer.requests
         observer.added(self.port.changed)
         self.port.changed()
 
     def takes(self, kind: StageMethod, method: str) -> bool:
-        match self._STEPS.get(kind):
-            case None:
-                return False
-            case "_notification" | "_notifications":
-                return any(each.wants_notifications for each in self._observers)
-            case "_session_cancel" | "_session_cancels":
-                return method == SESSION_CANCEL
+        return bool(self._shown(kind, method))
+
+    def step(self, kind: StageMethod, method: str) -> Callable[..., None]:
+        show = _SHOW.get(self._SHOWN[kind], _show)
+        return partial(show, self._shown(kind, method))
+
+    def _shown(self, kind: StageMethod, method: str) -> list[Callable[..., None]]:
+        """The methods of the observers that look at messages of this kind and method."""
+        match name := self._SHOWN.get(kind, ""):
+            case "":
+                seen = []
+            case "on_notification" | "on_notifications":
+                seen = [each for each in self._observers if each.wants_notifications]
+            case "on_session_cancel":
+                seen = self._observers if method == SESSION_CANCEL else []
+            case _ if method in self._HIDDEN:
+                seen = []
             case _:
-                return method not in self._HIDDEN
+                seen = [e for e in self._observers if e.requests >= EVERY or method in e.requests]
+        return [getattr(each, name) for each in seen if _overrides(each, name)]
 
-    def step(self, kind: StageMethod) -> Callable[..., None]:
-        found: Callable[..., None] = getattr(self, self._STEPS[kind])
-        return found
 
-    def _request(
-        self, forward: ForwardRequest, call: InFlightRequest, method: str, params: Payload | None
-    ) -> None:
-        for each in self._asked:
-            each(call, method, params)
-        forward(call, method, params)
+def _show(
+    shown: Sequence[Callable[..., None]], forward: Callable[..., None], *message: object
+) -> None:
+    for each in shown:
+        each(*message)
+    forward(*message)
 
-    def _response(
-        self,
-        forward: ForwardResponse,
-        call: InFlightRequest,
-        result: Payload | None,
-        error: Payload | None,
-    ) -> None:
-        for each in self._answered:
-            each(call)
-        forward(call, result, error)
 
-    def _cancel(self, forward: ForwardCancel, call: InFlightRequest) -> None:
-        for each in self._observers:
-            each.on_cancel_request(call)
-        forward(call)
+def _show_response(
+    shown: Sequence[Callable[[InFlightRequest], None]],
+    forward: ForwardResponse,
+    call: InFlightRequest,
+    result: Payload | None,
+    error: Payload | None,
+) -> None:
+    for each in shown:
+        each(call)
+    forward(call, result, error)
 
-    def _session_cancel(
-        self, forward: ForwardNotification, method: str, params: Payload | None
-    ) -> None:
-        for each in self._observers:
-            each.on_session_cancel(params)
-        forward(method, params)
 
-    def _session_cancels(self, forward: ForwardBatch, notifications: NotificationBatch) -> None:
-        for params in notifications.params:
-            for each in self._observers:
-                each.on_session_cancel(params)
-        forward(notifications)
+def _show_session_cancel(
+    shown: Sequence[Callable[[Payload | None], None]],
+    forward: ForwardNotification,
+    method: str,
+    params: Payload | None,
+) -> None:
+    for each in shown:
+        each(params)
+    forward(method, params)
 
-    def _notification(
-        self, forward: ForwardNotification, method: str, params: Payload | None
-    ) -> None:
-        for each in self._observers:
-            if each.wants_notifications:
-                each.on_notification(method, params)
-        forward(method, params)
 
-    def _notifications(self, forward: ForwardBatch, notifications: NotificationBatch) -> None:
-        for each in self._observers:
-            if each.wants_notifications:
-                each.on_notifications(notifications)
-        forward(notifications)
+_SHOW: Final[Mapping[str, Callable[..., None]]] = {
+    "on_response": _show_response,
+    "on_session_cancel": _show_session_cancel,
+}
 
 
 class SentRequests(_Observation):
@@ -170,14 +153,13 @@ class SentRequests(_Observation):
 
     __slots__ = ()
 
-    _STEPS: Mapping[StageMethod, str] = {
-        "send_request": "_request",
-        "receive_response": "_response",
-        "send_cancel": "_cancel",
-        "send_notification": "_session_cancel",
-        "send_batch": "_session_cancels",
-        "receive_notification": "_notification",
-        "receive_batch": "_notifications",
+    _SHOWN: Mapping[StageMethod, str] = {
+        "send_request": "on_request",
+        "receive_response": "on_response",
+        "send_cancel": "on_cancel_request",
+        "send_notification": "on_session_cancel",
+        "receive_notification": "on_notification",
+        "receive_batch": "on_notifications",
     }
     _HIDDEN: frozenset[str] = _HANDSHAKE  # has `start_timeout`
 
@@ -187,16 +169,17 @@ class ReceivedRequests(_Observation):
 
     __slots__ = ()
 
-    _STEPS: Mapping[StageMethod, str] = {
-        "receive_request": "_request",
-        "send_response": "_response",
-        "receive_cancel": "_cancel",
-        "receive_notification": "_session_cancel",
-        "receive_batch": "_session_cancels",
-        "send_notification": "_notification",
-        "send_batch": "_notifications",
+    _SHOWN: Mapping[StageMethod, str] = {
+        "receive_request": "on_request",
+        "send_response": "on_response",
+        "receive_cancel": "on_cancel_request",
+        "receive_notification": "on_session_cancel",
+        "send_notification": "on_notification",
+        "send_batch": "on_notifications",
     }
 
 
-def _overrides(observer: LinkObserver, name: str) -> Any:
+def _overrides(observer: LinkObserver, name: str) -> bool:
+    if name == "on_notifications":  # those of the base call `on_notification` with each
+        return _overrides(observer, "on_notification")
     return getattr(type(observer), name) is not getattr(LinkObserver, name)

@@ -8,7 +8,6 @@ connected anew.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final
 
 from conductor.jsonrpc.in_flight import InFlightRequest
@@ -24,15 +23,12 @@ class Port:
     No method waits, and the component gets the messages in the order of the calls.
     """
 
-    __slots__ = ("neighbour", "on_cancel")
+    __slots__ = ("neighbour",)
 
     neighbour: Port
 
     def __init__(self) -> None:
         self.neighbour = UNCONNECTED
-        self.on_cancel: Callable[[InFlightRequest], None] | None = None
-        """Called when a request is cancelled here: a cancellation goes to the port that has the
-        request, past the traced ports before it."""
 
     @property
     def component_name(self) -> str:

@@ -35,6 +35,8 @@ __all__ = [
 ]
 
 ORDER: Final = (
+    "trace context",  # each hop has a span of its own
+    "trace",  # it has what the neighbour sends, whatever becomes of it
     "chain choice",  # each session has the chain of its project
     "startup gate",  # messages of the client wait until the chain is initialized
     "detached client",  # messages for a client wait until it returns
@@ -115,10 +117,13 @@ class Stage:
         or `*`. When that changes, it calls `port.changed`."""
         return getattr(type(self), kind) is not getattr(Stage, kind)
 
-    def step(self, kind: StageMethod) -> Callable[..., None]:
-        """Its method for messages of this kind: the one of that name."""
+    def step(self, kind: StageMethod, method: str) -> Callable[..., None]:
+        """What takes messages of this kind and method: its method of the kind's name."""
         found: Callable[..., None] = getattr(self, kind)
         return found
+
+    def connected(self, neighbour: Port) -> None:
+        """The port has got this neighbour."""
 
     def send_request(
         self, forward: ForwardRequest, call: InFlightRequest, method: str, params: Payload | None
@@ -212,6 +217,8 @@ class StagedPort(Port):
 
     def connect(self, neighbour: Port) -> None:
         super().connect(neighbour)
+        for each in self._stages:
+            each.connected(neighbour)
         self.changed()
 
     @property
@@ -225,7 +232,7 @@ class StagedPort(Port):
         if stage.name not in ORDER:
             raise LookupError(f"the stage {stage.name!r} has no row in `ORDER`")
         self._stages.append(stage)
-        self._stages.sort(key=lambda each: ORDER.index(each.name))
+        self._stages.sort(key=_place)
         self.changed()
 
     def remove(self, stage: Stage) -> None:
@@ -272,10 +279,19 @@ class StagedPort(Port):
         self, stage: Stage, kind: StageMethod, method: str, end: Callable[..., None]
     ) -> Callable[..., None]:
         """The way of a message from this stage on, to `end`."""
-        place = self._stages.index(stage)
-        last_first = self._stages[:place:-1] if kind.startswith("send") else self._stages[:place]
-        steps = [each for each in last_first if not _seen(kind, each).isdisjoint(("*", method))]
+        place = _place(stage)
+        if kind.startswith("send"):
+            rest = [each for each in reversed(self._stages) if _place(each) > place]
+        else:
+            rest = [each for each in self._stages if _place(each) < place]
+        steps = [each for each in rest if not _seen(kind, each).isdisjoint(("*", method))]
         return _through(kind, method, steps, end)
+
+    def cancel_before(self, stage: str, call: InFlightRequest) -> None:
+        """Show the cancellation of a request that this stage has taken to those before it."""
+        passed = [each for each in self._stages if _place(each) < ORDER.index(stage)]
+        route = _route("send_cancel", passed, lambda call: None)
+        route.get(call.method, route.others)(call)
 
     def changed(self) -> None:
         """Compile the ways of all messages anew."""
@@ -365,6 +381,10 @@ class StagedPort(Port):
         route.get(call.method, route.others)(call)
 
 
+def _place(stage: Stage) -> int:
+    return ORDER.index(stage.name)
+
+
 class _Route(dict[str, Callable[..., None]]):
     """The way of one kind of message: for each method that a stage names, and for all others."""
 
@@ -394,7 +414,7 @@ def _batch_route(
         passed = end
         for index, stage in enumerate(steps):
             if stage.takes(kind, method):
-                passed = partial(stage.step(kind), passed)
+                passed = partial(stage.step(kind, method), passed)
             elif stage.takes(single, method):
                 each = _through(single, method, steps[: index + 1], single_end)
                 passed = partial(_one_by_one, each)
@@ -429,7 +449,7 @@ def _through(
 ) -> Callable[..., None]:
     for stage in steps:
         if stage.takes(kind, method):
-            end = partial(stage.step(kind), end)
+            end = partial(stage.step(kind, method), end)
     return end
 
 

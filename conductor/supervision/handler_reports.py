@@ -23,7 +23,7 @@ from conductor.jsonrpc.messages import Payload
 from conductor.jsonrpc.notification_batch import NotificationBatch
 from conductor.routing.link import Link
 from conductor.routing.stage import EVERY, ForwardBatch, ForwardNotification, ForwardRequest, Stage
-from conductor.routing.traced_port import HandlerOutcome, Mark, Tracer
+from conductor.routing.trace import HandlerOutcome, Mark, Tracer
 
 __all__ = ["HandlerReport", "HandlerReports", "MessageKey"]
 

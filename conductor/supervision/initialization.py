@@ -131,8 +131,7 @@ class Initialization:
 
     def _cancel_attempt(self, originator: InFlightRequest, attempt: InFlightRequest) -> None:
         port = self.link.plain
-        if port.on_cancel is not None:  # a trace has the originator, which several may stand for
-            port.on_cancel(originator)
+        port.cancel_before("initialization", originator)  # several attempts may stand for it
         port.cancel(attempt)
 
     # -- connection events ------------------------------------------------------------------------

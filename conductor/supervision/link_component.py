@@ -10,7 +10,7 @@ from conductor.routing.component import Component
 from conductor.routing.failure_errors import FailureErrors
 from conductor.routing.link import Link
 from conductor.routing.port import Port
-from conductor.routing.traced_port import TracedOwnRequests, Tracer
+from conductor.routing.trace import TracedOwnRequests, Tracer
 
 if TYPE_CHECKING:
     from conductor.supervision.handler_reports import HandlerReports
@@ -29,15 +29,14 @@ class LinkComponent(Component):
         """Reports of a plugin behind the link."""
         self._drained = trio.Event()
         self._ended = trio.Event()
-        self._traced_ports: tuple[Port, Port | None] | None = None
 
     @property
     def client_port(self) -> Port:
-        return self.link.plain if self._traced_ports is None else self._traced_ports[0]
+        return self.link.plain
 
     @property
     def agent_port(self) -> Port | None:
-        return self.link.enveloped if self._traced_ports is None else self._traced_ports[1]
+        return self.link.enveloped
 
     @property
     def has_handlers(self) -> bool:
@@ -51,11 +50,9 @@ class LinkComponent(Component):
         if self.handler_reports is not None:
             self.handler_reports.tracer = tracer
         self.trace_own_requests(tracer.trace_own_requests(self.name))
-        plain, enveloped = self.link.plain, self.link.enveloped
-        self._traced_ports = (
-            tracer.trace(plain, self.name, "client"),
-            None if enveloped is None else tracer.trace(enveloped, self.name, "agent"),
-        )
+        tracer.trace(self.link.plain, self.name, "client")
+        if self.link.enveloped is not None:
+            tracer.trace(self.link.enveloped, self.name, "agent")
 
     def trace_own_requests(self, traced: TracedOwnRequests) -> None:
         """Show the requests of the conductor itself to the component; it may have none."""

@@ -49,7 +49,7 @@ from conductor.routing.stage import (
     Stage,
     StagedPort,
 )
-from conductor.routing.traced_port import TracedOwnRequests
+from conductor.routing.trace import TracedOwnRequests
 from conductor.setting_forms import state_after
 from conductor.supervision.initialization import Initialization
 

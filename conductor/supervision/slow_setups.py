@@ -78,14 +78,12 @@ class SlowSetupMonitor(LinkObserver):
         await self._timer.run()
 
     def on_request(self, call: InFlightRequest, method: str, params: Payload | None) -> None:
-        if method in SESSION_SETUP_METHODS:
-            deadline = trio.current_time() + SLOW
-            self._setups.requests[call] = (deadline, bytes(params or b"{}"))
-            self._timer.reschedule(deadline)
+        deadline = trio.current_time() + SLOW
+        self._setups.requests[call] = (deadline, bytes(params or b"{}"))
+        self._timer.reschedule(deadline)
 
     def on_response(self, call: InFlightRequest) -> None:
-        if self._setups.requests:
-            self._setups.requests.pop(call, None)
+        self._setups.requests.pop(call, None)
 
 
 class _Forwarded(LinkObserver, msgspec.Struct, eq=False):
@@ -97,9 +95,8 @@ class _Forwarded(LinkObserver, msgspec.Struct, eq=False):
     timer: DeadlineTimer[SlowSetup]
 
     def on_request(self, call: InFlightRequest, method: str, params: Payload | None) -> None:
-        if method in SESSION_SETUP_METHODS:
-            self.setups.at_successor.add(call)
-            self.setups.postpone(NEVER)
+        self.setups.at_successor.add(call)
+        self.setups.postpone(NEVER)
 
     def on_response(self, call: InFlightRequest) -> None:
         if call in self.setups.at_successor:

@@ -29,7 +29,7 @@ from conductor.routing.handshake import Handshake
 from conductor.routing.link import Link
 from conductor.routing.lost_sessions import LostSessions, StaleLogin
 from conductor.routing.session_settings import SettingsLog
-from conductor.routing.traced_port import TracedOwnRequests
+from conductor.routing.trace import TracedOwnRequests
 from conductor.supervision.component_errors import exit_error, handshake_error, start_error
 from conductor.supervision.component_run import ComponentRun, ProofOfHealth
 from conductor.supervision.endpoint import Launcher, is_remote

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import ClassVar, Final
+from typing import Final, Literal
 
 import attrs
 
 from conductor.acp import PROMPT, session_id_of
 from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.jsonrpc.messages import Payload
-from conductor.routing.traced_port import CausingPort, TracedPort
+from conductor.routing.stage import EVERY, ForwardRequest, ForwardResponse, Stage, StagedPort
 from conductor.telemetry.trace_context import (
     NO_PARENT,
     Sampler,
@@ -44,43 +44,38 @@ class _TracedPrompt:
     context: TraceContext
 
 
-class _PropagatingPort(TracedPort):
-    __slots__ = ()
+class _Propagation(Stage):
+    """Gives requests to the agent the context of this hop's span."""
 
-    def request(self, call: InFlightRequest, method: str, params: Payload | None) -> None:
-        super().request(call, method, _passed_on(self, call, method, params))
+    __slots__ = ("_recorder", "sent")
 
-    def respond(self, call: InFlightRequest, result: Payload | None, error: Payload | None) -> None:
-        if call.method == PROMPT:
-            _answered(self, call)
-        super().respond(call, result, error)
+    name = "trace context"
+    received: frozenset[str] = frozenset({PROMPT})
 
+    def __init__(self, recorder: PropagatingRecorder, side: Literal["client", "agent"]) -> None:
+        self._recorder = recorder
+        self.sent: frozenset[str] = EVERY if side == "client" else frozenset()
 
-class _PropagatingCausingPort(_PropagatingPort, CausingPort):
-    __slots__ = ()
+    def send_request(
+        self, forward: ForwardRequest, call: InFlightRequest, method: str, params: Payload | None
+    ) -> None:
+        if params is not None and method.startswith("session/"):
+            params = self._recorder.passed_on(call, method, bytes(params))
+        forward(call, method, params)
 
-
-def _passed_on(
-    port: TracedPort, call: InFlightRequest, method: str, params: Payload | None
-) -> Payload | None:
-    if params is None or port.side != "client" or not method.startswith("session/"):
-        return params
-    assert isinstance(port.tracer, PropagatingRecorder)
-    return port.tracer.passed_on(call, method, bytes(params))
-
-
-def _answered(port: TracedPort, call: InFlightRequest) -> None:
-    assert isinstance(port.tracer, PropagatingRecorder)
-    port.tracer.answered(call)
+    def send_response(
+        self,
+        forward: ForwardResponse,
+        call: InFlightRequest,
+        result: Payload | None,
+        error: Payload | None,
+    ) -> None:
+        self._recorder.answered(call)
+        forward(call, result, error)
 
 
 class PropagatingRecorder(TraceRecorder):
-    """A recorder with ports that propagate the trace context; `sampler` decides per request."""
-
-    port_types: ClassVar[tuple[type[TracedPort], type[TracedPort]]] = (
-        _PropagatingPort,
-        _PropagatingCausingPort,
-    )
+    """A recorder that propagates the trace context; `sampler` decides per request."""
 
     def __init__(
         self,
@@ -97,6 +92,10 @@ class PropagatingRecorder(TraceRecorder):
 
     def for_chain(self, chain: str) -> PropagatingRecorder:
         return PropagatingRecorder(chain, self.sink, self.flight, sampler=self.sampler)
+
+    def trace(self, port: StagedPort, component: str, side: Literal["client", "agent"]) -> None:
+        super().trace(port, component, side)
+        port.insert(_Propagation(self, side))
 
     def end(self) -> None:
         self.logged("info", CHAIN_ENDED, {})

@@ -1,12 +1,11 @@
 """Traces: what passed between the components of a chain, recorded, written and read.
 
-`recorder.TraceRecorder` has a traced port (`routing.traced_port`) at each side of a component,
-numbers the messages that pass, and keeps the last ones in memory (the flight recorder);
-`trace_writer` encodes them in a thread, for `trace_file` and other listeners: `encoder` makes lines
-of entries (`message_lines`, `usual_lines`, `notification_lines`), and a `line_block` has their
-secrets masked (`masking`); `records` is the format of the file, `reader` reads it, and
-`conversation` takes from it what is replayed. The `trace` commands (`conductor.cli`) show, compare
-and replay trace files.
+`recorder.TraceRecorder` has a stage (`routing.trace`) in each port of a component, and keeps the
+last messages that passed in memory (the flight recorder); `trace_writer` encodes them in a thread,
+for `trace_file` and other listeners: `encoder` makes lines of entries (`message_lines`,
+`usual_lines`, `notification_lines`), and a `line_block` has their secrets masked (`masking`);
+`records` is the format of the file, `reader` reads it, and `conversation` takes from it what is
+replayed. The `trace` commands (`conductor.cli`) show, compare and replay trace files.
 
 May import: errors, limits, log, redaction, secret_detection, acp, jsonrpc, routing.
 """

@@ -19,7 +19,7 @@ from conductor.acp import SESSION_SETUP_METHODS
 from conductor.jsonrpc.messages import CANCEL
 from conductor.jsonrpc.notification_batch import NotificationBatch
 from conductor.redaction import redact, redact_value
-from conductor.routing.traced_port import Mark, TracedPort
+from conductor.routing.trace import Mark, TraceStage
 from conductor.tracing.masking import current_masker
 from conductor.tracing.open_requests import OpenRequest, OpenRequests
 from conductor.tracing.passage import Passage
@@ -296,7 +296,7 @@ class Encoder:
         )
 
 
-def _hop_members(time: float, port: TracedPort, sender: str) -> dict[str, Any]:
+def _hop_members(time: float, port: TraceStage, sender: str) -> dict[str, Any]:
     """The members of a message to a port that tell when and where it passed."""
     recorder = _recorder_of(port)
     return {
@@ -309,7 +309,7 @@ def _hop_members(time: float, port: TracedPort, sender: str) -> dict[str, Any]:
     }
 
 
-def _recorder_of(port: TracedPort) -> TraceRecorder:
+def _recorder_of(port: TraceStage) -> TraceRecorder:
     recorder = port.tracer
     assert isinstance(recorder, TraceRecorder)
     return recorder

@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from conductor.routing.traced_port import TracedPort
+from conductor.routing.trace import TraceStage
 
 __all__ = ["OpenRequest", "OpenRequests"]
 
@@ -22,7 +22,7 @@ class OpenRequest(msgspec.Struct, gc=False):
 
     n: int
     time: float
-    port: TracedPort
+    port: TraceStage
     method: str
     protocol: Literal["acp", "mcp"]
     session: str | None

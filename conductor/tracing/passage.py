@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from conductor.jsonrpc.messages import Id
-from conductor.routing.traced_port import KeptPayload, Mark, MessageKind, TracedPort
+from conductor.routing.trace import KeptPayload, Mark, MessageKind, TraceStage
 
 __all__ = ["Passage"]
 
@@ -15,7 +15,7 @@ class Passage(NamedTuple):
 
     time: float
     """In seconds of the monotonic clock."""
-    port: TracedPort
+    port: TraceStage
     kind: MessageKind
     method: str
     """For a response, the method of the request."""

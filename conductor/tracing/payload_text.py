@@ -14,7 +14,7 @@ from conductor.acp import session_id_of
 from conductor.jsonrpc.codec import DECODE_ERRORS
 from conductor.jsonrpc.messages import Payload
 from conductor.jsonrpc.notification_batch import NotificationBatch, params_at_start
-from conductor.routing.traced_port import KeptPayload
+from conductor.routing.trace import KeptPayload
 from conductor.tracing.masking import mask
 
 __all__ = [

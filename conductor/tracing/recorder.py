@@ -12,21 +12,21 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
-from typing import Any, ClassVar, Final, Literal, TypeAlias
+from functools import partial
+from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
 from conductor.log import bind_context, listen
 from conductor.routing.component import Component
 from conductor.routing.port import Port
-from conductor.routing.traced_port import (
-    CausingPort,
+from conductor.routing.stage import StagedPort
+from conductor.routing.trace import (
     HandlerOutcome,
     Mark,
-    Nowhere,
     TracedOwnRequests,
-    TracedPort,
     Tracer,
+    TraceStage,
 )
 from conductor.tracing.trace_component import TraceComponent
 from conductor.transport.wake_up import NO_WAKE_UP, WakeUp, wake_up_of_thread
@@ -123,9 +123,6 @@ class TraceRecorder(Tracer):
     The chains of a server share a flight recorder.
     """
 
-    port_types: ClassVar[tuple[type[TracedPort], type[TracedPort]]] = (TracedPort, CausingPort)
-    """Port classes of a chain without plugins, and with them."""
-
     def __init__(
         self,
         chain: str,
@@ -146,10 +143,10 @@ class TraceRecorder(Tracer):
         self.started: float = time.monotonic()
         self.started_at: float = time.time()
         """The same moment in seconds since 1970."""
-        self._ports: list[TracedPort] = []
+        self._traces: dict[StagedPort, TraceStage] = {}
         self._early: list[LogEntry] = []
         """Log events of the time before the components are built: the header comes first."""
-        self._has_plugins = False
+        self.has_causes: bool = False
         _keeps_all |= self.keeps_payloads
 
     def for_chain(self, chain: str) -> TraceRecorder:
@@ -157,10 +154,11 @@ class TraceRecorder(Tracer):
         return TraceRecorder(chain, self.sink, self.flight)
 
     def attach(self, components: Sequence[Component]) -> None:
-        """Trace the ports of components that are about to be connected."""
-        self._has_plugins = any(each.has_handlers for each in components)
+        """Trace components that are about to be connected."""
+        self._let_go()
+        self.has_causes = any(each.has_handlers for each in components)
         # Handlers may take long, in the same wake-up: each hop has its own time.
-        self.wake_up = NO_WAKE_UP if self._has_plugins else wake_up_of_thread()
+        self.wake_up = NO_WAKE_UP if self.has_causes else wake_up_of_thread()
         self.components = [TraceComponent("client", "Client", "client")]
         for index, each in enumerate(components):
             label = "Agent" if each.agent_port is None else f"Proxy({index})"
@@ -180,41 +178,43 @@ class TraceRecorder(Tracer):
             self.add(entry)
         self._early.clear()
 
-    def trace(self, port: Port, component: str, side: Literal["client", "agent"]) -> TracedPort:
-        made = self.port_types[self._has_plugins](port, self, component, side)
-        names = [each.name for each in self.components]
+    def trace(self, port: StagedPort, component: str, side: Literal["client", "agent"]) -> None:
+        names, sender = [each.name for each in self.components], ""
         if component in names:  # else it is inserted, and gets its neighbours later
             index = names.index(component) + (1 if side == "agent" else -1)
-            made.sender = names[index] if 0 <= index < len(names) else ""
-        self._ports.append(made)
-        return made
+            sender = names[index] if 0 <= index < len(names) else ""
+        self._traces[port] = made = TraceStage(self, component, side, sender)
+        port.insert(made)
+
+    def component_at(self, port: Port) -> str:
+        found = self._traces.get(port) if isinstance(port, StagedPort) else None
+        return "" if found is None else found.component
 
     def end(self) -> None:
         """The chain has ended: let go of its components."""
         self._add_early()
-        for port in self._ports:
-            port.detach()
-        self._ports.clear()
+        self._let_go()
 
-    def trace_notices(self, client: Port) -> TracedPort:
-        """The client's port for what the conductor itself sends to it."""
-        return self._trace_own(client, _CONDUCTOR, "client", "agent")
+    def _let_go(self) -> None:
+        """Take the stages out of the ports: entries would keep these in memory."""
+        for port, trace in self._traces.items():
+            port.remove(trace)
+            del trace.port
+        self._traces.clear()
+
+    def notify(self, client: StagedPort, method: str, params: bytes) -> None:
+        """Send the client a notification of the conductor itself."""
+        trace = self._traces.get(client)
+        way = client.notify if trace is None else partial(client.send, trace, None)
+        TraceStage(self, "client", "agent", _CONDUCTOR).send_notification(way, method, params)
 
     def trace_own_requests(self, component: str) -> TracedOwnRequests:
         return TracedOwnRequests(
-            self._trace_own(Nowhere(), _CONDUCTOR, component, "client"),
-            self._trace_own(Nowhere(), component, _CONDUCTOR, "agent"),
+            TraceStage(self, component, "client", _CONDUCTOR),
+            TraceStage(self, _CONDUCTOR, "agent", component),
         )
 
-    def _trace_own(
-        self, port: Port, sender: str, receiver: str, side: Literal["client", "agent"]
-    ) -> TracedPort:
-        made = TracedPort(port, self, receiver, side)
-        made.sender = sender
-        self._ports.append(made)
-        return made
-
-    def hop(self, port: TracedPort) -> int:
+    def hop(self, port: TraceStage) -> int:
         """The hop in front of a port: 0 is the one between the client and the first component.
 
         Answers of a component to the conductor are on the hop in front of the component. A

@@ -5,37 +5,36 @@ from __future__ import annotations
 
 import signal
 import sys
-from typing import Any, Final
+from typing import Final
 
 from conductor.cli import main
-from conductor.routing.port import Port
-from conductor.routing.traced_port import TracedPort
-from conductor.tracing.recorder import TraceRecorder
+from conductor.routing.stage import Stage, StagedPort
+from conductor.routing.trace import TraceStage
 
 __all__ = ["OFF", "ON"]
 
 OFF: Final = getattr(signal, "SIGRTMIN", 0)
 ON: Final = OFF + 1
-_traced: dict[Port, TracedPort] = {}
-"""The ports of components, with the ports that their neighbours have when it is on."""
+_traces: list[tuple[StagedPort, TraceStage]] = []
 
 
-def _trace(recorder: TraceRecorder, port: Port, *args: Any) -> TracedPort:
-    _traced[port] = made = _make(recorder, port, *args)
-    return made
+def _insert(port: StagedPort, stage: Stage) -> None:
+    if isinstance(stage, TraceStage):
+        _traces.append((port, stage))
+    _inserted(port, stage)
 
 
 def _switch(number: int, frame: object) -> None:
-    for port in _traced:
-        neighbour = port.neighbour
-        plain = neighbour._port if isinstance(neighbour, TracedPort) else neighbour
-        port.connect(_traced.get(plain, plain) if number == ON else plain)
+    for port, stage in _traces:
+        port.remove(stage)
+        if number == ON:
+            _inserted(port, stage)
 
 
-_make: Final = TraceRecorder.trace
+_inserted: Final = StagedPort.insert
 
 if __name__ == "__main__":
-    TraceRecorder.trace = _trace  # type: ignore[assignment]
+    StagedPort.insert = _insert  # type: ignore[method-assign]
     signal.signal(OFF, _switch)
     signal.signal(ON, _switch)
     sys.argv[0] = "acp-conductor"

@@ -28,7 +28,6 @@ class GateBench:
         self.error = None
         self.opened = 0
         self.gate = StartupGate(
-            link.plain,
             start=self._start,
             patch_result=lambda result: result + b" ",
             on_open=self._opened,

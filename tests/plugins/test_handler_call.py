@@ -16,7 +16,7 @@ from conductor.plugins.handler_call import (
     leave_handler_call,
 )
 from conductor.plugins.lane import LaneNotification
-from conductor.routing.traced_port import Mark
+from conductor.routing.trace import Mark
 
 PLUGIN = """
 import attrs

@@ -10,10 +10,6 @@ import pytest
 from support.peers.process import ROOT
 from support.raw_json import compact
 
-from conductor.routing.port import UnconnectedPort
-from conductor.routing.traced_port import TracedPort
-from conductor.tracing.recorder import TraceRecorder
-
 pytestmark = pytest.mark.slow
 
 HELLO = ROOT / "chains" / "hello.yaml"
@@ -213,13 +209,6 @@ def test_without_otel_none_of_its_modules_is_imported(tmp_path):
     assert "conductor.tracing.recorder" in imported
     heavy = ("conductor.telemetry", "opentelemetry", "prometheus_client", "requests")
     assert [each for each in imported if each.startswith(heavy)] == []
-
-
-def test_without_otel_the_ports_of_a_chain_are_those_of_any_recorder():
-    recorder = TraceRecorder("demo")
-    recorder.attach([])
-
-    assert type(recorder.trace(UnconnectedPort(), "agent", "client")) is TracedPort
 
 
 def test_a_collector_that_cannot_be_reached_is_logged_once_and_ends_nothing(run):

@@ -6,10 +6,10 @@ import json
 
 import pytest
 from support.raw_json import dumps
+from support.seen_port import traced_port
 
 from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.jsonrpc.notification_batch import NotificationBatch
-from conductor.routing.port import UnconnectedPort
 from conductor.telemetry.propagation import CHAIN_ENDED, PropagatingRecorder
 from conductor.telemetry.trace_context import NO_PARENT, context_of
 from conductor.tracing.recorder import LogEntry
@@ -19,26 +19,6 @@ CLIENT = {"traceparent": f"00-{TRACE}-{SPAN}-01", "tracestate": "other=1", "bagg
 PROMPT = {"sessionId": "s", "prompt": []}
 
 
-class SeenPort(UnconnectedPort):
-    """Keeps what came."""
-
-    def __init__(self):
-        super().__init__()
-        self.seen = []
-
-    def request(self, call, method, params):
-        self.seen.append(params)
-
-    def notify(self, method, params):
-        self.seen.append(params)
-
-    def notify_batch(self, notifications):
-        self.seen.append(notifications)
-
-    def respond(self, call, result, error):
-        self.seen.append(result)
-
-
 class Chain:
     """The ports of `client → notes → agent` toward the agent, and back to the client."""
 
@@ -46,17 +26,15 @@ class Chain:
         self.entries = []
         self.recorder = PropagatingRecorder("demo", self.entries.append, **options)
         self.recorder.attach([])
-        self.seen = [SeenPort(), SeenPort(), SeenPort()]
-        self.to_notes = self.recorder.trace(self.seen[0], "notes", "client")
-        self.to_agent = self.recorder.trace(self.seen[1], "agent", "client")
-        self.to_client = self.recorder.trace(self.seen[2], "client", "agent")
+        self.to_notes = traced_port(self.recorder, "notes", "client")
+        self.to_agent = traced_port(self.recorder, "agent", "client")
+        self.to_client = traced_port(self.recorder, "client", "agent")
 
     def meta(self, port, params, method="session/prompt", call=None):
         """The `_meta` with which a request leaves a port."""
         call = call or InFlightRequest(method, None)
         port.request(call, method, dumps(params))
-        index = [self.to_notes, self.to_agent, self.to_client].index(port)
-        return json.loads(self.seen[index].seen[-1]).get("_meta")
+        return json.loads(port.seen[-1]).get("_meta")
 
 
 def test_the_trace_of_the_client_goes_on_with_a_span_for_each_hop():
@@ -134,7 +112,7 @@ def test_requests_and_updates_toward_the_client_keep_their_bytes():
     batch = NotificationBatch("session/update", [params, params])
     chain.to_client.notify_batch(batch)
 
-    assert chain.seen[2].seen == [params, params, batch]
+    assert chain.to_client.seen == [params, params, batch]
 
 
 def test_the_recorded_message_has_the_context_that_was_passed_on():

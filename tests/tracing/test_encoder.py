@@ -9,8 +9,7 @@ import pytest
 
 from conductor import redaction
 from conductor.jsonrpc.notification_batch import NotificationBatch
-from conductor.routing.port import UnconnectedPort
-from conductor.routing.traced_port import Mark
+from conductor.routing.trace import Mark, TraceStage
 from conductor.tracing.encoder import Encoder
 from conductor.tracing.recorder import TraceRecorder
 
@@ -29,7 +28,7 @@ def known_secret(monkeypatch):
 def port():
     recorder = TraceRecorder("review")
     recorder.attach([])
-    return recorder.trace(UnconnectedPort(), "client", "agent")
+    return TraceStage(recorder, "client", "agent", "agent")
 
 
 def update(session="s1", **members):

@@ -8,6 +8,7 @@ from functools import reduce
 from typing import Any
 
 import pytest
+from support.seen_port import traced_port
 
 from conductor import redaction
 from conductor.jsonrpc.in_flight import InFlightRequest
@@ -140,7 +141,7 @@ def traced(path, sent, payloads="full"):
     file = TraceFile(path, payloads)
     recorder = file.recorder("chain")
     recorder.attach([])
-    port = recorder.trace(UnconnectedPort(), "client", "agent")
+    port = traced_port(recorder, "client", "agent")
     for number, (method, payload) in enumerate(sent):
         if number % 20 == 19:
             file.flush()
@@ -257,7 +258,7 @@ def test_log_events_stderr_names_places_and_errors_are_masked(tmp_path, known_se
     file = TraceFile(tmp_path / "trace")
     recorder = file.recorder(f"chain {KNOWN}")
     recorder.attach([])
-    port = recorder.trace(UnconnectedPort(), f"name {KNOWN}", "agent")
+    port = traced_port(recorder, f"name {KNOWN}", "agent")
     port.notify(f"x/{KNOWN}", b'{"a":"%b"}' % KNOWN.encode())
     token = current_recorder.set(recorder)
     log = get_logger(component=f"component {KNOWN}")

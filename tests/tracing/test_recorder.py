@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 import pytest
 import trio
 import trio.testing
+from support.seen_port import traced_port
 
 from conductor.chainfile import load
 from conductor.client.acp_client import Client
@@ -18,8 +19,6 @@ from conductor.errors import RequestError
 from conductor.jsonrpc.codec import decode
 from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.jsonrpc.notification_batch import NotificationBatch, split_block
-from conductor.routing.port import UnconnectedPort
-from conductor.routing.traced_port import Nowhere, TracedPort
 from conductor.tracing.direction import direction
 from conductor.tracing.encoder import Encoder
 from conductor.tracing.links import find_causes
@@ -62,13 +61,6 @@ sys.stderr.write("hello from stderr\\n")
 class Nothing(Proxy): pass
 run(Nothing)
 """
-
-
-class Anywhere(Nowhere):
-    """Takes notifications, too."""
-
-    def notify(self, method, params):
-        pass
 
 
 class Traced:
@@ -407,31 +399,30 @@ async def test_the_flight_recorder_keeps_the_first_bytes_of_large_payloads(trace
     assert asked.session == session
 
 
-async def test_without_a_recorder_ports_are_not_traced(tmp_path):
+async def test_without_a_recorder_nothing_is_traced(tmp_path):
     file = tmp_path / "chain.yaml"
     file.write_text(f"version: 1\n{'mcp_bridge: off'}\nagent: {{use: test-agent}}\n")
     async with attach_file(Client, load(str(file))) as attached:
         await attached.client.initialize()
-        assert not isinstance(attached.chain.client.plain.neighbour, TracedPort)
+        assert "trace" not in attached.chain.client.plain.stages
 
 
 async def test_the_end_of_a_chain_lets_go_of_its_components(traced_chain):
     async with traced_chain(IN_PROCESS) as traced:
         session = await traced.client.new_session("/")
-        ports = [entry[1] for entry in traced.recorder.flight if isinstance(entry, tuple)]
-        assert not any(isinstance(port._port, UnconnectedPort) for port in ports)
+        traces = [entry[1] for entry in traced.recorder.flight if isinstance(entry, tuple)]
+        assert all(hasattr(trace, "port") for trace in traces)
         await traced.client.prompt(session, "say hello")
 
-    assert ports
-    assert all(isinstance(port._port, UnconnectedPort) for port in ports)
-    assert all(isinstance(port.neighbour, UnconnectedPort) for port in ports)
+    assert traces
+    assert not any(hasattr(trace, "port") for trace in traces)
 
 
 @pytest.mark.parametrize("is_whole", [False, True], ids=["flight recorder", "trace"])
 def test_a_small_payload_does_not_keep_the_message_that_it_was_part_of(is_whole):
     entries = deque()
     recorder = TraceRecorder("demo", entries.append if is_whole else None, entries)
-    port = recorder.trace(Nowhere(), "agent", "client")
+    port = traced_port(recorder, "agent", "client")
     line = bytes(b'{"jsonrpc":"2.0","method":"x","params":{"a":1}%b}' % (b" " * 10_000))
     before = sys.getrefcount(line)
 
@@ -446,7 +437,7 @@ def test_a_small_payload_does_not_keep_the_message_that_it_was_part_of(is_whole)
 def test_a_notification_does_not_keep_the_block_that_it_was_part_of(is_whole):
     entries = deque()
     recorder = TraceRecorder("demo", entries.append if is_whole else None, entries)
-    port = recorder.trace(Anywhere(), "agent", "client")
+    port = traced_port(recorder, "agent", "client")
     line = b'{"jsonrpc":"2.0","method":"x","params":{"a":1}}\n'
     (batch,) = split_block(block := line * 10_000)
     params = batch.params
@@ -461,7 +452,7 @@ def test_a_notification_does_not_keep_the_block_that_it_was_part_of(is_whole):
 
 def test_messages_have_the_time_of_the_wake_up(monkeypatch):
     recorder = TraceRecorder("demo")
-    port = recorder.trace(Anywhere(), "agent", "client")
+    port = traced_port(recorder, "agent", "client")
     call = InFlightRequest("x", None)
     monkeypatch.setattr(wake_up_of_thread(), "time", 12.5)
 

@@ -9,9 +9,9 @@ import re
 import threading
 
 import pytest
+from support.seen_port import traced_port
 
 from conductor.jsonrpc.notification_batch import NotificationBatch, split_block
-from conductor.routing.port import UnconnectedPort
 from conductor.tracing import trace_file, trace_writer
 from conductor.tracing.reader import Trace, read_records
 from conductor.tracing.records import LogRecord, LossRecord, TraceHeader
@@ -29,7 +29,7 @@ def begin(file, chain="review"):
     """A traced port of a chain without components."""
     recorder = file.recorder(chain)
     recorder.attach([])
-    return recorder.trace(UnconnectedPort(), "client", "agent")
+    return traced_port(recorder, "client", "agent")
 
 
 def update(number, size=10):

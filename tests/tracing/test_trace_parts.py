@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from support.seen_port import traced_port
 from support.trace_records import TraceScript
 
-from conductor.routing.port import UnconnectedPort
 from conductor.tracing.reader import Trace
 from conductor.tracing.records import TraceHeader
 from conductor.tracing.trace_file import TraceFile
@@ -17,7 +17,7 @@ def write(path, count, max_size=20_000):
     file = TraceFile(path, max_size=max_size)
     recorder = file.recorder("review")
     recorder.attach([])
-    port = recorder.trace(UnconnectedPort(), "client", "agent")
+    port = traced_port(recorder, "client", "agent")
     for number in range(count):
         port.notify("session/update", b'{"n":%d,"text":"%b"}' % (number, b"x" * 5000))
         file.flush()

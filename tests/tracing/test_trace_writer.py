@@ -7,8 +7,8 @@ import threading
 
 import msgspec
 import pytest
+from support.seen_port import traced_port
 
-from conductor.routing.port import UnconnectedPort
 from conductor.tracing import trace_writer
 from conductor.tracing.trace_file import TraceFile
 from conductor.tracing.trace_writer import TraceWriter
@@ -19,7 +19,7 @@ UPDATE = b'{"sessionId":"s1","update":{"text":"%b"}}' % (b"x" * 1000)
 def send(writer, times=1):
     recorder = writer.recorder("review")
     recorder.attach([])
-    port = recorder.trace(UnconnectedPort(), "client", "agent")
+    port = traced_port(recorder, "client", "agent")
     for _ in range(times):
         port.notify("session/update", UPDATE)
 

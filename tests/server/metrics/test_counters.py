@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from support.seen_port import traced_port
 
 from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.jsonrpc.notification_batch import NotificationBatch
-from conductor.routing import traced_port
-from conductor.routing.port import UnconnectedPort
+from conductor.routing import trace
+from conductor.routing.port import connect_ports
 from conductor.server.metrics.counters import BUCKETS, OTHER, MetricCounters
 from conductor.tracing.recorder import TraceRecorder
 
@@ -26,9 +27,9 @@ class Hop:
         self.recorder = TraceRecorder("chain/1")
         counters.watch(self.recorder)
         self.recorder.attach([])
-        self.to_agent = self.recorder.trace(UnconnectedPort(), "agent", "client")
-        self.to_client = self.recorder.trace(UnconnectedPort(), "client", "agent")
-        self.to_agent.sender, self.to_client.sender = "client", "agent"
+        self.to_agent = traced_port(self.recorder, "agent", "client")
+        self.to_client = traced_port(self.recorder, "client", "agent")
+        connect_ports(self.to_client, self.to_agent)
 
     def ask(self, method, result=b"{}", error=None, params=b"{}"):
         call = InFlightRequest(method, Originator())
@@ -69,7 +70,7 @@ def test_the_recorder_keeps_what_is_counted(hop):
 
 def test_a_response_is_timed_and_no_request_is_kept(counters, hop, monkeypatch):
     times = iter([1.0, 1.0625, 2.0, 4.0])
-    monkeypatch.setattr(traced_port, "monotonic", lambda: next(times))
+    monkeypatch.setattr(trace, "monotonic", lambda: next(times))
     hop.ask("session/new")
     hop.ask("session/new")
 

@@ -19,7 +19,6 @@ ALLOWED: dict[str, str] = {
     "conductor/cli/prompt/rich_display.py": "writes to stdout",
     "conductor/registry/archive.py": "files in a new private directory of the store",
     "conductor/registry/download.py": "a file in a new private directory of the store",
-    "conductor/registry/prune.py": "files of /proc",
     "proxies/checkpoint/shadow_git.py": "files of a private repository",
     "conductor/tracing/trace_file.py": "the pipe or device that the user has typed",
 }

@@ -1,4 +1,4 @@
-"""`acp-conductor registry list | show NAME | refresh | prune`: agents by name."""
+"""`acp-conductor registry list | show NAME | refresh`: agents by name."""
 
 from __future__ import annotations
 
@@ -86,31 +86,6 @@ def refresh(source: str | None) -> None:
     except RegistryError as exc:
         fail_registry(exc)
     print(f"{len(registry.entries)} entries; {registry.described}")
-
-
-@command.command("prune")
-@click.option("--dry-run", is_flag=True, help="Only list what would be removed.")
-def prune_store(dry_run: bool) -> None:
-    """Remove installed packages that are not in use.
-
-    In use are those of lock files, of running programs, and those that a chain without a lock file
-    has started in the last 30 days. What is removed is installed again when it is needed.
-    """
-    from conductor.cli.lock import fail_registry
-    from conductor.cli.units import shown_size
-    from conductor.errors import RegistryError
-    from conductor.registry.prune import prune
-
-    size = 0
-    try:
-        for each in prune(dry_run=dry_run):
-            size += each.size
-            print(printable(f"{each.name} {each.version} ({shown_size(each.size)})"), flush=True)
-    except RegistryError as exc:
-        fail_registry(exc)
-    except OSError as exc:
-        fail_registry(RegistryError(f"the store cannot be pruned: {exc}"))
-    print(f"{shown_size(size)} {'would be freed' if dry_run else 'freed'}")
 
 
 def _load(source: str | None) -> Registry:

@@ -20,7 +20,6 @@ from conductor.registry.pins import BinaryPin, Pin, check_digest
 from conductor.registry.platform import current_platform
 from conductor.registry.resolve import find_pin
 from conductor.registry.source import refresh_registry
-from conductor.registry.uses import note_lock_file
 
 __all__ = ["LockedComponent", "lock_components", "refresh_sources"]
 
@@ -97,6 +96,5 @@ def _fits(name: RegistryName, pin: Pin) -> bool:
 def _write(path: str, pins: dict[str, Pin]) -> None:
     try:
         write_lock(path, pins)
-        note_lock_file(path)
     except OSError as exc:
         raise RegistryError(f"the lock file {path} cannot be written: {exc.strerror}") from None

@@ -23,7 +23,6 @@ from conductor.registry.lock_file import read_lock
 from conductor.registry.pins import BinaryPin, Pin, digest_of
 from conductor.registry.platform import REGISTRY_VARIABLE, current_platform
 from conductor.registry.store import InstalledPackage, find_installed, store_path
-from conductor.registry.uses import note_lock_file, note_pin
 
 if TYPE_CHECKING:
     from conductor.registry.entries import Entry, Kind
@@ -43,8 +42,6 @@ def resolved(spec: ComponentSpec) -> ComponentSpec:
         return spec
     pin = find_pin(spec.registry)
     found = None if pin is None else find_installed(spec.registry.name, pin)
-    if os.path.exists(spec.registry.lock):
-        note_lock_file(spec.registry.lock)
     if pin is None or found is None:
         return _installed_at_start(spec, spec.registry)
     argv, env = command_parts(spec.registry.name, pin, *found)
@@ -77,7 +74,6 @@ def find_pin(name: RegistryName) -> Pin | None:
             known: Pin = decode_value(read_own(path), type=Pin)
         except (OSError, msgspec.DecodeError):
             continue
-        note_pin(path)
         return known
     return None
 

@@ -39,7 +39,6 @@ __all__ = [
     "replace_file",
     "store_directory",
     "store_path",
-    "try_lock",
 ]
 
 _RECORD: Final = "installed.json"
@@ -157,21 +156,6 @@ def replace_file(path: Path, data: bytes) -> None:
     store_directory(*path.relative_to(_root()).parent.parts)
     with replacing(path) as file:
         file.write(data)
-
-
-@contextmanager
-def try_lock(name: str) -> Iterator[bool]:
-    """Lock a package (`NAME-KEY`) against installation during the block, without waiting.
-
-    Yields True while holding the lock, False if this package is being installed.
-    """
-    with ExitStack() as stack:
-        try:
-            stack.enter_context(locked(_lock_path(name), 0))
-        except BlockingIOError:
-            yield False
-        else:
-            yield True
 
 
 @contextmanager

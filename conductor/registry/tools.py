@@ -27,7 +27,6 @@ from typing import IO, Final, Literal, TypeAlias
 
 from conductor.errors import RegistryError
 from conductor.files import read_regular, write_own
-from conductor.registry.size_limit import SizeWatch, limit_file_size
 from conductor.registry.store import store_directory
 
 __all__ = ["Tool", "find_tool", "run_tool", "tool_environment", "work_directory"]
@@ -126,7 +125,6 @@ def run_tool(
             stderr=write_end,
             text=True,
             errors="replace",
-            preexec_fn=limit_file_size,
         )
     except (OSError, RegistryError) as exc:
         errors.close()
@@ -136,15 +134,13 @@ def run_tool(
     finally:
         os.close(write_end)
     stderr = _ErrorOutput(errors, _attempts(environment), process.kill, first_answer)
-    with process, SizeWatch(directory, process.kill) as watch, stderr:
+    with process, stderr:
         try:
             stdout, _ = process.communicate(input, _TIMEOUT)
         except subprocess.TimeoutExpired:
             raise RegistryError(f"{what}: `{tool}` took more than {_TIMEOUT:g} s") from None
         finally:
             process.kill()
-    if watch.excess is not None:
-        raise RegistryError(f"{what}: it is larger than {watch.excess}: refused")
     if process.returncode:
         lines = stderr.lines
         lines = lines[:_MAX_LINES] + lines[_MAX_LINES:][-_MAX_LINES:]

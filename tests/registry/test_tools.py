@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from conductor.errors import RegistryError
-from conductor.registry import size_limit
 from conductor.registry.tools import find_tool, run_tool, tool_environment
 
 from .conftest import path_without_tools
@@ -100,26 +99,6 @@ def test_a_package_manager_reads_nothing_of_stdin(npm, tmp_path):
     npm("cat; echo end")
 
     assert run_tool("npm", [], tmp_path, "x") == "end\n"
-
-
-def test_a_package_that_is_too_large_is_stopped(npm, tmp_path, monkeypatch):
-    monkeypatch.setattr(size_limit, "MAX_ENTRY_BYTES", 1 << 20)
-    monkeypatch.setattr(size_limit, "_INTERVAL", 0.01)
-    npm("for part in 1 2 3; do head -c 500000 /dev/zero > $part; done; exec sleep 3600")
-    (tmp_path / "large").mkdir()
-
-    with pytest.raises(RegistryError, match="x cannot be installed: it is larger than 1 MiB"):
-        run_tool("npm", [], tmp_path / "large", "x cannot be installed")
-
-
-def test_a_single_file_that_is_too_large_is_not_written(npm, tmp_path, monkeypatch):
-    monkeypatch.setattr(size_limit, "MAX_ENTRY_BYTES", 1 << 20)
-    npm("head -c 3000000 /dev/zero > file")
-
-    with pytest.raises(RegistryError):
-        run_tool("npm", [], tmp_path, "x cannot be installed")
-
-    assert (tmp_path / "file").stat().st_size == 1 << 20
 
 
 def test_npm_is_stopped_when_a_request_has_failed_for_good(npm, tmp_path):

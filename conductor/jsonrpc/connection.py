@@ -124,8 +124,6 @@ class Connection:
         """Writing ends when the write buffer is empty."""
         self.on_blocked: Callable[[], object] = _ignore_blocked
         """Called when the peer did not accept everything, or closed its reading side."""
-        self.skipped_lines: int = 0
-        """Number of lines that were not messages."""
         self._splitter = BlockSplitter(self.limits.max_message_bytes)
         self._unrouted: Iterator[NotificationBatch | bytes | OverlongLine] | None = None
         self._batch: Iterator[None] | None = None
@@ -213,7 +211,6 @@ class Connection:
             if isinstance(reparsed, Malformed):
                 self._answer_malformed(reparsed, stripped)
             else:
-                self.skipped_lines += 1
                 self._route_frame(reparsed, stripped)
 
     def _dispatch(
@@ -315,8 +312,7 @@ class Connection:
         self._report_malformed(frame)
 
     def _report_malformed(self, frame: Malformed) -> None:
-        """Count a malformed line, report it, and settle the request that it answers."""
-        self.skipped_lines += 1
+        """Report a malformed line, and settle the request that it answers."""
         settles = (frame.response or frame.lacks_payload) and frame.id is not UNSET
         call = self.sent.pop(frame.id, None) if settles else None  # type: ignore[arg-type]
         self.receiver.on_malformed(frame, call)

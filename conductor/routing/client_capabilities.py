@@ -3,15 +3,11 @@ request that they do not know. Pure."""
 
 from __future__ import annotations
 
-from typing import Final
-
-import msgspec
-
 from conductor.acp import MCP_METHODS
 from conductor.adapters.negotiated import ANNOUNCED_METHODS, Announced
 from conductor.error_codes import INVALID_PARAMS
 from conductor.jsonrpc.in_flight import InFlightRequest
-from conductor.jsonrpc.json_object import decode_with_surrogates
+from conductor.jsonrpc.json_object import member_at
 from conductor.jsonrpc.messages import METHOD_NOT_FOUND, Payload, encode_error
 from conductor.routing.session_log import SessionLog
 from conductor.routing.stage import ForwardRequest, Stage
@@ -54,7 +50,7 @@ class ClientCapabilities(Stage):
             modes = [mode for mode in ("form", "url") if client.has(*path, mode)]
             if method != "elicitation/create" or len(modes) != 1:
                 return None
-            mode = _mode(params)
+            mode = (member_at(params or b"", "mode") or b'"form"').decode().strip('"')
             if mode in modes or mode not in ("form", "url"):
                 return None
             # RFD elicitation, error handling
@@ -62,17 +58,3 @@ class ClientCapabilities(Stage):
         capability = ".".join(path)
         problem += f": the client does not announce the capability {capability}"
         return encode_error(code, problem, {"method": method, "capability": capability})
-
-
-class _ElicitationMode(msgspec.Struct):
-    mode: str = "form"
-
-
-_decode_mode: Final = msgspec.json.Decoder(_ElicitationMode).decode
-
-
-def _mode(params: Payload | None) -> str:
-    try:
-        return decode_with_surrogates(params or b"{}", _decode_mode).mode
-    except ValueError:
-        return ""

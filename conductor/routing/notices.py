@@ -12,7 +12,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
-from conductor.jsonrpc.json_object import decode_with_surrogates
+from conductor.jsonrpc.json_object import member_at
 from conductor.jsonrpc.messages import Payload, encode_lossy, truncate
 
 __all__ = ["Notices", "Severity", "is_failure", "paragraph"]
@@ -23,21 +23,6 @@ _MAX_CHARS: Final = 4_000
 """Limit for a title and for a detail: the text of an exception may have any length."""
 
 
-class _NoticeSupport(msgspec.Struct):
-    notices: dict[str, Any] | None = None
-
-
-class _Capabilities(msgspec.Struct):
-    session: _NoticeSupport | None = None
-
-
-class _Initialize(msgspec.Struct):
-    clientCapabilities: _Capabilities | None = None
-
-
-_decode: Final = msgspec.json.Decoder(_Initialize).decode
-
-
 class Notices(msgspec.Struct, eq=False):
     """Notices in the form that one client supports."""
 
@@ -46,7 +31,8 @@ class Notices(msgspec.Struct, eq=False):
     @classmethod
     def of(cls, initialize: Payload | None, version: int) -> Notices:
         """For a client with these raw `initialize` params; `version` is the negotiated one."""
-        return cls(as_notice=version == 2 or _supports_notices(initialize))
+        support = member_at(initialize or b"", "clientCapabilities", "session", "notices")
+        return cls(as_notice=version == 2 or (support or b"").startswith(b"{"))
 
     def params(
         self, session: str, title: str, detail: str | None = None, severity: Severity = "warning"
@@ -80,12 +66,3 @@ def is_failure(update: Mapping[str, Any]) -> bool:
     """Whether a decoded `update` is a notice of a conductor about something that has failed."""
     is_error = update.get("sessionUpdate") == "notice" and update.get("severity") == "error"
     return is_error and str(update.get("title")).startswith(_PREFIX)
-
-
-def _supports_notices(initialize: Payload | None) -> bool:
-    try:
-        capabilities = decode_with_surrogates(initialize or b"{}", _decode).clientCapabilities
-    except ValueError:
-        return False
-    session = capabilities.session if capabilities is not None else None
-    return session is not None and session.notices is not None

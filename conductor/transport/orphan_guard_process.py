@@ -9,6 +9,8 @@ from typing import Final
 
 import psutil
 
+__all__ = ["kill_with_mark"]
+
 _TIMEOUT: Final = 5.0
 _EMPTY_CHECKS: Final = 3
 """Consecutive checks without a match before it ends: a process has no readable environment for a
@@ -20,21 +22,22 @@ def main() -> None:
     end = time.monotonic() + _TIMEOUT
     found_nothing = 0
     while found_nothing < _EMPTY_CHECKS and time.monotonic() < end:
-        if _kill_marked(sys.argv[1]):  # a killed process may have started another before
+        if kill_with_mark(sys.argv[1]):  # a killed process may have started another before
             found_nothing = 0
         else:
             found_nothing += 1
         time.sleep(_CHECK_INTERVAL)
 
 
-def _kill_marked(mark: str) -> bool:
-    """Kill the processes with this mark; true if there were any."""
+def kill_with_mark(mark: str) -> bool:
+    """Kill the processes with this mark, and their descendants; true if there were any."""
     found = False
     for process in psutil.process_iter():
         with suppress(psutil.Error):
             if process.environ().get("ACP_CONDUCTOR_TREE", "").startswith(mark):
-                process.kill()
                 found = True
+                for each in (*process.children(recursive=True), process):
+                    each.kill()
     return found
 
 

@@ -6,6 +6,9 @@ of each component has a unique mark (`MARK`), which its descendants inherit; aft
 exited, those that left the group are found by it. The mark of a component is a prefix of the marks
 of all components of a conductor inside it, which are found with it.
 
+Elsewhere (macOS) nothing is adopted, and psutil finds what has a mark among all processes. On Linux
+/proc is read: psutil looks at all processes for the children of one, 10 ms each time.
+
 No function recurses: components decide the depth of a process tree.
 """
 
@@ -43,6 +46,7 @@ MARK = "ACP_CONDUCTOR_TREE"
 """Environment variable with the mark: a token for this run, and `/n/` for each component. The token
 begins with the conductor's process id."""
 
+_HAS_PROC = sys.platform == "linux"
 _PR_SET_CHILD_SUBREAPER = 36
 _KILL_ROUNDS = 20
 _END_TIMEOUT = 5.0
@@ -67,7 +71,7 @@ _own_marks: dict[int, str] = {}
 def become_subreaper() -> None:
     """Become the parent of orphaned descendants (Linux); mark all processes started from now on."""
     os.environ[MARK] = own_mark()
-    if sys.platform == "linux":
+    if _HAS_PROC:
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
@@ -123,7 +127,7 @@ def _report(line: bytes) -> None:
 
 
 def kill_descendants() -> None:
-    """Kill all descendants of this process (Linux): only at the end of a conductor program.
+    """Kill all descendants of this process: only at the end of a conductor program.
 
     The reader of the reports is killed last: it does the rest if the conductor is killed meanwhile.
     """
@@ -139,7 +143,7 @@ def kill_descendants() -> None:
 
 
 def kill_new_descendants(known: Collection[int]) -> None:
-    """Kill the descendants of this process but for those known (Linux), without reaping them."""
+    """Kill the descendants of this process but for those known, without reaping them."""
     _kill(set(descendants(os.getpid())) - set(known))
 
 
@@ -176,15 +180,14 @@ def sandboxed_group(pid: int) -> int | None:
 def stopped_process(pid: int) -> tuple[int, int | None] | None:
     """The process id of a child, or of its first descendant, that a signal has stopped (SIGSTOP,
     SIGTTIN), and of the child that signal's number; `None` if all run."""
-    if not hasattr(os, "waitid"):
-        return None
-    with suppress(ChildProcessError):
-        status = os.waitid(os.P_PID, pid, os.WSTOPPED | os.WNOHANG | os.WNOWAIT)
-        if status is not None:
-            return pid, status.si_status
+    if hasattr(os, "waitid"):
+        with suppress(ChildProcessError):
+            status = os.waitid(os.P_PID, pid, os.WSTOPPED | os.WNOHANG | os.WNOWAIT)
+            if status is not None:
+                return pid, status.si_status
     import psutil  # 20 ms
 
-    for each in descendants(pid):
+    for each in (pid, *descendants(pid)):
         with suppress(psutil.Error):
             if psutil.Process(each).status() == psutil.STATUS_STOPPED:
                 return each, None
@@ -199,6 +202,10 @@ def kill_marked(mark: str, *, patient: bool = False) -> bool:
     A process has no readable environment for a moment during `exec`: with `patient`, a child
     without one also counts as a reason to check again.
     """
+    if not _HAS_PROC:
+        from conductor.transport.orphan_guard_process import kill_with_mark
+
+        return kill_with_mark(mark)
     environments = {
         pid: environ
         for pid in _children(os.getpid())
@@ -219,7 +226,7 @@ def reap_adopted(now: float) -> float | None:
     that a plugin started cannot be distinguished from an adopted one if it has the conductor's
     process group or its own: it is reaped after `_DECIDE_AFTER`, unless a `Popen` waits for it.
     """
-    if not hasattr(os, "waitid"):  # then nothing is adopted, either
+    if not _HAS_PROC:  # then nothing is adopted, either
         return None
     children = set(_children(os.getpid())) - _started - _reports.keys()
     _adopted.intersection_update([pid for pid in _adopted if os.path.exists(f"/proc/{pid}")])
@@ -250,7 +257,7 @@ def _decide_at(now: float) -> float:
 
 
 def descendants(pid: int) -> list[int]:
-    """Every descendant of a process (Linux)."""
+    """Every descendant of a process."""
     return list(_descendants_of([pid]))
 
 
@@ -265,6 +272,11 @@ def _descendants_of(roots: Iterable[int]) -> Iterator[int]:
 
 def _children(pid: int) -> list[int]:
     found: list[int] = []
+    if not _HAS_PROC:
+        import psutil
+
+        with suppress(psutil.Error):
+            found += [each.pid for each in psutil.Process(pid).children()]
     with suppress(OSError):
         for task in os.listdir(f"/proc/{pid}/task"):
             with suppress(OSError), open(f"/proc/{pid}/task/{task}/children") as file:
@@ -294,10 +306,7 @@ def _kill(pids: Iterable[int]) -> list[int]:
 
 
 def _group_of_zombie(pid: int) -> int | None:
-    """The process group of a child that has ended; `None` if it runs, or is not a child, or where
-    that cannot be asked without reaping it (macOS)."""
-    if not hasattr(os, "waitid"):
-        return None
+    """The process group of a child that has ended; `None` if it runs, or is not a child."""
     with suppress(ChildProcessError, ProcessLookupError):
         if os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
             return os.getpgid(pid)

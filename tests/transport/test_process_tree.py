@@ -143,8 +143,15 @@ print(list(_descendants_of([os.getpid()])))
     assert printed == "1201\n[]\n"
 
 
-def test_processes_that_left_the_group_of_a_component_are_killed_with_it():
-    printed = run("""
+@pytest.mark.parametrize("has_proc", [True, False])
+def test_processes_that_left_the_group_of_a_component_are_killed_with_it(has_proc):
+    """Without /proc and subreapers, as on macOS, too."""
+    printed = run(
+        f"""
+from conductor.transport import process_tree
+process_tree._HAS_PROC = {has_proc}
+"""
+        """
 import os, trio
 from conductor.transport.child_process import start_child
 from conductor.transport.process_tree import become_subreaper
@@ -177,7 +184,8 @@ async def main():
         os.kill(pid, 9)
 become_subreaper()
 trio.run(main)
-""")
+"""
+    )
 
     assert printed == "exited with status 0\nTrue None\n"
 

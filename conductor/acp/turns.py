@@ -149,6 +149,17 @@ class SessionTurns(msgspec.Struct, Generic[K], eq=False):
             yield self.cancelled_at
         yield from (each.cancelled_at for each in self.prompts if each.cancelled_at is not None)
 
+    def cancelled_until(self, time: float) -> tuple[list[K], bool]:
+        """What continues and was cancelled at or before this time: prompts without an answer, and
+        whether there is more, which a state has to end (version 2)."""
+
+        def is_late(cancelled_at: float | None) -> bool:
+            return cancelled_at is not None and cancelled_at <= time
+
+        late = [each for each in self.prompts if is_late(each.cancelled_at)]
+        unanswered = [each.key for each in late if each.progress == "sent"]
+        return unanswered, is_late(self.cancelled_at) or len(unanswered) < len(late)
+
     # -- what passes -------------------------------------------------------------------------------
 
     def prompt_sent(self, key: K, now: float) -> None:
@@ -373,8 +384,15 @@ class Turns(Generic[K]):
 
     def is_cancelled(self, session: str) -> bool:
         """Whether a turn of this session was cancelled and continues."""
+        return self.cancelled_since(session) is not None
+
+    def cancelled_since(self, session: str) -> float | None:
+        """When the earliest of what continues in this session was cancelled; `None` if nothing was,
+        infinite while it is not known whether it continues."""
         found = self.sessions.get(session)
-        return found is not None and found.is_cancelled
+        if found is None or not found.is_cancelled:
+            return None
+        return float("inf") if found.work == "unverified" else min(found.cancelled())
 
     def lost(self) -> list[str]:
         """Record the loss of the connection or the process. Returns the sessions with a turn that

@@ -1,10 +1,6 @@
-"""End cancelled turns and requests of the client that no component has ended; cancel the running
-turns when the chain ends.
+"""The client's turns: cancelled ones are ended if they continue, running ones when the chain ends.
 
-A component behind a link has its own monitor (`supervision.turn_enforcement`); here the client's
-link is watched, for a turn that hangs in a plugin before the first of them. Which component blocks
-the turn is decided by the chain's `CancelArbiter`.
-
+Which component blocks a cancelled turn or request, and what ends it: `supervision.cancel_watch`.
 Questions of a cancelled turn (permission requests, elicitations) are answered in the client's
 place: many clients forget them, and the agent would wait for their answers.
 """
@@ -12,7 +8,7 @@ place: many clients forget them, and the agent would wait for their answers.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, Literal
+from typing import Final
 
 import msgspec
 import trio
@@ -20,27 +16,23 @@ import trio
 from conductor.acp import PROMPT, SESSION_CANCEL, session_id_of
 from conductor.acp.turns import Turns
 from conductor.chain.startup_gate import StartupGate
-from conductor.chainfile.model import CANCEL_TIMEOUT
 from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.jsonrpc.messages import Payload
-from conductor.jsonrpc.notification_batch import SESSION_UPDATE
 from conductor.log import get_logger
-from conductor.routing.component import Component, ComponentHost
+from conductor.routing.component import Cancelled, Component, ComponentHost
 from conductor.routing.link import Link
-from conductor.routing.observers import LinkObserver
-from conductor.routing.stage import ForwardRequest, Stage
-from conductor.supervision.cancel_arbiter import (
-    CancelArbiter,
-    cancelled_answer,
-    cancelled_error,
-    idle_update,
-    report_ended_turn,
+from conductor.routing.stage import (
+    ForwardCancel,
+    ForwardNotification,
+    ForwardRequest,
+    ForwardResponse,
+    Stage,
 )
-from conductor.supervision.cancel_monitor import CancelMonitor
-from conductor.supervision.cancel_timeouts import CancelOverdue, TurnOverdue
-from conductor.supervision.deadline_timer import NEVER, DeadlineTimer
+from conductor.supervision.cancel_watch import CancelWatch
+from conductor.supervision.deadline_timer import DeadlineTimer, DueTimes
+from conductor.supervision.turn_observer import TurnObserver
 
-__all__ = ["CancelledTurns", "turns_of_parent"]
+__all__ = ["CancelledTurns"]
 
 _ANSWER_SECONDS: Final = 1.0
 """For the client to answer the open questions of a turn that it cancels."""
@@ -63,168 +55,127 @@ class CancelledTurns:
         components: list[Component],
         startup_gate: StartupGate,
     ) -> None:
-        self._host = host
-        self._client = client
-        self._client_port = client.plain
-        self._components = components
-        self._startup_gate = startup_gate
-        self._arbiter = CancelArbiter()
-        self.monitor: CancelMonitor = CancelMonitor(
-            CANCEL_TIMEOUT, lambda: startup_gate.version == 2, self._on_overdue
-        )
-        self.is_elsewhere: Callable[[CancelOverdue], bool] = lambda overdue: False
+        self.is_elsewhere: Callable[[Cancelled], bool] = lambda what: False
         """Whether a further chain of the client has the turn or request, and ends it."""
+        self.observer: TurnObserver = TurnObserver(client, lambda: startup_gate.version == 2)
+        self.watch: CancelWatch = CancelWatch(host, self.observer, components)
+        self.watch.ends = lambda what: startup_gate.state == "open" and not self.is_elsewhere(what)
+        self.observer.cancels = self.watch
         self._questions = _Questions(
-            client,
-            self.monitor.turns,
-            lambda session: self.is_elsewhere(TurnOverdue(session, (), running=False)),
+            client, self.observer.turns, lambda session: self.is_elsewhere(session)
         )
-        client.observe_received(self.monitor)
-        client.observe_received(self._questions)
-        client.observe_sent(self._questions)
-        client.plain.insert(_LateQuestions(self._questions.late_answer))
+        self._clock: trio.abc.Clock | None = None
+        client.observe_received(self.observer)
+        client.plain.insert(self._questions)
 
     async def run(self) -> None:
         """Wait for deadlines until cancelled."""
+        self._clock = trio.lowlevel.current_clock()
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self.monitor.run)
+            nursery.start_soon(self.watch.run)
             nursery.start_soon(self._questions.run)
 
     def turns(self) -> list[tuple[str, float]]:
-        """Session of each running turn, and seconds since it began."""
-        return self.monitor.running_since()
+        """Session of each running turn, and seconds since it began. May be called by any thread."""
+        now = 0.0 if self._clock is None else self._clock.current_time()
+        sessions = list(self.observer.turns.sessions.items())
+        began = [(name, each.began_at) for name, each in sessions]
+        return [(name, now - at) for name, at in began if at is not None]
 
     def running(self) -> set[str]:
         """Sessions with a running turn."""
-        return {name for name, each in self.monitor.turns.sessions.items() if each.is_running}
+        return {name for name, each in self.observer.turns.sessions.items() if each.is_running}
 
     def cancel_running(self) -> None:
         """Cancel the running turns in the client's place, but for those that it has cancelled."""
         for session in self.running():
-            if not self.monitor.turns.is_cancelled(session):
+            if not self.observer.turns.is_cancelled(session):
                 params = msgspec.json.encode({"sessionId": session})
-                self._client.on_notification(SESSION_CANCEL, params)
-
-    def set_timeout(self, seconds: float) -> None:
-        """Set the agent's `cancel_timeout`."""
-        self._arbiter.timeout = self.monitor.timeouts.timeout = seconds
-
-    def blocking_component(
-        self, watcher: Component | None, cancelled: tuple[Literal["turn", "request"], str]
-    ) -> tuple[Component | None, bool]:
-        """See `ComponentHost.blocking_component`; `watcher` is None for the client's link."""
-        return self._arbiter.find(self._components, watcher, cancelled, trio.current_time())
-
-    def _on_overdue(self, overdue: CancelOverdue) -> None:
-        if self._startup_gate.state != "open" or self.is_elsewhere(overdue):
-            return
-        if isinstance(overdue, TurnOverdue):
-            self._end_turn(overdue)
-            return
-        call = overdue.call
-        blocking, acts = self.blocking_component(None, ("request", call.method))
-        if acts:
-            name = self._blocking_name(blocking)
-            log.warning(
-                "request not answered after $/cancel_request: answered in its place",
-                method=call.method,
-                blocked_by=name,
-            )
-            self._client_port.respond(call, None, cancelled_error(call.method, name))
-
-    def _blocking_name(self, blocking: Component | None) -> str:
-        found = blocking or self._arbiter.suspect(self._components)
-        return "the chain" if found is None else found.name
-
-    def _end_turn(self, overdue: TurnOverdue) -> None:
-        session, seconds = overdue.session, self.monitor.timeouts.timeout
-        blocking, acts = self.blocking_component(None, ("turn", session))
-        if not acts:
-            return
-        name = "the chain" if blocking is None else blocking.name
-        log.warning(
-            "cancelled turn still running", session=session, seconds=seconds, blocked_by=name
-        )
-        report_ended_turn(self._host, session, name, seconds)
-        version_2 = self._startup_gate.version == 2
-        if blocking is None or not blocking.end_turn(session, version_2=version_2):
-            for call in overdue.prompts:
-                answer = cancelled_answer(call.method, name, version_2=version_2)
-                self._client_port.respond(call, *answer)
-        if overdue.running:
-            port = self._client_port if blocking is None else blocking.client_port.neighbour
-            port.notify(SESSION_UPDATE, idle_update(session, "cancelled"))
+                self.observer.link.on_notification(SESSION_CANCEL, params)
 
 
-def turns_of_parent(client: Link, startup_gate: StartupGate) -> CancelMonitor:
-    """The turns of a parent conductor, which ends what hangs: nothing is overdue here."""
-    monitor = CancelMonitor(NEVER, lambda: startup_gate.version == 2, lambda overdue: None)
-    client.observe_received(monitor)
-    return monitor
+class _Questions(Stage):
+    """Answers questions of a turn that the client cancels: the open ones after a second, later ones
+    at once, which the client does not get. `turns` knows of each cancellation before this does;
+    `is_elsewhere` tells whether a session is one of a further chain."""
 
+    __slots__ = ("_cancelled", "_client", "_due", "_is_elsewhere", "_open", "_timer", "_turns")
 
-class _Questions(LinkObserver):
-    """Questions that the client has not answered; those of a turn that it cancels are answered in
-    its place. `turns` knows of each message before this does; `is_elsewhere` tells whether a
-    session is one of a further chain."""
+    name = "questions"
+    sent: frozenset[str] = frozenset(_CANCELLED)
+    received: frozenset[str] = frozenset({PROMPT, SESSION_CANCEL})
 
     def __init__(
-        self,
-        client: Link,
-        turns: Turns[InFlightRequest],
-        is_elsewhere: Callable[[str], bool],
+        self, client: Link, turns: Turns[InFlightRequest], is_elsewhere: Callable[[str], bool]
     ) -> None:
-        self.client = client
-        self.turns = turns
-        self.is_elsewhere = is_elsewhere
+        self._client = client
+        self._turns = turns
+        self._is_elsewhere = is_elsewhere
         self._open: dict[InFlightRequest, str] = {}
-        self._due: dict[InFlightRequest, float] = {}
         self._cancelled: set[str] = set()
         """Sessions in which no prompt was answered since a turn was cancelled."""
-        self._timer: DeadlineTimer[InFlightRequest] = DeadlineTimer(self, self._answer)
+        self._due: DueTimes[InFlightRequest] = DueTimes()
+        self._timer: DeadlineTimer[InFlightRequest] = DeadlineTimer(self._due, self._answer)
 
     async def run(self) -> None:
+        """Wait for deadlines until cancelled."""
         await self._timer.run()
 
-    def late_answer(self, method: str, params: Payload | None) -> bytes | None:
-        """The raw answer to a question that is asked after its turn was cancelled; the client does
-        not get it."""
-        if not self._cancelled:
-            return None
+    def send_request(
+        self, forward: ForwardRequest, call: InFlightRequest, method: str, params: Payload | None
+    ) -> None:
         session = session_id_of(params)
-        turns = self.turns.sessions.get(session or "")
-        if session not in self._cancelled or turns is None or not turns.is_all_cancelled:
-            return None
-        log.info("question answered in the client's place", method=method, session=session)
-        return _CANCELLED[method]
-
-    def on_request(self, call: InFlightRequest, method: str, params: Payload | None) -> None:
-        if method in _CANCELLED and (session := session_id_of(params)) is not None:
+        turns = self._turns.sessions.get(session or "")
+        if session in self._cancelled and turns is not None and turns.is_all_cancelled:
+            log.info("question answered in the client's place", method=method, session=session)
+            self.port.answer(self, call, _CANCELLED[method], None)
+            return
+        if session is not None:
             self._open[call] = session
+        forward(call, method, params)
 
-    def on_response(self, call: InFlightRequest) -> None:
-        if self._open.pop(call, None) is not None:
-            self._due.pop(call, None)
-        elif call.method == PROMPT and call.session is not None:
-            self._cancelled.discard(call.session)
+    def receive_response(
+        self,
+        forward: ForwardResponse,
+        call: InFlightRequest,
+        result: Payload | None,
+        error: Payload | None,
+    ) -> None:
+        self._open.pop(call, None)
+        self._due.pop(call, None)
+        forward(call, result, error)
 
-    def on_session_cancel(self, params: Payload | None) -> None:
+    def send_response(
+        self,
+        forward: ForwardResponse,
+        call: InFlightRequest,
+        result: Payload | None,
+        error: Payload | None,
+    ) -> None:
+        self._cancelled.discard(call.session or "")
+        forward(call, result, error)
+
+    def receive_notification(
+        self, forward: ForwardNotification, method: str, params: Payload | None
+    ) -> None:
         if (session := session_id_of(params)) is not None:
             self._cancel(session)
+        forward(method, params)
 
-    def on_cancel_request(self, call: InFlightRequest) -> None:
-        turns = self.turns.sessions.get(call.session or "")
+    def receive_cancel(self, forward: ForwardCancel, call: InFlightRequest) -> None:
+        turns = self._turns.sessions.get(call.session or "")
         if turns is not None and [each.key for each in turns.unanswered()] == [call]:
             self._cancel(call.session or "")
+        forward(call)
 
     def _cancel(self, session: str) -> None:
-        if self.is_elsewhere(session):
+        if self._is_elsewhere(session):
             return
-        self._cancelled = {each for each in self._cancelled if self.turns.is_cancelled(each)}
-        turns = self.turns.sessions.get(session)
-        if self.turns.is_cancelled(session):
+        self._cancelled = {each for each in self._cancelled if self._turns.is_cancelled(each)}
+        turns = self._turns.sessions.get(session)
+        if self._turns.is_cancelled(session):
             self._cancelled.add(session)
-        elif self.turns.version == 2 and (turns is None or not turns.is_underway):
+        elif self._turns.version == 2 and (turns is None or not turns.is_underway):
             return  # they belong to work in the background, which is not cancelled
         deadline = trio.current_time() + _ANSWER_SECONDS
         for call, asked_in in self._open.items():
@@ -235,39 +186,5 @@ class _Questions(LinkObserver):
         log.info(
             "question answered in the client's place", method=call.method, session=self._open[call]
         )
-        self.client.plain.cancel(call)  # it may still show the question
-        self.client.answer_in_place(call, _CANCELLED[call.method], None)
-
-    # -- Deadlines ---------------------------------------------------------------------------------
-
-    def next_deadline(self) -> float:
-        return min(self._due.values(), default=NEVER)
-
-    def overdue(self, now: float) -> list[InFlightRequest]:
-        overdue = [call for call, deadline in self._due.items() if deadline <= now]
-        for call in overdue:
-            del self._due[call]
-        return overdue
-
-    def forget(self) -> None:
-        self._due.clear()
-
-
-class _LateQuestions(Stage):
-    """Answers questions for which `answer` has a raw result."""
-
-    __slots__ = ("_answer",)
-
-    name = "late questions"
-    sent: frozenset[str] = frozenset(_CANCELLED)
-
-    def __init__(self, answer: Callable[[str, Payload | None], bytes | None]) -> None:
-        self._answer = answer
-
-    def send_request(
-        self, forward: ForwardRequest, call: InFlightRequest, method: str, params: Payload | None
-    ) -> None:
-        if (result := self._answer(method, params)) is None:
-            forward(call, method, params)
-        else:
-            self.port.answer(self, call, result, None)
+        self._client.plain.cancel(call)  # it may still show the question
+        self._client.answer_in_place(call, _CANCELLED[call.method], None)

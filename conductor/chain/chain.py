@@ -20,7 +20,7 @@ import trio
 
 from conductor.adapters.negotiated import announced_by_client
 from conductor.chain.back_pressure import BackPressure
-from conductor.chain.cancelled_turns import CancelledTurns, turns_of_parent
+from conductor.chain.cancelled_turns import CancelledTurns
 from conductor.chain.client_end import ClientEnd
 from conductor.chain.components import ChainComponents, ChainSpec
 from conductor.chain.login_methods import WithheldLogin, for_client
@@ -37,7 +37,7 @@ from conductor.routing.component import Component
 from conductor.routing.link import Link
 from conductor.routing.notices import Notices
 from conductor.routing.port import connect_ports
-from conductor.supervision.cancel_monitor import CancelMonitor
+from conductor.supervision.turn_observer import TurnObserver
 from conductor.tracing.recorder import TraceRecorder, current_recorder, report_failure
 from conductor.transport.base import Transport
 from conductor.transport.io_loop import Flusher
@@ -122,8 +122,9 @@ class Chain:
             self._cancelled_turns = CancelledTurns(
                 self._hosted, self.client, self.components, self.startup_gate
             )
-            self._hosted.cancelled_turns = self._shutdown.turns = self._cancelled_turns
-            self.client_end.turns = self._cancelled_turns.monitor.turns
+            self._shutdown.turns = self._cancelled_turns
+            self._hosted.cancels = self._cancelled_turns.watch
+            self.client_end.turns = self._cancelled_turns.observer.turns
 
     async def run(self) -> Ending:
         """Serve until the end; when it returns, all components have ended, except for plugins that
@@ -182,11 +183,13 @@ class Chain:
             **chain_status(list(self.components), gate.params, gate.answer, turns),
         }
 
-    def turn_monitor(self) -> CancelMonitor:
+    def turn_observer(self) -> TurnObserver:
         """Knows the client's turns. Call before `run`."""
-        if self._cancelled_turns is None:
-            return turns_of_parent(self.client, self.startup_gate)
-        return self._cancelled_turns.monitor
+        if self._cancelled_turns is not None:
+            return self._cancelled_turns.observer
+        observer = TurnObserver(self.client, lambda: self.startup_gate.version == 2)
+        self.client.observe_received(observer)
+        return observer
 
     def stop(self) -> None:
         """End in order, as after EOF from the client, without waiting for its open requests except
@@ -229,7 +232,7 @@ class Chain:
             self._shutdown.further = further
             self.back_pressure.further_backlog = lambda: further.backlog
             if self._cancelled_turns is not None:
-                self._cancelled_turns.is_elsewhere = further.has_overdue
+                self._cancelled_turns.is_elsewhere = further.has
         return self._further
 
     def _on_failed(self, component: Component, error: ComponentError) -> None:

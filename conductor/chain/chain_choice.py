@@ -17,9 +17,9 @@ from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.jsonrpc.messages import Payload, exception_to_error
 from conductor.projects.chooser import ChainChooser
 from conductor.projects.planner import ChainPlan
+from conductor.routing.component import Cancelled
 from conductor.routing.link import Link
 from conductor.routing.stage import ForwardRequest, Stage
-from conductor.supervision.cancel_timeouts import CancelOverdue
 
 __all__ = ["ChainChoice", "FurtherChains"]
 
@@ -37,7 +37,7 @@ class FurtherChains(Protocol):
         """Set up a session in the chain of a plan, and start it if it does not run; false if that
         is the first chain. Raises `RequestError`."""
 
-    def has_overdue(self, overdue: CancelOverdue) -> bool:
+    def has(self, cancelled: Cancelled) -> bool:
         """Whether a further chain has this cancelled turn or request."""
 
     def close_inputs(self, *, at_once: bool) -> None:

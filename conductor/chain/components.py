@@ -17,7 +17,6 @@ import trio
 
 from conductor.chain.back_pressure import BackPressure
 from conductor.chain.bridge_insertion import BridgeInsertion
-from conductor.chain.cancelled_turns import CancelledTurns
 from conductor.chain.client_end import ClientEnd
 from conductor.chainfile.model import STOP_TIMEOUT
 from conductor.errors import ComponentError, ConductorError, StartError, describe
@@ -28,6 +27,7 @@ from conductor.routing.component import Component, ComponentHost, RestartOutcome
 from conductor.routing.failure_errors import FailureErrors
 from conductor.routing.notices import Severity
 from conductor.routing.port import Port, connect_ports
+from conductor.supervision.cancel_watch import CancelWatch
 from conductor.tracing.recorder import TraceRecorder
 from conductor.transport.io_loop import Flusher, ReadGate
 from conductor.transport.spawn import end_prestarted
@@ -84,7 +84,7 @@ class ChainComponents(ComponentHost):
     recorder: TraceRecorder | None
     flusher: Flusher = attrs.field(init=False)
     limits: Limits = attrs.field(init=False)
-    cancelled_turns: CancelledTurns | None = attrs.field(default=None, init=False)
+    cancels: CancelWatch | None = attrs.field(default=None, init=False)
     nursery: trio.Nursery = attrs.field(init=False)
     """Runs the components."""
     plugin_nursery: trio.Nursery | None = attrs.field(default=None, init=False)
@@ -119,12 +119,8 @@ class ChainComponents(ComponentHost):
         finally:
             end_prestarted()
         self.running[:] = components
-        if components:
-            seconds = components[-1].cancel_timeout
-            if self.cancelled_turns is not None:
-                self.cancelled_turns.set_timeout(seconds)
-            for component in components:
-                component.set_cancel_timeout(seconds)
+        if components and self.cancels is not None:
+            self.cancels.timeout = components[-1].cancel_timeout
 
     def connect(self) -> Port:
         """Connect and run the prepared components; returns the first one's client port.
@@ -188,13 +184,6 @@ class ChainComponents(ComponentHost):
 
     def edge_read_gate(self) -> ReadGate:
         return self.back_pressure.edge_gate()
-
-    def blocking_component(
-        self, watcher: Component, cancelled: tuple[Literal["turn", "request"], str]
-    ) -> tuple[Component | None, bool]:
-        if self.cancelled_turns is None:
-            return None, False
-        return self.cancelled_turns.blocking_component(watcher, cancelled)
 
     def send_notice(
         self,

@@ -39,9 +39,9 @@ from conductor.log import get_logger
 from conductor.projects.chooser import ChainChooser
 from conductor.projects.planner import ChainPlan
 from conductor.routing.capabilities import protocol_version
+from conductor.routing.component import Cancelled
 from conductor.routing.failure_errors import FailureErrors
 from conductor.routing.link import Link
-from conductor.supervision.cancel_timeouts import CancelOverdue, TurnOverdue
 from conductor.transport.io_loop import Flusher, read_loop, write_loop
 from conductor.transport.memory import MemoryTransport, memory_pair
 
@@ -90,11 +90,11 @@ class SessionChains(FurtherChains):
         if plan.notices:
             ResponseWatch(call, after=show)
 
-    def has_overdue(self, overdue: CancelOverdue) -> bool:
+    def has(self, cancelled: Cancelled) -> bool:
         """Whether a further chain has this cancelled turn or request."""
-        if isinstance(overdue, TurnOverdue):
-            return overdue.session in self.first.client_end.elsewhere
-        return any(overdue.call.target is chain.link.plain for chain in self.running)
+        if isinstance(cancelled, str):
+            return cancelled in self.first.client_end.elsewhere
+        return any(cancelled.target is chain.link.plain for chain in self.running)
 
     @property
     def backlog(self) -> int:

@@ -18,6 +18,7 @@ import trio
 from conductor.acp import SESSION_END_METHODS, SESSION_SETUP_METHODS, session_id_of
 from conductor.errors import (
     LocalProtocolError,
+    RequestCancelled,
     RequestError,
 )
 from conductor.jsonrpc.in_flight import InFlightRequest
@@ -298,7 +299,8 @@ class Dispatcher:
     ) -> _Reply | None:
         """The reply to a request after its handler raised (lane rules 5 and 7)."""
         if response_state.settled:
-            self._log_failure(handler_call, item.method, item.params, exc)
+            if not isinstance(request_error_in(exc), RequestCancelled):  # of its `forward`
+                self._log_failure(handler_call, item.method, item.params, exc)
             return None
         if response_state.deferred and not self.deferred.take(item.call):
             return None  # answered already

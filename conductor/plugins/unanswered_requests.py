@@ -77,11 +77,15 @@ class DeferredRequests:
         call_plugin(partial(self._cancel_failed, call), self._requests[call][2])
         return True
 
-    def answer(self, call: InFlightRequest, result: Payload | None, error: Payload | None) -> None:
-        """Answer a request in the plugin's place, and call its cancellation callback."""
+    def answer(self, call: InFlightRequest, result: Payload | None, error: Payload | None) -> bool:
+        """Answer a request in the plugin's place, and call its cancellation callback; False if it
+        is not deferred."""
+        if call not in self._requests:
+            return False
         port, _, on_cancelled = self._requests.pop(call)
         call_plugin(partial(self._cancel_failed, call), on_cancelled)
         port.neighbour.respond(call, result, error)
+        return True
 
     def close(self, abort: Callable[[PluginPort, LaneRequest, bool], None]) -> None:
         """Give all requests to `abort`, as ones that the agent may have got."""

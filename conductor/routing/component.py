@@ -4,20 +4,27 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Collection
-from typing import Literal, Protocol
+from typing import Literal, Protocol, TypeAlias
 
 import msgspec
 
-from conductor.chainfile.model import CANCEL_TIMEOUT
+from conductor.acp.turns import Turns
+from conductor.chainfile.model import CANCEL_TIMEOUT, OnCancelTimeout
 from conductor.errors import ComponentError
+from conductor.jsonrpc.in_flight import InFlightRequest
+from conductor.jsonrpc.messages import Payload
 from conductor.limits import Limits
 from conductor.routing.failure_errors import FailureErrors
+from conductor.routing.link import Link
 from conductor.routing.notices import Severity
 from conductor.routing.port import Port
 from conductor.routing.trace import Tracer
 from conductor.transport.io_loop import Flusher, ReadGate
 
-__all__ = ["Component", "ComponentHost", "RestartOutcome"]
+__all__ = ["CancelReports", "Cancelled", "Component", "ComponentHost", "Hop", "RestartOutcome"]
+
+Cancelled: TypeAlias = str | InFlightRequest
+"""A cancelled turn, named by its session, or a cancelled request."""
 
 
 class RestartOutcome(msgspec.Struct, frozen=True):
@@ -36,11 +43,36 @@ class RestartOutcome(msgspec.Struct, frozen=True):
     """The failure before it, in the component's own words (stderr); empty if it had none."""
 
 
+class CancelReports(Protocol):
+    """Takes what is cancelled at any place of a chain (`supervision.cancel_watch`)."""
+
+    def cancelled(self, what: Cancelled) -> None:
+        """A turn or a request was cancelled at a component, and continues there."""
+
+    def answered(self, call: InFlightRequest) -> None:
+        """A cancelled request was answered."""
+
+
+class Hop(Protocol):
+    """A link whose turns are followed: that of a component, with what it was sent, or that of the
+    client, with what it has sent."""
+
+    @property
+    def link(self) -> Link: ...
+
+    @property
+    def turns(self) -> Turns[InFlightRequest]: ...
+
+
 class ComponentHost(Protocol):
     """The chain, as its components see it: gates, notices, and reports of failures."""
 
     flusher: Flusher
     limits: Limits
+
+    @property
+    def cancels(self) -> CancelReports | None:
+        """`None` if a parent conductor ends what hangs."""
 
     def read_gate(self, component: Component) -> ReadGate | None:
         """The back-pressure gate of a component's reader; see `chain.back_pressure`."""
@@ -67,15 +99,6 @@ class ComponentHost(Protocol):
         `None`, or a session that the client has not opened: in those with a running turn, else in
         all; without any, with the next prompt. `once` names what it is about: there is one notice
         per turn of it.
-        """
-
-    def blocking_component(
-        self, watcher: Component, cancelled: tuple[Literal["turn", "request"], str]
-    ) -> tuple[Component | None, bool]:
-        """Find the component that blocks a cancelled turn (session id) or request (method).
-
-        Returns the component, and whether `watcher` has to end the turn or answer the request;
-        see `supervision.cancel_arbiter.CancelArbiter`.
         """
 
     def on_restarted(self, component: Component, restart: RestartOutcome) -> None:
@@ -180,7 +203,12 @@ class Component(Protocol):
         """Log fields for one of these: `handler` (its place in the file) and `method`."""
         return {}
 
-    # -- cancelled turns; a component without these never blocks one -------------------------------
+    # -- cancelled turns and requests (`supervision.cancel_watch`) ---------------------------------
+
+    @property
+    def hop(self) -> Hop | None:
+        """Its link, if its turns are followed."""
+        return None
 
     @property
     def cancel_timeout(self) -> float:
@@ -188,23 +216,32 @@ class Component(Protocol):
         return CANCEL_TIMEOUT
 
     @property
-    def enforces_cancel_timeout(self) -> bool:
-        """Whether the component itself enforces `cancel_timeout`."""
+    def on_cancel_timeout(self) -> OnCancelTimeout:
+        """What `end_turn` does besides ending the turn."""
+        return "answer"
+
+    @property
+    def stopped(self) -> str | None:
+        """Clause that says that a process of it is stopped, by a signal; `None` if none is."""
+        return None
+
+    def cancelled_since(self, session: str) -> float | None:
+        """When a turn was cancelled that this component blocks; `None` if it blocks none, inf if it
+        is not to be ended yet, -inf for the time at which it was cancelled before this component.
+        """
+        return None
+
+    def end_turn(self, session: str, until: float, problem: str, *, version_2: bool) -> bool:
+        """End what was cancelled until this time; false if it has no prompt of it. `problem` is
+        the reason, as the rest of a sentence."""
         return False
 
-    def set_cancel_timeout(self, seconds: float) -> None:
-        """Set the agent's `cancel_timeout`, before `run`."""
+    def cancelled_requests(self) -> list[InFlightRequest]:
+        """Cancelled requests that it was sent, and that do not wait for another one here."""
+        return []
+
+    def end_request(
+        self, call: InFlightRequest, result: Payload | None, error: Payload | None
+    ) -> None:
+        """Answer one of them in its place."""
         return
-
-    def blocks_turn(self, session: str) -> bool:
-        """Whether a cancelled turn of this session still runs in this component."""
-        return False
-
-    def blocks_request(self, method: str | None) -> bool:
-        """Whether a cancelled request of this method (`None`: any) is still unanswered in this
-        component."""
-        return False
-
-    def end_turn(self, session: str, *, version_2: bool) -> bool:
-        """Answer the prompts of a turn that it blocks; false if it has no such prompt."""
-        return False

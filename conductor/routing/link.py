@@ -19,6 +19,7 @@ from msgspec import UNSET
 from conductor.acp import (
     MCP_METHODS,
     NOTIFICATIONS,
+    PROMPT,
     REQUESTS,
     message_names,
 )
@@ -185,6 +186,11 @@ class Link(LinkState):
         del connection.sent[call.target_id]
         self.expect_late_answer(call, waited)
         self.on_response(call, result, error)
+
+    def unanswered_prompts(self, session: str) -> list[InFlightRequest]:
+        """The peer's own prompts for this session."""
+        own = [] if self.connection is None else self.connection.unanswered()
+        return [call for call in own if call.method == PROMPT and call.session == session]
 
     def fail_requests(self, failure: FailureErrors) -> None:
         """Answer the open and queued requests to the peer in its place, with these errors."""

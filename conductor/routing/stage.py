@@ -50,7 +50,7 @@ ORDER: Final = (
     "session log",  # handshake and set-ups are kept for a restart
     "initialization",  # the conductor itself carries out the handshake
     "client capabilities",  # a client is not asked for what it has not announced
-    "late questions",  # what belongs to a cancelled turn is not asked
+    "questions",  # those of a cancelled turn are answered, and not asked
     "observers",  # turns, stalls, slow set-ups, open questions and requests
     "settings",  # for a restart; relies on `call.session`, which an observer sets
     "replayed history",  # the client has seen it before the restart

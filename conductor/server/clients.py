@@ -206,8 +206,8 @@ class ClientRegistry:
         theirs, ours = memory_pair()
         self._last_number += 1
         chain = self.make_chain(theirs)
-        monitor = chain.turn_monitor()
-        monitor.turn_ended = lambda ended: self.turn_ended(ended.stop_reason)
+        observer = chain.turn_observer()
+        observer.turn_ended = lambda ended: self.turn_ended(ended.stop_reason)
         client = RemoteClient(
             number=self._last_number,
             id=secrets.token_urlsafe(24),
@@ -215,7 +215,7 @@ class ClientRegistry:
             profile=profile,
             lines=LineChannel(ours),
             chain=chain,
-            turns=monitor.turns,
+            turns=observer.turns,
         )
         client.chain.client_label = device.label
         self.by_id[client.id] = client

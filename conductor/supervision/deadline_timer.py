@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final, Generic, Protocol, TypeVar
 
 import attrs
 import trio
 
-__all__ = ["NEVER", "DeadlineTimer", "Deadlines"]
+__all__ = ["NEVER", "DeadlineTimer", "Deadlines", "DueTimes"]
 
 NEVER: Final = float("inf")
 
@@ -22,11 +22,28 @@ class Deadlines(Protocol[OverdueT_co]):
     def next_deadline(self) -> float:
         """The earliest deadline; infinite if there is none."""
 
-    def overdue(self, now: float) -> Sequence[OverdueT_co]:
+    def overdue(self, now: float) -> Iterable[OverdueT_co]:
         """Everything with a deadline at or before `now`."""
 
     def forget(self) -> None:
         """Drop all deadlines: the component is gone."""
+
+
+class DueTimes(dict[OverdueT, float]):
+    """Things with their deadlines; a thing that is overdue is dropped."""
+
+    def next_deadline(self) -> float:
+        return min(self.values(), default=NEVER)
+
+    def overdue(self, now: float) -> Iterator[OverdueT]:
+        """One after the other: what is done about one may drop or postpone others."""
+        for each in [each for each, deadline in self.items() if deadline <= now]:
+            if self.get(each, NEVER) <= now:
+                del self[each]
+                yield each
+
+    def forget(self) -> None:
+        self.clear()
 
 
 @attrs.define(eq=False, repr=False)

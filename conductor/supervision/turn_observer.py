@@ -1,4 +1,4 @@
-"""Feed the turns of a link (`acp.turns`) and its `CancelTimeouts`, and wake at the deadlines.
+"""Feed the turns of a link (`acp.turns`) with what passes it, and report cancellations.
 
 Costs nothing per update in version 1. In version 2 the end of a turn is an update: every update is
 searched for one word, and only those that contain it are decoded.
@@ -18,54 +18,35 @@ from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.jsonrpc.json_object import decode_with_surrogates
 from conductor.jsonrpc.messages import Payload
 from conductor.jsonrpc.notification_batch import SESSION_UPDATE, NotificationBatch
+from conductor.routing.component import CancelReports
+from conductor.routing.link import Link
 from conductor.routing.observers import LinkObserver
-from conductor.supervision.cancel_timeouts import CancelOverdue, CancelTimeouts
-from conductor.supervision.deadline_timer import DeadlineTimer
 
-__all__ = ["CancelMonitor"]
+__all__ = ["TurnObserver"]
 
 _STATE: Final = b"state_update"
 _RESUME: Final = "session/resume"
 _OF_SESSIONS: Final = SESSION_SETUP_METHODS | SESSION_END_METHODS
 
 
-class CancelMonitor(LinkObserver):
-    """Monitor of the turns and requests of one component, or of the client with the whole chain.
+class TurnObserver(LinkObserver):
+    """Observer of the turns of one component, or of the client with the whole chain."""
 
-    `timeout` is in seconds; `on_overdue` is called with each overdue turn or request.
-    """
-
-    def __init__(
-        self,
-        timeout: float,
-        speaks_version_2: Callable[[], bool],
-        on_overdue: Callable[[CancelOverdue], None],
-    ) -> None:
+    def __init__(self, link: Link, speaks_version_2: Callable[[], bool]) -> None:
+        self.link: Link = link
         self.wants_notifications: bool = False
         self._changed: Callable[[], None] = lambda: None
         self.turns: Turns[InFlightRequest] = Turns()
-        self.timeouts: CancelTimeouts = CancelTimeouts(timeout, self.turns)
         self.turn_ended: Callable[[Ended[InFlightRequest]], None] = lambda ended: None
         """Called with the end of a turn that a state tells of (version 2)."""
+        self.cancels: CancelReports | None = None
+        """Is told of cancelled turns and requests."""
         self._speaks_version_2 = speaks_version_2
         self._of_sessions: dict[InFlightRequest, str] = {}
         """Version 2: open requests that resume or end a session, with its id."""
-        self._timer = DeadlineTimer(self.timeouts, on_overdue)
-        self._clock: trio.abc.Clock | None = None
 
     def added(self, changed: Callable[[], None]) -> None:
         self._changed = changed
-
-    async def run(self) -> None:
-        """Wait for deadlines until cancelled."""
-        self._clock = trio.lowlevel.current_clock()
-        await self._timer.run()
-
-    def running_since(self) -> list[tuple[str, float]]:
-        """Session of each running turn, and seconds since it began. May be called by any thread."""
-        now = 0.0 if self._clock is None else self._clock.current_time()
-        began = [(name, each.began_at) for name, each in list(self.turns.sessions.items())]
-        return [(name, now - at) for name, at in began if at is not None]
 
     def on_request(self, call: InFlightRequest, method: str, params: Payload | None) -> None:
         if method == PROMPT:
@@ -91,17 +72,18 @@ class CancelMonitor(LinkObserver):
                 turns.prompt_answered(call, trio.current_time(), accepted=not call.refused)
         elif call in self._of_sessions:
             self._session_answered(call)
-        if self.timeouts.cancelled_requests:
-            self.timeouts.response_received(call)
+        if call.cancelled and self.cancels is not None:
+            self.cancels.answered(call)
 
     def on_cancel_request(self, call: InFlightRequest) -> None:
-        if call.method != "initialize":  # has `start_timeout`
-            self._timer.reschedule(self.timeouts.cancel_request_sent(call, trio.current_time()))
+        if call.method != "initialize" and self.cancels is not None:  # has `start_timeout`
+            self.cancels.cancelled(call)
 
     def on_session_cancel(self, params: Payload | None) -> None:
-        session = session_id_of(params)
-        if session is not None:
-            self._timer.reschedule(self.timeouts.cancel_sent(session, trio.current_time()))
+        session = session_id_of(params) or ""
+        turns = self.turns.sessions.get(session)
+        if turns is not None and turns.cancel(trio.current_time()) and self.cancels is not None:
+            self.cancels.cancelled(session)
 
     def on_notification(self, method: str, params: Payload | None) -> None:
         if method != SESSION_UPDATE or params is None or _STATE not in bytes(params):

@@ -10,7 +10,7 @@
   `session_router`: messages to the chain of their session
 - `back_pressure`: when client, agent and proxies are not read; `shutdown`: the ordered
   end, and why it ended
-- `cancelled_turns`: ends cancelled turns of the client that no component has ended
+- `cancelled_turns`: ends cancelled turns and their questions, and running turns at the end
 - `startup_gate`: queues messages until the chain is initialized; `start_failure`: explains a
   failed start to the user
 - `detached_client`: queues messages while the client is disconnected

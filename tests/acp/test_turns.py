@@ -343,3 +343,26 @@ def test_sessions_without_a_turn_are_forgotten_when_there_are_many():
     assert len(hop.sessions) == 1000
     hop.of("of the client").prompt_sent("p", 1.0)
     assert hop.of("of the client").is_running
+
+
+@pytest.mark.parametrize(
+    ("version", "messages", "until", "late"),
+    [
+        (1, ">p cancel", 1.0, ("", False)),
+        (1, ">p cancel", 2.0, ("p", False)),
+        (1, ">p cancel cancel", 2.0, ("p", False)),  # a repeated one gives no more time
+        (1, ">p cancel >q", 9.0, ("p", False)),  # a later prompt is another turn
+        (1, ">p cancel >q cancel", 3.0, ("p", False)),
+        (1, ">p cancel >q cancel", 4.0, ("pq", False)),
+        (1, ">p cancel p", 9.0, ("", False)),
+        (2, "running requires_action cancel", 9.0, ("", True)),
+        (2, "running cancel idle", 9.0, ("", False)),
+        (2, ">p p >q cancel", 9.0, ("q", True)),
+        (2, ">p cancel >q q running", 9.0, ("p", False)),  # the work is for q
+        (2, "running cancel lost", 9.0, ("", False)),
+    ],
+)
+def test_what_was_cancelled_until_a_time_and_continues(version, messages, until, late):
+    """Prompts without an answer, and whether a state has to end more."""
+    prompts, is_running = Hop(version).see(*messages.split()).turns.cancelled_until(until)
+    assert ("".join(prompts), is_running) == late

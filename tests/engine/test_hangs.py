@@ -168,6 +168,37 @@ async def test_in_version_2_a_prompt_that_was_not_accepted_is_refused(tmp_path, 
         assert (answer["id"], answer["error"]["code"]) == (1, -32800)
 
 
+async def test_a_prompt_after_the_cancellation_is_another_turn(tmp_path, autojump_clock):
+    """Which has a time of its own when it is cancelled, too."""
+    async with played_chain(tmp_path, None, {"name": "p"}) as chain:
+        await chain.open("s1")
+        await chain.prompt(1)
+        chain.client.send(cancel_turn())
+        await trio.sleep(5)
+        chain.client.send(prompt(2), cancel_turn(), prompt(3))
+        await trio.sleep(5.1)
+        assert (await chain.client.receive_all())[1:] == [ended(1)]
+        await trio.sleep(5)
+        assert (await chain.client.receive_all())[1:] == [ended(1, 2)]
+        await trio.sleep(60)
+        assert await chain.client.receive_all() == []
+
+
+async def test_in_version_2_nothing_is_ended_while_it_is_unknown_whether_the_turn_runs(
+    tmp_path, autojump_clock
+):
+    async with played_chain(tmp_path, version=2) as chain:
+        await chain.open("s1")
+        await chain.prompt(1)
+        chain.client.send(cancel_turn())
+        chain.agent.send(state("unknown"))
+        await trio.sleep(60)
+        assert await chain.client.receive_all() == [state("unknown")]
+        chain.agent.send(state("running"))
+        await trio.sleep(10)
+        assert (await chain.client.receive_all())[-1] == ended(2)
+
+
 async def test_in_version_2_a_cancellation_without_a_turn_is_no_failure(tmp_path, autojump_clock):
     async with played_chain(tmp_path, version=2) as chain:
         await chain.open("s1")
@@ -265,6 +296,109 @@ async def test_a_plugin_that_holds_the_turn_is_named_and_its_handler_is_cancelle
         assert await chain.client.receive() == {"id": 2, "result": {}}
 
 
+BUSY = """
+import trio
+
+from conductor.proxy import Proxy, on
+
+
+class Busy(Proxy):
+    @on("_hold")
+    async def hold(self, params: dict):
+        await trio.sleep_forever()
+
+    @on("_hold_back")
+    async def hold_back(self, params: dict):
+        await trio.sleep_forever()
+
+    @on("session/prompt")
+    async def prompt(self, params: dict, forward):
+        return await forward()
+
+    @on("_later")
+    async def later(self, params: dict):
+        self.defer(lambda: None)
+"""
+
+
+@pytest.fixture
+def busy(tmp_path):
+    (tmp_path / "busy.py").write_text(BUSY)
+    return {"use": "./busy.py:Busy", "name": "h"}
+
+
+@BOTH
+async def test_what_waits_behind_a_handler_is_answered_and_the_cancellation_passes_it(
+    tmp_path, version, busy, autojump_clock
+):
+    async with played_chain(tmp_path, None, {"name": "p"}, busy, version=version) as chain:
+        await chain.open("s1", "s2")
+        chain.client.send({"method": "_hold"}, prompt(1), prompt(2, "s2"), cancel_turn())
+        await trio.sleep(10.1)
+
+        notice, end = await chain.client.receive_all()
+        assert "h did not end the cancelled turn" in told(notice)[1]
+        if version == 1:
+            assert end == ended(1)
+        else:
+            assert (end["id"], end["error"]["code"]) == (1, -32800)
+        assert await chain.agent.receive_all() == [cancel_turn()]
+
+
+@BOTH
+async def test_a_plugin_whose_handler_holds_back_the_end_of_the_turn_is_named(
+    tmp_path, version, busy, autojump_clock
+):
+    """The proxy before it passes the end on, and gets no second one."""
+    async with played_chain(tmp_path, None, {"name": "p"}, busy, version=version) as chain:
+        await chain.open("s1")
+        request = await chain.prompt(1)
+        chain.agent.send({"method": "_hold_back"})
+        chain.client.send(cancel_turn())
+        await chain.expect("session/cancel")
+        chain.finish(request, reason="cancelled")
+        await trio.sleep(10.1)
+
+        notice, end = await chain.client.receive_all()
+        assert "h did not end the cancelled turn" in told(notice)[1]
+        assert end == ended(version)
+        await trio.sleep(60)
+        assert await chain.client.receive_all() == []
+
+
+async def test_a_plugin_that_waits_for_the_agent_is_not_blamed(tmp_path, busy, autojump_clock):
+    async with played_chain(tmp_path, None, busy) as chain:
+        await chain.open("s1")
+        await chain.prompt(1)
+        chain.client.send(cancel_turn())
+        await trio.sleep(10.1)
+
+        notice, end = await chain.client.receive_all()
+        assert "agent did not end the cancelled turn" in told(notice)[1]
+        assert end == ended(1)
+
+
+async def test_the_proxies_before_the_blocking_component_have_time_to_pass_the_end_on(
+    tmp_path, autojump_clock
+):
+    """One that does not is named in its turn."""
+    async with played_chain(tmp_path, None, {"name": "p"}, peers={"p": Stuck}) as chain:
+        await chain.open("s1")
+        await chain.prompt(1)
+        chain.client.send(cancel_turn())
+        await trio.sleep(1)
+        chain["p"].peer.stuck = True
+        await trio.sleep(9.1)
+        (notice,) = await chain.client.receive_all()
+        assert "agent did not end the cancelled turn" in told(notice)[1]
+        await wait(9.9)
+        await chain.client.receive_nothing()
+        await trio.sleep(0.2)
+        notice, end = await chain.client.receive_all()
+        assert "p did not end the cancelled turn" in told(notice)[1]
+        assert end == ended(1)
+
+
 # -- $/cancel_request ------------------------------------------------------------------------------
 
 
@@ -283,6 +417,48 @@ async def test_another_cancelled_request_is_answered_after_the_same_time(tmp_pat
             "data": {"component": "agent"},
         }
         assert await chain.client.receive_all() == [{"id": 1, "error": error}]
+
+
+async def test_all_cancelled_requests_are_answered_at_their_own_time(tmp_path, autojump_clock):
+    async with played_chain(tmp_path, None, {"name": "p"}) as chain:
+        await chain.open("s1")
+        for id in (1, 2, 3):
+            mode = {"id": id, "method": "session/set_mode", "params": {"sessionId": "s1"}}
+            chain.client.send(mode)
+        chain.client.send(cancel_request(1), cancel_request(2))
+        await trio.sleep(5)
+        chain.client.send(cancel_request(3))
+        await trio.sleep(5.1)
+        answered = [each["id"] for each in await chain.client.receive_all()]
+        await trio.sleep(5)
+        assert (answered, [each["id"] for each in await chain.client.receive_all()]) == (
+            [1, 2],
+            [3],
+        )
+
+
+async def test_a_proxy_that_keeps_a_cancelled_request_is_named(tmp_path, autojump_clock):
+    async with played_chain(tmp_path, None, {"name": "p"}, peers={"p": Stuck}) as chain:
+        await chain.open("s1")
+        chain["p"].peer.stuck = True
+        chain.client.send({"id": 1, "method": "session/set_mode", "params": {"sessionId": "s1"}})
+        chain.client.send(cancel_request(1))
+        await trio.sleep(10.1)
+        (answer,) = await chain.client.receive_all()
+        assert answer["error"]["data"] == {"component": "p"}
+
+
+async def test_a_request_that_a_plugin_has_deferred_is_answered_after_its_cancellation(
+    tmp_path, busy, autojump_clock
+):
+    async with played_chain(tmp_path, None, busy) as chain:
+        await chain.open("s1")
+        chain.client.send({"id": 1, "method": "_later", "params": {}})
+        await trio.sleep(1)
+        chain.client.send(cancel_request(1))
+        await trio.sleep(10.1)
+        (answer,) = await chain.client.receive_all()
+        assert answer["error"]["data"] == {"component": "h"}
 
 
 DEAF = """

@@ -1,31 +1,32 @@
-"""The monitor of cancelled turns on a virtual clock: single messages and batches."""
+"""The turns of a link as its observer follows them: single messages and batches."""
 
 from __future__ import annotations
 
 import json
 
 import pytest
-import trio
 from routing.test_link import Bench
 
 from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.jsonrpc.notification_batch import NotificationBatch
-from conductor.supervision.cancel_monitor import CancelMonitor
-from conductor.supervision.cancel_timeouts import TurnOverdue
+from conductor.supervision.turn_observer import TurnObserver
 from conductor.testing.updates import chunk, state
 
 CANCEL = b'{"sessionId":"s"}'
 
 
 class Watched:
-    """An agent's link with a cancel timeout of 10 s."""
+    """An agent's link, and the turns of one session."""
 
-    def __init__(self, *, version):
-        self.overdue = []
+    def __init__(self, version):
         self.bench = Bench("agent")
-        self.monitor = CancelMonitor(10.0, lambda: version == 2, self.overdue.append)
-        self.bench.link.observe_sent(self.monitor)
+        self.observer = TurnObserver(self.bench.link, lambda: version == 2)
+        self.bench.link.observe_sent(self.observer)
         self.call = InFlightRequest("session/prompt", self.bench.before)
+
+    @property
+    def turns(self):
+        return self.observer.turns.of("s")
 
     def prompt(self):
         params = b'{"sessionId":"s","prompt":[]}'
@@ -42,11 +43,8 @@ class Watched:
 
 
 @pytest.fixture
-async def watched(request, nursery):
-    watched = Watched(version=request.param)
-    nursery.start_soon(watched.monitor.run)
-    await trio.testing.wait_all_tasks_blocked()
-    return watched
+async def watched(request):
+    return Watched(request.param)
 
 
 CHUNK = chunk("x")
@@ -64,43 +62,20 @@ async def test_a_cancellation_is_seen_alone_and_in_a_run(watched, in_a_run, auto
 
     sent = [message["method"] for message in watched.bench.written()]
     assert sent == ["session/prompt", *["session/cancel"] * (2 if in_a_run else 1)]
-    await trio.sleep(9.9)
-    assert watched.overdue == []
-    await trio.sleep(0.2)
-    assert watched.overdue == [TurnOverdue("s", (watched.call,), running=False)]
-
-
-@pytest.mark.parametrize("watched", [1], indirect=True)
-async def test_a_turn_that_was_answered_for_the_agent_is_answered_once(watched, autojump_clock):
-    watched.prompt()
-    watched.bench.link.plain.notify("session/cancel", CANCEL)
-    await trio.sleep(11)
-
-    watched.bench.link.answer_in_place(watched.call, b'{"stopReason":"cancelled"}', None)
-    watched.bench.feed({"id": 1, "result": {"stopReason": "end_turn"}})
-
-    answers = [event for event in watched.bench.before.heard if event[0] == "answer"]
-    assert len(answers) == 1
-    await trio.sleep(20)
-    assert len(watched.overdue) == 1
+    assert watched.turns.is_cancelled
 
 
 @pytest.mark.parametrize("watched", [2], indirect=True)
 @pytest.mark.parametrize("in_a_run", [False, True])
-async def test_states_of_version_2_are_seen_alone_and_in_a_run(watched, in_a_run, autojump_clock):
+async def test_states_of_version_2_are_seen_alone_and_in_a_run(watched, in_a_run):
     watched.prompt()
     watched.bench.feed({"id": 1, "result": {"messageId": "m"}})
     around = [CHUNK] if in_a_run else []
 
     watched.update(*around, state("running"), *around)
-    watched.bench.link.plain.notify("session/cancel", CANCEL)
-    await trio.sleep(11)
-    assert watched.overdue == [TurnOverdue("s", (), running=True)]
-
+    assert watched.turns.is_running
     watched.update(*around, state("idle"), *around)
-    watched.bench.link.plain.notify("session/cancel", CANCEL)
-    await trio.sleep(30)
-    assert len(watched.overdue) == 1
+    assert not watched.turns.is_running
 
 
 @pytest.mark.parametrize(
@@ -114,24 +89,13 @@ async def test_only_a_prompt_that_was_accepted_leaves_a_turn(watched, refused, u
     watched.bench.link.connection.feed(
         f'{{"jsonrpc":"2.0","id":{watched.call.target_id},{member}}}\n'.encode()
     )
-    assert watched.monitor.turns.of("s").is_underway == underway
-
-
-@pytest.mark.parametrize("watched", [2], indirect=True)
-async def test_a_running_turn_is_told_with_its_seconds(watched, autojump_clock):
-    watched.prompt()
-    await trio.sleep(3)
-    assert watched.monitor.running_since() == [("s", 3.0)]
-
-    watched.bench.feed({"id": 1, "result": {"messageId": "m"}})
-    watched.update(state("idle", "end_turn"))  # of an agent that never reports that it works
-    assert watched.monitor.running_since() == []
+    assert watched.turns.is_underway == underway
 
 
 @pytest.mark.parametrize("watched", [2], indirect=True)
 async def test_a_session_that_is_resumed_or_closed_is_told_to_its_turns(watched):
     """States before the answer to `session/resume` are history; a closed session has no turn."""
-    turns = watched.monitor.turns.of("s")
+    turns = watched.turns
     resume = InFlightRequest("session/resume", watched.bench.before)
     watched.bench.link.plain.request(resume, "session/resume", CANCEL)
     watched.update(state("running"), state("idle"), state("running", background=[{}]))

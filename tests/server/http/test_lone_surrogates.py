@@ -21,12 +21,13 @@ from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.plugins.plugin_component import PluginComponent
 from conductor.proxy import Agent, on
 from conductor.routing.component import Component
+from conductor.routing.link import Link
 from conductor.routing.port import UNCONNECTED
 from conductor.server.access import AccessPolicy
 from conductor.server.http.parse_request import parse_post
 from conductor.server.listen.address import TcpAddress
 from conductor.server.run import RunningServer, ServerSettings, open_server
-from conductor.supervision.cancel_monitor import CancelMonitor
+from conductor.supervision.turn_observer import TurnObserver
 from conductor.transport.base import Transport
 
 HALF = "\ud83d"
@@ -154,14 +155,14 @@ def test_an_inserted_session_id_changes_no_other_bytes_of_the_params():
 
 
 async def test_a_turn_of_version_2_is_seen():
-    monitor = CancelMonitor(10.0, lambda: True, lambda overdue: None)
+    observer = TurnObserver(Link("agent", "agent", lambda *_: None), lambda: True)
     prompt = InFlightRequest("session/prompt", UNCONNECTED)
-    monitor.on_request(prompt, "session/prompt", b'{"sessionId":"s","prompt":[]}')
-    monitor.on_response(prompt)
+    observer.on_request(prompt, "session/prompt", b'{"sessionId":"s","prompt":[]}')
+    observer.on_response(prompt)
     seen = []
     for state in ("running", "idle"):
         update = {"sessionUpdate": "state_update", "state": state, "_meta": {"x": HALF}}
-        monitor.on_notification("session/update", dumps({"sessionId": "s", "update": update}))
-        seen.append([session for session, _ in monitor.running_since()])
+        observer.on_notification("session/update", dumps({"sessionId": "s", "update": update}))
+        seen.append(observer.turns.of("s").work)
 
-    assert seen == [["s"], []]
+    assert seen == ["running", "idle"]

@@ -50,7 +50,7 @@ _INTERNAL = {
     },
     "Logger": {"component_stderr", "fields", "lifecycle", "reported_error"},
     "RecordedAgent": {"new_endpoint"},
-    "Turns": {"is_cancelled", "lost", "of_agent"},
+    "Turns": {"cancelled_since", "is_cancelled", "lost", "of_agent"},
     "Transcript": {"add", *_RECEIVER},
 }
 """Members that only the runtime uses."""

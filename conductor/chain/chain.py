@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import attrs
 import trio
 
-from conductor.adapters.negotiated import announced_by_client
 from conductor.chain.back_pressure import BackPressure
 from conductor.chain.cancelled_turns import CancelledTurns
 from conductor.chain.client_end import ClientEnd
@@ -35,7 +34,6 @@ from conductor.redaction import redact
 from conductor.routing.capabilities import with_mcp_over_acp
 from conductor.routing.component import Component
 from conductor.routing.link import Link
-from conductor.routing.notices import Notices
 from conductor.routing.port import connect_ports
 from conductor.supervision.turn_observer import TurnObserver
 from conductor.tracing.recorder import TraceRecorder, current_recorder, report_failure
@@ -87,7 +85,6 @@ class Chain:
     _settled: trio.Event = attrs.field(factory=trio.Event, init=False)
     _began: float = attrs.field(default=0.0, init=False)
     """The time of the last start."""
-    _start_error: ConductorError | None = attrs.field(default=None, init=False)
     _reading: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -99,7 +96,8 @@ class Chain:
             patch_result=self._patch_result,
             on_open=self._on_started,
             on_start_failed=self._on_start_failed,
-            describe_failure=self._describe_failure if explains else None,
+            failure_context=self.failure_context,
+            refusing=lambda: self._hosted.refusing(),
             max_initialize=spec.limits.max_initialize_bytes,
             is_for_session=self.is_for_session,
         )
@@ -133,7 +131,8 @@ class Chain:
         running_chains.add(self)
         try:
             async with trio.open_nursery() as nursery:
-                self.nursery = nursery
+                self.nursery = self._hosted.nursery = nursery
+                self._hosted.plugin_nursery = self.plugin_nursery
                 nursery.start_soon(self.flusher.run)
                 nursery.start_soon(self._serve_client)
                 if self._cancelled_turns is not None:
@@ -209,10 +208,8 @@ class Chain:
 
     def _start(self) -> None:
         """Start the components, and connect them with each other and the client."""
-        self._start_error = None
         self._began = trio.current_time()
         self._settled = trio.Event()
-        self._hosted.nursery, self._hosted.plugin_nursery = self.nursery, self.plugin_nursery
         if self.choice is not None:
             self.choice.begin(self.startup_gate)
         try:
@@ -247,16 +244,8 @@ class Chain:
         self._finish(Ending("failed", error))
 
     def _start_has_failed(self, error: ConductorError) -> None:
-        self._start_error = error
         text = redact(str(error))
         log.reported_error("chain failed to start", error=text, **error.private_details())
-
-    def _describe_failure(self, error: bytes) -> str:
-        """The text of the start-failure agent."""
-        assert self.failure_context is not None
-        component = None if self._start_error is not None else self._hosted.refusing()
-        client = announced_by_client(self.startup_gate.params).name
-        return self.failure_context.describe(error, component, client)
 
     def _patch_result(self, result: bytes) -> bytes:
         result = for_client(result, self.terminal_login, self.components)
@@ -269,16 +258,16 @@ class Chain:
         self.flusher.made_room()
 
     def _on_started(self) -> None:
+        gate = self.startup_gate
         log.lifecycle(
             "chain initialized",
-            version=self.startup_gate.version,
+            version=gate.version,
             components=[each.name for each in self.components],
             seconds=round(trio.current_time() - self._began, 3),
         )
-        self.client.initialized = True
-        self.client_end.initialize_result = None if self._ending else self.startup_gate.answer
-        self.client_end.capabilities.announced = announced_by_client(self.startup_gate.params)
-        self.client_end.notices = Notices.of(self.startup_gate.params, self.startup_gate.version)
+        self.client_end.on_initialized(
+            gate.params, gate.version, None if self._ending else gate.answer
+        )
         self.flusher.made_room()
         self.initialized.set()
         self._settled.set()

@@ -14,6 +14,7 @@ import trio
 
 from conductor.acp import PROMPT, session_id_of
 from conductor.acp.turns import Turns
+from conductor.adapters.negotiated import announced_by_client
 from conductor.bounded_dict import BoundedDict
 from conductor.errors import ComponentError
 from conductor.jsonrpc.connection import Connection
@@ -92,6 +93,16 @@ class ClientEnd:
         """Trace what the client gets."""
         self._recorder = recorder
         recorder.trace(self.link.plain, "client", "agent")
+
+    def on_initialized(self, params: bytes | None, version: int, result: bytes | None) -> None:
+        """The client has been initialized, with these raw params and this version.
+
+        `result` is the raw result for a client that returns; `None` if the chain is about to end.
+        """
+        self.link.initialized = True
+        self.initialize_result = result
+        self.capabilities.announced = announced_by_client(params)
+        self.notices = Notices.of(params, version)
 
     async def serve(
         self, nursery: trio.Nursery, read_gate: Callable[[Transport], ReadGate]

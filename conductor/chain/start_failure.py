@@ -37,7 +37,6 @@ __all__ = [
     "RESTART_HINT",
     "FailureContext",
     "StartFailureAgent",
-    "describe_start_failure",
     "remedies",
     "restart_needed",
     "unannounced_capabilities",
@@ -208,44 +207,29 @@ class FailureContext(msgspec.Struct, frozen=True):
     log: str | None = None
     """The file that the conductor's stderr is written to, if it is one."""
 
-    def describe(self, error: bytes, component: str | None, client: str) -> str:
-        """The text for the user; see `describe_start_failure`."""
-        return describe_start_failure(
-            error, component=component, file=self.file, log=self.log, client=client
+    def describe(self, error: bytes, component: str | None = None, client: str = "") -> str:
+        """Markdown text for the user: what is wrong and what to do.
+
+        `error` is the wire error of the failed start, `component` the component that answered
+        `initialize` with it, if one did; `client` is the client's name.
+        """
+        exc = error_to_exception(error)
+        data = exc.data if isinstance(exc.data, dict) else {}
+        text = exc.message if component is None else f"{component!r} answered: {exc.message}"
+        if component is not None and isinstance(exc.data, str):
+            text += f" ({exc.data})"
+        return "\n".join(
+            [
+                "**acp-conductor: the chain of this agent did not start.**",
+                "",
+                *_code_block(truncate(text, _MAX_CHARS)),
+                *_details(data),
+                "",
+                *(f"- {each}" for each in remedies(f"{exc.message} {data.get('reason', '')}")),
+                *(_NEW_ARGUMENTS if "usage" in data else _retry_hint(self.file)),
+                _log_hint(self.log, client),
+            ]
         )
-
-
-def describe_start_failure(
-    error: bytes,
-    *,
-    component: str | None = None,
-    file: str | None = None,
-    log: str | None = None,
-    client: str = "",
-) -> str:
-    """Markdown text for the user: what is wrong and what to do.
-
-    `error` is the wire error of the failed start, `component` the component that answered
-    `initialize` with it, if one did. For `file` and `log` see `FailureContext`; `client` is the
-    client's name.
-    """
-    exc = error_to_exception(error)
-    data = exc.data if isinstance(exc.data, dict) else {}
-    text = exc.message if component is None else f"{component!r} answered: {exc.message}"
-    if component is not None and isinstance(exc.data, str):
-        text += f" ({exc.data})"
-    return "\n".join(
-        [
-            "**acp-conductor: the chain of this agent did not start.**",
-            "",
-            *_code_block(truncate(text, _MAX_CHARS)),
-            *_details(data),
-            "",
-            *(f"- {each}" for each in remedies(f"{exc.message} {data.get('reason', '')}")),
-            *(_NEW_ARGUMENTS if "usage" in data else _retry_hint(file)),
-            _log_hint(log, client),
-        ]
-    )
 
 
 def remedies(text_to_match: str) -> list[str]:

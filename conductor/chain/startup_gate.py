@@ -12,9 +12,11 @@ from collections.abc import Callable
 from typing import Literal
 
 from conductor.acp import SESSION_SETUP_METHODS, session_id_of
+from conductor.adapters.negotiated import announced_by_client
 from conductor.chain.start_failure import (
     CHAIN_RUNS_TEXT,
     RESTART_HINT,
+    FailureContext,
     StartFailureAgent,
     restart_needed,
     unannounced_capabilities,
@@ -52,10 +54,10 @@ class StartupGate(Stage):
     `start` begins to start the chain and connects the port to the first component; it raises
     `ConductorError`. `patch_result` may change the raw result of `initialize`. `on_open` is called
     when the chain is initialized and the client has its response, `on_start_failed` when the start
-    has failed. `describe_failure` turns the wire error into the text of the start-failure agent;
-    without it the client gets the error. `initialize` params over `max_initialize` bytes are
-    refused. With `is_for_session`, a session set-up follows that was sent before the start: after a
-    failed start it triggers no other attempt.
+    has failed. With a `failure_context`, the start-failure agent tells the error, and which
+    component has answered with it (`refusing`); without, the client gets the error. `initialize`
+    params over `max_initialize` bytes are refused. With `is_for_session`, a session set-up follows
+    that was sent before the start: after a failed start it triggers no other attempt.
     """
 
     name = "startup gate"
@@ -68,7 +70,8 @@ class StartupGate(Stage):
         patch_result: Callable[[bytes], bytes],
         on_open: Callable[[], None],
         on_start_failed: Callable[[], None],
-        describe_failure: Callable[[bytes], str] | None = None,
+        failure_context: FailureContext | None = None,
+        refusing: Callable[[], str | None] = lambda: None,
         max_initialize: int = Limits().max_initialize_bytes,
         is_for_session: bool = False,
     ) -> None:
@@ -85,7 +88,8 @@ class StartupGate(Stage):
         self._patch_result = patch_result
         self._on_open = on_open
         self._notify_start_failed = on_start_failed
-        self._describe_failure = describe_failure
+        self._failure_context = failure_context
+        self._refusing = refusing
         self._max_initialize = max_initialize
         self._setup_follows = is_for_session
         self._failure_agent: StartFailureAgent | None = None
@@ -214,7 +218,7 @@ class StartupGate(Stage):
     ) -> None:
         if result is None:
             assert error is not None
-            self._on_start_failed(bytes(error))
+            self._on_start_failed(bytes(error), self._refusing())
             return
         version = protocol_version(result)
         if self._failure_agent is not None and version != self.version:
@@ -277,14 +281,15 @@ class StartupGate(Stage):
 
     # -- a start that fails ------------------------------------------------------------------------
 
-    def _on_start_failed(self, error: bytes) -> None:
+    def _on_start_failed(self, error: bytes, component: str | None = None) -> None:
         """Answer all waiting requests, with the error or through the start-failure agent."""
         cancelled = isinstance(error_to_exception(error), RequestCancelled)
-        if self._describe_failure is None or cancelled:
+        if self._failure_context is None or cancelled:
             self.state = "waiting" if self._failure_agent is None else "explaining"
             self._answer_waiting(lambda call, *_: self.port.respond(call, None, error))
         else:
-            self._explain(self._describe_failure(error))
+            client = announced_by_client(self.params).name
+            self._explain(self._failure_context.describe(error, component, client))
         self._notify_start_failed()
 
     def _explain(self, text: str) -> None:

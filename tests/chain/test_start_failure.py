@@ -8,7 +8,7 @@ import json
 import pytest
 from chain.test_startup_gate import INIT, GateBench, cancel
 
-from conductor.chain.start_failure import describe_start_failure, unannounced_capabilities
+from conductor.chain.start_failure import FailureContext, unannounced_capabilities
 from conductor.errors import StartError
 from conductor.jsonrpc.messages import encode_error, exception_to_error
 from conductor.routing.stage import Stage
@@ -20,9 +20,8 @@ class FailureAgentBench(GateBench):
     """A gate with a start-failure agent."""
 
     def __init__(self):
-        super().__init__()
+        super().__init__(FailureContext())
         self.error = StartError("x", "no")
-        self.gate._describe_failure = lambda error: "explained"
 
     def answer_last(self, result=None, error=None):
         self.first.neighbour.respond(self.first.asked[-1], result, error)
@@ -179,7 +178,9 @@ def test_an_explanation_has_the_error_its_facts_and_a_remedy():
         location="chain.yaml:3:4",
     )
 
-    text = describe_start_failure(exception_to_error(error), file="/c/chain.yaml", client="Zed")
+    context = FailureContext(file="/c/chain.yaml")
+
+    text = context.describe(exception_to_error(error), client="Zed")
 
     assert text.splitlines() == [
         "**acp-conductor: the chain of this agent did not start.**",
@@ -216,15 +217,15 @@ def test_an_explanation_has_the_error_its_facts_and_a_remedy():
 def test_a_program_that_does_not_find_its_libraries_gets_a_remedy(line, is_explained):
     error = StartError("helper", "it exited with status 127", stderr_tail=[line])
 
-    text = describe_start_failure(exception_to_error(error))
+    text = FailureContext().describe(exception_to_error(error))
 
     assert ('env: {LD_LIBRARY_PATH: ""}' in text) is is_explained
 
 
 def test_an_error_of_a_component_names_the_component():
-    text = describe_start_failure(
-        encode_error(-32603, "Internal error", "no key"), component="claude"
-    )
+    error = encode_error(-32603, "Internal error", "no key")
+
+    text = FailureContext().describe(error, component="claude")
 
     assert "'claude' answered: Internal error (no key)" in text
 

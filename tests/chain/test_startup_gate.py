@@ -19,7 +19,7 @@ from conductor.routing.port import UnconnectedPort, connect_ports
 class GateBench:
     """A client played by the test, the gate, and a first component that records its events."""
 
-    def __init__(self):
+    def __init__(self, failure_context=None):
         self.transport, self.flusher = ListTransport(), Flusher()
         link = Link("client", "client", lambda *report: None)
         link.connect(Connection(self.transport, link, self.flusher, answers_malformed=True))
@@ -32,6 +32,7 @@ class GateBench:
             patch_result=lambda result: result + b" ",
             on_open=self._opened,
             on_start_failed=lambda: None,
+            failure_context=failure_context,
         )
         link.plain.insert(self.gate)
 

@@ -32,14 +32,13 @@ from conductor.plugins.observer_ids import ObserverIds
 from conductor.plugins.plugin_errors import call_plugin
 from conductor.plugins.plugin_port import PluginPort
 from conductor.proxy.peers import ResponseCallback
-from conductor.transport.io_loop import Flusher
 
 __all__ = ["OutgoingMessages"]
 
 
 @attrs.define(eq=False, repr=False)
 class OutgoingMessages:
-    """Requests and notifications of one plugin, from `open` to `close`."""
+    """Requests and notifications of one plugin, while its scheduler serves (`is_open`)."""
 
     client_port: PluginPort
     observer_ids: ObserverIds
@@ -51,22 +50,18 @@ class OutgoingMessages:
     )
     """Callbacks for the responses to requests sent with `ask`."""
     _awaited: dict[InFlightRequest, HandlerResponse] = attrs.field(factory=dict, init=False)
-    _flusher: Flusher | None = attrs.field(default=None, init=False)
-    """None before `open` and after `close`."""
+    is_open: bool = attrs.field(default=False, init=False)
     _closed: bool = attrs.field(default=False, init=False)
-
-    def open(self, flusher: Flusher) -> None:
-        self._flusher = flusher
 
     def close(self) -> None:
         """Refuse requests from now on."""
-        self._flusher, self._closed = None, True
+        self.is_open, self._closed = False, True
 
     async def request(
         self, port: PluginPort, method: str, params: bytes | None, *, forwards: bool = False
     ) -> bytes:
         """Send a request through a port and wait for its raw result (lane rules 2 and 3)."""
-        flusher, handler_call = self._may_wait(method)
+        handler_call = self._may_wait(method)
         if (
             forwards
             and handler_call is not None
@@ -93,7 +88,6 @@ class OutgoingMessages:
             self.release(handler_call)
         if begun is not None:
             begun.pause()
-        flusher.flush()
         try:
             result = await response.wait()
             got_answer(call, result)
@@ -159,13 +153,13 @@ class OutgoingMessages:
         handler_call.lane = lane
         return handler_call
 
-    def _may_wait(self, method: str) -> tuple[Flusher, HandlerCall | None]:
-        """The flusher, and the handler that this task belongs to, if it may wait for a response.
+    def _may_wait(self, method: str) -> HandlerCall | None:
+        """The handler that this task belongs to, if it may wait for a response.
 
         Raises `ConnectionClosed` after the end, and `LocalProtocolError` if waiting is a mistake of
         the plugin.
         """
-        if self._flusher is None:
+        if not self.is_open:
             if self._closed:
                 raise ConnectionClosed(f"{method}: the chain is ending")
             raise LocalProtocolError(
@@ -174,13 +168,13 @@ class OutgoingMessages:
             )
         handler_call = current_handler_call.get()
         if handler_call is None or handler_call.done:
-            return self._flusher, None
+            return None
         if handler_call.is_observer_call:
             raise LocalProtocolError(
                 f"{handler_call.handler.location}: an observer holds its lane and may not wait for "
                 f"a response; send {method} with start_soon()"
             )
-        return self._flusher, handler_call
+        return handler_call
 
     def _withholds_own(self, params: bytes) -> bool:
         """Withhold an update from the plugin for a session that the client does not know yet.

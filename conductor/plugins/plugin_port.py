@@ -51,6 +51,9 @@ class LaneOwner(Protocol):
     def unread_bytes(self, port: PluginPort) -> int:
         """Bytes that came through this port and wait outside the chain to be read."""
 
+    def deliver(self, port: PluginPort, item: LaneResponse) -> bool:
+        """Give a response to what waits for it; false if it has to wait for its lane."""
+
     def discard(self, port: PluginPort, item: LaneItem) -> None:
         """Handle a message that arrives after the end of the plugin."""
 
@@ -340,6 +343,8 @@ class PluginPort(StagedPort):
             item.mark = self.tracer.current
         if self.closed:
             self._owner.discard(self, item)
+        elif type(item) is LaneResponse and self._owner.deliver(self, item):
+            pass
         elif self.lane.put(item):
             self._owner.schedule(self)
 

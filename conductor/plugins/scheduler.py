@@ -127,7 +127,7 @@ class LaneScheduler:
     def open(self, nursery: trio.Nursery, flusher: Flusher) -> None:
         """Start serving, beginning with the messages queued so far."""
         self._nursery, self._flusher = nursery, flusher
-        self.outgoing.open(flusher)
+        self.outgoing.is_open = True
         nursery.start_soon(self._slow_handler_warning.run)
         for port in self.ports:
             port.open()
@@ -173,6 +173,22 @@ class LaneScheduler:
             port.forward_unchanged(item)
         elif type(item) is LaneRequest and not item.answered:
             self.aborted.add(port, item, False)
+
+    def deliver(self, port: PluginPort, item: LaneResponse) -> bool:
+        lane, outgoing = port.lane, self.outgoing
+        if lane.held or port.observer is not None or item.call in outgoing.response_callbacks:
+            return False
+        self._grant(lane, outgoing.deliver(lane, port, item))
+        return True
+
+    def _grant(self, lane: Lane, waiting: HandlerCall | None) -> bool:
+        """Note that a handler has got a lane with the response that it has waited for."""
+        if waiting is None:
+            return False
+        lane.held = True
+        self.last_handlers[lane] = waiting
+        self._slow_handler_warning.active.set()
+        return True
 
     def _use_handlers(self, handlers: Sequence[Handler]) -> None:
         """Replace the handlers of both ports."""
@@ -221,9 +237,7 @@ class LaneScheduler:
             if port.observer is not None:
                 await self._observe(lane, port, port.observer, item)
             if type(item) is LaneResponse:
-                waiting = self.outgoing.deliver(lane, port, item)
-                if waiting is not None:  # it has the lane now
-                    self.last_handlers[lane] = waiting
+                if self._grant(lane, self.outgoing.deliver(lane, port, item)):
                     lane = None
                 continue
             if type(item) is LaneRequest:
@@ -279,7 +293,6 @@ class LaneScheduler:
 
     async def _wait_for_work(self) -> Lane | None:
         current_handler_call.set(None)
-        self._flusher.flush()
         self._flusher.made_room()
         idle = _IdleWorker()
         self._idle.append(idle)

@@ -56,7 +56,8 @@ def control_request(
             raise _invalid_request(f"{inner.method} cannot be sent inside of {method}")
         if inner.method == "session/prompt":
             call.session = session_id_of(inner.params)
-        port.receive_request(call, inner.method, inner.params)
+        route = port.received_requests
+        route.get(inner.method, route.others)(call, inner.method, inner.params)
     elif method in INIT_METHODS:
         if link.role != "parent":
             if link.initializer is not None:
@@ -66,7 +67,8 @@ def control_request(
             raise _invalid_request("a connection is initialized only once")
         link.dialect = INIT_METHODS[method]
         call.method = "initialize"
-        link.plain.receive_request(call, "initialize", params)
+        route = link.plain.received_requests
+        route.get("initialize", route.others)(call, "initialize", params)
     elif method == "initialize" and link.initialized:
         raise _invalid_request("a connection is initialized only once")
     elif method == "initialize" and link.role == "parent":
@@ -77,7 +79,8 @@ def control_request(
             "`initialize` is not for the client: proxies send it in `proxy/successor`"
         )
     else:
-        link.plain.receive_request(call, method, params)
+        route = link.plain.received_requests
+        route.get(method, route.others)(call, method, params)
 
 
 def control_notifications(link: LinkState, envelopes: NotificationBatch) -> None:
@@ -119,19 +122,22 @@ def control_notification(link: LinkState, method: str, params: Payload | None) -
         elif inner.method in REQUESTS:
             raise _invalid_request(f"{inner.method} is a request")
         else:
-            port.receive_notification(inner.method, inner.params)
+            route = port.received_notifications
+            route.get(inner.method, route.others)(inner.method, inner.params)
     elif method == CANCEL:
         _cancel(link, params)
     elif method in INIT_METHODS:
         raise _invalid_request("an initialization is a request")
     else:
-        link.plain.receive_notification(method, params)
+        route = link.plain.received_notifications
+        route.get(method, route.others)(method, params)
 
 
 def _flush_notifications(link: LinkState, method: str, batch: list[Payload]) -> None:
     if batch:
         assert link.enveloped is not None
-        link.enveloped.receive_batch(NotificationBatch(method, batch))
+        route = link.enveloped.received_batches
+        route.get(method, route.others)(NotificationBatch(method, batch))
 
 
 def _successor_port(link: LinkState, method: str) -> StagedPort:
@@ -157,7 +163,8 @@ def _cancel(link: LinkState, params: Payload | None) -> None:
         return
     call = link.connection.received.get(id)
     if call is not None:
-        link.plain.receive_cancel(call)
+        route = link.plain.received_cancels
+        route.get(call.method, route.others)(call)
 
 
 class _Cancel(msgspec.Struct):

@@ -292,7 +292,8 @@ class Link(LinkState):
         self, call: InFlightRequest, result: Payload | None, error: Payload | None
     ) -> None:
         call.refused = result is None
-        call.target.receive_response(call, result, error)  # type: ignore[union-attr]
+        route = call.target.received_responses  # type: ignore[union-attr]
+        route.get(call.method, route.others)(call, result, error)
 
     def on_malformed(self, frame: Malformed, call: InFlightRequest | None) -> None:
         if call is not None:

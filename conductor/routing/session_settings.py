@@ -40,6 +40,7 @@ _VALUE_NAMES: Final = {SET_MODE: "modeId", _SET_MODEL: "modelId", SET_OPTION: "v
 _METHODS_OF_CATEGORIES: Final = {"mode": SET_MODE, "model": _SET_MODEL}
 """Methods that set the same as an option of this category."""
 KINDS: Final[Mapping[str, Kind]] = {SET_MODE: "mode", _SET_MODEL: "model", SET_OPTION: "option"}
+_OF_PROMPT: Final = ("receive_response", PROMPT)
 _MAX_PARAMS: Final = 65536
 """Bytes of the params of one setting; larger ones are not recorded."""
 _MODE_UPDATE: Final = re.compile(rb'"current_mode_update"')
@@ -69,7 +70,8 @@ class SettingsLog(Stage):
 
     def takes(self, kind: StageMethod, method: str) -> bool:
         is_update = kind in ("receive_notification", "receive_batch")
-        return super().takes(kind, method) and (self._wants_updates or not is_update)
+        is_wanted = self._wants_updates if is_update else (kind, method) != _OF_PROMPT
+        return is_wanted and super().takes(kind, method)
 
     def send_request(
         self, forward: ForwardRequest, call: InFlightRequest, method: str, params: Payload | None

@@ -191,9 +191,9 @@ class Stage:
 class StagedPort(Port):
     """A port with stages between its neighbour and its component.
 
-    The methods of `Port` take messages for the component, those named `receive_…` messages from it.
-    A subclass delivers what has passed the stages: its methods are named `deliver_…`. The routes
-    of received messages are public: a link looks up the way of each message that it reads.
+    The methods of `Port` take messages for the component; a subclass delivers what has passed the
+    stages: its methods are named `deliver_…`. Messages from the component have no methods: what
+    reads them looks up their way in `received_…`.
     """
 
     __slots__ = (
@@ -350,35 +350,6 @@ class StagedPort(Port):
 
     def deliver_cancel(self, call: InFlightRequest) -> None:
         raise NotImplementedError
-
-    # -- messages from the component ---------------------------------------------------------------
-
-    def receive_request(self, call: InFlightRequest, method: str, params: Payload | None) -> None:
-        """A request of the component to this neighbour."""
-        route = self.received_requests
-        route.get(method, route.others)(call, method, params)
-
-    def receive_notification(self, method: str, params: Payload | None) -> None:
-        """A notification of the component to this neighbour."""
-        route = self.received_notifications
-        route.get(method, route.others)(method, params)
-
-    def receive_batch(self, notifications: NotificationBatch) -> None:
-        """Several notifications of one method, in order."""
-        route = self.received_batches
-        route.get(notifications.method, route.others)(notifications)
-
-    def receive_response(
-        self, call: InFlightRequest, result: Payload | None, error: Payload | None
-    ) -> None:
-        """The component's response to a request that was delivered here."""
-        route = self.received_responses
-        route.get(call.method, route.others)(call, result, error)
-
-    def receive_cancel(self, call: InFlightRequest) -> None:
-        """The component cancels a request that it has sent to this neighbour."""
-        route = self.received_cancels
-        route.get(call.method, route.others)(call)
 
 
 def _place(stage: Stage) -> int:

@@ -15,8 +15,8 @@ A class like this runs in the conductor's process (`use:`), in a process of its 
 fields. The annotation of a handler's message parameter selects how the message is given: a schema
 type, `dict` (also without an annotation), or `bytes`, which is the raw JSON of `params`.
 
-Main names: `Proxy` and `Agent` (base classes), `on` (marks handlers), `tool`, `resource` and
-`prompt` (mark what an MCP server of the proxy offers), `AgentPeer` and `ClientPeer` (send
+Main names: `Proxy` and `Agent` (base classes), `on` (marks handlers), `tool` (marks what the
+agent's model can call), `AgentPeer` and `ClientPeer` (send
 messages), `per_session` (state per session), `RawMessage` (what an observer of all messages gets).
 This package may import `schema`, `jsonrpc` and `routing`, and neither `plugins` nor `chain`;
 `run()` does, by starting the program `conductor.standalone`.
@@ -104,8 +104,6 @@ from conductor.proxy.events import (
 )
 from conductor.proxy.handlers import on
 from conductor.proxy.import_guard import import_in_thread, is_importing_plugin
-from conductor.proxy.mcp_context import Context
-from conductor.proxy.mcp_methods import ToolCall, prompt, resource, tool
 from conductor.proxy.peers import (
     SESSION_STATE_UPDATES,
     AgentPeer,
@@ -118,6 +116,7 @@ from conductor.proxy.second_agent import SecondAgent
 from conductor.proxy.sessions import Session, TurnEnd, per_session
 from conductor.proxy.slash_commands import is_slash_command
 from conductor.proxy.text_streams import TextFilter
+from conductor.proxy.tools import Context, tool
 
 __all__ = [
     "MAX_AGENTS_ID",
@@ -155,7 +154,6 @@ __all__ = [
     "Session",
     "SessionSetup",
     "TextFilter",
-    "ToolCall",
     "TurnEnd",
     "Turns",
     "UsageDelta",
@@ -181,8 +179,6 @@ __all__ = [
     "open_command",
     "per_session",
     "program_warning",
-    "prompt",
-    "resource",
     "run",
     "run_command",
     "slash",

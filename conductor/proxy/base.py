@@ -330,9 +330,9 @@ class Proxy(Plugin):
         """Sends messages toward the agent."""
         return self._runtime("agent").agent
 
-    def mcp_servers(self, *args: Any, **kwargs: Any) -> Sequence[Any] | Awaitable[Sequence[Any]]:
-        """Return further MCP servers for a session that is set up. Override it as
-        `mcp_servers(self, session)`, with or without `async`.
+    def mcp_servers(self, session: Session) -> Sequence[Any] | Awaitable[Sequence[Any]]:
+        """Return further MCP servers for a session that is set up. Override it, with or without
+        `async`.
 
         A server is its declaration, a dict with `name` and `command` or `url` or a schema type, or
         a `Server` or `MCPServer` object of the MCP SDK, which runs in this process. They are added
@@ -340,9 +340,6 @@ class Proxy(Plugin):
         name that is taken is left out with a warning. `session` is a `Session` with `cwd`,
         `opened_by` and the client's `mcp_servers`; its `id` is empty in `session/new` and
         `session/fork`. An exception is the answer to the request.
-
-        Overridden as `mcp_servers(self)` it returns objects of the SDK only, and is called for
-        every MCP connection, so that each can get new objects.
         """
         return ()
 
@@ -354,7 +351,7 @@ class Proxy(Plugin):
         return Placement()
 
     def has_tools_for(self, session: dict[str, Any]) -> bool:
-        """Return whether a session gets this proxy's tools, resources and prompts. Override it.
+        """Return whether a session gets the `@tool` methods of this proxy. Override it.
 
         `session` holds the params of the session set-up request.
         """

@@ -32,11 +32,11 @@ from conductor.jsonrpc.messages import INVALID_PARAMS, METHOD_NOT_FOUND, encode_
 from conductor.log import get_logger
 from conductor.proxy.annotations import DeclarationError
 from conductor.proxy.conversion import encode
-from conductor.proxy.mcp_methods import mcp_methods
 from conductor.proxy.mcp_server_host import HostedMcpServer
 from conductor.proxy.middleware import Body, Handler, Layer, Next, Sender, compose, handler_layer
 from conductor.proxy.peers import ResponseCallback, without_none
 from conductor.proxy.sessions import Session, chain_info, session_of
+from conductor.proxy.tools import tool_methods
 from conductor.schema.base import Object
 
 __all__ = ["ToolServers", "with_tools"]
@@ -54,12 +54,12 @@ def with_tools(cls: type, handlers: tuple[Handler, ...]) -> tuple[Handler, ...]:
     messages: session set-up and end, and `mcp/*` from the agent."""
     own_servers = getattr(cls, "mcp_servers", None)
     offers = getattr(own_servers, "__qualname__", "") != "Proxy.mcp_servers"
-    methods = mcp_methods(cls)
+    methods = tool_methods(cls)
     if not methods and (own_servers is None or not offers):
         return handlers
     if own_servers is None:
         where = f"{cls.__name__}.{methods[0].attribute}"
-        raise DeclarationError(f"{where}: only a Proxy can offer tools, resources and prompts")
+        raise DeclarationError(f"{where}: only a Proxy can offer tools")
     if offers:
         _check_mcp_servers(cls, own_servers)
     authors = {(h.method, sender): h for h in handlers for sender in h.senders}
@@ -89,18 +89,11 @@ def _check_mcp_servers(cls: type, function: Any) -> None:
         raise DeclarationError(
             f"{cls.__name__}.mcp_servers is not an option: write `def mcp_servers(self, session)`"
         )
-    taken = [*inspect.signature(function).parameters.values()][1:]
-    needed = [each.name for each in taken if each.default is each.empty]
-    if len(needed) > 1 or len(taken) > len(needed):
-        shown = ", ".join(each.name for each in taken)
+    taken = list(inspect.signature(function).parameters)[1:]
+    if len(taken) != 1:
         raise DeclarationError(
-            f"{cls.__name__}.mcp_servers takes ({shown}); write `def mcp_servers(self, session)`, "
-            "with or without `async`"
-        )
-    if not needed and inspect.iscoroutinefunction(function):
-        raise DeclarationError(
-            f"{cls.__name__}.mcp_servers without a session cannot be `async`; write "
-            "`async def mcp_servers(self, session)`"
+            f"{cls.__name__}.mcp_servers takes ({', '.join(taken)}); write "
+            "`def mcp_servers(self, session)`, with or without `async`"
         )
 
 
@@ -110,10 +103,10 @@ class _SessionServer:
 
     id: str
     name: str
-    make: Callable[[_ServerConnection], Any]
-    """Makes the server for a connection."""
     session: Session
-    connections: list[_ServerConnection] = attrs.field(factory=list)
+    server: Any = None
+    """An object of the MCP SDK; `None`: the tools of the proxy, with a server per connection."""
+    connections: list[_ServerConnection] = attrs.field(factory=list, init=False)
 
 
 @attrs.define(eq=False, repr=False)
@@ -124,17 +117,20 @@ class _ServerConnection:
     plugin: Any
     declared: _SessionServer
     id: str | None
-    session_id: str | None = None
-    """The id in the agent's messages, for the time before the session is set up."""
     hosted: HostedMcpServer = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        self.hosted = HostedMcpServer(lambda: self.declared.make(self), self)
+        self.hosted = HostedMcpServer(self.make, self)
+
+    def make(self) -> Any:
+        if self.declared.server is not None:
+            return self.declared.server
+        from conductor.proxy.tool_server import tool_server
+
+        return tool_server(self.plugin, self.find_session)
 
     def find_session(self) -> Session:
         session = self.declared.session
-        if not session.id:
-            session.id = self.session_id or ""
         if session.id and hasattr(type(self.plugin), "_acp_session_objects"):
             return session_of(self.plugin, session.id)
         return session
@@ -179,31 +175,23 @@ class ToolServers:
         plugin, cls = self.plugin, type(self.plugin)
         made: list[_SessionServer] = []
         others: list[dict[str, Any]] = []
-        has_tools = plugin.has_tools_for(params)
-        if has_tools and mcp_methods(cls):
-            made.append(self._declared(cls.__name__, partial(_method_server, plugin), session))
-        if _takes_session(cls):
-            where = f"{cls.__name__}.mcp_servers()"
-            servers = plugin.mcp_servers(session)
-            servers = await servers if inspect.isawaitable(servers) else servers
-            for server in servers or ():
-                if _is_declaration(server):
-                    others.append(_declaration(where, server, session.protocol_version))
-                else:
-                    make = partial(_same_server, server)
-                    made.append(self._declared(_sdk_name(where, server), make, session))
-        elif has_tools:
-            where = f"{cls.__name__}.mcp_servers()"
-            for index, server in enumerate(plugin.mcp_servers()):
-                make = partial(_own_server, plugin, index)
-                made.append(self._declared(_sdk_name(where, server), make, session))
+        if tool_methods(cls) and plugin.has_tools_for(params):
+            made.append(_SessionServer(_new_id("mcp-server"), cls.__name__, session))
+        where = f"{cls.__name__}.mcp_servers()"
+        servers = plugin.mcp_servers(session)
+        for server in (await servers if inspect.isawaitable(servers) else servers) or ():
+            if isinstance(server, Mapping | Object):
+                others.append(_declaration(where, server, session.protocol_version))
+                continue
+            name = getattr(server, "name", None)
+            if not isinstance(name, str):
+                raise LocalProtocolError(
+                    f"{where} returned a {type(server).__name__}: return declarations, or `Server` "
+                    "or `MCPServer` objects of the MCP SDK"
+                )
+            made.append(_SessionServer(_new_id("mcp-server"), name, session, server))
         self.servers |= {declared.id: declared for declared in made}
         return made, others
-
-    def _declared(
-        self, name: str, make: Callable[[_ServerConnection], Any], session: Session
-    ) -> _SessionServer:
-        return _SessionServer(_new_id("mcp-server"), name, make, session)
 
     def release(self, declared: Sequence[_SessionServer]) -> None:
         for one in declared:
@@ -211,10 +199,8 @@ class ToolServers:
             for connection in list(one.connections):
                 self.close(connection)
 
-    def connect(
-        self, declared: _SessionServer, id: str | None, session: str | None
-    ) -> _ServerConnection:
-        connection = _ServerConnection(self.plugin, declared, id, session)
+    def connect(self, declared: _SessionServer, id: str | None) -> _ServerConnection:
+        connection = _ServerConnection(self.plugin, declared, id)
         declared.connections.append(connection)
         self.connections[id if id is not None else declared.id] = connection
         self.plugin.start_soon(connection.hosted.run)
@@ -273,9 +259,11 @@ async def _mcp_message(method: str, plugin: Any, body: Body, call_next: Next) ->
     meta = params.get("_meta")
     declared = tool_servers.servers.get(_text(params.get("serverId", params.get("acpId"))))
     connection = tool_servers.connections.get(_text(params.get("connectionId")))
-    session = _text(meta.get("sessionId")) or None if isinstance(meta, dict) else None
+    called = connection.declared if connection is not None else declared
+    if called is not None and not called.session.id and isinstance(meta, dict):
+        called.session.id = _text(meta.get("sessionId"))  # the set-up is not answered
     if method == "mcp/connect" and declared is not None:
-        connection = tool_servers.connect(declared, _new_id("mcp-connection"), session)
+        connection = tool_servers.connect(declared, _new_id("mcp-connection"))
         return Body.of({"connectionId": connection.id})
     if method == "mcp/disconnect" and connection is not None:
         tool_servers.close(connection)
@@ -284,9 +272,8 @@ async def _mcp_message(method: str, plugin: Any, body: Body, call_next: Next) ->
         if connection is None:
             assert declared is not None
             connection = tool_servers.connections.get(declared.id) or tool_servers.connect(
-                declared, None, session
+                declared, None
             )
-        connection.session_id = connection.session_id or session
         _deliver(connection, params)
         return Body(None)
     return await call_next(body)
@@ -334,37 +321,6 @@ def _deliver(connection: _ServerConnection, params: dict[str, Any]) -> None:
     cancel = connection.hosted.request(method, inner, answered, id if stateless else None)
 
 
-def _takes_session(cls: type) -> bool:
-    """Whether `mcp_servers` of a class takes the session, and so may return declarations."""
-    return len(inspect.signature(cls.mcp_servers).parameters) > 1  # type: ignore[attr-defined]
-
-
-def _method_server(plugin: Any, connection: _ServerConnection) -> Any:
-    from conductor.proxy.mcp_method_server import Caller, server_of_methods
-
-    caller = Caller(connection.declared.id, connection.id, connection.find_session)
-    return server_of_methods(plugin, mcp_methods(type(plugin)), caller)
-
-
-def _own_server(plugin: Any, index: int, connection: _ServerConnection) -> Any:
-    return plugin.mcp_servers()[index]
-
-
-def _same_server(server: Any, connection: _ServerConnection) -> Any:
-    return server
-
-
-def _sdk_name(where: str, server: Any) -> str:
-    """The name of a server object of the MCP SDK."""
-    name = getattr(server, "name", None)
-    if isinstance(name, str) and not _is_declaration(server):
-        return name
-    raise LocalProtocolError(
-        f"{where} returned a {type(server).__name__}: return `Server` or `MCPServer` objects of "
-        "the MCP SDK; write `def mcp_servers(self, session)` to return declarations"
-    )
-
-
 def _without_taken_names(
     servers: Sequence[dict[str, Any]], session: Session, plugin: str
 ) -> list[dict[str, Any]]:
@@ -394,11 +350,6 @@ def _with_servers(raw: bytes | None, entries: list[dict[str, Any]]) -> Body:
 
 def _new_id(kind: str) -> str:
     return f"{kind}:{os.urandom(8).hex()}"
-
-
-def _is_declaration(server: Any) -> bool:
-    """Whether this is a declaration, and not a server object of the MCP SDK."""
-    return isinstance(server, Mapping | Object)
 
 
 def _declaration(where: str, server: Any, version: int) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import re
 import runpy
 import subprocess
@@ -11,8 +10,6 @@ from pathlib import Path
 
 import pytest
 from support.mypy_cache import mypy_cache
-
-from conductor.proxy import Proxy
 
 ROOT = Path(__file__).parents[2]
 
@@ -179,13 +176,3 @@ def test_the_types_by_method_are_not_imported_at_run_time() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
-
-
-def test_type_checkers_let_mcp_servers_be_overridden_with_and_without_a_session() -> None:
-    # They allow any parameters where the base has `*args: Any, **kwargs: Any`; pyright does not
-    # with `*session: Any` alone.
-    parameters = inspect.signature(Proxy.mcp_servers).parameters.values()
-    assert [(each.kind.name, each.annotation) for each in parameters][1:] == [
-        ("VAR_POSITIONAL", "Any"),
-        ("VAR_KEYWORD", "Any"),
-    ]

@@ -151,7 +151,7 @@ async def test_a_server_with_a_name_that_is_taken_is_left_out(capfd):
         ({"name": "x", "command": ["uvx", "x"]}, "(a text, with the other words in `args`)"),
         ({"name": "x", "command": "a", "url": "b"}, "has neither one `command`"),
         ({"name": "x", "type": "pipe", "url": "b"}, "has neither one `command`"),
-        ("docs", "More.mcp_servers() returned a str: return `Server` or `MCPServer` objects"),
+        ("docs", "More.mcp_servers() returned a str: return declarations, or `Server`"),
     ],
 )
 async def test_a_wrong_declaration_fails_the_set_up_and_says_what_to_write(server, problem):

@@ -364,7 +364,7 @@ def test_permissions_are_denied_on_request(run, write):
     ("permissions", "answer", "said"),
     [
         ("allow", '{"action": "accept", "content": {"name": "ann"}}', "ann"),
-        ("deny", '{"action": "decline"}', "decline"),
+        ("deny", '{"action": "decline"}', "nobody"),
     ],
 )
 def test_questions_are_answered(run, write, protocol, permissions, answer, said):
@@ -374,8 +374,9 @@ def test_questions_are_answered(run, write, protocol, permissions, answer, said)
     async def who(self, context: Context) -> str:
         name = {"type": "string", "enum": ["ann", "bob"]}
         schema = {"type": "object", "properties": {"name": name}, "required": ["name"]}
-        asked = await context.elicit("Who?", schema)
-        return asked.data["name"] if asked.action == "accept" else asked.action
+        session = context.session.id
+        answer = await self.client.elicit("Who?", schema, session_id=session)
+        return answer["name"] if answer else "nobody"
 """
     )
     options = ["--protocol", protocol, "--permissions", permissions]

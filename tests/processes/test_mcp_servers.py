@@ -1,4 +1,4 @@
-"""MCP methods and `mcp_servers(session)` of a proxy in the conductor, isolated and stand-alone."""
+"""`@tool` and `mcp_servers(session)` of a proxy in the conductor, isolated and stand-alone."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 import trio
-from mcp.types import ElicitResult
 from support.bridge_harness import mcp_client, receive, request
 from support.peers import encoded
 from support.reporting_agent import REPORTING_AGENT
@@ -19,8 +18,9 @@ PROXY = """
 import os
 
 import attrs
+from mcp.server.mcpserver import MCPServer
 
-from conductor.proxy import Context, Proxy, prompt, resource, run, tool
+from conductor.proxy import Context, Proxy, run, tool
 
 
 @attrs.define
@@ -30,24 +30,20 @@ class Notes(Proxy):
     @tool
     async def greet(self, context: Context) -> str:
         "Greets the user."
-        schema = {"type": "object", "properties": {"name": {"type": "string"}}}
-        answer = await context.elicit("Who are you?", schema)
-        return f"{self.greeting} {answer.data['name']} in {context.session.cwd}"
+        return f"{self.greeting} in {context.session.cwd}"
 
     @tool
     async def place(self) -> list[int]:
         return [os.getpid(), os.getppid()]
 
-    @resource("notes://{name}")
-    async def note(self, name: str) -> str:
-        return f"{self.greeting} {name}"
-
-    @prompt
-    async def ask(self, about: str) -> str:
-        return f"What is {about}?"
-
     def mcp_servers(self, session):
-        return [{"name": "docs", "command": "/bin/true", "args": [session.cwd]}]
+        pages = MCPServer("pages")
+
+        @pages.resource("notes://{name}")
+        def note(name: str) -> str:
+            return f"{self.greeting} {name}"
+
+        return [pages, {"name": "docs", "command": "/bin/true", "args": [session.cwd]}]
 
 
 run(Notes)
@@ -64,7 +60,7 @@ def component(kind: str, file: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("kind", ["in process", "isolated", "stand-alone"])
-def test_mcp_methods_and_servers_work_in_every_process(kind, run_chain, tmp_path):
+def test_tools_and_servers_work_in_every_process(kind, run_chain, tmp_path):
     file = tmp_path / "notes_proxy.py"
     file.write_text(PROXY)
     (tmp_path / "agent.py").write_text(REPORTING_AGENT)
@@ -74,29 +70,23 @@ def test_mcp_methods_and_servers_work_in_every_process(kind, run_chain, tmp_path
     answer = editor.answer(editor.request("session/new", cwd="/work", mcpServers=[]))
     given = {each["name"]: each for each in answer["result"]["_meta"]["given"]}
 
-    async def answer_user(_context: Any, params: Any) -> ElicitResult:
-        return ElicitResult(action="accept", content={"name": params.message[:3]})
-
     async def use(mode: str) -> list[Any]:
         with trio.fail_after(60):
-            async with mcp_client(
-                given["Notes"], mode=mode, elicitation_callback=answer_user
-            ) as mcp:
+            async with mcp_client(given["Notes"], mode=mode) as mcp:
                 greeted = await mcp.call_tool("greet", {})
-                note = await mcp.read_resource("notes://ann")
-                asked = await mcp.get_prompt("ask", {"about": "tea"})
                 place = await mcp.call_tool("place", {})
+            async with mcp_client(given["pages"], mode=mode) as mcp:
+                note = await mcp.read_resource("notes://ann")
         return [
             greeted.content[0].text,
             note.contents[0].text,
-            asked.messages[0].content.text,
             place.structured_content["result"],
         ]
 
     assert given["docs"] == {"name": "docs", "command": "/bin/true", "args": ["/work"], "env": []}
     for mode in ("legacy", "auto"):
         *said, (pid, parent) = trio.run(use, mode)
-        assert said == ["hi Who in /work", "hi ann", "What is tea?"]
+        assert said == ["hi in /work", "hi ann"]
         conductor = editor.process.pid
         assert conductor in (pid, parent)
         assert (pid == conductor) == (kind == "in process")
@@ -123,7 +113,7 @@ async def test_a_tool_under_a_conductor_that_announces_no_mcp_over_acp(tmp_path,
             await process.stdin.send_all(encoded({"id": asked["id"], "result": result}))
             await receive(process)
             set_up = await request(process, 1, "session/new", {"cwd": "/", "mcpServers": []})
-            notes, docs = set_up["params"]["params"]["mcpServers"]
+            notes, _, docs = set_up["params"]["params"]["mcpServers"]
             result = {"sessionId": "s1"}
             await process.stdin.send_all(encoded({"id": set_up["id"], "result": result}))
             async with mcp_client(notes) as mcp:

@@ -19,7 +19,7 @@ from support.mcp_providers import toolbox
 
 from bridges.bridge import McpBridge
 from conductor import log
-from conductor.proxy import Context, Proxy, Session, on, on_session, tool
+from conductor.proxy import Context, Proxy, RequestError, Session, on, on_session, tool
 from conductor.testing import FakeAgent, open_chain
 
 ERAS = pytest.mark.parametrize("mode", ["legacy", "auto"])
@@ -209,13 +209,14 @@ async def test_the_session_is_the_one_that_handlers_of_events_get():
     assert notes.sessions[0] is notes.opened[0]
 
 
-async def test_the_session_has_no_id_before_its_set_up_is_answered():
+@pytest.mark.parametrize("meta", [{}, {"_meta": {"sessionId": "session-1"}}])
+async def test_before_a_set_up_is_answered_the_session_has_the_id_that_the_agent_tells(meta):
     agent = FakeAgent(capabilities={"mcpCapabilities": {"acp": True}})
     notes, results = Notes(), list[Any]()
 
     async def new_session(params: Any) -> Any:
         call = {"name": "where", "arguments": {}, "_meta": MODERN}
-        asked = {"requestId": "1", "method": "tools/call", "params": call}
+        asked = {"requestId": "1", "method": "tools/call", "params": call, **meta}
         server = params["mcpServers"][0]["serverId"]
         results.append(await agent.endpoint.request("mcp/message", {"serverId": server, **asked}))
         return {"sessionId": "session-1"}
@@ -226,8 +227,37 @@ async def test_the_session_has_no_id_before_its_set_up_is_answered():
         await client.new_session("/work")
 
     [result] = results
-    assert result["result"]["isError"]
-    assert client.transcript.updates() == []
+    assert result["result"].get("isError", False) == (not meta)
+    assert client.transcript.text() == ("looking" if meta else "")
+
+
+async def test_the_end_of_a_session_ends_its_servers():
+    notes = Notes()
+    agent = FakeAgent(
+        capabilities={"mcpCapabilities": {"acp": True}},
+        handlers={"session/close": lambda params: {}},
+    )
+    async with open_chain(notes, agent, bridged=False) as client:
+        await client.initialize()
+        await client.new_session("/work")
+        [[server]] = declared(agent)
+        call = {"name": "wait", "arguments": {}, "_meta": MODERN}
+        asked = {"serverId": server["serverId"], "requestId": "1", "method": "tools/call"}
+        answers: list[Any] = []
+
+        async def ask() -> None:
+            answers.append(await agent.endpoint.request("mcp/message", {**asked, "params": call}))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(ask)
+            await notes.waiting.wait()
+            await client.request("session/close", {"sessionId": "session-1"})
+            with trio.fail_after(10):
+                await notes.cancelled.wait()
+        with pytest.raises(RequestError, match="No component provides this MCP server"):
+            await ask()
+
+    assert answers == [{"error": {"code": -32603, "message": "The MCP server ended"}}]
 
 
 async def test_a_tool_asks_the_client_and_prompts_the_agent_while_it_runs():

@@ -29,7 +29,7 @@ from conductor.routing.stage import (
     Stage,
 )
 from conductor.supervision.cancel_watch import CancelWatch
-from conductor.supervision.deadline_timer import DeadlineTimer, DueTimes
+from conductor.supervision.deadlines import Deadlines
 from conductor.supervision.turn_observer import TurnObserver
 
 __all__ = ["CancelledTurns"]
@@ -99,7 +99,7 @@ class _Questions(Stage):
     at once, which the client does not get. `turns` knows of each cancellation before this does;
     `is_elsewhere` tells whether a session is one of a further chain."""
 
-    __slots__ = ("_cancelled", "_client", "_due", "_is_elsewhere", "_open", "_timer", "_turns")
+    __slots__ = ("_cancelled", "_client", "_due", "_is_elsewhere", "_open", "_turns")
 
     name = "questions"
     sent: frozenset[str] = frozenset(_CANCELLED)
@@ -114,12 +114,11 @@ class _Questions(Stage):
         self._open: dict[InFlightRequest, str] = {}
         self._cancelled: set[str] = set()
         """Sessions in which no prompt was answered since a turn was cancelled."""
-        self._due: DueTimes[InFlightRequest] = DueTimes()
-        self._timer: DeadlineTimer[InFlightRequest] = DeadlineTimer(self._due, self._answer)
+        self._due: Deadlines[InFlightRequest] = Deadlines(self._answer)
 
     async def run(self) -> None:
         """Wait for deadlines until cancelled."""
-        await self._timer.run()
+        await self._due.run()
 
     def send_request(
         self, forward: ForwardRequest, call: InFlightRequest, method: str, params: Payload | None
@@ -179,8 +178,8 @@ class _Questions(Stage):
             return  # they belong to work in the background, which is not cancelled
         deadline = trio.current_time() + _ANSWER_SECONDS
         for call, asked_in in self._open.items():
-            if asked_in == session:
-                self._timer.reschedule(self._due.setdefault(call, deadline))
+            if asked_in == session and call not in self._due:
+                self._due[call] = deadline
 
     def _answer(self, call: InFlightRequest) -> None:
         log.info(

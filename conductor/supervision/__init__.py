@@ -4,7 +4,7 @@
 `endpoint.Endpoint` is its process or connection, `component_run.ComponentRun` serves one of them
 from start to end. Decisions are pure: `states` (the state table), `restart_policy`,
 `stall_detector`. Modules that wait stand apart: `initialization` (the handshake), `replay` (after a
-restart), `stall_monitor`, `deadline_timer`. `turn_observer` follows the turns of a link,
+restart), `stall_monitor`, `deadlines`. `turn_observer` follows the turns of a link,
 `turn_enforcement` ends those of one component, `cancel_watch` the cancelled ones of a chain.
 
 May import: routing, transport, jsonrpc, acp, chainfile; not plugins, chain, server or client.

@@ -36,7 +36,7 @@ from conductor.jsonrpc.messages import REQUEST_CANCELLED, Payload, encode_error
 from conductor.jsonrpc.notification_batch import SESSION_UPDATE
 from conductor.log import get_logger
 from conductor.routing.component import Cancelled, CancelReports, Component, ComponentHost, Hop
-from conductor.supervision.deadline_timer import DeadlineTimer, DueTimes
+from conductor.supervision.deadlines import Deadlines
 
 __all__ = ["CancelWatch", "cancelled_answer", "idle_update"]
 
@@ -59,17 +59,17 @@ class CancelWatch(CancelReports):
         self._host = host
         self._client = client
         self._components = components
-        self._due: DueTimes[Cancelled] = DueTimes()
-        self._timer: DeadlineTimer[Cancelled] = DeadlineTimer(self._due, self._on_overdue)
+        self._due: Deadlines[Cancelled] = Deadlines(self._on_overdue)
         self._patient_until = float("-inf")
         """Until then a request may wait for a component that passes on the answer to another."""
 
     async def run(self) -> None:
         """Wait for deadlines until cancelled."""
-        await self._timer.run()
+        await self._due.run()
 
     def cancelled(self, what: Cancelled) -> None:
-        self._timer.reschedule(self._due.setdefault(what, trio.current_time() + self.timeout))
+        if what not in self._due:
+            self._due[what] = trio.current_time() + self.timeout
 
     def answered(self, call: InFlightRequest) -> None:
         self._due.pop(call, None)

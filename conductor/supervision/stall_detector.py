@@ -1,4 +1,4 @@
-"""Detect requests that exceed `request_timeout` and prompt turns that stall.
+"""Detect prompt turns that stall.
 
 A turn stalls when it runs (`acp.turns`) and the agent sends nothing for that session for
 `stall_timeout` seconds. Silence while a tool call is pending or in progress, or while the agent
@@ -18,7 +18,6 @@ what the component alone names (sessions, subagents, tool calls of a turn), 1000
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final, Literal, TypeAlias
 
 import attrs
@@ -30,9 +29,9 @@ from conductor.bounded_dict import BoundedDict
 from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.jsonrpc.json_object import decode_with_surrogates
 from conductor.jsonrpc.messages import Payload
-from conductor.supervision.deadline_timer import NEVER
+from conductor.supervision.deadlines import NEVER
 
-__all__ = ["ESCALATION", "Overdue", "RequestTimeout", "StallAction", "StallDetector", "StalledTurn"]
+__all__ = ["ESCALATION", "StallAction", "StallDetector", "StalledTurn"]
 
 StallAction: TypeAlias = Literal["report", "cancel", "cancel_request", "restart"]
 ESCALATION: Final[tuple[StallAction, ...]] = ("report", "cancel", "cancel_request", "restart")
@@ -41,15 +40,6 @@ _RUNNING_STATUSES: Final = frozenset({"pending", "in_progress"})
 _MAX_NAMED: Final = 1000
 """Maximum number of sessions, of subagents, and of tool calls of a turn that only the component
 names. Further sessions and tool calls are not tracked, and the oldest subagents are dropped."""
-
-
-class RequestTimeout(msgspec.Struct, frozen=True):
-    """A request that was not answered within `request_timeout`."""
-
-    call: InFlightRequest
-    seconds: float
-    session: str | None = None
-    """The session of a prompt: its turn ends with it. None for other requests."""
 
 
 class StalledTurn(msgspec.Struct, frozen=True):
@@ -61,9 +51,6 @@ class StalledTurn(msgspec.Struct, frozen=True):
     action: StallAction
     seconds: float
     """Duration of the silence."""
-
-
-Overdue: TypeAlias = RequestTimeout | StalledTurn
 
 
 @attrs.define(eq=False)
@@ -82,10 +69,8 @@ class StallDetector:
     clock."""
 
     turns: Turns[InFlightRequest]
-    request_timeout: Mapping[str, float] = attrs.field(factory=dict)
     stall_timeout: float | None = None
     max_action: StallAction = "report"
-    _deadlines: dict[InFlightRequest, float] = attrs.field(factory=dict, init=False)
     _sessions: dict[str, _WatchedSession] = attrs.field(factory=dict, init=False)
     """Sessions with a turn; some may have ended."""
     _parents: BoundedDict[str, str] = attrs.field(
@@ -97,21 +82,14 @@ class StallDetector:
     _open_requests: set[InFlightRequest] = attrs.field(factory=set, init=False)
     """Requests of the component without a session: they count for every turn."""
 
-    def request_to(
-        self, call: InFlightRequest, method: str, params: Payload | None, now: float
-    ) -> float:
+    def request_to(self, call: InFlightRequest, now: float) -> float:
         """Record a request to the component."""
-        deadline = NEVER
-        seconds = self.request_timeout.get(method)
-        if seconds is not None:
-            deadline = self._deadlines[call] = now + seconds
-        if method != PROMPT or call.session is None:
-            return deadline
-        return min(deadline, self._note_turn(call.session, now))
+        if call.method != PROMPT or call.session is None:
+            return NEVER
+        return self._note_turn(call.session, now)
 
     def response_from(self, call: InFlightRequest) -> None:
         """Record the response to a request, from the component or in its place."""
-        self._deadlines.pop(call, None)
         if call.method == PROMPT:
             self._drop_if_ended(call.session or "")
 
@@ -165,15 +143,11 @@ class StallDetector:
 
     def next_deadline(self) -> float:
         """The earliest deadline; infinite if there is none."""
-        times = [*self._deadlines.values(), *map(self._stall_time, self._sessions.values())]
-        return min(times, default=NEVER)
+        return min(map(self._stall_time, self._sessions.values()), default=NEVER)
 
-    def overdue(self, now: float) -> list[Overdue]:
-        """Overdue requests and turns, each returned once (a stalled turn once per action)."""
-        late = [call for call, deadline in self._deadlines.items() if deadline <= now]
-        found: list[Overdue] = [self._timed_out(call) for call in late]
-        for call in late:
-            del self._deadlines[call]
+    def overdue(self, now: float) -> list[StalledTurn]:
+        """Stalled turns, each returned once per action."""
+        found = []
         for name, session in self._sessions.items():
             if self._stall_time(session) <= now:
                 action, silent_for = ESCALATION[session.actions_taken], now - session.last_activity
@@ -197,14 +171,10 @@ class StallDetector:
 
     def forget(self) -> None:
         """Drop everything: the process of the component ended."""
-        self._deadlines.clear()
         self._sessions.clear()
         self._parents.clear()
         self._session_of.clear()
         self._open_requests.clear()
-
-    def _timed_out(self, call: InFlightRequest) -> RequestTimeout:
-        return RequestTimeout(call, self.request_timeout[call.method], call.session)
 
     def _note_turn(self, name: str, now: float) -> float:
         """Record a prompt, or a reported state: activity of a turn, if one runs."""

@@ -1,14 +1,14 @@
 """End prompt turns and requests that a component does not end itself.
 
 Three causes: a request exceeds its `request_timeout`, a prompt turn is silent for `stall_timeout`
-(`stall_detector`), or a cancelled turn continues after `cancel_timeout`, and the chain's
+(both `stall_monitor`), or a cancelled turn continues after `cancel_timeout`, and the chain's
 `cancel_watch` has found that this component blocks it. Enforcement cancels, answers in the
 component's place, or kills the component's process, which its supervisor then restarts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import attrs
@@ -27,7 +27,7 @@ from conductor.supervision.cancel_watch import cancelled_answer, idle_update
 from conductor.supervision.turn_observer import TurnObserver
 
 if TYPE_CHECKING:
-    from conductor.supervision.stall_detector import Overdue, StallAction
+    from conductor.supervision.stall_detector import StalledTurn
     from conductor.supervision.stall_monitor import StallMonitor
 
 __all__ = ["TurnEnforcement"]
@@ -61,10 +61,10 @@ class TurnEnforcement:
             from conductor.supervision.stall_detector import StallDetector
             from conductor.supervision.stall_monitor import StallMonitor
 
-            detector = StallDetector(
-                self.observer.turns, spec.request_timeout, spec.stall_timeout, spec.on_stall
+            detector = StallDetector(self.observer.turns, spec.stall_timeout, spec.on_stall)
+            self.stall_monitor = StallMonitor(
+                detector, spec.request_timeout, self._time_out, self._escalate
             )
-            self.stall_monitor = StallMonitor(detector, self._on_overdue)
             self.stall_monitor.observe(self.link)
 
     def end_turns(self, error: FailureErrors) -> None:
@@ -78,43 +78,38 @@ class TurnEnforcement:
 
     # -- requests that take too long, silent turns -------------------------------------------------
 
-    def _on_overdue(self, overdue: Overdue) -> None:
-        """Handle an exceeded request timeout or the next escalation step of a stalled turn."""
-        from conductor.supervision.stall_detector import RequestTimeout, StalledTurn
+    def _time_out(self, call: InFlightRequest) -> None:
+        """Answer a request that has exceeded its request timeout."""
+        seconds, session = self.spec.request_timeout[call.method], call.session
+        reason = f"{self.component.name} did not answer {call.method} within {seconds:g} s"
+        reason += " (request_timeout)"
+        reason += f"; {stopped}" if (stopped := self.stopped()) else ""
+        if session is not None:
+            reason += "; the turn was cancelled, and part of it may have been done"
+        names = {} if session is None else {"session": session}
+        self.log.warning("request timed out", method=call.method, seconds=seconds, **names)
+        self.link.fail_request(call, reason, seconds)
+        if session is not None:  # few agents end the turn on $/cancel_request
+            self._cancel_turn_at_component(session)
 
-        match overdue:
-            case RequestTimeout(call, seconds, session):
-                reason = f"{self.component.name} did not answer {call.method} within {seconds:g} s"
-                reason += " (request_timeout)"
-                reason += f"; {stopped}" if (stopped := self.stopped()) else ""
-                if session is not None:
-                    reason += "; the turn was cancelled, and part of it may have been done"
-                names = {} if session is None else {"session": session}
-                self.log.warning("request timed out", method=call.method, seconds=seconds, **names)
-                self.link.fail_request(call, reason, seconds)
-                if session is not None:  # few agents end the turn on $/cancel_request
-                    self._cancel_turn_at_component(session)
-            case StalledTurn(session, calls, action, seconds):
-                self.log.warning(
-                    "prompt turn stalled",
-                    method=PROMPT,
-                    session=session,
-                    seconds=round(seconds, 3),
-                    action=action,
-                )
-                self._escalate(session, calls, action, seconds)
-
-    def _escalate(
-        self, session: str, calls: Sequence[InFlightRequest], action: StallAction, seconds: float
-    ) -> None:
-        match action:
+    def _escalate(self, stalled: StalledTurn) -> None:
+        """Take the next escalation step of a stalled turn."""
+        session, seconds = stalled.session, stalled.seconds
+        self.log.warning(
+            "prompt turn stalled",
+            method=PROMPT,
+            session=session,
+            seconds=round(seconds, 3),
+            action=stalled.action,
+        )
+        match stalled.action:
             case "report":
                 title = f"{self.component.name} has been silent for {seconds:.3g} s"
                 self.host.send_notice(session, title, self.stopped())
             case "cancel":
                 self._cancel_turn_at_component(session)
             case "cancel_request":
-                for call in calls:
+                for call in stalled.calls:
                     self.link.plain.cancel(call)
             case "restart":
                 self.kill(f"was silent for {seconds:.3g} s (stall_timeout)")

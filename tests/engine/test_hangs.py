@@ -564,6 +564,16 @@ async def test_request_timeout_answers_the_request_and_cancels_it_at_the_compone
         assert len(chain.events("late answer dropped")) == 1
 
 
+async def test_a_request_that_is_answered_in_time_is_not_timed_out(tmp_path, autojump_clock):
+    async with played_chain(tmp_path, {"request_timeout": {"session/list": "5s"}}) as chain:
+        await chain.open("s1")
+        chain.client.send({"id": 1, "method": "session/list", "params": {}})
+        await chain.serve("session/list", {"sessions": []})
+        await trio.sleep(6)
+
+        assert chain.events("request timed out") == []
+
+
 async def test_request_timeout_of_a_prompt_also_cancels_the_turn(tmp_path, autojump_clock):
     keys = {"request_timeout": {"session/prompt": "30s"}}
     async with played_chain(tmp_path, keys, {"name": "p"}) as chain:

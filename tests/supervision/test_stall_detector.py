@@ -1,4 +1,4 @@
-"""Request timeouts and the escalation for a silent turn, on given times. Pure."""
+"""The escalation for a silent turn, on given times. Pure."""
 
 import pytest
 from support.raw_json import dumps
@@ -8,7 +8,6 @@ from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.supervision.stall_detector import (
     ESCALATION,
     NEVER,
-    RequestTimeout,
     StallDetector,
     StalledTurn,
 )
@@ -38,7 +37,7 @@ def prompting(detector, now=0.0, session="s"):
     prompt = call()
     prompt.session = session
     detector.turns.of(session).prompt_sent(prompt, now)
-    detector.request_to(prompt, prompt.method, params(session), now)
+    detector.request_to(prompt, now)
     return prompt
 
 
@@ -59,50 +58,6 @@ def actions_at(detector, *times):
     return [[overdue.action for overdue in detector.overdue(now)] for now in times]
 
 
-# -- request_timeout -------------------------------------------------------------------------------
-
-
-def test_a_request_that_takes_too_long_is_reported_once():
-    detector = watching({"session/new": 5.0})
-    late = call("session/new")
-
-    assert detector.request_to(late, "session/new", None, 10.0) == 15.0
-    assert detector.next_deadline() == 15.0
-    assert detector.overdue(14.9) == []
-    assert detector.overdue(15.0) == [RequestTimeout(late, 5.0)]
-    assert (detector.overdue(99.0), detector.next_deadline()) == ([], NEVER)
-
-
-def test_a_prompt_that_takes_too_long_names_its_session():
-    detector = watching({"session/prompt": 5.0})
-    late = call("session/prompt")
-    late.session = "s1"
-
-    detector.request_to(late, "session/prompt", b'{"sessionId":"s1"}', 0.0)
-
-    assert detector.overdue(5.0) == [RequestTimeout(late, 5.0, "s1")]
-
-
-def test_methods_without_a_timeout_may_take_for_ever():
-    detector = watching({"session/new": 5.0})
-
-    assert detector.request_to(call("session/load"), "session/load", None, 0.0) == NEVER
-    assert detector.overdue(1e9) == []
-
-
-def test_a_request_that_is_answered_in_time_is_forgotten():
-    detector = watching({"session/new": 5.0})
-    response_from = call("session/new")
-    detector.request_to(response_from, "session/new", None, 0.0)
-
-    detector.response_from(response_from)
-
-    assert (detector.next_deadline(), detector.overdue(9.0)) == (NEVER, [])
-
-
-# -- the escalation --------------------------------------------------------------------------------
-
-
 def test_nothing_stalls_unless_it_is_asked_for():
     detector = watching()
     prompting(detector)
@@ -112,7 +67,7 @@ def test_nothing_stalls_unless_it_is_asked_for():
 
 @pytest.mark.parametrize("max_action", ESCALATION)
 def test_a_silent_turn_is_escalated_up_to_the_configured_step(max_action):
-    detector = watching({}, 10.0, max_action)
+    detector = watching(10.0, max_action)
     prompt = prompting(detector)
     allowed = list(ESCALATION[: ESCALATION.index(max_action) + 1])
 
@@ -127,7 +82,7 @@ def test_a_silent_turn_is_escalated_up_to_the_configured_step(max_action):
 
 
 def test_any_message_of_the_session_restarts_the_silence_timer():
-    detector = watching({}, 10.0, "restart")
+    detector = watching(10.0, "restart")
     prompting(detector)
     assert actions_at(detector, 10.0, 20.0) == [["report"], ["cancel"]]
 
@@ -137,7 +92,7 @@ def test_any_message_of_the_session_restarts_the_silence_timer():
 
 
 def test_silence_is_measured_per_session():
-    detector = watching({}, 10.0)
+    detector = watching(10.0)
     prompting(detector, session="a")
     prompting(detector, session="b")
     say(detector, 8.0, session="b")
@@ -147,7 +102,7 @@ def test_silence_is_measured_per_session():
 
 
 def test_messages_outside_of_a_turn_do_not_restart_the_silence_timer():
-    detector = watching({}, 10.0)
+    detector = watching(10.0)
     prompting(detector)
 
     say(detector, 9.0, session="other")
@@ -158,7 +113,7 @@ def test_messages_outside_of_a_turn_do_not_restart_the_silence_timer():
 
 @pytest.mark.parametrize(("version", "accepted"), [(1, True), (1, False), (2, False)])
 def test_a_turn_that_ended_is_not_silent(version, accepted):
-    detector = watching({}, 10.0, version=version)
+    detector = watching(10.0, version=version)
     prompt = prompting(detector)
 
     answer(detector, prompt, accepted=accepted)
@@ -169,7 +124,7 @@ def test_a_turn_that_ended_is_not_silent(version, accepted):
 @pytest.mark.parametrize("status", ["pending", "in_progress", None])
 def test_silence_while_a_tool_runs_is_no_hang(status):
     """A tool call that says nothing of its status is pending (schema: its default)."""
-    detector = watching({}, 10.0)
+    detector = watching(10.0)
     prompting(detector)
     extra = {} if status is None else {"status": status}
     say(detector, 1.0, sessionUpdate="tool_call", toolCallId="t", **extra)
@@ -184,7 +139,7 @@ def test_silence_while_a_tool_runs_is_no_hang(status):
 
 def test_a_tool_that_is_only_ever_updated_runs_too():
     """Some agents send no `tool_call` for what needs a permission."""
-    detector = watching({}, 10.0)
+    detector = watching(10.0)
     prompting(detector)
     say(detector, 1.0, sessionUpdate="tool_call_update", toolCallId="t", status="in_progress")
 
@@ -192,7 +147,7 @@ def test_a_tool_that_is_only_ever_updated_runs_too():
 
 
 def test_two_tools_are_awaited():
-    detector = watching({}, 10.0)
+    detector = watching(10.0)
     prompting(detector)
     for tool in ("t", "u"):
         say(detector, 1.0, sessionUpdate="tool_call", toolCallId=tool)
@@ -204,7 +159,7 @@ def test_two_tools_are_awaited():
 @pytest.mark.parametrize("request_to", [params(), b'{"connectionId":"c"}', None])
 def test_silence_while_the_agent_waits_for_an_answer_is_no_hang(request_to):
     """A permission names its session; a message to an MCP server does not."""
-    detector = watching({}, 10.0)
+    detector = watching(10.0)
     prompting(detector)
     question = call("session/request_permission")
     detector.request_from(question, request_to, 5.0)
@@ -216,7 +171,7 @@ def test_silence_while_the_agent_waits_for_an_answer_is_no_hang(request_to):
 
 
 def test_in_version_2_a_turn_lasts_until_the_agent_is_idle():
-    detector = watching({}, 10.0)
+    detector = watching(10.0)
     prompt = prompting(detector)
     say(detector, 0.5, sessionUpdate="state_update", state="running")
     answer(detector, prompt)
@@ -228,7 +183,7 @@ def test_in_version_2_a_turn_lasts_until_the_agent_is_idle():
 
 def test_in_version_2_a_turn_begins_with_its_prompt():
     """The agent accepts it, and never reports `running`."""
-    detector = watching({}, 10.0)
+    detector = watching(10.0)
     prompt = prompting(detector)
     answer(detector, prompt)
 
@@ -238,7 +193,7 @@ def test_in_version_2_a_turn_begins_with_its_prompt():
 
 
 def test_in_version_2_a_turn_may_end_before_its_prompt_is_answered():
-    detector = watching({}, 10.0)
+    detector = watching(10.0)
     prompt = prompting(detector)
     say(detector, 0.5, sessionUpdate="state_update", state="running")
     say(detector, 1.0, sessionUpdate="state_update", state="idle", stopReason="end_turn")
@@ -249,7 +204,7 @@ def test_in_version_2_a_turn_may_end_before_its_prompt_is_answered():
 
 @pytest.mark.parametrize("state", ["requires_action", "unknown"])
 def test_in_version_2_a_turn_that_waits_for_the_user_or_is_not_known_may_be_silent(state):
-    detector = watching({}, 10.0)
+    detector = watching(10.0)
     say(detector, 0.0, sessionUpdate="state_update", state="running")
     say(detector, 1.0, sessionUpdate="state_update", state=state)
     assert (detector.overdue(1e6), detector.next_deadline()) == ([], NEVER)
@@ -260,7 +215,7 @@ def test_in_version_2_a_turn_that_waits_for_the_user_or_is_not_known_may_be_sile
 
 def test_in_version_2_an_idle_state_between_answer_and_running_ends_nothing():
     """It tells of work in the background."""
-    detector = watching({}, 10.0)
+    detector = watching(10.0)
     say(detector, 0.0, sessionUpdate="state_update", state="running")
     say(detector, 0.0, sessionUpdate="state_update", state="idle")
     answer(detector, prompting(detector))
@@ -270,7 +225,7 @@ def test_in_version_2_an_idle_state_between_answer_and_running_ends_nothing():
 
 
 def test_a_turn_that_is_ended_in_place_of_the_agent_is_not_silent():
-    detector = watching({}, 10.0)
+    detector = watching(10.0)
     prompting(detector)
     detector.turns.lost()
 
@@ -280,7 +235,7 @@ def test_a_turn_that_is_ended_in_place_of_the_agent_is_not_silent():
 
 
 def test_an_ended_component_is_not_watched():
-    detector = watching({"session/prompt": 5.0}, 10.0)
+    detector = watching(10.0)
     prompt = prompting(detector)
 
     detector.forget()
@@ -291,7 +246,7 @@ def test_an_ended_component_is_not_watched():
 
 @pytest.mark.parametrize("junk", [None, b"[]", b'{"update":3}', b'"\\ud800"'])
 def test_updates_that_are_none_do_no_harm(junk):
-    detector = watching({}, 10.0)
+    detector = watching(10.0)
     prompting(detector)
 
     assert detector.notification_from("session/update", junk, 1.0) == NEVER
@@ -300,7 +255,7 @@ def test_updates_that_are_none_do_no_harm(junk):
 @pytest.mark.parametrize(("max_action", "climbs"), [("cancel_request", False), ("restart", True)])
 def test_a_turn_in_its_last_escalation_step_is_not_watched_again(max_action, climbs):
     """In the last step, only the end of the process may end the turn."""
-    detector = watching({}, 1.0, max_action)
+    detector = watching(1.0, max_action)
     prompting(detector)
 
     for now in range(1, 10):

@@ -8,7 +8,7 @@ client's `link`, which is connected to the first component. Between a disconnect
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from typing import TYPE_CHECKING, ClassVar, Final, Literal
+from typing import ClassVar, Final, Literal
 
 import trio
 
@@ -16,6 +16,7 @@ from conductor.acp import PROMPT, session_id_of
 from conductor.acp.turns import Turns
 from conductor.adapters.negotiated import announced_by_client
 from conductor.bounded_dict import BoundedDict
+from conductor.chain.detached_client import DetachedClient, undelivered_messages
 from conductor.errors import ComponentError
 from conductor.jsonrpc.connection import Connection
 from conductor.jsonrpc.in_flight import InFlightRequest
@@ -32,9 +33,6 @@ from conductor.routing.observers import LinkObserver
 from conductor.tracing.recorder import TraceRecorder
 from conductor.transport.base import Transport
 from conductor.transport.io_loop import Flusher, ReadGate, read_loop, write_loop
-
-if TYPE_CHECKING:
-    from conductor.chain.detached_client import DetachedClient, UnansweredRequests
 
 __all__ = ["ClientEnd"]
 
@@ -76,8 +74,6 @@ class ClientEnd:
         self.initialize_result: bytes | None = None
         """The raw result that the client has received, while the chain is initialized and not
         about to end."""
-        self.unanswered: UnansweredRequests | None = None
-        """Requests to the client and prompts of the client, if it may be detached and return."""
         self._told: BoundedDict[str, set[str]] = BoundedDict(_MAX_SESSIONS)
         """Subjects of the notices in the last turn of each session."""
         self._untold: list[tuple[str, str | None, Severity, str | None]] = []
@@ -194,11 +190,9 @@ class ClientEnd:
 
         Without effect for a parent conductor: it restarts the chain instead.
         """
-        from conductor.chain.detached_client import UnansweredRequests
-
         if self.turns is not None:
-            self.unanswered = UnansweredRequests(self.turns)
-            self.link.observe_sent(self.unanswered)
+            self._detached = DetachedClient(self.link, self.turns, self.flusher.made_room)
+            self.link.plain.insert(self._detached)
 
     def detach(self, unread: bytes = b"") -> bool:
         """The client is disconnected: queue messages to it until `reattach` or `end_detached`.
@@ -207,15 +201,10 @@ class ClientEnd:
         the transport afterwards. Returns false if the chain is not initialized, is ending, or
         `allow_reattach` was not called.
         """
-        from conductor.chain.detached_client import DetachedClient, undelivered_messages
-
-        if self.unanswered is None or self.initialize_result is None:
+        if self._detached is None or self.initialize_result is None:
             return False
-        if self._detached is None:
-            self._detached = DetachedClient(
-                self.link, self.unanswered, self.initialize_result, self.flusher.made_room
-            )
-        self._detached.detach(undelivered_messages(self.connection, unread))
+        undelivered = undelivered_messages(self.connection, unread)
+        self._detached.detach(self.initialize_result, undelivered)
         self.connection.abort_writing()
         self._writing.cancel()
         self._reattached = trio.Event()

@@ -1,9 +1,9 @@
 """Detached client: takes the place of a disconnected client until it returns and resumes. Pure.
 
 A client may lose its connection and return over another one; prompt turns continue meanwhile.
-`UnansweredRequests` keeps the requests that the client has not answered, and `undelivered_messages`
-finds, after the disconnect, the messages that were written but not read. `DetachedClient` is a
-stage at the client's port, from the disconnect until the returned client has resumed its sessions:
+`undelivered_messages` finds, after the disconnect, the messages that were written but not read.
+`DetachedClient` is a stage at the client's port. It keeps the requests that the client has not
+answered, and from the disconnect until the returned client has resumed its sessions:
 
 - Messages to the client are queued in order. Those without a session are delivered after the
   client's first message, those of a session after the client's first message for that session.
@@ -23,7 +23,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
-import attrs
 from msgspec import UNSET
 
 from conductor.acp import session_id_of
@@ -36,7 +35,6 @@ from conductor.jsonrpc.messages import CANCEL, INTERNAL_ERROR, Message, Payload,
 from conductor.routing.capabilities import supports_resume
 from conductor.routing.link import Link
 from conductor.routing.message_queue import MessageQueue, QueuedMessage
-from conductor.routing.observers import LinkObserver
 from conductor.routing.session_log import SetupRecord
 from conductor.routing.stage import (
     EVERY,
@@ -44,43 +42,10 @@ from conductor.routing.stage import (
     ForwardRequest,
     ForwardResponse,
     Stage,
+    StageMethod,
 )
 
-__all__ = ["MAX_QUEUED_BYTES", "DetachedClient", "UnansweredRequests", "undelivered_messages"]
-
-
-@attrs.define(eq=False)
-class UnansweredRequests(LinkObserver):
-    """Open requests to the client; an observer of those sent to it.
-
-    Keeps requests of at most `max_bytes` bytes in total; others cannot be sent again.
-    """
-
-    turns: Turns[InFlightRequest]
-    """The turns of the client."""
-    max_bytes: int = 8 * 1024 * 1024
-    _requests: dict[InFlightRequest, QueuedMessage | None] = attrs.field(factory=dict, init=False)
-    _size: int = attrs.field(default=0, init=False)
-
-    def take_all(self) -> list[tuple[InFlightRequest, QueuedMessage | None]]:
-        """Remove and return the unanswered requests in order; `None` for one that was not kept."""
-        requests, self._requests, self._size = self._requests, {}, 0
-        return list(requests.items())
-
-    def has_open_prompt(self, session: str) -> bool:
-        """Whether a prompt of this session is unanswered."""
-        turns = self.turns.sessions.get(session)
-        return turns is not None and any(turns.unanswered())
-
-    def on_request(self, call: InFlightRequest, method: str, params: Payload | None) -> None:
-        message = QueuedMessage.copy_of(call, method, params)
-        fits = self._size + message.size <= self.max_bytes
-        self._requests[call] = message if fits else None
-        self._size += message.size if fits else 0
-
-    def on_response(self, call: InFlightRequest) -> None:
-        message = self._requests.pop(call, None)
-        self._size -= 0 if message is None else message.size
+__all__ = ["MAX_QUEUED_BYTES", "DetachedClient", "undelivered_messages"]
 
 
 def undelivered_messages(connection: Connection, unread: bytes) -> list[QueuedMessage]:
@@ -111,16 +76,17 @@ def undelivered_messages(connection: Connection, unread: bytes) -> list[QueuedMe
 
 MAX_QUEUED_BYTES: Final = 1024 * 1024
 """Bytes that may be queued for sessions that a returned client has not resumed."""
+_MAX_KEPT_BYTES: Final = 8 * 1024 * 1024
+"""Bytes of unanswered requests that are kept; others cannot be sent again."""
 _TOO_LARGE_TO_RESEND: Final = encode_error(
     INTERNAL_ERROR, "The client was disconnected, and this request was too large to be sent again"
 )
 
 
 class DetachedClient(Stage):
-    """Queue and session bookkeeping, while it is a stage at the client's port.
+    """Lets a client be disconnected and return; `turns` are those of the client.
 
-    `initialized` is the raw `initialize` result of the client. `made_room` is called when the queue
-    has become shorter.
+    `made_room` is called when the queue has become shorter.
     """
 
     name = "detached client"
@@ -128,20 +94,20 @@ class DetachedClient(Stage):
     received: frozenset[str] = EVERY
 
     def __init__(
-        self,
-        client: Link,
-        unanswered: UnansweredRequests,
-        initialized: bytes,
-        made_room: Callable[[], None],
+        self, client: Link, turns: Turns[InFlightRequest], made_room: Callable[[], None]
     ) -> None:
         self.is_detached: bool = False
         """Whether the client is disconnected now."""
         self._link = client
-        self._open_requests = unanswered
-        self._initialize_result = initialized
+        self._turns = turns
         self._made_room = made_room
+        self._unanswered: dict[InFlightRequest, QueuedMessage | None] = {}
+        """Open requests to the client; `None` for those over `_MAX_KEPT_BYTES`."""
+        self._unanswered_size = 0
+        self._initialize_result = b""
+        """The raw `initialize` result of the client."""
         self._queue = MessageQueue()
-        """It is also that of the link while this stage is in place."""
+        """It is also that of the link until the client has resumed its sessions."""
         self._awaits_first_message = False
         """Whether the returned client has not sent a message yet."""
         self._not_resumed: set[str] = set()
@@ -149,16 +115,22 @@ class DetachedClient(Stage):
         self._resuming: dict[InFlightRequest, tuple[str, bool]] = {}
         """Open requests that resume a session: session id, and whether its history is replayed."""
 
-    def detach(self, undelivered: Sequence[QueuedMessage] = ()) -> None:
-        """The client is disconnected; `undelivered` messages are queued first."""
-        if self._link.queue is None:
-            self._link.queue = self._queue
-            self._link.plain.insert(self)
+    def takes(self, kind: StageMethod, method: str) -> bool:
+        is_always = kind in ("send_request", "receive_response")
+        return is_always or (self._link.queue is not None and super().takes(kind, method))
+
+    def detach(self, initialize_result: bytes, undelivered: Sequence[QueuedMessage]) -> None:
+        """The client is disconnected, which has got this raw result of `initialize`; `undelivered`
+        messages are queued first."""
+        self._initialize_result = initialize_result
+        self._link.queue = self._queue
+        self.port.changed()
         self.is_detached = True
         self._resuming.clear()
+        unanswered, self._unanswered, self._unanswered_size = self._unanswered, {}, 0
         resend = []
         known = {message.call for message in undelivered}
-        for call, message in self._open_requests.take_all():
+        for call, message in unanswered.items():
             if message is None:
                 self.port.answer(self, call, None, _TOO_LARGE_TO_RESEND)
             elif call not in known:
@@ -201,7 +173,7 @@ class DetachedClient(Stage):
         elif not self._resume(call, method, params, session):
             return
         forward(call, method, params)
-        self._remove_if_idle()
+        self._stop_if_idle()
 
     def receive_notification(
         self, forward: ForwardNotification, method: str, params: Payload | None
@@ -209,7 +181,7 @@ class DetachedClient(Stage):
         if not self.is_detached:
             self._mark_resumed(session_id_of(params))
         forward(method, params)
-        self._remove_if_idle()
+        self._stop_if_idle()
 
     def _resume(
         self, call: InFlightRequest, method: str, params: Payload | None, session: str
@@ -221,9 +193,10 @@ class DetachedClient(Stage):
             self._not_resumed.discard(session)  # the replayed history is delivered at once
         elif method == "session/resume":
             record = self._link.session_log.sessions.get(session)
+            turns = self._turns.sessions.get(session)
+            has_open_prompt = turns is not None and any(turns.unanswered())
             if record is not None and (
-                not supports_resume(self._initialize_result)
-                or self._open_requests.has_open_prompt(session)
+                has_open_prompt or not supports_resume(self._initialize_result)
             ):
                 self.port.respond(call, _resume_result(record), None)
                 self._mark_resumed(session)
@@ -240,6 +213,7 @@ class DetachedClient(Stage):
         self, forward: ForwardRequest, call: InFlightRequest, method: str, params: Payload | None
     ) -> None:
         if self._is_deliverable(params):
+            self._keep(QueuedMessage.copy_of(call, method, params))
             forward(call, method, params)
         else:
             self._hold(QueuedMessage.copy_of(call, method, params))
@@ -269,6 +243,24 @@ class DetachedClient(Stage):
         if replayed:
             self._drop_updates(session)
         self._mark_resumed(session)
+
+    def receive_response(
+        self,
+        forward: ForwardResponse,
+        call: InFlightRequest,
+        result: Payload | None,
+        error: Payload | None,
+    ) -> None:
+        if (message := self._unanswered.pop(call, None)) is not None:
+            self._unanswered_size -= message.size
+        forward(call, result, error)
+
+    def _keep(self, request: QueuedMessage) -> None:
+        """Keep a request to the client until it is answered."""
+        assert request.call is not None
+        fits = self._unanswered_size + request.size <= _MAX_KEPT_BYTES
+        self._unanswered[request.call] = request if fits else None
+        self._unanswered_size += request.size if fits else 0
 
     def _hold(self, message: QueuedMessage) -> None:
         queue = self._queue
@@ -300,13 +292,15 @@ class DetachedClient(Stage):
 
         def deliver_or_keep(message: QueuedMessage) -> None:
             if self._is_deliverable(message.params) and not self._is_loading(message):
+                if message.call is not None:
+                    self._keep(message)
                 self.port.send(self, message.call, message.method, message.params)
             else:
                 self._queue.append(message)
 
         self._queue.release(deliver_or_keep)
         self._made_room()
-        self._remove_if_idle()
+        self._stop_if_idle()
 
     def _is_loading(self, message: QueuedMessage) -> bool:
         """Whether the session's history is being replayed, which has to be delivered first."""
@@ -318,8 +312,8 @@ class DetachedClient(Stage):
             lambda each: each.method == "session/update" and session_id_of(each.params) == session
         )
 
-    def _remove_if_idle(self) -> None:
-        """End as a stage once nothing is queued or can be queued any more."""
+    def _stop_if_idle(self) -> None:
+        """Let all messages pass once nothing is queued or can be queued any more."""
         if (
             self.is_detached
             or self._awaits_first_message
@@ -330,7 +324,7 @@ class DetachedClient(Stage):
             return
         self._link.initialized = True
         self._link.queue = None
-        self.port.remove(self)
+        self.port.changed()
 
 
 def _asks_for_history(params: Payload | None) -> bool:

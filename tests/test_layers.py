@@ -120,7 +120,6 @@ PURE = [
     "conductor.routing.control",
     "conductor.routing.link",
     "conductor.routing.link_port",
-    "conductor.routing.link_state",
     "conductor.routing.observers",
     "conductor.routing.stage",
     "conductor.routing.initialization",

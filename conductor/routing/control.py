@@ -22,7 +22,7 @@ from conductor.jsonrpc.json_object import decode_with_surrogates
 from conductor.jsonrpc.messages import CANCEL, INVALID_REQUEST, Payload
 from conductor.jsonrpc.notification_batch import NotificationBatch
 from conductor.routing.envelope import ENVELOPE_METHODS, INIT_METHODS, unwrap
-from conductor.routing.link_state import LinkState
+from conductor.routing.link_port import LinkState
 from conductor.routing.stage import StagedPort
 
 __all__ = [

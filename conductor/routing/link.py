@@ -6,7 +6,7 @@ plain port; a parent conductor (proxy mode) has both: it is the client and, in t
 successor. The link keeps its place in the chain when the process behind it is replaced.
 
 `Link` receives what the peer sends: it is the `Receiver` of its connection. `link_port` sends to
-the peer, `link_state` is what both share, `control` handles messages for the conductor itself.
+the peer, and has the state that both share; `control` handles messages for the conductor itself.
 """
 
 from __future__ import annotations
@@ -42,8 +42,7 @@ from conductor.routing.control import (
 )
 from conductor.routing.failure_errors import Disconnected, FailureErrors, answer_of_gone
 from conductor.routing.initialization import Initialize, SuccessorInitialize
-from conductor.routing.link_port import LinkPort
-from conductor.routing.link_state import CLIENT_ROLES, LinkState, Report, Role
+from conductor.routing.link_port import CLIENT_ROLES, LinkPort, LinkState, Report, Role
 from conductor.routing.message_queue import Hold, MessageQueue, QueuedMessage
 from conductor.routing.observers import LinkObserver, ReceivedRequests, SentRequests
 from conductor.routing.session_log import LoggedSetups, SuccessorSetups

@@ -160,9 +160,6 @@ class Branch(Port):
             result, error = None, _SESSION_ID_TAKEN
         self._router.client.respond(call, result, error)
 
-    def cancel(self, call: InFlightRequest) -> None:
-        self._router.client.cancel(call)
-
     def backlog(self) -> int:
         return self._router.client.backlog()
 
@@ -372,9 +369,6 @@ class SessionRouter(Port):
             branch.terminals[ids.terminalId] = None
         branch.link.plain.respond(call, result, error)
 
-    def cancel(self, call: InFlightRequest) -> None:
-        self.first.neighbour.cancel(call)
-
     def backlog(self) -> int:
         return self.first.neighbour.backlog()
 
@@ -459,9 +453,6 @@ class _FirstChain(Port):
         if call.method in SESSION_CREATING_METHODS and self._router.is_taken(result, None):
             result, error = None, _SESSION_ID_TAKEN
         self._client.respond(call, result, error)
-
-    def cancel(self, call: InFlightRequest) -> None:
-        self._client.cancel(call)
 
     def backlog(self) -> int:
         return self._client.backlog()

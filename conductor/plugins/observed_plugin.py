@@ -136,9 +136,6 @@ class _Inlet(Port):
         )
         self._port.respond(call, result, error)
 
-    def cancel(self, call: InFlightRequest) -> None:
-        self._port.cancel(call)
-
     def backlog(self) -> int:
         return self._port.backlog()
 
@@ -180,9 +177,6 @@ class _Outlet(Port):
         payload, is_error = _raw(result if error is None else error), error is not None
         self._sent(PassedMessage("response", self._toward, call.method, payload, call, is_error))
         self._inlet.neighbour.respond(call, result, error)
-
-    def cancel(self, call: InFlightRequest) -> None:
-        self._inlet.neighbour.cancel(call)
 
     def backlog(self) -> int:
         return self._inlet.neighbour.backlog()

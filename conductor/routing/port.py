@@ -62,10 +62,6 @@ class Port:
         raw JSON."""
         raise NotImplementedError
 
-    def cancel(self, call: InFlightRequest) -> None:
-        """Cancel a request that was passed to this port; overtakes queued messages."""
-        raise NotImplementedError
-
     def backlog(self) -> int:
         """Bytes that wait to be read by the component."""
         return 0
@@ -92,9 +88,6 @@ class UnconnectedPort(Port):
         pass
 
     def respond(self, call: InFlightRequest, result: Payload | None, error: Payload | None) -> None:
-        pass
-
-    def cancel(self, call: InFlightRequest) -> None:
         pass
 
 

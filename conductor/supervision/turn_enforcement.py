@@ -142,9 +142,9 @@ class TurnEnforcement:
             self.link.answer_in_place(call, *answer)
         if is_running:
             turns.state("idle", trio.current_time(), stop_reason="cancelled")
-        if self.link.enveloped is not None and (
-            is_running or self.link.unanswered_prompts(session)
-        ):  # it may not have passed the cancellation on
+        kept = len(self.link.unanswered_prompts(session)) > len(list(turns.unanswered()))
+        if self.link.enveloped is not None and (is_running or kept):
+            # it may not have passed the cancellation on
             params = msgspec.json.encode({"sessionId": session})
             self.link.enveloped.neighbour.notify(SESSION_CANCEL, params)
         if self.spec.on_cancel_timeout == "restart":

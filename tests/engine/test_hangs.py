@@ -366,16 +366,26 @@ async def test_a_plugin_whose_handler_holds_back_the_end_of_the_turn_is_named(
         assert await chain.client.receive_all() == []
 
 
-async def test_a_plugin_that_waits_for_the_agent_is_not_blamed(tmp_path, busy, autojump_clock):
-    async with played_chain(tmp_path, None, busy) as chain:
+async def test_a_prompt_that_waits_for_the_agent_is_left_alone(tmp_path, busy, autojump_clock):
+    """Only the cancelled turn is ended, which the proxy before the plugin does not end."""
+    peers = {"p": Stuck}
+    async with played_chain(tmp_path, None, {"name": "p"}, busy, peers=peers) as chain:
         await chain.open("s1")
-        await chain.prompt(1)
+        request = await chain.prompt(1)
         chain.client.send(cancel_turn())
-        await trio.sleep(10.1)
+        await chain.expect("session/cancel")
+        chain["p"].peer.stuck = True
+        chain.finish(request, reason="cancelled")
+        await trio.sleep(1)
+        chain["p"].peer.stuck = False
+        running = await chain.prompt(2)
+        await trio.sleep(20)
 
         notice, end = await chain.client.receive_all()
-        assert "agent did not end the cancelled turn" in told(notice)[1]
+        assert "p did not end the cancelled turn" in told(notice)[1]
         assert end == ended(1)
+        chain.finish(running)
+        assert await chain.client.receive() == {"id": 2, "result": {"stopReason": "end_turn"}}
 
 
 async def test_the_proxies_before_the_blocking_component_have_time_to_pass_the_end_on(
@@ -434,6 +444,19 @@ async def test_all_cancelled_requests_are_answered_at_their_own_time(tmp_path, a
         assert (answered, [each["id"] for each in await chain.client.receive_all()]) == (
             [1, 2],
             [3],
+        )
+
+
+async def test_a_cancelled_request_that_is_answered_in_time_is_not_ended(tmp_path, autojump_clock):
+    async with played_chain(tmp_path, None, {"name": "p"}) as chain:
+        await chain.open("s1")
+        chain.client.send({"id": 1, "method": "session/set_mode", "params": {"sessionId": "s1"}})
+        chain.client.send(cancel_request(1))
+        await chain.serve("session/set_mode")
+        await trio.sleep(60)
+        assert await chain.client.receive_all() == [{"id": 1, "result": {}}]
+        assert (
+            chain.events("request not answered after $/cancel_request: answered in its place") == []
         )
 
 

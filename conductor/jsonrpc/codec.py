@@ -264,7 +264,8 @@ def _visible_fields(head: bytes, tail: bytes) -> tuple[Id | UnsetType, bool]:
 
 def excerpt_of(line: bytes | Raw) -> str:
     """The beginning of a line, for the log."""
-    text = bytes(memoryview(line)[: _EXCERPT + 1]).decode(errors="backslashreplace")
+    start = bytes(memoryview(line)[: _EXCERPT + 1]).removesuffix(b"\n")
+    text = start.decode(errors="backslashreplace")
     return text if len(text) <= _EXCERPT else text[:_EXCERPT] + "…"
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Final, Protocol
 
-from msgspec import UNSET, structs
+from msgspec import UNSET
 
 from conductor.errors import ConnectionClosed
 from conductor.json_values import NestedTooDeeply
@@ -20,7 +20,6 @@ from conductor.jsonrpc.codec import (
     Frame,
     Malformed,
     decode,
-    excerpt_of,
     oversized_line,
     strip_ansi,
 )
@@ -201,17 +200,13 @@ class Connection:
         elif type(frame) is Batch:
             self._batch = self._route_batch_members(frame)
         elif not line.isspace():  # a blank line is neither a message nor malformed
-            line = line.removesuffix(b"\n")
             stripped = line if self.answers_malformed else strip_ansi(line)
-            reparsed: Frame
-            if stripped == line and isinstance(frame, Malformed):
-                reparsed = structs.replace(frame, excerpt=excerpt_of(line))
+            if stripped != line:
+                frame = decode(stripped)
+            if isinstance(frame, Malformed):
+                self._answer_malformed(frame, stripped)
             else:
-                reparsed = decode(stripped)
-            if isinstance(reparsed, Malformed):
-                self._answer_malformed(reparsed, stripped)
-            else:
-                self._route_frame(reparsed, stripped)
+                self._route_frame(frame, stripped)
 
     def _dispatch(
         self, message: Message, batch: BatchResponse | None = None, slot: int = 0
@@ -306,7 +301,7 @@ class Connection:
             if frame.code == INVALID_REQUEST:
                 error = _INVALID
             else:
-                text = line[:1000].decode(errors="backslashreplace")
+                text = line[:1000].removesuffix(b"\n").decode(errors="backslashreplace")
                 error = encode_error(frame.code, "Parse error", {"line": text})
             self.write(error_pieces(None, error))
         self._report_malformed(frame)

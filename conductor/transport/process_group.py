@@ -12,7 +12,6 @@ import math
 import os
 import signal
 from contextlib import suppress
-from functools import partial
 from typing import Final
 
 import msgspec
@@ -35,8 +34,6 @@ _MAX_POLL_INTERVAL: Final = 0.05
 _MIN_REAP_INTERVAL: Final = 0.5
 """Minimum seconds between two checks for adopted children, however many processes end."""
 _SHELL_SIGNALS: Final = 128
-_WAIT_LIMITER: Final = trio.CapacityLimiter(math.inf)
-"""Without `pidfd`, each running child takes one thread."""
 
 
 class ProcessGroup(msgspec.Struct, eq=False, kw_only=True):
@@ -140,23 +137,13 @@ def _group_exists(pid: int) -> bool:
 
 
 async def _wait_exited(pid: int) -> int | None:
-    """Wait until a child has exited, if possible without reaping it.
-
-    Returns the exit code if it had to be reaped: macOS has neither a `pidfd`, nor, before Python
-    3.13, `waitid`.
-    """
+    """Wait until a child has exited; returns the exit code if it had to be reaped, without a
+    `pidfd` (macOS)."""
     if (fd := _pidfd(pid)) is not None:
         try:
             await trio.lowlevel.wait_readable(fd)
         finally:
             os.close(fd)
-        return None
-    if hasattr(os, "waitid"):
-        await trio.to_thread.run_sync(
-            partial(os.waitid, os.P_PID, pid, os.WEXITED | os.WNOWAIT),
-            abandon_on_cancel=True,
-            limiter=_WAIT_LIMITER,
-        )
         return None
     pause = 0.001
     while (ended := _poll(pid)) is None:

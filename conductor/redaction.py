@@ -1,8 +1,8 @@
 """Mask registered secrets in logs, errors and reports.
 
-`secret_detection` and `chain.component_secrets` decide which values are secrets. Values under six
-characters are not masked: masking `1` or `debug` would hide nothing and garble the text. Pure,
-except for the process-wide set of registered secrets.
+`secret_detection` and `component_secrets` of `chain.build` decide which values are secrets. Values
+under six characters are not masked: masking `1` or `debug` would hide nothing and garble the text.
+Pure, except for the process-wide set of registered secrets.
 """
 
 from __future__ import annotations

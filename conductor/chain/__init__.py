@@ -1,7 +1,7 @@
 """Chain: the components of one client, from build to ordered stop.
 
-- `build`: chain file specs to components; `launchers`: how each one is started or reached, and
-  what can start before a client asks; `component_secrets`: values to mask in logs
+- `build`: chain file specs to components, and their secrets, to be masked in logs; `launchers`: how
+  each one is started or reached, and what can start before a client asks
 - `chain`: `Chain`, from the first message to the `Ending`; `components.ChainSpec`: what it is made
   of, by `build.spec_of` that of a chain file
 - `client_end`: the client's connection, also over several transports one after the other

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, cast
@@ -12,7 +12,6 @@ import msgspec
 
 from conductor.chain.adapter_insertion import adapter_name, insert_adapters
 from conductor.chain.bridge_insertion import BridgeInsertion, InsertableBridge
-from conductor.chain.component_secrets import component_secrets
 from conductor.chain.components import ChainSpec, client_params
 from conductor.chain.launchers import launcher_for
 from conductor.chainfile.model import Adaptation, ComponentSpec, McpBridgeMode, McpStart, Sandbox
@@ -24,6 +23,7 @@ from conductor.redaction import register_environment, register_secrets
 from conductor.routing.capabilities import with_bridgeable_mcp_over_acp
 from conductor.routing.component import Component
 from conductor.routing.proxy_meta import WithoutProxyMeta
+from conductor.secret_detection import secret_parts
 from conductor.supervision.endpoint import is_remote
 from conductor.supervision.supervisor import SupervisedComponent
 from conductor.transport.spawn import SpawnError
@@ -356,3 +356,44 @@ def _read_plugin_info(component: SupervisedComponent, required: bool) -> None:
             component.restart_policy.required = required or info.required
 
     component.link.plain.insert(PluginInfoStage(read))
+
+
+def component_secrets(spec: ComponentSpec, environ: Mapping[str, str]) -> list[str]:
+    """The secret values among a component's settings, to be masked in logs and errors: what the
+    chain file declares (`secrets:`), and each value that is named or looks like a secret.
+
+    `environ` is the environment of the conductor. A value from `${VAR}` is tested under two names:
+    the variable's and that of the setting.
+    """
+    found = [environ[name] for name in spec.secrets if name in environ]
+    for name, value in _named_values(spec):
+        found += [value] if name in spec.secrets else secret_parts(name, value)
+    return found
+
+
+def _named_values(spec: ComponentSpec) -> Iterator[tuple[str, str]]:
+    yield from spec.env.items()
+    yield from spec.headers.items()
+    yield from _texts("", spec.options)
+    if spec.connect is not None:
+        from urllib.parse import parse_qsl, urlsplit
+
+        yield "connect", spec.connect
+        yield from parse_qsl(urlsplit(spec.connect).query)
+    for path, written in spec.written.items():
+        place = next((str(key) for key in reversed(path) if isinstance(key, str)), "")
+        for variable, value in zip(written.names, written.values, strict=True):
+            yield variable, value
+            yield place, value
+
+
+def _texts(name: str, value: Any) -> Iterator[tuple[str, str]]:
+    match value:
+        case Mapping():
+            for key, inner in value.items():
+                yield from _texts(str(key), inner)
+        case list():
+            for inner in value:
+                yield from _texts(name, inner)
+        case str() if not value.isdigit():  # digits alone are a number of tokens, not a secret
+            yield name, value

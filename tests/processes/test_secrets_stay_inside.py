@@ -8,7 +8,7 @@ import pytest
 from support.peers.process import agent, chunk, probe
 
 from conductor import redaction
-from conductor.chain.component_secrets import component_secrets
+from conductor.chain.build import component_secrets
 from conductor.chainfile.model import ComponentSpec, InterpolatedString
 from conductor.errors import ComponentExited
 from conductor.jsonrpc.messages import exception_to_error

@@ -1,4 +1,6 @@
-"""Detect prompt turns that stall.
+"""Detect prompt turns that stall, and requests that exceed `request_timeout`.
+
+`StallDetector` is pure; `StallMonitor` feeds it from a link, and wakes at the deadlines.
 
 A turn stalls when it runs (`acp.turns`) and the agent sends nothing for that session for
 `stall_timeout` seconds. Silence while a tool call is pending or in progress, or while the agent
@@ -18,10 +20,12 @@ what the component alone names (sessions, subagents, tool calls of a turn), 1000
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Final, Literal, TypeAlias
 
 import attrs
 import msgspec
+import trio
 
 from conductor.acp import MAX_AGENTS_ID, PROMPT, announced_subagent, session_id_of
 from conductor.acp.turns import SessionTurns, Turns
@@ -29,9 +33,11 @@ from conductor.bounded_dict import BoundedDict
 from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.jsonrpc.json_object import decode_with_surrogates
 from conductor.jsonrpc.messages import Payload
-from conductor.supervision.deadlines import NEVER
+from conductor.routing.link import Link
+from conductor.routing.observers import LinkObserver
+from conductor.supervision.deadlines import NEVER, Deadlines
 
-__all__ = ["ESCALATION", "StallAction", "StallDetector", "StalledTurn"]
+__all__ = ["ESCALATION", "StallAction", "StallDetector", "StallMonitor", "StalledTurn"]
 
 StallAction: TypeAlias = Literal["report", "cancel", "cancel_request", "restart"]
 ESCALATION: Final[tuple[StallAction, ...]] = ("report", "cancel", "cancel_request", "restart")
@@ -215,6 +221,75 @@ class StallDetector:
         ):
             return NEVER
         return session.last_activity + self.stall_timeout * (session.actions_taken + 1)
+
+
+@attrs.define(eq=False)
+class StallMonitor(LinkObserver):
+    """Monitor of one component; `on_timeout` is called with each request that takes too long,
+    `on_stall` with each stalled turn. One of the observers after those that feed the turns of the
+    detector."""
+
+    wants_notifications = True
+
+    detector: StallDetector
+    request_timeout: Mapping[str, float]
+    on_timeout: Callable[[InFlightRequest], None]
+    on_stall: Callable[[StalledTurn], None]
+    _due: Deadlines[InFlightRequest | None] = attrs.field(init=False)
+    """Of requests, and `None` for the next silence."""
+
+    def __attrs_post_init__(self) -> None:
+        self._due = Deadlines(self._on_overdue)
+
+    def observe(self, link: Link) -> None:
+        """Observe the requests of both directions."""
+        link.observe_sent(self)
+        link.observe_received(_ComponentRequests(self))
+
+    async def run(self) -> None:
+        """Wait for deadlines until cancelled."""
+        self.detector.forget()
+        await self._due.run()
+
+    def expect_silence(self, deadline: float) -> None:
+        """Look for stalled turns at this time."""
+        if deadline < self._due.get(None, NEVER):
+            self._due[None] = deadline
+
+    def on_request(self, call: InFlightRequest, method: str, params: Payload | None) -> None:
+        now = trio.current_time()
+        if (seconds := self.request_timeout.get(method)) is not None:
+            self._due[call] = now + seconds
+        self.expect_silence(self.detector.request_to(call, now))
+
+    def on_response(self, call: InFlightRequest) -> None:
+        self._due.pop(call, None)
+        self.detector.response_from(call)
+
+    def on_notification(self, method: str, params: Payload | None) -> None:
+        self.expect_silence(self.detector.notification_from(method, params, trio.current_time()))
+
+    def _on_overdue(self, call: InFlightRequest | None) -> None:
+        if call is not None:
+            self.on_timeout(call)
+            return
+        for turn in self.detector.overdue(trio.current_time()):
+            self.on_stall(turn)
+        self.expect_silence(self.detector.next_deadline())
+
+
+@attrs.define(eq=False)
+class _ComponentRequests(LinkObserver):
+    """Requests of the component itself: while one is open, silence is not a stall."""
+
+    monitor: StallMonitor
+
+    def on_request(self, call: InFlightRequest, method: str, params: Payload | None) -> None:
+        self.monitor.detector.request_from(call, params, trio.current_time())
+
+    def on_response(self, call: InFlightRequest) -> None:
+        monitor = self.monitor
+        monitor.expect_silence(monitor.detector.response_to(call, trio.current_time()))
 
 
 class _ToolUpdate(msgspec.Struct, gc=False):

@@ -1,7 +1,7 @@
 """End prompt turns and requests that a component does not end itself.
 
 Three causes: a request exceeds its `request_timeout`, a prompt turn is silent for `stall_timeout`
-(both `stall_monitor`), or a cancelled turn continues after `cancel_timeout`, and the chain's
+(both `stall_detector`), or a cancelled turn continues after `cancel_timeout`, and the chain's
 `cancel_watch` has found that this component blocks it. Enforcement cancels, answers in the
 component's place, or kills the component's process, which its supervisor then restarts.
 """
@@ -27,8 +27,7 @@ from conductor.supervision.cancel_watch import cancelled_answer, idle_update
 from conductor.supervision.turn_observer import TurnObserver
 
 if TYPE_CHECKING:
-    from conductor.supervision.stall_detector import StalledTurn
-    from conductor.supervision.stall_monitor import StallMonitor
+    from conductor.supervision.stall_detector import StalledTurn, StallMonitor
 
 __all__ = ["TurnEnforcement"]
 
@@ -58,8 +57,7 @@ class TurnEnforcement:
         self.observer = TurnObserver(self.link, self.speaks_version_2)
         self.link.observe_sent(self.observer)
         if spec.request_timeout or spec.stall_timeout is not None:
-            from conductor.supervision.stall_detector import StallDetector
-            from conductor.supervision.stall_monitor import StallMonitor
+            from conductor.supervision.stall_detector import StallDetector, StallMonitor
 
             detector = StallDetector(self.observer.turns, spec.stall_timeout, spec.on_stall)
             self.stall_monitor = StallMonitor(

@@ -87,17 +87,6 @@ def test_an_answer_finds_its_call_and_only_once():
     assert len(desk.malformed) == 2
 
 
-@pytest.mark.parametrize("written", [b"1.5", b"1e300", b"true", b"[1]"])
-def test_what_is_neither_an_integer_nor_a_string_is_no_id(written):
-    desk = component()
-    send(desk, "asked")
-
-    desk.feed(b'{"jsonrpc":"2.0","id":%b,"result":{}}' % written)
-
-    assert desk.heard == []
-    assert len(desk.malformed) == 1
-
-
 # -- writing ---------------------------------------------------------------------------------------
 
 

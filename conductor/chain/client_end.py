@@ -153,6 +153,8 @@ class ClientEnd:
 
     def _on_prompt(self, session: str) -> None:
         """A turn begins."""
+        if session in self.elsewhere:
+            return
         before = self._told.pop(session, set())
         untold, self._untold = self._untold, []
         for title, detail, severity, once in untold:

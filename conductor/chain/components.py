@@ -57,6 +57,9 @@ class ChainSpec:
     mode: Literal["agent", "proxy"] = "agent"
     limits: Limits = attrs.field(factory=Limits)
     stop_timeout: float = STOP_TIMEOUT
+    session_processes: int = 0
+    """Further chains of this spec for one session each, that run at the same time; without any, all
+    sessions are in one chain."""
     make_bridge: Callable[[], PluginComponent] | None = None
     """Makes the MCP bridge, inserted before a parent conductor that takes no MCP over ACP."""
     announces_mcp_over_acp: bool = False

@@ -34,7 +34,7 @@ from conductor.routing.component import Component
 from conductor.routing.failure_errors import CHAIN_ENDED, FailureErrors
 
 if TYPE_CHECKING:
-    from conductor.chain.chain_choice import FurtherChains
+    from conductor.chain.session_chains import SessionChains
 
 __all__ = ["Ending", "Shutdown", "abandoned_plugins"]
 
@@ -103,7 +103,7 @@ class Shutdown(msgspec.Struct, eq=False):
     client: ClientEnd
     components: ChainComponents
     stop_timeout: float
-    further: FurtherChains | None = None
+    further: SessionChains | None = None
     turns: CancelledTurns | None = None
     _began: float | None = None
     _busy: BusyPlugins = msgspec.field(default_factory=BusyPlugins)
@@ -188,7 +188,7 @@ class Shutdown(msgspec.Struct, eq=False):
         for component in await wait_ended(awaited, seconds):
             self._give_up(component)
 
-    async def _wait_further(self, further: FurtherChains) -> None:
+    async def _wait_further(self, further: SessionChains) -> None:
         """Wait for the further chains, which end at the same time; kill what still runs."""
         with trio.move_on_at(self._deadline() + self.stop_timeout):
             await further.wait_ended()

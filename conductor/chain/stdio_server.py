@@ -39,8 +39,7 @@ from conductor.transport.process_tree import become_subreaper, kill_descendants
 from conductor.transport.stdio import claim_stdio, restore_blocking
 
 if TYPE_CHECKING:
-    from conductor.chain.chain_choice import ChainChoice, FurtherChains
-    from conductor.projects.chooser import ChainChooser
+    from conductor.chain.session_chains import ChainChoice
     from conductor.tracing.trace_writer import TraceWriter
 
 __all__ = ["exit_code", "exit_now", "serve_stdio"]
@@ -66,12 +65,12 @@ def serve_stdio(
     recorder: TraceRecorder | None = None,
     failure_context: FailureContext | None = None,
     unusable: bool = False,
-    chooser: ChainChooser | None = None,
+    choice: ChainChoice | None = None,
     terminal_login: TerminalLogin = "kept",
 ) -> NoReturn:
     """Serve until the chain ends, then exit the process; see the exit codes above.
 
-    `failure_context`, `terminal_login`: see `Chain`. `chooser` chooses the chain of each session.
+    `failure_context`, `choice`, `terminal_login`: see `Chain`.
     `name` is that of the chain in traces; without a `trace` file, only the flight recorder runs.
     `recorder`: of a plugin's process, which is not a conductor for `ps` and has none of both.
     `unusable`: the chain file is known to have mistakes; the exit code is 2 unless the chain starts
@@ -113,7 +112,7 @@ def serve_stdio(
                 recorder=recorder,
                 plugin_nursery=plugins,
                 failure_context=failure_context,
-                choice=None if chooser is None else _choice(chooser),
+                choice=choice,
                 terminal_login=terminal_login,
             )
             async with trio.open_nursery() as nursery:
@@ -130,17 +129,6 @@ def serve_stdio(
         close_control()
         raise
     leave()
-
-
-def _choice(chooser: ChainChooser) -> ChainChoice:
-    from conductor.chain.chain_choice import ChainChoice
-
-    def further(first: Chain) -> FurtherChains:
-        from conductor.chain.session_chains import SessionChains
-
-        return SessionChains(first, chooser)
-
-    return ChainChoice(chooser, further)
 
 
 def exit_code(ending: Ending, signals: Sequence[int]) -> int:

@@ -115,10 +115,11 @@ def _adaptations(item: AdaptItem, document: Document) -> dict[str, Adaptation]:
     return found
 
 
-def _cancellation_settings(item: ComponentItem) -> dict[str, Any]:
+def _settings_of_agent(item: ComponentItem) -> dict[str, Any]:
     if not isinstance(item, AgentItem):
         return {}
-    return {"cancel_timeout": item.cancel_timeout}
+    processes = item.session_processes or 0
+    return {"cancel_timeout": item.cancel_timeout, "session_processes": processes}
 
 
 def _component(
@@ -166,7 +167,7 @@ def _component(
         stall_timeout=item.stall_timeout,
         on_stall=item.on_stall,
         on_cancel_timeout=item.on_cancel_timeout,
-        **_cancellation_settings(item),
+        **_settings_of_agent(item),
         on_failure=item.on_failure,
         restarts=item.restarts,
         required=item.required,

@@ -166,6 +166,7 @@ class AgentItem(ComponentItem, frozen=True, kw_only=True, eq=False):
 
     on_failure: Literal["restart", "end_chain"] | None = None
     cancel_timeout: Annotated[Seconds, positive] = CANCEL_TIMEOUT
+    session_processes: Annotated[int | None, positive] = None
 
 
 _KEYS = frozenset(AgentItem.__struct_encode_fields__)
@@ -233,8 +234,6 @@ class AdaptItem(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """Images, audio and embedded resources, for an agent that takes only text."""
     queue: AdaptMode | AdapterItem | None = None
     """Prompts that wait for the end of a turn, for an agent that refuses them."""
-    session_processes: AdaptMode | AdapterItem | None = None
-    """A process of the agent for each session, for an agent that has one session."""
     subagents: AdaptMode | AdapterItem | None = None
     """Sessions of subagents, for a client that does not know them."""
     system_prompt: AdaptMode | AdapterItem | None = None

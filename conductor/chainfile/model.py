@@ -231,6 +231,9 @@ class ComponentSpec(msgspec.Struct, frozen=True):
     cancel_timeout: float = CANCEL_TIMEOUT
     """Agent only: seconds after which a cancelled turn or request that goes on is answered in place
     of the component that blocks it."""
+    session_processes: int = 0
+    """Agent only: further processes for one session each, that run at the same time; without any,
+    one process has all sessions."""
     on_cancel_timeout: OnCancelTimeout = "answer"
     """Whether the component is also restarted if it blocks the cancelled turn."""
     on_failure: OnFailure | None = None
@@ -316,6 +319,14 @@ class ChainFile(msgspec.Struct, frozen=True):
     """Whether programs of the chain start before a client asks."""
     given: frozenset[ValuePath] = frozenset()
     """The settings of `MERGED_SETTINGS` that the file contains, as key or as key and member."""
+
+    @property
+    def session_processes(self) -> int:
+        """That of the agent."""
+        if self.agent is None:
+            return 0
+        inner = self.agent.chain
+        return self.agent.session_processes if inner is None else inner.session_processes
 
     @property
     def stop_timeout(self) -> float:

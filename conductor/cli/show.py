@@ -182,6 +182,8 @@ def _settings(component: ComponentSpec) -> Iterator[tuple[str, str]]:
 
     if component.cancel_timeout != CANCEL_TIMEOUT or component.on_cancel_timeout != "answer":
         yield "cancel_timeout", f"{component.cancel_timeout:g}s ({component.on_cancel_timeout})"
+    if component.session_processes:
+        yield "session_processes", str(component.session_processes)
     if component.on_failure is not None:
         yield "on_failure", component.on_failure
     if component.restarts is not None:

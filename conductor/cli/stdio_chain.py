@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Literal, NoReturn, TypeAlias
 
 import attrs
 
-from conductor.chain.build import bridge_component, components_of, spec_of
+from conductor.chain.build import bridge_component, components_of, spec_of, spec_of_plan
 from conductor.chain.components import ChainSpec
 from conductor.chain.login_words import terminal_login_of
+from conductor.chain.session_chains import ChainChoice
 from conductor.chain.start_failure import FailureContext
 from conductor.chain.stdio_server import serve_stdio
 from conductor.chainfile.model import ChainFile, ComponentSpec, OnStartFailure
@@ -169,7 +170,7 @@ def serve_invalid(
         failure_context=_explained(path) if explains else None,
         unusable=True,
         trace=trace,
-        chooser=chooser,
+        choice=None if chooser is None else ChainChoice(chooser, spec_of_plan),
         terminal_login=terminal_login_of(sys.argv[1:]) if mode == "agent" else "kept",
     )
 
@@ -232,7 +233,7 @@ def _serve(
         failure_context=failure_context,
         name=chain.name,
         trace=trace,
-        chooser=chooser,
+        choice=None if chooser is None else ChainChoice(chooser, spec_of_plan),
         terminal_login="kept" if spec.mode == "proxy" else terminal_login_of(sys.argv[1:]),
     )
 

@@ -23,6 +23,7 @@ __all__ = ["chain_of_uses", "load_wrapped_chain", "with_agent"]
 _KEPT: Final = (
     *("sandbox", "start_timeout", "stop_timeout", "request_timeout", "stall_timeout", "on_stall"),
     *("cancel_timeout", "on_cancel_timeout", "on_failure", "restarts", "required"),
+    "session_processes",
     *("locations", "key_locations", "written", "directory"),
 )
 """Settings of a chain file's agent that also hold for the command."""

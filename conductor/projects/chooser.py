@@ -145,13 +145,24 @@ class ChainChooser:
 
     def is_first(self, plan: ChainPlan) -> bool:
         """Whether a plan is that of the first chain."""
+        return plan.is_same(self.first_plan)
+
+    @property
+    def first_chain(self) -> ChainFile:
+        """The first chain as it was started; with components that depend on the client if no other
+        file applies."""
         assert self._first is not None
-        first = self._first_plan
-        if first is None:
+        return self._first if self._first_plan is None else self._first_plan.chain
+
+    @property
+    def first_plan(self) -> ChainPlan:
+        """The plan of the first chain."""
+        assert self._first is not None
+        if self._first_plan is None:
             plugins = tuple(each for each in self._first_stamp if each[0].endswith(".py"))
             first = self._plan(self._first, self._first_cwd, None, None)
-            first = self._first_plan = msgspec.structs.replace(first, plugins=plugins)
-        return plan.is_same(first)
+            self._first_plan = msgspec.structs.replace(first, plugins=plugins)
+        return self._first_plan
 
     def _plan(
         self,

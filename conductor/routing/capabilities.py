@@ -1,4 +1,4 @@
-"""Capabilities in an `initialize` result: reading them, and adding MCP over ACP. Pure.
+"""Capabilities in an `initialize` result: reading them, and adding what the conductor has. Pure.
 
 The conductor accepts `acp` MCP servers from proxies and clients even if the agent does not, and
 announces that (RFDs proxy-chains, mcp-over-acp). Version 1 has the capability at
@@ -20,6 +20,7 @@ __all__ = [
     "supports_resume",
     "with_bridgeable_mcp_over_acp",
     "with_mcp_over_acp",
+    "with_session_close",
 ]
 
 _V1: Final = (("agentCapabilities", "mcpCapabilities", "acp"), b"true")
@@ -47,6 +48,16 @@ def with_bridgeable_mcp_over_acp(result: bytes) -> bytes:
 def has_mcp_over_acp(result: bytes) -> bool:
     """Whether the result announces that MCP servers over ACP are accepted."""
     return _has(result, (_V2 if protocol_version(result) == 2 else _V1)[0])
+
+
+def with_session_close(result: bytes) -> bytes:
+    """The result with the capability `session/close`, which is mandatory in version 2."""
+    path = ("agentCapabilities", "sessionCapabilities", "close")
+    try:
+        is_there = protocol_version(result) == 2 or _has(result, path)
+        return result if is_there else with_member(result, path, b"{}")
+    except ValueError:
+        return result
 
 
 def supports_resume(result: bytes) -> bool:

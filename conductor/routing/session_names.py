@@ -1,8 +1,10 @@
-"""Renames the sessions that a restarted agent has set up anew. Pure.
+"""Renames sessions: of a restarted agent that has set them up anew, or with the id of another
+chain's. Pure.
 
 A session in which no prompt was sent is set up anew if the agent can neither resume nor load it.
-The agent gives it another id; the client, the chain and the session log keep the first one. So the
-ids are exchanged next to the agent's connection, in each member with a name that ends in
+The agent gives it another id; the client, the chain and the session log keep the first one. A new
+session of a further chain may have the id of an open one (`session_branches`). So the ids are
+exchanged next to the agent's connection, in each member with a name that ends in
 `sessionId` or `session_id`, at any depth: results of `session/list`, `_meta` and subagents name
 sessions too.
 
@@ -71,7 +73,11 @@ class SessionNames(Stage):
         """The agent's id of a session of the client."""
         return self._of_agent.get(session, session)
 
-    def _exchange(self, awaited: str, session: str | None) -> None:
+    def of_client(self, payload: Payload) -> Payload:
+        """Raw JSON of the agent with the client's ids."""
+        return _renamed(payload, self._of_client)
+
+    def exchange(self, awaited: str, session: str | None) -> None:
         """The agent has given the awaited session the id that `session` stood for so far."""
         if (
             session is None
@@ -117,7 +123,7 @@ class SessionNames(Stage):
         error: Payload | None,
     ) -> None:
         if self.awaited is not None and call.method == "session/new":
-            self._exchange(self.awaited, session_id_of(_renamed(result, self._of_client)))
+            self.exchange(self.awaited, session_id_of(_renamed(result, self._of_client)))
             self.awaited = None
         forward(call, _renamed(result, self._of_client), _renamed(error, self._of_client))
 

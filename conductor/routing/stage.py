@@ -37,7 +37,7 @@ __all__ = [
 ORDER: Final = (
     "trace context",  # each hop has a span of its own
     "trace",  # it has what the neighbour sends, whatever becomes of it
-    "chain choice",  # each session has the chain of its project
+    "session branches",  # each session has its chain: of its project, or with its own process
     "startup gate",  # messages of the client wait until the chain is initialized
     "detached client",  # messages for a client wait until it returns
     "hold",  # messages wait while the component is started again

@@ -68,7 +68,7 @@ def test_a_set_up_during_a_retry_gets_the_chain_of_its_directory():
     chosen = []
 
     class Choice(Stage):
-        name = "chain choice"
+        name = "session branches"
         received = frozenset({"session/new"})
 
         def receive_request(self, forward, call, method, params):

@@ -12,9 +12,8 @@ import trio
 from support.memory_chain import INITIALIZE, MemoryChain, running_chain
 
 from conductor import log
-from conductor.chain.build import components_of
-from conductor.chain.chain_choice import ChainChoice
-from conductor.chain.session_chains import SessionChains
+from conductor.chain.build import components_of, spec_of_plan
+from conductor.chain.session_chains import ChainChoice
 from conductor.chain.start_failure import FailureContext
 from conductor.chainfile import load
 from conductor.cli.file_chooser import forget_plugin_files
@@ -154,10 +153,10 @@ def write(directory, name, **keys):
 
 
 @asynccontextmanager
-async def editor(home, *proxies, version=1, **offered):
+async def editor(home, *proxies, version=1, agent=(), **offered):
     """An initialized editor, with a chain file of these proxies."""
     path = home / "chain.yaml"
-    agent = {"use": "./plugins.py:Coder", "name": "coder", "cancel_timeout": "5s"}
+    agent = {"use": "./plugins.py:Coder", "name": "coder", "cancel_timeout": "5s", **dict(agent)}
     adapt = {"v1_v2": "never"}
     content = {"version": 1, "proxies": proxies, "agent": agent, "adapt": adapt}
     path.write_text(json.dumps(content))
@@ -166,7 +165,7 @@ async def editor(home, *proxies, version=1, **offered):
     )
     async with running_chain(
         lambda: components_of(chooser.first()),
-        choice=ChainChoice(chooser, lambda first: SessionChains(first, chooser)),
+        choice=ChainChoice(chooser, spec_of_plan),
         failure_context=FailureContext(file=str(path)),
     ) as chain:
         offer = {**INITIALIZE["params"], "protocolVersion": version, **offered}
@@ -184,6 +183,21 @@ async def test_a_session_that_is_set_up_while_its_chain_closes_gets_a_new_one(ho
         second = await it.session("one")
 
         assert await it.tags(second) == ["one"]
+
+
+async def test_sessions_of_all_projects_have_processes_up_to_the_stated_number(
+    home, autojump_clock
+):
+    write(home / "one", "one")
+    async with editor(home, agent={"session_processes": 2}) as it:
+        sessions = [await it.session(each) for each in ("plain", "one", "one")]
+        for directory in ("one", "plain"):
+            refused = await it.new(directory)
+            assert "2 processes of the agent run" in refused["error"]["message"]
+
+        assert [await it.tags(each) for each in sessions] == [[], ["one"], ["one"]]
+        await it.ask("session/close", sessionId=sessions[1])
+        assert await it.tags(await it.session("plain")) == []
 
 
 async def test_a_client_that_sends_half_an_emoji_gets_chains_of_projects(home, autojump_clock):

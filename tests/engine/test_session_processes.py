@@ -1,10 +1,9 @@
-"""A process of the agent for each session."""
+"""A process of the agent for each session (`session_processes`)."""
 
 from __future__ import annotations
 
 import json
 import re
-import sys
 from contextlib import asynccontextmanager
 
 import pytest
@@ -14,8 +13,7 @@ from trio.testing import wait_all_tasks_blocked
 from conductor.chainfile import load
 from conductor.client.embedding import attach_file
 from conductor.proxy import RequestError
-from conductor.testing import FakeAgent, FakeClient
-from proxies.session_processes import SessionProcesses
+from conductor.testing import FakeClient
 
 AGENT = '''
 import os
@@ -124,17 +122,15 @@ NEW = {"cwd": "/", "mcpServers": []}
 
 @pytest.fixture
 def opened(tmp_path):
-    """Run a chain with the agent, and with the proxy unless `options` is `None`."""
+    """Run a chain with the agent, and processes for sessions unless there are none."""
 
     @asynccontextmanager
-    async def run(options=(), *, adapt=False, agent=()):
+    async def run(processes=4, *, isolate=False, agent=()):
         (tmp_path / "one.py").write_text(AGENT)
         file = {"version": 1, "agent": {"use": "./one.py:OneSession", "with": dict(agent)}}
-        if adapt:  # only before an agent with a process of its own
-            file["agent"]["isolate"] = True
-            file["adapt"] = {"session_processes": {"mode": "auto", "with": dict(options)}}
-        elif options is not None:
-            file["proxies"] = [{"use": "session_processes", "with": dict(options)}]
+        file["agent"] |= {"isolate": isolate}
+        if processes:
+            file["agent"] |= {"session_processes": processes}
         path = tmp_path / "chain.yaml"
         path.write_text(json.dumps(file))
         async with attach_file(FakeClient, load(str(path))) as attached:
@@ -155,20 +151,18 @@ def said(client, session):
 
 
 async def test_sessions_of_all_processes_are_listed_on_the_first_page(opened):
-    """One that cannot list them, the third, is left out."""
     async with opened() as client:
         await client.initialize()
-        (first, _), (second, _), _ = [await new(client) for _ in range(3)]
-        listed = await client.request("session/list", {})
-        further = await client.request("session/list", {"cursor": "1"})
+        (first, _), (second, _) = [await new(client) for _ in range(2)]
+        pages = [{}, {"cwd": "/"}, {"cwd": "/elsewhere"}, {"cursor": "1"}]
+        listed = [(await client.request("session/list", page))["sessions"] for page in pages]
 
-    sessions = [{"sessionId": first, "title": "1"}, {"sessionId": second, "title": "2"}]
-    assert listed == {"sessions": sessions}
-    assert further == {"sessions": sessions[:1]}
+    own, others = [{"sessionId": first, "title": "1"}], [{"sessionId": second, "cwd": "/"}]
+    assert listed == [own + others, own + others, own, own]
 
 
 async def test_without_it_the_agent_refuses_the_second_session(opened):
-    async with opened(None) as client:
+    async with opened(0) as client:
         await client.initialize()
         await new(client)
         with pytest.raises(RequestError, match="There is a session already"):
@@ -223,22 +217,34 @@ async def test_questions_and_cancellation_reach_the_right_agent(opened):
     assert asked.params["sessionId"] == second
     assert "yes" in said(client, second)
     assert result == {"stopReason": "cancelled"}
-    assert answer["_meta"] == {"number": 2, "sessionId": "s", "modeId": "m"}
+    assert answer["_meta"] == {"number": 2, **mode}
 
 
 @pytest.mark.parametrize("closes", [True, False])
 async def test_a_closed_session_makes_room(opened, closes):
-    async with opened({"processes": 1}, agent={"closes": closes}) as client:
+    async with opened(1, agent={"closes": closes}) as client:
         result = await client.initialize()
         assert result["agentCapabilities"]["sessionCapabilities"] == {"close": {}}
         (_, _), (second, _) = await new(client), await new(client)
-        with pytest.raises(RequestError, match="session_processes: 1 processes run"):
+        with pytest.raises(RequestError, match="1 processes of the agent run beside the first"):
             await new(client)
         await client.request("session/close", {"sessionId": second})
         _, number = await new(client)
         assert number == 3
         with pytest.raises(RequestError):
             await client.prompt(second, "say")
+
+
+async def test_an_agent_that_cannot_close_its_session_gets_no_other_one(opened):
+    async with opened(agent={"closes": False}) as client:
+        await client.initialize()
+        first, _ = await new(client)
+        await client.request("session/close", {"sessionId": first})
+        with pytest.raises(RequestError, match="there is no such session"):
+            await client.request("session/close", {"sessionId": first})
+        _, number = await new(client)
+
+    assert number == 2
 
 
 async def test_after_the_first_session_the_agent_of_the_chain_is_free(opened):
@@ -274,8 +280,8 @@ async def test_a_login_is_repeated_in_further_processes(opened):
 
 
 @pytest.mark.slow
-async def test_as_an_adapter_before_programs_which_are_started_again(opened):
-    async with opened(adapt=True) as client:
+async def test_a_program_that_fails_is_started_again_for_its_session(opened):
+    async with opened(isolate=True) as client:
         await client.initialize()
         first, _ = await new(client)
         second, _ = await new(client)
@@ -305,90 +311,3 @@ async def test_a_prompt_that_runs_when_its_session_is_closed_is_answered(opened,
             await client.request("session/close", {"sessionId": second})
 
     assert answers == [{"stopReason": "cancelled"}]
-
-
-async def test_an_agent_that_does_not_start_is_an_error_that_names_the_proxy(opened, tmp_path):
-    async with opened() as client:
-        await client.initialize()
-        await new(client)
-        (tmp_path / "one.py").unlink()
-        with pytest.raises(RequestError, match=r"session_processes: .*one\.py"):
-            await new(client)
-
-
-async def test_why_no_further_agent_can_be_opened_is_in_the_error(acp_chain):
-    async with acp_chain(SessionProcesses(), FakeAgent()) as client:  # no program
-        await client.initialize()
-        await client.new_session("/")
-        with pytest.raises(RequestError, match=r"session_processes: open_agent: without a source"):
-            await client.new_session("/")
-
-
-NONSENSE = """\
-import json, sys
-
-for line in sys.stdin:
-    asked = json.loads(line)
-    result = {"protocolVersion": 1} if asked["method"] == "initialize" else ANSWER
-    if asked["method"] == "session/new":
-        result = {"sessionId": "s"}
-    if "id" in asked:
-        answer = {"jsonrpc": "2.0", "id": asked["id"], "result": result}
-        print(json.dumps(answer, separators=(",", ":")), flush=True)
-"""
-
-
-@pytest.mark.parametrize("answer", [None, []])
-async def test_an_answer_that_is_not_an_object_is_an_error_that_names_the_proxy(tmp_path, answer):
-    (tmp_path / "agent.py").write_text(NONSENSE.replace("ANSWER", repr(answer)))
-    agent = {"run": [sys.executable, "-S", "agent.py"], "cwd": "."}
-    file = {"version": 1, "proxies": [{"use": "session_processes"}], "agent": agent}
-    (tmp_path / "chain.yaml").write_text(json.dumps(file))
-    async with attach_file(FakeClient, load(str(tmp_path / "chain.yaml"))) as attached:
-        client = attached.client
-        await client.initialize()
-        await client.new_session("/")
-        second = await client.new_session("/")
-
-        wrong = ["session/prompt", "session/set_config_option"]
-        if answer is None:
-            assert await client.request("session/load", {"sessionId": "old", **NEW}) == {}
-            assert await client.request("session/set_mode", {"sessionId": second}) is None
-        else:
-            wrong += ["session/load", "session/set_mode"]
-        for method in wrong:
-            id = "old" if method == "session/load" else second
-            with pytest.raises(RequestError, match=f"^session_processes: .* {method} is not"):
-                await client.request(method, {"sessionId": id, **NEW, "prompt": []})
-
-
-REFUSES = """\
-import json, sys
-
-for line in sys.stdin:
-    asked = json.loads(line)
-    answer = {"jsonrpc": "2.0", "id": asked["id"], "result": {"protocolVersion": 1}}
-    if asked["method"] == "session/new":
-        answer["result"] = {"sessionId": "s"}
-    elif asked["method"] == "session/prompt":
-        del answer["result"]
-        id = asked["params"]["sessionId"]
-        answer["error"] = {"code": 1, "message": "no", "data": {"sessionId": id}}
-    print(json.dumps(answer, separators=(",", ":")), flush=True)
-"""
-
-
-async def test_an_error_has_the_id_of_the_session_that_the_client_knows(tmp_path):
-    (tmp_path / "agent.py").write_text(REFUSES)
-    agent = {"run": [sys.executable, "-S", "agent.py"], "cwd": "."}
-    file = {"version": 1, "proxies": [{"use": "session_processes"}], "agent": agent}
-    (tmp_path / "chain.yaml").write_text(json.dumps(file))
-    async with attach_file(FakeClient, load(str(tmp_path / "chain.yaml"))) as attached:
-        client = attached.client
-        await client.initialize()
-        first, second = await client.new_session("/"), await client.new_session("/")
-        for id in (first, second):
-            with pytest.raises(RequestError) as caught:
-                await client.prompt(id, "hi")
-            assert caught.value.data == {"sessionId": id}
-    assert first != second

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 from support.raw_json import dumps, nested
 
 from conductor.acp import session_id_of
-from conductor.chain.session_router import Branch, SessionRouter
 from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.jsonrpc.messages import encode_error
 from conductor.jsonrpc.notification_batch import NotificationBatch
-from conductor.routing.link import Link
-from conductor.routing.port import Port, connect_ports
+from conductor.routing.session_branches import Branch, SessionBranches
+from conductor.routing.stage import StagedPort
 
 
-class RecordingPort(Port):
+class Peer(StagedPort):
     """Keeps what it is sent; `calls` are the requests."""
 
     def __init__(self):
@@ -22,14 +23,17 @@ class RecordingPort(Port):
         self.got = []
         self.calls = []
 
-    def request(self, call, method, params):
+    def deliver_request(self, call, method, params):
         self.got.append((method, params))
         self.calls.append(call)
 
-    def notify(self, method, params):
+    def deliver_notification(self, method, params):
         self.got.append((method, params))
 
-    def respond(self, call, result, error):
+    def deliver_batch(self, notifications):
+        self.got += [(notifications.method, each) for each in notifications.params]
+
+    def deliver_response(self, call, result, error):
         self.got.append((call.method, result, error))
         call.source.respond(call, result, error)
 
@@ -43,44 +47,64 @@ class Originator:
 
 
 class Client:
-    """A client with a first chain and a further one."""
+    """A client with a first chain and a further one, `branch`; `chosen` is where sessions go."""
 
     def __init__(self):
-        self.port, self.first, self.chain = RecordingPort(), RecordingPort(), RecordingPort()
-        connect_ports(self.port, self.first)
+        self.port, self.first = Peer(), Peer()
+        self.port.connect(self.first)
+        self.first.connect(self.port)
         self.open_sessions = {}
         self.reports = []
-        self.router = SessionRouter(self.port, self.port, self.report, self.open_sessions)
+        self.chosen = None
+        self.stage = SessionBranches(
+            lambda *_: self.chosen, self.report, self.open_sessions
+        )
+        self.port.insert(self.stage)
         self.ended = []
-        self.branch = self.new_branch(self.chain)
+        self.branch = self.new_branch()
+        self.chain = self.branch.link.plain
         self.originator = Originator()
 
     def report(self, *about):
         self.reports.append(about)
 
-    def new_branch(self, chain):
-        link = Link("chain", "agent", lambda *_: None)
-        branch = Branch(self.router, link, lambda: self.ended.append(branch))
-        link.plain = chain  # instead of a connection
-        connect_ports(branch, chain)
-        self.router.branches.append(branch)
+    def new_branch(self):
+        link = SimpleNamespace(name="chain", plain=Peer())
+        branch = Branch(self.stage, link, lambda: self.ended.append(branch))
         return branch
 
     def request(self, method, **params):
         call = InFlightRequest(method, self.originator)
-        self.port.neighbour.request(call, method, dumps(params))
+        self.port.receive_request(call, method, dumps(params))
         return call
 
+    def notify(self, method, **params):
+        self.port.receive_notification(method, dumps(params))
+
+    def set_up(self, branch, method="session/new", **params):
+        """A session set-up, for this branch or the first chain."""
+        self.chosen = branch
+        return self.request(method, **params)
+
     def open(self, session="b1", branch=None):
-        call = InFlightRequest("session/new", self.originator)
-        (branch or self.branch).open(call, "session/new", b"{}")
-        self.answer(call, branch, sessionId=session)
+        branch = branch or self.branch
+        self.answer(self.set_up(branch), branch, sessionId=session)
 
     def answer(self, call, branch=None, **result):
-        (branch or self.branch).respond(call, dumps(result), None)
+        (branch or self.branch).link.plain.receive_response(call, dumps(result), None)
+
+    def answer_of_first(self, call, result=None, error=None):
+        self.first.receive_response(call, result, error)
 
     def refuse(self, call, code):
-        self.branch.respond(call, None, encode_error(code, "no"))
+        self.chain.receive_response(call, None, encode_error(code, "no"))
+
+    def send(self, branch, method, **params):
+        """A request of a chain to the client."""
+        call = InFlightRequest(method, Originator())
+        port = self.first if branch is None else branch.link.plain
+        port.receive_request(call, method, dumps(params))
+        return call
 
 
 @pytest.fixture
@@ -96,8 +120,8 @@ def test_messages_of_a_session_go_to_its_chain(client):
     client.open("b1")
     client.request("session/prompt", sessionId="b1")
     client.request("session/prompt", sessionId="a1")
-    client.port.neighbour.notify("session/cancel", b'{"sessionId":"b1"}')
-    client.port.neighbour.notify("session/cancel", b'{"sessionId":"a1"}')
+    client.notify("session/cancel", sessionId="b1")
+    client.notify("session/cancel", sessionId="a1")
 
     assert methods(client.chain) == ["session/new", "session/prompt", "session/cancel"]
     assert methods(client.first) == ["session/prompt", "session/cancel"]
@@ -107,30 +131,29 @@ def test_what_has_no_session_goes_to_the_first_chain(client):
     client.open()
     client.request("session/list")
     client.request("_vendor/ask", anything=1)
-    client.port.neighbour.notify("_vendor/note", None)
+    client.notify("_vendor/note")
 
     assert methods(client.first) == ["session/list", "_vendor/ask", "_vendor/note"]
 
 
 def test_a_session_that_is_loaded_has_messages_before_the_response(client):
-    call = InFlightRequest("session/load", client.originator)
-    client.branch.open(call, "session/load", b'{"sessionId":"b7"}')
-    client.port.neighbour.notify("session/cancel", b'{"sessionId":"b7"}')
+    call = client.set_up(client.branch, "session/load", sessionId="b7")
+    client.notify("session/cancel", sessionId="b7")
     client.refuse(call, -32002)
-    client.port.neighbour.notify("session/cancel", b'{"sessionId":"b7"}')
+    client.notify("session/cancel", sessionId="b7")
 
     assert methods(client.chain) == ["session/load", "session/cancel"]
     assert methods(client.first) == ["session/cancel"]
     assert client.ended == [client.branch]
 
 
-def test_a_fork_stays_in_the_chain_of_its_parent(client):
+def test_an_open_session_that_cannot_be_loaded_again_keeps_its_chain(client):
     client.open("b1")
-    call = client.request("session/fork", sessionId="b1")
-    client.answer(call, sessionId="b2")
-    client.request("session/prompt", sessionId="b2")
+    client.refuse(client.set_up(client.branch, "session/load", sessionId="b1"), -32002)
+    client.request("session/prompt", sessionId="b1")
 
-    assert methods(client.chain) == ["session/new", "session/fork", "session/prompt"]
+    assert methods(client.chain) == ["session/new", "session/load", "session/prompt"]
+    assert client.ended == []
 
 
 def test_a_chain_is_idle_after_its_last_session(client):
@@ -146,29 +169,21 @@ def test_a_chain_is_idle_after_its_last_session(client):
 
 
 def test_the_answer_of_the_client_goes_to_the_chain_that_has_asked(client):
-    asker = Originator()
-    questions = [
-        InFlightRequest("session/request_permission", asker),
-        InFlightRequest("session/request_permission", asker),
-    ]
-    client.branch.request(questions[0], "session/request_permission", b"{}")
-    client.router.first.request(questions[1], "session/request_permission", b"{}")
-    for call in questions:
-        client.port.neighbour.respond(call, b"{}", None)
+    for branch in (client.branch, None):
+        client.send(branch, "session/request_permission")
+    for call in client.port.calls:
+        client.port.receive_response(call, b"{}", None)
 
     assert methods(client.chain) == ["session/request_permission"]
     assert methods(client.first) == ["session/request_permission"]
 
 
 def test_messages_of_an_mcp_server_go_to_the_chain_that_is_connected_to_it(client):
-    connect = InFlightRequest("mcp/connect", Originator())
-    client.branch.request(connect, "mcp/connect", b"{}")
-    client.port.neighbour.respond(connect, b'{"connectionId":"c1"}', None)
+    call = client.send(client.branch, "mcp/connect")
+    client.port.receive_response(call, b'{"connectionId":"c1"}', None)
     client.request("mcp/message", connectionId="c1")
     client.request("mcp/message", connectionId="c2")
-    client.branch.request(
-        InFlightRequest("mcp/disconnect", Originator()), "mcp/disconnect", b'{"connectionId":"c1"}'
-    )
+    client.send(client.branch, "mcp/disconnect", connectionId="c1")
     client.request("mcp/message", connectionId="c1")
 
     assert methods(client.chain) == ["mcp/connect", "mcp/message"]
@@ -176,14 +191,11 @@ def test_messages_of_an_mcp_server_go_to_the_chain_that_is_connected_to_it(clien
 
 
 def test_a_login_goes_to_the_chain_that_required_it_last(client):
-    call = InFlightRequest("session/new", client.originator)
-    client.branch.open(call, "session/new", b"{}")
-    client.refuse(call, -32000)
+    client.refuse(client.set_up(client.branch), -32000)
     client.request("authenticate", methodId="m")
     assert methods(client.chain) == ["session/new", "authenticate"]
 
-    call = client.request("session/new")
-    client.router.first.respond(call, None, encode_error(-32000, "no"))
+    client.answer_of_first(client.set_up(None), error=encode_error(-32000, "no"))
     client.request("authenticate", methodId="m")
     assert methods(client.first) == ["session/new", "authenticate"]
 
@@ -193,7 +205,7 @@ def test_a_logout_is_for_all_chains_and_answered_once(client):
     call = client.request("logout")
     (own,) = [each for each in client.chain.calls if each.method == "logout"]
     client.answer(own)
-    client.router.first.respond(call, b"{}", None)
+    client.answer_of_first(call, b"{}")
 
     assert methods(client.chain) == ["session/new", "logout"]
     assert [answer for answer in client.originator.answers if answer[0] == "logout"] == [
@@ -201,33 +213,44 @@ def test_a_logout_is_for_all_chains_and_answered_once(client):
     ]
 
 
-def test_equal_session_ids_are_refused(client):
+def test_a_session_of_a_branch_has_another_id_if_it_is_taken_also_in_what_comes_before_it(client):
     client.open_sessions["a1"] = None
-    client.open("a1")
-    client.open("b1")
-    other = client.new_branch(RecordingPort())
-    client.open("b1", other)
-    call = client.request("session/new")
-    client.router.first.respond(call, b'{"sessionId":"b1"}', None)
+    call = client.set_up(client.branch)
+    updates = [dumps({"sessionId": each, "update": {}}) for each in ("a1", "a1", "a2")]
+    client.chain.receive_notification("session/update", updates[0])
+    client.chain.receive_batch(NotificationBatch("session/update", updates[1:]))
+    client.answer(call, sessionId="a1")
 
-    assert [result for _, result, _ in client.originator.answers] == [
-        *(None, b'{"sessionId":"b1"}', None, None),
-    ]
-    assert client.router.sessions == {"b1": client.branch}
+    named = [session_id_of(params) for _, params in client.port.got[:3]]
+    session = session_id_of(client.originator.answers[0][1])
+    assert named == [session, session, "a2"]
+    assert session.startswith("a1-")
+    client.request("session/prompt", sessionId=session)
+    assert client.chain.got[-1] == ("session/prompt", b'{"sessionId":"a1"}')
+    client.chain.receive_response(client.chain.calls[-1], None, b'{"data":{"sessionId":"a1"}}')
+    assert session.encode() in client.originator.answers[-1][2]
+
+
+def test_a_session_of_the_first_chain_with_a_taken_id_is_refused(client):
+    client.open("b1")
+    client.answer_of_first(client.set_up(None), b'{"sessionId":"b1"}')
+
+    assert client.originator.answers[-1][1] is None
+    assert client.stage.sessions == {"b1": client.branch}
 
 
 def test_a_session_that_is_set_up_anew_in_the_first_chain_leaves_its_old_one(client):
     client.open("b1")
-    client.router.forget("b1")
+    client.set_up(None, "session/load", sessionId="b1")
     client.request("session/prompt", sessionId="b1")
 
-    assert methods(client.first) == ["session/prompt"]
+    assert methods(client.first) == ["session/load", "session/prompt"]
 
 
 def announce(client, parent, child, branch=None):
     update = {"sessionUpdate": "subagent_update", "sessionId": child}
     params = dumps({"sessionId": parent, "update": update})
-    (branch or client.branch).notify("session/update", params)
+    (branch or client.chain).receive_notification("session/update", params)
 
 
 def test_messages_of_a_subagents_session_go_to_the_chain_that_announced_it(client):
@@ -235,23 +258,22 @@ def test_messages_of_a_subagents_session_go_to_the_chain_that_announced_it(clien
     announce(client, "b1", "child")
     announce(client, "child", "grandchild")
     for session in ("child", "grandchild"):
-        params = dumps({"sessionId": session})
-        client.port.neighbour.notify("session/cancel", params)
+        client.notify("session/cancel", sessionId=session)
 
     assert methods(client.chain) == ["session/new", "session/cancel", "session/cancel"]
     assert methods(client.first) == []
 
 
 def test_a_subagent_takes_no_session_of_another_chain_and_keeps_no_chain_running(client):
-    other = RecordingPort()
-    branch = client.new_branch(other)
+    branch = client.new_branch()
+    other = branch.link.plain
     client.open("b1")
     client.open_sessions["a1"] = None
     for session in ("b1", "a1"):
-        announce(client, "x", session, branch)
+        announce(client, "x", session, other)
         client.request("session/prompt", sessionId=session)
-    announce(client, "x", "child", branch)
-    client.router.remove(branch)
+    announce(client, "x", "child", other)
+    client.stage.remove(branch)
     client.request("session/prompt", sessionId="child")
 
     assert methods(other) == []
@@ -265,24 +287,24 @@ def test_the_newest_subagents_of_a_chain_are_remembered_and_none_with_long_ids(c
         announce(client, "b1", f"child {n}")
     announce(client, "b1", "x" * 1025)
 
-    assert len(client.router.sessions) == 1001
-    assert {"b1", "child 1", "child 1000"} <= client.router.sessions.keys()
+    assert len(client.stage.sessions) == 1001
+    assert {"b1", "child 1", "child 1000"} <= client.stage.sessions.keys()
 
 
 def ask(client, branch, method, **params):
     """A request of a chain: whether the client has got it."""
-    call, got = InFlightRequest(method, Originator()), len(client.port.got)
-    (branch or client.router.first).request(call, method, dumps(params))
+    got = len(client.port.got)
+    client.send(branch, method, **params)
     return len(client.port.got) > got
 
 
 def tell(client, branch, *sessions):
     """Updates of a chain, alone and in a batch: the sessions of those that the client has got."""
-    port, got = branch or client.router.first, len(client.port.got)
+    port, got = client.first if branch is None else branch.link.plain, len(client.port.got)
     updates = [dumps({"sessionId": each, "update": {"n": 1}}) for each in sessions]
     for each in updates:
-        port.notify("session/update", each)
-    port.notify_batch(NotificationBatch("session/update", updates))
+        port.receive_notification("session/update", each)
+    port.receive_batch(NotificationBatch("session/update", updates))
     return [session_id_of(params) for _, params in client.port.got[got:]]
 
 
@@ -290,11 +312,11 @@ def test_a_chain_speaks_for_no_session_of_another_one(client):
     """Past its `permissions`. Sessions of no chain may be those of a subagent."""
     client.open_sessions["a1"] = None
     client.open("b1")
-    other = client.new_branch(RecordingPort())
+    other = client.new_branch()
     client.open("c1", other)
-    client.request("session/load", sessionId="a2")
+    client.set_up(None, "session/load", sessionId="a2")
     announce(client, "b1", "child of b1")
-    announce(client, "a1", "child of a1", client.router.first)
+    announce(client, "a1", "child of a1", client.first)
     owners = {client.branch: ("b1", "child of b1"), other: ("c1",)}
     owners[None] = ("a1", "a2", "child of a1")
     everyones = [each for own in owners.values() for each in own]
@@ -336,22 +358,20 @@ def test_a_session_of_another_chain_cannot_be_hidden(client, params):
     client.open_sessions["a1"] = None
     client.open("b1")
     client.port.got.clear()
-    client.branch.notify("session/update", params)
-    client.branch.notify_batch(NotificationBatch("session/update", [params]))
+    client.chain.receive_notification("session/update", params)
+    client.chain.receive_batch(NotificationBatch("session/update", [params]))
 
     assert client.port.got == []
 
 
 def test_a_chain_uses_only_its_own_terminals_and_mcp_servers(client):
-    other = client.new_branch(RecordingPort())
-    call = InFlightRequest("session/new", client.originator)
+    other = client.new_branch()
     server = {"type": "acp", "name": "n", "serverId": "server of b"}
-    client.branch.open(call, "session/new", dumps({"cwd": "/\ud83d", "mcpServers": [server]}))
+    client.set_up(client.branch, cwd="/\ud83d", mcpServers=[server])
     for branch, name in ((client.branch, "b"), (None, "a")):
         for method, member in (("terminal/create", "terminalId"), ("mcp/connect", "connectionId")):
-            call = InFlightRequest(method, Originator())
-            (branch or client.router.first).request(call, method, b"{}")
-            client.port.neighbour.respond(call, dumps({member: f"of {name}"}), None)
+            call = client.send(branch, method)
+            client.port.receive_response(call, dumps({member: f"of {name}"}), None)
 
     for method, ids in (
         ("terminal/output", {"terminalId": "of @"}),
@@ -370,8 +390,8 @@ def test_a_chain_uses_only_its_own_terminals_and_mcp_servers(client):
     for depth in (*range(900, 1010, 3), 5000):
         deep = b'{"connectionId":"of b","deep":%b}' % nested(depth)
         call = InFlightRequest("mcp/message", Originator())
-        other.request(call, "mcp/message", deep)
-        client.router.request(call, "mcp/message", deep)
+        other.link.plain.receive_request(call, "mcp/message", deep)
+        client.port.receive_request(call, "mcp/message", deep)
     for spelling in ("terminal_id", "TerminalID", "connection_id", "ServerId"):
         for branch in (client.branch, None):
             assert not ask(client, branch, "terminal/output", **{spelling: "of b"})
@@ -384,27 +404,13 @@ def test_a_chain_uses_only_its_own_terminals_and_mcp_servers(client):
     assert methods(client.chain)[-1] == "mcp/message"
 
 
-def test_two_agents_may_number_their_sessions_but_not_take_one_of_another(client):
-    client.open("1")
-    other = client.new_branch(RecordingPort())
-    client.open("1", other)
-    call = InFlightRequest("session/load", client.originator)
-    other.open(call, "session/load", b'{"sessionId":"2"}')
-    client.answer(call, other, sessionId="1")
-    client.request("session/prompt", sessionId="1")
-
-    assert methods(client.chain)[-1] == "session/prompt"
-    assert client.router.sessions == {"1": client.branch, "2": other}
-
-
 def test_a_guessed_session_is_not_kept_from_the_chain_that_opens_it(client):
-    other = client.new_branch(RecordingPort())
+    other = client.new_branch()
     client.open("c1", other)
     for session in ("b1", "a1"):
-        announce(client, "c1", session, other)
+        announce(client, "c1", session, other.link.plain)
     client.open("b1")
-    call = client.request("session/new")
-    client.router.first.respond(call, b'{"sessionId":"a1"}', None)
+    client.answer_of_first(client.set_up(None), b'{"sessionId":"a1"}')
     client.open_sessions["a1"] = None
 
     assert tell(client, client.branch, "b1") == ["b1"] * 2

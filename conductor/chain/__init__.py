@@ -6,8 +6,7 @@
   of, by `build.spec_of` that of a chain file
 - `client_end`: the client's connection, also over several transports one after the other
 - `components`: starts and connects the components, inserts, bypasses and removes them
-- `chain_choice`: which chain a session gets; `session_chains`: those besides the first;
-  `session_router`: messages to the chain of their session
+- `session_chains`: which chain a session gets, and those besides the first
 - `back_pressure`: when client, agent and proxies are not read; `shutdown`: the ordered
   end, and why it ended
 - `cancelled_turns`: ends cancelled turns and their questions, and running turns at the end

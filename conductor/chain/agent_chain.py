@@ -10,7 +10,6 @@ import os
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 
-import msgspec
 import trio
 
 from conductor.background_tasks import background_tasks
@@ -22,7 +21,7 @@ from conductor.errors import LocalProtocolError, StartError
 from conductor.peer import JsonRpcPeer
 from conductor.plugins.handler_call import current_handler_call
 from conductor.projects.project_file import trusted_agent_file
-from conductor.proxy.agent_relay import AgentSource
+from conductor.proxy.second_agent import AgentSource
 from conductor.transport.memory import memory_pair
 
 __all__ = ["run_agent_chain"]
@@ -31,21 +30,19 @@ __all__ = ["run_agent_chain"]
 @asynccontextmanager
 async def run_agent_chain(
     spec_of: Callable[[ChainFile], ChainSpec],
-    source: AgentSource | None,
+    source: AgentSource,
     *,
     name: str | None,
     env: Mapping[str, str],
-    agent: ComponentSpec | None,
     files: Mapping[str, bytes] | None = None,
 ) -> AsyncIterator[tuple[str, JsonRpcPeer]]:
     """Run the chain for the duration of the block; yields the agent's name and its client's peer.
-    Without a source it is a chain of `agent`, that of the plugin's own chain. `files` are those of
-    the plugin (`ComponentSpec.files`).
+    `files` are those of the plugin (`ComponentSpec.files`).
 
     At the end, also if the caller is cancelled, the chain stops in order. Raises `ChainFileError`
     for a chain file with mistakes and `StartError` for one without an agent.
     """
-    file = _own_agent(agent, name, env) if source is None else _chain_file(source, name, env, files)
+    file = _chain_file(source, name, env, files)
     specs = file.flat()
     ours, theirs = memory_pair()
     chain = Chain(theirs, spec_of(file))
@@ -68,16 +65,6 @@ async def run_agent_chain(
             finally:
                 peer.close()
                 await ended.wait()
-
-
-def _own_agent(agent: ComponentSpec | None, name: str | None, env: Mapping[str, str]) -> ChainFile:
-    if agent is None:
-        raise LocalProtocolError(
-            "open_agent: without a source it works in the conductor's process, in a chain that has "
-            "an agent, without `isolate: true` and `on_failure: restart`"
-        )
-    spec = msgspec.structs.replace(agent, name=name or agent.name, env={**agent.env, **env})
-    return ChainFile(path="", name=spec.name, agent=spec)
 
 
 def _chain_file(

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from conductor.chainfile import ChainFile
     from conductor.plugins.plugin_component import PluginComponent
     from conductor.projects.planner import ChainPlan
-    from conductor.proxy.agent_relay import AgentConnection, AgentSource
+    from conductor.proxy.second_agent import AgentConnection, AgentSource
 
 __all__ = [
     "bridge_component",
@@ -91,11 +91,8 @@ def build_components(
                 components += _components(spec, "agent" if is_agent else "proxy", patch_result)
         except StartError as exc:
             errors.append(exc)
-    if mode == "agent" and not errors:
-        for each in components:
-            _let_open(each, specs[-1])
-        if adapt is not None:
-            insert_adapters(components, specs, adapt, partial(_adapter, adapt, specs[-1]))
+    if mode == "agent" and not errors and adapt is not None:
+        insert_adapters(components, specs, adapt, partial(_adapter, adapt))
     if errors:
         raise _merged_error(errors)
     if mode == "agent" and len(specs) > 1 and isinstance(components[-1], SupervisedComponent):
@@ -107,22 +104,12 @@ def build_components(
 
 
 def _adapter(
-    adapt: Mapping[str, Adaptation], agent: ComponentSpec, name: str, options: Mapping[str, Any]
+    adapt: Mapping[str, Adaptation], name: str, options: Mapping[str, Any]
 ) -> PluginComponent:
     """The proxy of an adapter, not started. Raises `StartError`."""
     location = adapt[name].location if name in adapt else None
     spec = ComponentSpec(name=adapter_name(name), use=name, options=options, location=location)
-    component = _plugin_component(spec, "proxy")
-    _let_open(component, agent)
-    return component
-
-
-def _let_open(component: Component, agent: ComponentSpec) -> None:
-    """Let a plugin start further processes of the agent of its chain."""
-    if not isinstance(component, SupervisedComponent):
-        plugin = cast("PluginComponent", component)
-        opener = cast("Callable[..., Any]", plugin.agent_chain_opener)
-        plugin.agent_chain_opener = partial(opener, agent=agent)
+    return _plugin_component(spec, "proxy")
 
 
 def _those_that_apply(
@@ -181,18 +168,17 @@ def spec_of_plan(plan: ChainPlan) -> ChainSpec:
 
 
 def open_agent_chain(
-    source: AgentSource | None,
+    source: AgentSource,
     *,
     name: str | None,
     env: Mapping[str, str],
-    agent: ComponentSpec | None = None,
     files: Mapping[str, bytes] | None = None,
 ) -> AbstractAsyncContextManager[tuple[str, AgentConnection]]:
-    """Run a chain for a second agent of a plugin; see `SecondAgentHost.open_agent_chain`. `agent`
-    is the agent of the plugin's chain, `files` are those that the plugin may load."""
+    """Run a chain for a second agent of a plugin; see `SecondAgentHost.open_agent_chain`. `files`
+    are those that the plugin may load."""
     from conductor.chain.agent_chain import run_agent_chain
 
-    return run_agent_chain(spec_of, source, name=name, env=env, agent=agent, files=files)
+    return run_agent_chain(spec_of, source, name=name, env=env, files=files)
 
 
 def bridge_component(

@@ -19,9 +19,9 @@ from conductor.plugins.handler_call import TaskBeside, current_handler_call, lea
 from conductor.plugins.plugin_errors import contain_failure
 from conductor.plugins.plugin_port import PluginPort
 from conductor.plugins.scheduler import LaneScheduler
-from conductor.proxy.agent_relay import AgentConnection, AgentSource
 from conductor.proxy.base import Plugin
 from conductor.proxy.peers import AgentPeer, ClientPeer, DeferredAnswer, NotificationTap
+from conductor.proxy.second_agent import AgentConnection, AgentSource
 from conductor.proxy.sessions import chain_info
 from conductor.routing.component import Component, ComponentHost
 from conductor.transport.io_loop import HIGH_WATERMARK
@@ -33,7 +33,7 @@ class AgentChainOpener(Protocol):
     """Runs a chain for a second agent; see `SecondAgentHost.open_agent_chain`."""
 
     def __call__(
-        self, source: AgentSource | None, *, name: str | None, env: Mapping[str, str]
+        self, source: AgentSource, *, name: str | None, env: Mapping[str, str]
     ) -> AbstractAsyncContextManager[tuple[str, AgentConnection]]: ...
 
 
@@ -106,7 +106,7 @@ class PluginRuntime:
         self.failures.report("handler failed", exc, plugin=plugin, **cast(dict[str, Any], fields))
 
     def open_agent_chain(
-        self, source: AgentSource | None, *, name: str | None, env: Mapping[str, str]
+        self, source: AgentSource, *, name: str | None, env: Mapping[str, str]
     ) -> AbstractAsyncContextManager[tuple[str, AgentConnection]]:
         if self._agent_chain_opener is None:
             raise LocalProtocolError(f"{self.name}: this chain cannot open second agents")

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeAlias
 import msgspec
 
 from conductor.errors import LocalProtocolError
-from conductor.proxy.agent_relay import AgentSource, RequestHandler, SecondAgentHost, Translation
 from conductor.proxy.annotations import DeclarationError
 from conductor.proxy.class_checks import (
     check_event_names,
@@ -33,7 +32,13 @@ from conductor.proxy.peers import (
     NotificationTap,
     is_turn_output,
 )
-from conductor.proxy.second_agent import SecondAgent, open_relayed_agent, open_second_agent
+from conductor.proxy.second_agent import (
+    AgentSource,
+    RequestHandler,
+    SecondAgent,
+    SecondAgentHost,
+    open_second_agent,
+)
 from conductor.proxy.sessions import Session, chain_info, session_of
 
 __all__ = ["Agent", "Effect", "Placement", "Plugin", "Proxy", "Runtime"]
@@ -171,22 +176,19 @@ class Plugin:
 
     def open_agent(
         self,
-        source: AgentSource | None = None,
+        source: AgentSource,
         *,
         like: Session | None = None,
         name: str | None = None,
         env: Mapping[str, str] | None = None,
         handlers: Mapping[str, RequestHandler] | None = None,
-        relay: Translation | None = None,
     ) -> AbstractAsyncContextManager[SecondAgent]:
         """Start another agent for the duration of an `async with` block; yields a `SecondAgent`.
 
         `source` is the path of a chain file, or the argv of a program that gets the variables `env`
         in addition. It is supervised like a component of the chain: its stderr is in the log with
         its name (`name`, by default derived from the source), and it stops in order at the end of
-        the block, also if the handler is cancelled or the chain ends. Without a source it is
-        another process of the agent of this chain; not in a proxy with `isolate: true` or
-        `on_failure: restart`.
+        the block, also if the handler is cancelled or the chain ends.
 
         The agent has one session, with the working directory and the MCP servers of the session
         `like` (but those over ACP). Its permission requests, elicitations, file and terminal
@@ -195,24 +197,12 @@ class Plugin:
         not, from the params to the result. Without `like` and a handler, permission requests are
         answered `cancelled` and all others refused.
 
-        With `relay` the agent is for sessions of the client: it gets name and capabilities of the
-        client and no session; send it `session/new` with `agent.request`. Its messages go to the
-        client, in order, with the params that `relay(method, params)` returns. A handler that
-        returns an answer of this agent returns it before what the agent sends next.
-
         A handler that opens an agent releases its lane. Raises `ChainFileError` for mistakes in the
         chain file, `StartError` if the agent does not start, and `RequestError` if it refuses the
         session, for example -32000 if it requires a login.
         """
-        host = self._runtime("open_agent()")
-        if relay is not None:
-            if like is not None or handlers:
-                raise LocalProtocolError("open_agent: `relay` excludes `like` and `handlers`")
-            return open_relayed_agent(
-                host, source, chain=chain_info(self), name=name, env=env or {}, translate=relay
-            )
         return open_second_agent(
-            host,
+            self._runtime("open_agent()"),
             source,
             like=like,
             name=name,

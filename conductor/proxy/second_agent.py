@@ -14,9 +14,9 @@ import inspect
 import os
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Literal, Protocol, TypeAlias
 
 import attrs
 import trio
@@ -24,7 +24,6 @@ import trio
 from conductor import __version__
 from conductor.acp import session_id_of
 from conductor.acp.turns import SessionTurns, Turns
-from conductor.background_tasks import background_tasks
 from conductor.error_codes import INTERNAL_ERROR, METHOD_NOT_FOUND
 from conductor.errors import (
     ConnectionClosed,
@@ -35,25 +34,24 @@ from conductor.errors import (
     describe,
 )
 from conductor.log import get_logger
-from conductor.proxy.agent_relay import (
-    AgentConnection,
-    AgentRelay,
-    AgentSource,
-    RequestHandler,
-    SecondAgentHost,
-    Translation,
-)
 from conductor.proxy.conversion import encode
-from conductor.proxy.peers import PromptTurn, TurnCollector
-from conductor.proxy.sessions import ChainInfo, Session
+from conductor.proxy.peers import ClientPeer, NotificationTap, PromptTurn, TurnCollector
+from conductor.proxy.sessions import Session
 
 __all__ = [
+    "AgentConnection",
+    "AgentSource",
+    "RequestHandler",
     "SecondAgent",
-    "open_relayed_agent",
+    "SecondAgentHost",
     "open_second_agent",
     "start_error",
 ]
 
+AgentSource: TypeAlias = str | os.PathLike[str] | Sequence[str]
+"""The path of a chain file, or the argv of a program."""
+RequestHandler: TypeAlias = Callable[[dict[str, Any]], Any]
+"""Takes the params of a request; returns the result, or a coroutine of it."""
 _PERMISSION: Final = "session/request_permission"
 _FORWARDED: Final = (
     *(_PERMISSION, "fs/read_text_file", "fs/write_text_file", "elicitation/create"),
@@ -72,6 +70,41 @@ UpdateCallback: TypeAlias = Callable[[dict[str, Any]], Awaitable[None] | None]
 log: Final = get_logger()
 
 
+class AgentConnection(Protocol):
+    """The client's end of a JSON-RPC connection to a running chain."""
+
+    handlers: dict[str, RequestHandler]
+    unread: Callable[[], int]
+    """Returns the bytes that were received and not yet handled; too many pause the reading."""
+
+    async def request(self, method: str, params: Any = None) -> Any: ...
+
+    def notify(self, method: str, params: Any = None) -> None: ...
+
+    def made_room(self) -> None:
+        """Signal that `unread()` has decreased."""
+
+
+class SecondAgentHost(Protocol):
+    """Interface of the runtime for second agents."""
+
+    client: ClientPeer
+
+    def release_lane(self) -> None: ...
+
+    def tap(
+        self, source: Literal["client", "agent"], method: str, tap: NotificationTap
+    ) -> Callable[[], None]: ...
+
+    def open_agent_chain(
+        self, source: AgentSource, *, name: str | None, env: Mapping[str, str]
+    ) -> AbstractAsyncContextManager[tuple[str, AgentConnection]]:
+        """Run a chain for the duration of the block; yields the agent's name and a connection."""
+
+    def handler_failed(self, exc: BaseException, **fields: str) -> None:
+        """Log an exception of a handler that the lanes do not call. `fields` name the handler."""
+
+
 @attrs.define(eq=False, repr=False)
 class SecondAgent:
     """An agent that a plugin has opened, with one session. See `Plugin.open_agent`."""
@@ -87,7 +120,6 @@ class SecondAgent:
     _host: SecondAgentHost
     _turns: SessionTurns[Any] = attrs.field(factory=lambda: Turns[Any](2).of(""), init=False)
     _turn: _Turn | None = attrs.field(default=None, init=False)
-    _relay: AgentRelay | None = attrs.field(default=None, init=False)
 
     def __repr__(self) -> str:
         return f"SecondAgent({self.name!r})"
@@ -137,8 +169,6 @@ class SecondAgent:
         Raises `RequestError` for an error, `ConnectionClosed` if the agent has ended.
         """
         self._host.release_lane()
-        if self._relay is not None:
-            return await self._relay.request(method, params)
         return await self._connection.request(method, params)
 
     async def notify(self, method: str, params: Any = None) -> None:
@@ -150,16 +180,11 @@ class SecondAgent:
         self._turns.cancel(trio.current_time())
         await self.notify("session/cancel", {"sessionId": self.session_id})
 
-    async def _initialize(
-        self,
-        version: int,
-        client_capabilities: Mapping[str, Any],
-        info: Mapping[str, Any] = _INFO,
-    ) -> None:
+    async def _initialize(self, version: int, client_capabilities: Mapping[str, Any]) -> None:
         if version == 1:
-            params = {"clientCapabilities": client_capabilities, "clientInfo": info}
+            params = {"clientCapabilities": client_capabilities, "clientInfo": _INFO}
         else:
-            params = {"capabilities": client_capabilities, "info": info}
+            params = {"capabilities": client_capabilities, "info": _INFO}
         try:
             result = await self._connection.request(
                 "initialize", {"protocolVersion": version, **params}
@@ -302,7 +327,7 @@ class _Turn:
 @asynccontextmanager
 async def open_second_agent(
     host: SecondAgentHost,
-    source: AgentSource | None,
+    source: AgentSource,
     *,
     like: Session | None,
     name: str | None,
@@ -341,30 +366,6 @@ async def open_second_agent(
             yield agent
         finally:
             remove_tap()
-
-
-@asynccontextmanager
-async def open_relayed_agent(
-    host: SecondAgentHost,
-    source: AgentSource | None,
-    *,
-    chain: ChainInfo,
-    name: str | None,
-    env: Mapping[str, str],
-    translate: Translation,
-) -> AsyncIterator[SecondAgent]:
-    """Start an agent for sessions of the client; see `Plugin.open_agent`."""
-    host.release_lane()
-    async with host.open_agent_chain(source, name=name, env=env) as (name, connection):
-        agent = SecondAgent(name, connection, host)
-        relay = connection.fallback = AgentRelay(connection, host, translate)
-        connection.unread = relay.unread
-        async with background_tasks() as nursery:
-            nursery.start_soon(relay.run)
-            version = chain.protocol_version
-            await agent._initialize(version, chain.client_capabilities, chain.client_info)
-            agent._relay = relay
-            yield agent
 
 
 async def _forward(agent: SecondAgent, like: Session, method: str, params: dict[str, Any]) -> Any:

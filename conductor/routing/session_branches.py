@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from functools import partial
 from typing import Any, Final
 
@@ -50,6 +49,7 @@ from conductor.jsonrpc.json_object import (
     decode_with_surrogates,
     join_members,
     list_items,
+    member_at,
     members_or_empty,
     object_members,
 )
@@ -83,7 +83,7 @@ _SESSION_ID_TAKEN: Final = encode_error(
     "in several processes need an agent whose ids are unique",
 )
 _NOT_ITS_OWN: Final = encode_error(INVALID_PARAMS, "Invalid params", "it belongs to another chain")
-_NO_SESSION: Final = encode_error(INVALID_PARAMS, "Invalid params", "there is no such session")
+_NO_SESSION: Final = encode_error(INVALID_PARAMS, "There is no such session")
 _MAX_SUBAGENTS: Final = 1000
 """Sessions of subagents of one chain that are remembered; the oldest are forgotten."""
 _MAX_IDS: Final = 1000
@@ -438,10 +438,8 @@ class SessionBranches(Stage):
 
     def _note_list(self, call: InFlightRequest, params: Payload | None) -> None:
         """Sessions of branches are added to the first page of a list."""
-        with suppress(ValueError):
-            members = members_or_empty(params or b"{}")
-            if self.sessions and members.get("cursor", b"null") == b"null":
-                self._lists[call] = _text(members.get("cwd"))
+        if self.sessions and member_at(params or b"{}", "cursor") in (None, b"null"):
+            self._lists[call] = _text(member_at(params or b"{}", "cwd"))
 
     # -- to the client -----------------------------------------------------------------------------
 
@@ -532,7 +530,7 @@ class SessionBranches(Stage):
                 record = self._open_sessions.get(session)
                 if session in known or session not in branch.sessions or record is None:
                     continue
-                where = members_or_empty(record.params or b"{}").get("cwd")
+                where = member_at(record.params or b"{}", "cwd")
                 if where is not None and cwd in (None, _text(where)):
                     item = {"sessionId": msgspec.json.encode(session), "cwd": where}
                     listed.append(join_members(item))

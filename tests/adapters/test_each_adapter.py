@@ -60,8 +60,8 @@ ABLE_AGENT = {
 }
 STANDS_STILL, JUMPS = math.inf, 0.05
 """Seconds without an event until the virtual clock jumps: files and processes need real time."""
-UNDECIDABLE = {"known_kinds", "session_processes"}
-"""No capability tells that they are not needed."""
+UNDECIDABLE = {"known_kinds"}
+"""No capability tells that it is not needed."""
 
 
 def needed(name, client, agent, setting):

@@ -183,13 +183,6 @@ def test_an_adapter_of_the_agent_is_for_one_without_the_capability(name, version
     assert adapters_for_agent(client, Announced(version=version, capabilities=lacking), {}) == []
 
 
-def test_no_capability_tells_that_an_agent_has_one_session():
-    asked = {"session_processes": Adaptation("auto")}
-
-    assert names(adapters_for_agent(V1, V1, asked)) == ["session_processes"]
-    assert adapters_for_agent(V1, V1, {}) == []
-
-
 def test_agents_of_version_2_take_prompts_while_a_turn_runs():
     assert adapters_for_agent(V2, V2, {"queue": Adaptation("auto")}) == []
 

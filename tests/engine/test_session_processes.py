@@ -240,7 +240,7 @@ async def test_an_agent_that_cannot_close_its_session_gets_no_other_one(opened):
         await client.initialize()
         first, _ = await new(client)
         await client.request("session/close", {"sessionId": first})
-        with pytest.raises(RequestError, match="there is no such session"):
+        with pytest.raises(RequestError, match="There is no such session"):
             await client.request("session/close", {"sessionId": first})
         _, number = await new(client)
 

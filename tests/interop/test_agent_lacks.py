@@ -16,10 +16,7 @@ from conductor.client.embedding import attach_file
 from conductor.testing import FakeClient
 
 Command = list[str]
-ADAPTERS = (
-    *("queue", "journal", "system_prompt", "additional_directories", "prompt_content"),
-    "session_processes",
-)
+ADAPTERS = ("queue", "journal", "system_prompt", "additional_directories", "prompt_content")
 AUDIO = {"type": "audio", "data": base64.b64encode(b"RIFF").decode(), "mimeType": "audio/wav"}
 
 
@@ -28,7 +25,8 @@ def chain_file(directory: Path, agent: Command, adapters: tuple[str, ...] = ADAP
     if "journal" in adapt:
         adapt["journal"] = {"mode": "auto", "with": {"directory": str(directory / "journal")}}
     file = directory / "chain.yaml"
-    file.write_text(json.dumps({"version": 1, "agent": {"run": agent}, "adapt": adapt}))
+    processes = {"run": agent, "session_processes": 4}
+    file.write_text(json.dumps({"version": 1, "agent": processes, "adapt": adapt}))
     return load(str(file))
 
 

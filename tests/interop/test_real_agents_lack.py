@@ -64,12 +64,15 @@ class RecordingModel(Model):
         return [each for each in found if prompt in each]
 
 
-def chain_file(name: str, url: str, directory: Path, **members: Any) -> ChainFile:
+def chain_file(
+    name: str, url: str, directory: Path, settings: Mapping[str, Any] | None = None, **members: Any
+) -> ChainFile:
     program, home = ALL_PROGRAMS[name], directory / "home"
     home.mkdir()
     command = from_npm(program.package, program.program, variable=program.variable)
     environment = {"HOME": str(home), **program.environment(url, home)}
     agent = {"run": [command, *program.arguments], "env": environment, "start_timeout": "60s"}
+    agent |= settings or {}
     file = directory / "chain.yaml"
     file.write_text(json.dumps({"version": 1, "agent": agent, **members}))
     return load(str(file))
@@ -133,9 +136,9 @@ async def test_a_command_of_the_agent_works_behind_context(
 async def test_sessions_have_the_mcp_server_of_their_own(is_adapted: bool, tmp_path: Path) -> None:
     (tmp_path / "server.py").write_text(SERVER)
     model = RecordingModel()
-    adapt = {"session_processes": "auto" if is_adapted else "never"}
+    processes = {"session_processes": 4} if is_adapted else {}
     async with model_url(model) as url:
-        file = chain_file("opencode", url, tmp_path, adapt=adapt)
+        file = chain_file("opencode", url, tmp_path, processes)
         with trio.fail_after(120):
             async with attach_file(FakeClient, file) as attached:
                 client, sessions = attached.client, []

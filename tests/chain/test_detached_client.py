@@ -31,12 +31,17 @@ class World:
     """A chain of one agent and its client, both played by the test."""
 
     chain: Chain
-    agent: FakeComponent
+    agents: list[FakeComponent]
+    """The first process of the agent, and those for further sessions."""
     lines: LineChannel
     asked: list[tuple[str, Any]] = attrs.field(factory=list)
     """Requests that the agent got, except `initialize`."""
     finish: trio.Event = attrs.field(factory=trio.Event)
     """Ends the turns."""
+
+    @property
+    def agent(self) -> FakeComponent:
+        return self.agents[0]
 
     async def send(self, *messages: dict[str, Any]) -> list[Any]:
         """Send messages as the client; returns what it receives until the chain is idle."""
@@ -78,7 +83,7 @@ class World:
 
 
 @asynccontextmanager
-async def world(capabilities: Any = CAPABILITIES) -> AsyncIterator[World]:
+async def world(capabilities: Any = CAPABILITIES, processes: int = 0) -> AsyncIterator[World]:
     sessions = 0
 
     def noted(method: str, answer: Any) -> Any:
@@ -103,25 +108,33 @@ async def world(capabilities: Any = CAPABILITIES) -> AsyncIterator[World]:
         await each.finish.wait()
         return {"stopReason": "end_turn"}
 
-    agent = FakeComponent("agent", "agent")
-    for method, answer in {
-        "session/new": new,
-        "session/load": load,
-        "session/prompt": prompt,
-        "session/resume": {"from": "the agent"},
-        "session/list": {"sessions": []},
-    }.items():
-        agent.handlers[method] = noted(method, answer)
-    agent.handlers["initialize"] = lambda params: {
-        "protocolVersion": 1,
-        "agentCapabilities": capabilities,
-    }
+    def make_agent() -> FakeComponent:
+        agent = FakeComponent("agent", "agent")
+        for method, answer in {
+            "session/new": new,
+            "session/load": load,
+            "session/prompt": prompt,
+            "session/resume": {"from": "the agent"},
+            "session/list": {"sessions": []},
+        }.items():
+            agent.handlers[method] = noted(method, answer)
+        agent.handlers["initialize"] = lambda params: {
+            "protocolVersion": 1,
+            "agentCapabilities": capabilities,
+        }
+        return agent
+
     theirs, ours = memory_pair()
+    agents = [make_agent()]
+    made = iter(agents)
 
     def make() -> list[Component]:
+        if (agent := next(made, None)) is None:
+            agents.append(agent := make_agent())
         return [agent]
 
-    each = World(Chain(theirs, ChainSpec(make)), agent, LineChannel(ours))
+    spec = ChainSpec(make, session_processes=processes)
+    each = World(Chain(theirs, spec), agents, LineChannel(ours))
     each.chain.client_end.allow_reattach()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(each.chain.run)
@@ -139,6 +152,23 @@ def update(session: str = "s1", **update: Any) -> Any:
 
 
 INITIALIZED = {"id": 0, "result": {"protocolVersion": 1, "agentCapabilities": CAPABILITIES}}
+
+
+async def test_what_the_process_of_another_session_sends_waits_for_the_client_too():
+    async with world(processes=1) as it:
+        await it.open_session()
+        await it.ask(2, "session/new", cwd="/", mcpServers=[])
+        await it.ask(3, "session/prompt", sessionId="s2", prompt=[])
+        await it.cut()
+        note = {"sessionId": "s2", "update": {"n": 1}}
+        it.agents[1].endpoint.notify("session/update", note)
+        await wait_all_tasks_blocked()
+        await it.reattach()
+
+        assert await it.ask(4, "session/resume", sessionId="s2", cwd="/") == [
+            {"id": 4, "result": {"modes": MODES}},
+            update("s2", n=1),
+        ]
 
 
 async def test_a_returned_client_is_initialized_from_the_record_and_the_agent_sees_nothing():

@@ -56,9 +56,7 @@ class Client:
         self.open_sessions = {}
         self.reports = []
         self.chosen = None
-        self.stage = SessionBranches(
-            lambda *_: self.chosen, self.report, self.open_sessions
-        )
+        self.stage = SessionBranches(lambda *_: self.chosen, self.report, self.open_sessions)
         self.port.insert(self.stage)
         self.ended = []
         self.branch = self.new_branch()

@@ -36,6 +36,7 @@ from conductor.jsonrpc.messages import (
     encode_error,
     exception_to_error,
 )
+from conductor.jsonrpc.notification_batch import SESSION_UPDATE
 from conductor.log import get_logger
 from conductor.routing.capabilities import protocol_version, with_session_close
 from conductor.routing.component import Cancelled
@@ -217,7 +218,12 @@ class SessionChains:
         session = session_id_of(result) or session
         if result is not None and session is not None:
             for notice in plan.notices:
-                self.client.send_notice(session, notice.title, notice.detail)
+                if session not in self.branches.sessions:
+                    self.client.send_notice(session, notice.title, notice.detail)
+                    continue
+                notices = self.client.notices
+                params = notices.params(session, notice.title, notice.detail, "warning")
+                self.branches.port.send(self.branches, None, SESSION_UPDATE, params)
 
     def _backlog(self) -> int:
         """Bytes that the slowest of them has not read."""

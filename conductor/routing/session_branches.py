@@ -186,18 +186,25 @@ class Branch(Stage):
     def receive_request(
         self, forward: ForwardRequest, call: InFlightRequest, method: str, params: Payload | None
     ) -> None:
-        self._speak(forward, call, method, self._with_own_id(params))
+        params = self._with_own_id(params)
+        if self._branches.asks(self, call, method, params):
+            self._branches.port.send(self._branches, call, method, params)
+        else:
+            self.port.respond(call, None, _NOT_ITS_OWN)
 
     def receive_notification(
         self, forward: ForwardNotification, method: str, params: Payload | None
     ) -> None:
-        self._speak(forward, method, self._with_own_id(params))
+        params = self._with_own_id(params)
+        if self._branches.tells(self, method, params):
+            self._branches.port.send(self._branches, None, method, params)
 
     def receive_batch(self, forward: ForwardBatch, notifications: NotificationBatch) -> None:
         if self.opening:
-            own = [self._with_own_id(each) or b"{}" for each in notifications.params]
-            notifications = NotificationBatch(notifications.method, own)
-        self._speak(forward, notifications)
+            params = [self._with_own_id(each) or b"{}" for each in notifications.params]
+            notifications = NotificationBatch(notifications.method, params)
+        if (own := self._branches.own_part(self, notifications)) is not None:
+            self._branches.port.send_batch(self._branches, own)
 
     def receive_response(
         self,
@@ -209,14 +216,8 @@ class Branch(Stage):
         if isinstance(call.source, OwnRequest):
             call.source.respond(call, result, error)
         else:
-            self._speak(forward, call, result, error)
-
-    def _speak(self, forward: Callable[..., None], *message: object) -> None:
-        self._branches.speaker = self
-        try:
-            forward(*message)
-        finally:
-            self._branches.speaker = None
+            answer = self._branches.answer_of(self, call, result, error)
+            self._branches.port.send_response(self._branches, call, *answer)
 
     def _with_own_id(self, params: Payload | None) -> Payload | None:
         """Some agents send updates of a new session before the response that names it."""
@@ -251,7 +252,6 @@ class SessionBranches(Stage):
         "closes_sessions",
         "is_first_spent",
         "sessions",
-        "speaker",
     )
 
     name = "session branches"
@@ -267,8 +267,6 @@ class SessionBranches(Stage):
         self._choose, self._report, self._open_sessions = choose, report, open_sessions
         self.sessions: dict[str, Branch] = {}
         self.branches: list[Branch] = []
-        self.speaker: Branch | None = None
-        """The chain of the message that is passing; `None` is the first one."""
         self.closes_sessions: bool = False
         """Whether `session/close` is answered here, for an agent that cannot."""
         self.is_first_spent: bool = False
@@ -441,40 +439,25 @@ class SessionBranches(Stage):
         if self.sessions and member_at(params or b"{}", "cursor") in (None, b"null"):
             self._lists[call] = _text(member_at(params or b"{}", "cwd"))
 
-    # -- to the client -----------------------------------------------------------------------------
+    # -- from the first chain to the client --------------------------------------------------------
 
     def send_request(
         self, forward: ForwardRequest, call: InFlightRequest, method: str, params: Payload | None
     ) -> None:
-        branch = self.speaker
-        if not self._is_foreign(method, params):
-            if branch is not None:
-                self._asked[call] = branch
-                if method == "mcp/disconnect":
-                    self._mcp.pop(_ids_of(params).connectionId or "", None)
+        if self.asks(None, call, method, params):
             forward(call, method, params)
-        elif branch is None:
-            self.port.answer(self, call, None, _NOT_ITS_OWN)
         else:
-            branch.link.plain.respond(call, None, _NOT_ITS_OWN)
+            self.port.answer(self, call, None, _NOT_ITS_OWN)
 
     def send_notification(
         self, forward: ForwardNotification, method: str, params: Payload | None
     ) -> None:
-        if not self._is_foreign(method, params):
-            self._note_subagent(params)
+        if self.tells(None, method, params):
             forward(method, params)
 
     def send_batch(self, forward: ForwardBatch, notifications: NotificationBatch) -> None:
-        method = notifications.method
-        own = [each for each in notifications.params if not self._is_foreign(method, each)]
-        if len(own) < notifications.count:
-            notifications = NotificationBatch(method, own)
-        if notifications.contains(b"subagent_update"):
-            for each in own:
-                self._note_subagent(each)
-        if own:
-            forward(notifications)
+        if (own := self.own_part(None, notifications)) is not None:
+            forward(own)
 
     def send_response(
         self,
@@ -483,41 +466,77 @@ class SessionBranches(Stage):
         result: Payload | None,
         error: Payload | None,
     ) -> None:
-        if call.method in SESSION_CREATING_METHODS and result is not None:
-            result = self._with_new_session(result)
-            error = _SESSION_ID_TAKEN if result is None else None
-        elif call.method == _LIST and call in self._lists:
+        if call.method == _LIST and call in self._lists:
             cwd = self._lists.pop(call)
             result = None if result is None else self._with_others(result, cwd)
-        forward(call, result, error)
+        forward(call, *self.answer_of(None, call, result, error))
 
-    def _with_new_session(self, result: Payload) -> Payload | None:
-        """The raw result with the id that the session has for the client; `None` if another chain
-        has the id, and it cannot have another one."""
-        branch, session = self.speaker, session_id_of(result)
-        if session is None:
-            return result
-        if self._is_taken(session):
-            if branch is None:
-                return None
+    # -- from any chain to the client; `branch` is `None` for the first one ------------------------
+
+    def asks(
+        self, branch: Branch | None, call: InFlightRequest, method: str, params: Payload | None
+    ) -> bool:
+        """Whether a chain may send this request, whose response it gets then."""
+        if self._is_foreign(branch, method, params):
+            return False
+        if branch is not None:
+            self._asked[call] = branch
+            if method == "mcp/disconnect":
+                self._mcp.pop(_ids_of(params).connectionId or "", None)
+        return True
+
+    def tells(self, branch: Branch | None, method: str, params: Payload | None) -> bool:
+        """Whether a chain may send this notification."""
+        if self._is_foreign(branch, method, params):
+            return False
+        self._note_subagent(branch, params)
+        return True
+
+    def own_part(
+        self, branch: Branch | None, notifications: NotificationBatch
+    ) -> NotificationBatch | None:
+        """The notifications that a chain may send; `None` if it may send none."""
+        method = notifications.method
+        own = [each for each in notifications.params if not self._is_foreign(branch, method, each)]
+        if len(own) < notifications.count:
+            notifications = NotificationBatch(method, own)
+        if notifications.contains(b"subagent_update"):
+            for each in own:
+                self._note_subagent(branch, each)
+        return notifications if own else None
+
+    def answer_of(
+        self,
+        branch: Branch | None,
+        call: InFlightRequest,
+        result: Payload | None,
+        error: Payload | None,
+    ) -> tuple[Payload | None, Payload | None]:
+        """The response of a chain, with the id that a new session has for the client."""
+        creates = call.method in SESSION_CREATING_METHODS and result is not None
+        if not creates or (session := session_id_of(result)) is None:
+            return result, error
+        if self._is_taken(session, branch):
+            if branch is None or result is None:
+                return None, _SESSION_ID_TAKEN
             result = branch.rename(session, result)
             session = session_id_of(result)
-            if session is None or self._is_taken(session):
-                return None
+            if session is None or self._is_taken(session, branch):
+                return None, _SESSION_ID_TAKEN
         if branch is not None:
             self.assign(session, branch)
-        return result
+        return result, None
 
-    def _is_taken(self, session: str) -> bool:
-        """Whether another chain than the speaker has a session of this id. That a chain has
-        announced it as a subagent's does not count: the id could be guessed."""
+    def _is_taken(self, session: str, branch: Branch | None) -> bool:
+        """Whether another chain has a session of this id. That it has announced it as a subagent's
+        does not count: the id could be guessed."""
         owner = self.sessions.get(session)
-        if owner is not None and owner is not self.speaker and session not in owner.sessions:
+        if owner is not None and owner is not branch and session not in owner.sessions:
             self.release(session, owner)
             owner = None
-        if owner is None and self.speaker is not None:
+        if owner is None and branch is not None:
             return session in self._open_sessions
-        return owner is not self.speaker
+        return owner is not branch
 
     def _with_others(self, result: Payload, cwd: str | None) -> Payload:
         """The raw result of a `session/list` with the open sessions of branches that are not in
@@ -540,10 +559,9 @@ class SessionBranches(Stage):
 
     # -- what a chain may speak for ----------------------------------------------------------------
 
-    def _is_foreign(self, method: str, params: Payload | None) -> bool:
-        """Whether a message to the client is for what belongs to another chain than the speaker; it
-        is logged then. So is one that two parsers could read differently."""
-        branch = self.speaker
+    def _is_foreign(self, branch: Branch | None, method: str, params: Payload | None) -> bool:
+        """Whether a message to the client is for what belongs to another chain than its own; it is
+        logged then. So is one that two parsers could read differently."""
         try:
             is_foreign = any(self.is_of_another(each, branch) for each in named_sessions(params))
             if not is_foreign and (method in MCP_METHODS or method.startswith("terminal/")):
@@ -597,10 +615,10 @@ class SessionBranches(Stage):
         if self.sessions.get(session) is branch:
             del self.sessions[session]
 
-    def _note_subagent(self, params: Payload | None) -> None:
+    def _note_subagent(self, branch: Branch | None, params: Payload | None) -> None:
         """From now on, messages of the session of a subagent that is announced go to the chain that
         has announced it."""
-        branch, announced = self.speaker, announced_subagent(params)
+        announced = announced_subagent(params)
         if announced is None or len(announced[1]) > MAX_AGENTS_ID:
             return
         session = announced[1]

@@ -263,6 +263,21 @@ class StagedPort(Port):
             way = self._onward(stage, "send_request", method, self.deliver_request)
             way(call, method, params)
 
+    def send_batch(self, stage: Stage, notifications: NotificationBatch) -> None:
+        """Send notifications of one method as `send` does."""
+        method = notifications.method
+        steps = self._beyond(stage, "send_batch", method)
+        ends = self.deliver_batch, self.deliver_notification
+        _batch_through("send_batch", method, steps, *ends)(notifications)
+
+    def send_response(
+        self, stage: Stage, call: InFlightRequest, result: Payload | None, error: Payload | None
+    ) -> None:
+        """Send the response to a request of the component as `send` does."""
+        self._onward(stage, "send_response", call.method, self.deliver_response)(
+            call, result, error
+        )
+
     def pass_on(
         self, stage: Stage, call: InFlightRequest | None, method: str, params: Payload | None
     ) -> None:
@@ -279,13 +294,16 @@ class StagedPort(Port):
         self, stage: Stage, kind: StageMethod, method: str, end: Callable[..., None]
     ) -> Callable[..., None]:
         """The way of a message from this stage on, to `end`."""
+        return _through(kind, method, self._beyond(stage, kind, method), end)
+
+    def _beyond(self, stage: Stage, kind: StageMethod, method: str) -> list[Stage]:
+        """The stages that a message passes after this one, the last one first."""
         place = _place(stage)
         if kind.startswith("send"):
             rest = [each for each in reversed(self._stages) if _place(each) > place]
         else:
             rest = [each for each in self._stages if _place(each) < place]
-        steps = [each for each in rest if not _seen(kind, each).isdisjoint(("*", method))]
-        return _through(kind, method, steps, end)
+        return [each for each in rest if not _seen(kind, each).isdisjoint(("*", method))]
 
     def cancel_before(self, stage: str, call: InFlightRequest) -> None:
         """Show the cancellation of a request that this stage has taken to those before it."""
@@ -379,19 +397,25 @@ def _batch_route(
 ) -> _Route:
     """The way of batches of notifications, whose single notifications have the way to
     `single_end`."""
+    return _compiled(
+        kind, stages, lambda steps, method: _batch_through(kind, method, steps, end, single_end)
+    )
+
+
+def _batch_through(
+    kind: Literal["send_batch", "receive_batch"],
+    method: str,
+    steps: Sequence[Stage],
+    end: ForwardBatch,
+    single_end: ForwardNotification,
+) -> ForwardBatch:
     single: StageMethod = "send_notification" if kind == "send_batch" else "receive_notification"
-
-    def through(steps: Sequence[Stage], method: str) -> ForwardBatch:
-        passed = end
-        for index, stage in enumerate(steps):
-            if stage.takes(kind, method):
-                passed = partial(stage.step(kind, method), passed)
-            elif stage.takes(single, method):
-                each = _through(single, method, steps[: index + 1], single_end)
-                passed = partial(_one_by_one, each)
-        return passed
-
-    return _compiled(kind, stages, through)
+    for index, stage in enumerate(steps):
+        if stage.takes(kind, method):
+            end = partial(stage.step(kind, method), end)
+        elif stage.takes(single, method):
+            end = partial(_one_by_one, _through(single, method, steps[: index + 1], single_end))
+    return end
 
 
 def _compiled(

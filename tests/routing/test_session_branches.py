@@ -12,7 +12,7 @@ from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.jsonrpc.messages import encode_error
 from conductor.jsonrpc.notification_batch import NotificationBatch
 from conductor.routing.session_branches import Branch, SessionBranches
-from conductor.routing.stage import StagedPort
+from conductor.routing.stage import Stage, StagedPort
 
 
 class Peer(StagedPort):
@@ -414,3 +414,23 @@ def test_a_guessed_session_is_not_kept_from_the_chain_that_opens_it(client):
     assert tell(client, client.branch, "b1") == ["b1"] * 2
     assert tell(client, None, "a1") == ["a1"] * 2
     assert tell(client, other, "b1", "a1") == []
+
+
+def test_what_a_further_chain_sends_is_not_traced_as_a_message_of_the_first(client):
+    class Trace(Stage):
+        name = "trace"
+        sent = frozenset({"session/update", "session/new"})
+
+        def __init__(self):
+            self.seen = []
+
+        def send_notification(self, forward, method, params):
+            self.seen.append(session_id_of(params))
+            forward(method, params)
+
+    client.port.insert(trace := Trace())
+    client.open("b1")
+
+    assert tell(client, client.branch, "b1") == ["b1", "b1"]
+    assert tell(client, None, "new") == ["new", "new"]
+    assert trace.seen == ["new", "new"]

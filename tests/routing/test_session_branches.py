@@ -37,6 +37,20 @@ class Peer(StagedPort):
         self.got.append((call.method, result, error))
         call.source.respond(call, result, error)
 
+    def receive_request(self, call, method, params):
+        self.received_requests.get(method, self.received_requests.others)(call, method, params)
+
+    def receive_notification(self, method, params):
+        route = self.received_notifications
+        route.get(method, route.others)(method, params)
+
+    def receive_batch(self, batch):
+        self.received_batches.get(batch.method, self.received_batches.others)(batch)
+
+    def receive_response(self, call, result, error):
+        route = self.received_responses
+        route.get(call.method, route.others)(call, result, error)
+
 
 class Originator:
     def __init__(self):

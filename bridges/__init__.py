@@ -2,10 +2,9 @@
 
     agent ─stdio─▶ shim ─socket─▶ ShimConsumer ─▶ McpConnection ─▶ AcpProvider ─mcp/*─▶ client side
 
-`bridge.McpBridge` is the component. `declarations` and `declaration_rewriter` replace server
-declarations in session set-ups, `bindings` encodes the `mcp/*` messages. A `McpConnection` joins a
-consumer (shim, HTTP session, native agent) with a provider (server over ACP or HTTP; `interfaces`
-has what both offer). Its modes: `handshake` finds the MCP revisions of both, `pass_through`
-forwards, `legacy_client_modern_server` and `modern_client_legacy_server` translate.
+`bridge.McpBridge` is the component. `declarations` replaces server declarations in session set-ups,
+`bindings` encodes the `mcp/*` messages. An `McpConnection` joins a consumer (a shim, or an agent
+that takes MCP over ACP) with a provider (server over ACP or HTTP); its modes, in `revisions`, find
+the MCP revisions of both, and forward or translate.
 May import the public modules of `conductor` (`proxy`, `bridge_api`, `log`, `errors`).
 """

@@ -9,10 +9,9 @@ connection.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 import attrs
-import msgspec
 
 from bridges.bindings import (
     Binding,
@@ -25,10 +24,8 @@ from bridges.bindings import (
     message_params,
     unwrap_outcome,
 )
-from bridges.handshake import MODERN_VERSION
-from bridges.interfaces import Cancel
-from bridges.mcp_connection import McpConnection
-from bridges.mcp_protocol import CANCELLED
+from bridges.mcp_connection import CANCELLED, Cancel, DeclaredServer, McpConnection
+from bridges.revisions import DISCOVER_PARAMS
 from conductor.bridge_api import (
     INTERNAL_ERROR,
     METHOD_NOT_FOUND,
@@ -40,32 +37,12 @@ from conductor.bridge_api import (
 )
 from conductor.proxy import Peer
 
-__all__ = ["AcpProvider", "ConnectionTable", "DeclaredServer", "StatelessExchange"]
+__all__ = ["AcpProvider", "ConnectionTable", "StatelessExchange"]
 
 _MAX_ACTIVE: Final = 64
 """Requests in flight to one stateless server; the default limit of providers (error -33000)."""
 _REQUEST_OVERHEAD: Final = 500
 """Estimated size of a queued request without its params, in bytes."""
-
-
-@attrs.define(eq=False)
-class DeclaredServer:
-    """State of one declared server, shared by its connections."""
-
-    id: str
-    name: str
-    declaration: dict[str, Any]
-    session: str | None = None
-    """Id of the ACP session that declares it, as soon as it is known."""
-    binding: Binding | None = None
-    """The binding that the server understands, once it is known."""
-    connections: set[str] = attrs.field(factory=set)
-    """Connection ids of a native agent that the bridge translates."""
-    connecting: set[McpConnection] = attrs.field(factory=set)
-    """Connections of a native agent that are being opened."""
-    active: int = 0
-    waiting: dict[_StatelessRequest, None] = attrs.field(factory=dict)
-    """Requests that wait until fewer are in flight, in order. A cancelled one leaves at once."""
 
 
 @attrs.frozen
@@ -96,8 +73,7 @@ class AcpProvider:
         peer: Peer,
         routes: ConnectionTable,
     ) -> None:
-        self.modern = False
-        self._server = server
+        self.server = server
         self._mcp_connection = mcp_connection
         self._peer = peer
         self._routes = routes
@@ -109,8 +85,8 @@ class AcpProvider:
     # -- opening -----------------------------------------------------------------------------------
 
     def open(self) -> None:
-        known = self._server.binding
-        self._try([known] if known is not None else candidates(self._server.declaration), [])
+        known = self.server.binding
+        self._try([known] if known is not None else candidates(self.server.declaration), [])
 
     def _try(self, bindings: Sequence[Binding], errors: list[bytes]) -> None:
         if self._mcp_connection.closed:
@@ -125,14 +101,14 @@ class AcpProvider:
 
         if binding.key is not None:
             self._connect(binding, failed)
-        elif self._server.binding is not None:
+        elif self.server.binding is not None:
             self._ready(binding)
         else:
             self._probe(binding, failed)
 
     def _connect(self, binding: Binding, failed: Callable[[bytes], None]) -> None:
         assert binding.key is not None
-        session = self._server.session
+        session = self.server.session
 
         def answered(result: bytes | None, error: bytes | None) -> None:
             connection = connection_id_in(result) if result is not None else None
@@ -148,20 +124,15 @@ class AcpProvider:
             self._told_session = session is not None
             self._ready(binding)
 
-        params = connect_params(binding.key, self._server.id, session)
+        params = connect_params(binding.key, self.server.id, session)
         self._mcp_connection.withdraw_connect = self._peer.ask("mcp/connect", params, answered)
 
     def _probe(self, binding: Binding, failed: Callable[[bytes], None]) -> None:
         """Send `server/discover` in the stateless binding: a result means that it is understood."""
-        meta = {
-            "io.modelcontextprotocol/protocolVersion": MODERN_VERSION,
-            "io.modelcontextprotocol/clientCapabilities": {},
-            "io.modelcontextprotocol/clientInfo": {"name": "acp-conductor", "version": "1"},
-        }
         params = message_params(
             "server/discover",
-            msgspec.json.encode({"_meta": meta}),
-            server_id=self._server.id,
+            DISCOVER_PARAMS,
+            server_id=self.server.id,
             request_id=self._routes.new_request_id(),
         )
 
@@ -174,8 +145,9 @@ class AcpProvider:
         self._mcp_connection.withdraw_connect = self._peer.ask("mcp/message", params, answered)
 
     def _ready(self, binding: Binding) -> None:
-        self._server.binding = binding
-        self.modern = binding.key is None
+        self.server.binding = binding
+        if binding.key is None:
+            self.server.revision = "modern"
         if self._connection is not None:
             self._routes.connections[self._connection] = self._mcp_connection
         self._mcp_connection.open(self)
@@ -187,7 +159,7 @@ class AcpProvider:
     ) -> Cancel:
         if self._connection is None:
             request = _StatelessRequest(
-                self._server,
+                self.server,
                 self._mcp_connection,
                 self._peer,
                 self._routes,
@@ -224,7 +196,7 @@ class AcpProvider:
 
     def _session(self) -> str | None:
         """The session id for `_meta`, if it was not known at `mcp/connect`."""
-        return None if self._told_session else self._server.session
+        return None if self._told_session else self.server.session
 
 
 @attrs.define(eq=False)

@@ -12,14 +12,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any, Final, Literal, TypeAlias, TypeVar
+from typing import Any, Final, Literal, TypeAlias
 
 import attrs
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
-from conductor.bridge_api import DECODE_ERRORS, INVALID_PARAMS, METHOD_NOT_FOUND, Payload
-from conductor.json_values import decode_loosely, decode_value
+from conductor.bridge_api import (
+    DECODE_ERRORS,
+    INVALID_PARAMS,
+    METHOD_NOT_FOUND,
+    Payload,
+    object_members,
+)
+from conductor.json_values import decode_loosely
 
 __all__ = [
     "SESSION_KEY",
@@ -33,9 +39,7 @@ __all__ = [
     "decode_carrier",
     "disconnect_params",
     "error_code",
-    "members_of",
     "message_params",
-    "request_meta",
     "unwrap_outcome",
     "wrap_outcome",
 ]
@@ -46,7 +50,6 @@ SESSION_KEY: Final = "sessionId"
 ConnectKey: TypeAlias = Literal["serverId", "acpId"]
 
 _encode_text = msgspec.json.Encoder().encode
-T = TypeVar("T", bound=msgspec.Struct)
 
 
 @attrs.frozen
@@ -114,19 +117,6 @@ class CarrierParams(msgspec.Struct, gc=False):
         inner = None if self.params is UNSET else bytes(self.params)
         return None if inner == b"null" else inner
 
-    @property
-    def session(self) -> str | None:
-        raw = None if self.meta is UNSET else members_of(self.meta).get(SESSION_KEY)
-        try:
-            return None if raw is None else decode_value(raw, type=str)
-        except msgspec.MsgspecError:
-            return None
-
-
-class _Outcome(msgspec.Struct, gc=False):
-    result: Raw | UnsetType = UNSET
-    error: Raw | UnsetType = UNSET
-
 
 class _Code(msgspec.Struct, gc=False):
     code: int
@@ -138,9 +128,7 @@ class _ConnectResult(msgspec.Struct, gc=False):
 
 _decode_carrier = msgspec.json.Decoder(CarrierParams).decode
 _decode_code = msgspec.json.Decoder(_Code).decode
-_decode_outcome = msgspec.json.Decoder(_Outcome).decode
 _decode_connect_result = msgspec.json.Decoder(_ConnectResult).decode
-_decode_members = msgspec.json.Decoder(dict[str, Raw]).decode
 
 
 def decode_carrier(params: Payload | None) -> CarrierParams:
@@ -150,29 +138,11 @@ def decode_carrier(params: Payload | None) -> CarrierParams:
         return _decode_carrier(raw)
     except msgspec.ValidationError as exc:
         raise ValueError(str(exc)) from None
-    except msgspec.DecodeError:
-        return msgspec.convert(_members_with_surrogates(raw, ("params", "_meta")), CarrierParams)
-
-
-def members_of(raw: Payload) -> dict[str, Raw]:
-    """Return the members of an object as raw JSON; empty for anything else."""
-    try:
-        return _decode_members(raw)
-    except msgspec.ValidationError:
-        return {}
-    except msgspec.DecodeError:
-        try:
-            value = decode_loosely(raw)
-        except ValueError:
-            return {}
-        return {name: _raw_json(member) for name, member in value.items()}
-
-
-def request_meta(params: bytes) -> dict[str, Any]:
-    """Return the decoded `_meta` of request params; empty if it is absent or not an object."""
-    raw = members_of(params).get("_meta")
-    value = decode_value(raw) if raw is not None else None
-    return value if isinstance(value, dict) else {}
+    except msgspec.DecodeError:  # lone surrogates, which msgspec refuses
+        members = object_members(raw)
+        values = {name: Raw(item) for name, item in members.items() if name in ("params", "_meta")}
+        texts = {name: decode_loosely(members[name]) for name in members.keys() - values.keys()}
+        return msgspec.convert(texts | values, CarrierParams)
 
 
 def connection_id_in(result: Payload) -> str | None:
@@ -187,18 +157,13 @@ def unwrap_outcome(result: Payload) -> tuple[bytes | None, bytes | None] | None:
     """Return `(result, error)` of the inner MCP message in a stateless `mcp/message` result, as raw
     JSON; `result` has precedence. `None` if neither is present."""
     try:
-        outcome = _decode_outcome(result)
-        inner, error = outcome.result, outcome.error
-    except msgspec.ValidationError:
+        members = object_members(result)
+    except ValueError:
         return None
-    except msgspec.DecodeError:
-        members = members_of(result)
-        inner, error = members.get("result", UNSET), members.get("error", UNSET)
-    if inner is not UNSET:
-        return bytes(inner), None
-    if error is not UNSET and bytes(error) != b"null":
-        return None, bytes(error)
-    return None
+    error = members.get("error", b"null")
+    if "result" in members:
+        return members["result"], None
+    return (None, error) if error != b"null" else None
 
 
 def wrap_outcome(result: Payload | None, error: Payload | None) -> bytes:
@@ -252,16 +217,3 @@ def _encode(text: str | None) -> bytes:
         return _encode_text(text)
     except UnicodeEncodeError:
         return json.dumps(text).encode()
-
-
-def _raw_json(value: Any) -> Raw:
-    return Raw(json.dumps(value, separators=(",", ":")).encode())
-
-
-def _members_with_surrogates(raw: Payload, kept: tuple[str, ...]) -> dict[str, Any]:
-    """Decode an object with the standard library, which takes escaped lone surrogates; msgspec
-    refuses them. The members in `kept` stay raw."""
-    value = decode_loosely(raw)
-    if not isinstance(value, dict):
-        raise ValueError("expected an object")
-    return {name: _raw_json(v) if name in kept else v for name, v in value.items()}

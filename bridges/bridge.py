@@ -11,22 +11,25 @@ from __future__ import annotations
 import itertools
 import secrets
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from typing import Any, Final, Literal
 
 import attrs
 import trio
 
 from bridges.acp_provider import StatelessExchange
-from bridges.agent_connections import AgentConnections
 from bridges.bindings import CarrierParams, decode_carrier
-from bridges.declaration_rewriter import Declaration, DeclarationRewriter, RewrittenSetup
-from bridges.declarations import agent_mcp_support, rewrite, session_id_in, without_servers
-from bridges.handshake import McpHandshake
-from bridges.mcp_connection import ConnectionMode, McpConnection
+from bridges.declarations import (
+    Declaration,
+    DeclarationRewriter,
+    agent_mcp_support,
+    session_id_in,
+    without_servers,
+)
+from bridges.mcp_connection import McpConnection
 from bridges.native_agent import NativeAgent
 from bridges.server_starts import ServerStarts, required_error
-from bridges.shared_servers import AgentSession, SharedServers
+from bridges.shim_connections import ShimConnections
 from conductor.bridge_api import (
     INVALID_PARAMS,
     REQUEST_CANCELLED,
@@ -34,7 +37,6 @@ from conductor.bridge_api import (
     Notices,
     Severity,
     encode_error,
-    import_in_thread,
     with_mcp_over_acp,
     with_server_names,
 )
@@ -73,29 +75,23 @@ class McpBridge(Proxy):
     exchanges: dict[tuple[str, str], StatelessExchange] = attrs.field(factory=dict, init=False)
     _rewriter: DeclarationRewriter = attrs.field(init=False)
     _sessions: dict[str, list[Declaration]] = attrs.field(factory=dict, init=False)
-    _agent_sessions: dict[str, AgentSession] = attrs.field(factory=dict, init=False)
-    """Sessions with servers or with a request in flight, by id."""
-    _shared: SharedServers = attrs.field(init=False)
     _starts: ServerStarts = attrs.field(init=False)
     _as_notice: bool = attrs.field(default=False, init=False)
-    _agent_connections: AgentConnections = attrs.field(init=False)
+    _shims: ShimConnections = attrs.field(init=False)
     _native: NativeAgent = attrs.field(init=False)
     _request_ids: itertools.count[int] = attrs.field(factory=itertools.count, init=False)
     _prefix: str = attrs.field(factory=lambda: secrets.token_hex(4), init=False)
 
     def __attrs_post_init__(self) -> None:
-        self._shared = SharedServers(self._tap_updates, self.later, self._on_unexpected_sharing)
-        self._starts = ServerStarts(self.later, self._notify, self.start_timeout)
-        self._agent_connections = AgentConnections(
-            self, self._handshake, self._starts, self._shared
-        )
+        self._starts = ServerStarts(self._later, self._notify, self.start_timeout)
+        self._shims = ShimConnections(self, self._starts)
         self._rewriter = DeclarationRewriter(
             self.mode,
             self.new_request_id,
             sandboxed=self.sandboxed,
             offline=self.offline,
         )
-        self._native = NativeAgent(self, self._handshake)
+        self._native = NativeAgent(self)
 
     @asynccontextmanager
     async def lifespan(self) -> AsyncIterator[None]:
@@ -104,7 +100,7 @@ class McpBridge(Proxy):
         finally:
             for declarations in self._sessions.values():
                 self._rewriter.release(declarations)
-            self._agent_connections.flush()
+            self._shims.flush()
             self._rewriter.shim_listener.close()
 
     # -- initialize and session set-up -------------------------------------------------------------
@@ -120,11 +116,6 @@ class McpBridge(Proxy):
         that is added later."""
         self._rewriter.agent = agent = agent_mcp_support(result)
         self._as_notice = Notices.of(params, agent.acp_version).as_notice
-        self._rewriter.names.apart = agent.server_scope in ("one_per_name", "shared")
-        # In version 2 the response to a prompt does not end its turn: active sessions are unknown.
-        ends_turns, scope = agent.acp_version == 1, agent.server_scope
-        self._shared.enforced = ends_turns and scope == "shared"
-        self._shared.tracks_turns = ends_turns and scope in ("shared", None)
 
     @on("session/new")
     @on("session/fork")
@@ -136,70 +127,46 @@ class McpBridge(Proxy):
     async def set_up_known(self, params: bytes, forward: Any) -> bytes:
         return await self._set_up(params, forward, session_id_in(params))
 
-    async def _set_up(self, params: bytes, forward: Any, loaded: str | None) -> bytes:
+    async def _set_up(self, params: bytes, forward: Any, session: str | None) -> bytes:
         if self._rewriter.agent.acp:
             return await self._native.set_up(params, forward)
-        session = self._agent_session(loaded)
-        self._shared.begin(session)
+        declared: list[Declaration] = []
         try:
-            return await self._set_up_bridged(params, forward, session)
-        finally:
-            self._shared.end(session)
-            self._forget(session)
-
-    async def _set_up_bridged(self, params: bytes, forward: Any, session: AgentSession) -> bytes:
-        given = self._sessions.get(session.id or "", []) if self._shared.enforced else []
-        own = {each.server.name: each.name for each in given}
-        set_up = RewrittenSetup(session, own)
-        declared = set_up.declared
-        try:
-            changed = rewrite(params, lambda one, taken: self._rewriter.replace(one, taken, set_up))
-        except BaseException:
-            self._rewriter.release(declared)
-            raise
-        if changed is params:
-            return await forward(params)  # type: ignore[no-any-return]
-        self._agent_connections.listen(self._rewriter.shim_listener)
-        for declaration in declared:
-            declaration.server.session = session.id
-        try:
+            changed = self._rewriter.rewrite(params, declared)
+            if not declared:
+                return await forward(params)  # type: ignore[no-any-return]
+            self._shims.listen(self._rewriter.shim_listener)
+            for declaration in declared:
+                declaration.server.session = session
             result: bytes = await forward(changed)
             if self.requires_servers:
                 await self._wait_required(declared, result)
         except RequestError as exc:
             failed = [declaration for declaration in declared if declaration.problem is not None]
             self._rewriter.release(declared)
-            if self._names_clash(exc, declared):
-                return await self._set_up_bridged(params, forward, session)
             if not failed:
                 raise
             if self.requires_servers:
                 raise required_error(failed) from exc
             left = without_servers(params, [each.server.declaration for each in failed])
-            result = await self._set_up_bridged(left, forward, session)
-            session_id = session.id or session_id_in(result) or ""
+            result = await self._set_up(left, forward, session)
             for declaration in failed:
-                declaration.server.session = session_id
+                declaration.server.session = session_id_in(result) or session or ""
             self.after_answer(self._report_starts, failed)
             return result
         except BaseException:
             self._rewriter.release(declared)
             raise
-        answered = session_id_in(result) or session.id or ""
-        if session.id is not None and session.id != answered:
-            self._agent_sessions.pop(session.id, None)
-        session.id = answered
-        self._agent_sessions[session.id] = session
+        session = session_id_in(result) or session or ""
         for declaration in declared:
-            declaration.server.session = session.id
-        earlier = self._sessions.get(session.id, [])
+            declaration.server.session = session
+        earlier = self._sessions.get(session, [])
         for declaration in earlier:
             # No new shim may connect; connected ones continue.
             self._rewriter.shim_listener.revoke(declaration.token)
-        unused = [declaration for declaration in earlier if not declaration.mcp_connections]
-        self._rewriter.release(unused)
+        self._rewriter.release([each for each in earlier if not each.mcp_connections])
         kept = [declaration for declaration in earlier if declaration.mcp_connections]
-        self._sessions[session.id] = kept + declared
+        self._sessions[session] = kept + declared
         self.after_answer(self._report_starts, declared)
         renamed = {d.name: d.server.name for d in declared if d.name != d.server.name}
         return with_server_names(result, renamed)
@@ -224,64 +191,14 @@ class McpBridge(Proxy):
             params = Notices(self._as_notice).params(session, title, detail, severity)
             self.client.send("session/update", params)
 
-    def _names_clash(self, refusal: RequestError, declared: list[Declaration]) -> bool:
-        """Whether the agent refused a server name that another session uses.
-
-        From then on sessions get distinct names, and the set-up is retried."""
-        names = self._rewriter.names
-        text = f"{refusal.message} {refusal.data}"
-        if names.apart or self._rewriter.agent.server_scope is not None:
-            return False
-        if not any(names.is_used(each.name) and each.name in text for each in declared):
-            return False
-        self._set_names_apart("it refused a name that another session has")
-        return True
-
-    def _set_names_apart(self, reason: str) -> None:
-        if not self._rewriter.names.apart:
-            self._rewriter.names.apart = True
-            log.warning(
-                "the agent keeps one MCP server per name: later sessions get distinct names",
-                reason=reason,
-            )
-
     @on("session/close")
     @on("session/delete")
     async def tear_down(self, params: bytes, forward: Any) -> bytes:
         result: bytes = await forward()
         session = session_id_in(params) or ""
         self._rewriter.release(self._sessions.pop(session, []))
-        if session in self._agent_sessions:
-            self._forget(self._agent_sessions[session])
         self._native.release_session(session)
         return result
-
-    @on("session/prompt")
-    async def prompt(self, params: bytes, forward: Any) -> bytes:
-        """Forward a prompt. For an agent that shares servers, first make the session's visible."""
-        if not self._shared.tracks_turns:
-            return await forward()  # type: ignore[no-any-return]
-        session = self._agent_session(session_id_in(params))
-        self._shared.begin(session)
-        try:
-            await self._shared.show(session)
-            return await forward()  # type: ignore[no-any-return]
-        finally:
-            self._shared.end(session)
-            self._forget(session)
-
-    def _handshake(self, mcp_connection: McpConnection) -> ConnectionMode:
-        return McpHandshake(mcp_connection, self)
-
-    def _agent_session(self, id: str | None) -> AgentSession:
-        if id is None:
-            return AgentSession()
-        return self._agent_sessions.setdefault(id, AgentSession(id))
-
-    def _forget(self, session: AgentSession) -> None:
-        """Forget a session that is not active and has no servers."""
-        if not session.active and session.id is not None and session.id not in self._sessions:
-            self._agent_sessions.pop(session.id, None)
 
     # -- messages of a native agent ----------------------------------------------------------------
 
@@ -296,12 +213,6 @@ class McpBridge(Proxy):
     @on("mcp/disconnect", source="agent")
     async def disconnect(self, params: bytes, forward: Any) -> Any:
         return await self._native.disconnect(_carrier_params(params), forward)
-
-    def _tap_updates(self, tap: Callable[[bytes | None], bool]) -> Callable[[], None]:
-        return self._runtime("tap()").tap("agent", "session/update", tap)
-
-    def _on_unexpected_sharing(self) -> None:
-        self._set_names_apart("a call came for a session without a prompt, while another had one")
 
     # -- messages of servers -----------------------------------------------------------------------
 
@@ -321,7 +232,7 @@ class McpBridge(Proxy):
         else:
             owner = exchange.call if exchange is not None else None
             mcp_connection.server_notification(method, carrier.inner, owner)
-            await self._agent_connections.wait_read(mcp_connection)
+            await self._shims.wait_read(mcp_connection)
         return None
 
     def _exchange(self, carrier: CarrierParams) -> StatelessExchange | None:
@@ -360,31 +271,17 @@ class McpBridge(Proxy):
         cancel = mcp_connection.server_request(method, params, answer)
 
     def unread_bytes(self) -> int:
-        return self._agent_connections.unread_bytes()
-
-    # -- ConnectionTable and BridgeRuntime ---------------------------------------------------------
+        return self._shims.unread_bytes()
 
     def new_request_id(self) -> str:
         return f"{self._prefix}-{next(self._request_ids)}"
 
-    def prepare(self, then: Callable[[], None]) -> None:
-        self.start_soon(self._import_types, then)
+    def _later(self, seconds: float, then: Callable[[], None]) -> None:
+        async def wait() -> None:
+            await trio.sleep(seconds)
+            then()
 
-    def later(self, seconds: float, then: Callable[[], None]) -> None:
-        self.start_soon(self._after, seconds, then)
-
-    async def _import_types(self, then: Callable[[], None]) -> None:
-        """Import the translators: the types of MCP take a third of a second to import, and most
-        connections do not need them."""
-        with suppress(Exception):  # `then` imports them, too, and answers its request with it
-            await import_in_thread(
-                "bridges.legacy_client_modern_server", "bridges.modern_client_legacy_server"
-            )
-        then()
-
-    async def _after(self, seconds: float, then: Callable[[], None]) -> None:
-        await trio.sleep(seconds)
-        then()
+        self.start_soon(wait)
 
 
 def _carrier_params(params: bytes) -> CarrierParams:

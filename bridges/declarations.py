@@ -1,36 +1,52 @@
-"""MCP server declarations in session set-up requests, and the agent's support for them. Pure.
+"""MCP server declarations in session set-up requests: those that the agent does not support are
+replaced by ones that it does.
 
-Both protocol versions list servers in `mcpServers`; they differ in the place of the agent's MCP
-capabilities, and in whether a stdio server has a `type`. Unchanged members keep their bytes.
+A server over ACP becomes a stdio server (the shim); so does an HTTP or SSE server, for an agent
+that does not take this type. Both protocol versions list servers in `mcpServers`; they differ in
+the place of the agent's MCP capabilities, and in whether a stdio server has a `type`. Unchanged
+members keep their bytes.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
-from typing import Any, Final, TypeAlias
+import os
+import sys
+from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
+from typing import Any, Final, Literal
 
 import attrs
 import msgspec
-from msgspec import Raw
+import trio
 
-from bridges.bindings import members_of
-from bridges.server_scope import ServerScope, server_scope
+from bridges.mcp_connection import DeclaredServer, McpConnection
+from bridges.shim_listener import ShimListener
+from conductor.bridge_api import (
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    join_members,
+    list_items,
+    member_at,
+    object_members,
+)
 from conductor.json_values import decode_loosely, decode_value
+from conductor.log import get_logger
+from conductor.proxy import RequestError
 
 __all__ = [
     "AgentMcpSupport",
-    "RewriteFunction",
+    "Declaration",
+    "DeclarationRewriter",
     "agent_mcp_support",
-    "rewrite",
+    "declared_servers",
     "session_id_in",
-    "stdio_entry",
-    "taken_names",
     "without_servers",
 ]
 
-RewriteFunction: TypeAlias = Callable[[dict[str, Any], set[str]], "dict[str, Any] | None"]
-"""Called with a declaration and the names in use; returns a replacement, or `None`."""
+_SHIM: Final = str(Path(__file__).with_name("shim.py"))
+
+log = get_logger(component="mcp-bridge")
 
 
 @attrs.frozen
@@ -44,101 +60,188 @@ class AgentMcpSupport:
     acp: bool = False
     closes_sessions: bool = False
     """Whether it takes `session/close`."""
-    server_scope: ServerScope | None = None
-    """How the agent keeps MCP servers, see `ServerScope`; `None` if unknown."""
 
 
 def agent_mcp_support(result: bytes) -> AgentMcpSupport:
     """Read the MCP support from an `initialize` result; the default if it cannot be decoded."""
     try:
-        answer = _loads(Raw(result))
+        answer = _decoded(result)
     except ValueError:
         return AgentMcpSupport()
-    if not isinstance(answer, dict):
-        return AgentMcpSupport()
-    version = 2 if answer.get("protocolVersion") == 2 else 1
-    info = _get(answer, "info" if version == 2 else "agentInfo")
-    scope = server_scope(info)
-    if version == 2:
-        mcp = _get(_get(_get(answer, "capabilities"), "session"), "mcp")
-        has = {kind: mcp.get(kind) not in (None, False) for kind in ("stdio", "http", "acp")}
-        closes = "close" in _get(_get(answer, "capabilities"), "session")
-        return AgentMcpSupport(2, has["stdio"], has["http"], False, has["acp"], closes, scope)
-    capabilities = _get(answer, "agentCapabilities")
-    mcp = _get(capabilities, "mcpCapabilities")
+    if _get(answer, "protocolVersion") == 2:
+        session = _get(answer, "capabilities", "session")
+        mcp = _get(session, "mcp")
+        has = {kind: _get(mcp, kind) not in (None, False) for kind in ("stdio", "http", "acp")}
+        closes_sessions = isinstance(session, dict) and "close" in session
+        return AgentMcpSupport(2, closes_sessions=closes_sessions, **has)
+    mcp = _get(answer, "agentCapabilities", "mcpCapabilities")
+    closes = _get(answer, "agentCapabilities", "sessionCapabilities", "close")
     return AgentMcpSupport(
-        1,
-        True,  # every version 1 agent must take stdio servers
-        mcp.get("http") is True,
-        mcp.get("sse") is True,
-        mcp.get("acp") is True,
-        _get(capabilities, "sessionCapabilities").get("close") not in (None, False),
-        scope,
+        http=_get(mcp, "http") is True,
+        sse=_get(mcp, "sse") is True,
+        acp=_get(mcp, "acp") is True,
+        closes_sessions=closes not in (None, False),
     )
 
 
-def rewrite(params: bytes, change: RewriteFunction) -> bytes:
-    """Return the params with MCP servers replaced by `change`; `params` itself if none was.
+@attrs.define(eq=False)
+class Declaration:
+    """A replaced declaration: one server of one session, as given to the agent."""
 
-    `_meta` and unknown members of a replaced declaration are kept.
-    """
-    members = members_of(params)
-    entries = _entries(members)
-    names = taken_names(entries)
-    changed = False
-    for index, raw in enumerate(entries):
-        entry = _loads(raw)
-        other = change(entry, names) if isinstance(entry, dict) else None
-        if other is not None:
-            changed = True
-            names.add(str(other.get("name")))
-            kept = {name: v for name, v in members_of(raw).items() if name not in _REPLACED_MEMBERS}
-            entries[index] = Raw(_object({n: Raw(_dumps(v)) for n, v in other.items()} | kept))
-    if not changed:
-        return params
-    members["mcpServers"] = Raw(b"[" + b",".join(bytes(entry) for entry in entries) + b"]")
-    return _object(members)
+    server: DeclaredServer
+    name: str
+    token: str
+    is_remote: bool = False
+    """Whether it replaces an HTTP or SSE server."""
+    mcp_connections: set[McpConnection] = attrs.field(factory=set)
+    start: trio.Event = attrs.field(factory=trio.Event)
+    """Set when the server has answered the agent's MCP client, or is known not to."""
+    timed: int = 0
+    """Connections that wait for the time limit of the start."""
+    is_slow: bool = False
+    """Whether the start has taken long."""
+    problem: str | None = None
+    """Why the server did not start."""
+    is_set_up: bool = False
+    """Whether the session is set up, so that the user can get a notice."""
+
+
+@attrs.define(eq=False)
+class DeclarationRewriter:
+    """Rewrites declarations for one agent."""
+
+    mode: Literal["auto", "stdio", "off"]
+    new_id: Callable[[], str]
+    agent: AgentMcpSupport = attrs.field(factory=AgentMcpSupport, init=False)
+    sandboxed: bool = False
+    """Whether the agent runs in a sandbox."""
+    offline: bool = False
+    """Whether that sandbox has no network, so that the agent cannot connect to the bridge."""
+    shim_listener: ShimListener = attrs.field(init=False)
+    _servers: dict[str, DeclaredServer] = attrs.field(factory=dict, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.shim_listener = ShimListener(abstract=self.sandboxed)
+
+    def delivery(self) -> Literal["native", "stdio", "none"]:
+        """Form in which the agent gets servers that are declared over ACP."""
+        agent = self.agent
+        if agent.acp:
+            return "native"
+        return "stdio" if agent.stdio and self.mode != "off" else "none"
+
+    def rewrite(self, params: bytes, declared: list[Declaration]) -> bytes:
+        """Return the params with servers replaced that the agent does not take, and append these to
+        `declared`; `params` itself if there is none.
+
+        `_meta` and unknown members of a replaced declaration are kept. Raises `RequestError` if the
+        agent cannot get a server at all.
+        """
+        entries = declared_servers(params)
+        names = {str(_get(entry, "name")) for entry, _ in entries if _get(entry, "type") != "acp"}
+        rewritten = []
+        for entry, raw in entries:
+            other = self._replaced(entry, names, declared) if isinstance(entry, dict) else None
+            if other is not None:
+                names.add(other["name"])
+                members = object_members(raw).items()
+                kept = {name: value for name, value in members if name not in _REPLACED_MEMBERS}
+                raw = join_members({n: _encoded(value) for n, value in other.items()} | kept)
+            rewritten.append(raw)
+        return _with_servers(params, rewritten) if declared else params
+
+    def release(self, declarations: Sequence[Declaration]) -> None:
+        for declaration in declarations:
+            self.shim_listener.revoke(declaration.token)
+            if self._servers.get(declaration.server.id) is declaration.server:
+                del self._servers[declaration.server.id]
+            for mcp_connection in list(declaration.mcp_connections):
+                mcp_connection.close()
+
+    def _replaced(
+        self, entry: dict[str, Any], names: Collection[str], declared: list[Declaration]
+    ) -> dict[str, Any] | None:
+        name, type = entry.get("name"), entry.get("type")
+        if type in ("http", "sse"):
+            takes = self.agent.http if type == "http" else self.agent.sse
+            if not isinstance(name, str) or not isinstance(entry.get("url"), str):
+                return None
+            if takes or not self.agent.stdio or self.mode == "off":
+                return None
+            server = DeclaredServer(f"url:{self.new_id()}", name, entry)
+            return self._over_stdio(server, {*names} - {name}, declared, is_remote=True)
+        if type != "acp":
+            return None
+        if self.delivery() == "none":
+            why = (
+                "mcp_bridge is off, and the agent takes no MCP servers over ACP"
+                if self.mode == "off"
+                else "the agent takes MCP servers neither over ACP nor over stdio"
+            )
+            raise RequestError(INVALID_PARAMS, f"MCP server {name!r}: {why}")
+        id = entry.get("serverId", entry.get("id"))
+        if not isinstance(id, str) or not isinstance(name, str):
+            raise RequestError(
+                INVALID_PARAMS, "An MCP server of type acp needs a name and a serverId", entry
+            )
+        server = DeclaredServer(id, name, entry)
+        if known := self._servers.get(id):
+            server.binding, server.revision = known.binding, known.revision
+        self._servers[id] = server
+        if self.offline:
+            log.warning(
+                "MCP server of a proxy not available to the agent: its sandbox has no network",
+                server=server.name,
+            )
+        return self._over_stdio(server, names, declared)
+
+    def _over_stdio(
+        self,
+        server: DeclaredServer,
+        taken: Collection[str],
+        declared: list[Declaration],
+        *,
+        is_remote: bool = False,
+    ) -> dict[str, Any]:
+        try:
+            address = self.shim_listener.open()
+        except OSError as exc:
+            text = f"MCP server {server.name!r}: cannot create the bridge's socket: {exc}"
+            raise RequestError(INTERNAL_ERROR, f"{text}; see TMPDIR") from exc
+        declaration = Declaration(server, _free_name(server.name, taken), "", is_remote)
+        declared.append(declaration)
+        declaration.token = self.shim_listener.issue(declaration)
+        # A sandbox shows the interpreter, but not a virtual environment that links to it.
+        python = sys.executable if not self.sandboxed else os.path.realpath(sys.executable)
+        env = {"ACP_MCP_BRIDGE": address, "ACP_MCP_TOKEN": declaration.token}
+        return {
+            **({"type": "stdio"} if self.agent.acp_version == 2 else {}),
+            "name": declaration.name,
+            "command": python,
+            "args": ["-I", "-S", _SHIM],
+            "env": [{"name": key, "value": value} for key, value in env.items()],
+        }
+
+
+def declared_servers(params: bytes) -> list[tuple[Any, bytes]]:
+    """The declarations in the params of a session set-up, each decoded and as raw JSON."""
+    raw = member_at(params, "mcpServers")
+    if raw is None or not raw.startswith(b"["):
+        return []
+    return [(_decoded(item), item) for item in list_items(raw)]
 
 
 def without_servers(params: bytes, left_out: Sequence[dict[str, Any]]) -> bytes:
     """Return the params without these declarations."""
-    members = members_of(params)
-    kept = [bytes(raw) for raw in _entries(members) if _loads(raw) not in left_out]
-    members["mcpServers"] = Raw(b"[" + b",".join(kept) + b"]")
-    return _object(members)
+    kept = [raw for entry, raw in declared_servers(params) if entry not in left_out]
+    return _with_servers(params, kept)
 
 
 def session_id_in(payload: bytes | None) -> str | None:
-    """Return the `sessionId` of params or a result; `None` if absent or nested too deeply."""
-    try:
-        raw = members_of(payload).get("sessionId") if payload is not None else None
-    except RecursionError:
-        return None
-    value = _loads(raw) if raw is not None else None
+    """Return the `sessionId` of params or a result; `None` if absent."""
+    raw = member_at(payload, "sessionId") if payload is not None else None
+    value = _decoded(raw) if raw is not None else None
     return value if isinstance(value, str) else None
-
-
-def stdio_entry(
-    name: str, argv: Sequence[str], env: dict[str, str], version: int
-) -> dict[str, Any]:
-    kind = {"type": "stdio"} if version == 2 else {}
-    return {
-        **kind,
-        "name": name,
-        "command": argv[0],
-        "args": list(argv[1:]),
-        "env": [{"name": key, "value": value} for key, value in env.items()],
-    }
-
-
-def taken_names(entries: Sequence[Raw]) -> set[str]:
-    """Return the names of the declared servers that are not over ACP."""
-    found = set()
-    for raw in entries:
-        entry = _loads(raw)
-        if isinstance(entry, dict) and entry.get("type") not in ("acp",):
-            found.add(str(entry.get("name")))
-    return found
 
 
 _REPLACED_MEMBERS: Final = frozenset(
@@ -146,32 +249,31 @@ _REPLACED_MEMBERS: Final = frozenset(
 )
 
 
-def _object(members: dict[str, Raw]) -> bytes:
-    return b"{" + b",".join(b"%b:%b" % (_dumps(n), v) for n, v in members.items()) + b"}"
+def _with_servers(params: bytes, entries: Sequence[bytes]) -> bytes:
+    servers = b"[" + b",".join(entries) + b"]"
+    return join_members({**object_members(params), "mcpServers": servers})
 
 
-def _entries(members: dict[str, Raw]) -> list[Raw]:
-    raw = members.get("mcpServers")
-    if raw is None:
-        return []
-    try:
-        return decode_value(raw, type=list[Raw])
-    except msgspec.MsgspecError:
-        value = _loads(raw)
-        return [Raw(_dumps(entry)) for entry in value] if isinstance(value, list) else []
+def _free_name(name: str, taken: Collection[str]) -> str:
+    """`tools`, else `tools-2`, `tools-3`, which users and models recognise."""
+    chosen, number = name, 2
+    while chosen in taken:
+        chosen, number = f"{name}-{number}", number + 1
+    return chosen
 
 
-def _get(value: Any, name: str) -> dict[str, Any]:
-    inside = value.get(name) if isinstance(value, dict) else None
-    return inside if isinstance(inside, dict) else {}
+def _get(value: Any, *path: str) -> Any:
+    for name in path:
+        value = value.get(name) if isinstance(value, dict) else None
+    return value
 
 
-def _loads(raw: Raw) -> Any:
+def _decoded(raw: bytes) -> Any:
     try:
         return decode_value(raw)
     except msgspec.DecodeError:
         return decode_loosely(raw)
 
 
-def _dumps(value: Any) -> bytes:
+def _encoded(value: Any) -> bytes:
     return json.dumps(value, separators=(",", ":")).encode()

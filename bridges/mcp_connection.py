@@ -1,20 +1,22 @@
-"""One MCP connection across the bridge: forwards messages between a consumer and a provider.
+"""One MCP connection across the bridge, between a consumer and a provider.
 
-Consumer: the agent's MCP client. Provider: the MCP server. No function here waits: a message is
-handed on synchronously, which keeps the order. A `ConnectionMode` handles the messages: the
-handshake at first, then `pass_through`, or a translator if the two ends speak different MCP
-revisions. While the provider is being reached and during the handshake, messages of the consumer
-are queued.
+Consumer: the agent's MCP client, behind a shim or over ACP. Provider: access to the MCP server,
+over ACP or HTTP. A message is handed on synchronously, which keeps the order. A `ConnectionMode`
+handles the messages: `revisions.Handshake` at first, then one that forwards them, or a translator
+if the two ends speak different MCP revisions. While the provider is being reached and during the
+handshake, messages of the consumer are queued.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
-from typing import Any, Final
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, Literal, Protocol, TypeAlias
 
-from bridges.interfaces import Cancel, Consumer, Provider, RequestFilter
-from bridges.mcp_protocol import TOOLS_CHANGED
+import attrs
+import trio
+
+from bridges.bindings import Binding
 from conductor.bridge_api import (
     INTERNAL_ERROR,
     INVALID_REQUEST,
@@ -22,11 +24,26 @@ from conductor.bridge_api import (
     Payload,
     ResponseCallback,
     encode_error,
+    error_to_exception,
 )
 from conductor.json_values import NestedTooDeeply
 from conductor.log import get_logger
+from conductor.proxy import RequestError
 
-__all__ = ["ConnectionMode", "McpConnection", "import_error"]
+__all__ = [
+    "CANCELLED",
+    "Cancel",
+    "ConnectionMode",
+    "Consumer",
+    "DeclaredServer",
+    "McpConnection",
+    "Provider",
+    "import_error",
+]
+
+CANCELLED: Final = "notifications/cancelled"
+Cancel: TypeAlias = Callable[[], None]
+StartSoon: TypeAlias = Callable[[Callable[[], Awaitable[None]]], None]
 
 _MAX_QUEUED_BYTES: Final = 256 * 1024
 """Queued bytes, here and in the provider, above which the consumer is not read."""
@@ -36,36 +53,93 @@ _MESSAGE_OVERHEAD: Final = 500
 log = get_logger(component="mcp-bridge")
 
 
+@attrs.define(eq=False)
+class DeclaredServer:
+    """State of one declared server, shared by its connections."""
+
+    id: str
+    name: str
+    declaration: dict[str, Any]
+    session: str | None = None
+    """Id of the ACP session that declares it, as soon as it is known."""
+    binding: Binding | None = None
+    """The binding that a server over ACP understands, once it is known."""
+    revision: Literal["modern", "legacy", None] = None
+    """`modern`: only 2026-07-28 (the stateless binding); `legacy`: leaves `server/discover` without
+    an answer; `None`: each connection finds out."""
+    active: int = 0
+    """Stateless requests in flight."""
+    waiting: dict[Any, None] = attrs.field(factory=dict)
+    """Those that wait until fewer are in flight, in order. A cancelled one leaves at once."""
+
+
+class Consumer(Protocol):
+    """Client side of an MCP connection: a shim, or an agent that takes MCP over ACP."""
+
+    def respond(self, call: InFlightRequest, result: Payload | None, error: Payload | None) -> None:
+        """Send the response to a request of the consumer."""
+
+    def request(self, method: str, params: Payload | None, answered: ResponseCallback) -> Cancel:
+        """Send a request of the server (sampling, elicitation, roots); returns a function that
+        cancels it."""
+
+    def notify(
+        self, method: str, params: Payload | None, owner: InFlightRequest | None = None
+    ) -> None:
+        """Send a notification; `owner` is the consumer's request that it is about, if known."""
+
+    def close(self) -> None:
+        """The connection is closed: no more messages follow."""
+
+
+class Provider(Protocol):
+    """Access to an MCP server: over ACP in one of its bindings, or over HTTP."""
+
+    server: DeclaredServer
+
+    @property
+    def waiting_bytes(self) -> int:
+        """Bytes of queued requests; when they decrease, the provider calls `made_room` of its
+        connection."""
+
+    def request(
+        self, call: InFlightRequest, method: str, params: Payload | None, answered: ResponseCallback
+    ) -> Cancel:
+        """Send a request to the server for the consumer's `call`; returns a function that cancels
+        it."""
+
+    def notify(self, method: str, params: Payload | None) -> None:
+        """Send a notification to the server."""
+
+    def close(self) -> None:
+        """Release the server: the connection is closed."""
+
+
 class ConnectionMode:
     """Handles the messages of an open connection. This base class forwards them."""
 
-    def __init__(self, mcp_connection: McpConnection) -> None:
-        self.mcp_connection = mcp_connection
+    def __init__(self, connection: McpConnection) -> None:
+        self.connection = connection
 
     def request(self, call: InFlightRequest, method: str, params: Payload | None) -> None:
         """Handle a request of the consumer."""
-        self.mcp_connection.ask(
-            call, method, params, lambda r, e: self.mcp_connection.reply(call, r, e)
-        )
+        self.connection.ask(call, method, params, lambda r, e: self.connection.reply(call, r, e))
 
     def notification(self, method: str, params: Payload | None) -> None:
         """Handle a notification of the consumer."""
-        self.mcp_connection.provider.notify(method, params)
+        self.connection.provider.notify(method, params)
 
     def server_request(
         self, method: str, params: Payload | None, answered: ResponseCallback
     ) -> Cancel:
         """Handle a request of the server; returns a function that cancels it."""
-        return self.mcp_connection.consumer.request(method, params, answered)
+        return self.connection.consumer.request(method, params, answered)
 
     def server_notification(
         self, method: str, params: Payload | None, owner: InFlightRequest | None
     ) -> None:
         """Handle a notification of the server."""
-        self.mcp_connection.consumer.notify(method, params, owner)
-
-    def cancelled(self, call: InFlightRequest) -> None:
-        """The consumer has cancelled a request."""
+        self.connection.consumer.notify(method, params, owner)
 
     def closed(self) -> None:
         """The connection is closed."""
@@ -75,31 +149,33 @@ class McpConnection:
     """An MCP connection between a consumer and a provider.
 
     `begin` is called when the provider is reached, and returns the first mode; `refused` is called
-    with the raw error if it cannot be reached. An exception of a mode over a message (nested too
-    deeply, or invalid MCP) fails only that message: a request is answered with an error, a
-    notification is dropped."""
+    with the raw error if it cannot be reached. `start_soon` runs a task. An exception of a mode
+    over a message (nested too deeply, or invalid MCP) fails only that message: a request is
+    answered with an error, a notification is dropped."""
 
     def __init__(
         self,
         consumer: Consumer,
         begin: Callable[[McpConnection], ConnectionMode],
+        start_soon: StartSoon,
         refused: Callable[[bytes], None] | None = None,
     ) -> None:
         self.consumer = consumer
         self.closed = False
-        self.session_filter: RequestFilter | None = None
-        """Refuses calls of other sessions, for an agent that shares servers."""
         self.made_room: Callable[[], object] = _nothing
         """Called when queued messages have been sent."""
         self.withdraw_connect: Cancel = _nothing
         """Cancels the request by which the provider is being reached."""
         self.on_start: Callable[[bytes | None], object] | None = None
         """Called once: when the server has answered, or with the raw error that it did not."""
+        self.mode: ConnectionMode | None = None
         self._begin = begin
+        self._start_soon = start_soon
         self._on_refused = refused
         self._provider: Provider | None = None
-        self._mode: ConnectionMode | None = None
         self._paused = True
+        self._urgent: str | None = None
+        """A method that is not queued."""
         self._refused: bytes | None = None
         self._waiting: deque[tuple[InFlightRequest | None, str, bytes | None]] = deque()
         self._waiting_bytes = 0
@@ -126,21 +202,15 @@ class McpConnection:
         if self.closed or self._refused is not None:
             provider.close()
             return
-        self._mode = self._begin(self)
-        self.resume()
+        self.resume(self._begin(self))
 
     def refuse(self, error: bytes) -> None:
-        """Answer all requests with `error`: the provider cannot be reached."""
+        """Answer open requests and all later ones with `error`: the server cannot be reached, or
+        does not start."""
         self._refused = error
         self._report_start(error)
         if self._on_refused is not None:
             self._on_refused(error)
-        self.resume()
-
-    def give_up(self, error: bytes) -> None:
-        """Answer open requests and all later ones with `error`: the server does not start."""
-        self._refused = error
-        self._report_start(error)
         asked, self._asked = self._asked, {}
         for call, cancel in asked.items():
             self.consumer.respond(call, None, error)
@@ -151,14 +221,16 @@ class McpConnection:
         else:
             self.withdraw_connect()
 
-    def pause(self) -> None:
-        """Queue the consumer's messages until `resume`."""
+    def pause(self, urgent: str | None = None) -> None:
+        """Queue the consumer's messages, but for requests of the method `urgent`, until
+        `resume`."""
         self._paused = True
+        self._urgent = urgent
 
     def resume(self, mode: ConnectionMode | None = None) -> None:
         """Send the queued messages of the consumer, in `mode` if given."""
         if mode is not None:
-            self._mode = mode
+            self.mode = mode
         self._paused = False
         while self._waiting and not self._paused:
             call, method, params = self._waiting.popleft()
@@ -166,7 +238,7 @@ class McpConnection:
             if call is None:
                 self.notification(method, params)
             elif not call.answered:
-                self.pass_request(call, method, params)
+                self.request(call, method, params)
         self.made_room()
 
     def close(self) -> None:
@@ -174,10 +246,8 @@ class McpConnection:
         if self.closed:
             return
         self.closed = True
-        if self.session_filter is not None:
-            self.session_filter.close()
-        if self._mode is not None:
-            self._mode.closed()
+        if self.mode is not None:
+            self.mode.closed()
         for cancel in list(self._asked.values()):
             cancel()
         self._asked.clear()
@@ -193,19 +263,15 @@ class McpConnection:
     # -- from the consumer -------------------------------------------------------------------------
 
     def request(self, call: InFlightRequest, method: str, params: Payload | None) -> None:
+        """Answer a request, queue it, or give it to the mode."""
         call.target = self
-        if self.session_filter is None or not self.session_filter.takes(call, method, params):
-            self.pass_request(call, method, params)
-
-    def pass_request(self, call: InFlightRequest, method: str, params: Payload | None) -> None:
-        """Handle a request after the session filter: respond, queue it, or give it to the mode."""
         if self._refused is not None:
             self.consumer.respond(call, None, self._refused)
-        elif self._paused:
+        elif self._paused and method != self._urgent:
             self._wait(call, method, params)
         else:
-            assert self._mode is not None
-            self.contain(call, self._mode.request, call, method, params)
+            assert self.mode is not None
+            self._contain(call, self.mode.request, call, method, params)
 
     def notification(self, method: str, params: Payload | None) -> None:
         if self._refused is not None:
@@ -213,8 +279,8 @@ class McpConnection:
         if self._paused:
             self._wait(None, method, params)
         else:
-            assert self._mode is not None
-            self.contain(None, self._mode.notification, method, params)
+            assert self.mode is not None
+            self._contain(None, self.mode.notification, method, params)
 
     def _wait(self, call: InFlightRequest | None, method: str, params: Payload | None) -> None:
         kept = None if params is None else bytes(params)
@@ -223,10 +289,7 @@ class McpConnection:
 
     def cancel(self, call: InFlightRequest) -> None:
         """Cancel a request of the consumer (`RequestTarget`)."""
-        if self._mode is not None:
-            self._mode.cancelled(call)
-        cancel = self._asked.get(call)
-        if cancel is not None:
+        if cancel := self._asked.get(call):
             cancel()
 
     # -- from the provider -------------------------------------------------------------------------
@@ -234,41 +297,42 @@ class McpConnection:
     def server_request(
         self, method: str, params: Payload | None, answered: ResponseCallback
     ) -> Cancel:
-        if self.closed or self._mode is None:
+        if self.closed or self.mode is None:
             answered(None, encode_error(INTERNAL_ERROR, "The MCP connection is closed"))
-            return lambda: None
+            return _nothing
         try:
-            return self._mode.server_request(method, params, answered)
-        except Exception as exc:  # see `contain`
+            return self.mode.server_request(method, params, answered)
+        except Exception as exc:  # see `_contain`
             answered(None, _unusable_message_error(exc))
             return _nothing
 
     def server_notification(
         self, method: str, params: Payload | None, owner: InFlightRequest | None = None
     ) -> None:
-        if self.closed or self._mode is None:
-            return
-        if self.session_filter is not None and method == TOOLS_CHANGED:
-            self.session_filter.changed()
-        self.contain(None, self._mode.server_notification, method, params, owner)
+        if not self.closed and self.mode is not None:
+            self._contain(None, self.mode.server_notification, method, params, owner)
 
-    def contain(
+    def _contain(
         self, call: InFlightRequest | None, function: Callable[..., None], *args: Any
     ) -> None:
         """Call `function` with a message; an exception is logged and answers `call` with an error.
 
-        Modes decode messages of arbitrary peers, partly with the SDK's types: which exceptions they
-        raise is unknown, and each concerns this message only. If the handshake waits for `call`,
-        the queued messages are sent.
+        Modes decode messages of arbitrary peers: which exceptions they raise is unknown, and each
+        concerns this message only.
         """
         try:
             function(*args)
         except Exception as exc:
+            self._fail(call, exc)
+
+    def _fail(self, call: InFlightRequest | None, exc: Exception) -> None:
+        if isinstance(exc, RequestError):
+            error = encode_error(exc.code, exc.message, exc.data)
+        else:
             log.warning("MCP message failed", error=f"{type(exc).__name__}: {exc}")
-            if call is not None and not self.closed:
-                self.reply(call, None, _unusable_message_error(exc))
-                if self._paused:
-                    self.resume()
+            error = _unusable_message_error(exc)
+        if call is not None and not self.closed:
+            self.reply(call, None, error)
 
     # -- for modes ---------------------------------------------------------------------------------
 
@@ -280,7 +344,7 @@ class McpConnection:
         def settled(result: bytes | None, error: bytes | None) -> None:
             self._asked.pop(call, None)
             if not self.closed:
-                self.contain(call, answered, result, error)
+                self._contain(call, answered, result, error)
 
         cancel = self.provider.request(call, method, params, settled)
         if not call.answered:
@@ -288,27 +352,81 @@ class McpConnection:
         if call.cancelled:
             cancel()
 
-    def detach(self, call: InFlightRequest) -> Cancel:
-        """Keep the provider's request running after `call` is answered; returns a function that
-        cancels it."""
-        return self._asked.pop(call, lambda: None)
+    def start(
+        self, call: InFlightRequest, function: Callable[..., Awaitable[bytes | None]], *args: Any
+    ) -> None:
+        """Answer `call` with the raw result of an async function, or with its error; `None`: the
+        function has answered it. A cancellation of the request cancels the function."""
+        scope = trio.CancelScope()
+        self._asked[call] = scope.cancel
 
-    def attach(self, call: InFlightRequest, cancel: Cancel) -> None:
-        """Associate a running request of the provider with another `call`."""
-        self._asked[call] = cancel
+        async def run() -> None:
+            with scope:
+                try:
+                    result = await function(*args)
+                except Exception as exc:
+                    self._fail(call, exc)
+                else:
+                    if result is not None and not self.closed:
+                        self.reply(call, result, None)
+
+        self._start_soon(run)
+        if call.cancelled:
+            scope.cancel()
+
+    def send_own(self, method: str, params: Payload) -> Cancel:
+        """Send a request of the bridge to the provider; its response is ignored. Returns a function
+        that cancels it."""
+        own = InFlightRequest(method, _NoOriginator())
+        return self.provider.request(own, method, params, lambda result, error: None)
+
+    async def fetch(self, call: InFlightRequest, method: str, params: Payload | None) -> bytes:
+        """Send a request to the provider for `call`, and wait for its result. Raises
+        `RequestError`."""
+        return await _response(lambda done: self.provider.request(call, method, params, done))
+
+    async def ask_consumer(self, method: str, params: Payload | None) -> bytes:
+        """Send a request to the consumer, and wait for its result. Raises `RequestError`."""
+        return await _response(lambda done: self.consumer.request(method, params, done))
 
     def reply(self, call: InFlightRequest, result: Payload | None, error: Payload | None) -> None:
         self._asked.pop(call, None)
         if self.on_start is not None and (result is not None or call.method == "initialize"):
             self._report_start(None if result is not None else bytes(error or b"null"))
-        if self.session_filter is not None and result is not None and call.method == "tools/list":
-            result = self.session_filter.answered(bytes(result))
         self.consumer.respond(call, result, error)
 
     def _report_start(self, error: bytes | None) -> None:
         on_start, self.on_start = self.on_start, None
         if on_start is not None:
             on_start(error)
+
+
+class _NoOriginator:
+    """Originator of the bridge's own requests, whose responses go nowhere."""
+
+    def respond(self, call: InFlightRequest, result: Payload | None, error: Payload | None) -> None:
+        raise AssertionError("a request of the bridge itself has no originator")
+
+
+async def _response(send: Callable[[ResponseCallback], Cancel]) -> bytes:
+    """Send a request and wait for its result; cancelled with the waiting task."""
+    settled = trio.Event()
+    outcome: list[bytes | None] = []
+
+    def answered(result: bytes | None, error: bytes | None) -> None:
+        outcome[:] = result, error
+        settled.set()
+
+    cancel = send(answered)
+    try:
+        await settled.wait()
+    except trio.Cancelled:
+        cancel()
+        raise
+    result, error = outcome
+    if result is None:
+        raise error_to_exception(error or b"{}")
+    return result
 
 
 def _nothing() -> None:
@@ -325,8 +443,6 @@ def import_error(exc: Exception) -> bytes:
 
 
 def _unusable_message_error(exc: Exception) -> bytes:
-    if isinstance(exc, ImportError):
-        return import_error(exc)
     if isinstance(exc, RecursionError | NestedTooDeeply):
         return encode_error(INVALID_REQUEST, "The MCP message is nested too deeply")
     return encode_error(INTERNAL_ERROR, "The MCP message cannot be used", type(exc).__name__)

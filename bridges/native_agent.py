@@ -1,19 +1,18 @@
-"""Translation between bindings, for agents with native support of MCP over ACP.
+"""Agents that take MCP servers over ACP themselves: their `mcp/*` messages are forwarded.
 
-`mcp/*` messages of such an agent are forwarded. Only if the agent and the server understand
-different bindings, the bridge terminates the agent's connection as a consumer, and connects to the
-server as for a shim.
+Only if the agent and a server understand different bindings, the bridge terminates the agent's
+connection as a consumer, and connects to the server as for a shim.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
 import attrs
 import msgspec
 
-from bridges.acp_provider import AcpProvider, ConnectionTable, DeclaredServer
+from bridges.acp_provider import AcpProvider, ConnectionTable
 from bridges.bindings import (
     Binding,
     CarrierParams,
@@ -22,10 +21,9 @@ from bridges.bindings import (
     message_params,
     wrap_outcome,
 )
-from bridges.declarations import rewrite, session_id_in
-from bridges.interfaces import Cancel
-from bridges.mcp_connection import ConnectionMode, McpConnection
-from bridges.mcp_protocol import progress_token, reported_token
+from bridges.declarations import declared_servers, session_id_in
+from bridges.mcp_connection import Cancel, ConnectionMode, DeclaredServer, McpConnection
+from bridges.revisions import Handshake
 from conductor.bridge_api import (
     INTERNAL_ERROR,
     INVALID_REQUEST,
@@ -36,6 +34,7 @@ from conductor.bridge_api import (
     Payload,
     ResponseCallback,
     encode_error,
+    member_at,
 )
 from conductor.proxy import Peer, RequestError
 
@@ -58,51 +57,60 @@ class BridgeContext(ConnectionTable, Protocol):
 
     def defer(self, cancelled: Callable[[], None]) -> ResponseCallback: ...
 
+    def start_soon(self, function: Callable[..., Awaitable[Any]], *args: Any) -> None: ...
+
 
 @attrs.define(eq=False)
 class NativeAgent:
     """The connections of a native agent that the bridge translates."""
 
     owner: BridgeContext
-    begin: Callable[[McpConnection], ConnectionMode]
-    servers: dict[str, DeclaredServer] = attrs.field(factory=dict)
-    mcp_connections: dict[str, McpConnection] = attrs.field(factory=dict)
+    _servers: dict[str, DeclaredServer] = attrs.field(factory=dict, init=False)
+    _connections: dict[str, McpConnection] = attrs.field(factory=dict, init=False)
     """By connection id; in the stateless binding by server id."""
-    server_of: dict[str, DeclaredServer] = attrs.field(factory=dict)
-    """Server by connection id."""
 
     async def set_up(self, params: bytes, forward: Any) -> bytes:
         """Forward a session set-up unchanged; record its servers, for which bindings may differ."""
         found: list[DeclaredServer] = []
-
-        def note(entry: dict[str, Any], taken: set[str]) -> None:
-            id = entry.get("serverId", entry.get("id"))
-            if entry.get("type") == "acp" and isinstance(id, str):
-                known = self.servers.get(id)
+        for entry, _ in declared_servers(params):
+            id = entry.get("serverId", entry.get("id")) if isinstance(entry, dict) else None
+            if isinstance(id, str) and entry.get("type") == "acp":
                 server = DeclaredServer(id, str(entry.get("name")), entry, session_id_in(params))
-                if known is not None:
-                    server.binding, server.connections = known.binding, known.connections
-                    server.connecting = known.connecting
+                if known := self._servers.get(id):
+                    server.binding, server.revision = known.binding, known.revision
+                self._servers[id] = server
                 found.append(server)
-
-        rewrite(params, note)
-        self.servers.update({server.id: server for server in found})
         try:
             result: bytes = await forward()
         except BaseException:
             for server in found:
-                self.release(server)
+                self._release(server)
             raise
         for server in found:
             server.session = session_id_in(result) or server.session
         return result
 
+    def release_session(self, session: str) -> None:
+        for server in [one for one in self._servers.values() if one.session == session]:
+            self._release(server)
+
+    def _release(self, server: DeclaredServer) -> None:
+        self._servers.pop(server.id, None)
+        for mcp_connection in self._connections_of(server):
+            mcp_connection.close()
+
+    def _connections_of(self, server: DeclaredServer) -> list[McpConnection]:
+        return [
+            each
+            for each in self._connections.values()
+            if isinstance(each.consumer, _AgentConsumer) and each.consumer.server_id == server.id
+        ]
+
     async def connect(self, carrier: CarrierParams, forward: Any) -> Any:
-        key = "acpId" if isinstance(carrier.acpId, str) else "serverId"
-        server = self.servers.get(carrier.server or "")
+        server = self._servers.get(carrier.server or "")
         if server is None:
             return await forward()
-        own = Binding(key)  # type: ignore[arg-type]
+        own = Binding("acpId" if isinstance(carrier.acpId, str) else "serverId")
         if server.binding in (None, own) and own in candidates(server.declaration):
             try:
                 result = await forward()
@@ -114,36 +122,33 @@ class NativeAgent:
                 server.binding = own
                 return result
         most = self.owner.limits.max_mcp_connections
-        if len(server.connections) + len(server.connecting) >= most:
+        if len(self._connections_of(server)) >= most:
             problem = f"More than {most} connections to one server (max_mcp_connections)"
             raise RequestError(INVALID_REQUEST, problem)
 
         def cancelled() -> None:
-            settle(None, encode_error(REQUEST_CANCELLED, "Request cancelled"))
+            answer(None, encode_error(REQUEST_CANCELLED, "Request cancelled"))
             mcp_connection.close()
 
-        def settle(result: bytes | None, error: bytes | None) -> None:
-            server.connecting.discard(mcp_connection)
-            answer(result, error)
-
         def begin(mcp_connection: McpConnection) -> ConnectionMode:
-            self.mcp_connections[connection] = mcp_connection
-            server.connections.add(connection)
-            self.server_of[connection] = server
-            settle(msgspec.json.encode({"connectionId": connection}), None)
-            return self.begin(mcp_connection)
+            answer(msgspec.json.encode({"connectionId": connection}), None)
+            return Handshake(mcp_connection)
+
+        def ended(error: bytes) -> None:
+            self._connections.pop(connection, None)
+            answer(None, error)
 
         answer = self.owner.defer(cancelled)
         connection = f"acp-conductor:{self.owner.new_request_id()}"
-        consumer = _ConnectedConsumer(self.owner, connection, settle)
-        mcp_connection = McpConnection(consumer, begin, refused=lambda error: settle(None, error))
-        server.connecting.add(mcp_connection)
+        consumer = _AgentConsumer(self.owner, server.id, connection, ended)
+        mcp_connection = McpConnection(consumer, begin, self.owner.start_soon, refused=ended)
+        self._connections[connection] = mcp_connection
         AcpProvider(server, mcp_connection, self.owner.client, self.owner).open()
         return None
 
     async def message(self, carrier: CarrierParams, forward: Any) -> Any:
         if isinstance(carrier.connectionId, str):
-            mcp_connection = self.mcp_connections.get(carrier.connectionId)
+            mcp_connection = self._connections.get(carrier.connectionId)
             if mcp_connection is None:
                 return await forward()
             if self.owner.answering:
@@ -151,7 +156,7 @@ class NativeAgent:
             else:
                 mcp_connection.notification(str(carrier.method), carrier.inner)
             return None
-        server = self.servers.get(carrier.server or "")
+        server = self._servers.get(carrier.server or "")
         if server is None or not self.owner.answering or server.binding == Binding(None):
             return await forward()
         if server.binding is None:
@@ -163,38 +168,23 @@ class NativeAgent:
             else:
                 server.binding = Binding(None)
                 return result
-        mcp_connection = self.mcp_connections.get(server.id)
+        mcp_connection = self._connections.get(server.id)
         if mcp_connection is None:
-            mcp_connection = self.mcp_connections[server.id] = McpConnection(
-                _StatelessConsumer(self.owner, server.id), self.begin
+            consumer = _AgentConsumer(
+                self.owner, server.id, None, lambda error: self._connections.pop(server.id, None)
             )
+            mcp_connection = McpConnection(consumer, Handshake, self.owner.start_soon)
+            self._connections[server.id] = mcp_connection
             AcpProvider(server, mcp_connection, self.owner.client, self.owner).open()
         self._ask(mcp_connection, carrier)
         return None
 
     async def disconnect(self, carrier: CarrierParams, forward: Any) -> Any:
-        mcp_connection = self.mcp_connections.pop(str(carrier.connectionId), None)
+        mcp_connection = self._connections.get(str(carrier.connectionId))
         if mcp_connection is None:
             return await forward()
         mcp_connection.close()
-        server = self.server_of.pop(str(carrier.connectionId), None)
-        if server is not None:
-            server.connections.discard(str(carrier.connectionId))
         return {}
-
-    def release(self, server: DeclaredServer) -> None:
-        self.servers.pop(server.id, None)
-        for key in (server.id, *server.connections):
-            self.server_of.pop(key, None)
-            mcp_connection = self.mcp_connections.pop(key, None)
-            if mcp_connection is not None:
-                mcp_connection.close()
-        for mcp_connection in list(server.connecting):
-            mcp_connection.close()
-
-    def release_session(self, session: str) -> None:
-        for server in [one for one in self.servers.values() if one.session == session]:
-            self.release(server)
 
     def _ask(self, mcp_connection: McpConnection, carrier: CarrierParams) -> None:
         def cancelled() -> None:
@@ -203,27 +193,26 @@ class NativeAgent:
             call.answered = True
 
         answer = self.owner.defer(cancelled)
-        stateless = isinstance(carrier.requestId, str)
         id = carrier.requestId if isinstance(carrier.requestId, str) else None
         method = str(carrier.method)
-        call = InFlightRequest(method, _AgentResponder(answer, stateless), id)
-        if stateless and isinstance(mcp_connection.consumer, _StatelessConsumer):
+        call = InFlightRequest(method, _AgentResponder(answer, id is not None), id)
+        if id is not None and isinstance(mcp_connection.consumer, _AgentConsumer):
             mcp_connection.consumer.note(call, carrier.inner)
         mcp_connection.request(call, method, carrier.inner)
 
 
 @attrs.define(eq=False)
 class _AgentResponder:
-    """Source of a request of the agent; sends the response in the agent's binding."""
+    """Originator of a request of the agent; sends the response in the agent's binding."""
 
     _answer: ResponseCallback
-    _stateless: bool
+    _is_stateless: bool
 
     def respond(self, call: InFlightRequest, result: Payload | None, error: Payload | None) -> None:
         if call.answered:
             return
         call.answered = True
-        if self._stateless:
+        if self._is_stateless:
             self._answer(wrap_outcome(result, error), None)
         else:
             self._answer(
@@ -232,42 +221,19 @@ class _AgentResponder:
 
 
 @attrs.define(eq=False)
-class _ConnectedConsumer:
-    """Consumer in the connected bindings."""
+class _AgentConsumer:
+    """The agent as consumer. In the stateless binding it has no connection id: it takes no
+    requests, and a notification only about a request of its own."""
 
     _owner: BridgeContext
-    _connection: str
-    _settle: ResponseCallback
-    """Answers the agent's `mcp/connect`, if it is still open."""
-
-    def respond(self, call: InFlightRequest, result: Payload | None, error: Payload | None) -> None:
-        call.source.respond(call, result, error)
-
-    def request(self, method: str, params: Payload | None, answered: ResponseCallback) -> Cancel:
-        carrier = message_params(method, params, connection_id=self._connection)
-        return self._owner.agent.ask("mcp/message", carrier, answered)
-
-    def notify(
-        self, method: str, params: Payload | None, owner: InFlightRequest | None = None
-    ) -> None:
-        carrier = message_params(method, params, connection_id=self._connection)
-        self._owner.agent.send("mcp/message", carrier)
-
-    def close(self) -> None:
-        self._settle(None, encode_error(INTERNAL_ERROR, "The MCP connection is closed"))
-
-
-@attrs.define(eq=False)
-class _StatelessConsumer:
-    """Consumer in the stateless binding: a notification without a request cannot be delivered."""
-
-    _owner: BridgeContext
-    _server: str
+    server_id: str
+    _connection: str | None
+    _ended: Callable[[bytes], object]
     _tokens: dict[bytes, InFlightRequest] = attrs.field(factory=dict)
+    """Stateless requests by progress token: progress notifications name only the token."""
 
     def note(self, call: InFlightRequest, params: bytes | None) -> None:
-        """Record the progress token of a request: progress notifications name only the token."""
-        token = progress_token(params)
+        token = member_at(params or b"{}", "_meta", "progressToken")
         self._tokens = {key: of for key, of in self._tokens.items() if not of.answered}
         if token is not None:
             self._tokens[token] = call
@@ -276,27 +242,25 @@ class _StatelessConsumer:
         call.source.respond(call, result, error)
 
     def request(self, method: str, params: Payload | None, answered: ResponseCallback) -> Cancel:
-        answered(
-            None,
-            encode_error(METHOD_NOT_FOUND, "The agent takes no requests in this binding", method),
-        )
-        return _nothing
+        if self._connection is None:
+            text = "The agent takes no requests in this binding"
+            answered(None, encode_error(METHOD_NOT_FOUND, text, method))
+            return lambda: None
+        carrier = message_params(method, params, connection_id=self._connection)
+        return self._owner.agent.ask("mcp/message", carrier, answered)
 
     def notify(
         self, method: str, params: Payload | None, owner: InFlightRequest | None = None
     ) -> None:
-        if owner is None:
-            owner = self._tokens.get(reported_token(params) or b"")
-        if owner is None or owner.answered:
-            return
-        carrier = message_params(
-            method, params, server_id=self._server, request_id=str(owner.source_id)
-        )
+        if self._connection is not None:
+            carrier = message_params(method, params, connection_id=self._connection)
+        else:
+            owner = owner or self._tokens.get(member_at(params or b"{}", "progressToken") or b"")
+            if owner is None or owner.answered:
+                return
+            id = str(owner.source_id)
+            carrier = message_params(method, params, server_id=self.server_id, request_id=id)
         self._owner.agent.send("mcp/message", carrier)
 
     def close(self) -> None:
-        pass
-
-
-def _nothing() -> None:
-    pass
+        self._ended(encode_error(INTERNAL_ERROR, "The MCP connection is closed"))

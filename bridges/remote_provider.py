@@ -22,11 +22,8 @@ import attrs
 import msgspec
 import trio
 
-from bridges.bindings import members_of
-from bridges.handshake import MODERN_VERSION
-from bridges.interfaces import Cancel
-from bridges.mcp_connection import McpConnection
-from bridges.mcp_protocol import CANCELLED, is_modern
+from bridges.mcp_connection import CANCELLED, Cancel, DeclaredServer, McpConnection
+from bridges.revisions import MODERN_VERSION, is_modern
 from conductor.bridge_api import (
     INTERNAL_ERROR,
     InFlightRequest,
@@ -35,7 +32,7 @@ from conductor.bridge_api import (
     ResponseCallback,
     encode_error,
 )
-from conductor.json_values import decode_loosely, decode_value
+from conductor.json_values import decode_loosely
 from conductor.log import get_logger
 
 __all__ = ["RemoteProvider"]
@@ -53,12 +50,11 @@ log = get_logger(component="mcp-bridge")
 class RemoteProvider:
     """One connection to the server of a declaration with a `url`."""
 
-    declaration: dict[str, Any]
+    server: DeclaredServer
     mcp_connection: McpConnection
     limits: Limits
     wait_read: Callable[[], Awaitable[None]]
     """Waits while the agent does not read."""
-    modern: bool = False
     waiting_bytes: int = 0
     _out: Any = attrs.field(default=None, init=False)
     _version: str | None = attrs.field(default=None, init=False)
@@ -85,7 +81,7 @@ class RemoteProvider:
             except Exception as exc:
                 log.warning(
                     "MCP server connection lost",
-                    server=self.declaration.get("name"),
+                    server=self.server.name,
                     error=str(_first(exc)),
                 )
         self._give_up()
@@ -118,9 +114,10 @@ class RemoteProvider:
     # -- the transport -----------------------------------------------------------------------------
 
     def _transport(self) -> AbstractAsyncContextManager[Any]:
-        headers = {one["name"]: one["value"] for one in self.declaration.get("headers") or ()}
-        url = self.declaration["url"]
-        if self.declaration["type"] == "sse":
+        declaration = self.server.declaration
+        headers = {one["name"]: one["value"] for one in declaration.get("headers") or ()}
+        url = declaration["url"]
+        if declaration["type"] == "sse":
             from mcp.client.sse import sse_client
 
             from conductor.bridge_api import bounded_client
@@ -164,7 +161,7 @@ class RemoteProvider:
 
     def _take(self, item: Any) -> None:
         if isinstance(item, Exception):
-            log.warning("not a message", sender=self.declaration.get("name"), error=str(item))
+            log.warning("not a message", sender=self.server.name, error=str(item))
             return
         message = item.message.model_dump(by_alias=True, exclude_unset=True, mode="json")
         params = message.get("params")
@@ -173,8 +170,8 @@ class RemoteProvider:
             method, answered = self._open.pop(message.get("id"), ("", _ignore))
             result, error = message.get("result"), message.get("error")
             encoded = None if error is not None else json.dumps(result).encode()
-            if method == "initialize" and encoded is not None:
-                self._version = _version_in(encoded)
+            if method == "initialize" and isinstance(result, dict):
+                self._version = result.get("protocolVersion")
             answered(encoded, None if error is None else json.dumps(error).encode())
         elif "id" in message:
             if self._asking >= self.limits.max_open_requests:
@@ -225,12 +222,6 @@ def _streamable_http(
             yield streams
 
     return opened()
-
-
-def _version_in(result: bytes) -> str | None:
-    raw = members_of(result).get("protocolVersion")
-    value = decode_value(raw) if raw is not None else None
-    return value if isinstance(value, str) else None
 
 
 def _ignore(result: bytes | None, error: bytes | None) -> None:

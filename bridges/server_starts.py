@@ -16,7 +16,7 @@ from typing import Final, Protocol
 import attrs
 import trio
 
-from bridges.declaration_rewriter import Declaration
+from bridges.declarations import Declaration
 from bridges.mcp_connection import McpConnection
 from conductor.bridge_api import INTERNAL_ERROR, Severity, encode_error, error_to_exception
 from conductor.log import get_logger
@@ -70,7 +70,7 @@ class ServerStarts:
             if mcp_connection.on_start is not None and not mcp_connection.closed:
                 reason = f"{_NO_ANSWER} within {self.timeout:g} s (start_timeout of `mcp` in the "
                 reason += "chain file); `acp-conductor doctor FILE` tries its servers"
-                mcp_connection.give_up(encode_error(INTERNAL_ERROR, reason))
+                mcp_connection.refuse(encode_error(INTERNAL_ERROR, reason))
 
         self.later(self.timeout, give_up)
         if declaration.timed == 1 and self.timeout > SLOW:

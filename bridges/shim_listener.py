@@ -1,15 +1,15 @@
 """Listener for shims, with authentication.
 
-A Unix socket in a private directory (`socket_directory`), created for the first declaration. A peer
-must run as the same user and send, in its first line, the valid token of a declaration; any other
-connection is closed without a byte. A token belongs to one declaration of one session
-set-up and is revoked when the declaration is released. It may be used several times, because an
-agent may start several processes for one declaration. (On a system without Unix sockets: loopback
-TCP, without the user check.)
+A Unix socket in a private directory, created for the first declaration. A peer must run as the same
+user and send, in its first line, the valid token of a declaration; any other connection is closed
+without a byte. A token belongs to one declaration of one session set-up and is revoked when the
+declaration is released. It may be used several times, because an agent may start several processes
+for one declaration. (On a system without Unix sockets: loopback TCP, without the user check.)
 """
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import secrets
@@ -17,6 +17,7 @@ import select
 import socket
 import struct
 import sys
+import tempfile
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Final, TypeVar
@@ -24,12 +25,12 @@ from typing import Final, TypeVar
 import attrs
 import trio
 
-from bridges.socket_directory import SocketDirectory
 from conductor.bridge_api import WaitingTransport
 from conductor.errors import ConnectionClosed
+from conductor.files import lock_directory
 from conductor.log import get_logger
 
-__all__ = ["ShimListener", "SocketTransport"]
+__all__ = ["ShimListener", "SocketDirectory", "SocketTransport"]
 
 _MAX_UNAUTHENTICATED: Final = 64
 """Connections without a token yet; further ones are refused at once."""
@@ -37,6 +38,11 @@ _TOKEN_TIMEOUT: Final = 5.0
 """Seconds in which a connection must send its token."""
 _MAX_TOKEN: Final = 128
 _CHUNK: Final = 65536
+_PREFIX: Final = "acp-mcp-"
+_SOCKET: Final = "s"
+_MAX_ATTEMPTS: Final = 8
+_MAX_PATH: Final = 100
+"""sun_path has 104 bytes on some systems."""
 
 log = get_logger(component="mcp-bridge")
 T = TypeVar("T")
@@ -262,3 +268,87 @@ def _has_same_uid(stream: socket.socket) -> bool:
         raw = stream.getsockopt(0, 0x001, 76)
         return bool(struct.unpack_from("2I", raw)[1] == os.geteuid())
     return True
+
+
+@attrs.define(eq=False)
+class SocketDirectory:
+    """Private directory (mode 0700) for the shims' socket, removed when the conductor ends.
+
+    That of a killed conductor is removed by the next one that creates a directory. The owner holds
+    a lock on it, which the kernel releases when the process ends; so no process ids are compared,
+    and a directory in use is never removed. Only a socket called `s` is removed, and then the
+    directory if it is empty. The mode is set on the open directory, independent of the umask and of
+    the parent directory (setgid), and is then verified.
+    """
+
+    directory: str
+    _lock: int
+
+    @classmethod
+    def make(cls) -> SocketDirectory:
+        """Create a directory, and remove those of killed conductors. Raises `OSError`."""
+        root = tempfile.gettempdir()
+        if not _fits_socket_address(root):
+            root = "/tmp"
+        _remove_stale(root)
+        for _ in range(_MAX_ATTEMPTS):
+            directory = tempfile.mkdtemp(prefix=_PREFIX, dir=root)
+            try:
+                lock = lock_directory(directory, new=True)
+            except FileNotFoundError:
+                continue  # another conductor removed it as stale
+            except OSError:
+                with suppress(OSError):
+                    os.rmdir(directory)
+                raise
+            if lock is not None and os.path.isdir(directory):
+                return cls(directory, lock)
+            if lock is not None:
+                os.close(lock)
+            with suppress(OSError):
+                os.rmdir(directory)
+        raise OSError(
+            errno.EAGAIN, f"no directory for the MCP bridge could be made and locked in {root}"
+        )
+
+    @property
+    def path(self) -> str:
+        """Path of the socket."""
+        return os.path.join(self.directory, _SOCKET)
+
+    def remove(self) -> None:
+        _remove(self.directory, self._lock)
+
+
+def _fits_socket_address(root: str) -> bool:
+    """Whether a path there fits into a socket address, and can be written as JSON."""
+    try:
+        size = len(root.encode())
+    except UnicodeEncodeError:  # a name that is not UTF-8
+        return False
+    return size + len(_PREFIX) + 8 + len(_SOCKET) + 2 <= _MAX_PATH
+
+
+def _remove_stale(root: str) -> None:
+    with suppress(OSError), os.scandir(root) as entries:
+        for entry in entries:
+            if entry.name.startswith(_PREFIX) and entry.is_dir(follow_symlinks=False):
+                lock = _try_lock(entry.path)
+                if lock is not None:
+                    _remove(entry.path, lock)
+
+
+def _try_lock(directory: str) -> int | None:
+    """Return the lock of a stale directory of this user; `None` if it is in use."""
+    try:
+        return lock_directory(directory)
+    except OSError:
+        return None
+
+
+def _remove(directory: str, lock: int) -> None:
+    with suppress(OSError):
+        os.unlink(_SOCKET, dir_fd=lock)
+    with suppress(OSError):
+        os.rmdir(directory)
+    os.close(lock)

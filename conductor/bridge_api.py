@@ -4,6 +4,8 @@ A proxy gets messages as Python values and needs none of this. A bridge is also 
 socket of its own. Nothing is defined here: the names stay, the modules behind
 them may move.
 
+Members of raw JSON, whose values keep their bytes:
+    `member_at`, `members_or_empty`, `object_members`, `list_items`, `join_members`, `with_member`.
 Messages: one line to a `Message` or `Malformed` and back; payloads stay raw JSON:
     `Message`, `ErrorObject`, `Malformed`, `Id`, `Payload`, `decode`, `encode_error`, `encode_id`,
     `request_pieces`, `notification_pieces`, `error_to_exception`, the error codes,
@@ -39,6 +41,14 @@ from typing import TYPE_CHECKING, Any
 from conductor.jsonrpc.codec import DECODE_ERRORS, Malformed, decode
 from conductor.jsonrpc.connection import Connection
 from conductor.jsonrpc.in_flight import InFlightRequest
+from conductor.jsonrpc.json_object import (
+    join_members,
+    list_items,
+    member_at,
+    members_or_empty,
+    object_members,
+    with_member,
+)
 from conductor.jsonrpc.messages import (
     INTERNAL_ERROR,
     INVALID_PARAMS,
@@ -101,9 +111,15 @@ __all__ = [
     "encode_id",
     "error_to_exception",
     "import_in_thread",
+    "join_members",
+    "list_items",
+    "member_at",
+    "members_or_empty",
     "notification_pieces",
+    "object_members",
     "request_pieces",
     "with_mcp_over_acp",
+    "with_member",
     "with_server_names",
     "write_loop",
 ]

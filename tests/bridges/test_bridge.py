@@ -7,9 +7,7 @@ import sys
 import pytest
 from support.bridge_harness import situation
 from support.mcp_providers import BINDINGS, declaration
-from support.raw_json import dumps
 
-from bridges.declarations import agent_mcp_support
 from conductor.bridge_api import declared_server_names
 from conductor.errors import RequestError
 from conductor.testing import FakeAgent, FakeProxy, open_chain
@@ -118,45 +116,6 @@ async def test_a_malformed_declaration_is_refused():
             await on.declare({"type": "acp", "name": "x"})
 
 
-@pytest.mark.parametrize(
-    ("agent", "names"),
-    [
-        ("claude-agent-acp", ["tools", "tools"]),
-        ("OpenCode", ["tools", "tools-2"]),
-        ("fast-agent", ["tools", "tools-2"]),
-        ("somebody else", ["tools", "tools"]),
-    ],
-)
-async def test_names_are_unique_where_an_agent_keeps_one_server_per_name(agent, names):
-    def hello(params):
-        return {"protocolVersion": 1, "agentCapabilities": {}, "agentInfo": {"name": agent}}
-
-    async with situation(handlers={"initialize": hello}) as on:
-        given = [await on.declare(), await on.declare()]
-        assert [servers[0]["name"] for servers in given] == names
-
-
-@pytest.mark.parametrize(
-    ("name", "scope"),
-    [
-        ("OpenCode", "shared"),
-        ("fast-agent", "one_per_name"),
-        ("fast-agent-mcp", "one_per_name"),
-        ("@agentclientprotocol/claude-agent-acp", "by_session"),
-        ("codex-acp", "by_session"),
-        ("gemini-cli", "by_session"),
-        ("qwen-code", "by_session"),
-        ("@mistralai/mistral-vibe", "by_session"),
-        ("somebody else", None),
-        (None, None),
-    ],
-)
-@pytest.mark.parametrize("member", ["name", "title"])
-def test_how_agents_keep_servers_is_known_by_name_or_title(name, scope, member):
-    answer = {"protocolVersion": 1, "agentCapabilities": {}, "agentInfo": {member: name}}
-    assert agent_mcp_support(dumps(answer)).server_scope == scope
-
-
 async def test_two_servers_of_one_set_up_have_different_names():
     """For every agent: most keep the servers of a session by name."""
     async with situation() as on:
@@ -168,14 +127,10 @@ async def test_two_servers_of_one_set_up_have_different_names():
 
 async def test_a_renamed_server_is_told_in_the_answer():
     """Proxies read the declared name from it, for tool names that the agent makes of its own."""
-
-    def hello(params):
-        return {"protocolVersion": 1, "agentCapabilities": {}, "agentInfo": {"name": "OpenCode"}}
-
-    async with situation(handlers={"initialize": hello}) as on:
-        params = {"cwd": "/", "mcpServers": [declaration("serverId")]}
-        first = await on.client.request("session/new", params)
-        second = await on.client.request("session/new", params)
+    servers = [declaration("serverId", id=id) for id in ("a", "b")]
+    async with situation() as on:
+        first = await on.client.request("session/new", {"cwd": "/", "mcpServers": servers[:1]})
+        second = await on.client.request("session/new", {"cwd": "/", "mcpServers": servers})
 
     assert "_meta" not in first
     assert declared_server_names(second) == {"tools-2": "tools"}
@@ -227,11 +182,21 @@ def test_the_bridge_is_found_by_its_entry_point():
 
 
 def test_constants_match_the_sdk():
-    from mcp.types import PROTOCOL_VERSION_META_KEY
-    from mcp.types.version import LATEST_HANDSHAKE_VERSION, MODERN_PROTOCOL_VERSIONS
+    import mcp.types as sdk
+    from mcp.types import version
+    from mcp_types import methods
 
-    from bridges import handshake, mcp_protocol
+    from bridges import revisions
 
-    assert MODERN_PROTOCOL_VERSIONS == (handshake.MODERN_VERSION,)
-    assert LATEST_HANDSHAKE_VERSION == handshake._HANDSHAKE_VERSION
-    assert mcp_protocol.MODERN_META.decode() == PROTOCOL_VERSION_META_KEY
+    keys = {
+        revisions._VERSION_KEY: sdk.PROTOCOL_VERSION_META_KEY,
+        revisions._CAPABILITIES_KEY: sdk.CLIENT_CAPABILITIES_META_KEY,
+        revisions._CLIENT_KEY: sdk.CLIENT_INFO_META_KEY,
+        revisions._SERVER_KEY: sdk.SERVER_INFO_META_KEY,
+        revisions._LEVEL_KEY: sdk.LOG_LEVEL_META_KEY,
+    }
+    assert list(keys) == list(keys.values())
+    assert version.MODERN_PROTOCOL_VERSIONS == (revisions.MODERN_VERSION,)
+    assert version.HANDSHAKE_PROTOCOL_VERSIONS == revisions.LEGACY_VERSIONS
+    assert methods.CACHEABLE_METHODS == revisions.CACHEABLE_METHODS
+    assert methods.INPUT_REQUIRED_METHODS == revisions.INPUT_REQUIRED_METHODS

@@ -62,7 +62,7 @@ async def test_a_close_at_any_point_leaves_nothing(step, closer):
         [entry] = await on.declare()
         async with shim(entry) as process:
             with trio.fail_after(10):
-                await on.until(lambda: bool(on.bridge._agent_connections.shims))
+                await on.until(lambda: bool(on.bridge._shims.shims))
                 if step in ("connecting", "opening"):
                     await send(process, 0, "initialize")
                     await reached.wait()
@@ -81,14 +81,14 @@ async def test_a_close_at_any_point_leaves_nothing(step, closer):
                     await process.stdin.aclose()
                 if closer == "stdout":
                     await process.stdout.aclose()
-                await on.until(lambda: not on.bridge._agent_connections.shims)
+                await on.until(lambda: not on.bridge._shims.shims)
                 await process.wait()
         if closer != "session" and closer != "both":
             await on.client.request("session/close", {"sessionId": "session-1"})
 
         bridge = on.bridge
         await on.until(lambda: not bridge.connections or step == "connecting")
-        assert not any((bridge.exchanges, bridge._sessions, bridge._agent_sessions))
+        assert not any((bridge.exchanges, bridge._sessions))
         assert not any((bridge._rewriter.shim_listener._tokens, bridge._rewriter._servers))
 
         step = "next"
@@ -108,7 +108,7 @@ async def test_connections_to_one_server_are_limited():
                 with trio.fail_after(5):
                     assert await three.wait() == 0
             one.kill()
-            await on.until(lambda: len(on.bridge._agent_connections.shims) == 1)
+            await on.until(lambda: len(on.bridge._shims.shims) == 1)
             async with shim(entry) as four:
                 assert "result" in await initialize(four)
 
@@ -126,7 +126,7 @@ async def test_a_connection_id_in_use_is_not_taken_over():
                 answer = await initialize(two)
                 assert answer["error"]["message"] == "mcp/connect returned a connectionId in use"
                 two.kill()
-                await on.until(lambda: len(on.bridge._agent_connections.shims) == 1)
+                await on.until(lambda: len(on.bridge._shims.shims) == 1)
                 assert list(on.bridge.connections) == ["same"]
 
 

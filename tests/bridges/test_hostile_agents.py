@@ -56,7 +56,7 @@ async def test_deep_nesting_is_the_failure_of_one_message(binding, depths):
             assert "result" in await initialize(flat)
             for depth in depths:
                 async with shim(one) as deep:
-                    await on.until(lambda: len(on.bridge._agent_connections.shims) == 2)
+                    await on.until(lambda: len(on.bridge._shims.shims) == 2)
                     for text in DEEP:
                         await deep.stdin.send_all(text % nested(depth) + b"\n")
                     await deep.stdin.aclose()
@@ -117,7 +117,7 @@ async def test_a_shim_is_not_read_before_its_server_is_connected():
                     if slow.cancelled_caught:
                         break
             assert not patience.cancelled_caught
-            [consumer] = on.bridge._agent_connections.shims
+            [consumer] = on.bridge._shims.shims
             assert consumer.mcp_connection._waiting_bytes < MEGABYTE
             assert written < 3 * MEGABYTE  # the rest is in pipes and sockets
 
@@ -142,12 +142,10 @@ async def test_a_shim_that_is_not_read_and_dies_is_noticed():
 
             nursery.start_soon(flood)
             await on.until(
-                lambda: any(
-                    each.mcp_connection.crowded for each in on.bridge._agent_connections.shims
-                )
+                lambda: any(each.mcp_connection.crowded for each in on.bridge._shims.shims)
             )
             process.kill()
-            await on.until(lambda: not on.bridge._agent_connections.shims)
+            await on.until(lambda: not on.bridge._shims.shims)
             nursery.cancel_scope.cancel()
 
 
@@ -177,7 +175,7 @@ async def test_requests_that_a_stateless_server_does_not_take_yet_are_bounded():
                     record_update += (await process.stdout.receive_some()).count(b"\n")
 
             nursery.start_soon(flood)
-            [consumer] = on.bridge._agent_connections.shims
+            [consumer] = on.bridge._shims.shims
             await on.until(lambda: consumer.mcp_connection.crowded)
             assert consumer.mcp_connection.provider.waiting_bytes < MEGABYTE
             released.set()
@@ -206,11 +204,11 @@ async def calls_of_a_stateless_server(
         [entry] = await on.declare()
         async with shim(entry) as process:
             await request(process, 0, "initialize", {})
-            [consumer] = on.bridge._agent_connections.shims
+            [consumer] = on.bridge._shims.shims
             connection = consumer.mcp_connection
             for number in range(1, count + 1):
                 await send(process, number, "tools/call", {"name": "x"})
-            yield on, process, connection, connection.provider._server
+            yield on, process, connection, connection.provider.server
 
 
 async def test_requests_of_a_closed_connection_do_not_wait_for_a_stateless_server():
@@ -221,7 +219,7 @@ async def test_requests_of_a_closed_connection_do_not_wait_for_a_stateless_serve
         try:
             await on.until(lambda: len(server.waiting) == 135)
             process.kill()
-            await on.until(lambda: not on.bridge._agent_connections.shims)
+            await on.until(lambda: not on.bridge._shims.shims)
             assert not server.waiting
             assert connection.provider.waiting_bytes == 0
         finally:
@@ -242,7 +240,7 @@ async def test_a_cancelled_request_does_not_wait_for_a_stateless_server():
 
 async def test_a_failure_of_one_connection_leaves_the_others_open(monkeypatch):
     """The socket is still served."""
-    from bridges.shim_consumer import ShimConsumer
+    from bridges.shim_connections import ShimConsumer
 
     async def fail(*args):
         raise RuntimeError("boom")
@@ -283,7 +281,6 @@ async def test_a_deeply_nested_prompt_is_forwarded(agent):
             with trio.fail_after(5), suppress(RequestError):  # deeper than the fake agent reads
                 await on.client.request("session/prompt", params)
         assert await on.client.prompt("session-1", "hello")
-        assert not on.bridge._shared._active
 
 
 DISCOVERED = {
@@ -326,7 +323,7 @@ async def test_connections_that_are_opened_again_and_again_leave_no_tasks():
         before = trio.lowlevel.current_statistics().tasks_living
         address, token = (entry["env"][at]["value"] for at in (0, 1))
         assert address.startswith("unix:")
-        shims = on.bridge._agent_connections.shims
+        shims = on.bridge._shims.shims
         for _ in range(30):
             streams = [await trio.open_unix_socket(address[5:]) for _ in range(10)]
             for stream in streams:
@@ -353,9 +350,8 @@ async def test_a_server_that_asks_for_nonsense_leaves_nothing_open():
             await initialize(process)
             answer = await request(process, 1, "tools/call", {"name": "x"})
             assert answer["error"]["message"] == "The MCP message cannot be used"
-            [consumer] = on.bridge._agent_connections.shims
+            [consumer] = on.bridge._shims.shims
             assert not consumer.connection.sent
-            assert not consumer.mcp_connection._mode._rounds
 
 
 async def test_a_server_acknowledges_a_subscription_under_one_id():
@@ -379,8 +375,8 @@ async def test_a_server_acknowledges_a_subscription_under_one_id():
         async with shim(entry) as process:
             assert "result" in await request(process, 1, "server/discover", {"_meta": meta})
             await send(process, 2, "subscriptions/listen", {"notifications": {}, "_meta": meta})
-            [consumer] = on.bridge._agent_connections.shims
-            await on.until(lambda: consumer.mcp_connection._mode._listening)
+            [consumer] = on.bridge._shims.shims
+            await on.until(lambda: consumer.mcp_connection.mode._listening)
             for _ in range(20):
                 await trio.testing.wait_all_tasks_blocked()
-            assert list(consumer.mcp_connection._mode._listening) == [0]
+            assert list(consumer.mcp_connection.mode._listening) == [b"0"]

@@ -79,7 +79,7 @@ async def test_requests_to_a_server_are_cancelled_when_its_open_is_abandoned(
                 else:
                     await on.client.request("session/close", {"sessionId": "session-1"})
                 await server.withdrawn.wait()
-                await on.until(lambda: not on.bridge._agent_connections.shims)
+                await on.until(lambda: not on.bridge._shims.shims)
 
 
 async def test_requests_of_the_bridge_for_a_cancelled_request_are_cancelled():
@@ -116,7 +116,7 @@ async def test_a_native_agent_that_cancels_its_connect_is_answered():
                 nursery.cancel_scope.cancel()
             await server.withdrawn.wait()
             await on.until(lambda: not on.agent.endpoint.connection.sent)
-            assert not on.bridge._native.mcp_connections
+            assert not on.bridge._native._connections
 
 
 async def test_the_end_of_the_session_answers_a_connect_of_a_native_agent():

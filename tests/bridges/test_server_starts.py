@@ -208,18 +208,6 @@ async def test_a_client_that_cannot_be_imported_is_told_at_once(monkeypatch):
     assert "The MCP SDK cannot be imported: import of mcp.client.sse" in update["content"]["text"]
 
 
-async def test_a_translator_that_cannot_be_imported_is_told_at_once(monkeypatch):
-    handlers, _ = starting_agent(strict=False)
-    without_module(monkeypatch, "bridges.legacy_client_modern_server")
-    with trio.fail_after(20):
-        async with situation(handlers=handlers, era="new") as on:
-            await on.client.new_session("/work", [TOOLS])
-            update = await until_told(on)
-
-    assert "MCP server tools did not start" in update["content"]["text"]
-    assert "The MCP SDK cannot be imported: import of bridges" in update["content"]["text"]
-
-
 class Notes(Proxy):
     @tool
     async def note(self, text: str) -> str:

@@ -12,9 +12,9 @@ import pytest
 import trio
 from support.bridge_harness import mcp_client, shim, situation
 
-from bridges import socket_directory
+from bridges import shim_listener
 from bridges.shim import main
-from bridges.socket_directory import SocketDirectory
+from bridges.shim_listener import SocketDirectory
 from conductor.errors import RequestError
 
 
@@ -93,7 +93,7 @@ async def test_after_several_tries_the_session_gets_the_error(root, monkeypatch,
         monkeypatch.setattr(tempfile, "tempdir", root)
         assert await on.declare()  # the next session tries again
 
-    assert len(made) == socket_directory._MAX_ATTEMPTS
+    assert len(made) == shim_listener._MAX_ATTEMPTS
     assert os.listdir(root) == []
 
 
@@ -102,7 +102,6 @@ async def test_a_root_that_cannot_be_written_is_the_error_of_the_session(monkeyp
     async with situation() as on:
         with pytest.raises(RequestError, match="cannot create the bridge's socket"):
             await on.declare()
-        assert on.bridge._rewriter.names.choose("tools", ()) == "tools"
 
 
 async def test_nothing_is_kept_of_a_set_up_with_a_declaration_that_is_refused():
@@ -113,7 +112,6 @@ async def test_nothing_is_kept_of_a_set_up_with_a_declaration_that_is_refused():
         offers = on.bridge._rewriter
         assert not offers.shim_listener._tokens
         assert not offers._servers
-        assert not offers.names._used
 
 
 async def test_a_shim_tells_its_token_only_to_its_own_user(monkeypatch):
@@ -137,7 +135,7 @@ async def test_a_shim_of_the_same_user_is_accepted():
     async with situation() as on:
         [entry] = await on.declare()
         async with shim(entry):
-            await on.until(lambda: bool(on.bridge._agent_connections.shims))
+            await on.until(lambda: bool(on.bridge._shims.shims))
 
 
 @pytest.mark.parametrize("name", [b"n\xff", b"\xc3\xbc" * 40])

@@ -18,7 +18,7 @@ from click.testing import CliRunner
 from support.peers.process import CONDUCTOR, PATIENCE, agent, proxy, words
 from support.raw_json import compact
 
-from bridges import socket_directory
+from bridges import shim_listener
 from conductor.cli import ps
 from conductor.control import directory, temporary_directories
 from conductor.control.client import ask, conductors, remove_stale_sockets
@@ -218,8 +218,8 @@ def temporary(directories, monkeypatch):
 @pytest.mark.fast
 def test_ps_removes_directories_without_a_lock_and_no_others(temporary, monkeypatch):
     monkeypatch.setattr(temporary_directories, "_MIN_AGE", 0)
-    monkeypatch.setattr(socket_directory, "_MAX_PATH", 1000)
-    in_use = socket_directory.SocketDirectory.make()
+    monkeypatch.setattr(shim_listener, "_MAX_PATH", 1000)
+    in_use = shim_listener.SocketDirectory.make()
     stale, kept, shared, locked, other = (
         temporary / name
         for name in (*(f"{VIEW_PREFIX}{n}" for n in ("stale", "kept", "shared", "locked")), "other")

@@ -1,18 +1,27 @@
-"""Consumer of a shim: one MCP connection, as JSON-RPC lines on the shim's socket."""
+"""MCP connections of an agent without native support, through shims.
+
+In: the connections of the agent's MCP clients, each for one replaced declaration. Out: for each an
+`McpConnection` to the declared server. Messages of a server wait, in their lane, for an MCP client
+that does not read; the unread bytes of the slowest shim stop the senders.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Final
+from functools import partial
+from typing import Any, Final, Protocol
 
 import attrs
 import msgspec
 import trio
 
-from bridges.interfaces import Cancel
-from bridges.mcp_connection import McpConnection
-from bridges.mcp_protocol import CANCELLED
-from bridges.shim_listener import SocketTransport
+from bridges.acp_provider import AcpProvider, ConnectionTable
+from bridges.declarations import Declaration
+from bridges.mcp_connection import CANCELLED, Cancel, McpConnection, import_error
+from bridges.remote_provider import RemoteProvider
+from bridges.revisions import Handshake
+from bridges.server_starts import ServerStarts
+from bridges.shim_listener import ShimListener, SocketTransport
 from conductor.bridge_api import (
     DECODE_ERRORS,
     HIGH_WATERMARK,
@@ -26,17 +35,123 @@ from conductor.bridge_api import (
     NotificationBatch,
     Payload,
     ResponseCallback,
+    begin_worker,
     encode_error,
     encode_id,
+    import_in_thread,
     notification_pieces,
     request_pieces,
     write_loop,
 )
 from conductor.log import get_logger
+from conductor.proxy import Peer
 
-__all__ = ["ShimConsumer", "cancelled_id"]
+__all__ = ["ShimConnections", "ShimConsumer"]
+
+_FLUSH_TIMEOUT: Final = 5.0
+"""Seconds that the MCP client of a released declaration has to read the remaining messages."""
+_POLL_SECONDS: Final = 1.0
+"""Seconds between checks whether a shim that is not read is still connected."""
+_CLIENT_GONE: Final = encode_error(INTERNAL_ERROR, "The MCP client is gone")
 
 log = get_logger(component="mcp-bridge")
+
+
+class ConnectionHost(ConnectionTable, Protocol):
+    """The part of `McpBridge` that is used here."""
+
+    limits: Limits
+
+    @property
+    def client(self) -> Peer: ...
+
+    def start_soon(self, function: Callable[..., Awaitable[Any]], *args: Any) -> None: ...
+
+    async def wait_room(self) -> None: ...
+
+    def made_room(self) -> None: ...
+
+
+@attrs.define(eq=False)
+class ShimConnections:
+    """The connections of one agent's MCP clients."""
+
+    host: ConnectionHost
+    starts: ServerStarts
+    shims: set[ShimConsumer] = attrs.field(factory=set, init=False)
+    _flusher: Flusher = attrs.field(factory=Flusher, init=False)
+    _serving: bool = attrs.field(default=False, init=False)
+
+    def listen(self, shims: ShimListener) -> None:
+        """Serve the listener once it has an address."""
+        if not self._serving and shims.address is not None:
+            self._serving = True
+            self.host.start_soon(self._flusher.run)
+            self.host.start_soon(self._signal_room)
+            self.host.start_soon(_serve, shims.serve, self._serve_shim)
+
+    def flush(self) -> None:
+        self._flusher.flush()
+
+    def unread_bytes(self) -> int:
+        """Bytes that the slowest MCP client of the agent has not read: above the high watermark,
+        the senders of MCP messages are not read."""
+        return max((shim.connection.write_buffer.size for shim in self.shims), default=0)
+
+    async def wait_read(self, mcp_connection: McpConnection) -> None:
+        """Wait, holding the lane, while the consumer's write buffer is above the high watermark."""
+        consumer = mcp_connection.consumer
+        while isinstance(consumer, ShimConsumer) and consumer.crowded and not mcp_connection.closed:
+            await self._flusher.wait_room()
+
+    async def _serve_shim(self, declaration: object, transport: SocketTransport) -> None:
+        """Serve the connection of one shim, after its token was accepted."""
+        assert isinstance(declaration, Declaration)
+        host = self.host
+        if len(declaration.mcp_connections) >= host.limits.max_mcp_connections:
+            log.warning("MCP connection refused: too many for one server", name=declaration.name)
+            return
+        consumer = ShimConsumer(transport, self._flusher, host.limits.max_message_bytes)
+        mcp_connection = McpConnection(consumer, Handshake, host.start_soon)
+        consumer.mcp_connection = mcp_connection
+        declaration.mcp_connections.add(mcp_connection)
+        self.starts.watch(declaration, mcp_connection)
+        self.shims.add(consumer)
+        try:
+            provide = partial(self._provide, declaration, mcp_connection)
+            await consumer.serve(self._flusher, host.wait_room, provide)
+        finally:
+            self.shims.discard(consumer)
+            declaration.mcp_connections.discard(mcp_connection)
+            host.made_room()
+
+    async def _provide(
+        self, declaration: Declaration, mcp_connection: McpConnection, nursery: trio.Nursery
+    ) -> None:
+        host = self.host
+        if not declaration.is_remote:
+            AcpProvider(declaration.server, mcp_connection, host.client, host).open()
+            return
+        try:
+            await import_in_thread("mcp.client.streamable_http", "mcp.client.sse")
+        except Exception as exc:
+            mcp_connection.refuse(import_error(exc))
+            return
+        wait_read = partial(self.wait_read, mcp_connection)
+        provider = RemoteProvider(declaration.server, mcp_connection, host.limits, wait_read)
+        nursery.start_soon(provider.run)
+
+    async def _signal_room(self) -> None:
+        while True:
+            await self._flusher.wait_room()
+            self.host.made_room()
+
+
+async def _serve(serve: Callable[..., Awaitable[None]], *args: Any) -> None:
+    """Run a listener. What its connections send is not caused by the session set-up that happened
+    to be the first."""
+    begin_worker()
+    await serve(*args)
 
 
 class ShimConsumer:
@@ -115,7 +230,7 @@ class ShimConsumer:
         if method != CANCELLED:
             self.mcp_connection.notification(method, params)
             return
-        call = self.connection.received.pop(cancelled_id(params), None)
+        call = self.connection.received.pop(_cancelled_id(params), None)
         if call is not None:
             call.cancel()
             call.answered = True  # a cancelled request gets no answer (MCP, cancellation)
@@ -183,15 +298,10 @@ class _Cancelled(msgspec.Struct):
     requestId: int | str | None = None
 
 
-_FLUSH_TIMEOUT: Final = 5.0
-"""Seconds that the MCP client of a released declaration has to read the remaining messages."""
-_POLL_SECONDS: Final = 1.0
-"""Seconds between checks whether a shim that is not read is still connected."""
-_CLIENT_GONE = encode_error(INTERNAL_ERROR, "The MCP client is gone")
 _decode_cancelled = msgspec.json.Decoder(_Cancelled).decode
 
 
-def cancelled_id(params: Payload | None) -> Id:
+def _cancelled_id(params: Payload | None) -> Id:
     try:
         return _decode_cancelled(params if params is not None else b"{}").requestId
     except DECODE_ERRORS:

@@ -454,9 +454,10 @@ class _Running:
     changed: trio.Event = attrs.field(factory=trio.Event)
 
     def give_up(self) -> None:
-        for question in (*self.asked.values(), *self.waiting):
-            if not question.is_withdrawn:
-                question.answered(None, _NO_RESPONSE)
+        questions = [*self.asked.values(), *self.waiting]
+        self.asked, self.waiting = {}, []
+        for question in questions:
+            question.answered(None, _NO_RESPONSE)
         self.cancel()
 
 
@@ -546,8 +547,8 @@ class ModernClient(ConnectionMode):
 
     def closed(self) -> None:
         self._streams.clear()
-        for running in self._running:
-            running.cancel()
+        for running in list(self._running):
+            running.give_up()
 
     # -- requests and questions --------------------------------------------------------------------
 
@@ -614,9 +615,8 @@ class ModernClient(ConnectionMode):
         responses = members_or_empty(members.get("inputResponses", b"{}"))
         asked, running.asked = running.asked, {}
         for key, question in asked.items():
-            if not question.is_withdrawn:
-                response = responses.get(key)
-                question.answered(response, _NO_RESPONSE if response is None else None)
+            response = responses.get(key)
+            question.answered(response, _NO_RESPONSE if response is None else None)
         self.connection.start(call, self._outcome, running)
 
     # -- change notifications ----------------------------------------------------------------------

@@ -100,6 +100,9 @@ async def test_an_agent_that_does_not_wait_initializes_the_server_itself(mock_cl
         nursery.start_soon(agent.initialize, hello.append)
         await reached(on, "initialize")
         await on.until(lambda: bool(hello))
+        mock_clock.jump(SECONDS)
+        result = await agent.ask("tools/call", {"name": "add", "arguments": {"a": 2, "b": 3}})
         nursery.cancel_scope.cancel()
 
     assert hello[0]["protocolVersion"] == "2025-11-25"
+    assert result["structuredContent"] == {"result": 5}

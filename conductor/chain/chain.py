@@ -72,14 +72,12 @@ class Chain:
     initialized: trio.Event = attrs.field(factory=trio.Event, init=False)
     startup_gate: StartupGate = attrs.field(init=False)
     back_pressure: BackPressure = attrs.field(init=False)
-    nursery: trio.Nursery = attrs.field(init=False)
     _hosted: ChainComponents = attrs.field(init=False)
     _shutdown: Shutdown = attrs.field(init=False)
     _cancelled_turns: CancelledTurns | None = attrs.field(default=None, init=False)
     _sessions: SessionChains | None = attrs.field(default=None, init=False)
     _ending: Ending | None = attrs.field(default=None, init=False)
     _end: trio.Event = attrs.field(factory=trio.Event, init=False)
-    _settled: trio.Event = attrs.field(factory=trio.Event, init=False)
     _began: float = attrs.field(default=0.0, init=False)
     """The time of the last start."""
     _reading: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
@@ -138,12 +136,12 @@ class Chain:
         running_chains.add(self)
         try:
             async with trio.open_nursery() as nursery:
-                self.nursery = self._hosted.nursery = nursery
+                self._hosted.nursery = nursery
                 self._hosted.plugin_nursery = self.plugin_nursery
                 if self._sessions is not None:
                     self._sessions.nursery = nursery
                 nursery.start_soon(self.flusher.run)
-                nursery.start_soon(self._serve_client)
+                nursery.start_soon(self._serve_client, nursery)
                 if self._cancelled_turns is not None:
                     nursery.start_soon(self._cancelled_turns.run)
                 await self._end.wait()
@@ -218,7 +216,6 @@ class Chain:
     def _start(self) -> None:
         """Start the components, and connect them with each other and the client."""
         self._began = trio.current_time()
-        self._settled = trio.Event()
         if self._sessions is not None:
             self._sessions.begin()
         try:
@@ -266,7 +263,6 @@ class Chain:
     def _on_start_failed(self) -> None:
         """A start has failed: discard its components."""
         self._hosted.discard()
-        self._settled.set()
         self.flusher.made_room()
 
     def _on_started(self) -> None:
@@ -282,15 +278,12 @@ class Chain:
         )
         self.flusher.made_room()
         self.initialized.set()
-        self._settled.set()
 
-    async def _serve_client(self) -> None:
+    async def _serve_client(self, nursery: trio.Nursery) -> None:
         with self._reading:
-            await self.client_end.serve(self.nursery, self.back_pressure.client_gate)
+            await self.client_end.serve(nursery, self.back_pressure.client_gate)
             self._shutdown.begin()
-            if self.startup_gate.state == "starting":
-                # deliver the queue of the startup gate
-                await self._shutdown.wait_settled(self._settled)
+            await self._shutdown.wait_started(self.startup_gate)
             never_started = self.startup_gate.was_attempted and self.startup_gate.state != "open"
             self._finish(Ending("never started" if never_started else "client"))
 

@@ -28,6 +28,7 @@ from conductor.background_tasks import background_tasks
 from conductor.chain.cancelled_turns import CancelledTurns
 from conductor.chain.client_end import ClientEnd
 from conductor.chain.components import ChainComponents
+from conductor.chain.startup_gate import StartupGate
 from conductor.errors import ComponentError
 from conductor.log import get_logger
 from conductor.routing.component import Component
@@ -119,15 +120,15 @@ class Shutdown(msgspec.Struct, eq=False):
         """Wait for nothing from now on, after the components were killed."""
         self._patient.cancel()
 
-    async def wait_settled(self, settled: trio.Event) -> None:
-        """Wait for the end of a start, at most `stop_timeout` seconds or until the client is
-        gone."""
+    async def wait_started(self, gate: StartupGate) -> None:
+        """Wait for the end of a start, which delivers what waits at the gate; at most
+        `stop_timeout` seconds or until the client is gone."""
         with trio.move_on_at(self._deadline()):
-            while not settled.is_set() and not self._plugin_has_had_its_time():
+            while gate.state == "starting" and not self._plugin_has_had_its_time():
                 if self.client.transport.peer_closed_read():
                     return
                 with trio.move_on_after(_CLIENT_CHECK_INTERVAL):
-                    await settled.wait()
+                    await self.client.flusher.wait_room()
 
     async def end_turns(self, ending: Ending) -> None:
         """Cancel the running turns and wait for their end, at most `_CANCEL_TIMEOUT` seconds.

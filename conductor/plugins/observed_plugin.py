@@ -1,9 +1,6 @@
-"""`ObservedPlugin`: a plugin that shows an observer every message at its two ports.
+"""`ObservedPlugin`: a plugin with stages that show an observer what it receives and sends.
 
-    neighbour ⇄ _Inlet ─▶ port of the plugin ─▶ _Outlet ─▶ neighbour
-
-`acp-conductor try` uses it. Messages are passed on in the same call, so the plugin behaves as
-without an observer.
+`acp-conductor try` uses it.
 """
 
 from __future__ import annotations
@@ -19,6 +16,14 @@ from conductor.plugins.plugin_component import PluginComponent
 from conductor.plugins.plugin_port import PluginPort
 from conductor.proxy.middleware import Handler
 from conductor.routing.port import Port
+from conductor.routing.stage import (
+    EVERY,
+    ForwardNotification,
+    ForwardRequest,
+    ForwardResponse,
+    Stage,
+    StagedPort,
+)
 
 __all__ = ["ObservedPlugin", "PassedMessage", "PluginObserver"]
 
@@ -64,28 +69,15 @@ class ObservedPlugin(PluginComponent):
     """A proxy with an observer."""
 
     observer: PluginObserver = attrs.field(kw_only=True)
-    _inlets: tuple[Port, Port] = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
         super().__attrs_post_init__()
-        client_port, agent_port = self._scheduler.client_port, self._scheduler.agent_port
-        self._inlets = (
-            _Inlet(client_port, "agent", self.observer),
-            _Inlet(agent_port, "client", self.observer),
-        )
-        for port in (client_port, agent_port):
+        for port in self._scheduler.ports:
+            port.insert(_Received(port, self.observer))
             if port.observer is not None:
                 port.observer = self._observed(port.observer)
             for method, handler in port.handlers.items():
                 port.handlers[method] = self._observed(handler)
-
-    @property
-    def client_port(self) -> Port:
-        return self._inlets[0]
-
-    @property
-    def agent_port(self) -> Port | None:
-        return self._inlets[1]
 
     def _observed(self, handler: Handler) -> Handler:
         """The handler, with calls of the observer at its start and end."""
@@ -101,96 +93,84 @@ class ObservedPlugin(PluginComponent):
         return attrs.evolve(handler, function=handle)
 
 
-class _Inlet(Port):
-    """Receives the messages for one port of the plugin."""
+class _Received(Stage):
+    """Shows what a port of the plugin receives, and its neighbour receives from it."""
 
-    __slots__ = ("_observer", "_port", "_toward")
+    __slots__ = ("_observer", "_plugin", "_sent", "_toward")
 
-    def __init__(
-        self, port: PluginPort, toward: Literal["agent", "client"], observer: PluginObserver
-    ) -> None:
-        super().__init__()
-        self._port = port
-        self._toward: Literal["agent", "client"] = toward
+    name = "observed plugin"
+    sent: frozenset[str] = EVERY
+    received: frozenset[str] = EVERY
+
+    def __init__(self, port: PluginPort, observer: PluginObserver) -> None:
+        self._plugin = port
+        self._toward: Literal["agent", "client"] = "agent" if port.source == "client" else "client"
         self._observer = observer
-        port.neighbour = _Outlet(self, port, "client" if toward == "agent" else "agent", observer)
+        self._sent: _Sent | None = None
 
-    def request(self, call: InFlightRequest, method: str, params: Payload | None) -> None:
+    def connected(self, neighbour: Port) -> None:
+        if self._sent is not None:
+            self._sent.port.remove(self._sent)
+        assert isinstance(neighbour, StagedPort)
+        self._sent = _Sent(self._plugin.other, self._observer)
+        neighbour.insert(self._sent)
+
+    def send_request(
+        self, forward: ForwardRequest, call: InFlightRequest, method: str, params: Payload | None
+    ) -> None:
         handled = self._is_handled(method, params)
-        self._observer.received(
+        self._show(
             PassedMessage("request", self._toward, method, _raw(params), call, is_handled=handled)
         )
-        self._port.request(call, method, params)
+        forward(call, method, params)
 
-    def notify(self, method: str, params: Payload | None) -> None:
+    def send_notification(
+        self, forward: ForwardNotification, method: str, params: Payload | None
+    ) -> None:
         handled = self._is_handled(method, params)
-        self._observer.received(
+        self._show(
             PassedMessage("notification", self._toward, method, _raw(params), is_handled=handled)
         )
-        self._port.notify(method, params)
+        forward(method, params)
 
-    def respond(self, call: InFlightRequest, result: Payload | None, error: Payload | None) -> None:
+    def send_response(
+        self,
+        forward: ForwardResponse,
+        call: InFlightRequest,
+        result: Payload | None,
+        error: Payload | None,
+    ) -> None:
         payload, is_error = _raw(result if error is None else error), error is not None
-        self._observer.received(
-            PassedMessage("response", self._toward, call.method, payload, call, is_error)
-        )
-        self._port.respond(call, result, error)
+        self._show(PassedMessage("response", self._toward, call.method, payload, call, is_error))
+        forward(call, result, error)
 
-    def backlog(self) -> int:
-        return self._port.backlog()
-
-    def unread(self) -> int:
-        return self._port.unread()
+    def _show(self, message: PassedMessage) -> None:
+        self._observer.received(message)
 
     def _is_handled(self, method: str, params: Payload | None) -> bool:
-        handler = self._port.handlers.get(method)
+        handler = self._plugin.handlers.get(method)
         return handler is not None and (handler.accepts is None or handler.accepts(params))
 
 
-class _Outlet(Port):
-    """Neighbour of the plugin's port: passes what the plugin sends to the inlet's neighbour."""
+class _Sent(_Received):
+    """Shows what a neighbour of the plugin receives: messages that came through this port of the
+    plugin, or in their place."""
 
-    __slots__ = ("_inlet", "_observer", "_port", "_toward")
+    __slots__ = ()
 
-    def __init__(
-        self,
-        inlet: _Inlet,
-        port: PluginPort,
-        toward: Literal["agent", "client"],
-        observer: PluginObserver,
-    ) -> None:
-        super().__init__()
-        self._inlet = inlet
-        self._port = port
-        self._toward: Literal["agent", "client"] = toward
-        self._observer = observer
+    def connected(self, neighbour: Port) -> None:
+        pass
 
-    def request(self, call: InFlightRequest, method: str, params: Payload | None) -> None:
-        self._sent(PassedMessage("request", self._toward, method, _raw(params), call))
-        self._inlet.neighbour.request(call, method, params)
-
-    def notify(self, method: str, params: Payload | None) -> None:
-        self._sent(PassedMessage("notification", self._toward, method, _raw(params)))
-        self._inlet.neighbour.notify(method, params)
-
-    def respond(self, call: InFlightRequest, result: Payload | None, error: Payload | None) -> None:
-        payload, is_error = _raw(result if error is None else error), error is not None
-        self._sent(PassedMessage("response", self._toward, call.method, payload, call, is_error))
-        self._inlet.neighbour.respond(call, result, error)
-
-    def backlog(self) -> int:
-        return self._inlet.neighbour.backlog()
-
-    def unread(self) -> int:
-        return self._inlet.neighbour.unread()
-
-    def _sent(self, message: PassedMessage) -> None:
+    def _show(self, message: PassedMessage) -> None:
         handler_call = current_handler_call.get()
         if handler_call is not None and (
-            handler_call.done or handler_call.port not in (self._port, self._port.other)
+            handler_call.done or handler_call.port not in (self._plugin, self._plugin.other)
         ):
             handler_call = None  # that of a neighbour, which sends through this plugin
         self._observer.sent(message, handler_call)
+
+    def _is_handled(self, method: str, params: Payload | None) -> bool:
+        return False
 
 
 def _raw(payload: Payload | None) -> bytes | None:

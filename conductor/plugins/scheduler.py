@@ -1,9 +1,9 @@
 """Scheduler of a plugin's two lanes: worker tasks that take messages and run handlers.
 
 A worker serves a lane until it is empty. When its handler starts to wait for a response, the lane
-goes to another worker; when the response arrives, the worker of the response's lane gives that lane
-to the waiting handler. So there are as many workers as waiting handlers, plus one per lane, and no
-task is started per message.
+goes to another worker; the response, when its turn comes, gives its lane to the waiting handler:
+`deliver` if the lane is free, else the worker that has it. So there are as many workers as waiting
+handlers, plus one per lane, and no task is started per message.
 """
 
 from __future__ import annotations

@@ -5,7 +5,8 @@
 Each port of a link has its stages (`StagedPort`). A stage gets a message and `forward`, which
 passes it on to the next stage; a stage that does not call it has taken the message. It names the
 methods that it sees: for each, the stages that name it are compiled into one callable, anew when a
-stage is inserted or removed. So a message of any other method costs nothing.
+stage is inserted or removed here or in the neighbour, whose stages come next. So a message of any
+other method costs nothing.
 
 `ORDER` is the order of all stages. To add one, write its class in a module, and add its row.
 """
@@ -35,6 +36,7 @@ __all__ = [
 ]
 
 ORDER: Final = (
+    "observed plugin",  # `acp-conductor try` shows all that it receives and sends
     "trace context",  # each hop has a span of its own
     "trace",  # it has what the neighbour sends, whatever becomes of it
     "session branches",  # each session has its chain: of its project, or with its own process
@@ -197,6 +199,7 @@ class StagedPort(Port):
     """
 
     __slots__ = (
+        "_before",
         "_send_batch",
         "_send_cancel",
         "_send_notification",
@@ -213,10 +216,14 @@ class StagedPort(Port):
     def __init__(self) -> None:
         super().__init__()
         self._stages: list[Stage] = []
+        self._before: set[StagedPort] = set()
+        """The ports whose received messages go on in this one."""
         self.changed()
 
     def connect(self, neighbour: Port) -> None:
         super().connect(neighbour)
+        if isinstance(neighbour, StagedPort):
+            neighbour._before.add(self)
         for each in self._stages:
             each.connected(neighbour)
         self.changed()
@@ -308,27 +315,38 @@ class StagedPort(Port):
     def cancel_before(self, stage: str, call: InFlightRequest) -> None:
         """Show the cancellation of a request that this stage has taken to those before it."""
         passed = [each for each in self._stages if _place(each) < ORDER.index(stage)]
-        route = _route("send_cancel", passed, lambda call: None)
+        route = _route("send_cancel", passed, _Route(lambda call: None))
         route.get(call.method, route.others)(call)
 
     def changed(self) -> None:
         """Compile the ways of all messages anew."""
         stages = self._stages
-        self._send_request = _route("send_request", stages, self.deliver_request)
-        self._send_notification = _route("send_notification", stages, self.deliver_notification)
-        self._send_batch = _batch_route(
-            "send_batch", stages, self.deliver_batch, self.deliver_notification
-        )
-        self._send_response = _route("send_response", stages, self.deliver_response)
-        self._send_cancel = _route("send_cancel", stages, self.deliver_cancel)
-        beyond = self.neighbour
-        self.received_requests: _Route = _route("receive_request", stages, beyond.request)
-        self.received_notifications: _Route = _route("receive_notification", stages, beyond.notify)
-        self.received_batches: _Route = _batch_route(
-            "receive_batch", stages, beyond.notify_batch, beyond.notify
-        )
-        self.received_responses: _Route = _route("receive_response", stages, beyond.respond)
-        self.received_cancels: _Route = _route("receive_cancel", stages, InFlightRequest.cancel)
+        single = _Route(self.deliver_notification)
+        self._send_request = _route("send_request", stages, _Route(self.deliver_request))
+        self._send_notification = _route("send_notification", stages, single)
+        self._send_batch = _batch_route("send_batch", stages, _Route(self.deliver_batch), single)
+        self._send_response = _route("send_response", stages, _Route(self.deliver_response))
+        self._send_cancel = _route("send_cancel", stages, _Route(self.deliver_cancel))
+        self._compile_received()
+        self._before = {each for each in self._before if each.neighbour is self}
+        for each in self._before:
+            each._compile_received()
+
+    def _compile_received(self) -> None:
+        """Compile the ways of received messages: they go on as those of the neighbour."""
+        stages, beyond = self._stages, self.neighbour
+        if isinstance(beyond, StagedPort):
+            request, single = beyond._send_request, beyond._send_notification
+            batch, response = beyond._send_batch, beyond._send_response
+        else:
+            request, single = _Route(beyond.request), _Route(beyond.notify)
+            batch, response = _Route(beyond.notify_batch), _Route(beyond.respond)
+        cancel = _Route(InFlightRequest.cancel)
+        self.received_requests: _Route = _route("receive_request", stages, request)
+        self.received_notifications: _Route = _route("receive_notification", stages, single)
+        self.received_batches: _Route = _batch_route("receive_batch", stages, batch, single)
+        self.received_responses: _Route = _route("receive_response", stages, response)
+        self.received_cancels: _Route = _route("receive_cancel", stages, cancel)
 
     # -- messages to the component -----------------------------------------------------------------
 
@@ -384,22 +402,28 @@ class _Route(dict[str, Callable[..., None]]):
         self.others: Callable[..., None] = others
 
 
-def _route(kind: StageMethod, stages: Sequence[Stage], end: Callable[..., None]) -> _Route:
-    """The way through stages, which are in the order of `ORDER`, to `end`."""
-    return _compiled(kind, stages, lambda steps, method: _through(kind, method, steps, end))
+def _route(kind: StageMethod, stages: Sequence[Stage], end: _Route) -> _Route:
+    """The way through stages, which are in the order of `ORDER`, and on."""
+
+    def through(steps: Sequence[Stage], method: str) -> Callable[..., None]:
+        return _through(kind, method, steps, end.get(method, end.others))
+
+    return _compiled(kind, stages, end, through)
 
 
 def _batch_route(
     kind: Literal["send_batch", "receive_batch"],
     stages: Sequence[Stage],
-    end: ForwardBatch,
-    single_end: ForwardNotification,
+    end: _Route,
+    single_end: _Route,
 ) -> _Route:
-    """The way of batches of notifications, whose single notifications have the way to
-    `single_end`."""
-    return _compiled(
-        kind, stages, lambda steps, method: _batch_through(kind, method, steps, end, single_end)
-    )
+    """The way of batches of notifications, whose single notifications go on in `single_end`."""
+
+    def through(steps: Sequence[Stage], method: str) -> ForwardBatch:
+        last = single_end.get(method, single_end.others)
+        return _batch_through(kind, method, steps, end.get(method, end.others), last)
+
+    return _compiled(kind, stages, end, through)
 
 
 def _batch_through(
@@ -421,6 +445,7 @@ def _batch_through(
 def _compiled(
     kind: StageMethod,
     stages: Sequence[Stage],
+    end: _Route,
     through: Callable[[Sequence[Stage], str], Callable[..., None]],
 ) -> _Route:
     """`through` makes the way through the stages that see a method, the last one first."""
@@ -428,7 +453,7 @@ def _compiled(
     seen = [(each, _seen(kind, each)) for each in last_first]
     of_every = [stage for stage, methods in seen if methods >= EVERY]
     found = _Route(through(of_every, "*"))
-    for method in frozenset().union(*(methods for _, methods in seen)) - EVERY:
+    for method in frozenset(end).union(*(methods for _, methods in seen)) - EVERY:
         steps = [stage for stage, methods in seen if methods >= EVERY or method in methods]
         found[method] = through(steps, method)
     return found

@@ -8,8 +8,7 @@ that a handler holds.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TypeAlias
+import attrs
 
 from conductor.acp import PROMPT, SESSION_CANCEL, session_id_of
 from conductor.jsonrpc.in_flight import InFlightRequest
@@ -19,99 +18,96 @@ from conductor.plugins.handler_call import HandlerCall
 from conductor.plugins.lane import LaneItem, LaneNotification, LaneRequest, LaneResponse
 from conductor.plugins.plugin_port import PluginPort
 from conductor.plugins.scheduler import LaneScheduler
+from conductor.routing.component import Blocker
+from conductor.supervision.cancel_watch import cancelled_answer
 
-__all__ = ["blocks_turn", "busy_calls", "cancelled_requests", "end_request", "end_turn"]
-
-Reply: TypeAlias = tuple[Payload | None, Payload | None]
-"""A raw result or a raw error."""
+__all__ = ["BlockedTurns", "busy_calls"]
 
 
-def blocks_turn(scheduler: LaneScheduler, session: str) -> bool:
-    """Whether this plugin blocks a turn of this session, if the turn was cancelled."""
-    return (
-        any(_prompts(scheduler, session))
-        or any(
-            _is(item, SESSION_CANCEL, session) for item in _lane(scheduler, scheduler.client_port)
+@attrs.frozen(eq=False)
+class BlockedTurns(Blocker):
+    """What one plugin has of cancelled turns and requests."""
+
+    name: str
+    scheduler: LaneScheduler
+
+    def cancelled_since(self, session: str) -> float | None:
+        to_agent, to_client = map(self._lane, self.scheduler.ports)
+        blocks = (
+            bool(self._prompts(session))
+            or any(_is(item, SESSION_CANCEL, session) for item in to_agent)
+            or any(_ends_turn(item, session) for item in to_client)
         )
-        or any(_ends_turn(item, session) for item in _lane(scheduler, scheduler.agent_port))
-    )
+        return float("-inf") if blocks else None
 
+    def end_turn(self, session: str, until: float, problem: str, *, version_2: bool) -> bool:
+        """A queued cancellation is forwarded past the handler that holds its lane."""
+        prompts = self._prompts(session)
+        for call in prompts:
+            self.end_request(call, *cancelled_answer(PROMPT, self.name, version_2=version_2))
+        client_port, agent_port = self.scheduler.ports
+        for item in client_port.lane.waiting():
+            if type(item) is LaneNotification and _is(item, SESSION_CANCEL, session):
+                client_port.lane.remove(item)
+                agent_port.neighbour.notify(item.method, item.params)
+        return bool(prompts)
 
-def end_turn(scheduler: LaneScheduler, session: str, reply: Reply) -> bool:
-    """Answer the prompts of this session that are blocked here; False if there are none.
+    def requests(self) -> list[InFlightRequest]:
+        return [call for call in self._held() if call.cancelled and not self._awaited(call)]
 
-    A queued cancellation is forwarded past the handler that holds its lane.
-    """
-    prompts = list(_prompts(scheduler, session))
-    for call in prompts:
-        end_request(scheduler, call, reply)
-    lane = scheduler.client_port.lane
-    for item in lane.waiting():
-        if type(item) is LaneNotification and _is(item, SESSION_CANCEL, session):
-            lane.remove(item)
-            scheduler.agent_port.neighbour.notify(item.method, item.params)
-    return bool(prompts)
+    def end_request(
+        self, call: InFlightRequest, result: Payload | None, error: Payload | None
+    ) -> None:
+        dispatcher = self.scheduler.dispatcher
+        if call in dispatcher.running:
+            dispatcher.answer_for(dispatcher.running[call], result, error)
+        elif not dispatcher.deferred.answer(call, result, error):
+            for port in self.scheduler.ports:
+                for item in port.lane.waiting():
+                    if type(item) is LaneRequest and item.call is call:
+                        item.answered = True
+                        port.queued.pop(call, None)
+                        port.neighbour.respond(call, result, error)
 
+    def _held(self) -> dict[InFlightRequest, LaneItem]:
+        """The unanswered requests that handlers have, that are deferred, or that are queued."""
+        dispatcher = self.scheduler.dispatcher
+        items = [
+            *(
+                each.item
+                for each in dispatcher.running.values()
+                if each.response_state is not None and not each.response_state.settled
+            ),
+            *dispatcher.deferred.items(),
+            *(item for port in self.scheduler.ports for item in port.lane.waiting()),
+        ]
+        return {
+            item.call: item for item in items if type(item) is LaneRequest and not item.answered
+        }
 
-def cancelled_requests(scheduler: LaneScheduler) -> list[InFlightRequest]:
-    """The cancelled requests that are blocked here."""
-    running = scheduler.dispatcher.running
-    return [
-        call
-        for call in _held(scheduler)
-        if call.cancelled and not (call in running and running[call].awaited)
-    ]
+    def _awaited(self, call: InFlightRequest) -> frozenset[InFlightRequest]:
+        """The requests that the handler of a request waits for."""
+        handler_call = self.scheduler.dispatcher.running.get(call)
+        return frozenset() if handler_call is None else handler_call.awaited
 
+    def _prompts(self, session: str) -> list[InFlightRequest]:
+        """The prompts of this session that are blocked here."""
+        found = [call for call, item in self._held().items() if _is(item, PROMPT, session)]
+        return [
+            call for call in found if PROMPT not in (each.method for each in self._awaited(call))
+        ]
 
-def end_request(scheduler: LaneScheduler, call: InFlightRequest, reply: Reply) -> None:
-    """Answer a request that is blocked here, in the place of its handler."""
-    dispatcher = scheduler.dispatcher
-    if call in dispatcher.running:
-        dispatcher.answer_for(dispatcher.running[call], *reply)
-    elif not dispatcher.deferred.answer(call, *reply):
-        for port in scheduler.ports:
-            for item in port.lane.waiting():
-                if type(item) is LaneRequest and item.call is call:
-                    item.answered = True
-                    port.queued.pop(call, None)
-                    port.neighbour.respond(call, *reply)
+    def _lane(self, port: PluginPort) -> list[LaneItem]:
+        """The messages of a port's lane: the one being handled, then those queued."""
+        call = self.scheduler.last_handlers.get(port.lane)
+        is_held = call is not None and not call.done and call.lane is port.lane
+        return [*([call.item] if call is not None and is_held else []), *port.lane.waiting()]
 
 
 def busy_calls(scheduler: LaneScheduler) -> set[HandlerCall]:
     """The handlers of requests, and those that hold a lane, that wait for no response."""
     calls = {*scheduler.dispatcher.running.values(), *scheduler.last_handlers.values()}
     return {call for call in calls if not call.done and not call.awaited}
-
-
-def _held(scheduler: LaneScheduler) -> dict[InFlightRequest, LaneItem]:
-    """The unanswered requests that handlers have, that are deferred, or that are queued."""
-    dispatcher = scheduler.dispatcher
-    items = [
-        *(
-            each.item
-            for each in dispatcher.running.values()
-            if each.response_state is not None and not each.response_state.settled
-        ),
-        *dispatcher.deferred.items(),
-        *(item for port in scheduler.ports for item in port.lane.waiting()),
-    ]
-    return {item.call: item for item in items if type(item) is LaneRequest and not item.answered}
-
-
-def _prompts(scheduler: LaneScheduler, session: str) -> Iterator[InFlightRequest]:
-    """The prompts of this session that are blocked here."""
-    running = scheduler.dispatcher.running
-    for call, item in _held(scheduler).items():
-        awaited = running[call].awaited if call in running else ()
-        if _is(item, PROMPT, session) and not any(each.method == PROMPT for each in awaited):
-            yield call
-
-
-def _lane(scheduler: LaneScheduler, port: PluginPort) -> list[LaneItem]:
-    """The messages of a port's lane: the one being handled, then those queued."""
-    holder = scheduler.last_handlers.get(port.lane)
-    busy = [] if holder is None or holder.done or holder.lane is not port.lane else [holder.item]
-    return [*busy, *port.lane.waiting()]
 
 
 def _is(item: LaneItem, method: str, session: str) -> bool:

@@ -15,19 +15,10 @@ from typing import Literal
 import attrs
 import trio
 
-from conductor.acp import PROMPT
 from conductor.chainfile.model import CANCEL_TIMEOUT, START_TIMEOUT, STOP_TIMEOUT
 from conductor.errors import ComponentExited, StartError, describe
-from conductor.jsonrpc.in_flight import InFlightRequest
-from conductor.jsonrpc.messages import Payload
 from conductor.log import get_logger
-from conductor.plugins.blocked_turns import (
-    blocks_turn,
-    busy_calls,
-    cancelled_requests,
-    end_request,
-    end_turn,
-)
+from conductor.plugins.blocked_turns import BlockedTurns, busy_calls
 from conductor.plugins.failure_log import FailureLog
 from conductor.plugins.handler_call import handled_message
 from conductor.plugins.nursery_patch import accept_exceptions_without_repr
@@ -41,12 +32,11 @@ from conductor.proxy.peers import text
 from conductor.proxy.session_tracking import end_sessions
 from conductor.proxy.sessions import forget_all_sessions
 from conductor.proxy.update_kinds import UpdateFilter
-from conductor.routing.component import Component, ComponentHost
+from conductor.routing.component import Blocker, Component, ComponentHost
 from conductor.routing.failure_errors import FailureErrors
 from conductor.routing.port import Port
 from conductor.routing.trace import Tracer
 from conductor.schema.convert import reader, unstructure
-from conductor.supervision.cancel_watch import cancelled_answer
 from conductor.supervision.restart_policy import Bypass, EndChain
 from conductor.supervision.slow_setups import SLOW
 
@@ -101,20 +91,9 @@ class PluginComponent(Component):
     def cancel_timeout(self) -> float:
         return self.turn_timeout
 
-    def cancelled_since(self, session: str) -> float | None:
-        return float("-inf") if blocks_turn(self._scheduler, session) else None
-
-    def end_turn(self, session: str, until: float, problem: str, *, version_2: bool) -> bool:
-        answer = cancelled_answer(PROMPT, self.name, version_2=version_2)
-        return end_turn(self._scheduler, session, answer)
-
-    def cancelled_requests(self) -> list[InFlightRequest]:
-        return cancelled_requests(self._scheduler)
-
-    def end_request(
-        self, call: InFlightRequest, result: Payload | None, error: Payload | None
-    ) -> None:
-        end_request(self._scheduler, call, (result, error))
+    @property
+    def blocker(self) -> Blocker:
+        return BlockedTurns(self.name, self._scheduler)
 
     @property
     def kind(self) -> Literal["plugin", "process", "remote"]:

@@ -21,7 +21,15 @@ from conductor.routing.port import Port
 from conductor.routing.trace import Tracer
 from conductor.transport.io_loop import Flusher, ReadGate
 
-__all__ = ["CancelReports", "Cancelled", "Component", "ComponentHost", "Hop", "RestartOutcome"]
+__all__ = [
+    "Blocker",
+    "CancelReports",
+    "Cancelled",
+    "Component",
+    "ComponentHost",
+    "Hop",
+    "RestartOutcome",
+]
 
 Cancelled: TypeAlias = str | InFlightRequest
 """A cancelled turn, named by its session, or a cancelled request."""
@@ -62,6 +70,44 @@ class Hop(Protocol):
 
     @property
     def turns(self) -> Turns[InFlightRequest]: ...
+
+
+class Blocker(Protocol):
+    """What one component has of cancelled turns and requests (`supervision.cancel_watch`)."""
+
+    @property
+    def hop(self) -> Hop | None:
+        """Its link, if its turns are followed."""
+        return None
+
+    @property
+    def on_cancel_timeout(self) -> OnCancelTimeout:
+        """What `end_turn` does besides ending the turn."""
+        return "answer"
+
+    def why_stopped(self) -> str | None:
+        """Clause that says that a process of it is stopped, by a signal; `None` if none is."""
+        return None
+
+    @abstractmethod
+    def cancelled_since(self, session: str) -> float | None:
+        """When a turn was cancelled that it blocks; `None` if it blocks none, inf if it is not to
+        be ended yet, -inf for the time at which it was cancelled before this component."""
+
+    @abstractmethod
+    def end_turn(self, session: str, until: float, problem: str, *, version_2: bool) -> bool:
+        """End what was cancelled until this time; false if it has no prompt of it. `problem` is
+        the reason, as the rest of a sentence."""
+
+    @abstractmethod
+    def requests(self) -> list[InFlightRequest]:
+        """Cancelled requests that it was sent, and that do not wait for another one here."""
+
+    @abstractmethod
+    def end_request(
+        self, call: InFlightRequest, result: Payload | None, error: Payload | None
+    ) -> None:
+        """Answer one of them in its place."""
 
 
 class ComponentHost(Protocol):
@@ -203,12 +249,7 @@ class Component(Protocol):
         """Log fields for one of these: `handler` (its place in the file) and `method`."""
         return {}
 
-    # -- cancelled turns and requests (`supervision.cancel_watch`) ---------------------------------
-
-    @property
-    def hop(self) -> Hop | None:
-        """Its link, if its turns are followed."""
-        return None
+    # -- cancelled turns ---------------------------------------------------------------------------
 
     @property
     def cancel_timeout(self) -> float:
@@ -216,32 +257,6 @@ class Component(Protocol):
         return CANCEL_TIMEOUT
 
     @property
-    def on_cancel_timeout(self) -> OnCancelTimeout:
-        """What `end_turn` does besides ending the turn."""
-        return "answer"
-
-    @property
-    def stopped(self) -> str | None:
-        """Clause that says that a process of it is stopped, by a signal; `None` if none is."""
+    def blocker(self) -> Blocker | None:
+        """What it has of cancelled turns and requests; `None` if that is not followed."""
         return None
-
-    def cancelled_since(self, session: str) -> float | None:
-        """When a turn was cancelled that this component blocks; `None` if it blocks none, inf if it
-        is not to be ended yet, -inf for the time at which it was cancelled before this component.
-        """
-        return None
-
-    def end_turn(self, session: str, until: float, problem: str, *, version_2: bool) -> bool:
-        """End what was cancelled until this time; false if it has no prompt of it. `problem` is
-        the reason, as the rest of a sentence."""
-        return False
-
-    def cancelled_requests(self) -> list[InFlightRequest]:
-        """Cancelled requests that it was sent, and that do not wait for another one here."""
-        return []
-
-    def end_request(
-        self, call: InFlightRequest, result: Payload | None, error: Payload | None
-    ) -> None:
-        """Answer one of them in its place."""
-        return

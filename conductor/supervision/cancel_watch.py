@@ -35,7 +35,14 @@ from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.jsonrpc.messages import REQUEST_CANCELLED, Payload, encode_error
 from conductor.jsonrpc.notification_batch import SESSION_UPDATE
 from conductor.log import get_logger
-from conductor.routing.component import Cancelled, CancelReports, Component, ComponentHost, Hop
+from conductor.routing.component import (
+    Blocker,
+    Cancelled,
+    CancelReports,
+    Component,
+    ComponentHost,
+    Hop,
+)
 from conductor.supervision.deadlines import Deadlines
 
 __all__ = ["CancelWatch", "cancelled_answer", "idle_update"]
@@ -97,34 +104,36 @@ class CancelWatch(CancelReports):
         times = [since + self.timeout for _, _, since in self._blocking(session)]
         self._due[session] = min([self._due[session], *(each for each in times if each > now)])
 
+    def _blockers(self) -> list[tuple[Component, Blocker, list[Hop]]]:
+        """The components that may block, and the hops before each; those nearest to the agent
+        first."""
+        found: list[tuple[Component, Blocker, list[Hop]]] = []
+        hops = [self._client]
+        for component in self._components:
+            if (blocker := component.blocker) is not None:
+                found.insert(0, (component, blocker, hops))
+                hops = hops if blocker.hop is None else [blocker.hop, *hops]
+        return found
+
     def _blocking(self, session: str) -> Iterator[tuple[Component | None, Hop, float]]:
         """What a cancelled turn waits for: the component, that nearest to the agent first, `None`
         for the whole chain; the hop whose prompts it blocks; when it was cancelled there."""
-        for index in reversed(range(len(self._components))):
-            component = self._components[index]
-            since, hop = component.cancelled_since(session), component.hop
+        for component, blocker, hops in self._blockers():
+            since, hop = blocker.cancelled_since(session), blocker.hop
             if since == float("-inf"):
-                hop = self._hop_before(index, session)
+                hop = next((each for each in hops if each.turns.is_cancelled(session)), hops[-1])
                 since = hop.turns.cancelled_since(session)
             if since is not None and hop is not None:
                 yield component, hop, since
         if (since := self._client.turns.cancelled_since(session)) is not None:
             yield None, self._client, since
 
-    def _hop_before(self, index: int, session: str | None = None) -> Hop:
-        """The last hop before a component, or the last one that waits for this cancelled turn."""
-        for component in reversed(self._components[:index]):
-            hop = component.hop
-            if hop is not None and (session is None or hop.turns.is_cancelled(session)):
-                return hop
-        return self._client
-
     def _end_turn(self, session: str, component: Component | None, hop: Hop, until: float) -> None:
         """End what was cancelled until then. First the notice, which the user reads in the turn."""
-        name, restarts, stopped = _THE_CHAIN, False, None
-        if component is not None:
-            name, stopped = component.name, component.stopped
-            restarts = component.on_cancel_timeout == "restart"
+        name = _THE_CHAIN if component is None else component.name
+        blocker = None if component is None else component.blocker
+        stopped = None if blocker is None else blocker.why_stopped()
+        restarts = blocker is not None and blocker.on_cancel_timeout == "restart"
         get_logger(component=name).warning(
             "cancelled turn not ended within cancel_timeout: ended in its place",
             session=session,
@@ -138,7 +147,7 @@ class CancelWatch(CancelReports):
         self._host.send_notice(session, f"{name} {problem}", detail, severity="error")
         prompts, is_running = hop.turns.of(session).cancelled_until(until)
         version_2 = hop.turns.version == 2
-        if component is None or not component.end_turn(
+        if blocker is None or not blocker.end_turn(
             session, until, f"{problem} (cancel_timeout)", version_2=version_2
         ):
             if hop is not self._client:
@@ -160,14 +169,14 @@ class CancelWatch(CancelReports):
         if now < self._patient_until:
             self._due[call] = self._patient_until
             return
-        for index, component in reversed(list(enumerate(self._components))):
-            held = component.cancelled_requests()
+        for component, blocker, hops in self._blockers():
+            held = blocker.requests()
             overdue = [each for each in held if each is call or self._due.get(each, now) <= now]
             if overdue:
                 self._patient_until = now + self.timeout / 2
-                hop = component.hop or self._hop_before(index)
+                version_2 = (blocker.hop or hops[0]).turns.version == 2
                 for each in overdue:
-                    self._end_request(component, each, now, version_2=hop.turns.version == 2)
+                    self._end_request(component.name, blocker, each, now, version_2=version_2)
                 return
             if later := [self._due[each] for each in held if each.method == call.method]:
                 self._due[call] = min(later)
@@ -178,13 +187,13 @@ class CancelWatch(CancelReports):
             self._client.link.plain.respond(call, *_answer(call, _THE_CHAIN, version_2=version_2))
 
     def _end_request(
-        self, component: Component, call: InFlightRequest, now: float, *, version_2: bool
+        self, name: str, blocker: Blocker, call: InFlightRequest, now: float, *, version_2: bool
     ) -> None:
         session = call.session
-        if version_2 or session is None or component.hop is None:
-            component.end_request(call, *_answer(call, component.name, version_2=version_2))
+        if version_2 or session is None or blocker.hop is None:
+            blocker.end_request(call, *_answer(call, name, version_2=version_2))
             return
-        get_logger(component=component.name).warning(
+        get_logger(component=name).warning(
             "prompt not answered after $/cancel_request: sending session/cancel",
             method=PROMPT,
             session=session,
@@ -194,7 +203,7 @@ class CancelWatch(CancelReports):
             if isinstance(each, InFlightRequest) and each.session == session:
                 self._due[each] = now + 2 * self.timeout  # after the turn
         params = msgspec.json.encode({"sessionId": session})
-        component.hop.link.plain.notify(SESSION_CANCEL, params)
+        blocker.hop.link.plain.notify(SESSION_CANCEL, params)
 
 
 def _answer(call: InFlightRequest, name: str, *, version_2: bool) -> Answer:

@@ -19,13 +19,11 @@ from typing import Literal
 import msgspec
 import trio
 
-from conductor.chainfile.model import ComponentSpec, OnCancelTimeout
+from conductor.chainfile.model import ComponentSpec
 from conductor.errors import ComponentExited, StartError
 from conductor.jsonrpc.connection import Connection
-from conductor.jsonrpc.in_flight import InFlightRequest
-from conductor.jsonrpc.messages import Payload
 from conductor.log import get_logger
-from conductor.routing.component import ComponentHost, Hop
+from conductor.routing.component import Blocker, ComponentHost
 from conductor.routing.failure_errors import CHAIN_ENDED, FailureErrors
 from conductor.routing.handshake import Handshake
 from conductor.routing.link import Link
@@ -143,34 +141,15 @@ class SupervisedComponent(LinkComponent):
         return self.spec.cancel_timeout
 
     @property
-    def on_cancel_timeout(self) -> OnCancelTimeout:
-        return "answer" if self.link.queue is not None else self.spec.on_cancel_timeout
-
-    @property
-    def hop(self) -> Hop:
-        return self._turns.observer
-
-    def cancelled_since(self, session: str) -> float | None:
-        return self._turns.cancelled_since(session)
-
-    def end_turn(self, session: str, until: float, problem: str, *, version_2: bool) -> bool:
-        return self._turns.end_turn(session, until, problem, version_2=version_2)
-
-    def cancelled_requests(self) -> list[InFlightRequest]:
-        connection = self.link.connection
-        return [] if connection is None else [c for c in connection.sent.values() if c.cancelled]
-
-    def end_request(
-        self, call: InFlightRequest, result: Payload | None, error: Payload | None
-    ) -> None:
-        self.link.answer_in_place(call, result, error)
+    def blocker(self) -> Blocker:
+        return self._turns
 
     def trace_own_requests(self, traced: TracedOwnRequests) -> None:
         self._replays.traced = traced
 
     def prepare(self, host: ComponentHost) -> None:
         self.host = self._turns.host = host
-        self._turns.observer.cancels = host.cancels
+        self._turns.hop.cancels = host.cancels
         self.link.session_log.limits = host.limits
         self._spawn()
 
@@ -287,7 +266,7 @@ class SupervisedComponent(LinkComponent):
             endpoint, connection, self.host.flusher, self._stop, self._drained, self._log
         )
         self.link.connect(connection)
-        self._turns.observer.turns.lost()
+        self._turns.hop.turns.lost()
         self._health.on_success = self._current_run.on_success
         if self.spec.stdin_head:
             connection.write((self.spec.stdin_head,))

@@ -16,11 +16,12 @@ import msgspec
 import trio
 
 from conductor.acp import PROMPT, SESSION_CANCEL
-from conductor.chainfile.model import ComponentSpec
+from conductor.chainfile.model import ComponentSpec, OnCancelTimeout
 from conductor.jsonrpc.in_flight import InFlightRequest
+from conductor.jsonrpc.messages import Payload
 from conductor.jsonrpc.notification_batch import SESSION_UPDATE
 from conductor.log import Logger
-from conductor.routing.component import Component, ComponentHost
+from conductor.routing.component import Blocker, Component, ComponentHost
 from conductor.routing.failure_errors import FailureErrors
 from conductor.routing.link import Link
 from conductor.supervision.cancel_watch import cancelled_answer, idle_update
@@ -33,12 +34,12 @@ __all__ = ["TurnEnforcement"]
 
 
 @attrs.define(eq=False, repr=False)
-class TurnEnforcement:
+class TurnEnforcement(Blocker):
     """Timeouts of the turns and requests of one component behind a link.
 
     `speaks_version_2` tells the protocol version of the component; `kill` kills the component's
     process; it takes the cause as the rest of a sentence about the component, for error messages:
-    "was silent for 5 s". `stopped` tells whether a process of it is stopped, as a clause.
+    "was silent for 5 s". `why_stopped` tells whether a process of it is stopped, as a clause.
     """
 
     component: Component
@@ -47,19 +48,19 @@ class TurnEnforcement:
     log: Logger
     speaks_version_2: Callable[[], bool]
     kill: Callable[[str], None]
-    stopped: Callable[[], str | None]
+    why_stopped: Callable[[], str | None]
     host: ComponentHost = attrs.field(init=False)
     stall_monitor: StallMonitor | None = attrs.field(default=None, init=False)
-    observer: TurnObserver = attrs.field(init=False)
+    hop: TurnObserver = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
         spec = self.spec
-        self.observer = TurnObserver(self.link, self.speaks_version_2)
-        self.link.observe_sent(self.observer)
+        self.hop = TurnObserver(self.link, self.speaks_version_2)
+        self.link.observe_sent(self.hop)
         if spec.request_timeout or spec.stall_timeout is not None:
             from conductor.supervision.stall_detector import StallDetector, StallMonitor
 
-            detector = StallDetector(self.observer.turns, spec.stall_timeout, spec.on_stall)
+            detector = StallDetector(self.hop.turns, spec.stall_timeout, spec.on_stall)
             self.stall_monitor = StallMonitor(
                 detector, spec.request_timeout, self._time_out, self._escalate
             )
@@ -70,7 +71,7 @@ class TurnEnforcement:
 
         In version 1 the open prompts are answered with it; in version 2 a turn has no open request.
         """
-        for session in self.observer.turns.lost():
+        for session in self.hop.turns.lost():
             params = idle_update(session, "error", error.answer(PROMPT, delivered=True))
             self.link.plain.neighbour.notify(SESSION_UPDATE, params)
 
@@ -81,7 +82,7 @@ class TurnEnforcement:
         seconds, session = self.spec.request_timeout[call.method], call.session
         reason = f"{self.component.name} did not answer {call.method} within {seconds:g} s"
         reason += " (request_timeout)"
-        reason += f"; {stopped}" if (stopped := self.stopped()) else ""
+        reason += f"; {stopped}" if (stopped := self.why_stopped()) else ""
         if session is not None:
             reason += "; the turn was cancelled, and part of it may have been done"
         names = {} if session is None else {"session": session}
@@ -103,7 +104,7 @@ class TurnEnforcement:
         match stalled.action:
             case "report":
                 title = f"{self.component.name} has been silent for {seconds:.3g} s"
-                self.host.send_notice(session, title, self.stopped())
+                self.host.send_notice(session, title, self.why_stopped())
             case "cancel":
                 self._cancel_turn_at_component(session)
             case "cancel_request":
@@ -114,19 +115,21 @@ class TurnEnforcement:
 
     # -- cancelled turns (`cancel_watch`) ----------------------------------------------------------
 
+    @property
+    def on_cancel_timeout(self) -> OnCancelTimeout:
+        return "answer" if self.link.queue is not None else self.spec.on_cancel_timeout
+
     def cancelled_since(self, session: str) -> float | None:
-        """See `Component.cancelled_since`."""
         queue = self.link.queue
         if queue is not None:
             return float("-inf") if queue.has_prompt(session) else None
-        since = self.observer.turns.cancelled_since(session)
+        since = self.hop.turns.cancelled_since(session)
         if since is None or self.stall_monitor is None:
             return since
         is_escalating = self.stall_monitor.detector.is_escalating(session)
         return float("inf") if is_escalating else since  # `on_stall` ends it
 
     def end_turn(self, session: str, until: float, problem: str, *, version_2: bool) -> bool:
-        """See `Component.end_turn`."""
         answer = cancelled_answer(PROMPT, self.component.name, version_2=version_2)
         queue = self.link.queue
         if queue is not None:
@@ -134,7 +137,7 @@ class TurnEnforcement:
             for call in queued:
                 self.link.plain.neighbour.respond(call, *answer)
             return bool(queued)
-        turns = self.observer.turns.of(session)
+        turns = self.hop.turns.of(session)
         prompts, is_running = turns.cancelled_until(until)
         for call in prompts:
             self.link.answer_in_place(call, *answer)
@@ -148,6 +151,15 @@ class TurnEnforcement:
         if self.spec.on_cancel_timeout == "restart":
             self.kill(problem)
         return True
+
+    def requests(self) -> list[InFlightRequest]:
+        connection = self.link.connection
+        return [] if connection is None else [c for c in connection.sent.values() if c.cancelled]
+
+    def end_request(
+        self, call: InFlightRequest, result: Payload | None, error: Payload | None
+    ) -> None:
+        self.link.answer_in_place(call, result, error)
 
     def _cancel_turn_at_component(self, session: str) -> None:
         params = msgspec.json.encode({"sessionId": session})

@@ -118,8 +118,10 @@ def _adaptations(item: AdaptItem, document: Document) -> dict[str, Adaptation]:
 def _settings_of_agent(item: ComponentItem) -> dict[str, Any]:
     if not isinstance(item, AgentItem):
         return {}
-    processes = item.session_processes or 0
-    return {"cancel_timeout": item.cancel_timeout, "session_processes": processes}
+    return {
+        "cancel_timeout": item.cancel_timeout,
+        "session_processes": item.session_processes,
+    }
 
 
 def _component(

@@ -41,6 +41,7 @@ from conductor.chainfile.validators import (
     http_headers,
     nonempty_path,
     nonempty_paths,
+    not_negative,
     plugin_name,
     positive,
     registry_name,
@@ -166,7 +167,7 @@ class AgentItem(ComponentItem, frozen=True, kw_only=True, eq=False):
 
     on_failure: Literal["restart", "end_chain"] | None = None
     cancel_timeout: Annotated[Seconds, positive] = CANCEL_TIMEOUT
-    session_processes: Annotated[int | None, positive] = None
+    session_processes: Annotated[int | None, not_negative] = None
 
 
 _KEYS = frozenset(AgentItem.__struct_encode_fields__)

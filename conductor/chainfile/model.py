@@ -13,6 +13,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
+from conductor.chainfile.naming import command_name
 from conductor.chainfile.source_location import SourceLocation
 from conductor.limits import Limits
 
@@ -96,6 +97,13 @@ class RestartBudget(msgspec.Struct, frozen=True):
 
     count: int
     within: float
+
+
+_PROCESSES: Final = 8
+_SHARED_SERVERS: Final = frozenset({"opencode", "opencode-ai", "fast-agent", "fast-agent-acp"})
+"""Agents with one MCP server of a name for all sessions of a process, by the name in the registry
+and of the command: opencode 1.18.33 offers all to every session, fast-agent 0.10.30 refuses a name
+that another session has."""
 
 
 class RegistryName(msgspec.Struct, frozen=True):
@@ -231,9 +239,10 @@ class ComponentSpec(msgspec.Struct, frozen=True):
     cancel_timeout: float = CANCEL_TIMEOUT
     """Agent only: seconds after which a cancelled turn or request that goes on is answered in place
     of the component that blocks it."""
-    session_processes: int = 0
-    """Agent only: further processes for one session each, that run at the same time; without any,
-    one process has all sessions."""
+    session_processes: int | None = None
+    """Agent only: further processes for one session each, that run at the same time; with 0, one
+    process has all sessions. The default is 0, but 8 for opencode and fast-agent, whose sessions
+    share MCP servers."""
     on_cancel_timeout: OnCancelTimeout = "answer"
     """Whether the component is also restarted if it blocks the cancelled turn."""
     on_failure: OnFailure | None = None
@@ -323,10 +332,17 @@ class ChainFile(msgspec.Struct, frozen=True):
     @property
     def session_processes(self) -> int:
         """That of the agent."""
-        if self.agent is None:
+        agent = self.agent
+        if agent is None:
             return 0
-        inner = self.agent.chain
-        return self.agent.session_processes if inner is None else inner.session_processes
+        if agent.chain is not None:
+            return agent.chain.session_processes
+        if agent.session_processes is not None:
+            return agent.session_processes
+        names = {agent.registry.name} if agent.registry is not None else set()
+        if agent.run:
+            names.add(command_name(agent.run))
+        return _PROCESSES if names & _SHARED_SERVERS else 0
 
     @property
     def stop_timeout(self) -> float:

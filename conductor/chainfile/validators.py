@@ -21,6 +21,7 @@ __all__ = [
     "http_headers",
     "nonempty_path",
     "nonempty_paths",
+    "not_negative",
     "plugin_name",
     "positive",
     "registry_name",
@@ -48,6 +49,11 @@ def positive(_: Any, __: Any, value: float | int | Mapping[str, float] | None) -
             raise InvalidValue(found)
     elif value is not None and value <= 0:
         raise invalid("must be more than zero")
+
+
+def not_negative(_: Any, __: Any, value: int | None) -> None:
+    if value is not None and value < 0:
+        raise invalid("must not be negative")
 
 
 def component_name(_: Any, __: Any, value: str | None) -> None:

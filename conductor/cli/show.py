@@ -182,7 +182,7 @@ def _settings(component: ComponentSpec) -> Iterator[tuple[str, str]]:
 
     if component.cancel_timeout != CANCEL_TIMEOUT or component.on_cancel_timeout != "answer":
         yield "cancel_timeout", f"{component.cancel_timeout:g}s ({component.on_cancel_timeout})"
-    if component.session_processes:
+    if component.session_processes is not None:
         yield "session_processes", str(component.session_processes)
     if component.on_failure is not None:
         yield "on_failure", component.on_failure

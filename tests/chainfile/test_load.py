@@ -398,6 +398,27 @@ def test_the_time_to_end_a_cancelled_turn_is_the_agents(
     )
 
 
+@pytest.mark.parametrize(
+    ("agent", "processes"),
+    [
+        ("opencode", 8),
+        ("{run: [npx, -y, opencode-ai@1.18, acp]}", 8),
+        ("{run: [/opt/bin/fast-agent-acp]}", 8),
+        ("{run: [opencode, acp], session_processes: 0}", 0),
+        ("{run: [opencode, acp], session_processes: 2}", 2),
+        ("{run: [claude-agent-acp]}", 0),
+        ("{name: opencode, run: [another]}", 0),
+    ],
+)
+def test_sessions_of_agents_that_share_mcp_servers_have_processes(chain, agent, processes):
+    assert chain(f"version: 1\nagent: {agent}\n").session_processes == processes
+
+
+def test_the_number_of_processes_for_sessions_is_not_negative(diagnostics):
+    text = "version: 1\nagent: {run: [x], session_processes: -1}\n"
+    assert "session_processes: must not be negative" in diagnostics(text)
+
+
 def test_a_proxy_may_be_restarted_when_it_holds_up_a_cancelled_turn(
     chain: Callable[..., ChainFile], diagnostics: Callable[..., str]
 ) -> None:

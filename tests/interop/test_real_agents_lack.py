@@ -3,7 +3,7 @@
 The agents come from npm, their model is scripted, on loopback. Opt-in, since it fetches packages:
 `ACP_TEST_CLAUDE=1`, `ACP_TEST_CODEX=1`, `ACP_TEST_GEMINI=1`, `ACP_TEST_OPENCODE=1`,
 `ACP_TEST_QWEN=1`. Without `prompt_content`, claude-agent-acp and codex-acp refuse audio, opencode
-leaves it out; without `session_processes`, the sessions of opencode have the MCP server of a name
+leaves it out; with `session_processes: 0`, the sessions of opencode have the MCP server of a name
 that came last.
 """
 
@@ -136,7 +136,7 @@ async def test_a_command_of_the_agent_works_behind_context(
 async def test_sessions_have_the_mcp_server_of_their_own(is_adapted: bool, tmp_path: Path) -> None:
     (tmp_path / "server.py").write_text(SERVER)
     model = RecordingModel()
-    processes = {"session_processes": 4} if is_adapted else {}
+    processes = {} if is_adapted else {"session_processes": 0}
     async with model_url(model) as url:
         file = chain_file("opencode", url, tmp_path, processes)
         with trio.fail_after(120):

@@ -50,13 +50,14 @@ class HostedMcpServer:
 
     make: Callable[[], Server[Any] | MCPServer]
     client: HostedServerClient
-    ended: trio.Event = attrs.field(factory=trio.Event, init=False)
+    _has_ended: bool = attrs.field(default=False, init=False)
     _reason: str = attrs.field(default="", init=False)
     """Why it has ended."""
     _incoming: MemoryObjectSendStream[SessionMessage | Exception] | None = attrs.field(
         default=None, init=False
     )
-    _queued: list[Any] = attrs.field(factory=list, init=False)
+    _queued: list[dict[str, Any]] = attrs.field(factory=list, init=False)
+    """Messages that came before the server runs."""
     _ids: itertools.count[int] = attrs.field(factory=lambda: itertools.count(1), init=False)
     _requests: dict[int | str, ResponseCallback] = attrs.field(factory=dict, init=False)
     _server_requests: dict[int | str, Callable[[], None]] = attrs.field(factory=dict, init=False)
@@ -80,10 +81,10 @@ class HostedMcpServer:
         sending, receiving = anyio.create_memory_object_stream[SessionMessage | Exception](math.inf)
         self._incoming = sending
         for message in self._queued:
-            sending.send_nowait(message())
+            sending.send_nowait(_session_message(message))
         self._queued.clear()
         try:
-            if self.ended.is_set():
+            if self._has_ended:
                 sending.close()
             with sending:
                 options = server.create_initialization_options()
@@ -93,7 +94,7 @@ class HostedMcpServer:
 
     def close(self, reason: str = "The MCP server ended") -> None:
         """Close the connection: answer open requests with an error, cancel those of the server."""
-        self.ended.set()
+        self._has_ended = True
         self._reason = self._reason or reason
         if self._incoming is not None:
             self._incoming.close()
@@ -115,12 +116,12 @@ class HostedMcpServer:
     ) -> Callable[[], None]:
         """Send a request to the server; returns a function that cancels it."""
         key: int | str = next(self._ids) if id is None else id
-        if self.ended.is_set() or key in self._requests:
+        if self._has_ended or key in self._requests:
             reason = self._reason or "The MCP server cannot take this request"
             answered(None, encode_error(INTERNAL_ERROR, reason))
             return lambda: None
         self._requests[key] = answered
-        self._put("request", id=key, method=method, params=params)
+        self._put(id=key, method=method, params=params)
 
         def cancel() -> None:
             # The SDK's server does not answer a cancelled request.
@@ -131,33 +132,13 @@ class HostedMcpServer:
         return cancel
 
     def notify(self, method: str, params: dict[str, Any] | None) -> None:
-        self._put("notification", method=method, params=params)
+        self._put(method=method, params=params)
 
-    def _put(self, kind: str, **fields: Any) -> None:
-        def make() -> Any:
-            from mcp.shared.message import SessionMessage
-            from mcp.types import (
-                ErrorData,
-                JSONRPCError,
-                JSONRPCNotification,
-                JSONRPCRequest,
-                JSONRPCResponse,
-            )
-
-            if kind == "error":
-                fields["error"] = ErrorData.model_validate(fields["error"])
-            forms: dict[str, Any] = {
-                "request": JSONRPCRequest,
-                "notification": JSONRPCNotification,
-                "response": JSONRPCResponse,
-                "error": JSONRPCError,
-            }
-            return SessionMessage(forms[kind](jsonrpc="2.0", **fields))
-
+    def _put(self, **message: Any) -> None:
         if self._incoming is None:
-            self._queued.append(make)
-        elif not self.ended.is_set():
-            self._incoming.send_nowait(make())
+            self._queued.append(message)
+        elif not self._has_ended:
+            self._incoming.send_nowait(_session_message(message))
 
     # -- from the server ---------------------------------------------------------------------------
 
@@ -182,9 +163,9 @@ class HostedMcpServer:
         def answered(result: bytes | None, error: bytes | None) -> None:
             self._server_requests.pop(id, None)
             if result is not None:
-                self._put("response", id=id, result=decode_loosely(result))
+                self._put(id=id, result=decode_loosely(result))
             else:
-                self._put("error", id=id, error=decode_loosely(error or b"{}"))
+                self._put(id=id, error=decode_loosely(error or b"{}"))
 
         withdraw = self.client.request(method, params, answered)
         self._server_requests[id] = withdraw
@@ -207,6 +188,15 @@ class _ServerOutput:
 
     async def __aexit__(self, *exc: object) -> None:
         await self.aclose()
+
+
+def _session_message(message: dict[str, Any]) -> SessionMessage:
+    from mcp.shared.message import SessionMessage
+    from mcp.types import jsonrpc_message_adapter
+
+    return SessionMessage(
+        jsonrpc_message_adapter.validate_python({"jsonrpc": "2.0", **message}, by_name=False)
+    )
 
 
 def _outcome(message: Any) -> tuple[bytes | None, bytes | None]:

@@ -7,10 +7,8 @@ forwards. Handlers that only observe are called by `session_tracking`.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
-from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import attrs
@@ -19,22 +17,19 @@ import trio
 from conductor.acp import SESSION_SETUP_METHODS
 from conductor.acp.sessions import AgentToolCall, OpenedBy
 from conductor.errors import LocalProtocolError, RequestCancelled
-from conductor.proxy.events import EventMark, event_marks
+from conductor.proxy.events import EventMark
 from conductor.proxy.mcp_events import mcp_layer
 from conductor.proxy.middleware import (
     Body,
-    Handler,
     Layer,
     Next,
     SentRequest,
-    handler_layer,
     location_of,
     text_or_none,
 )
 from conductor.proxy.misfits import InvalidParams, session_id_in
 from conductor.proxy.peers import check_text
 from conductor.proxy.permission_options import Answer, choose_option
-from conductor.proxy.session_tracking import Observers, layers_after, layers_before
 from conductor.proxy.sessions import Session, session_in, session_of, shows_notices
 from conductor.proxy.slash_commands import HANDLED_KEY, answer, is_handled, is_slash_command
 from conductor.proxy.text_streams import text_filter_layers
@@ -43,12 +38,11 @@ if TYPE_CHECKING:
     from conductor.proxy.tool_names import Evidence
 
 __all__ = [
-    "EventLayers",
     "PermissionQuestion",
     "Prompt",
     "Question",
     "SessionSetup",
-    "event_layers",
+    "author_layers",
 ]
 
 T = TypeVar("T")
@@ -285,53 +279,7 @@ class Question:
         return {"action": "cancel"}
 
 
-@attrs.define
-class EventLayers:
-    """The layers of a plugin class, by method. Those of the author's handlers are placed between
-    those that track sessions (`session_tracking`)."""
-
-    authors: Mapping[str, Sequence[tuple[int, Layer]]]
-    """With the position of the handler in the class and its bases."""
-    observers: Observers
-    before: Mapping[str, Sequence[Layer]] = attrs.field(init=False)
-    after: Mapping[str, Sequence[Layer]] = attrs.field(init=False)
-
-    def __attrs_post_init__(self) -> None:
-        self.before, self.after = layers_before(self.observers), layers_after(self.observers)
-
-    @property
-    def methods(self) -> list[str]:
-        """The methods that have a layer."""
-        return list(dict.fromkeys([*self.before, *self.authors, *self.after]))
-
-    def around(self, method: str, handlers: Sequence[tuple[int, Handler]]) -> list[Layer]:
-        """All layers of a method, those of its `@on` handlers included, which are given with their
-        positions; empty if there is no layer of an event."""
-        if method not in self.methods:
-            return []
-        placed = [(position, handler_layer(handler)) for position, handler in handlers]
-        placed.extend(self.authors.get(method, ()))
-        placed.sort(key=itemgetter(0))
-        authors = [layer for _, layer in placed]
-        return [*self.before.get(method, ()), *authors, *self.after.get(method, ())]
-
-
-def event_layers(members: Iterable[tuple[int, Any]]) -> EventLayers | None:
-    """Return the layers of these methods, given with their positions; `None` if none of them
-    handles an event."""
-    observers = Observers(defaultdict(list), [])
-    authors: dict[str, list[tuple[int, Layer]]] = defaultdict(list)
-    found = False
-    for position, function in members:
-        for mark in event_marks(function):
-            found = True
-            observers.add(mark, function)
-            for method, layer in _author_layers(function, mark):
-                authors[method].append((position, layer))
-    return EventLayers(authors, observers) if found else None
-
-
-def _author_layers(function: _Function, mark: EventMark) -> Iterable[tuple[str, Layer]]:
+def author_layers(function: _Function, mark: EventMark) -> Iterable[tuple[str, Layer]]:
     """Yield the methods that carry an event, each with the layer that calls its handler."""
     location = location_of(function)
     match mark.event:

@@ -11,9 +11,11 @@ Handlers of `initialize` always run: the version is known once they have returne
 from __future__ import annotations
 
 import inspect
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 import attrs
 
@@ -27,11 +29,24 @@ from conductor.proxy.annotations import (
     result_type,
     version_of,
 )
-from conductor.proxy.event_handlers import EventLayers, event_layers
-from conductor.proxy.middleware import Handler, Sender, compose, handler_layer, location_of
-from conductor.proxy.session_tracking import add_session_attributes
+from conductor.proxy.event_handlers import author_layers
+from conductor.proxy.events import event_marks
+from conductor.proxy.middleware import (
+    Handler,
+    Layer,
+    Sender,
+    compose,
+    handler_layer,
+    location_of,
+)
+from conductor.proxy.session_tracking import (
+    Observers,
+    add_session_attributes,
+    layers_after,
+    layers_before,
+)
 from conductor.proxy.sessions import per_session
-from conductor.proxy.tool_servers import with_tools
+from conductor.proxy.tool_servers import tool_layers
 from conductor.schema import METHODS, METHODS_BY_VERSION, similar_methods
 
 if TYPE_CHECKING:
@@ -45,7 +60,6 @@ else:
 __all__ = [
     "ALL_METHODS",
     "VersionFit",
-    "collect_handlers",
     "handlers_of",
     "is_handler",
     "on",
@@ -53,6 +67,8 @@ __all__ = [
 ]
 
 F = TypeVar("F", bound=Callable[..., Any])
+_Key: TypeAlias = tuple[str, Sender]
+"""A method, and the sender of its messages."""
 
 ALL_METHODS: Final = "*"
 _MARK: Final = "__acp_handles__"
@@ -104,37 +120,82 @@ def on(method: str, *methods: str, source: Sender | None = None) -> Callable[[F]
     return mark
 
 
-def collect_handlers(cls: type, version: int | None = None) -> tuple[Handler, ...]:
+def handlers_of(cls: Any, version: int | None = None) -> tuple[Handler, ...]:
     """Return the handlers of a plugin class and its bases. Raises `DeclarationError`.
 
     A subclass replaces a handler by a method of the same name, as with any method. Several handlers
     of one method run like middleware, in the order of the class and its bases; so do handlers of
-    events (`conductor.proxy.events`), which are layers of the methods that carry them.
+    events (`conductor.proxy.events`), which are layers of the methods that carry them. Around them
+    are the layers that track sessions and call observers, and around these those of the tools.
 
     With `version`, handlers with types of another version of the protocol are left out.
     """
     members = list(_members(cls))
-    found: dict[tuple[str, Sender], list[tuple[int, Handler]]] = {}
+    authors: dict[_Key, list[tuple[int, Handler | Layer]]] = defaultdict(list)
     for position, handler in _marked(cls, members):
         if version is None or handler.version in (None, version):
             for sender in handler.senders:
-                found.setdefault((handler.method, sender), []).append((position, handler))
-    events = event_layers((place, value) for place, (_, value) in enumerate(members))
-    if events is not None and version is None:
+                authors[handler.method, sender].append((position, handler))
+    observers = Observers()
+    outer: dict[_Key, list[Layer]] = defaultdict(list)
+    inner: dict[_Key, list[Layer]] = defaultdict(list)
+    for position, (_, function) in enumerate(members):
+        for mark in event_marks(function):
+            observers.add(mark, function)
+            for method, layer in author_layers(function, mark):
+                authors[_key(method)].append((position, layer))
+    for key, layer in tool_layers(cls).items():
+        outer[key].append(layer)
+    if observers.by_event:
         if not hasattr(cls, "agent"):
             raise DeclarationError(f"{cls.__name__}: events are for proxies; an agent uses @on")
-        add_session_attributes(cls, events.observers)
-    handlers = _combine(cls, found, events)
+        if version is None:
+            add_session_attributes(cls, observers)
+        for method, layers in layers_before(observers).items():
+            outer[_key(method)] += layers
+        for method, layers in layers_after(observers).items():
+            inner[_key(method)] += layers
+    keys = dict.fromkeys([*authors, *outer, *inner])
+    handlers: dict[Handler, tuple[Sender, ...]] = {}
+    for key in keys | dict.fromkeys(_seen_responses(cls, members, bool(keys))):
+        own = [each for _, each in sorted(authors.get(key, ()), key=itemgetter(0))]
+        handler = _handler_for(key, outer.get(key, ()), own, inner.get(key, ()))
+        handlers[handler] = (*handlers.get(handler, ()), key[1])
+    return tuple(
+        handler if handler.senders == senders else attrs.evolve(handler, senders=senders)
+        for handler, senders in handlers.items()
+    )
+
+
+def _seen_responses(
+    cls: Any, members: Iterable[tuple[str, Any]], has_handlers: bool
+) -> Iterator[_Key]:
+    """Yield the methods whose responses the dispatcher looks at, with or without a handler."""
     restarts = getattr(getattr(cls, "on_restart", None), "__qualname__", "Proxy.on_restart")
     has_hook = restarts != "Proxy.on_restart"
-    if handlers or has_hook or getattr(cls, "versions", None) is not None:
-        # So that the dispatcher sees the response: `Plugin.protocol_version`, `version_fit`, hook.
-        handlers.setdefault(("initialize", "client"), compose("initialize", "client", ()))
+    if has_handlers or has_hook or getattr(cls, "versions", None) is not None:
+        yield "initialize", "client"  # for `Plugin.protocol_version`, `version_fit`, the hook
     if any(isinstance(value, per_session) for _, value in members):
-        # Likewise: with the response it keeps or drops the state of the session.
-        for method in sorted(SESSION_SETUP_METHODS | SESSION_END_METHODS):
-            handlers.setdefault((method, "client"), compose(method, "client", ()))
-    return tuple(dict.fromkeys(handlers.values()))
+        for method in sorted(SESSION_SETUP_METHODS | SESSION_END_METHODS):  # to keep or drop state
+            yield method, "client"
+
+
+def _handler_for(
+    key: _Key, outer: Sequence[Layer], authors: Sequence[Handler | Layer], inner: Sequence[Layer]
+) -> Handler:
+    """Make one handler of all handlers and layers of a method and sender."""
+    plain = [each for each in authors if isinstance(each, Handler)]
+    if key[0] == ALL_METHODS:
+        return _all_observers(plain)
+    if len(plain) == len(authors) == 1 and not outer and not inner:
+        return plain[0]
+    own = [each if isinstance(each, Layer) else handler_layer(each) for each in authors]
+    return compose(*key, [*outer, *own, *inner])
+
+
+def _key(method: str) -> _Key:
+    """The key of a method that carries an event."""
+    return method, "client" if METHODS[method].source == "client" else "agent"
 
 
 def is_handler(function: Any) -> bool:
@@ -149,33 +210,6 @@ def _marked(cls: type, members: Iterable[tuple[str, Any]]) -> Iterator[tuple[int
         for method, source in getattr(function, _MARK, ()):
             where = f"{cls.__name__}.{name}"
             yield position, _handler(where, name, function, method, source)
-
-
-def _combine(
-    cls: type,
-    found: Mapping[tuple[str, Sender], list[tuple[int, Handler]]],
-    events: EventLayers | None,
-) -> dict[tuple[str, Sender], Handler]:
-    """Make one handler of all handlers and layers of a method and sender."""
-    combined: dict[tuple[str, Sender], Handler] = {}
-    keys = dict.fromkeys(found)
-    if events is not None:
-        keys |= dict.fromkeys((method, _sender_of(method)) for method in events.methods)
-    for method, sender in keys:
-        handlers = found.get((method, sender), [])
-        layers = events.around(method, handlers) if events is not None else ()
-        if method == ALL_METHODS:
-            combined[method, sender] = _all_observers([handler for _, handler in handlers])
-        elif not layers and len(handlers) == 1:
-            combined[method, sender] = handlers[0][1]
-        else:
-            layers = layers or [handler_layer(handler) for _, handler in handlers]
-            combined[method, sender] = compose(method, sender, layers)
-    return combined
-
-
-def _sender_of(method: str) -> Sender:
-    return "client" if METHODS[method].source == "client" else "agent"
 
 
 def _all_observers(handlers: Sequence[Handler]) -> Handler:
@@ -330,11 +364,6 @@ class VersionFit:
             f"{first.version}: add a handler with a type of conductor.schema.v{version}, or one "
             "with plain params"
         )
-
-
-def handlers_of(cls: Any, version: int | None = None) -> tuple[Handler, ...]:
-    """Return the handlers of a plugin class for a version; for all with `None`."""
-    return with_tools(cls, collect_handlers(cls, version))
 
 
 def version_fit(cls: Any, version: int) -> VersionFit:

@@ -159,14 +159,8 @@ def _accepts_any(layers: Sequence[Layer]) -> UpdateFilter | None:
 
 
 def handler_layer(handler: Handler) -> Layer:
-    """The layer of an `@on` handler, or of all layers of another."""
+    """The layer of an `@on` handler."""
     function, read = handler.function, handler.read
-    if handler.annotation is Body:
-
-        def start(plugin: Any, body: Body, call_next: Next) -> Any:
-            return function(plugin, body, call_next)
-
-        return Layer(start, handler.location)
 
     async def handle(plugin: Any, body: Body, call_next: Next) -> Body:
         try:

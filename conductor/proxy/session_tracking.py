@@ -55,9 +55,9 @@ _Function = Callable[..., Awaitable[Any]]
 class Observers:
     """The methods of a plugin class that observe events, and those that answer slash commands."""
 
-    by_event: defaultdict[str, list[_Function]]
+    by_event: defaultdict[str, list[_Function]] = attrs.field(factory=lambda: defaultdict(list))
     """In method resolution order; an event without a handler has an empty list."""
-    commands: list[tuple[EventMark, _Function]]
+    commands: list[tuple[EventMark, _Function]] = attrs.field(factory=list)
 
     def add(self, mark: EventMark, function: _Function) -> None:
         self.by_event[mark.event].append(function)

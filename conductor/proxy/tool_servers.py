@@ -33,13 +33,13 @@ from conductor.log import get_logger
 from conductor.proxy.annotations import DeclarationError
 from conductor.proxy.conversion import encode
 from conductor.proxy.mcp_server_host import HostedMcpServer
-from conductor.proxy.middleware import Body, Handler, Layer, Next, Sender, compose, handler_layer
+from conductor.proxy.middleware import Body, Layer, Next, Sender
 from conductor.proxy.peers import ResponseCallback, without_none
 from conductor.proxy.sessions import Session, chain_info, session_of
 from conductor.proxy.tools import tool_methods
 from conductor.schema.base import Object
 
-__all__ = ["ToolServers", "with_tools"]
+__all__ = ["ToolServers", "tool_layers"]
 
 _REOPENING: Final = ("session/load", "session/resume")
 _EXAMPLE: Final = (
@@ -49,38 +49,24 @@ _EXAMPLE: Final = (
 log: Final = get_logger()
 
 
-def with_tools(cls: type, handlers: tuple[Handler, ...]) -> tuple[Handler, ...]:
-    """Return the handlers of a plugin class, wrapped in those that its tools need for the same
-    messages: session set-up and end, and `mcp/*` from the agent."""
+def tool_layers(cls: type) -> dict[tuple[str, Sender], Layer]:
+    """Return the layers that tools and servers of a plugin class need, by method and sender: of
+    session set-up and end, and of `mcp/*` from the agent. Raises `DeclarationError`."""
     own_servers = getattr(cls, "mcp_servers", None)
     offers = getattr(own_servers, "__qualname__", "") != "Proxy.mcp_servers"
     methods = tool_methods(cls)
     if not methods and (own_servers is None or not offers):
-        return handlers
+        return {}
     if own_servers is None:
         where = f"{cls.__name__}.{methods[0].attribute}"
         raise DeclarationError(f"{where}: only a Proxy can offer tools")
     if offers:
         _check_mcp_servers(cls, own_servers)
-    authors = {(h.method, sender): h for h in handlers for sender in h.senders}
-    own: dict[tuple[str, Sender], Layer] = {
-        **{(each, "client"): Layer(partial(_set_up, each)) for each in SESSION_SETUP_METHODS},
-        **{(each, "client"): Layer(_end) for each in SESSION_END_METHODS},
-        **{(each, "agent"): Layer(partial(_mcp_message, each)) for each in MCP_METHODS},
+    return {
+        **{(m, "client"): Layer(partial(_set_up, m)) for m in sorted(SESSION_SETUP_METHODS)},
+        **{(m, "client"): Layer(_end) for m in sorted(SESSION_END_METHODS)},
+        **{(m, "agent"): Layer(partial(_mcp_message, m)) for m in sorted(MCP_METHODS)},
     }
-    added: list[Handler] = []
-    if ("initialize", "client") not in authors:  # for `Plugin.protocol_version` and others
-        added.append(compose("initialize", "client", ()))
-    for (method, sender), layer in sorted(own.items(), key=lambda each: each[0]):
-        author = authors.get((method, sender))
-        layers = [layer] if author is None else [layer, handler_layer(author)]
-        added.append(compose(method, sender, layers))
-    kept = []
-    for handler in handlers:
-        senders = tuple(each for each in handler.senders if (handler.method, each) not in own)
-        if senders:
-            kept.append(attrs.evolve(handler, senders=senders))
-    return (*kept, *added)
 
 
 def _check_mcp_servers(cls: type, function: Any) -> None:

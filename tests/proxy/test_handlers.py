@@ -23,7 +23,7 @@ from conductor.proxy import (
     per_session,
     slash,
 )
-from conductor.proxy.handlers import collect_handlers
+from conductor.proxy.handlers import handlers_of
 from conductor.proxy.middleware import location_of
 from conductor.schema import v1, v2
 
@@ -494,7 +494,7 @@ def test_the_place_of_a_handler_is_that_of_the_authors_function_also_of_one_that
         @on_tool_end
         async def ended(self, session, call): ...
 
-    places = {each.method: each.location for each in collect_handlers(P)}
+    places = {each.method: each.location for each in handlers_of(P)}
     assert places["session/prompt"] == location_of(P.ask)
     assert places["session/new"] == places["session/load"] == location_of(P.opened)
     assert places["session/update"] == location_of(P.ended)
@@ -506,6 +506,6 @@ def test_the_place_of_a_handler_is_that_of_the_authors_function_also_of_one_that
         @on_turn_end
         async def ended(self, session, end): ...
 
-    places = {each.method: each.location for each in collect_handlers(Q)}
+    places = {each.method: each.location for each in handlers_of(Q)}
     assert places["session/prompt"] == location_of(Q.say)
     assert places["session/update"] == location_of(Q.ended)

@@ -38,12 +38,10 @@ __all__ = [
     "DeclarationError",
     "Forward",
     "RawMessage",
-    "check_answer_return",
+    "check_event_return",
     "check_forward",
-    "check_no_return",
     "check_order",
     "check_return",
-    "check_text_return",
     "members",
     "message_type",
     "method_of",
@@ -56,7 +54,12 @@ _MODULES: Final = {1: "conductor.schema.v1", 2: "conductor.schema.v2"}
 _PLAIN: Final = (dict, Any, Mapping, MutableMapping)
 _NEVER_AN_OBJECT: Final = (str, int, float, list, tuple, set)
 _NEVER_A_TEXT: Final = (int, float, list, tuple, set, bytes, Mapping, Object)
-_A_VALUE: Final = (str, *_NEVER_A_TEXT)
+_EVENT_RETURNS: Final[Mapping[str, tuple[tuple[type, ...], str]]] = {
+    "an answer": ((*_NEVER_AN_OBJECT, NoneType), "dict[str, Any]"),
+    "a text or None": (_NEVER_A_TEXT, "str | None"),
+    "nothing": ((str, *_NEVER_A_TEXT), "None"),
+}
+"""What cannot be right, and what to write instead."""
 
 
 class Forward(Protocol[Message, Result]):
@@ -118,7 +121,7 @@ def message_type(where: str, function: Any, parameter: str, method: str) -> Any:
         return dict
     if annotation is bytes:
         return bytes
-    if any(annotation == fitting for fitting in _params_types(method)):
+    if any(annotation == fitting for fitting in _types(method, "params", "notification")):
         return annotation
     shown = getattr(annotation, "__name__", repr(annotation))
     wanted = f"use {_names(method)}`dict` (plain params) or `bytes` (raw JSON)"
@@ -228,11 +231,10 @@ def version_of(annotation: Any) -> int | None:
 
 def method_of(message: Any) -> str | None:
     """Return the method that has this params type, as a request or a notification."""
-    for version, module in _MODULES.items():
-        for method in METHODS_BY_VERSION[version]:
-            for candidate in _params_types_in(method, version, module):
-                if candidate == message or message in typing.get_args(candidate):
-                    return method
+    for method in dict.fromkeys(name for each in METHODS_BY_VERSION.values() for name in each):
+        for candidate in _types(method, "params", "notification"):
+            if candidate == message or message in typing.get_args(candidate):
+                return method
     return None
 
 
@@ -256,19 +258,15 @@ def _annotation(where: str, function: Any, parameter: str) -> Any:
         ) from None
 
 
-def _params_types(method: str) -> Iterator[Any]:
-    """Yield the params types of a method in the protocol versions that are imported."""
+def _types(method: str, *members: Literal["params", "notification", "result"]) -> Iterator[Any]:
+    """Yield types of a method in the protocol versions that are imported: a type that is used as an
+    annotation has its module imported."""
     for version, module in _MODULES.items():
-        yield from _params_types_in(method, version, module)
-
-
-def _params_types_in(method: str, version: int, module: str) -> Iterator[Any]:
-    known = METHODS_BY_VERSION[version].get(method)
-    loaded = sys.modules.get(module)  # a type that is used as an annotation has its module imported
-    if known is not None and loaded is not None:
-        for name in (known.params, known.notification):
-            if name is not None:
-                yield getattr(loaded, name)
+        known, loaded = METHODS_BY_VERSION[version].get(method), sys.modules.get(module)
+        if known is not None and loaded is not None:
+            for member in members:
+                if (name := getattr(known, member)) is not None:
+                    yield getattr(loaded, name)
 
 
 def _is_from(annotation: Any, module: str) -> bool:
@@ -298,7 +296,7 @@ def check_return(where: str, function: Any, method: str, version: int | None) ->
     returned = _returned(where, function)
     if not known or not returned:
         return
-    results = set(_results_of(method))
+    results = {each for result in _types(method, "result") for each in members(result)}
     wrong = [
         each
         for each in returned
@@ -323,30 +321,19 @@ def check_return(where: str, function: Any, method: str, version: int | None) ->
         )
 
 
-def check_answer_return(what: str, function: Any) -> None:
-    """Raise `DeclarationError` if the handler of an event cannot return the answer to a request."""
-    _check(what, function, (*_NEVER_AN_OBJECT, NoneType), "dict[str, Any]", "an answer")
-
-
-def check_text_return(what: str, function: Any) -> None:
-    """Raise `DeclarationError` if the handler of an event cannot return a text."""
-    _check(what, function, _NEVER_A_TEXT, "str | None", "a text or None")
-
-
-def check_no_return(what: str, function: Any) -> None:
-    """Raise `DeclarationError` if the handler of an event is annotated to return something, which
-    would be ignored."""
-    _check(what, function, _A_VALUE, "None", "nothing")
-
-
-def _check(what: str, function: Any, wrong: tuple[type, ...], wanted: str, described: str) -> None:
+def check_event_return(
+    what: str, function: Any, returns: Literal["an answer", "a text or None", "nothing"]
+) -> None:
+    """Raise `DeclarationError` if the return annotation of the handler of an event cannot be right:
+    it answers a request, changes a text, or what it returns would be ignored."""
+    wrong, wanted = _EVENT_RETURNS[returns]
     returned = _returned(what, function)
     if NoneType in wrong and len(returned) > 1:
         returned = [each for each in returned if each is not NoneType]
     for each in returned:
         if issubclass(each, wrong):
             raise DeclarationError(
-                f"{what} returns {described} and is annotated to return {_class_name(each)}; "
+                f"{what} returns {returns} and is annotated to return {_class_name(each)}; "
                 f"write `-> {wanted}`"
             )
 
@@ -358,15 +345,6 @@ def _returned(where: str, function: Any) -> list[type]:
     found = members(readable_annotation(where, function, "return"))
     classes = [typing.get_origin(each) or each for each in found]
     return [each for each in classes if isinstance(each, type)]
-
-
-def _results_of(method: str) -> Iterator[Any]:
-    """Yield the result types of a method in the protocol versions that are imported."""
-    for version, methods in METHODS_BY_VERSION.items():
-        known = methods.get(method)
-        loaded = sys.modules.get(f"conductor.schema.v{version}")
-        if known is not None and known.result is not None and loaded is not None:
-            yield from members(getattr(loaded, known.result))
 
 
 def _class_name(cls: type) -> str:

@@ -39,12 +39,7 @@ from typing import Any, Final, Literal, TypeVar, overload
 
 import attrs
 
-from conductor.proxy.annotations import (
-    DeclarationError,
-    check_answer_return,
-    check_no_return,
-    check_text_return,
-)
+from conductor.proxy.annotations import DeclarationError, check_event_return
 from conductor.proxy.update_kinds import meant_kind
 
 __all__ = [
@@ -165,11 +160,11 @@ def _mark(function: F, mark: EventMark) -> F:
                 f"`{parameter.name}: {kind}` (`from conductor.proxy import {kind}`)"
             )
     if mark.event in ("on_text", "slash"):
-        check_text_return(f"{what}: {shown}", function)
+        check_event_return(f"{what}: {shown}", function, "a text or None")
     elif "forward" in wanted and mark.event != "on_update":
-        check_answer_return(f"{what}: {shown}", function)
+        check_event_return(f"{what}: {shown}", function, "an answer")
     elif is_async:
-        check_no_return(f"{what}: {shown}", function)
+        check_event_return(f"{what}: {shown}", function, "nothing")
     setattr(function, _MARK, (*getattr(function, _MARK, ()), mark))
     return function
 

@@ -16,6 +16,7 @@ from conductor.proxy import (
     Proxy,
     RawMessage,
     on,
+    on_mcp,
     on_prompt,
     on_session,
     on_tool_end,
@@ -153,6 +154,21 @@ def test_one_handler_per_sender_of_an_extension_is_fine():
 
     senders = [handler.senders for handler in P._acp_handlers if handler.method == "_x"]
     assert senders == [("client",), ("agent",)]
+
+
+def test_a_message_of_one_sender_has_one_handler():
+    class P(Proxy):
+        @on("mcp/message")
+        async def both(self, params, forward):
+            return await forward()
+
+        @on_mcp("tools/call")
+        async def of_the_agent(self, server, params, forward):
+            return await forward()
+
+    handled = [(each.method, sender) for each in P._acp_handlers for sender in each.senders]
+    assert {("mcp/message", "client"), ("mcp/message", "agent")} < set(handled)
+    assert len(handled) == len(set(handled))
 
 
 def test_one_function_may_handle_several_methods():

@@ -122,7 +122,6 @@ PURE = [
     "conductor.routing.link_port",
     "conductor.routing.observers",
     "conductor.routing.stage",
-    "conductor.routing.initialization",
     "conductor.routing.lost_sessions",
     "conductor.routing.client_capabilities",
     "conductor.supervision.restart_policy",

@@ -41,7 +41,6 @@ from conductor.routing.control import (
     control_request,
 )
 from conductor.routing.failure_errors import Disconnected, FailureErrors, answer_of_gone
-from conductor.routing.initialization import Initialize, SuccessorInitialize
 from conductor.routing.link_port import CLIENT_ROLES, LinkPort, LinkState, Report, Role
 from conductor.routing.message_queue import Hold, MessageQueue, QueuedMessage
 from conductor.routing.observers import LinkObserver, ReceivedRequests, SentRequests
@@ -62,21 +61,17 @@ class Link(LinkState):
         self.plain: LinkPort = LinkPort(self, enveloped=False)
         has_successor = role in ("proxy", "parent")
         self.enveloped: LinkPort | None = LinkPort(self, enveloped=True) if has_successor else None
-        self._initialize = Initialize(self)
         self._sent: SentRequests | None = None
         self._received: list[ReceivedRequests] = []
         self._holds: list[Hold] = []
         self._disconnected: list[Disconnected] = []
         self.refuse(_NOT_RUNNING)
         self.plain.insert(LoggedSetups(self.session_log, is_sender=role in CLIENT_ROLES))
-        if role not in CLIENT_ROLES:
-            self.plain.insert(self._initialize)
         if self.enveloped is not None:
             if role == "parent":  # its sessions are logged when they come from it
                 self.enveloped.insert(LoggedSetups(self.session_log, frozenset({"initialize"})))
             else:
                 self.enveloped.insert(SuccessorSetups(self.session_log))
-                self.enveloped.insert(SuccessorInitialize(self))
 
     @property
     def ports(self) -> list[LinkPort]:
@@ -87,10 +82,6 @@ class Link(LinkState):
         """The peer is connected: the first time, or in the place of one that was disconnected."""
         super().connect(connection)
         self._stop_refusing()
-
-    def send_initialization(self, call: InFlightRequest, method: str, params: bytes) -> None:
-        """Send a request of the handshake; the response comes to `initializer.on_response`."""
-        self.plain.send(self._initialize, call, method, params)
 
     def refuse(self, errors: FailureErrors, *, is_reading: bool = False) -> None:
         """From now on, requests to the peer are answered with these errors, until it is connected.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from time import monotonic
-from typing import Final, Literal
+from typing import Final, Literal, Protocol
 
 from conductor.bounded_dict import BoundedDict
 from conductor.jsonrpc.connection import Connection
@@ -30,7 +30,6 @@ from conductor.routing.envelope import (
     wrap_notification,
     wrap_request,
 )
-from conductor.routing.initialization import InitializationHandler
 from conductor.routing.message_queue import MessageQueue
 from conductor.routing.session_log import SessionLog
 from conductor.routing.stage import StagedPort
@@ -127,6 +126,16 @@ class LinkPort(StagedPort):
             connection.write(notification_pieces(CANCEL, params))
 
 
+class Initializer(Protocol):
+    """Initializes the component behind a link (`supervision.initialization`)."""
+
+    def on_echoed(self) -> None:
+        """The component sent a proxy initialization to its successor."""
+
+    def on_sent_back(self, method: str) -> None:
+        """The component sent an initialization (`method`) to its predecessor."""
+
+
 class LinkState:
     """The connection of one component, client or parent conductor, with what is known of it.
 
@@ -144,7 +153,8 @@ class LinkState:
         self.role = role
         self.report = report
         self.dialect: Dialect = DIALECTS[0]
-        self.initializer: InitializationHandler | None = None
+        self.initializer: Initializer | None = None
+        """That of the component's present process; `None` if others initialize it."""
         self.connection: Connection | None = None
         self._late: BoundedDict[Id, tuple[InFlightRequest, float, float | None]] = BoundedDict(
             _MAX_LATE

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import inf
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import attrs
 import trio
@@ -22,11 +22,16 @@ from conductor.jsonrpc.messages import (
     encode_error,
     error_to_exception,
 )
+from conductor.routing.envelope import INIT_METHODS
 from conductor.routing.handshake import FailStart, Handshake, NextStep, SendInit
 from conductor.routing.link import Link
+from conductor.routing.stage import ForwardRequest, ForwardResponse, Stage
 from conductor.supervision.slow_setups import SLOW
 
 __all__ = ["AnswerInterceptor", "Initialization"]
+
+
+_INITIALIZE: Final = frozenset({"initialize"})
 
 
 class AnswerInterceptor(Protocol):
@@ -84,13 +89,26 @@ class Initialization:
     _successor_request: InFlightRequest | None = attrs.field(default=None, init=False)
     _awaiting_process: bool = attrs.field(default=False, init=False)
     _known_result: bytes | None = attrs.field(default=None, init=False)
+    _stages: list[Stage] = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
         self.reply = self._reply_to_predecessor
+        self.link.initializer = self
+        self._stages = [_Initialize(self)]
+        self.link.plain.insert(self._stages[0])
+        if self.link.enveloped is not None:
+            self._stages.append(_SuccessorInitialize(self))
+            self.link.enveloped.insert(self._stages[1])
 
-    # -- InitializationHandler, called by the link -----------------------------------------------
+    def remove(self) -> None:
+        """Another initialization takes the place of this one."""
+        for each in self._stages:
+            each.port.remove(each)
+
+    # -- reactions of the component --------------------------------------------------------------
 
     def begin(self, call: InFlightRequest, params: Payload | None) -> None:
+        """The predecessor sent `initialize` for the component."""
         if self.done or self._originator is not None:
             error = encode_error(
                 INVALID_REQUEST,
@@ -108,6 +126,7 @@ class Initialization:
             self._send_attempt()
 
     def on_forwarded(self, call: InFlightRequest) -> None:
+        """The component sent `initialize` to its successor: it waits for that."""
         self._successor_request = call
         self._set_deadline(float("inf"))
 
@@ -154,6 +173,7 @@ class Initialization:
         return self._awaiting_process
 
     def on_successor_response(self, call: InFlightRequest) -> None:
+        """The successor answered the `initialize` that the component forwarded."""
         if call is self._successor_request and not self.done:
             self._set_deadline(trio.current_time() + self.timeout)
 
@@ -223,7 +243,7 @@ class Initialization:
             self.link.dialect = self.handshake.dialect
         self._successor_request = None
         self._attempt = call = InFlightRequest(self.handshake.method, self)
-        self.link.send_initialization(call, self.handshake.method, self._params)
+        self.link.plain.send(self._stages[0], call, self.handshake.method, self._params)
         if self._originator.cancelled:
             self._cancel_attempt(self._originator, call)
         self._set_deadline(trio.current_time() + self.timeout)
@@ -293,3 +313,58 @@ class Initialization:
         if self.handshake.may_retry:
             reason += "; if it only knows `_proxy/initialize`, give it `dialect: _proxy`"
         return reason
+
+
+class _HandshakeStage(Stage):
+    __slots__ = ("_initialization",)
+
+    name = "initialization"
+
+    def __init__(self, initialization: Initialization) -> None:
+        self._initialization = initialization
+
+
+class _Initialize(_HandshakeStage):
+    """Takes the `initialize` for the component: the conductor carries out the handshake."""
+
+    __slots__ = ()
+
+    sent: frozenset[str] = _INITIALIZE | frozenset(INIT_METHODS)
+
+    def send_request(
+        self, forward: ForwardRequest, call: InFlightRequest, method: str, params: Payload | None
+    ) -> None:
+        self._initialization.begin(call, params)
+
+    def receive_response(
+        self,
+        forward: ForwardResponse,
+        call: InFlightRequest,
+        result: Payload | None,
+        error: Payload | None,
+    ) -> None:
+        self._initialization.on_response(call, result, error)
+
+
+class _SuccessorInitialize(_HandshakeStage):
+    """Sees the `initialize` that the component forwards."""
+
+    __slots__ = ()
+
+    received: frozenset[str] = _INITIALIZE
+
+    def receive_request(
+        self, forward: ForwardRequest, call: InFlightRequest, method: str, params: Payload | None
+    ) -> None:
+        self._initialization.on_forwarded(call)
+        forward(call, method, params)
+
+    def send_response(
+        self,
+        forward: ForwardResponse,
+        call: InFlightRequest,
+        result: Payload | None,
+        error: Payload | None,
+    ) -> None:
+        self._initialization.on_successor_response(call)
+        forward(call, result, error)

@@ -201,7 +201,7 @@ class SupervisedComponent(LinkComponent):
     # -- one process ---------------------------------------------------------------------------
 
     def _new_initialization(self, dialect: Literal["proxy", "_proxy"] | None) -> Initialization:
-        self.link.initializer = initialization = Initialization(
+        return Initialization(
             self.link,
             Handshake(self.role, dialect),
             self.spec.start_timeout,
@@ -211,7 +211,6 @@ class SupervisedComponent(LinkComponent):
             on_slow=self._on_slow_start,
             patch_result=self.patch_result,
         )
-        return initialization
 
     def _on_slow_start(self) -> None:
         method = self.initialization.handshake.method
@@ -295,6 +294,7 @@ class SupervisedComponent(LinkComponent):
     async def _start_next(self) -> None:
         """Start the process of a restart, or of the handshake in the other dialect."""
         if self._lifecycle.was_initialized:
+            self.initialization.remove()
             self.initialization = self._new_initialization(self.link_dialect)
         try:
             self._spawn()

@@ -81,7 +81,7 @@ class MemoryPairComponent(LinkComponent):
         self.link: Link = Link(self.name, self.role, self._report)
         if self.role == "agent":
             self.link.plain.insert(WithoutProxyMeta())
-        self.link.initializer = self.initialization = Initialization(
+        self.initialization = Initialization(
             self.link,
             Handshake(self.role, self.dialect),
             self.start_timeout,

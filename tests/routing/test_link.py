@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from types import SimpleNamespace
 
 import pytest
 from support.peers.port import Flusher, ListTransport, Neighbour, cancel
@@ -450,31 +449,3 @@ def test_the_next_process_of_a_component_has_no_late_responses():
     bench.feed({"id": 1, "result": {}})
 
     assert bench.reports == [("malformed message", "an answer to no request (id 1)", {})]
-
-
-# -- init --------------------------------------------------------------------------------------
-
-
-def test_initialize_is_left_to_the_initialization_handler():
-    bench = Bench("proxy")
-    events = []
-    bench.link.initializer = SimpleNamespace(
-        begin=lambda call, params: events.append(("begin", bytes(params))),
-        on_forwarded=lambda call: events.append(("forwarded", call.method)),
-        on_echoed=lambda: events.append(("echoed",)),
-        on_successor_response=lambda call: events.append(("successor responded", call.method)),
-    )
-
-    bench.link.plain.request(InFlightRequest("initialize", bench.before), "initialize", b"{}")
-    bench.feed(envelope("proxy", "initialize", {}, id=1))
-    bench.feed(envelope("proxy", "proxy/initialize", {}, id=2))
-    bench.link.enveloped.respond(bench.behind.asked[0], b"{}", None)
-
-    assert events == [
-        ("begin", b"{}"),
-        ("forwarded", "initialize"),
-        ("echoed",),
-        ("successor responded", "initialize"),
-    ]
-    assert bench.behind.heard == [("request", "initialize", b"{}")]
-    assert [message["id"] for message in bench.written()] == [2, 1]

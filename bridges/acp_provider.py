@@ -43,6 +43,8 @@ _MAX_ACTIVE: Final = 64
 """Requests in flight to one stateless server; the default limit of providers (error -33000)."""
 _REQUEST_OVERHEAD: Final = 500
 """Estimated size of a queued request without its params, in bytes."""
+_CANCELLED: Final = encode_error(REQUEST_CANCELLED, "Request cancelled")
+_NO_RESULT: Final = encode_error(INTERNAL_ERROR, "mcp/message returned no MCP result")
 
 
 @attrs.frozen
@@ -62,25 +64,19 @@ class ConnectionTable(Protocol):
     def new_request_id(self) -> str: ...
 
 
+@attrs.define(eq=False)
 class AcpProvider:
     """One MCP connection to a server over ACP. `open` finds the binding, then opens the
     `McpConnection`."""
 
-    def __init__(
-        self,
-        server: DeclaredServer,
-        mcp_connection: McpConnection,
-        peer: Peer,
-        routes: ConnectionTable,
-    ) -> None:
-        self.server = server
-        self._mcp_connection = mcp_connection
-        self._peer = peer
-        self._routes = routes
-        self._connection: str | None = None
-        self._told_session = False
-        self._closed = False
-        self._queued_bytes = _QueuedBytes()
+    server: DeclaredServer
+    mcp_connection: McpConnection
+    peer: Peer
+    routes: ConnectionTable
+    waiting_bytes: int = attrs.field(default=0, init=False)
+    _connection: str | None = attrs.field(default=None, init=False)
+    _told_session: bool = attrs.field(default=False, init=False)
+    _closed: bool = attrs.field(default=False, init=False)
 
     # -- opening -----------------------------------------------------------------------------------
 
@@ -89,10 +85,10 @@ class AcpProvider:
         self._try([known] if known is not None else candidates(self.server.declaration), [])
 
     def _try(self, bindings: Sequence[Binding], errors: list[bytes]) -> None:
-        if self._mcp_connection.closed:
+        if self.mcp_connection.closed:
             return
         if not bindings:
-            self._mcp_connection.refuse(_most_specific(errors))
+            self.mcp_connection.refuse(_most_specific(errors))
             return
         binding, rest = bindings[0], bindings[1:]
 
@@ -117,7 +113,7 @@ class AcpProvider:
                     error or encode_error(INTERNAL_ERROR, "mcp/connect returned no connectionId")
                 )
                 return
-            if connection in self._routes.connections:
+            if connection in self.routes.connections:
                 failed(encode_error(INTERNAL_ERROR, "mcp/connect returned a connectionId in use"))
                 return
             self._connection = connection
@@ -125,7 +121,7 @@ class AcpProvider:
             self._ready(binding)
 
         params = connect_params(binding.key, self.server.id, session)
-        self._mcp_connection.withdraw_connect = self._peer.ask("mcp/connect", params, answered)
+        self.mcp_connection.withdraw_connect = self.peer.ask("mcp/connect", params, answered)
 
     def _probe(self, binding: Binding, failed: Callable[[bytes], None]) -> None:
         """Send `server/discover` in the stateless binding: a result means that it is understood."""
@@ -133,24 +129,24 @@ class AcpProvider:
             "server/discover",
             DISCOVER_PARAMS,
             server_id=self.server.id,
-            request_id=self._routes.new_request_id(),
+            request_id=self.routes.new_request_id(),
         )
 
         def answered(result: bytes | None, error: bytes | None) -> None:
             if result is not None and unwrap_outcome(result) is not None:
                 self._ready(binding)
             else:
-                failed(error or encode_error(INTERNAL_ERROR, "mcp/message returned no MCP result"))
+                failed(error or _NO_RESULT)
 
-        self._mcp_connection.withdraw_connect = self._peer.ask("mcp/message", params, answered)
+        self.mcp_connection.withdraw_connect = self.peer.ask("mcp/message", params, answered)
 
     def _ready(self, binding: Binding) -> None:
         self.server.binding = binding
         if binding.key is None:
             self.server.revision = "modern"
         if self._connection is not None:
-            self._routes.connections[self._connection] = self._mcp_connection
-        self._mcp_connection.open(self)
+            self.routes.connections[self._connection] = self.mcp_connection
+        self.mcp_connection.open(self)
 
     # -- Provider ----------------------------------------------------------------------------------
 
@@ -158,41 +154,26 @@ class AcpProvider:
         self, call: InFlightRequest, method: str, params: Payload | None, answered: ResponseCallback
     ) -> Cancel:
         if self._connection is None:
-            request = _StatelessRequest(
-                self.server,
-                self._mcp_connection,
-                self._peer,
-                self._routes,
-                self._queued_bytes,
-                call,
-                method,
-                params,
-                answered,
-            )
-            return request.begin()
+            return _StatelessRequest(self, call, method, params, answered).begin()
         carrier = message_params(
             method, params, connection_id=self._connection, session=self._session()
         )
-        return self._peer.ask("mcp/message", carrier, answered)
+        return self.peer.ask("mcp/message", carrier, answered)
 
     def notify(self, method: str, params: Payload | None) -> None:
         # MCP cancellations name requests by ids that only the consumer knows; they are sent as
         # `$/cancel_request`. The stateless binding has no notifications to a server.
         if self._connection is not None and method != CANCELLED:
             carrier = message_params(method, params, connection_id=self._connection)
-            self._peer.send("mcp/message", carrier)
+            self.peer.send("mcp/message", carrier)
 
     def close(self) -> None:
         if self._closed:
             return
         self._closed = True
         if self._connection is not None:
-            self._routes.connections.pop(self._connection, None)
-            self._peer.ask("mcp/disconnect", disconnect_params(self._connection), _ignore)
-
-    @property
-    def waiting_bytes(self) -> int:
-        return self._queued_bytes.bytes
+            self.routes.connections.pop(self._connection, None)
+            self.peer.ask("mcp/disconnect", disconnect_params(self._connection), _ignore)
 
     def _session(self) -> str | None:
         """The session id for `_meta`, if it was not known at `mcp/connect`."""
@@ -200,68 +181,56 @@ class AcpProvider:
 
 
 @attrs.define(eq=False)
-class _QueuedBytes:
-    """Bytes of the requests of one connection that wait in the queue of its server."""
-
-    bytes: int = 0
-
-
-@attrs.define(eq=False)
 class _StatelessRequest:
-    """One request in the stateless binding."""
+    """One request in the stateless binding; its provider counts it while it waits."""
 
-    _server: DeclaredServer
-    _mcp_connection: McpConnection
-    _peer: Peer
-    _routes: ConnectionTable
-    _waiting: _QueuedBytes
+    _provider: AcpProvider
     _call: InFlightRequest
     _method: str
     _params: Payload | None
     _answered: ResponseCallback
-    _cancelled: bool = attrs.field(default=False, init=False)
-    _cancel_sent: Cancel | None = attrs.field(default=None, init=False)
+    _is_cancelled: bool = attrs.field(default=False, init=False)
+    _withdraw: Cancel | None = attrs.field(default=None, init=False)
 
     def begin(self) -> Cancel:
         """Send the request, or queue it while the server has its maximum in flight."""
-        if self._server.active < _MAX_ACTIVE:
+        server = self._provider.server
+        if server.active < _MAX_ACTIVE:
             self._send()
         else:
             self._params = None if self._params is None else bytes(self._params)
-            self._waiting.bytes += self._size
-            self._server.waiting[self] = None
+            self._provider.waiting_bytes += self._size
+            server.waiting[self] = None
         return self._cancel
 
     @property
     def _size(self) -> int:
         return _REQUEST_OVERHEAD + (0 if self._params is None else len(self._params))
 
-    def _send_waiting(self) -> None:
-        self._waiting.bytes -= self._size
-        self._send()
-        self._mcp_connection.made_room()
+    def _leave_queue(self) -> None:
+        del self._provider.server.waiting[self]
+        self._provider.waiting_bytes -= self._size
 
     def _send(self) -> None:
-        server, routes = self._server, self._routes
-        if self._cancelled or self._mcp_connection.closed:
-            self._answered(None, encode_error(REQUEST_CANCELLED, "Request cancelled"))
+        provider, server = self._provider, self._provider.server
+        if self._is_cancelled or provider.mcp_connection.closed:
+            self._answered(None, _CANCELLED)
             return
-        request_id = routes.new_request_id()
-        key = server.id, request_id
-        routes.exchanges[key] = StatelessExchange(self._mcp_connection, self._call)
+        request_id = provider.routes.new_request_id()
+        exchanges, key = provider.routes.exchanges, (server.id, request_id)
+        exchanges[key] = StatelessExchange(provider.mcp_connection, self._call)
         server.active += 1
 
         def settled(result: bytes | None, error: bytes | None) -> None:
-            del routes.exchanges[key]
+            del exchanges[key]
             server.active -= 1
             inner = unwrap_outcome(result) if result is not None else (None, error)
-            if inner is None:
-                inner = None, encode_error(INTERNAL_ERROR, "mcp/message returned no MCP result")
-            self._answered(*inner)
+            self._answered(*(inner or (None, _NO_RESULT)))
             while server.waiting and server.active < _MAX_ACTIVE:
                 waiting = next(iter(server.waiting))
-                del server.waiting[waiting]
-                waiting._send_waiting()
+                waiting._leave_queue()
+                waiting._send()
+                waiting._provider.mcp_connection.made_room()
 
         carrier = message_params(
             self._method,
@@ -271,17 +240,16 @@ class _StatelessRequest:
             session=server.session,
         )
         self._params = None
-        self._cancel_sent = self._peer.ask("mcp/message", carrier, settled)
+        self._withdraw = provider.peer.ask("mcp/message", carrier, settled)
 
     def _cancel(self) -> None:
-        self._cancelled = True
-        if self._cancel_sent is not None:
-            self._cancel_sent()
-        elif self in self._server.waiting:
-            del self._server.waiting[self]
-            self._waiting.bytes -= self._size
-            self._answered(None, encode_error(REQUEST_CANCELLED, "Request cancelled"))
-            self._mcp_connection.made_room()
+        self._is_cancelled = True
+        if self._withdraw is not None:
+            self._withdraw()
+        elif self in self._provider.server.waiting:
+            self._leave_queue()
+            self._answered(None, _CANCELLED)
+            self._provider.mcp_connection.made_room()
 
 
 def _most_specific(errors: list[bytes]) -> bytes:

@@ -203,7 +203,7 @@ class ShimConsumer:
         while chunk := await self.transport.receive():
             if self.ended.is_set():
                 continue
-            if flusher.feed(connection, chunk):
+            if flusher.route(partial(connection.feed_partial, chunk)):
                 await flusher.route_rest(connection)
             while (self.crowded or self.mcp_connection.crowded) and not connection.closed:
                 if self.transport.peer_closed_write():

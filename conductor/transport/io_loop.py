@@ -42,21 +42,18 @@ class Flusher:
         if not self._routing:
             self._work.set()
 
-    def feed(self, connection: Connection, chunk: bytes) -> bool:
-        """Route a chunk, then flush all resulting writes once.
-
-        True if the chunk has very many lines, and `route_rest` is to be awaited.
-        """
-        return self._route(partial(connection.feed_partial, chunk))
-
     async def route_rest(self, connection: Connection) -> None:
         """Route the rest of a chunk in steps, between which other tasks run."""
         more = True
         while more:
             await trio.lowlevel.checkpoint()
-            more = self._route(connection.route_more)
+            more = self.route(connection.route_more)
 
-    def _route(self, step: Callable[[], bool]) -> bool:
+    def route(self, step: Callable[[], bool]) -> bool:
+        """Take a step of a connection (`feed_partial`), then flush all resulting writes once.
+
+        True if there is more, and `route_rest` is to be awaited.
+        """
         self._routing = True
         try:
             return step()
@@ -126,7 +123,7 @@ async def read_loop(connection: Connection, flusher: Flusher, read_gate: ReadGat
     def take(chunk: bytes) -> bool:
         """Route a chunk; true if a rest is unrouted, or the gate is closed."""
         nonlocal unchecked_bytes, has_unrouted
-        has_unrouted = flusher.feed(connection, chunk)
+        has_unrouted = flusher.route(partial(connection.feed_partial, chunk))
         unchecked_bytes += len(chunk)
         if has_unrouted:
             return True

@@ -13,6 +13,7 @@ import cProfile
 import pstats
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 from conductor.jsonrpc.connection import Connection
 from conductor.routing.link import Link
@@ -74,7 +75,7 @@ class Chain:
         """One iteration of the I/O loop."""
         connection = self.links[at].connection
         assert connection is not None
-        self.flusher.feed(connection, chunk)
+        self.flusher.route(partial(connection.feed_partial, chunk))
         if not self.gate.open:
             raise AssertionError("something waits to be written")
 

@@ -37,7 +37,7 @@ async def test_messages_are_written_in_the_step_that_read_their_cause():
     desk = Pumped()
     desk.on_notification = lambda method, params: desk.connection.write((b"back\n",))
 
-    desk.flusher.feed(desk.connection, LINE * 2)
+    desk.flusher.route(lambda: desk.connection.feed_partial(LINE * 2))
 
     assert await desk.far.receive() == b"back\nback\n"
 

@@ -19,6 +19,7 @@ from conductor.errors import RequestError
 from conductor.jsonrpc.codec import decode
 from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.jsonrpc.notification_batch import NotificationBatch, split_block
+from conductor.routing.link import Link
 from conductor.tracing.direction import direction
 from conductor.tracing.encoder import Encoder
 from conductor.tracing.links import find_causes
@@ -448,6 +449,18 @@ def test_a_notification_does_not_keep_the_block_that_it_was_part_of(is_whole):
     (entry,) = entries
     assert bytes(entry[4]) == b'{"a":1}'
     assert sys.getrefcount(block) == before
+
+
+def test_a_message_that_waits_for_a_restart_is_recorded_once():
+    recorder = TraceRecorder("demo")
+    link = Link("notes", "proxy", lambda *report: None)
+    recorder.trace(link.plain, "notes", "client")
+    link.start_queueing()
+
+    link.plain.notify("x", b"{}")
+    link.release_queue()
+
+    assert [entry[3] for entry in recorder.flight] == ["x"]
 
 
 def test_messages_have_the_time_of_the_wake_up(monkeypatch):

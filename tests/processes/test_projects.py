@@ -253,11 +253,11 @@ def test_equal_session_ids_of_two_agents_are_not_mixed(
 ) -> None:
     write(home / "one", proxy("first"))
     sessions = run(cwd=home, file=chain_file(agent(), on_start_failure="error"))
-    plain = sessions.new(home / "plain")
 
-    refused = sessions.set_up(home / "one")
+    plain, one = sessions.new(home / "plain"), sessions.new(home / "one")
 
-    assert "need an agent whose ids are unique" in refused["error"]["message"]
+    assert one.startswith(f"{plain}-")
+    assert sessions.ask(one) == "first>[first]hi"
     assert sessions.ask(plain) == "hi"
     assert sessions.editor.leave() == 0
 

@@ -8,8 +8,8 @@ connection.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Final, Protocol
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final, Protocol
 
 import attrs
 
@@ -31,13 +31,14 @@ from conductor.bridge_api import (
     METHOD_NOT_FOUND,
     REQUEST_CANCELLED,
     InFlightRequest,
+    Limits,
     Payload,
     ResponseCallback,
     encode_error,
 )
 from conductor.proxy import Peer
 
-__all__ = ["AcpProvider", "ConnectionTable", "StatelessExchange"]
+__all__ = ["AcpProvider", "BridgeHost", "StatelessExchange"]
 
 _MAX_ACTIVE: Final = 64
 """Requests in flight to one stateless server; the default limit of providers (error -33000)."""
@@ -55,13 +56,33 @@ class StatelessExchange:
     call: InFlightRequest
 
 
-class ConnectionTable(Protocol):
-    """The bridge's routing table for messages from servers."""
+class BridgeHost(Protocol):
+    """The part of `McpBridge` that MCP connections use."""
 
+    limits: Limits
     connections: dict[str, McpConnection]
+    """By connection id, for messages from servers."""
     exchanges: dict[tuple[str, str], StatelessExchange]
+    """By server id and request id, for messages from servers."""
+
+    @property
+    def client(self) -> Peer: ...
+
+    @property
+    def agent(self) -> Peer: ...
+
+    @property
+    def answering(self) -> bool: ...
 
     def new_request_id(self) -> str: ...
+
+    def defer(self, cancelled: Callable[[], None]) -> ResponseCallback: ...
+
+    def start_soon(self, function: Callable[..., Awaitable[Any]], *args: Any) -> None: ...
+
+    async def wait_room(self) -> None: ...
+
+    def made_room(self) -> None: ...
 
 
 @attrs.define(eq=False)
@@ -71,8 +92,7 @@ class AcpProvider:
 
     server: DeclaredServer
     mcp_connection: McpConnection
-    peer: Peer
-    routes: ConnectionTable
+    host: BridgeHost
     waiting_bytes: int = attrs.field(default=0, init=False)
     _connection: str | None = attrs.field(default=None, init=False)
     _told_session: bool = attrs.field(default=False, init=False)
@@ -113,7 +133,7 @@ class AcpProvider:
                     error or encode_error(INTERNAL_ERROR, "mcp/connect returned no connectionId")
                 )
                 return
-            if connection in self.routes.connections:
+            if connection in self.host.connections:
                 failed(encode_error(INTERNAL_ERROR, "mcp/connect returned a connectionId in use"))
                 return
             self._connection = connection
@@ -121,7 +141,7 @@ class AcpProvider:
             self._ready(binding)
 
         params = connect_params(binding.key, self.server.id, session)
-        self.mcp_connection.withdraw_connect = self.peer.ask("mcp/connect", params, answered)
+        self.mcp_connection.withdraw_connect = self.host.client.ask("mcp/connect", params, answered)
 
     def _probe(self, binding: Binding, failed: Callable[[bytes], None]) -> None:
         """Send `server/discover` in the stateless binding: a result means that it is understood."""
@@ -129,7 +149,7 @@ class AcpProvider:
             "server/discover",
             DISCOVER_PARAMS,
             server_id=self.server.id,
-            request_id=self.routes.new_request_id(),
+            request_id=self.host.new_request_id(),
         )
 
         def answered(result: bytes | None, error: bytes | None) -> None:
@@ -138,14 +158,14 @@ class AcpProvider:
             else:
                 failed(error or _NO_RESULT)
 
-        self.mcp_connection.withdraw_connect = self.peer.ask("mcp/message", params, answered)
+        self.mcp_connection.withdraw_connect = self.host.client.ask("mcp/message", params, answered)
 
     def _ready(self, binding: Binding) -> None:
         self.server.binding = binding
         if binding.key is None:
             self.server.revision = "modern"
         if self._connection is not None:
-            self.routes.connections[self._connection] = self.mcp_connection
+            self.host.connections[self._connection] = self.mcp_connection
         self.mcp_connection.open(self)
 
     # -- Provider ----------------------------------------------------------------------------------
@@ -158,22 +178,22 @@ class AcpProvider:
         carrier = message_params(
             method, params, connection_id=self._connection, session=self._session()
         )
-        return self.peer.ask("mcp/message", carrier, answered)
+        return self.host.client.ask("mcp/message", carrier, answered)
 
     def notify(self, method: str, params: Payload | None) -> None:
         # MCP cancellations name requests by ids that only the consumer knows; they are sent as
         # `$/cancel_request`. The stateless binding has no notifications to a server.
         if self._connection is not None and method != CANCELLED:
             carrier = message_params(method, params, connection_id=self._connection)
-            self.peer.send("mcp/message", carrier)
+            self.host.client.send("mcp/message", carrier)
 
     def close(self) -> None:
         if self._closed:
             return
         self._closed = True
         if self._connection is not None:
-            self.routes.connections.pop(self._connection, None)
-            self.peer.ask("mcp/disconnect", disconnect_params(self._connection), _ignore)
+            self.host.connections.pop(self._connection, None)
+            self.host.client.ask("mcp/disconnect", disconnect_params(self._connection), _ignore)
 
     def _session(self) -> str | None:
         """The session id for `_meta`, if it was not known at `mcp/connect`."""
@@ -216,8 +236,8 @@ class _StatelessRequest:
         if self._is_cancelled or provider.mcp_connection.closed:
             self._answered(None, _CANCELLED)
             return
-        request_id = provider.routes.new_request_id()
-        exchanges, key = provider.routes.exchanges, (server.id, request_id)
+        request_id = provider.host.new_request_id()
+        exchanges, key = provider.host.exchanges, (server.id, request_id)
         exchanges[key] = StatelessExchange(provider.mcp_connection, self._call)
         server.active += 1
 
@@ -240,7 +260,7 @@ class _StatelessRequest:
             session=server.session,
         )
         self._params = None
-        self._withdraw = provider.peer.ask("mcp/message", carrier, settled)
+        self._withdraw = provider.host.client.ask("mcp/message", carrier, settled)
 
     def _cancel(self) -> None:
         self._is_cancelled = True

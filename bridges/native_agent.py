@@ -6,13 +6,13 @@ connection as a consumer, and connects to the server as for a shim.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Any
 
 import attrs
 import msgspec
 
-from bridges.acp_provider import AcpProvider, ConnectionTable
+from bridges.acp_provider import AcpProvider, BridgeHost
 from bridges.bindings import (
     Binding,
     CarrierParams,
@@ -30,41 +30,21 @@ from conductor.bridge_api import (
     METHOD_NOT_FOUND,
     REQUEST_CANCELLED,
     InFlightRequest,
-    Limits,
     Payload,
     ResponseCallback,
     encode_error,
     member_at,
 )
-from conductor.proxy import Peer, RequestError
+from conductor.proxy import RequestError
 
 __all__ = ["NativeAgent"]
-
-
-class BridgeContext(ConnectionTable, Protocol):
-    """The part of `McpBridge` that is used here."""
-
-    limits: Limits
-
-    @property
-    def client(self) -> Peer: ...
-
-    @property
-    def agent(self) -> Peer: ...
-
-    @property
-    def answering(self) -> bool: ...
-
-    def defer(self, cancelled: Callable[[], None]) -> ResponseCallback: ...
-
-    def start_soon(self, function: Callable[..., Awaitable[Any]], *args: Any) -> None: ...
 
 
 @attrs.define(eq=False)
 class NativeAgent:
     """The connections of a native agent that the bridge translates."""
 
-    owner: BridgeContext
+    host: BridgeHost
     _servers: dict[str, DeclaredServer] = attrs.field(factory=dict, init=False)
     _connections: dict[str, McpConnection] = attrs.field(factory=dict, init=False)
     """By connection id; in the stateless binding by server id."""
@@ -121,7 +101,7 @@ class NativeAgent:
             else:
                 server.binding = own
                 return result
-        most = self.owner.limits.max_mcp_connections
+        most = self.host.limits.max_mcp_connections
         if len(self._connections_of(server)) >= most:
             problem = f"More than {most} connections to one server (max_mcp_connections)"
             raise RequestError(INVALID_REQUEST, problem)
@@ -138,12 +118,12 @@ class NativeAgent:
             self._connections.pop(connection, None)
             answer(None, error)
 
-        answer = self.owner.defer(cancelled)
-        connection = f"acp-conductor:{self.owner.new_request_id()}"
-        consumer = _AgentConsumer(self.owner, server.id, connection, ended)
-        mcp_connection = McpConnection(consumer, begin, self.owner.start_soon, refused=ended)
+        answer = self.host.defer(cancelled)
+        connection = f"acp-conductor:{self.host.new_request_id()}"
+        consumer = _AgentConsumer(self.host, server.id, connection, ended)
+        mcp_connection = McpConnection(consumer, begin, self.host.start_soon, refused=ended)
         self._connections[connection] = mcp_connection
-        AcpProvider(server, mcp_connection, self.owner.client, self.owner).open()
+        AcpProvider(server, mcp_connection, self.host).open()
         return None
 
     async def message(self, carrier: CarrierParams, forward: Any) -> Any:
@@ -151,13 +131,13 @@ class NativeAgent:
             mcp_connection = self._connections.get(carrier.connectionId)
             if mcp_connection is None:
                 return await forward()
-            if self.owner.answering:
+            if self.host.answering:
                 self._ask(mcp_connection, carrier)
             else:
                 mcp_connection.notification(str(carrier.method), carrier.inner)
             return None
         server = self._servers.get(carrier.server or "")
-        if server is None or not self.owner.answering or server.binding == Binding(None):
+        if server is None or not self.host.answering or server.binding == Binding(None):
             return await forward()
         if server.binding is None:
             try:
@@ -171,11 +151,11 @@ class NativeAgent:
         mcp_connection = self._connections.get(server.id)
         if mcp_connection is None:
             consumer = _AgentConsumer(
-                self.owner, server.id, None, lambda error: self._connections.pop(server.id, None)
+                self.host, server.id, None, lambda error: self._connections.pop(server.id, None)
             )
-            mcp_connection = McpConnection(consumer, Handshake, self.owner.start_soon)
+            mcp_connection = McpConnection(consumer, Handshake, self.host.start_soon)
             self._connections[server.id] = mcp_connection
-            AcpProvider(server, mcp_connection, self.owner.client, self.owner).open()
+            AcpProvider(server, mcp_connection, self.host).open()
         self._ask(mcp_connection, carrier)
         return None
 
@@ -192,7 +172,7 @@ class NativeAgent:
             answer(None, encode_error(REQUEST_CANCELLED, "Request cancelled"))
             call.answered = True
 
-        answer = self.owner.defer(cancelled)
+        answer = self.host.defer(cancelled)
         id = carrier.requestId if isinstance(carrier.requestId, str) else None
         method = str(carrier.method)
         call = InFlightRequest(method, _AgentResponder(answer, id is not None), id)
@@ -225,7 +205,7 @@ class _AgentConsumer:
     """The agent as consumer. In the stateless binding it has no connection id: it takes no
     requests, and a notification only about a request of its own."""
 
-    _owner: BridgeContext
+    _host: BridgeHost
     server_id: str
     _connection: str | None
     _ended: Callable[[bytes], object]
@@ -247,7 +227,7 @@ class _AgentConsumer:
             answered(None, encode_error(METHOD_NOT_FOUND, text, method))
             return lambda: None
         carrier = message_params(method, params, connection_id=self._connection)
-        return self._owner.agent.ask("mcp/message", carrier, answered)
+        return self._host.agent.ask("mcp/message", carrier, answered)
 
     def notify(
         self, method: str, params: Payload | None, owner: InFlightRequest | None = None
@@ -260,7 +240,7 @@ class _AgentConsumer:
                 return
             id = str(owner.source_id)
             carrier = message_params(method, params, server_id=self.server_id, request_id=id)
-        self._owner.agent.send("mcp/message", carrier)
+        self._host.agent.send("mcp/message", carrier)
 
     def close(self) -> None:
         self._ended(encode_error(INTERNAL_ERROR, "The MCP connection is closed"))

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import attrs
 import msgspec
 import trio
 
-from bridges.acp_provider import AcpProvider, ConnectionTable
+from bridges.acp_provider import AcpProvider, BridgeHost
 from bridges.declarations import Declaration
 from bridges.mcp_connection import CANCELLED, Cancel, McpConnection, import_error
 from bridges.remote_provider import RemoteProvider
@@ -44,7 +44,6 @@ from conductor.bridge_api import (
     write_loop,
 )
 from conductor.log import get_logger
-from conductor.proxy import Peer
 
 __all__ = ["ShimConnections", "ShimConsumer"]
 
@@ -57,26 +56,11 @@ _CLIENT_GONE: Final = encode_error(INTERNAL_ERROR, "The MCP client is gone")
 log = get_logger(component="mcp-bridge")
 
 
-class ConnectionHost(ConnectionTable, Protocol):
-    """The part of `McpBridge` that is used here."""
-
-    limits: Limits
-
-    @property
-    def client(self) -> Peer: ...
-
-    def start_soon(self, function: Callable[..., Awaitable[Any]], *args: Any) -> None: ...
-
-    async def wait_room(self) -> None: ...
-
-    def made_room(self) -> None: ...
-
-
 @attrs.define(eq=False)
 class ShimConnections:
     """The connections of one agent's MCP clients."""
 
-    host: ConnectionHost
+    host: BridgeHost
     starts: ServerStarts
     shims: set[ShimConsumer] = attrs.field(factory=set, init=False)
     _flusher: Flusher = attrs.field(factory=Flusher, init=False)
@@ -130,7 +114,7 @@ class ShimConnections:
     ) -> None:
         host = self.host
         if not declaration.is_remote:
-            AcpProvider(declaration.server, mcp_connection, host.client, host).open()
+            AcpProvider(declaration.server, mcp_connection, host).open()
             return
         try:
             await import_in_thread("mcp.client.streamable_http", "mcp.client.sse")

@@ -155,7 +155,8 @@ class Handshake(ConnectionMode):
         try:
             found = await connection.fetch(call, _DISCOVER, DISCOVER_PARAMS)
             if not _offers_modern(found):
-                raise RequestError(INTERNAL_ERROR, f"It does not speak revision {MODERN_VERSION}")
+                text = f"The MCP server does not speak revision {MODERN_VERSION}"
+                raise RequestError(INTERNAL_ERROR, text)
             mode = LegacyClient(connection, members_or_empty(params), members_or_empty(found))
             connection.reply(call, mode.initialize_result, None)
         except RequestError:
@@ -177,11 +178,16 @@ class Handshake(ConnectionMode):
             try:
                 found = await self._ask_discover(call, params if is_discovery else DISCOVER_PARAMS)
             except RequestError as exc:
-                if exc.code == REQUEST_CANCELLED or connection.mode is not self:
+                if exc.code == REQUEST_CANCELLED:
                     raise
                 refusal = exc
-            if connection.mode is not self:
-                return found  # the client has initialized the server meanwhile
+            if connection.mode is not self:  # the client has initialized the server meanwhile
+                if refusal is not None and is_discovery:
+                    raise refusal
+                if is_discovery:
+                    return found
+                connection.request(call, method, params)
+                return None
             mode = SameRevision(connection)
             if found is None or not _offers_modern(found):
                 try:
@@ -410,7 +416,8 @@ class LegacyClient(ConnectionMode):
 
 
 def _requires_input(result: bytes) -> bool:
-    return members_or_empty(result).get("resultType") == b'"input_required"'
+    kind = b'"input_required"'
+    return kind in result and members_or_empty(result).get("resultType") == kind
 
 
 def _as_legacy(result: bytes) -> bytes:

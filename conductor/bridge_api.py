@@ -7,7 +7,7 @@ them may move.
 Members of raw JSON, whose values keep their bytes:
     `member_at`, `members_or_empty`, `object_members`, `list_items`, `join_members`, `with_member`.
 Messages: one line to a `Message` or `Malformed` and back; payloads stay raw JSON:
-    `Message`, `ErrorObject`, `Malformed`, `Id`, `Payload`, `decode`, `encode_error`, `encode_id`,
+    `Message`, `Malformed`, `Id`, `Payload`, `decode`, `encode_error`, `encode_id`,
     `request_pieces`, `notification_pieces`, `error_to_exception`, the error codes,
     and the exceptions of a decoder (`DECODE_ERRORS`).
 A request in flight, answered exactly once, and the callback for the response to a request:
@@ -55,7 +55,6 @@ from conductor.jsonrpc.messages import (
     INVALID_REQUEST,
     METHOD_NOT_FOUND,
     REQUEST_CANCELLED,
-    ErrorObject,
     Id,
     Message,
     Payload,
@@ -89,7 +88,6 @@ __all__ = [
     "METHOD_NOT_FOUND",
     "REQUEST_CANCELLED",
     "Connection",
-    "ErrorObject",
     "Flusher",
     "Id",
     "InFlightRequest",

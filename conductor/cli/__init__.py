@@ -1,8 +1,9 @@
 """The command `acp-conductor`.
 
 One module per command, with the click command as `command`, imported when it is used; the list is
-in `command_group.py`. `stdio_chain.py` serves a chain on stdin and stdout; `usage_errors.py`
-reports wrong arguments. A command of several modules is a package with `command.py`.
+in `command_group.py`. `chain_run.py` is the chain of a command, served on stdin and stdout;
+`usage_errors.py` reports wrong arguments. A command of several modules is a package with
+`command.py`.
 
 The last layer: may import every other package.
 """

@@ -35,18 +35,11 @@ def command(
       acp-conductor agent claude-agent-acp
       acp-conductor agent "uvx notes-proxy --db notes.sqlite" "DEBUG=1 gemini --acp"
     """
+    from conductor.cli.chain_run import ChainRun
     from conductor.cli.component_specs import parse_component_arguments
-    from conductor.cli.stdio_chain import serve
 
-    specs = parse_component_arguments(components)
+    run = ChainRun.of_components(parse_component_arguments(components), "agent", on_start_failure)
     login = click.get_current_context().obj
     if login is not None:
-        from conductor.cli.agent_login import run_agent_alone
-
-        run_agent_alone(specs, login.args, login.env)
-    serve(
-        specs,
-        mode="agent",
-        on_start_failure=on_start_failure,
-        trace=open_trace(),
-    )
+        run.log_in(login)
+    run.serve(open_trace())

@@ -73,9 +73,9 @@ def command(
     else:
         headers = _headers(token_file, header_file)
         component = _connection(url, headers, None if tls == Tls() else tls, ping_timeout)
-    from conductor.cli.stdio_chain import serve
+    from conductor.cli.chain_run import ChainRun
 
-    serve((component,), mode="agent")
+    ChainRun.of_components((component,)).serve()
 
 
 def _socket(path: str) -> ComponentSpec:

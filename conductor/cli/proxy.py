@@ -29,12 +29,14 @@ def command(components: tuple[str, ...], name: str) -> None:
       acp-conductor proxy tools.yaml
       acp-conductor proxy "uvx notes-proxy" "python approve.py"
     """
+    from conductor.cli.chain_run import ChainRun
     from conductor.cli.component_specs import parse_component_arguments
-    from conductor.cli.stdio_chain import serve, serve_path
 
     if len(components) == 1 and _is_chain_file(components[0]):
-        serve_path(components[0], "proxy", trace=open_trace())
-    serve(parse_component_arguments(components), mode="proxy", trace=open_trace())
+        run = ChainRun.of_file(components[0], "proxies")
+    else:
+        run = ChainRun.of_components(parse_component_arguments(components), "proxy")
+    run.serve(open_trace())
 
 
 def _is_chain_file(word: str) -> bool:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from functools import partial
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import click
 
 from conductor.cli.other_files import CHAIN_PATH, other_files_options
 from conductor.cli.trace_options import open_trace, trace_options
+
+if TYPE_CHECKING:
+    from conductor.cli.load import RequiredKind
 
 __all__ = ["command"]
 
@@ -41,18 +43,13 @@ def command(
       acp-conductor run chains/hello.yaml
       acp-conductor --log debug run ~/chains/review.yaml
     """
-    from conductor.cli.stdio_chain import serve_path
+    from conductor.cli.chain_run import ChainRun
     from conductor.projects.chooser import OtherFiles
 
     others = OtherFiles(user=not no_user, project=not no_project)
     login = click.get_current_context().obj
+    need: RequiredKind = "either" if login is None else "agent"
+    run = ChainRun.of_file(file, need, on_start_failure, others)
     if login is not None:
-        from conductor.cli.agent_login import run_agent_alone
-        from conductor.cli.file_chooser import file_chooser
-        from conductor.cli.load import load_chain, read_chain
-
-        chain = read_chain(file, "agent")
-        load = partial(load_chain, file, "agent")
-        chain = file_chooser(file, chain, load, others).likely() or chain
-        run_agent_alone(chain.flat(), login.args, login.env)
-    serve_path(file, on_start_failure=on_start_failure, trace=open_trace(), others=others)
+        run.log_in(login)
+    run.serve(open_trace())

@@ -130,19 +130,16 @@ def command(file: str, **options: Any) -> None:
       acp-conductor serve review.yaml --listen 0.0.0.0:8765 --tls-cert cert.pem --tls-key key.pem \\
           --token-file tokens
     """
-    from functools import partial
-
-    from conductor.cli.file_chooser import forget_plugin_files, is_pipe
-    from conductor.cli.load import check_options, load_chain, read_chain
-    from conductor.projects.reloadable_chain import ReloadableChain
+    from conductor.cli.chain_run import ChainRun
+    from conductor.cli.load import check_options, load_chain
     from conductor.server.current_chain import CurrentChain
     from conductor.server.run import serve
 
-    chain = read_chain(file)
+    run = ChainRun.of_file(file, load=partial(load_chain, file))
+    chain = run.chain_or_exit()
     check_options(chain)
-    load = None if is_pipe(file) else partial(load_chain, file)
-    current = CurrentChain(ReloadableChain(chain, load, forget_plugin_files))
-    serve(current, _settings(chain.limits.max_message_bytes, **options), open_trace())
+    settings = _settings(chain.limits.max_message_bytes, **options)
+    serve(CurrentChain(run.files()), settings, open_trace())
 
 
 def _settings(message_bytes: int, **options: Any) -> ServerSettings:

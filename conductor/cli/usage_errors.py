@@ -99,7 +99,7 @@ def _client_speaks(arguments: Sequence[str], commands: Sequence[str]) -> bool:
 
 
 def _answer(error: click.UsageError, command: str, explains: bool) -> NoReturn:
-    from conductor.cli.stdio_chain import serve_unusable_arguments
+    from conductor.cli.chain_run import ChainRun
     from conductor.errors import CommandLineError
 
     usage = error.ctx.get_usage() if error.ctx is not None else None
@@ -107,7 +107,7 @@ def _answer(error: click.UsageError, command: str, explains: bool) -> NoReturn:
     reason = "Missing command." if is_help else error.format_message()
     mode: Literal["agent", "proxy"] = "proxy" if command == "proxy" else "agent"
     mistake = CommandLineError(reason, usage)
-    serve_unusable_arguments(mistake, mode=mode, explains=explains and mode == "agent")
+    ChainRun(mistake, mode, "explain" if explains else "error").serve()
 
 
 def _secrets(arguments: Sequence[str]) -> list[str]:

@@ -62,11 +62,9 @@ def command(
       acp-conductor wrap --chain ~/chains/review.yaml -- npx -y some-agent
     """
     from conductor.cli.agent_login import run_agent_alone
-    from conductor.cli.file_chooser import is_pipe
-    from conductor.cli.stdio_chain import serve_chain_of_arguments, serve_from_file
+    from conductor.cli.chain_run import ChainRun, is_pipe
     from conductor.cli.unwrapped_agent import client_speaks, run_unwrapped
-    from conductor.cli.wrap_mistakes import warn_of_mistakes
-    from conductor.cli.wrapped_chain import chain_of_uses, load_wrapped_chain
+    from conductor.cli.wrapped_chain import chain_of_uses, load_wrapped_chain, warn_of_mistakes
     from conductor.projects.chooser import OtherFiles
     from conductor.transport.inherited_stdio import open_missing_stdio
 
@@ -81,9 +79,10 @@ def command(
         run_unwrapped(agent)
     if file is not None:
         load = partial(load_wrapped_chain, file, agent, allow_special_files=is_pipe(file))
-        serve_from_file(file, load, "agent", on_start_failure, open_trace(), others)
-    try:
-        chain = chain_of_uses(uses, agent)
-    except ValueError as exc:
-        raise click.UsageError(str(exc)) from None
-    serve_chain_of_arguments(chain, on_start_failure, open_trace(), others)
+        run = ChainRun.of_file(file, "agent", on_start_failure, others, load)
+    else:
+        try:
+            run = ChainRun(chain_of_uses(uses, agent), "agent", on_start_failure, others)
+        except ValueError as exc:
+            raise click.UsageError(str(exc)) from None
+    run.serve(open_trace())

@@ -8,17 +8,18 @@ and so on) belong to the agent that is replaced.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+import sys
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 import msgspec
 
 from conductor.chainfile.model import ChainFile, ComponentSpec
 from conductor.chainfile.naming import command_name
-from conductor.cli.component_argument import absolute_program
-from conductor.errors import ChainFileError
+from conductor.cli.component_specs import absolute_program
+from conductor.errors import ChainFileError, StartError
 
-__all__ = ["chain_of_uses", "load_wrapped_chain", "with_agent"]
+__all__ = ["chain_of_uses", "load_wrapped_chain", "warn_of_mistakes"]
 
 _KEPT: Final = (
     *("sandbox", "start_timeout", "stop_timeout", "request_timeout", "stall_timeout", "on_stall"),
@@ -35,14 +36,14 @@ def load_wrapped_chain(
     """The chain of a file with this agent. Raises `ChainFileError`."""
     from conductor.cli.load import load_chain
 
-    return with_agent(load_chain(path, allow_special_files=allow_special_files), argv)
+    return _with_agent(load_chain(path, allow_special_files=allow_special_files), argv)
 
 
-def with_agent(chain: ChainFile, argv: Sequence[str]) -> ChainFile:
+def _with_agent(chain: ChainFile, argv: Sequence[str]) -> ChainFile:
     """The chain with this command as its agent; of a nested chain with an agent, in that chain."""
     old = chain.agent
     if old is not None and old.chain is not None:
-        inner = msgspec.structs.replace(old, chain=with_agent(old.chain, argv))
+        inner = msgspec.structs.replace(old, chain=_with_agent(old.chain, argv))
         return msgspec.structs.replace(chain, agent=inner)
     kept = {} if old is None else {name: getattr(old, name) for name in _KEPT}
     name = _unique(command_name(argv), {proxy.name for proxy in chain.proxies})
@@ -61,7 +62,32 @@ def chain_of_uses(uses: Iterable[str], argv: Sequence[str]) -> ChainFile:
         name = _unique(spec.name, {proxy.name for proxy in proxies})
         proxies.append(msgspec.structs.replace(spec, name=name))
     chain = ChainFile(path="<command line>", name=command_name(argv), proxies=tuple(proxies))
-    return with_agent(chain, argv)
+    return _with_agent(chain, argv)
+
+
+def warn_of_mistakes(
+    file: str | None, uses: Sequence[str], argv: Sequence[str]
+) -> ChainFile | None:
+    """Print the mistakes of the chain file, or of `--use`, as warnings; return the chain.
+
+    For an agent that runs alone, where nothing else would report them: a person who tries the
+    command in a terminal sees them, and a login still works. No plugin is imported.
+    """
+    from conductor.cli.load import print_diagnostics
+
+    chain = None
+    try:
+        chain = chain_of_uses(uses, argv) if file is None else load_wrapped_chain(file, argv)
+        mistakes = [*_unknown_plugins(chain)]
+    except ChainFileError as exc:
+        print_diagnostics(exc.diagnostics)
+        mistakes = ["its chain file has mistakes"]
+    except ValueError as exc:
+        mistakes = [str(exc)]
+    for mistake in mistakes:
+        text = f"acp-conductor: {mistake}: with an editor, this chain does not start"
+        print(text, file=sys.stderr, flush=True)
+    return chain
 
 
 def _plugin(text: str) -> ComponentSpec:
@@ -104,3 +130,14 @@ def _unique(name: str, taken: set[str]) -> str:
         number += 1
         unique = f"{name}-{number}"
     return unique
+
+
+def _unknown_plugins(chain: ChainFile) -> Iterator[str]:
+    from conductor.plugins.loading import check_name
+
+    for spec in chain.flat():
+        if spec.use is not None:
+            try:
+                check_name(spec)
+            except StartError as exc:
+                yield exc.reason

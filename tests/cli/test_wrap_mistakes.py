@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from conductor.cli.wrap_mistakes import warn_of_mistakes
+from conductor.cli.wrapped_chain import warn_of_mistakes
 
 
 @pytest.mark.parametrize(

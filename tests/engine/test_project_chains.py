@@ -16,7 +16,7 @@ from conductor.chain.build import components_of, spec_of_plan
 from conductor.chain.session_chains import ChainChoice
 from conductor.chain.start_failure import FailureContext
 from conductor.chainfile import load
-from conductor.cli.file_chooser import forget_plugin_files
+from conductor.cli.chain_run import forget_plugin_files
 from conductor.projects.chooser import ChainChooser
 from conductor.projects.project_file import read_project_file
 from conductor.projects.trust_store import TrustedFile, remember

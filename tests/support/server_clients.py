@@ -17,7 +17,7 @@ import trio_websocket
 
 from conductor.background_tasks import background_tasks
 from conductor.chainfile import load
-from conductor.cli.file_chooser import forget_plugin_files
+from conductor.cli.chain_run import forget_plugin_files
 from conductor.projects.reloadable_chain import ReloadableChain
 from conductor.server.access import AccessPolicy
 from conductor.server.current_chain import CurrentChain

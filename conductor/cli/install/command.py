@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 
 from conductor.chainfile.naming import command_name
-from conductor.cli.component_argument import absolute_program
+from conductor.cli.component_specs import absolute_program
 from conductor.cli.install.config_file import ConfigFileError
 from conductor.cli.install.editors import EDITORS, OTHER_NAMES, Editor, current_platform, find_place
 from conductor.cli.install.formats import Launch

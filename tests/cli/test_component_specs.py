@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conductor.cli.component_argument import split_component
+from conductor.cli.component_specs import split_component
 
 
 @pytest.mark.parametrize(

@@ -115,7 +115,6 @@ PURE = [
     "conductor.tracing.reader",
     "conductor.tracing.record_filter",
     "conductor.tracing.records",
-    "conductor.tracing.statistics",
     "conductor.tracing.way",
     "conductor.routing.control",
     "conductor.routing.link",

@@ -16,7 +16,7 @@ def exit_code(monkeypatch, problem):
 
     monkeypatch.setattr(command_group.acp_conductor, "main", main)
     with pytest.raises(SystemExit) as exit:
-        command_group.run_command(["trace", "stats", "t.jsonl"])
+        command_group.run_command(["trace", "show", "t.jsonl"])
     return exit.value.code
 
 

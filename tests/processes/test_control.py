@@ -528,8 +528,8 @@ def test_with_a_trace_file_dump_and_show_use_it(start, chain_file, tmp_path, fli
     assert status(editor)["trace"] == str(file)  # commands run in other directories
 
     assert command("trace", "dump", editor.pid).stdout == f"{file}\n"
-    for subcommand in ("show", "stats"):
-        assert "session/new" in command("trace", subcommand, editor.pid).stdout
+    for options in ((), ("--stats",)):
+        assert "session/new" in command("trace", "show", editor.pid, *options).stdout
     assert not flights.exists()
     editor.leave()
 

@@ -31,7 +31,13 @@ _INTERVAL: Final = 0.2
 @click.option(
     "--follow", "-f", is_flag=True, help="Go on with what a running conductor adds, until Ctrl-C."
 )
-def command(file: str, follow: bool, **criteria: Any) -> None:
+@click.option(
+    "--stats", is_flag=True, help="Tables instead: counts, bytes, durations, turns, tokens, cost."
+)
+@click.option(
+    "--top", type=click.IntRange(min=1), default=10, show_default=True, help="Rows of a table."
+)
+def command(file: str, follow: bool, stats: bool, top: int, **criteria: Any) -> None:
     """Print one line per message: time, number, hop, size, duration, method, text.
 
     A message that passes several components has a line for each hop; --hop 0 shows it once, as the
@@ -41,6 +47,10 @@ def command(file: str, follow: bool, **criteria: Any) -> None:
     With the process id of a running conductor (`acp-conductor ps`): its trace file, or else its
     flight recorder, which has the last messages with the beginning of their payloads.
 
+    Durations of --stats: of a hop and a method, from a request to its answer; of a component, from
+    the arrival of a message until it is passed on; of a handler, from its start to its end, with
+    the time that it waited for others. Tokens are as the agent reports them.
+
     \b
     Examples:
       acp-conductor trace show t.jsonl --hop 0
@@ -48,6 +58,7 @@ def command(file: str, follow: bool, **criteria: Any) -> None:
       acp-conductor trace show t.jsonl --min-time 1s --since 14:03
       acp-conductor trace show t.jsonl --errors --follow
       acp-conductor trace show 4711 --follow
+      acp-conductor trace show t.jsonl --stats --session session-1
     """
     from conductor.cli.terminal_text import is_coloured
     from conductor.cli.trace.lines import TraceLines
@@ -58,7 +69,12 @@ def command(file: str, follow: bool, **criteria: Any) -> None:
         is_running,
     )
 
+    if follow and stats:
+        raise click.UsageError("--stats does not go together with --follow")
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    if stats:
+        _print_statistics(file, criteria | {"everything": True}, top, width)
+        return
     output = _Output(TraceLines(is_coloured(), width), criteria)
     if not follow:
         try:
@@ -75,6 +91,21 @@ def command(file: str, follow: bool, **criteria: Any) -> None:
         output.show(followed_records(file, output.wait))
     except KeyboardInterrupt:
         sys.exit(130)
+
+
+def _print_statistics(file: str, criteria: dict[str, Any], top: int, width: int | None) -> None:
+    from conductor.cli.terminal_text import is_coloured, printable, styled
+    from conductor.cli.trace.reading import load
+    from conductor.cli.trace.statistics import statistics_lines
+
+    records = load(file).records
+    if records:
+        chosen = record_filter(criteria, records[0])
+        records = tuple(each for each in records if chosen.accepts(each))
+    coloured = is_coloured()
+    for text, is_heading in statistics_lines(records, top, width):
+        shown = printable(text)
+        sys.stdout.write((styled(shown, "message") if coloured and is_heading else shown) + "\n")
 
 
 class _Output:

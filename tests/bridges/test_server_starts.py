@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 import trio
-from support.bridge_harness import initialize, shim, situation
+from support.bridge_harness import initialize, send, shim, situation
 
 from bridges.bridge import McpBridge
 from conductor.errors import RequestError
@@ -168,7 +168,8 @@ async def test_a_required_server_that_hangs_is_not_blamed_on_the_agent():
 
     async def start(entry):
         async with shim(entry) as process:
-            await initialize(process)
+            await send(process, 0, "initialize")
+            await process.wait()  # with an answer or without: the session is refused meanwhile
 
     required = {"requires_servers": True, "start_timeout": 0.5}
     with trio.fail_after(20):

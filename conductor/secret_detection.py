@@ -118,7 +118,7 @@ _TOKEN_COUNT_WORDS: Final = frozenset(
     ]
 )
 """With one of these in the name, `tokens` means language-model tokens."""
-_WORKING_DIRECTORY: Final = frozenset({"PWD", "OLDPWD"})
+_HARMLESS: Final = frozenset({"PWD", "OLDPWD", "idempotencyKey"})
 
 _KNOWN_KEY_FORMAT: Final = (
     r"(?i)-----BEGIN "
@@ -140,7 +140,7 @@ _BASE64: Final = r"(?=.*[a-z])(?=.*[A-Z])(?=.*[0-9])[A-Za-z0-9+/]{32,}={0,2}"
 
 def names_a_secret(name: str) -> bool:
     """Whether a variable, option or header is named like a secret: `API_KEY`, `token`."""
-    if name in _WORKING_DIRECTORY:
+    if name in _HARMLESS:
         return False
     words = [word.lower() for word in re.findall(_WORDS, name)]
     while words and words[-1].isdigit():

@@ -62,10 +62,13 @@ class PathMap(Proxy):
     @on("session/load")
     @on("session/resume")
     @on("session/fork")
+    @on("session/options")
     async def set_up(self, params: dict[str, Any], forward: Forward) -> Any:
         self._respell(params)
         self._to_agent.apply(PARAMS["session/new"], params)
-        return await forward(params)
+        result = await forward(params)
+        self._to_client.apply(RESULTS["session/new"], result)
+        return result
 
     @on("session/prompt")
     async def prompt(self, params: dict[str, Any], forward: Forward) -> Any:

@@ -107,6 +107,7 @@ REQUESTS: Final = frozenset(
         "session/list",
         "session/load",
         "session/new",
+        "session/options",
         "session/prompt",
         "session/request_permission",
         "session/resume",

@@ -47,7 +47,7 @@ from conductor.proxy.conversion import (
 )
 from conductor.proxy.misfits import passes_misfit
 from conductor.proxy.sessions import forget_session, mark_sessions_open
-from conductor.schema.needed_result import needed_result
+from conductor.schema import needed_result
 
 __all__ = ["Dispatcher"]
 

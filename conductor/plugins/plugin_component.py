@@ -26,7 +26,6 @@ from conductor.plugins.plugin_code import line_of
 from conductor.plugins.plugin_errors import contain_failure, first_exception, split_failure
 from conductor.plugins.plugin_runtime import AgentChainOpener, PluginRuntime
 from conductor.plugins.scheduler import LaneScheduler
-from conductor.proxy.annotations import version_of
 from conductor.proxy.base import Plugin
 from conductor.proxy.peers import text
 from conductor.proxy.session_tracking import end_sessions
@@ -36,7 +35,7 @@ from conductor.routing.component import Blocker, Component, ComponentHost
 from conductor.routing.failure_errors import FailureErrors
 from conductor.routing.port import Port
 from conductor.routing.trace import Tracer
-from conductor.schema.convert import reader, unstructure
+from conductor.schema.convert import is_schema_type, reader, unstructure
 from conductor.supervision.restart_policy import Bypass, EndChain
 from conductor.supervision.slow_setups import SLOW
 
@@ -274,5 +273,5 @@ def _load_for_messages(plugin: Plugin) -> None:
         unstructure(text(""))
     for handler in plugin._acp_handlers:
         for annotation in (handler.annotation, handler.result):
-            if version_of(annotation) is not None:
+            if is_schema_type(annotation):
                 reader(annotation)

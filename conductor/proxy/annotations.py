@@ -19,9 +19,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 import msgspec
 
-from conductor.schema import METHODS_BY_VERSION
+from conductor.schema import METHODS, METHODS_BY_VERSION, needed_result
 from conductor.schema.base import Object
-from conductor.schema.needed_result import needed_result
 
 if TYPE_CHECKING:  # a default, so that `Forward` alone is `Forward[Any, Any]`
     from typing_extensions import TypeVar
@@ -51,6 +50,7 @@ __all__ = [
 ]
 
 _MODULES: Final = {1: "conductor.schema.v1", 2: "conductor.schema.v2"}
+_COMMON: Final = "conductor.schema.common"
 _PLAIN: Final = (dict, Any, Mapping, MutableMapping)
 _NEVER_AN_OBJECT: Final = (str, int, float, list, tuple, set)
 _NEVER_A_TEXT: Final = (int, float, list, tuple, set, bytes, Mapping, Object)
@@ -214,15 +214,16 @@ def result_type(method: str, annotation: Any) -> Any:
     """Return the result type of `method`: a schema type, `dict` or `bytes`, as `annotation` is."""
     if annotation is bytes or annotation is RawMessage:
         return bytes
-    for version, module in _MODULES.items():
-        known = METHODS_BY_VERSION[version].get(method)
+    for version, module in (*_MODULES.items(), (None, _COMMON)):
+        known = (METHODS if version is None else METHODS_BY_VERSION[version]).get(method)
         if known is not None and known.result is not None and _is_from(annotation, module):
             return getattr(importlib.import_module(module), known.result)
     return dict
 
 
 def version_of(annotation: Any) -> int | None:
-    """Return the version of the protocol that a schema type belongs to; `None` for other types."""
+    """Return the version of the protocol that a schema type belongs to; `None` for other types, and
+    for those that are the same in all versions."""
     for version, module in _MODULES.items():
         if _is_from(annotation, module):
             return version
@@ -312,7 +313,7 @@ def check_return(where: str, function: Any, method: str, version: int | None) ->
             f"{where} handles {method!r} and is annotated to return {_class_name(wrong[0])}; "
             f"write `-> {wanted}`"
         )
-    others = {version_of(each) for each in returned if issubclass(each, Object)}
+    others = {version_of(each) for each in returned if issubclass(each, Object)} - {None}
     if version is not None and others and version not in others:
         raise DeclarationError(
             f"{where} takes a message of protocol version {version} and is annotated to return a "

@@ -19,7 +19,7 @@ from conductor.acp import session_id_of
 from conductor.json_values import check_depth
 from conductor.jsonrpc.messages import INVALID_PARAMS, encode_error
 from conductor.schema import METHODS_BY_VERSION, result_type
-from conductor.schema._values import literal_float
+from conductor.schema._json import literal_float
 from conductor.schema.base import Object
 from conductor.schema.convert import decode, dumps, structure, unstructure
 

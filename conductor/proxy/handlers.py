@@ -3,8 +3,9 @@
 Declaration errors are raised when the module of the class is imported.
 
 A handler with a type of `conductor.schema.v1` as annotation is for version 1, one with a type of
-`conductor.schema.v2` for version 2, all others are for every version. So a class may have a typed
-handler of one method for each version. `versions = {1}` in a class is about the whole proxy.
+`conductor.schema.v2` for version 2; all others, also those with a type that both have alike, are
+for every version. So a class may have a typed handler of one method for each version.
+`versions = {1}` in a class is about the whole proxy.
 Handlers of `initialize` always run: the version is known once they have returned.
 """
 

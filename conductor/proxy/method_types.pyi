@@ -45,14 +45,11 @@ AuthLogoutHandler = TypeVar(
 AuthStatusHandler = TypeVar(
     "AuthStatusHandler",
     bound=RequestHandler[v1.AuthStatusRequest, v1.AuthStatusResponse]
-    | RequestHandler[v2.AuthStatusRequest, v2.AuthStatusResponse]
-    | PlainRequestHandler[v1.AuthStatusResponse | v2.AuthStatusResponse],
+    | PlainRequestHandler[v1.AuthStatusResponse],
 )
 AuthStatusUpdateHandler = TypeVar(
     "AuthStatusUpdateHandler",
-    bound=NotificationHandler[v1.AuthStatusUpdateNotification]
-    | NotificationHandler[v2.AuthStatusUpdateNotification]
-    | PlainNotificationHandler,
+    bound=NotificationHandler[v1.AuthStatusUpdateNotification] | PlainNotificationHandler,
 )
 AuthenticateHandler = TypeVar(
     "AuthenticateHandler",
@@ -61,39 +58,27 @@ AuthenticateHandler = TypeVar(
 )
 DocumentDidChangeHandler = TypeVar(
     "DocumentDidChangeHandler",
-    bound=NotificationHandler[v1.DidChangeDocumentNotification]
-    | NotificationHandler[v2.DidChangeDocumentNotification]
-    | PlainNotificationHandler,
+    bound=NotificationHandler[v1.DidChangeDocumentNotification] | PlainNotificationHandler,
 )
 DocumentDidCloseHandler = TypeVar(
     "DocumentDidCloseHandler",
-    bound=NotificationHandler[v1.DidCloseDocumentNotification]
-    | NotificationHandler[v2.DidCloseDocumentNotification]
-    | PlainNotificationHandler,
+    bound=NotificationHandler[v1.DidCloseDocumentNotification] | PlainNotificationHandler,
 )
 DocumentDidFocusHandler = TypeVar(
     "DocumentDidFocusHandler",
-    bound=NotificationHandler[v1.DidFocusDocumentNotification]
-    | NotificationHandler[v2.DidFocusDocumentNotification]
-    | PlainNotificationHandler,
+    bound=NotificationHandler[v1.DidFocusDocumentNotification] | PlainNotificationHandler,
 )
 DocumentDidOpenHandler = TypeVar(
     "DocumentDidOpenHandler",
-    bound=NotificationHandler[v1.DidOpenDocumentNotification]
-    | NotificationHandler[v2.DidOpenDocumentNotification]
-    | PlainNotificationHandler,
+    bound=NotificationHandler[v1.DidOpenDocumentNotification] | PlainNotificationHandler,
 )
 DocumentDidSaveHandler = TypeVar(
     "DocumentDidSaveHandler",
-    bound=NotificationHandler[v1.DidSaveDocumentNotification]
-    | NotificationHandler[v2.DidSaveDocumentNotification]
-    | PlainNotificationHandler,
+    bound=NotificationHandler[v1.DidSaveDocumentNotification] | PlainNotificationHandler,
 )
 ElicitationCompleteHandler = TypeVar(
     "ElicitationCompleteHandler",
-    bound=NotificationHandler[v1.CompleteElicitationNotification]
-    | NotificationHandler[v2.CompleteElicitationNotification]
-    | PlainNotificationHandler,
+    bound=NotificationHandler[v1.CompleteElicitationNotification] | PlainNotificationHandler,
 )
 ElicitationCreateHandler = TypeVar(
     "ElicitationCreateHandler",
@@ -125,22 +110,18 @@ LogoutHandler = TypeVar(
 McpConnectHandler = TypeVar(
     "McpConnectHandler",
     bound=RequestHandler[v1.ConnectMcpRequest, v1.ConnectMcpResponse]
-    | RequestHandler[v2.ConnectMcpRequest, v2.ConnectMcpResponse]
-    | PlainRequestHandler[v1.ConnectMcpResponse | v2.ConnectMcpResponse],
+    | PlainRequestHandler[v1.ConnectMcpResponse],
 )
 McpDisconnectHandler = TypeVar(
     "McpDisconnectHandler",
     bound=RequestHandler[v1.DisconnectMcpRequest, v1.DisconnectMcpResponse]
-    | RequestHandler[v2.DisconnectMcpRequest, v2.DisconnectMcpResponse]
-    | PlainRequestHandler[v1.DisconnectMcpResponse | v2.DisconnectMcpResponse],
+    | PlainRequestHandler[v1.DisconnectMcpResponse],
 )
 McpMessageHandler = TypeVar(
     "McpMessageHandler",
     bound=RequestHandler[v1.MessageMcpRequest, v1.MessageMcpResponse]
     | NotificationHandler[v1.MessageMcpNotification]
-    | RequestHandler[v2.MessageMcpRequest, v2.MessageMcpResponse]
-    | NotificationHandler[v2.MessageMcpNotification]
-    | PlainRequestHandler[v1.MessageMcpResponse | v2.MessageMcpResponse]
+    | PlainRequestHandler[v1.MessageMcpResponse]
     | PlainNotificationHandler,
 )
 NesAcceptHandler = TypeVar(
@@ -152,8 +133,7 @@ NesAcceptHandler = TypeVar(
 NesCloseHandler = TypeVar(
     "NesCloseHandler",
     bound=RequestHandler[v1.CloseNesRequest, v1.CloseNesResponse]
-    | RequestHandler[v2.CloseNesRequest, v2.CloseNesResponse]
-    | PlainRequestHandler[v1.CloseNesResponse | v2.CloseNesResponse],
+    | PlainRequestHandler[v1.CloseNesResponse],
 )
 NesRejectHandler = TypeVar(
     "NesRejectHandler",
@@ -164,8 +144,7 @@ NesRejectHandler = TypeVar(
 NesStartHandler = TypeVar(
     "NesStartHandler",
     bound=RequestHandler[v1.StartNesRequest, v1.StartNesResponse]
-    | RequestHandler[v2.StartNesRequest, v2.StartNesResponse]
-    | PlainRequestHandler[v1.StartNesResponse | v2.StartNesResponse],
+    | PlainRequestHandler[v1.StartNesResponse],
 )
 NesSuggestHandler = TypeVar(
     "NesSuggestHandler",
@@ -176,26 +155,22 @@ NesSuggestHandler = TypeVar(
 ProvidersDisableHandler = TypeVar(
     "ProvidersDisableHandler",
     bound=RequestHandler[v1.DisableProviderRequest, v1.DisableProviderResponse]
-    | RequestHandler[v2.DisableProviderRequest, v2.DisableProviderResponse]
-    | PlainRequestHandler[v1.DisableProviderResponse | v2.DisableProviderResponse],
+    | PlainRequestHandler[v1.DisableProviderResponse],
 )
 ProvidersListHandler = TypeVar(
     "ProvidersListHandler",
     bound=RequestHandler[v1.ListProvidersRequest, v1.ListProvidersResponse]
-    | RequestHandler[v2.ListProvidersRequest, v2.ListProvidersResponse]
-    | PlainRequestHandler[v1.ListProvidersResponse | v2.ListProvidersResponse],
+    | PlainRequestHandler[v1.ListProvidersResponse],
 )
 ProvidersSetHandler = TypeVar(
     "ProvidersSetHandler",
     bound=RequestHandler[v1.SetProviderRequest, v1.SetProviderResponse]
-    | RequestHandler[v2.SetProviderRequest, v2.SetProviderResponse]
-    | PlainRequestHandler[v1.SetProviderResponse | v2.SetProviderResponse],
+    | PlainRequestHandler[v1.SetProviderResponse],
 )
 SessionArchiveHandler = TypeVar(
     "SessionArchiveHandler",
     bound=RequestHandler[v1.ArchiveSessionRequest, v1.ArchiveSessionResponse]
-    | RequestHandler[v2.ArchiveSessionRequest, v2.ArchiveSessionResponse]
-    | PlainRequestHandler[v1.ArchiveSessionResponse | v2.ArchiveSessionResponse],
+    | PlainRequestHandler[v1.ArchiveSessionResponse],
 )
 SessionCancelHandler = TypeVar(
     "SessionCancelHandler",
@@ -206,14 +181,12 @@ SessionCancelHandler = TypeVar(
 SessionCloseHandler = TypeVar(
     "SessionCloseHandler",
     bound=RequestHandler[v1.CloseSessionRequest, v1.CloseSessionResponse]
-    | RequestHandler[v2.CloseSessionRequest, v2.CloseSessionResponse]
-    | PlainRequestHandler[v1.CloseSessionResponse | v2.CloseSessionResponse],
+    | PlainRequestHandler[v1.CloseSessionResponse],
 )
 SessionDeleteHandler = TypeVar(
     "SessionDeleteHandler",
     bound=RequestHandler[v1.DeleteSessionRequest, v1.DeleteSessionResponse]
-    | RequestHandler[v2.DeleteSessionRequest, v2.DeleteSessionResponse]
-    | PlainRequestHandler[v1.DeleteSessionResponse | v2.DeleteSessionResponse],
+    | PlainRequestHandler[v1.DeleteSessionResponse],
 )
 SessionForkHandler = TypeVar(
     "SessionForkHandler",
@@ -237,6 +210,12 @@ SessionNewHandler = TypeVar(
     bound=RequestHandler[v1.NewSessionRequest, v1.NewSessionResponse]
     | RequestHandler[v2.NewSessionRequest, v2.NewSessionResponse]
     | PlainRequestHandler[v1.NewSessionResponse | v2.NewSessionResponse],
+)
+SessionOptionsHandler = TypeVar(
+    "SessionOptionsHandler",
+    bound=RequestHandler[v1.SessionOptionsRequest, v1.SessionOptionsResponse]
+    | RequestHandler[v2.SessionOptionsRequest, v2.SessionOptionsResponse]
+    | PlainRequestHandler[v1.SessionOptionsResponse | v2.SessionOptionsResponse],
 )
 SessionPromptHandler = TypeVar(
     "SessionPromptHandler",
@@ -270,8 +249,7 @@ SessionSetModeHandler = TypeVar(
 SessionSetTitleHandler = TypeVar(
     "SessionSetTitleHandler",
     bound=RequestHandler[v1.SetSessionTitleRequest, v1.SetSessionTitleResponse]
-    | RequestHandler[v2.SetSessionTitleRequest, v2.SetSessionTitleResponse]
-    | PlainRequestHandler[v1.SetSessionTitleResponse | v2.SetSessionTitleResponse],
+    | PlainRequestHandler[v1.SetSessionTitleResponse],
 )
 SessionStatusHandler = TypeVar(
     "SessionStatusHandler",
@@ -282,8 +260,7 @@ SessionStatusHandler = TypeVar(
 SessionUnarchiveHandler = TypeVar(
     "SessionUnarchiveHandler",
     bound=RequestHandler[v1.UnarchiveSessionRequest, v1.UnarchiveSessionResponse]
-    | RequestHandler[v2.UnarchiveSessionRequest, v2.UnarchiveSessionResponse]
-    | PlainRequestHandler[v1.UnarchiveSessionResponse | v2.UnarchiveSessionResponse],
+    | PlainRequestHandler[v1.UnarchiveSessionResponse],
 )
 SessionUpdateHandler = TypeVar(
     "SessionUpdateHandler",
@@ -474,6 +451,10 @@ class On(Protocol):
     ) -> Callable[[SessionNewHandler], SessionNewHandler]: ...
     @overload
     def __call__(
+        self, method: Literal["session/options"], *, source: Sender | None = None
+    ) -> Callable[[SessionOptionsHandler], SessionOptionsHandler]: ...
+    @overload
+    def __call__(
         self, method: Literal["session/prompt"], *, source: Sender | None = None
     ) -> Callable[[SessionPromptHandler], SessionPromptHandler]: ...
     @overload
@@ -551,8 +532,6 @@ class Request(Protocol):
     @overload
     async def __call__(self, method: v1.AuthStatusRequest, /) -> v1.AuthStatusResponse: ...
     @overload
-    async def __call__(self, method: v2.AuthStatusRequest, /) -> v2.AuthStatusResponse: ...
-    @overload
     async def __call__(self, method: v1.AuthenticateRequest, /) -> v1.AuthenticateResponse: ...
     @overload
     async def __call__(
@@ -575,23 +554,13 @@ class Request(Protocol):
     @overload
     async def __call__(self, method: v1.ConnectMcpRequest, /) -> v1.ConnectMcpResponse: ...
     @overload
-    async def __call__(self, method: v2.ConnectMcpRequest, /) -> v2.ConnectMcpResponse: ...
-    @overload
     async def __call__(self, method: v1.DisconnectMcpRequest, /) -> v1.DisconnectMcpResponse: ...
-    @overload
-    async def __call__(self, method: v2.DisconnectMcpRequest, /) -> v2.DisconnectMcpResponse: ...
     @overload
     async def __call__(self, method: v1.MessageMcpRequest, /) -> v1.MessageMcpResponse: ...
     @overload
-    async def __call__(self, method: v2.MessageMcpRequest, /) -> v2.MessageMcpResponse: ...
-    @overload
     async def __call__(self, method: v1.CloseNesRequest, /) -> v1.CloseNesResponse: ...
     @overload
-    async def __call__(self, method: v2.CloseNesRequest, /) -> v2.CloseNesResponse: ...
-    @overload
     async def __call__(self, method: v1.StartNesRequest, /) -> v1.StartNesResponse: ...
-    @overload
-    async def __call__(self, method: v2.StartNesRequest, /) -> v2.StartNesResponse: ...
     @overload
     async def __call__(self, method: v1.SuggestNesRequest, /) -> v1.SuggestNesResponse: ...
     @overload
@@ -601,29 +570,15 @@ class Request(Protocol):
         self, method: v1.DisableProviderRequest, /
     ) -> v1.DisableProviderResponse: ...
     @overload
-    async def __call__(
-        self, method: v2.DisableProviderRequest, /
-    ) -> v2.DisableProviderResponse: ...
-    @overload
     async def __call__(self, method: v1.ListProvidersRequest, /) -> v1.ListProvidersResponse: ...
-    @overload
-    async def __call__(self, method: v2.ListProvidersRequest, /) -> v2.ListProvidersResponse: ...
     @overload
     async def __call__(self, method: v1.SetProviderRequest, /) -> v1.SetProviderResponse: ...
     @overload
-    async def __call__(self, method: v2.SetProviderRequest, /) -> v2.SetProviderResponse: ...
-    @overload
     async def __call__(self, method: v1.ArchiveSessionRequest, /) -> v1.ArchiveSessionResponse: ...
-    @overload
-    async def __call__(self, method: v2.ArchiveSessionRequest, /) -> v2.ArchiveSessionResponse: ...
     @overload
     async def __call__(self, method: v1.CloseSessionRequest, /) -> v1.CloseSessionResponse: ...
     @overload
-    async def __call__(self, method: v2.CloseSessionRequest, /) -> v2.CloseSessionResponse: ...
-    @overload
     async def __call__(self, method: v1.DeleteSessionRequest, /) -> v1.DeleteSessionResponse: ...
-    @overload
-    async def __call__(self, method: v2.DeleteSessionRequest, /) -> v2.DeleteSessionResponse: ...
     @overload
     async def __call__(self, method: v1.ForkSessionRequest, /) -> v1.ForkSessionResponse: ...
     @overload
@@ -638,6 +593,10 @@ class Request(Protocol):
     async def __call__(self, method: v1.NewSessionRequest, /) -> v1.NewSessionResponse: ...
     @overload
     async def __call__(self, method: v2.NewSessionRequest, /) -> v2.NewSessionResponse: ...
+    @overload
+    async def __call__(self, method: v1.SessionOptionsRequest, /) -> v1.SessionOptionsResponse: ...
+    @overload
+    async def __call__(self, method: v2.SessionOptionsRequest, /) -> v2.SessionOptionsResponse: ...
     @overload
     async def __call__(self, method: v1.PromptRequest, /) -> v1.PromptResponse: ...
     @overload
@@ -669,10 +628,6 @@ class Request(Protocol):
         self, method: v1.SetSessionTitleRequest, /
     ) -> v1.SetSessionTitleResponse: ...
     @overload
-    async def __call__(
-        self, method: v2.SetSessionTitleRequest, /
-    ) -> v2.SetSessionTitleResponse: ...
-    @overload
     async def __call__(self, method: v1.SessionStatusRequest, /) -> v1.SessionStatusResponse: ...
     @overload
     async def __call__(self, method: v2.SessionStatusRequest, /) -> v2.SessionStatusResponse: ...
@@ -680,10 +635,6 @@ class Request(Protocol):
     async def __call__(
         self, method: v1.UnarchiveSessionRequest, /
     ) -> v1.UnarchiveSessionResponse: ...
-    @overload
-    async def __call__(
-        self, method: v2.UnarchiveSessionRequest, /
-    ) -> v2.UnarchiveSessionResponse: ...
     @overload
     async def __call__(self, method: v2.CancelTerminalRequest, /) -> v2.CancelTerminalResponse: ...
     @overload

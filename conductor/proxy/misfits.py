@@ -16,7 +16,7 @@ from conductor.log import get_logger
 from conductor.proxy.conversion import decode_params
 from conductor.proxy.sessions import chain_info
 from conductor.schema import METHODS_BY_VERSION
-from conductor.schema.misfit import misfit
+from conductor.schema.convert import misfit
 
 __all__ = [
     "InvalidParams",

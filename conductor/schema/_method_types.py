@@ -7,13 +7,13 @@ the method: `on("session/prompt")` returns a decorator for a `SessionPromptHandl
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Container, Iterator, Mapping
 from typing import Any
 
-from conductor.schema._items import pascal
+__all__ = ["method_types_stub", "pascal"]
 
-__all__ = ["method_types_stub"]
-
+_ROLES = ("Request", "Response", "Notification")
 _IMPORTS = """
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Literal, Protocol, TypeAlias, TypeVar, overload
@@ -78,9 +78,10 @@ def typed_request(function: Callable[..., Any]) -> Request: ...
 
 
 def method_types_stub(
-    header: str, methods: Mapping[int, Mapping[str, dict[str, Any]]]
+    header: str, methods: Mapping[int, Mapping[str, dict[str, Any]]], shared: Container[str]
 ) -> Iterator[str]:
-    """Yield the text of the stub; `methods` has the methods of each protocol version.
+    """Yield the text of the stub; `methods` has the methods of each protocol version, `shared` the
+    types that are the same in all.
 
     Left out are those that the conductor handles itself.
     """
@@ -88,7 +89,9 @@ def method_types_stub(
     for version, rows in methods.items():
         for name, row in rows.items():
             if row["source"] != "proxy" and not name.startswith("$/"):
-                versions.setdefault(name, {})[version] = row
+                types = {role: row[role] for role in _ROLES if role in row}
+                if name not in versions or any(each not in shared for each in types.values()):
+                    versions.setdefault(name, {})[version] = types
     yield header
     yield _IMPORTS
     for name, rows_of in sorted(versions.items()):
@@ -110,7 +113,11 @@ def method_types_stub(
 
 
 def _handler(method: str) -> str:
-    return pascal(method.replace("/", "_")) + "Handler"
+    return pascal(method) + "Handler"
+
+
+def pascal(value: str) -> str:
+    return "".join(part[:1].upper() + part[1:] for part in re.split(r"[_\-/]", value))
 
 
 def _bound(rows: Mapping[int, dict[str, Any]]) -> str:

@@ -134,8 +134,9 @@ class Redact(Proxy):
     @on(
         *("auth/login", "auth/logout", "auth/status", "authenticate", "initialize", "logout"),
         *("providers/disable", "providers/list", "providers/set"),
-        *("session/archive", "session/fork", "session/list", "session/new", "session/set_mode"),
-        *("session/set_config_option", "session/set_title", "session/status", "session/unarchive"),
+        *("session/archive", "session/fork", "session/list", "session/new", "session/options"),
+        *("session/set_mode", "session/set_config_option", "session/set_title"),
+        *("session/status", "session/unarchive"),
         *("terminal/cancel", "tool_call/cancel"),
     )
     async def request(self, params: dict[str, Any], forward: Forward) -> Any:

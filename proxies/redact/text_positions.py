@@ -88,6 +88,7 @@ _TOOL_CONTENT: Final = ByDiscriminator(
             patch=_keep("format"),
         ),
         "terminal": _keep("type", "terminalId"),
+        "session": _keep("type", "sessionId"),
     },
 )
 _TOOL_CALL: Final = _keep("toolCallId", "kind", "status", content=_TOOL_CONTENT)
@@ -132,6 +133,10 @@ _UPDATES: Final[Mapping[str, Table]] = {
     "compaction_summary_chunk": _keep("compactionId", content=_BLOCK),
     "subagent_update": _keep("sessionId", "toolCallId", "status", state=_STATE),
     "notice": _keep("severity"),
+    "cursor_update": _keep(
+        "cursorId", anchor=_keep("type", "messageId", "toolCallId", "compactionId", "position")
+    ),
+    "prompt_suggestions_update": _keep(suggestions=_keep(prompt=_BLOCK)),
 }
 _UPDATE: Final = ByDiscriminator(
     "sessionUpdate", {kind: {"sessionUpdate": KEEP, **table} for kind, table in _UPDATES.items()}
@@ -146,6 +151,7 @@ _FORM: Final = _keep("type", required=LIST, properties={ANY: _FIELD})
 
 REQUEST: Final = _keep(
     *("sessionId", "messageId", "elicitationId", "toolCallId", "mode", "state", "requestId"),
+    *("idempotencyKey",),
     update=_UPDATE,
     prompt=_BLOCK,
     systemPrompt=_keep("mode", content=_BLOCK),

@@ -13,9 +13,15 @@ from typing import Any
 
 from proxies.v1_v2.diffs import diff_to_v1, diff_to_v2
 from proxies.v1_v2.known_values import ORIGINAL, known_block
-from proxies.v1_v2.members import Json, text_block
+from proxies.v1_v2.members import Json, each, text_block
 
-__all__ = ["convert_block", "convert_blocks", "tool_content_to_v1", "tool_content_to_v2"]
+__all__ = [
+    "convert_block",
+    "convert_blocks",
+    "convert_suggestions",
+    "tool_content_to_v1",
+    "tool_content_to_v2",
+]
 
 _ROLES = ("assistant", "user")
 
@@ -47,6 +53,15 @@ def convert_blocks(blocks: Any, to_version: int) -> Any:
     if not isinstance(blocks, list):
         return blocks
     return [convert_block(block, to_version) for block in blocks]
+
+
+def convert_suggestions(update: Json, to_version: int) -> Json:
+    """A `prompt_suggestions_update`."""
+    return each(
+        update,
+        "suggestions",
+        lambda one: {**one, "prompt": convert_blocks(one.get("prompt"), to_version)},
+    )
 
 
 def tool_content_to_v2(item: Json) -> Json:

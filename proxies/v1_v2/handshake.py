@@ -15,7 +15,7 @@ __all__ = ["initialize_params", "initialize_result"]
 
 _UNKNOWN_INFO: Final[Mapping[str, Any]] = {"name": "unknown", "version": "unknown"}
 _OF_V2_CLIENTS: Final[Mapping[str, Any]] = {
-    "session": {"compaction": {}, "configOptions": {"boolean": {}}, "notices": {}},
+    "session": {"compaction": {}, "configOptions": {"boolean": {}}, "cursors": {}, "notices": {}},
     "subagents": {},
     "plan": {},
 }
@@ -36,11 +36,16 @@ def initialize_params(params: Json, to_version: int) -> Json:
     if to_version == 2:
         changed = renamed(params, {"clientInfo": "info", "clientCapabilities": "capabilities"})
         changed["info"] = changed.get("info") or dict(_UNKNOWN_INFO)
-        capabilities = without(_object(changed.get("capabilities")), *_FILES, *_OF_V2_CLIENTS)
+        capabilities = _object(changed.get("capabilities"))
+        session = without(_object(capabilities.get("session")), *_OF_V2_CLIENTS["session"])
+        capabilities = without(capabilities, *_FILES, *_OF_V2_CLIENTS)
+        capabilities |= {"session": session} if session else {}
         convert = _to_object
     else:
         changed = renamed(params, {"info": "clientInfo", "capabilities": "clientCapabilities"})
-        capabilities = {**_object(changed.get("clientCapabilities")), **_OF_V2_CLIENTS}
+        capabilities = _object(changed.get("clientCapabilities"))
+        session = _object(capabilities.get("session")) | _OF_V2_CLIENTS["session"]
+        capabilities |= {**_OF_V2_CLIENTS, "session": session}
         convert = _to_boolean
     capabilities = {name: each for name, each in capabilities.items() if each is not None}
     if isinstance(capabilities.get("auth"), dict):

@@ -101,6 +101,10 @@ class OfV1Client(Side[_V1ClientSession]):
         await self._tell(id, {"sessionUpdate": "config_option_update", "configOptions": options})
         return without(result, "configOptions")
 
+    async def session_options(self, params: Json) -> Json:
+        result = await self._ask("session/options", params)
+        return self.new_session().shown.setup_result(result)
+
     async def set_option(self, params: Json) -> Json:
         result = await self._ask("session/set_config_option", set_option_params(params, 2))
         id = str(params.get("sessionId"))

@@ -87,7 +87,9 @@ class OfV2Client(Side[_V2ClientSession]):
             result = await self._open(method, converted)
         id = str(result.get("sessionId", params.get("sessionId")))
         session = self._session(id)
-        if method == "session/resume":  # the state has to come before the answer
+        if method == "session/resume":  # these have to come before the answer
+            if isinstance(params.get("replayFrom"), dict):
+                await self._tell(id, {"sessionUpdate": "replay_complete"})
             state = "running" if session.running else "idle"
             await self._tell(id, {"sessionUpdate": "state_update", "state": state})
         return session.converter.setup_result(result)
@@ -114,6 +116,10 @@ class OfV2Client(Side[_V2ClientSession]):
         raise RequestError(
             METHOD_NOT_FOUND, "v1_v2: this agent of version 1 cannot open earlier sessions"
         )
+
+    async def session_options(self, params: Json) -> Json:
+        result = await self._ask("session/options", params)
+        return self.new_session().converter.setup_result(result)
 
     async def set_option(self, params: Json) -> Json:
         converter = self._session(str(params.get("sessionId"))).converter

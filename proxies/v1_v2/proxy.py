@@ -135,6 +135,12 @@ class V1V2(Proxy):
             return {"sessions": []}
         return await forward()
 
+    @on("session/options")
+    async def session_options(self, params: dict[str, Any], forward: Forward) -> Any:
+        if self._sides is None:
+            return await forward()
+        return await self._sides.session_options(params)
+
     @on("session/close")
     async def close_session(self, params: dict[str, Any], forward: Forward) -> Any:
         if isinstance(self._sides, OfV2Client) and not self._sides.agent.closes:

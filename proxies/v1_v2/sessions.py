@@ -32,11 +32,19 @@ def convert_setup_params(params: Json, to_version: int) -> Json:
     if to_version == 1:
         changed.setdefault("mcpServers", [])
     changed = each(changed, "mcpServers", _server_to_v2 if to_version == 2 else _server_to_v1)
+    changed = each(changed, "configOptions", lambda one: _initial_option(one, to_version))
     prompt = changed.get("systemPrompt")
     if isinstance(prompt, dict):
         content = convert_blocks(prompt.get("content"), to_version)
         changed["systemPrompt"] = {**prompt, "content": content}
     return changed
+
+
+def _initial_option(option: Json, to_version: int) -> Json | None:
+    """`None`: a value of another type, which version 1 does not have."""
+    if to_version == 1 and option.get("type") not in ("id", "boolean"):
+        return None
+    return set_option_params(option, to_version)
 
 
 def _server_to_v2(server: Json) -> Json:
@@ -146,7 +154,8 @@ def _command_to_v2(command: Json) -> Json:
 
 
 def _command_to_v1(command: Json) -> Json:
-    changed = without(command, "type")
+    # A skill keeps its type, for the way back.
+    changed = without(command, "type") if command.get("type") == "command" else dict(command)
     told = changed.get("input")
     if isinstance(told, dict):
         changed["input"] = without(told, "type") if "hint" in told else None

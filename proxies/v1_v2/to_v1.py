@@ -12,7 +12,7 @@ from typing import Any
 import attrs
 
 from proxies.shared.notice_text import notice_text
-from proxies.v1_v2.content import convert_blocks
+from proxies.v1_v2.content import convert_blocks, convert_suggestions
 from proxies.v1_v2.kept_content import KeptContent
 from proxies.v1_v2.members import Json, text_block, without
 from proxies.v1_v2.messages import MessagesToV1
@@ -35,6 +35,8 @@ class V1Features:
     compaction: bool = False
     subagents: bool = False
     boolean_options: bool = False
+    suggestions: bool = False
+    cursors: bool = False
 
     @classmethod
     def announced(cls, params: Mapping[str, Any]) -> V1Features:
@@ -53,6 +55,8 @@ class V1Features:
             compaction=has("session", "compaction"),
             subagents=has("subagents"),
             boolean_options=has("session", "configOptions", "boolean"),
+            suggestions=has("session", "promptSuggestions"),
+            cursors=has("session", "cursors"),
         )
 
 
@@ -78,7 +82,7 @@ class SessionToV1:
                 return self.messages.chunk(update)
             case "user_message" | "agent_message" | "agent_thought":
                 return self.messages.whole(update)
-            case "state_update":
+            case "state_update" | "replay_complete":
                 return []
             case "tool_call_update":
                 return self.tool_calls.update(update)
@@ -99,6 +103,10 @@ class SessionToV1:
                 return self._options(update)
             case "notice":
                 return [update] if self.features.notices else [_as_text(update)]
+            case "prompt_suggestions_update":
+                return [convert_suggestions(update, 1)] if self.features.suggestions else []
+            case "cursor_update":
+                return [update] if self.features.cursors else []
             case kind if kind in _COMPACTION:
                 return [_converted_blocks(update)] if self.features.compaction else []
             case kind if kind in _SUBAGENTS:
@@ -142,6 +150,8 @@ def _as_text(notice: Json) -> Json:
 def _converted_blocks(update: Json) -> Json:
     """With the content blocks of version 1, in any member that has blocks."""
     changed = dict(update)
+    if update.get("sessionUpdate") == "compaction_update" and update.get("status") is None:
+        changed["status"] = "in_progress"
     for name in ("content", "summary"):
         if isinstance(changed.get(name), list):
             changed[name] = convert_blocks(changed[name], 1)

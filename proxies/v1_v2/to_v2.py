@@ -11,6 +11,7 @@ from typing import Any
 import attrs
 
 from conductor.proxy import BoundedDict
+from proxies.v1_v2.content import convert_suggestions
 from proxies.v1_v2.members import Json, key_of, without
 from proxies.v1_v2.messages import MessagesToV2
 from proxies.v1_v2.plans import plan_to_v2
@@ -66,6 +67,8 @@ class SessionToV2:
             case "available_commands_update":
                 commands = convert_commands(update.get("availableCommands"), 2)
                 return [{**update, "availableCommands": commands}]
+            case "prompt_suggestions_update":
+                return [convert_suggestions(update, 2)]
             case "config_option_update":
                 return [{**update, "configOptions": self.options_of(update.get("configOptions"))}]
             case "current_mode_update":

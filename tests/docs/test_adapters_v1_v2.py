@@ -21,7 +21,7 @@ MEMBERS, OTHER_FORM, VALUES = re.split(
 _MESSAGES = re.compile(r"(Agent|Client|Proxy)(Request|Response|Notification)")
 LIMITS = {
     *("description", "title", "format", "default", "examples"),
-    *("minimum", "maximum", "minItems", "minLength", "pattern"),
+    *("minimum", "maximum", "minItems", "minLength", "pattern", "propertyNames"),
 }
 """Members of a schema that say nothing of types."""
 

@@ -9,7 +9,17 @@ import pytest
 
 from conductor import log
 from conductor.errors import RequestError
-from conductor.proxy import Agent, DeclarationError, Proxy, RawMessage, on, on_prompt, text, tool
+from conductor.proxy import (
+    Agent,
+    DeclarationError,
+    Forward,
+    Proxy,
+    RawMessage,
+    on,
+    on_prompt,
+    text,
+    tool,
+)
 from conductor.schema import v1, v2
 from conductor.testing import FakeAgent
 
@@ -104,6 +114,26 @@ async def test_a_handler_of_a_method_that_the_version_lacks_is_not_worth_a_warni
 
     await prompted(chain, Reads(), 2)
 
+    assert logged("left out") == []
+
+
+@pytest.mark.parametrize("version", [1, 2])
+async def test_a_handler_with_a_type_of_both_versions_runs_in_both(chain, logged, version):
+    class Closes(Proxy):
+        @on("session/close")
+        async def close(
+            self,
+            request: v1.CloseSessionRequest,
+            forward: Forward[v1.CloseSessionRequest, v1.CloseSessionResponse],
+        ) -> v1.CloseSessionResponse:
+            answer = await forward()
+            answer.extra["_closed"] = request.session_id
+            return answer
+
+    agent = FakeAgent(handlers={"session/close": lambda params: {}})
+    async with chain(Closes(), agent) as client:
+        await client.initialize(version=version)
+        assert await client.request("session/close", {"sessionId": "s"}) == {"_closed": "s"}
     assert logged("left out") == []
 
 

@@ -9,6 +9,7 @@ from conductor.schema import (
     METHODS,
     METHODS_BY_VERSION,
     Method,
+    client_capability_paths,
     notification_type,
     params_type,
     result_type,
@@ -78,3 +79,11 @@ def test_unstable_and_earlier_methods_are_marked() -> None:
 def test_misspelt_method_has_suggestions() -> None:
     assert similar_methods("session/promt")[0] == "session/prompt"
     assert similar_methods("zzzzzz") == []
+
+
+def test_objects_and_their_members_of_both_versions_are_paths_of_capabilities():
+    paths = client_capability_paths()
+
+    assert {"fs", "fs.writeTextFile", "terminal", "auth.terminal", "elicitation.form"} <= paths
+    assert {"nes.searchAndReplace", "session.configOptions.boolean"} <= paths
+    assert not any("_meta" in path for path in paths)

@@ -282,9 +282,6 @@ class Schema:
         if named and not shape.constants and not named & bases:  # others are known by their tag
             yield f": {type(typed).__name__} for {value!r}"
         members = shape.members
-        if shape.constants.get("sessionUpdate") == "state_update":
-            # A union in a union: the tag of the outer one is unknown to the class.
-            members = {wire: node for wire, node in members.items() if wire != "sessionUpdate"}
         for wire, member in members.items():
             if not hasattr(typed, attribute(wire)):
                 yield f".{wire}: no attribute of {type(typed).__name__}"

@@ -40,7 +40,7 @@ def check_conditions(chain: ChainFile) -> Iterator[Diagnostic]:
 def _unknown_capability(spec: ComponentSpec, path: str, index: int) -> Iterator[Diagnostic]:
     if "_meta" in path.split("."):
         return
-    from conductor.schema.capability_paths import client_capability_paths
+    from conductor.schema import client_capability_paths
 
     known = client_capability_paths()
     if path in known:

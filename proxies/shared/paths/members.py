@@ -26,6 +26,7 @@ _FILES: Final[Members] = {"path": "path", "oldPath": "path"}
 _TOOL_CONTENT: Final[Members] = {**_FILES, "changes": _FILES, "content": _BLOCK}
 _TOOL_CALL: Final[Members] = {"locations": {"path": "path"}, "content": _TOOL_CONTENT}
 _DIRECTORIES: Final[Members] = {"cwd": "path", "additionalDirectories": "path"}
+_COMMANDS: Final[Members] = {"availableCommands": {"path": "path"}}
 _SET_UP: Final[Members] = {
     **_DIRECTORIES,
     "mcpServers": {"command": "path"},
@@ -47,6 +48,7 @@ PARAMS: Final[Mapping[str, Members]] = {
     "session/resume": _SET_UP,
     "session/fork": _SET_UP,
     "session/list": {"cwd": "path"},
+    "session/options": _DIRECTORIES,
     "session/prompt": {"prompt": _BLOCK},
     "session/request_permission": {
         "toolCall": _TOOL_CALL,
@@ -66,6 +68,10 @@ PARAMS: Final[Mapping[str, Members]] = {
 """Members of params by method; those of `session/update` are in `UPDATES`."""
 RESULTS: Final[Mapping[str, Members]] = {
     "session/list": {"sessions": _DIRECTORIES},
+    "session/options": _COMMANDS,
+    "session/new": _COMMANDS,
+    "session/resume": _COMMANDS,
+    "session/fork": _COMMANDS,
     "nes/suggest": {"suggestions": _DOCUMENT},
 }
 UPDATES: Final[Mapping[str, Members]] = {
@@ -78,7 +84,9 @@ UPDATES: Final[Mapping[str, Members]] = {
     "tool_call": _TOOL_CALL,
     "tool_call_update": _TOOL_CALL,
     "tool_call_content_chunk": {"content": _TOOL_CONTENT},
-    "plan_update": {"plan": {"uri": "uri"}},
+    "plan_update": {"plan": {**_DOCUMENT, "path": "path"}},
+    "available_commands_update": _COMMANDS,
+    "prompt_suggestions_update": {"suggestions": {"prompt": _BLOCK}},
     "terminal_update": {"cwd": "path"},
     "subagent_update": _DIRECTORIES,
     "session_message": _MESSAGE,

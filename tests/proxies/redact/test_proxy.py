@@ -345,6 +345,7 @@ async def test_withheld_text_is_bounded_over_all_streams(chain, monkeypatch):
 
 REQUESTS = {
     "session/list": {},
+    "session/options": {"cwd": "/"},
     "session/new": {"cwd": "/", "mcpServers": []},
     "session/fork": {"sessionId": "s", "cwd": "/", "mcpServers": []},
     "session/load": {"sessionId": "s", "cwd": "/", "mcpServers": []},

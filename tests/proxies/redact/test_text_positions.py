@@ -122,10 +122,11 @@ KEPT = {
     *("elicitationId", "requestId", "optionId", "configId", "groupId", "providerId", "methodId"),
     *("currentModeId", "senderSessionId", "recipientSessionId", "senderMessageId"),
     *("recipientMessageId", "id", "value", "group", "currentValue", "nextCursor"),
+    *("cursorId", "idempotencyKey"),
     # enumerations
     *("type", "sessionUpdate", "kind", "status", "state", "stopReason", "action", "outcome"),
     *("mode", "operation", "fileType", "format", "priority", "severity", "theme", "category"),
-    *("audience", "apiType", "supported", "syncKind", "positionEncoding"),
+    *("audience", "apiType", "supported", "syncKind", "positionEncoding", "position"),
     # not shown to users
     *("mimeType", "data", "blob", "const", "enum", "pattern", "required"),
 }

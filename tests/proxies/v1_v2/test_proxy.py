@@ -512,9 +512,9 @@ async def test_resume_uses_what_an_agent_of_version_1_has(chain, capabilities, r
     if not replays:
         assert kinds == ["state_update"]
     elif method == "session/load":
-        assert kinds == ["agent_message_chunk", "state_update"]
+        assert kinds == ["agent_message_chunk", "replay_complete", "state_update"]
     else:
-        assert kinds == ["state_update", "notice"]
+        assert kinds == ["replay_complete", "state_update", "notice"]
     assert {"sessionUpdate": "state_update", "state": "idle"} in heard  # before the answer
 
 

@@ -36,7 +36,7 @@ from conductor.bridge_api import (
     ResponseCallback,
     encode_error,
 )
-from conductor.proxy import Peer
+from conductor.proxy.peers import Peer
 
 __all__ = ["AcpProvider", "BridgeHost", "StatelessExchange"]
 

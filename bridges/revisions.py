@@ -22,6 +22,7 @@ import msgspec
 import trio
 
 from bridges.mcp_connection import Cancel, ConnectionMode, McpConnection
+from conductor.bounded_dict import BoundedDict
 from conductor.bridge_api import (
     INTERNAL_ERROR,
     INVALID_PARAMS,
@@ -38,7 +39,7 @@ from conductor.bridge_api import (
     with_member,
 )
 from conductor.json_values import decode_value
-from conductor.proxy import BoundedDict, RequestError
+from conductor.proxy import RequestError
 
 __all__ = ["DISCOVER_PARAMS", "MODERN_VERSION", "Handshake", "is_modern"]
 

@@ -32,15 +32,8 @@ import attrs
 
 from conductor.directories import directory_spellings, glob_spellings
 from conductor.error_codes import INVALID_PARAMS
-from conductor.proxy import (
-    Forward,
-    Proxy,
-    RequestError,
-    SessionSetup,
-    get_logger,
-    on_session_setup,
-    program_warning,
-)
+from conductor.proxy import Forward, Proxy, RequestError, SessionSetup, get_logger, on_session_setup
+from conductor.proxy.commands import program_warning
 from proxies.shared.paths.globs import matches
 
 __all__ = ["McpServers", "Server"]

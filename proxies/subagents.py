@@ -16,16 +16,9 @@ from typing import Any, Final
 
 import attrs
 
-from conductor.proxy import (
-    MAX_AGENTS_ID,
-    BoundedDict,
-    Forward,
-    Proxy,
-    Session,
-    on,
-    on_update,
-    per_session,
-)
+from conductor.acp import MAX_AGENTS_ID
+from conductor.bounded_dict import BoundedDict
+from conductor.proxy import Forward, Proxy, Session, on, on_update, per_session
 from proxies.shared.client_capabilities import announce, client_has
 
 __all__ = ["Subagents"]

@@ -34,13 +34,13 @@ from conductor.proxy import (
     Session,
     SessionSetup,
     get_logger,
-    is_slash_command,
     on,
     on_prompt,
     on_session_setup,
     on_update,
     per_session,
 )
+from conductor.proxy.slash_commands import is_slash_command
 from proxies.context.files import search_path
 from proxies.shared.agent_capabilities import SESSION, with_capability
 from proxies.shared.echoed_prompts import has_user_text

@@ -31,7 +31,6 @@ from attrs.validators import ge
 
 from conductor.json_values import decode_loosely, decode_value
 from conductor.proxy import (
-    SESSION_STATE_UPDATES,
     Forward,
     Proxy,
     Session,
@@ -43,6 +42,7 @@ from conductor.proxy import (
     on_session_setup,
     per_session,
 )
+from conductor.proxy.peers import SESSION_STATE_UPDATES
 
 __all__ = ["TurnUpdates"]
 

@@ -19,15 +19,13 @@ from typing import Any, Final
 import attrs
 from attrs.validators import matches_re
 
+from conductor.acp import MAX_AGENTS_ID
+from conductor.acp.sessions import TOKEN_CATEGORIES, Counting, UsageMeter
 from conductor.proxy import (
-    MAX_AGENTS_ID,
-    TOKEN_CATEGORIES,
-    Counting,
     Forward,
     Proxy,
     Session,
     TurnEnd,
-    UsageMeter,
     on_turn_end,
     on_update,
     per_session,

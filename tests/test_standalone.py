@@ -13,7 +13,8 @@ PROXY = '''
 """A third-party proxy."""
 import attrs
 
-from conductor.proxy import Proxy, on, run, text
+from conductor.proxy import Proxy, on, run
+from conductor.proxy.peers import text
 from conductor.schema.v1 import PromptRequest
 
 print("stray output of an import")

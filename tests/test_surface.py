@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import importlib
 import re
-import runpy
 import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+from support import public_api
 
 from conductor.exit_codes import ExitCode
 
@@ -89,18 +90,16 @@ def packaging() -> Iterator[str]:
 
 
 def public_names() -> Iterator[str]:
-    """The members and signatures of docs/api.md, and the names of the other public modules."""
-    page = runpy.run_path(str(ROOT / "docs" / "make_api.py"))["make_page"](complete=True)
-    for module, section in re.findall(r"^## (.+?)\n(.*?)(?=^## |\Z)", page, re.M | re.S):
-        where = module if module.startswith("conductor") else "conductor.testing.plugin"
-        for name, text in re.findall(r"^### (\S+)\n(.*?)(?=^### |\Z)", section, re.M | re.S):
-            code, _, rest = text.partition("```\n")[2].partition("\n```")
-            for form in code.splitlines():
-                yield f"name: {where} {form}"
-            for members in re.findall(r"^\*\*`(.*)`\*\*$", rest, re.M):
-                for member in members.split("`**<br>**`"):
-                    yield f"name: {where} {name} . {member}"
-    for where in ("chainfile", "errors", "schema"):
+    """The names of the modules of docs/api.md with their members, and those of two others."""
+    for module in public_api.MODULES:
+        for name, found in public_api.public_names(module):
+            yield from (f"name: {module} {form}" for form in public_api.signatures(found))
+            if found.is_class:
+                for member in found.all_members.values():
+                    if member.has_docstring and not member.name.startswith("_"):
+                        for form in public_api.signatures(member):
+                            yield f"name: {module} {name} . {form}"
+    for where in ("chainfile", "schema"):
         for name in importlib.import_module(f"conductor.{where}").__all__:
             yield f"name: conductor.{where} {name}"
     for version in ("v1", "v2"):

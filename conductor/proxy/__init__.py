@@ -16,8 +16,10 @@ fields. The annotation of a handler's message parameter selects how the message 
 type, `dict` (also without an annotation), or `bytes`, which is the raw JSON of `params`.
 
 Main names: `Proxy` and `Agent` (base classes), `on` (marks handlers), `tool` (marks what the
-agent's model can call), `AgentPeer` and `ClientPeer` (send
-messages), `per_session` (state per session), `RawMessage` (what an observer of all messages gets).
+agent's model can call), `per_session` (state per session), `RawMessage` (what an observer of all
+messages gets). What fewer proxies need is in `proxy.peers` (the types of `self.agent` and
+`self.client`), `proxy.second_agent`, `proxy.commands`, `conductor.errors` and other modules, which
+the API reference lists.
 This package may import `schema`, `jsonrpc` and `routing`, and neither `plugins` nor `chain`;
 `run()` does, by starting the program `conductor.standalone`.
 
@@ -60,30 +62,11 @@ response calls `self.release_lane()` first, and then delays no other message.
 
 from __future__ import annotations
 
-from conductor.acp import MAX_AGENTS_ID
-from conductor.acp.sessions import TOKEN_CATEGORIES, AgentToolCall, Counting, UsageDelta, UsageMeter
-from conductor.acp.turns import Turns
-from conductor.bounded_dict import BoundedDict
-from conductor.errors import (
-    ChainFileError,
-    ComponentError,
-    ConnectionClosed,
-    LocalProtocolError,
-    RemoteProtocolError,
-    RequestCancelled,
-    RequestError,
-    details_are_withheld,
-)
-from conductor.log import Logger, get_logger
-from conductor.proxy.annotations import DeclarationError, Forward, RawMessage
+from conductor.acp.sessions import AgentToolCall
+from conductor.errors import RequestCancelled, RequestError
+from conductor.log import get_logger
+from conductor.proxy.annotations import Forward, RawMessage
 from conductor.proxy.base import Agent, Placement, Plugin, Proxy
-from conductor.proxy.commands import (
-    CommandResult,
-    RunningCommand,
-    open_command,
-    program_warning,
-    run_command,
-)
 from conductor.proxy.event_handlers import PermissionQuestion, Prompt, Question, SessionSetup
 from conductor.proxy.events import (
     on_cancel,
@@ -103,65 +86,27 @@ from conductor.proxy.events import (
     text_filter,
 )
 from conductor.proxy.handlers import on
-from conductor.proxy.import_guard import import_in_thread, is_importing_plugin
-from conductor.proxy.peers import (
-    SESSION_STATE_UPDATES,
-    AgentPeer,
-    ClientPeer,
-    Peer,
-    PromptTurn,
-    text,
-)
-from conductor.proxy.second_agent import SecondAgent
+from conductor.proxy.import_guard import is_importing_plugin
 from conductor.proxy.sessions import Session, TurnEnd, per_session
-from conductor.proxy.slash_commands import is_slash_command
-from conductor.proxy.text_streams import TextFilter
 from conductor.proxy.tools import Context, tool
 
 __all__ = [
-    "MAX_AGENTS_ID",
-    "SESSION_STATE_UPDATES",
-    "TOKEN_CATEGORIES",
     "Agent",
-    "AgentPeer",
     "AgentToolCall",
-    "BoundedDict",
-    "ChainFileError",
-    "ClientPeer",
-    "CommandResult",
-    "ComponentError",
-    "ConnectionClosed",
     "Context",
-    "Counting",
-    "DeclarationError",
     "Forward",
-    "LocalProtocolError",
-    "Logger",
-    "Peer",
     "PermissionQuestion",
     "Placement",
-    "Plugin",
     "Prompt",
-    "PromptTurn",
     "Proxy",
     "Question",
     "RawMessage",
-    "RemoteProtocolError",
     "RequestCancelled",
     "RequestError",
-    "RunningCommand",
-    "SecondAgent",
     "Session",
     "SessionSetup",
-    "TextFilter",
     "TurnEnd",
-    "Turns",
-    "UsageDelta",
-    "UsageMeter",
-    "details_are_withheld",
     "get_logger",
-    "import_in_thread",
-    "is_slash_command",
     "on",
     "on_cancel",
     "on_mcp",
@@ -176,13 +121,9 @@ __all__ = [
     "on_tool_start",
     "on_turn_end",
     "on_update",
-    "open_command",
     "per_session",
-    "program_warning",
     "run",
-    "run_command",
     "slash",
-    "text",
     "text_filter",
     "tool",
 ]

@@ -46,4 +46,5 @@ def importing_plugin() -> Iterator[None]:
 
 
 def is_importing_plugin() -> bool:
+    """Whether this thread imports a plugin: `run()` does nothing then."""
     return _importing.get()

@@ -9,7 +9,7 @@ from typing import Any
 import attrs
 import trio
 
-from conductor.proxy import Peer
+from conductor.proxy.peers import Peer
 from conductor.testing import updates
 from conductor.testing.mcp_client import McpServer
 

@@ -29,18 +29,16 @@ import attrs
 import trio
 from attrs.validators import and_, ge, gt, le, optional
 
+from conductor.acp.sessions import Counting, UsageDelta, UsageMeter
+from conductor.bounded_dict import BoundedDict
+from conductor.errors import details_are_withheld
 from conductor.proxy import (
-    BoundedDict,
-    Counting,
     Forward,
     Placement,
     Prompt,
     Proxy,
     Session,
     TurnEnd,
-    UsageDelta,
-    UsageMeter,
-    details_are_withheld,
     get_logger,
     on_prompt,
     on_session_end,

@@ -35,6 +35,7 @@ import attrs
 import trio
 from attrs.validators import ge, gt, matches_re
 
+from conductor.errors import details_are_withheld
 from conductor.proxy import (
     AgentToolCall,
     Forward,
@@ -44,7 +45,6 @@ from conductor.proxy import (
     Proxy,
     Session,
     TurnEnd,
-    details_are_withheld,
     get_logger,
     on,
     on_permission,

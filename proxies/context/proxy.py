@@ -37,7 +37,6 @@ from attrs.validators import ge, gt
 
 from conductor.json_values import decode_loosely
 from conductor.proxy import (
-    SESSION_STATE_UPDATES,
     Forward,
     Placement,
     Prompt,
@@ -45,18 +44,18 @@ from conductor.proxy import (
     Session,
     SessionSetup,
     get_logger,
-    is_slash_command,
     on,
     on_prompt,
     on_session,
     on_session_setup,
     on_update,
     per_session,
-    program_warning,
-    run_command,
     slash,
     text_filter,
 )
+from conductor.proxy.commands import program_warning, run_command
+from conductor.proxy.peers import SESSION_STATE_UPDATES
+from conductor.proxy.slash_commands import is_slash_command
 from proxies.context.files import missing, read_files
 from proxies.context.parts import UserText, part, without_parts
 

@@ -35,24 +35,26 @@ import trio
 from attrs.validators import ge, gt, min_len
 
 from conductor.error_codes import INTERNAL_ERROR
-from conductor.proxy import (
+from conductor.errors import (
     ChainFileError,
     ComponentError,
     ConnectionClosed,
+    RemoteProtocolError,
+    details_are_withheld,
+)
+from conductor.proxy import (
     Forward,
     Placement,
     Prompt,
     Proxy,
-    RemoteProtocolError,
     RequestError,
     Session,
-    details_are_withheld,
     get_logger,
     on_prompt,
     on_update,
     per_session,
-    program_warning,
 )
+from conductor.proxy.commands import program_warning
 from conductor.proxy.text_streams import chunk_text
 from proxies.shared.agent_failures import failure_reason, limit_end, reported_failure
 from proxies.shared.transcript import BoundedTranscript

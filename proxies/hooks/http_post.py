@@ -8,7 +8,7 @@ from contextlib import aclosing
 import attrs
 import trio
 
-from conductor.proxy import import_in_thread
+from conductor.proxy.import_guard import import_in_thread
 
 __all__ = ["HttpReply", "post"]
 

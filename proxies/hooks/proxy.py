@@ -63,9 +63,8 @@ from conductor.proxy import (
     on_tool_start,
     on_turn_end,
     per_session,
-    program_warning,
-    run_command,
 )
+from conductor.proxy.commands import program_warning, run_command
 from proxies.hooks.http_post import post
 from proxies.shared.agent_failures import failure_reason, limit_end, reported_failure
 from proxies.shared.tool_calls.call import evident_kinds

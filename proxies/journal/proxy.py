@@ -38,7 +38,8 @@ from conductor.error_codes import (
     REQUEST_CANCELLED,
     RESOURCE_NOT_FOUND,
 )
-from conductor.proxy import Forward, RequestError, get_logger, is_slash_command, on
+from conductor.proxy import Forward, RequestError, get_logger, on
+from conductor.proxy.slash_commands import is_slash_command
 from proxies.journal.files import JournalFiles, KeptSession, agent_directory, masker
 from proxies.journal.ids import SessionIds
 from proxies.journal.session import JournalSession, has_transcript, notice, replayed, transcript_of

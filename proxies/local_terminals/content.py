@@ -10,7 +10,7 @@ from typing import Any, Final, Protocol
 
 import attrs
 
-from conductor.proxy import BoundedDict
+from conductor.bounded_dict import BoundedDict
 
 __all__ = ["TerminalContent"]
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 import attrs
 import trio
 
-from conductor.proxy import RunningCommand, open_command
+from conductor.proxy.commands import RunningCommand, open_command
 from proxies.local_terminals.output_tail import OutputTail
 from proxies.shared.console_text import console_text, exit_text
 

@@ -33,9 +33,10 @@ from typing import Any, Final
 import attrs
 import trio
 
+from conductor.bounded_dict import BoundedDict
+from conductor.errors import details_are_withheld
 from conductor.json_values import decode_loosely
 from conductor.proxy import (
-    BoundedDict,
     Forward,
     PermissionQuestion,
     Prompt,
@@ -43,7 +44,6 @@ from conductor.proxy import (
     Session,
     SessionSetup,
     TurnEnd,
-    details_are_withheld,
     on,
     on_permission,
     on_prompt,

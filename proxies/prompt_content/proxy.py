@@ -26,23 +26,23 @@ import attrs
 import trio
 from attrs.validators import ge
 
+from conductor.bounded_dict import BoundedDict
 from conductor.error_codes import INTERNAL_ERROR, INVALID_PARAMS
+from conductor.errors import details_are_withheld
 from conductor.proxy import (
-    BoundedDict,
     Forward,
     Prompt,
     Proxy,
     RequestError,
     Session,
-    details_are_withheld,
     get_logger,
-    is_slash_command,
     on,
     on_prompt,
     on_session_end,
     on_update,
     per_session,
 )
+from conductor.proxy.slash_commands import is_slash_command
 from proxies.prompt_content.blocks import KINDS, Given, as_link, as_text, key_of, kind_of, media_of
 from proxies.prompt_content.files import PromptFiles, TooLarge
 from proxies.shared.agent_capabilities import PROMPT, has_capability, with_capability

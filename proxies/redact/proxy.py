@@ -35,16 +35,9 @@ from typing import Any
 import attrs
 from attrs.validators import gt
 
-from conductor.proxy import (
-    MAX_AGENTS_ID,
-    BoundedDict,
-    Forward,
-    Placement,
-    Proxy,
-    RequestError,
-    on,
-    per_session,
-)
+from conductor.acp import MAX_AGENTS_ID
+from conductor.bounded_dict import BoundedDict
+from conductor.proxy import Forward, Placement, Proxy, RequestError, on, per_session
 from conductor.proxy.text_streams import TEXT_CHUNKS, TextStreams, chunk_text, with_chunk_text
 from proxies.redact.text_positions import ANSWER, REQUEST, TextCleaner
 from proxies.shared.secrets.finder import SecretFinder

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import attrs
 
-from conductor.proxy import BoundedDict
+from conductor.bounded_dict import BoundedDict
 from proxies.v1_v2.content import convert_block
 from proxies.v1_v2.members import Json, key_of, objects, text_block, without
 

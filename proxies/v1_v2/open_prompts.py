@@ -12,8 +12,9 @@ from typing import Any, Final
 import attrs
 import trio
 
+from conductor.acp.turns import Turns
+from conductor.bounded_dict import BoundedDict
 from conductor.error_codes import INTERNAL_ERROR
-from conductor.proxy import BoundedDict, Turns
 from proxies.v1_v2.members import Json, key_of, without
 
 __all__ = ["OpenPrompt", "OpenPrompts"]

@@ -10,7 +10,7 @@ from typing import Any
 
 import attrs
 
-from conductor.proxy import BoundedDict
+from conductor.bounded_dict import BoundedDict
 from proxies.v1_v2.content import convert_suggestions
 from proxies.v1_v2.members import Json, key_of, without
 from proxies.v1_v2.messages import MessagesToV2

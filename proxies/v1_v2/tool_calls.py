@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import attrs
 
-from conductor.proxy import BoundedDict
+from conductor.bounded_dict import BoundedDict
 from proxies.v1_v2.content import tool_content_to_v1, tool_content_to_v2
 from proxies.v1_v2.kept_content import KeptContent
 from proxies.v1_v2.members import Json, each, key_of, known, objects, text_block, without

@@ -39,7 +39,8 @@ MESSAGES = ("round-trip", "small", "medium", "large", "upload", "sessions")
 SLICES = 4
 PROMPTS = 10
 PLUGIN = '''import attrs
-from conductor.proxy import Proxy, on_prompt, text
+from conductor.proxy import Proxy, on_prompt
+from conductor.proxy.peers import text
 
 
 @attrs.define

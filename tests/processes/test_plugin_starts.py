@@ -129,7 +129,8 @@ def test_a_plugin_is_imported_and_made_once_where_it_lives(start_file, counted, 
 TYPES = """
 import sys
 
-from conductor.proxy import Proxy, on, on_prompt, text
+from conductor.proxy import Proxy, on, on_prompt
+from conductor.proxy.peers import text
 
 
 class Types(Proxy):

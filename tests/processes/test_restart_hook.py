@@ -7,7 +7,8 @@ import pytest
 from support.peers.process import CONDUCTOR, agent, chunk, proxy
 from support.waiting import told
 
-from conductor.proxy import Agent, DeclarationError, Proxy, on
+from conductor.proxy import Agent, Proxy, on
+from conductor.proxy.annotations import DeclarationError
 
 COUNTER = '''
 import json

@@ -163,7 +163,8 @@ def test_descendants_end_with_a_conductor_that_is_killed(start_agent, started):
 COMMANDS = """
 from contextlib import asynccontextmanager
 
-from conductor.proxy import Proxy, open_command
+from conductor.proxy import Proxy
+from conductor.proxy.commands import open_command
 
 
 class Commands(Proxy):

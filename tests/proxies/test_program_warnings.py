@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from conductor.proxy import program_warning
+from conductor.proxy.commands import program_warning
 from proxies.context import PromptContext
 from proxies.failover import Failover, OtherAgent
 from proxies.hooks import Hook, Hooks

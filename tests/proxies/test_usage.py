@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from support.subagents import idle, running
 
-from conductor.proxy import UsageMeter
+from conductor.acp.sessions import UsageMeter
 from conductor.proxy.slash_commands import HANDLED_KEY
 from conductor.testing import FakeAgent
 from proxies.usage import Usage, report

@@ -13,16 +13,9 @@ from support.peers.port import hop
 
 from conductor.errors import LocalProtocolError
 from conductor.jsonrpc.in_flight import InFlightRequest
-from conductor.proxy import (
-    DeclarationError,
-    Proxy,
-    RawMessage,
-    RequestError,
-    on,
-    per_session,
-    text,
-    tool,
-)
+from conductor.proxy import Proxy, RawMessage, RequestError, on, per_session, tool
+from conductor.proxy.annotations import DeclarationError
+from conductor.proxy.peers import text
 from conductor.schema import v1, v2
 from conductor.testing import FakeAgent
 

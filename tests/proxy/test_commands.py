@@ -7,7 +7,7 @@ import psutil
 import pytest
 import trio
 
-from conductor.proxy import CommandResult, run_command
+from conductor.proxy.commands import CommandResult, run_command
 
 
 async def test_a_command_gets_its_input_and_returns_output_and_status():

@@ -8,8 +8,9 @@ import pytest
 from support.peers.port import End, hop
 
 from conductor.limits import MAX_DEPTH
-from conductor.proxy import Proxy, on, text
+from conductor.proxy import Proxy, on
 from conductor.proxy.conversion import decode_params, encode, encode_edited, message_reader
+from conductor.proxy.peers import text
 from conductor.schema import v1
 
 ODD = (

@@ -8,7 +8,6 @@ from support.event_samples import CALL, DONE, PLAN, opened
 
 from conductor.errors import RequestError
 from conductor.proxy import (
-    DeclarationError,
     Proxy,
     on_permission,
     on_prompt,
@@ -20,6 +19,7 @@ from conductor.proxy import (
     on_turn_end,
     on_update,
 )
+from conductor.proxy.annotations import DeclarationError
 from conductor.testing import FakeAgent
 
 

@@ -11,7 +11,6 @@ import pytest
 from conductor.chainfile import ComponentSpec, structure_options
 from conductor.proxy import (
     Agent,
-    DeclarationError,
     Forward,
     Proxy,
     RawMessage,
@@ -24,6 +23,7 @@ from conductor.proxy import (
     per_session,
     slash,
 )
+from conductor.proxy.annotations import DeclarationError
 from conductor.proxy.handlers import handlers_of
 from conductor.proxy.middleware import location_of
 from conductor.schema import v1, v2

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from conductor.proxy import DeclarationError, Proxy, RequestError, on_mcp
+from conductor.proxy import Proxy, RequestError, on_mcp
+from conductor.proxy.annotations import DeclarationError
 from conductor.testing import FakeAgent
 
 NOTES = {"type": "acp", "name": "notes", "serverId": "s1"}

@@ -30,9 +30,9 @@ from conductor.proxy import (
     on_update,
     per_session,
     slash,
-    text,
     text_filter,
 )
+from conductor.proxy.peers import text
 
 KINDS = ("agent_message_chunk", "tool_call", "tool_call_update", "plan", "subagent_update")
 

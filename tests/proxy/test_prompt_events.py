@@ -8,14 +8,8 @@ import pytest
 import trio
 from support.event_samples import opened
 
-from conductor.proxy import (
-    DeclarationError,
-    Proxy,
-    RequestError,
-    on_cancel,
-    on_prompt,
-    slash,
-)
+from conductor.proxy import Proxy, RequestError, on_cancel, on_prompt, slash
+from conductor.proxy.annotations import DeclarationError
 from conductor.testing import FakeAgent
 
 

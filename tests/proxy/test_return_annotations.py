@@ -8,7 +8,6 @@ from typing import Any, NoReturn
 import pytest
 
 from conductor.proxy import (
-    DeclarationError,
     Proxy,
     on,
     on_cancel,
@@ -27,6 +26,7 @@ from conductor.proxy import (
     slash,
     text_filter,
 )
+from conductor.proxy.annotations import DeclarationError
 from conductor.schema import v1, v2
 
 ANSWERS = [

@@ -9,7 +9,7 @@ import psutil
 import pytest
 import trio
 
-from conductor.proxy import open_command
+from conductor.proxy.commands import open_command
 
 PATIENCE = 30
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from support.subagents import idle, running, subagent
 
-from conductor.proxy import DeclarationError, Proxy, RequestError, text_filter
+from conductor.proxy import Proxy, RequestError, text_filter
+from conductor.proxy.annotations import DeclarationError
 from conductor.testing import FakeAgent
 
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from conductor.proxy import Agent, DeclarationError, Proxy, tool
+from conductor.proxy import Agent, Proxy, tool
+from conductor.proxy.annotations import DeclarationError
 
 if TYPE_CHECKING:
     from decimal import Decimal

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 import conductor.schema
-from conductor.proxy import DeclarationError, Proxy, on_update
+from conductor.proxy import Proxy, on_update
+from conductor.proxy.annotations import DeclarationError
 from conductor.proxy.update_kinds import KINDS, update_filter
 
 PLAN = update_filter({"plan", "tool_call"})

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from conductor.proxy import UsageDelta, UsageMeter
+from conductor.acp.sessions import UsageDelta, UsageMeter
 
 
 def usage(**counts):

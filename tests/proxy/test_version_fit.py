@@ -9,17 +9,9 @@ import pytest
 
 from conductor import log
 from conductor.errors import RequestError
-from conductor.proxy import (
-    Agent,
-    DeclarationError,
-    Forward,
-    Proxy,
-    RawMessage,
-    on,
-    on_prompt,
-    text,
-    tool,
-)
+from conductor.proxy import Agent, Forward, Proxy, RawMessage, on, on_prompt, tool
+from conductor.proxy.annotations import DeclarationError
+from conductor.proxy.peers import text
 from conductor.schema import v1, v2
 from conductor.testing import FakeAgent
 

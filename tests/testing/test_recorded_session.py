@@ -10,7 +10,8 @@ import pytest
 import trio
 from support.record_agents import DIRECTORY
 
-from conductor.proxy import Proxy, RequestError, on, on_permission, on_prompt, on_text, text, tool
+from conductor.proxy import Proxy, RequestError, on, on_permission, on_prompt, on_text, tool
+from conductor.proxy.peers import text
 from conductor.testing import RecordedSession, Recording
 from conductor.tracing.trace_file import TraceFile
 

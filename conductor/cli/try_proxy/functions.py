@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from types import CodeType, FrameType
 from typing import Any
 
-from conductor.proxy import Plugin
+from conductor.proxy.base import Plugin
 
 __all__ = ["tell_started_functions"]
 

@@ -18,7 +18,8 @@ from conductor.errors import StartError
 from conductor.plugins.file_imports import import_file
 from conductor.plugins.loading import InvalidOptions, entry_points, instantiate, load_class
 from conductor.plugins.option_arguments import option_of_argument
-from conductor.proxy import Agent, Plugin, Proxy
+from conductor.proxy import Agent, Proxy
+from conductor.proxy.base import Plugin
 from conductor.proxy.import_guard import importing_plugin
 
 __all__ = ["TargetError", "TriedProxy", "load_target", "parse_options", "watched_directory"]

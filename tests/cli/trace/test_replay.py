@@ -18,7 +18,8 @@ pytestmark = pytest.mark.slow
 
 REPLAY = [sys.executable, "-m", "conductor", "trace", "replay"]
 PROXIES = """
-from conductor.proxy import Proxy, on_prompt, on_text, text
+from conductor.proxy import Proxy, on_prompt, on_text
+from conductor.proxy.peers import text
 
 class Shout(Proxy):
     @on_text

@@ -159,6 +159,7 @@ def spec_of(file: ChainFile, make: Callable[[], Sequence[Component]] | None = No
         file.limits,
         file.stop_timeout,
         file.session_processes,
+        file.shares_processes,
     )
 
 

@@ -60,6 +60,8 @@ class ChainSpec:
     session_processes: int = 0
     """Further chains of this spec for one session each, that run at the same time; without any, all
     sessions are in one chain."""
+    shares_processes: bool = False
+    """Whether later sessions share a chain, instead of being refused."""
     make_bridge: Callable[[], PluginComponent] | None = None
     """Makes the MCP bridge, inserted before a parent conductor that takes no MCP over ACP."""
     announces_mcp_over_acp: bool = False

@@ -182,14 +182,18 @@ class SessionChains:
         has_session = is_starting or branches.first_is_opening or bool(self.client.sessions)
         return has_session or branches.is_first_spent
 
-    def _branch_of(self, plan: ChainPlan | None, processes: int) -> Branch:
-        """The chain of a plan, one that runs if it may have several sessions. Raises
-        `RequestError`."""
+    def _branch_of(self, plan: ChainPlan | None, processes: int) -> Branch | None:
+        """The chain of a plan, one that runs if it may have several sessions; `None` for the first
+        one. Raises `RequestError`."""
         open_chains = [chain for chain in self.running if not chain.branch.is_closing]
-        for chain in () if processes else open_chains:
+        is_full = processes and sum(bool(each.processes) for each in open_chains) >= processes
+        shares = self.first.shares_processes if plan is None else plan.chain.shares_processes
+        for chain in open_chains if not processes or (is_full and shares) else ():
             if plan is not None and chain.plan is not None and plan.is_same(chain.plan):
                 return chain.branch
-        if processes and sum(bool(chain.processes) for chain in open_chains) >= processes:
+        if is_full and shares:
+            return None
+        if is_full:
             problem = f"{processes} processes of the agent run beside the first (session_processes)"
             raise RequestError(INVALID_REQUEST, f"{problem}; close a session")
         if len(self.running) >= MAX_CHAINS:

@@ -345,6 +345,15 @@ class ChainFile(msgspec.Struct, frozen=True):
         return _PROCESSES if names & _SHARED_SERVERS else 0
 
     @property
+    def shares_processes(self) -> bool:
+        """Whether a session for which there is no further process has that of another one: the file
+        does not say how many there are."""
+        agent = self.agent
+        if agent is None or agent.chain is None:
+            return agent is not None and agent.session_processes is None
+        return agent.chain.shares_processes
+
+    @property
     def stop_timeout(self) -> float:
         """The longest `stop_timeout` of its components, in seconds."""
         return max((spec.stop_timeout for spec in self.flat()), default=STOP_TIMEOUT)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from contextlib import asynccontextmanager
 
 import pytest
 import trio
+from support.leftovers import descendants
 from trio.testing import wait_all_tasks_blocked
 
-from conductor.chainfile import load
+from conductor.chainfile import load, model
 from conductor.client.embedding import attach_file
 from conductor.proxy import RequestError
 from conductor.testing import FakeClient
@@ -311,3 +313,26 @@ async def test_a_prompt_that_runs_when_its_session_is_closed_is_answered(opened,
             await client.request("session/close", {"sessionId": second})
 
     assert answers == [{"stopReason": "cancelled"}]
+
+
+async def test_an_agent_that_is_known_to_share_servers_shares_a_process_when_there_is_no_more(
+    tmp_path, monkeypatch
+):
+    """An editor that never closes a session is not refused the tenth one."""
+    monkeypatch.setattr(model, "_PROCESSES", 1)
+    program = tmp_path / "opencode"
+    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m conductor.testing.agent\n')
+    program.chmod(0o755)
+    (tmp_path / "chain.yaml").write_text(f"version: 1\nagent: {{run: ['{program}']}}\n")
+    before = descendants()
+    async with attach_file(FakeClient, load(str(tmp_path / "chain.yaml"))) as attached:
+        client = attached.client
+        await client.initialize()
+        sessions = [await client.new_session() for _ in range(4)]
+        for session in sessions:
+            await client.prompt(session, f"say to {session}")
+        programs = [each.cmdline() for each in descendants() - before]
+
+    texts = [client.transcript.text(each) for each in sessions]
+    assert texts == [f"to {each}" for each in sessions]
+    assert sum("conductor.testing.agent" in each for each in programs) == 2

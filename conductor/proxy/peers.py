@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, overload
 
 import attrs
 import msgspec
@@ -16,10 +16,9 @@ import trio
 from conductor.acp.turns import Ended, SessionTurns, Turns
 from conductor.errors import LocalProtocolError
 from conductor.proxy.conversion import decode_params, decode_result, encode
-from conductor.schema.base import Object
+from conductor.schema.base import Object, Params
 
 if TYPE_CHECKING:
-    from conductor.proxy.method_types import typed_request
     from conductor.schema.v1 import (
         ElicitationSchema,
         PermissionOption,
@@ -30,11 +29,6 @@ if TYPE_CHECKING:
         ToolCallUpdate,
         WaitForTerminalExitResponse,
     )
-else:
-
-    def typed_request(function):
-        return function
-
 
 __all__ = [
     "SESSION_STATE_UPDATES",
@@ -51,6 +45,8 @@ __all__ = [
     "text",
     "without_none",
 ]
+
+R = TypeVar("R")
 
 SESSION_STATE_UPDATES: Final = frozenset(
     {
@@ -91,7 +87,14 @@ class Peer:
     _wait_for_readers: Callable[[int], Awaitable[None]]
     _protocol_version: Callable[[], int]
 
-    @typed_request
+    @overload
+    async def request(self, method: Params[R], /) -> R: ...
+    @overload
+    async def request(self, method: str, params: Any = None) -> Any: ...
+    @overload
+    async def request(self, method: str | Object, params: Any = None, *, result: type[R]) -> R: ...
+    @overload
+    async def request(self, method: str | Object, params: Any = None, *, result: Any) -> Any: ...
     async def request(
         self, method: str | Object, params: Any = None, *, result: Any = _ABSENT
     ) -> Any:

@@ -1,5 +1,5 @@
 """Writes the stub `conductor/proxy/method_types.pyi`: for type checkers, the types of the handler
-and of the request of each method.
+of each method.
 
 A handler is checked by a type variable per method, so that its own type is kept and an error names
 the method: `on("session/prompt")` returns a decorator for a `SessionPromptHandler`.
@@ -20,7 +20,6 @@ from typing import Any, Literal, Protocol, TypeAlias, TypeVar, overload
 
 from conductor.proxy.annotations import Forward, RawMessage
 from conductor.schema import v1, v2
-from conductor.schema.base import Object
 
 M = TypeVar("M")
 R = TypeVar("R")
@@ -61,20 +60,6 @@ _ON_OTHERS = """
 
 def typed_on(function: Callable[..., Any]) -> On: ...
 """
-_REQUEST = """
-
-class Request(Protocol):
-"""
-_REQUEST_OTHERS = """
-    @overload
-    async def __call__(self, method: str, params: Any = None) -> Any: ...
-    @overload
-    async def __call__(self, method: str | Object, params: Any = None, *, result: type[R]) -> R: ...
-    @overload
-    async def __call__(self, method: str | Object, params: Any = None, *, result: Any) -> Any: ...
-
-def typed_request(function: Callable[..., Any]) -> Request: ...
-"""
 
 
 def method_types_stub(
@@ -102,14 +87,6 @@ def method_types_stub(
         yield f'        self, method: Literal["{name}"], *, source: Sender | None = None\n'
         yield f"    ) -> Callable[[{_handler(name)}], {_handler(name)}]: ...\n"
     yield _ON_OTHERS
-    yield _REQUEST
-    for _, rows_of in sorted(versions.items()):
-        for version, row in rows_of.items():
-            if "Request" in row:
-                yield "    @overload\n    async def __call__(\n"
-                yield f"        self, method: v{version}.{row['Request']}, /\n"
-                yield f"    ) -> v{version}.{row['Response']}: ...\n"
-    yield _REQUEST_OTHERS
 
 
 def _handler(method: str) -> str:

@@ -22,6 +22,7 @@ from typing import (
     Any,
     ClassVar,
     Final,
+    Generic,
     Literal,
     TypeAlias,
     TypeVar,
@@ -33,9 +34,10 @@ from typing import (
 import attrs
 import msgspec
 
-__all__ = ["ABSENT", "Absent", "Extensible", "ExtensiblePatch", "Method", "Object"]
+__all__ = ["ABSENT", "Absent", "Extensible", "ExtensiblePatch", "Method", "Object", "Params"]
 
 T = TypeVar("T")
+R = TypeVar("R")
 
 
 class Method(msgspec.Struct, frozen=True):
@@ -153,6 +155,12 @@ class ExtensiblePatch(Object):
     meta: Lenient[dict[str, Any] | Absent | None] = attrs.field(default=ABSENT, kw_only=True)
     """Metadata reserved by ACP for extensions: `ABSENT` leaves it, `None` clears it, a dict patches
     it key by key."""
+
+
+class Params(Object, Generic[R]):
+    """The params of a request, of which `R` is the result."""
+
+    __slots__ = ()
 
 
 @attrs.frozen

@@ -22,6 +22,7 @@ from conductor.schema.base import (
     ExtensiblePatch,
     Lenient,
     Object,
+    Params,
     SkipInvalid,
 )
 
@@ -560,7 +561,7 @@ class MultiSelectPropertySchema(Extensible):
 
 
 @define(eq=False, repr=False)
-class MessageMcpRequest(Extensible):
+class MessageMcpRequest(Extensible, Params["MessageMcpResponse"]):
     """UNSTABLE: Request parameters for `mcp/message`, sent from consumer to provider."""
 
     server_id: McpServerAcpId
@@ -637,12 +638,12 @@ class PromptSuggestionsEmbeddedContextCapabilities(Extensible):
 
 
 @define(eq=False, repr=False)
-class ListProvidersRequest(Extensible):
+class ListProvidersRequest(Extensible, Params["ListProvidersResponse"]):
     """UNSTABLE: Request parameters for `providers/list`."""
 
 
 @define(eq=False, repr=False)
-class SetProviderRequest(Extensible):
+class SetProviderRequest(Extensible, Params["SetProviderResponse"]):
     """UNSTABLE: Request parameters for `providers/set`."""
 
     provider_id: ProviderId
@@ -656,7 +657,7 @@ class SetProviderRequest(Extensible):
 
 
 @define(eq=False, repr=False)
-class DisableProviderRequest(Extensible):
+class DisableProviderRequest(Extensible, Params["DisableProviderResponse"]):
     """UNSTABLE: Request parameters for `providers/disable`."""
 
     provider_id: ProviderId
@@ -664,7 +665,7 @@ class DisableProviderRequest(Extensible):
 
 
 @define(eq=False, repr=False)
-class AuthStatusRequest(Extensible):
+class AuthStatusRequest(Extensible, Params["AuthStatusResponse"]):
     """UNSTABLE: Request parameters for the `auth/status` method."""
 
 
@@ -719,7 +720,7 @@ class InitialSessionConfigBoolean(Extensible):
 
 
 @define(eq=False, repr=False)
-class DeleteSessionRequest(Extensible):
+class DeleteSessionRequest(Extensible, Params["DeleteSessionResponse"]):
     """Request parameters for deleting an existing session from `session/list`."""
 
     session_id: SessionId
@@ -727,7 +728,7 @@ class DeleteSessionRequest(Extensible):
 
 
 @define(eq=False, repr=False)
-class ArchiveSessionRequest(Extensible):
+class ArchiveSessionRequest(Extensible, Params["ArchiveSessionResponse"]):
     """UNSTABLE: Request parameters for archiving a session."""
 
     session_id: SessionId
@@ -735,7 +736,7 @@ class ArchiveSessionRequest(Extensible):
 
 
 @define(eq=False, repr=False)
-class UnarchiveSessionRequest(Extensible):
+class UnarchiveSessionRequest(Extensible, Params["UnarchiveSessionResponse"]):
     """UNSTABLE: Request parameters for unarchiving a session."""
 
     session_id: SessionId
@@ -743,7 +744,7 @@ class UnarchiveSessionRequest(Extensible):
 
 
 @define(eq=False, repr=False)
-class SetSessionTitleRequest(Extensible):
+class SetSessionTitleRequest(Extensible, Params["SetSessionTitleResponse"]):
     """UNSTABLE: Request parameters for setting the title of a session."""
 
     session_id: SessionId
@@ -753,7 +754,7 @@ class SetSessionTitleRequest(Extensible):
 
 
 @define(eq=False, repr=False)
-class CloseSessionRequest(Extensible):
+class CloseSessionRequest(Extensible, Params["CloseSessionResponse"]):
     """Request parameters for closing an active session."""
 
     session_id: SessionId
@@ -1204,7 +1205,7 @@ class MessageMcpNotification(Extensible):
 
 
 @define(eq=False, repr=False)
-class ProxySuccessorRequest(Extensible):
+class ProxySuccessorRequest(Extensible, Params["ProxySuccessorResponse"]):
     """UNSTABLE: Parameters of a `proxy/successor` request."""
 
     method: str
@@ -1224,7 +1225,7 @@ class ProxySuccessorNotification(Extensible):
 
 
 @define(eq=False, repr=False)
-class ConnectMcpRequest(Extensible):
+class ConnectMcpRequest(Extensible, Params["ConnectMcpResponse"]):
     """EARLIER: Request parameters for `mcp/connect`."""
 
     server_id: McpServerAcpId
@@ -1244,7 +1245,7 @@ class MessageMcpRequestEarlier(Extensible):
 
 
 @define(eq=False, repr=False)
-class DisconnectMcpRequest(Extensible):
+class DisconnectMcpRequest(Extensible, Params["DisconnectMcpResponse"]):
     """EARLIER: Request parameters for `mcp/disconnect`."""
 
     connection_id: McpConnectionId
@@ -1277,7 +1278,7 @@ class MessageMcpNotificationEarlier(Extensible):
 
 
 @define(eq=False, repr=False)
-class StartNesRequest(Extensible):
+class StartNesRequest(Extensible, Params["StartNesResponse"]):
     """EARLIER: Request to start an NES session."""
 
     workspace_uri: Lenient[str | None] = None
@@ -1289,7 +1290,7 @@ class StartNesRequest(Extensible):
 
 
 @define(eq=False, repr=False)
-class CloseNesRequest(Extensible):
+class CloseNesRequest(Extensible, Params["CloseNesResponse"]):
     """EARLIER: Request to close an NES session."""
 
     session_id: SessionId

@@ -125,6 +125,7 @@ from conductor.schema.base import (
     Lenient,
     NullIsDefault,
     Object,
+    Params,
     SkipInvalid,
 )
 """
@@ -162,9 +163,7 @@ def outputs() -> dict[Path, str]:
         own = {name: item for name, item in found.items() if name not in shared}
         texts[HERE / f"v{version}.py"] = types_module(version, own, found)
     texts[HERE / "methods.py"] = methods_module(methods)
-    header = _HEADER.format(
-        title="For type checkers: the types of `on` and `Peer.request`, by method.", more=""
-    )
+    header = _HEADER.format(title="For type checkers: the types of `on`, by method.", more="")
     stub = HERE.parent / "proxy" / "method_types.pyi"
     texts[stub] = method_types_stub(header, methods, shared)
     return {path: formatted("".join(text), path.suffix) for path, text in texts.items()}
@@ -210,6 +209,11 @@ class Class:
     base: str = "Object"
     tags: dict[str, str] = attrs.field(factory=dict)  # tag member -> value of this class
     union_tag: str = ""  # the tag that is written only in the union
+    result: str = ""  # of a request
+
+    @property
+    def bases(self) -> str:
+        return f'{self.base}, Params["{self.result}"]' if self.result else self.base
 
     @property
     def text(self) -> str:
@@ -264,7 +268,10 @@ def alike(
         for row in rows.values():
             if "Request" in row:
                 params = items[version][row["Request"]]
-                variants = params.text.split(" | ") if isinstance(params, Union) else ()
+                variants = params.text.split(" | ") if isinstance(params, Union) else [params.name]
+                for variant in map(items[version].get, variants):
+                    if isinstance(variant, Class):
+                        variant.result = row["Response"]
                 together.append({params.name, row["Response"], *variants})
     while True:
         gone = {
@@ -648,7 +655,7 @@ def _alias(alias: Item) -> Iterator[str]:
 
 
 def _class(cls: Class) -> Iterator[str]:
-    yield f"\n\n@define(eq=False, repr=False)\nclass {cls.name}({cls.base}):\n"
+    yield f"\n\n@define(eq=False, repr=False)\nclass {cls.name}({cls.bases}):\n"
     yield from docstring(cls.doc or f"`{cls.name}`.", "    ")
     yield "\n"
     if cls.union_tag:

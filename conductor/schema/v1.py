@@ -25,6 +25,7 @@ from conductor.schema.base import (
     Lenient,
     NullIsDefault,
     Object,
+    Params,
     SkipInvalid,
 )
 from conductor.schema.common import *
@@ -123,7 +124,7 @@ PlanEntryStatus: TypeAlias = Literal["pending", "in_progress", "completed"] | st
 
 
 @define(eq=False, repr=False)
-class WriteTextFileRequest(Extensible):
+class WriteTextFileRequest(Extensible, Params["WriteTextFileResponse"]):
     """Request to write content to a text file."""
 
     session_id: SessionId
@@ -135,7 +136,7 @@ class WriteTextFileRequest(Extensible):
 
 
 @define(eq=False, repr=False)
-class ReadTextFileRequest(Extensible):
+class ReadTextFileRequest(Extensible, Params["ReadTextFileResponse"]):
     """Request to read content from a text file."""
 
     session_id: SessionId
@@ -149,7 +150,7 @@ class ReadTextFileRequest(Extensible):
 
 
 @define(eq=False, repr=False)
-class RequestPermissionRequest(Extensible):
+class RequestPermissionRequest(Extensible, Params["RequestPermissionResponse"]):
     """Request for user permission to execute a tool call."""
 
     session_id: SessionId
@@ -305,7 +306,7 @@ class ToolCallLocation(Extensible):
 
 
 @define(eq=False, repr=False)
-class CreateTerminalRequest(Extensible):
+class CreateTerminalRequest(Extensible, Params["CreateTerminalResponse"]):
     """Request to create a new terminal and execute a command."""
 
     session_id: SessionId
@@ -323,7 +324,7 @@ class CreateTerminalRequest(Extensible):
 
 
 @define(eq=False, repr=False)
-class TerminalOutputRequest(Extensible):
+class TerminalOutputRequest(Extensible, Params["TerminalOutputResponse"]):
     """Request to get the current output and status of a terminal."""
 
     session_id: SessionId
@@ -333,7 +334,7 @@ class TerminalOutputRequest(Extensible):
 
 
 @define(eq=False, repr=False)
-class ReleaseTerminalRequest(Extensible):
+class ReleaseTerminalRequest(Extensible, Params["ReleaseTerminalResponse"]):
     """Request to release a terminal and free its resources."""
 
     session_id: SessionId
@@ -343,7 +344,7 @@ class ReleaseTerminalRequest(Extensible):
 
 
 @define(eq=False, repr=False)
-class WaitForTerminalExitRequest(Extensible):
+class WaitForTerminalExitRequest(Extensible, Params["WaitForTerminalExitResponse"]):
     """Request to wait for a terminal command to exit."""
 
     session_id: SessionId
@@ -353,7 +354,7 @@ class WaitForTerminalExitRequest(Extensible):
 
 
 @define(eq=False, repr=False)
-class KillTerminalRequest(Extensible):
+class KillTerminalRequest(Extensible, Params["KillTerminalResponse"]):
     """Request to kill a terminal without releasing it."""
 
     session_id: SessionId
@@ -363,7 +364,7 @@ class KillTerminalRequest(Extensible):
 
 
 @define(eq=False, repr=False)
-class ElicitationFormMode(Extensible):
+class ElicitationFormMode(Extensible, Params["CreateElicitationResponse"]):
     """Form-based elicitation where the client renders a form from the provided schema."""
 
     mode: ClassVar[Literal["form"]] = "form"
@@ -380,7 +381,7 @@ class ElicitationFormMode(Extensible):
 
 
 @define(eq=False, repr=False)
-class ElicitationUrlMode(Extensible):
+class ElicitationUrlMode(Extensible, Params["CreateElicitationResponse"]):
     """URL-based elicitation where the client directs the user to a URL."""
 
     mode: ClassVar[Literal["url"]] = "url"
@@ -399,7 +400,7 @@ class ElicitationUrlMode(Extensible):
 
 
 @define(eq=False, repr=False)
-class OtherCreateElicitationRequest(Extensible):
+class OtherCreateElicitationRequest(Extensible, Params["CreateElicitationResponse"]):
     """A variant of `CreateElicitationRequest` that this schema does not know."""
 
     message: str
@@ -466,7 +467,7 @@ class StringPropertySchema(Extensible):
 
 
 @define(eq=False, repr=False)
-class InitializeRequest(Extensible):
+class InitializeRequest(Extensible, Params["InitializeResponse"]):
     """Request parameters for the initialize method."""
 
     protocol_version: ProtocolVersion
@@ -574,7 +575,7 @@ class AuthCapabilities(Extensible):
 
 
 @define(eq=False, repr=False)
-class AuthenticateRequest(Extensible):
+class AuthenticateRequest(Extensible, Params["AuthenticateResponse"]):
     """Request parameters for the authenticate method."""
 
     method_id: AuthMethodId
@@ -582,12 +583,12 @@ class AuthenticateRequest(Extensible):
 
 
 @define(eq=False, repr=False)
-class LogoutRequest(Extensible):
+class LogoutRequest(Extensible, Params["LogoutResponse"]):
     """Request parameters for the logout method."""
 
 
 @define(eq=False, repr=False)
-class NewSessionRequest(Extensible):
+class NewSessionRequest(Extensible, Params["NewSessionResponse"]):
     """Request parameters for creating a new session."""
 
     cwd: str
@@ -672,7 +673,7 @@ class OtherInitialSessionConfigOption(Extensible):
 
 
 @define(eq=False, repr=False)
-class LoadSessionRequest(Extensible):
+class LoadSessionRequest(Extensible, Params["LoadSessionResponse"]):
     """Request parameters for loading an existing session."""
 
     mcp_servers: NullIsDefault[list[McpServer]]
@@ -690,7 +691,7 @@ class LoadSessionRequest(Extensible):
 
 
 @define(eq=False, repr=False)
-class ListSessionsRequest(Extensible):
+class ListSessionsRequest(Extensible, Params["ListSessionsResponse"]):
     """Request parameters for listing existing sessions."""
 
     cwd: str | None = None
@@ -704,7 +705,7 @@ class ListSessionsRequest(Extensible):
 
 
 @define(eq=False, repr=False)
-class ForkSessionRequest(Extensible):
+class ForkSessionRequest(Extensible, Params["ForkSessionResponse"]):
     """UNSTABLE: Request parameters for forking an existing session."""
 
     session_id: SessionId
@@ -724,7 +725,7 @@ class ForkSessionRequest(Extensible):
 
 
 @define(eq=False, repr=False)
-class SessionStatusRequest(Extensible):
+class SessionStatusRequest(Extensible, Params["SessionStatusResponse"]):
     """UNSTABLE: Request parameters for checking the status of a session."""
 
     session_id: SessionId
@@ -732,7 +733,7 @@ class SessionStatusRequest(Extensible):
 
 
 @define(eq=False, repr=False)
-class SessionOptionsRequest(Extensible):
+class SessionOptionsRequest(Extensible, Params["SessionOptionsResponse"]):
     """UNSTABLE: Request parameters for `session/options`, which returns the config options a
     session would start with, without creating or resuming a session.
     """
@@ -746,7 +747,7 @@ class SessionOptionsRequest(Extensible):
 
 
 @define(eq=False, repr=False)
-class ResumeSessionRequest(Extensible):
+class ResumeSessionRequest(Extensible, Params["ResumeSessionResponse"]):
     """Request parameters for resuming an existing session."""
 
     session_id: SessionId
@@ -764,7 +765,7 @@ class ResumeSessionRequest(Extensible):
 
 
 @define(eq=False, repr=False)
-class SetSessionModeRequest(Extensible):
+class SetSessionModeRequest(Extensible, Params["SetSessionModeResponse"]):
     """Request parameters for setting a session mode."""
 
     session_id: SessionId
@@ -774,7 +775,7 @@ class SetSessionModeRequest(Extensible):
 
 
 @define(eq=False, repr=False)
-class SetSessionConfigBooleanRequest(Extensible):
+class SetSessionConfigBooleanRequest(Extensible, Params["SetSessionConfigOptionResponse"]):
     """A boolean value (`type: "boolean"`)."""
 
     type: ClassVar[Literal["boolean"]] = "boolean"
@@ -787,7 +788,7 @@ class SetSessionConfigBooleanRequest(Extensible):
 
 
 @define(eq=False, repr=False)
-class SetSessionConfigValueRequest(Extensible):
+class SetSessionConfigValueRequest(Extensible, Params["SetSessionConfigOptionResponse"]):
     """A `SessionConfigValueId` string value."""
 
     session_id: SessionId
@@ -799,7 +800,7 @@ class SetSessionConfigValueRequest(Extensible):
 
 
 @define(eq=False, repr=False)
-class OtherSetSessionConfigOptionRequest(Extensible):
+class OtherSetSessionConfigOptionRequest(Extensible, Params["SetSessionConfigOptionResponse"]):
     """A variant of `SetSessionConfigOptionRequest` that this schema does not know."""
 
     session_id: SessionId
@@ -810,7 +811,7 @@ class OtherSetSessionConfigOptionRequest(Extensible):
 
 
 @define(eq=False, repr=False)
-class PromptRequest(Extensible):
+class PromptRequest(Extensible, Params["PromptResponse"]):
     """Request parameters for sending a user prompt to the agent."""
 
     session_id: SessionId
@@ -1623,7 +1624,7 @@ class SuggestNesResponse(Extensible):
 
 
 @define(eq=False, repr=False)
-class SuggestNesRequest(Extensible):
+class SuggestNesRequest(Extensible, Params["SuggestNesResponse"]):
     """EARLIER: Request for a code suggestion."""
 
     session_id: SessionId

@@ -25,6 +25,7 @@ from conductor.schema.base import (
     Lenient,
     NullIsDefault,
     Object,
+    Params,
     SkipInvalid,
 )
 from conductor.schema.common import *
@@ -157,7 +158,7 @@ PlanEntryStatus: TypeAlias = Literal["pending", "in_progress", "completed", "can
 
 
 @define(eq=False, repr=False)
-class RequestPermissionRequest(Extensible):
+class RequestPermissionRequest(Extensible, Params["RequestPermissionResponse"]):
     """Request for user permission to proceed with an operation."""
 
     session_id: SessionId
@@ -496,7 +497,7 @@ class CommandPermissionSubject(Extensible):
 
 
 @define(eq=False, repr=False)
-class ElicitationFormMode(Extensible):
+class ElicitationFormMode(Extensible, Params["CreateElicitationResponse"]):
     """Form-based elicitation where the Client renders a form from the provided schema."""
 
     mode: ClassVar[Literal["form"]] = "form"
@@ -513,7 +514,7 @@ class ElicitationFormMode(Extensible):
 
 
 @define(eq=False, repr=False)
-class ElicitationUrlMode(Extensible):
+class ElicitationUrlMode(Extensible, Params["CreateElicitationResponse"]):
     """URL-based elicitation where the Client directs the user to a URL."""
 
     mode: ClassVar[Literal["url"]] = "url"
@@ -532,7 +533,7 @@ class ElicitationUrlMode(Extensible):
 
 
 @define(eq=False, repr=False)
-class OtherCreateElicitationRequest(Extensible):
+class OtherCreateElicitationRequest(Extensible, Params["CreateElicitationResponse"]):
     """A variant of `CreateElicitationRequest` that this schema does not know."""
 
     message: str
@@ -599,7 +600,7 @@ class StringPropertySchema(Extensible):
 
 
 @define(eq=False, repr=False)
-class InitializeRequest(Extensible):
+class InitializeRequest(Extensible, Params["InitializeResponse"]):
     """Request parameters for the initialize method."""
 
     protocol_version: ProtocolVersion
@@ -663,7 +664,7 @@ class CommandsSkillCapabilities(Extensible):
 
 
 @define(eq=False, repr=False)
-class LoginAuthRequest(Extensible):
+class LoginAuthRequest(Extensible, Params["LoginAuthResponse"]):
     """Request parameters for the `auth/login` method."""
 
     method_id: AuthMethodId
@@ -671,12 +672,12 @@ class LoginAuthRequest(Extensible):
 
 
 @define(eq=False, repr=False)
-class LogoutAuthRequest(Extensible):
+class LogoutAuthRequest(Extensible, Params["LogoutAuthResponse"]):
     """Request parameters for the `auth/logout` method."""
 
 
 @define(eq=False, repr=False)
-class NewSessionRequest(Extensible):
+class NewSessionRequest(Extensible, Params["NewSessionResponse"]):
     """Request parameters for creating a new session."""
 
     cwd: AbsolutePath
@@ -753,7 +754,7 @@ class OtherInitialSessionConfigOption(Extensible):
 
 
 @define(eq=False, repr=False)
-class ListSessionsRequest(Extensible):
+class ListSessionsRequest(Extensible, Params["ListSessionsResponse"]):
     """Request parameters for listing existing sessions."""
 
     cwd: AbsolutePath | None = None
@@ -767,7 +768,7 @@ class ListSessionsRequest(Extensible):
 
 
 @define(eq=False, repr=False)
-class ForkSessionRequest(Extensible):
+class ForkSessionRequest(Extensible, Params["ForkSessionResponse"]):
     """UNSTABLE: Request parameters for forking an existing session."""
 
     session_id: SessionId
@@ -787,7 +788,7 @@ class ForkSessionRequest(Extensible):
 
 
 @define(eq=False, repr=False)
-class SessionStatusRequest(Extensible):
+class SessionStatusRequest(Extensible, Params["SessionStatusResponse"]):
     """UNSTABLE: Request parameters for checking the status of a session."""
 
     session_id: SessionId
@@ -795,7 +796,7 @@ class SessionStatusRequest(Extensible):
 
 
 @define(eq=False, repr=False)
-class SessionOptionsRequest(Extensible):
+class SessionOptionsRequest(Extensible, Params["SessionOptionsResponse"]):
     """UNSTABLE: Request parameters for `session/options`, which returns the config options a
     session would start with, without creating or resuming a session.
     """
@@ -809,7 +810,7 @@ class SessionOptionsRequest(Extensible):
 
 
 @define(eq=False, repr=False)
-class ResumeSessionRequest(Extensible):
+class ResumeSessionRequest(Extensible, Params["ResumeSessionResponse"]):
     """Request parameters for resuming an existing session."""
 
     session_id: SessionId
@@ -844,7 +845,7 @@ class ReplayFromStart(Extensible):
 
 
 @define(eq=False, repr=False)
-class CancelToolCallRequest(Extensible):
+class CancelToolCallRequest(Extensible, Params["CancelToolCallResponse"]):
     """Request parameters for cancelling one tool call."""
 
     session_id: SessionId
@@ -854,7 +855,7 @@ class CancelToolCallRequest(Extensible):
 
 
 @define(eq=False, repr=False)
-class CancelTerminalRequest(Extensible):
+class CancelTerminalRequest(Extensible, Params["CancelTerminalResponse"]):
     """Request parameters for cancelling one terminal."""
 
     session_id: SessionId
@@ -864,7 +865,7 @@ class CancelTerminalRequest(Extensible):
 
 
 @define(eq=False, repr=False)
-class SetSessionConfigValueRequest(Extensible):
+class SetSessionConfigValueRequest(Extensible, Params["SetSessionConfigOptionResponse"]):
     """A `SessionConfigValueId` string value (`type: "id"`)."""
 
     type: ClassVar[Literal["id"]] = "id"
@@ -877,7 +878,7 @@ class SetSessionConfigValueRequest(Extensible):
 
 
 @define(eq=False, repr=False)
-class SetSessionConfigBooleanRequest(Extensible):
+class SetSessionConfigBooleanRequest(Extensible, Params["SetSessionConfigOptionResponse"]):
     """A boolean value (`type: "boolean"`)."""
 
     type: ClassVar[Literal["boolean"]] = "boolean"
@@ -890,7 +891,7 @@ class SetSessionConfigBooleanRequest(Extensible):
 
 
 @define(eq=False, repr=False)
-class OtherSetSessionConfigOptionRequest(Extensible):
+class OtherSetSessionConfigOptionRequest(Extensible, Params["SetSessionConfigOptionResponse"]):
     """A variant of `SetSessionConfigOptionRequest` that this schema does not know."""
 
     session_id: SessionId
@@ -904,7 +905,7 @@ class OtherSetSessionConfigOptionRequest(Extensible):
 
 
 @define(eq=False, repr=False)
-class PromptRequest(Extensible):
+class PromptRequest(Extensible, Params["PromptResponse"]):
     """Request parameters for sending a user prompt to the Agent."""
 
     session_id: SessionId
@@ -1845,7 +1846,7 @@ class SuggestNesResponse(Extensible):
 
 
 @define(eq=False, repr=False)
-class SuggestNesRequest(Extensible):
+class SuggestNesRequest(Extensible, Params["SuggestNesResponse"]):
     """EARLIER: Request for a code suggestion."""
 
     session_id: SessionId

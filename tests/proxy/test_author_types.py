@@ -127,7 +127,7 @@ class Mistaken(Proxy):
     async def sends(self) -> None:
         await self.client.request(5)  # E: No overload variant
         read = v1.ReadTextFileRequest(session_id="s", path="/x")
-        written: v1.WriteTextFileResponse = await self.client.request(read)  # E: Incompatible types
+        written: v1.WriteTextFileResponse = await self.client.request(read)  # E: incompatible type
 """
 
 

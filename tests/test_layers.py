@@ -108,7 +108,6 @@ PURE = [
     "conductor.telemetry.span_builder",
     "conductor.telemetry.trace_context",
     "conductor.telemetry.turn",
-    "conductor.tracing.alignment",
     "conductor.tracing.comparison",
     "conductor.tracing.direction",
     "conductor.tracing.links",

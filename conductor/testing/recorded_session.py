@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from typing import Final
 
 import attrs
 
@@ -21,6 +22,8 @@ from conductor.tracing.conversation import End, RecordedMessage, as_records
 from conductor.tracing.json_diff import json_diff, short_json
 
 __all__ = ["RecordedSession"]
+
+_ENDS: Final[Sequence[End]] = ("client", "agent")
 
 
 @attrs.define(eq=False)
@@ -55,8 +58,8 @@ class RecordedSession:
     @classmethod
     def load(cls, name: str | os.PathLike[str], *, chain: str | None = None) -> RecordedSession:
         """Read a recording, as `Recording.load`, with both ends of its chain."""
-        ends: list[End] = ["client", "agent"]
-        return cls(*(Recording.load(name, end=end, chain=chain) for end in ends))
+        client, agent = (Recording.load(name, end=end, chain=chain) for end in _ENDS)
+        return cls(client, agent.received_by(client))
 
     async def play(self, client: FakeClient) -> None:
         """Send what the recorded client sent, and wait for what it waited for.

@@ -21,6 +21,7 @@ import json
 import os
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, Final, TextIO
 
@@ -92,6 +93,14 @@ class Recording:
         """The recording with another working directory."""
         return self if cwd is None or self.cwd is None else self._with_directory(self.cwd, cwd)
 
+    def received_by(self, client: Recording) -> Recording:
+        """The agent's end of a chain without its last updates, if the client left before it got
+        them. `client` is the other end."""
+        sent, got = (
+            len(list(takewhile(_is_update, reversed(each.messages)))) for each in (self, client)
+        )
+        return Recording(self.name, self.messages[: len(self.messages) - max(sent - got, 0)])
+
     def _with_directory(self, old: str, new: str) -> Recording:
         if old == new:
             return self
@@ -159,6 +168,10 @@ class Recorder(Proxy):
         else:
             event |= {"method": message.method, "params": json.loads(text)}
         self._open.write(json.dumps(event, ensure_ascii=False) + "\n")
+
+
+def _is_update(message: RecordedMessage) -> bool:
+    return message.kind == "notification" and message.sender == "agent"
 
 
 def _create(path: Path) -> TextIO:

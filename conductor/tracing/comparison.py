@@ -12,17 +12,16 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
 from difflib import SequenceMatcher
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import attrs
 import msgspec
 
-from conductor.tracing.alignment import Pair, align
 from conductor.tracing.direction import direction
 from conductor.tracing.links import Message
 from conductor.tracing.records import NotificationRecord, Record, ResponseRecord
 
-__all__ = ["Comparison", "Difference", "Normalizer", "compare", "compare_sent"]
+__all__ = ["Comparison", "Difference", "Normalizer", "compare"]
 
 _IDS: Final = frozenset(
     {
@@ -32,9 +31,6 @@ _IDS: Final = frozenset(
 )
 """Members with an id that differs in each run."""
 _TIMES: Final = frozenset({"updatedAt", "createdAt", "timestamp", "startedAt", "endedAt"})
-_MAX_COMPARED: Final = 400
-"""Pairs of messages that are compared for their similarity; `_COMPARED` characters of each."""
-_COMPARED: Final = 1000
 _MARKS: Final = "acp-conductor/"
 """Members of `_meta` that are between proxies of the conductor."""
 _SHORTEST: Final = len("2026-01-31T14:03:20")
@@ -43,6 +39,11 @@ _GENERATED: Final = re.compile(
     r"|(?P<time>\b\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?)",
     re.IGNORECASE,
 )
+_MAX_COMPARED: Final = 400
+"""Pairs of messages that are compared for their similarity; `_COMPARED` characters of each."""
+_COMPARED: Final = 1000
+_Pair: TypeAlias = tuple[int | None, int | None]
+"""Indices of two equal items; or of one that was removed (second `None`) or added."""
 _encode: Final = msgspec.json.Encoder(order="deterministic").encode
 
 
@@ -53,9 +54,6 @@ class Normalizer:
     ignored: Collection[str] = ()
     """Names of members that are left out."""
     _sessions: dict[str, str] = attrs.field(factory=dict, init=False)
-    _known: dict[tuple[int, bytes], Any] = attrs.field(factory=dict, init=False)
-    """Normalized payloads: most messages pass several hops unchanged. By number of sessions, and
-    payload."""
 
     def see_session(self, id: str) -> None:
         """Number a session id; to be called in the order of the trace."""
@@ -63,18 +61,13 @@ class Normalizer:
 
     def normalize(self, value: Any) -> Any:
         """A payload without values of its run. The value that is given is not changed."""
-        if not isinstance(value, dict | list):
+        try:
             return self._normalize(value)
-        key = len(self._sessions), _encoded(value)
-        if key not in self._known:
-            try:
-                self._known[key] = self._normalize(value)
-            except RecursionError:
-                self._known[key] = "<nested too deeply to be compared>"
-        return self._known[key]
+        except RecursionError:
+            return "<nested too deeply to be compared>"
 
     def _normalize(self, value: Any) -> Any:
-        kind = type(value)  # a third of the time that `match` takes
+        kind = type(value)
         if kind is str:
             if value in self._sessions:
                 return self._sessions[value]
@@ -124,13 +117,8 @@ class Comparison:
     """Number of messages that are equal."""
     differences: Sequence[Difference]
     only_ends: bool
-    """Whether only the messages of the client and of the agent were compared: the traces have
-    different components between them."""
-
-    def with_more(self, other: Comparison) -> Comparison:
-        """Both together."""
-        differences = [*self.differences, *other.differences]
-        return Comparison(self.equal + other.equal, differences, self.only_ends)
+    """Whether the traces have different components: compared are the messages of client and agent,
+    and what each component has sent that is in both."""
 
 
 @attrs.frozen(eq=False)
@@ -145,33 +133,10 @@ def compare(
 ) -> Comparison:
     """Compare two traces; members named in `ignored` are left out of all payloads."""
     only_ends = _hops(_messages(old)) != _hops(_messages(new))
-    return _compare(old, new, ignored, _end if only_ends else _hop, only_ends=only_ends)
-
-
-def compare_sent(
-    old: Sequence[Record], new: Sequence[Record], ignored: Collection[str] = ()
-) -> Comparison:
-    """Compare what each component that is in both traces has sent, in each direction, unless it
-    went to client or agent in both."""
-    names = [{each.sender for each in _messages(some)} for some in (old, new)]
-    inner = {_sent(each) for each in (*_messages(old), *_messages(new)) if _end(each) is None}
-
-    def sent(message: Message) -> str | None:
-        is_common = message.sender in names[0] & names[1]
-        return lane if is_common and (lane := _sent(message)) in inner else None
-
-    return _compare(old, new, ignored, sent, only_ends=False)
-
-
-def _compare(
-    old: Sequence[Record],
-    new: Sequence[Record],
-    ignored: Collection[str],
-    lane_of: Callable[[Message], str | None],
-    *,
-    only_ends: bool,
-) -> Comparison:
-    before, after = (_lanes(_messages(some), lane_of, Normalizer(ignored)) for some in (old, new))
+    lanes_of: Callable[[Message], Iterable[str]] = _hop
+    if only_ends:
+        lanes_of = _ends_and_common(_messages(old), _messages(new))
+    before, after = (_lanes(_messages(some), lanes_of, Normalizer(ignored)) for some in (old, new))
     equal, differences = 0, []
     for lane in [*before, *(each for each in after if each not in before)]:
         for difference in _aligned(lane, before.get(lane, []), after.get(lane, [])):
@@ -192,7 +157,7 @@ def _hops(messages: Iterable[Message]) -> set[frozenset[str]]:
 
 def _lanes(
     messages: Iterable[Message],
-    lane_of: Callable[[Message], str | None],
+    lanes_of: Callable[[Message], Iterable[str]],
     normalizer: Normalizer,
 ) -> dict[str, list[_ComparedMessage]]:
     """The messages of each lane, in order."""
@@ -200,30 +165,44 @@ def _lanes(
     for message in messages:
         if message.session is not None:
             normalizer.see_session(message.session)
-        lane = lane_of(message)
-        if lane is None:
-            continue
         _, slash, number = message.chain.partition("/")
-        lanes[f"chain {number}: {lane}" if slash else lane].append(_entry(message, normalizer))
+        for lane in lanes_of(message):
+            name = f"chain {number}: {lane}" if slash else lane
+            lanes[name].append(_entry(message, normalizer))
     return lanes
 
 
-def _sent(message: Message) -> str | None:
+def _hop(message: Message) -> list[str]:
+    return [f"{message.sender} → {message.receiver}"]
+
+
+def _ends_and_common(
+    old: Iterable[Message], new: Iterable[Message]
+) -> Callable[[Message], list[str]]:
+    """Lanes at the ends of the chains, and from components of both, unless these go to the ends in
+    both."""
+    common = {each.sender for each in old} & {each.sender for each in new}
+    inner = {lane for each in (*old, *new) if not _end(each) for lane in _sent(each)}
+
+    def lanes(message: Message) -> list[str]:
+        sent = _sent(message) if message.sender in common else []
+        return [*_end(message), *(lane for lane in sent if lane in inner)]
+
+    return lanes
+
+
+def _sent(message: Message) -> list[str]:
     if message.from_ in ("Client", "Agent", "conductor"):
-        return None
-    return f"{message.sender}, toward the {direction(message)}"
+        return []
+    return [f"{message.sender}, toward the {direction(message)}"]
 
 
-def _hop(message: Message) -> str:
-    return f"{message.sender} → {message.receiver}"
-
-
-def _end(message: Message) -> str | None:
+def _end(message: Message) -> list[str]:
     if "Client" in (message.from_, message.to):
-        return "client → chain" if message.from_ == "Client" else "chain → client"
+        return ["client → chain" if message.from_ == "Client" else "chain → client"]
     if "Agent" in (message.from_, message.to):
-        return "agent → chain" if message.from_ == "Agent" else "chain → agent"
-    return None
+        return ["agent → chain" if message.from_ == "Agent" else "chain → agent"]
+    return []
 
 
 def _entry(message: Message, normalizer: Normalizer) -> _ComparedMessage:
@@ -261,7 +240,7 @@ def _aligned(
     """The differences of one hop and direction in order, and `None` for each equal message."""
     removed: list[_ComparedMessage] = []
     added: list[_ComparedMessage] = []
-    for i, j in align([each.key for each in old], [each.key for each in new]):
+    for i, j in _align([each.key for each in old], [each.key for each in new]):
         if i is not None and j is not None:
             yield from _replaced(lane, removed, added)
             removed, added = [], []
@@ -277,9 +256,9 @@ def _replaced(
     lane: str, old: list[_ComparedMessage], new: list[_ComparedMessage]
 ) -> Iterator[Difference]:
     """Messages in place of others: those with the same title are paired."""
-    old_titles, new_titles = ([_title(each.message) for each in some] for some in (old, new))
-    pairs: Iterable[Pair] = align(old_titles, new_titles)
-    if old_titles != new_titles and len(old) * len(new) <= _MAX_COMPARED:
+    titles = [[_title(each.message) for each in some] for some in (old, new)]
+    pairs: Iterable[_Pair] = _align(*titles)
+    if titles[0] != titles[1] and len(old) * len(new) <= _MAX_COMPARED:
         pairs = _most_similar(old, new)
     for i, j in pairs:
         difference = Difference(lane)
@@ -290,7 +269,7 @@ def _replaced(
         yield difference
 
 
-def _most_similar(old: list[_ComparedMessage], new: list[_ComparedMessage]) -> Iterator[Pair]:
+def _most_similar(old: list[_ComparedMessage], new: list[_ComparedMessage]) -> Iterator[_Pair]:
     """Pair each new message with the most similar old one of its title, in order."""
     first = 0
     for j, entry in enumerate(new):
@@ -309,3 +288,18 @@ def _most_similar(old: list[_ComparedMessage], new: list[_ComparedMessage]) -> I
 def _similarity(old: _ComparedMessage, new: _ComparedMessage) -> float:
     before, after = repr(old.payload)[:_COMPARED], repr(new.payload)[:_COMPARED]
     return SequenceMatcher(None, before, after, autojunk=False).quick_ratio()
+
+
+def _align(old: Sequence[Hashable], new: Sequence[Hashable]) -> Iterator[_Pair]:
+    """All items of both sequences, each once and in order."""
+    pairs = enumerate(zip(old, new, strict=False))
+    start = next((at for at, (x, y) in pairs if x != y), min(len(old), len(new)))
+    yield from ((k, k) for k in range(start))
+    blocks = SequenceMatcher(None, old[start:], new[start:]).get_opcodes()
+    for tag, *ends in blocks:
+        i, i_end, j, j_end = (start + each for each in ends)
+        if tag == "equal":
+            yield from zip(range(i, i_end), range(j, j_end), strict=True)
+        else:
+            yield from ((k, None) for k in range(i, i_end))
+            yield from ((None, k) for k in range(j, j_end))

@@ -65,6 +65,21 @@ def test_the_most_similar_messages_are_paired():
     assert found(old, new) == [("agent → client", 3, None), ("agent → client", 4, 3)]
 
 
+def test_a_message_in_place_of_another_of_its_kind_is_one_difference():
+    old = run(texts=("a", "x", "b"), names=("client", "agent"))
+    new = run(texts=("a", "y", "z", "b"), names=("client", "agent"))
+
+    assert found(old, new) == [("agent → client", 4, 4), ("agent → client", None, 5)]
+
+
+def test_few_differences_in_long_traces_are_found():
+    texts = [f"{n % 500}" for n in range(5_000)]
+    old = run(texts=texts, names=("client", "agent"))
+    new = run(texts=texts[:1000] + texts[1001:4000] + texts[4002:], names=("client", "agent"))
+
+    assert [each[1:] for each in found(old, new)] == [(1003, None), (4003, None), (4004, None)]
+
+
 def test_chains_of_different_components_are_compared_at_their_ends():
     old, new = run(), run(names=("client", "first", "second", "agent"))
 
@@ -72,6 +87,17 @@ def test_chains_of_different_components_are_compared_at_their_ends():
 
     assert comparison.only_ends
     assert (comparison.equal, comparison.differences) == (8, [])
+
+
+def test_what_a_component_of_both_chains_sends_is_compared_also_if_others_differ():
+    old = run(names=("client", "notes", "agent"))
+    new = run(names=("client", "notes", "other", "agent"))
+    for each in new:
+        if getattr(each, "sender", "") == "notes" and each.receiver == "other":
+            each.params = {**each.params, "mine": True}
+
+    assert found(old, run(names=("client", "notes", "other", "agent"))) == []
+    assert found(old, new) == [("notes, toward the agent", 2, 2)]
 
 
 def test_sessions_are_told_apart_by_their_order():

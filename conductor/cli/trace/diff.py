@@ -36,7 +36,8 @@ def command(old: str, new: str, ignore: tuple[str, ...], limit: int) -> None:
 
     Ids, times and durations differ in every run and are not compared: a session id is replaced by
     its number, the ids of tool calls and messages, UUIDs and times by their kind. If the chains
-    have different components, only what the client and the agent sent and received is compared.
+    have different components, what the client and the agent sent and received is compared, and what
+    each component sent that is in both.
 
     Exit codes: 0 no differences, 1 differences, 2 wrong usage.
 
@@ -69,7 +70,10 @@ def comparison_lines(comparison: Comparison, limit: int) -> Iterator[tuple[str, 
     if len(found) > limit:
         yield f"and {len(found) - limit} more differences (--max)", "note"
     if comparison.only_ends:
-        yield "different components: compared are the messages of client and agent", "note"
+        yield (
+            "different components: compared are client, agent, and what common components sent",
+            "note",
+        )
     removed = sum(1 for each in found if each.new is None)
     added = sum(1 for each in found if each.old is None)
     changed = len(found) - removed - added

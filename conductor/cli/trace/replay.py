@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-import attrs
 import click
 
 from conductor.cli.trace_options import open_trace, trace_options
@@ -15,7 +12,6 @@ if TYPE_CHECKING:
     from conductor.chainfile.model import ChainFile
     from conductor.testing.recording import Recording
     from conductor.tracing.conversation import End
-    from conductor.tracing.records import Record
 
 __all__ = ["command"]
 
@@ -40,11 +36,6 @@ _TIMEOUT: Final = {"client": 60.0, "through": 10.0}
     help="Send at the recorded pace, N times faster; the default is at once.",
 )
 @click.option("--chain", metavar="NAME", help="The chain to replay, in the trace of a server.")
-@click.option(
-    "--hops",
-    is_flag=True,
-    help="Of --through: compare what each component has sent, too, if both chains have it.",
-)
 @click.option("--ignore", multiple=True, metavar="NAME", help="Members that may differ, as cwd.")
 @click.option(
     "--cwd",
@@ -67,7 +58,6 @@ def command(
     through: str | None,
     chain: str | None,
     timeout: float | None,
-    hops: bool,
     **settings: Any,
 ) -> None:
     """Play a recorded session again: as the agent, as the client, or as both around a chain.
@@ -76,7 +66,8 @@ def command(
 
     --as agent serves the recorded agent on stdin and stdout, for an editor or as `run:` in a chain
     file. --as client sends what the client sent to a chain or an agent. --through runs the session
-    through a changed chain and shows what differs at its two ends, with --hops also between them.
+    through a changed chain and shows what differs at its two ends. `trace diff` of FILE and the
+    file of --trace shows what differs between them.
 
     Requests are recognised by method and content. Ids, times and durations are not compared; they
     are replaced by those of the new session. Differences go to stdout; of --as agent, to stderr.
@@ -98,8 +89,6 @@ def command(
         raise click.UsageError("write either --as agent, --as client or --through CHAIN.yaml")
     if agent and side != "client":
         raise click.UsageError("only --as client takes a chain or an agent behind `--`")
-    if hops and through is None:
-        raise click.UsageError("only --through takes --hops")
     from conductor.cli.trace.replay_run import ReplaySettings, play_agent, play_client, play_through
 
     if side == "agent":
@@ -111,23 +100,9 @@ def command(
         play_client(client, _chain_of(agent), options)
     from conductor.cli.load import read_chain
 
-    if hops:
-        options = attrs.evolve(options, recorded=_hops(file, chain))
-    play_through(client, _recording(file, "agent", chain), read_chain(through), options)
-
-
-def _hops(file: str, chain: str | None) -> Sequence[Record]:
-    """The records of the chain. Raises `click.UsageError` if the file has only the messages of
-    client and agent."""
-    from conductor.cli.trace.reading import load
-
-    hint = "it has only the messages of client and agent; --hops needs a trace (`--trace FILE`)"
-    if not Path(file).is_file():  # one of the package
-        raise click.UsageError(f"{file}: {hint}")
-    records = [each for each in load(file).records if chain is None or each.chain == chain]
-    if not any(getattr(each, "hop", 0) for each in records):
-        raise click.UsageError(f"{file}: {hint}")
-    return records
+    play_through(
+        client, _recording(file, "agent", chain).received_by(client), read_chain(through), options
+    )
 
 
 def _recording(file: str, end: End, chain: str | None) -> Recording:

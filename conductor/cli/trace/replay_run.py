@@ -31,7 +31,7 @@ from conductor.routing.component import Component
 from conductor.testing.player import Deviation, Player
 from conductor.testing.recorded_agent import RecordedAgent
 from conductor.testing.recording import Recording
-from conductor.tracing.comparison import Comparison, compare, compare_sent
+from conductor.tracing.comparison import Comparison, compare
 from conductor.tracing.conversation import (
     ConversationError,
     End,
@@ -63,8 +63,6 @@ class ReplaySettings:
     timeout: float = math.inf
     trace: TraceWriter | None = None
     """Gets the messages of the replay."""
-    recorded: Sequence[Record] = ()
-    """All hops of the recording, if they are to be compared."""
 
 
 def play_agent(recording: Recording, settings: ReplaySettings) -> NoReturn:
@@ -214,9 +212,6 @@ class _Replay:
     def compare(self, agent: Recording | None, replayed: Sequence[Record]) -> bool:
         """Print what differs; whether anything does."""
         comparison = self._compare_ends(agent, replayed)
-        if recorded := self.settings.recorded:
-            between = compare_sent(_masked(recorded), replayed, self.settings.ignore)
-            comparison = comparison.with_more(between)
         lines: list[tuple[str, Style]] = [(each.text, "warning") for each in self.timeouts]
         for text, style in [*lines, *comparison_lines(comparison, self.settings.limit)]:
             shown = printable(text)

@@ -223,26 +223,19 @@ class Class:
 
 
 @attrs.define
-class Union:
-    name: str
-    doc: str
-    tag: str | None
-    variants: dict[str, str] = attrs.field(factory=dict)  # tag value -> class or union
-    others: list[str] = attrs.field(factory=list)  # untagged, and that for unknown tags
-
-    @property
-    def text(self) -> str:
-        return " | ".join(dict.fromkeys([*self.variants.values(), *self.others]))
-
-
-@attrs.define
 class Alias:
     name: str
     doc: str
-    text: str
+    parts: list[str]
+    tag: str | None = None
+    variants: dict[str, str] = attrs.field(factory=dict)  # tag value -> class or union
+
+    @property
+    def text(self) -> str:
+        return " | ".join(self.parts)
 
 
-Item: TypeAlias = Class | Union | Alias
+Item: TypeAlias = Class | Alias
 
 
 def snake(name: str) -> str:
@@ -258,9 +251,7 @@ def alike(
     found = {
         name: item.text
         for name, item in second.items()
-        if name in first
-        and type(item) is type(first[name])
-        and (item.text, marks(item)) == (first[name].text, marks(first[name]))
+        if name in first and (item.text, marks(item)) == (first[name].text, marks(first[name]))
     }
     names = first.keys() | second.keys()
     together = []
@@ -268,7 +259,9 @@ def alike(
         for row in rows.values():
             if "Request" in row:
                 params = items[version][row["Request"]]
-                variants = params.text.split(" | ") if isinstance(params, Union) else [params.name]
+                variants = [params.name]
+                if isinstance(params, Alias) and len(params.parts) > 1:
+                    variants = params.parts
                 for variant in map(items[version].get, variants):
                     if isinstance(variant, Class):
                         variant.result = row["Response"]
@@ -421,7 +414,7 @@ class Reader:
                     self._tag(cls, *uses[0], is_shared=name in self._elsewhere)
                 self._add(cls)
             else:
-                self._add(Alias(name, enum_doc(schema), self._definition(schema)))
+                self._add(Alias(name, enum_doc(schema), [self._definition(schema)]))
         self._tag_unions_in_unions()
 
     def _add(self, item: Item) -> None:
@@ -438,33 +431,32 @@ class Reader:
 
     def _tag_unions_in_unions(self) -> None:
         """The variants of a union that is a variant itself have the tags of both."""
-        unions = [item for item in self.items.values() if isinstance(item, Union)]
-        for outer in unions:
+        for outer in [item for item in self.items.values() if isinstance(item, Alias)]:
             for value, name in outer.variants.items():
                 inner = self.items[name]
-                for each in inner.text.split(" | ") if isinstance(inner, Union) else ():
-                    cls = self.items[each]
-                    assert isinstance(cls, Class)
-                    assert outer.tag is not None
-                    self._tag(cls, outer.tag, value, is_shared=True)
+                for cls in map(self.items.get, inner.parts if isinstance(inner, Alias) else ()):
+                    if isinstance(cls, Class) and outer.tag is not None:
+                        self._tag(cls, outer.tag, value, is_shared=True)
 
     def _read_union(self, name: str, schema: Schema) -> None:
-        union = Union(name, doc_of(schema), tag_of(schema))
-        other = f"Other{name}"
+        tag, other = tag_of(schema), f"Other{name}"
+        variants: dict[str, str] = {}
+        others: list[str] = []
         for variant in choices_of(schema):
             value = tag_value(variant)
             if "not" in variant:
-                union.others.append(other)
+                others.append(other)
                 self._add(self._variant_class(other, name, schema, variant))
             elif value is None:
-                union.others.append(self._variant(name, schema, variant))
+                others.append(self._variant(name, schema, variant))
             else:
-                union.variants[value] = self._variant(name, schema, variant)
-        if union.tag is not None and other not in union.others:
-            union.others.append(other)
-            tag_only = {"properties": {union.tag: {"type": "string"}}, "required": [union.tag]}
+                variants[value] = self._variant(name, schema, variant)
+        if tag is not None and other not in others:
+            others.append(other)
+            tag_only = {"properties": {tag: {"type": "string"}}, "required": [tag]}
             self._add(self._variant_class(other, name, schema, tag_only))
-        self._add(union)
+        parts = dict.fromkeys([*variants.values(), *others])
+        self._add(Alias(name, doc_of(schema), [*parts], tag, variants))
 
     def _variant(self, union: str, schema: Schema, variant: Schema) -> str:
         """The name of a variant's class (or union), created unless its definition suffices."""
@@ -690,9 +682,8 @@ def docstring(text: str, indent: str) -> Iterator[str]:
         return
     lines = []
     for line in text.splitlines():
-        line = line.replace("\\", "\\\\").replace('"""', "'''")
         lines += textwrap.wrap(
-            line,
+            line.replace("\\", "\\\\"),
             94 - len(indent),
             subsequent_indent="  " if line.startswith("- ") else "",
             break_long_words=False,

@@ -20,7 +20,7 @@ from msgspec import UNSET, UnsetType
 
 from conductor.json_values import decode_value
 from conductor.jsonrpc.codec import DECODE_ERRORS
-from conductor.jsonrpc.json_object import decode_with_surrogates, object_members
+from conductor.jsonrpc.json_object import decode_with_surrogates, member_at, object_members
 from conductor.jsonrpc.messages import Payload
 from conductor.jsonrpc.surrogates import has_surrogate, substitute_surrogates
 
@@ -41,6 +41,7 @@ __all__ = [
     "SESSION_SETUP_METHODS",
     "AmbiguousSessionId",
     "announced_subagent",
+    "asks_for_history",
     "named_sessions",
     "session_id_of",
     "unambiguous_session_id",
@@ -203,6 +204,11 @@ def session_id_of(payload: Payload | None) -> str | None:
         return unambiguous_session_id(payload)
     except AmbiguousSessionId:
         return None
+
+
+def asks_for_history(params: Payload | None) -> bool:
+    """Whether a `session/resume` of version 2 asks for a replay (raw params)."""
+    return member_at(params or b"", "replayFrom") not in (None, b"null")
 
 
 def announced_subagent(params: Payload | None) -> tuple[str, str] | None:

@@ -25,12 +25,12 @@ from typing import Final
 
 from msgspec import UNSET
 
-from conductor.acp import session_id_of
+from conductor.acp import asks_for_history, session_id_of
 from conductor.acp.turns import Turns
 from conductor.jsonrpc.codec import decode
 from conductor.jsonrpc.connection import Connection
 from conductor.jsonrpc.in_flight import InFlightRequest
-from conductor.jsonrpc.json_object import join_members, member_at, object_members
+from conductor.jsonrpc.json_object import join_members, object_members
 from conductor.jsonrpc.messages import CANCEL, INTERNAL_ERROR, Message, Payload, encode_error
 from conductor.routing.capabilities import supports_resume
 from conductor.routing.link import Link
@@ -187,7 +187,7 @@ class DetachedClient(Stage):
         self, call: InFlightRequest, method: str, params: Payload | None, session: str
     ) -> bool:
         """Handle a request that names a session not resumed yet; false if it was answered here."""
-        replays = method == "session/load" or _asks_for_history(params)
+        replays = method == "session/load" or asks_for_history(params)
         if replays:
             self._resuming[call] = (session, True)
             self._not_resumed.discard(session)  # the replayed history is delivered at once
@@ -325,11 +325,6 @@ class DetachedClient(Stage):
         self._link.initialized = True
         self._link.queue = None
         self.port.changed()
-
-
-def _asks_for_history(params: Payload | None) -> bool:
-    """Whether a `session/resume` of version 2 asks for history."""
-    return member_at(params or b"", "replayFrom") not in (None, b"null")
 
 
 def _resume_result(record: SetupRecord) -> bytes:

@@ -16,7 +16,7 @@ from typing import Any, Final
 import msgspec
 
 from conductor import __version__
-from conductor.acp import session_id_of
+from conductor.acp import asks_for_history, session_id_of
 from conductor.adapters.negotiated import announced_by_client
 from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.jsonrpc.json_object import decoded_members
@@ -82,6 +82,8 @@ class StartFailureAgent:
         result: dict[str, Any] = {}
         if session is None:
             session = result["sessionId"] = f"acp-conductor-{next(_numbers)}"
+        elif self.version == 2 and asks_for_history(params):
+            self._update(session, {"sessionUpdate": "replay_complete"})
         self.sessions.add(session)
         self._client.respond(call, encode_lossy(result), None)
 

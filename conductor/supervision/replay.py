@@ -26,13 +26,18 @@ import attrs
 import msgspec
 import trio
 
-from conductor.acp import session_id_of
+from conductor.acp import asks_for_history, session_id_of
 from conductor.error_codes import AUTHENTICATION_REQUIRED
 from conductor.errors import ConnectionClosed, RequestError
 from conductor.json_values import decode_value
 from conductor.jsonrpc.awaited_response import AwaitedResponse
 from conductor.jsonrpc.in_flight import InFlightRequest
-from conductor.jsonrpc.json_object import decoded_members, join_members, members_or_empty
+from conductor.jsonrpc.json_object import (
+    decoded_members,
+    join_members,
+    members_or_empty,
+    object_members,
+)
 from conductor.jsonrpc.messages import INTERNAL_ERROR, Payload
 from conductor.jsonrpc.notification_batch import SESSION_UPDATE
 from conductor.log import Logger
@@ -153,7 +158,7 @@ class Replay:
             known_result = record.successor_result or record.result
             try:
                 with self._answering(dict.fromkeys(forwarded_names(record.method), known_result)):
-                    await self._request(record.method, record.params)
+                    await self._request(record.method, _without_history(record.params))
             except RequestError as exc:
                 self.log.warning("session replay failed", session=session, error=str(exc))
                 refused.append(session)
@@ -479,8 +484,14 @@ def _resume_params(session: str, record: SetupRecord) -> bytes:
         params = {}
     params["sessionId"] = msgspec.json.encode(session)
     params.setdefault("mcpServers", b"[]")
-    params.pop("replayFrom", None)
-    return join_members(params)
+    return _without_history(join_members(params))
+
+
+def _without_history(params: bytes) -> bytes:
+    """Raw params of a set-up, without `replayFrom`: the client has the history already."""
+    if not asks_for_history(params):
+        return params
+    return join_members({k: v for k, v in object_members(params).items() if k != "replayFrom"})
 
 
 def _object(value: Any) -> dict[str, Any]:

@@ -224,7 +224,8 @@ class TestAgent(Agent):
         return session
 
     async def _replay(self, session: CommandSession) -> None:
-        for update in session.history:
+        end = [{"sessionUpdate": "replay_complete"}] * (self._version == 2)
+        for update in (*session.history, *end):
             await self.client.notify("session/update", {"sessionId": session.id, "update": update})
 
     def _state(self, session: CommandSession) -> dict[str, Any]:

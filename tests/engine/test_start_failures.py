@@ -162,6 +162,20 @@ async def test_each_set_up_of_a_session_tries_again_with_the_clients_initialize(
         assert await chain.agent.receive_all() == []
 
 
+async def test_a_replay_of_an_explained_session_is_empty_and_complete(tmp_path, autojump_clock):
+    async with played_chain(tmp_path, version=2, explains=True) as chain:
+        await explained(chain)
+        replay = {"sessionId": "old", "cwd": "/", "replayFrom": {"type": "start"}}
+        chain.programs["agent"].missing = True
+        chain.client.send({"id": "s", "method": "session/resume", "params": replay})
+
+        update = {"sessionId": "old", "update": {"sessionUpdate": "replay_complete"}}
+        assert await chain.client.receive_all() == [
+            {"method": "session/update", "params": update},
+            {"id": "s", "result": {}},
+        ]
+
+
 async def test_another_failed_attempt_is_explained_too(tmp_path, autojump_clock):
     async with played_chain(tmp_path, explains=True) as chain:
         await explained(chain)

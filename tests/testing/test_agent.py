@@ -391,6 +391,18 @@ async def test_the_protocol_version_is_the_one_asked_for_or_the_nearest(chain, a
     assert result["protocolVersion"] == answered
 
 
+async def test_in_version_2_the_end_of_a_replay_is_an_update(chain):
+    async with talk(chain, version=2) as client:
+        await client.say("say hello")
+        params = {"sessionId": client.session, "cwd": "/work"}
+        before = len(client.transcript.updates())
+        await client.request("session/resume", params)
+        assert client.transcript.updates()[before:] == []
+        await client.request("session/resume", {**params, "replayFrom": {"type": "start"}})
+        kinds = [each["sessionUpdate"] for each in client.transcript.updates()[before:]]
+    assert kinds == ["user_message_chunk", "agent_message_chunk", "replay_complete"]
+
+
 async def test_in_version_2_the_end_of_the_turn_is_an_update(chain):
     async with talk(chain, version=2) as client:
         await client.say("say hello\nask Edit")

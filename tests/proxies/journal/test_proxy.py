@@ -591,7 +591,8 @@ async def test_behind_v1_v2_a_client_of_version_2_resumes_and_lists_the_sessions
 
     (info,) = listed["sessions"]
     assert (info["sessionId"], info["title"]) == (session, "question 1")
-    *shown, state = told  # all of it before the answer
+    *shown, complete, state = told  # all of it before the answer
+    assert complete == {"sessionUpdate": "replay_complete"}
     assert (state["sessionUpdate"], state["state"]) == ("state_update", "idle")
     assert texts(shown) == ["question 1", "Hello", "question 2", "done"]
     assert live == "Hellodone"

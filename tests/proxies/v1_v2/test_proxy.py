@@ -518,6 +518,32 @@ async def test_resume_uses_what_an_agent_of_version_1_has(chain, capabilities, r
     assert {"sessionUpdate": "state_update", "state": "idle"} in heard  # before the answer
 
 
+async def test_updates_after_a_replay_wait_until_it_is_complete(chain):
+    agent = agent_of(1, capabilities={"loadSession": True})
+
+    async def load(params):
+        agent.say(params["sessionId"], "history")
+        agent.endpoint.start_soon(go_on, params["sessionId"])
+        return {}
+
+    async def go_on(session):  # at once after the answer
+        agent.say(session, "live")
+
+    agent.handlers["session/load"] = load
+    params = {"sessionId": "s", "cwd": "/work", "replayFrom": {"type": "start"}}
+    async with chain(V1V2(1), agent, strict=True) as client:
+        await client.initialize(version=2)
+        await client.request("session/resume", params)
+        await trio.testing.wait_all_tasks_blocked()
+    kinds = [each["sessionUpdate"] for each in updates(client)]
+    assert kinds == [
+        "agent_message_chunk",
+        "replay_complete",
+        "state_update",
+        "agent_message_chunk",
+    ]
+
+
 async def test_an_agent_of_version_1_without_list_and_close_has_them_in_version_2(chain):
     agent = agent_of(1)
     cancelled = trio.Event()

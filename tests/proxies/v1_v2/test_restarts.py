@@ -247,5 +247,7 @@ async def test_a_restarted_adapter_converts_as_before_and_replays_nothing(run, v
         method = "session/resume" if version == 1 else "session/load"
         assert (await client.prompt_turn("s1", f"seen {method}"))["stopReason"] == "end_turn"
         told = client.transcript.text()
+        replays = [each["sessionUpdate"] for each in client.transcript.updates()]
+    assert replays.count("replay_complete") == (version == 2)
     notice = "\n\n[acp-conductor] v1_v2 failed, was restarted\n\n"
     assert told == (f"{notice}1" if version == 1 else "replayed history1")

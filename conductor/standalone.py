@@ -28,7 +28,7 @@ from conductor.plugins.loading import instantiate
 from conductor.plugins.option_arguments import option_of_argument
 from conductor.proxy.base import Agent, Plugin
 from conductor.routing.component import Component
-from conductor.secret_env import take_secret
+from conductor.secrets.registered import take_secret
 from conductor.transport.inherited_stdio import prefetched_stdin
 
 __all__ = ["run_isolated", "run_plugin"]

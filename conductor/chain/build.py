@@ -19,11 +19,11 @@ from conductor.errors import RegistryError, StartError
 from conductor.jsonrpc.messages import Payload
 from conductor.limits import Limits
 from conductor.log import get_logger
-from conductor.redaction import register_environment, register_secrets
 from conductor.routing.capabilities import with_bridgeable_mcp_over_acp
 from conductor.routing.component import Component
 from conductor.routing.proxy_meta import WithoutProxyMeta
-from conductor.secret_detection import secret_parts
+from conductor.secrets.formats import secret_parts
+from conductor.secrets.registered import register_environment, register_secrets
 from conductor.supervision.endpoint import is_remote
 from conductor.supervision.supervisor import SupervisedComponent
 from conductor.transport.spawn import SpawnError

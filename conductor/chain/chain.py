@@ -30,11 +30,11 @@ from conductor.chain.startup_gate import StartupGate
 from conductor.control import running_chains
 from conductor.errors import ComponentError, ConductorError
 from conductor.log import get_logger
-from conductor.redaction import redact
 from conductor.routing.capabilities import with_mcp_over_acp
 from conductor.routing.component import Component
 from conductor.routing.link import Link
 from conductor.routing.port import connect_ports
+from conductor.secrets.registered import redact
 from conductor.supervision.turn_observer import TurnObserver
 from conductor.tracing.recorder import TraceRecorder, current_recorder, report_failure
 from conductor.transport.base import Transport

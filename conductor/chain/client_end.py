@@ -24,12 +24,12 @@ from conductor.jsonrpc.messages import INTERNAL_ERROR, Payload, encode_error
 from conductor.limits import Limits
 from conductor.log import get_logger
 from conductor.network.running_time import move_on_after_running
-from conductor.redaction import redact
 from conductor.routing.client_capabilities import ClientCapabilities
 from conductor.routing.failure_errors import FailureErrors, answer_of_gone
 from conductor.routing.link import Link
 from conductor.routing.notices import Notices, Severity
 from conductor.routing.observers import LinkObserver
+from conductor.secrets.registered import redact
 from conductor.tracing.recorder import TraceRecorder
 from conductor.transport.base import Transport
 from conductor.transport.io_loop import Flusher, ReadGate, read_loop, write_loop

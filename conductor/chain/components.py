@@ -22,11 +22,11 @@ from conductor.chainfile.model import STOP_TIMEOUT
 from conductor.errors import ComponentError, ConductorError, StartError, describe
 from conductor.limits import Limits
 from conductor.log import get_logger
-from conductor.redaction import redact
 from conductor.routing.component import Component, ComponentHost, RestartOutcome
 from conductor.routing.failure_errors import FailureErrors
 from conductor.routing.notices import Severity
 from conductor.routing.port import Port, connect_ports
+from conductor.secrets.registered import redact
 from conductor.supervision.cancel_watch import CancelWatch
 from conductor.tracing.recorder import TraceRecorder
 from conductor.transport.io_loop import Flusher, ReadGate

@@ -10,7 +10,7 @@ from typing import Literal, TypeAlias
 from conductor.chainfile import ChainFile, Diagnostic, SourceLocation, load
 from conductor.errors import ChainFileError
 from conductor.projects.places import PROJECT_FILE, name_of_chain, unknown_name_help
-from conductor.redaction import redact, register_environment
+from conductor.secrets.registered import redact, register_environment
 
 __all__ = [
     "RequiredKind",

@@ -13,7 +13,8 @@ import click
 from conductor.cli.other_files import CHAIN_PATH, other_files_options
 from conductor.cli.terminal_text import printable_lines
 from conductor.cli.tried_client import client_option
-from conductor.secret_detection import names_a_secret
+from conductor.secrets.formats import names_a_secret
+from conductor.secrets.registered import redact
 
 if TYPE_CHECKING:
     from conductor.chainfile.model import (
@@ -72,7 +73,7 @@ def command(
     lines = [*remarks, *_lines(chain, unmet)]
     if client is not None and chain.agent is not None:
         lines += _adapters_for(client, chain)
-    print("\n".join(map(printable_lines, lines)))
+    print(redact("\n".join(map(printable_lines, lines))))
 
 
 def _unmet(chain: ChainFile, cwd: str) -> Mapping[str, str]:

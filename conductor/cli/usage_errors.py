@@ -18,8 +18,8 @@ from typing import Final, Literal, NoReturn
 
 import click
 
-from conductor.redaction import redact, register_environment, register_secrets
-from conductor.secret_detection import secret_parts
+from conductor.secrets.formats import secret_parts
+from conductor.secrets.registered import redact, register_environment, register_secrets
 
 __all__ = ["fail_usage", "served_command"]
 

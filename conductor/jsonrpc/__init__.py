@@ -7,5 +7,5 @@ as one, `WriteBuffer` holds unwritten bytes. `json_object.py` reads and writes t
 JSON objects. All of them are pure; a task waits for a response with `AwaitedResponse`
 (`awaited_response.py`).
 
-May import `errors`, `limits` and `redaction`, and the `Transport` protocol for type checking.
+May import `errors`, `limits` and `secrets`, and the `Transport` protocol for type checking.
 """

@@ -33,9 +33,9 @@ from conductor.proxy.conversion import invalid_params
 from conductor.proxy.events import event_marks
 from conductor.proxy.handlers import is_handler
 from conductor.proxy.misfits import mistake_of_answerer, mistake_of_sender
-from conductor.redaction import redact
 from conductor.routing.component import ComponentHost
 from conductor.schema.convert import decode
+from conductor.secrets.registered import redact
 
 __all__ = ["FailureListener", "FailureLog"]
 

@@ -250,11 +250,11 @@ class ComponentRun(msgspec.Struct, eq=False):
         lines = self.stderr.last_lines()
         if not lines:  # of most components that end
             return ()
-        from conductor.tracing.masking import mask_text
+        from conductor.secrets.masking import mask_text
 
         return tuple(map(mask_text, lines))
 
     def _log_stderr(self, line: str) -> None:
-        from conductor.tracing.masking import mask_text  # 10 ms, which no start waits for
+        from conductor.secrets.masking import mask_text  # 10 ms, which no start waits for
 
         self.log.component_stderr("stderr", line=mask_text(line))

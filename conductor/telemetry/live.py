@@ -18,7 +18,7 @@ from urllib.parse import unquote
 import attrs
 
 from conductor.log import get_logger
-from conductor.redaction import register_secrets
+from conductor.secrets.registered import register_secrets
 from conductor.telemetry.propagation import PropagatingRecorder
 from conductor.telemetry.sampler import sampler_of
 from conductor.telemetry.span_builder import SpanBuilder

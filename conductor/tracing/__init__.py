@@ -7,5 +7,5 @@ for `trace_file` and other listeners: `encoder` makes lines of entries (`message
 `records` is the format of the file, `reader` reads it, and `conversation` takes from it what is
 replayed. The `trace` commands (`conductor.cli`) show, compare and replay trace files.
 
-May import: errors, limits, log, redaction, secret_detection, acp, jsonrpc, routing.
+May import: errors, limits, log, secrets, acp, jsonrpc, routing.
 """

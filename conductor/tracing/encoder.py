@@ -18,9 +18,9 @@ from conductor import __version__
 from conductor.acp import SESSION_SETUP_METHODS
 from conductor.jsonrpc.messages import CANCEL
 from conductor.jsonrpc.notification_batch import NotificationBatch
-from conductor.redaction import redact, redact_value
 from conductor.routing.trace import Mark, TraceStage
-from conductor.tracing.masking import current_masker
+from conductor.secrets.masking import current_masker
+from conductor.secrets.registered import redact, redact_value
 from conductor.tracing.open_requests import OpenRequest, OpenRequests
 from conductor.tracing.passage import Passage
 from conductor.tracing.payload_text import (

@@ -15,7 +15,7 @@ from conductor.jsonrpc.codec import DECODE_ERRORS
 from conductor.jsonrpc.messages import Payload
 from conductor.jsonrpc.notification_batch import NotificationBatch, params_at_start
 from conductor.routing.trace import KeptPayload
-from conductor.tracing.masking import mask
+from conductor.secrets.masking import mask
 
 __all__ = [
     "InnerMessage",

@@ -19,8 +19,8 @@ import attrs
 
 from conductor.files import open_own, open_regular
 from conductor.log import Logger
+from conductor.secrets.masking import current_masker
 from conductor.tracing.encoder import Payloads
-from conductor.tracing.masking import current_masker
 from conductor.tracing.trace_writer import TraceWriter, log
 
 __all__ = ["MAX_SIZE", "TraceFile"]

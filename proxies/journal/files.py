@@ -219,8 +219,7 @@ def agent_directory(parent: Path | None, agent: str) -> Path:
 
 def masker() -> Callable[[str], str]:
     """Replaces secrets that are known by their form."""
-    from proxies.shared.secrets.finder import SecretFinder  # lazy: RE2
-    from proxies.shared.secrets.patterns import PATTERNS
+    from conductor.secrets.finder import PATTERNS, SecretFinder  # lazy: RE2
 
     return SecretFinder(PATTERNS, {}).redact
 

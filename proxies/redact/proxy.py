@@ -28,6 +28,7 @@ secrets that are encoded or otherwise changed. `required`: the chain does not ru
 
 from __future__ import annotations
 
+import fnmatch
 import os
 from collections.abc import Mapping
 from typing import Any
@@ -39,10 +40,9 @@ from conductor.acp import MAX_AGENTS_ID
 from conductor.bounded_dict import BoundedDict
 from conductor.proxy import Forward, Placement, Proxy, RequestError, on, per_session
 from conductor.proxy.text_streams import TEXT_CHUNKS, TextStreams, chunk_text, with_chunk_text
+from conductor.secrets.finder import PATTERNS, HeldTail, SecretFinder
 from proxies.redact.text_positions import ANSWER, REQUEST, TextCleaner
-from proxies.shared.secrets.finder import SecretFinder
-from proxies.shared.secrets.held_tail import HeldTail
-from proxies.shared.secrets.patterns import PATTERNS, check_patterns, environment_values
+from proxies.shared.regex import compile_pattern
 
 __all__ = ["Redact"]
 
@@ -63,7 +63,13 @@ def _check_names(instance: Any, field: Any, value: list[str]) -> None:
 
 
 def _check(instance: Any, field: Any, value: Mapping[str, str]) -> None:
-    check_patterns(value)
+    for name, pattern in value.items():
+        try:
+            compiled = compile_pattern(pattern)
+        except ValueError as exc:
+            raise ValueError(f"`{name}` is {exc}") from None
+        if compiled.fullmatch(""):
+            raise ValueError(f"`{name}` matches everywhere: it matches the empty text")
 
 
 @attrs.define
@@ -92,7 +98,12 @@ class Redact(Proxy):
         return BoundedDict(_MOST_SUBAGENTS)
 
     def __attrs_post_init__(self) -> None:
-        values = environment_values(self.environment, os.environ, self.shortest)
+        values = {
+            name: value
+            for name, value in os.environ.items()
+            if len(value) >= self.shortest
+            and any(fnmatch.fnmatchcase(name, glob) for glob in self.environment)
+        }
         chosen = {name: PATTERNS[name] for name in self.builtin}
         self._secrets = SecretFinder({**self.patterns, **chosen}, values)
         self._texts = TextCleaner(self._secrets.redact)

@@ -7,20 +7,20 @@ from pathlib import Path
 import pytest
 from support.peers.process import agent, chunk, probe
 
-from conductor import redaction
 from conductor.chain.build import component_secrets
 from conductor.chainfile.model import ComponentSpec, InterpolatedString
 from conductor.errors import ComponentExited
 from conductor.jsonrpc.messages import exception_to_error
-from conductor.redaction import redact, redact_value, register_secrets
+from conductor.secrets import registered
+from conductor.secrets.registered import redact, redact_value, register_secrets
 
 SECRET = "s3cr3t-t0ken"
 
 
 @pytest.fixture(autouse=True)
 def forget(monkeypatch):
-    monkeypatch.setattr(redaction, "_secrets", set())
-    monkeypatch.setattr(redaction, "_pattern", None)
+    monkeypatch.setattr(registered, "_secrets", set())
+    monkeypatch.setattr(registered, "_pattern", None)
 
 
 @pytest.mark.fast

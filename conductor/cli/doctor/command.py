@@ -62,7 +62,7 @@ def command(
     from conductor.cli.load import as_trusted, read_chain
     from conductor.errors import ChainFileError
     from conductor.projects.chooser import OtherFiles
-    from conductor.redaction import redact, register_environment
+    from conductor.secrets.registered import redact, register_environment
 
     cwd = working_directory()
     chain = None if file is None else as_trusted(read_chain(file))

@@ -28,6 +28,7 @@ from conductor.client.embedding import AttachedClient, attach, attach_file
 from conductor.errors import StartError
 from conductor.peer import JsonRpcPeer
 from conductor.routing.component import Component
+from conductor.secrets.masking import current_masker
 from conductor.testing.player import Deviation, Player
 from conductor.testing.recorded_agent import RecordedAgent
 from conductor.testing.recording import Recording
@@ -40,7 +41,6 @@ from conductor.tracing.conversation import (
     conversation,
 )
 from conductor.tracing.json_diff import json_diff
-from conductor.tracing.masking import current_masker
 from conductor.tracing.reader import read_records
 from conductor.tracing.recorder import TraceRecorder
 from conductor.tracing.records import Record

@@ -212,6 +212,7 @@ async def test_errors_are_redacted_and_follow_withheld_text(chain):
 async def test_values_of_the_environment_are_secrets(chain, monkeypatch):
     monkeypatch.setenv("MY_PASSWORD", "correct horse")
     monkeypatch.setenv("MY_NAME", "battery staple")
+    monkeypatch.setenv("SHORT_TOKEN", "battery")
     client, _, _ = await converse(chain, "correct ", "horse battery staple")
 
     assert said(client) == ["[redacted:MY_PASSWORD:1] battery staple"]
@@ -533,6 +534,7 @@ async def test_a_key_that_is_read_by_ranges_or_cut_off_does_not_reach_the_agent(
     [
         ({"builtin": ["jtw"]}, "no built-in pattern `jtw`, only private-key, "),
         ({"patterns": {"mine": "("}}, "`mine` is not a regular expression"),
+        ({"patterns": {"mine": "x*"}}, "`mine` matches everywhere"),
         ({"shortest": 3}, "'shortest' must be > 3"),
         ({"hold": 0}, "'hold' must be > 0"),
     ],

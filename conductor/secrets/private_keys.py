@@ -12,27 +12,24 @@ from typing import Final
 import attrs
 import re2
 
-from proxies.shared.secrets.regex_prefixes import read
+from conductor.secrets.formats import KEY_HEADER, KEY_NAME
+from conductor.secrets.regex_prefixes import read
 
-__all__ = ["BODY", "HEADER", "body_end", "cut_line", "end_of", "is_body", "key_end"]
-
-_NAME: Final = r"[A-Z0-9 ]*PRIVATE KEY(?: BLOCK)? ?-{4,5}"
-HEADER: Final = rf"-{{4,5}} ?BEGIN {_NAME}"
-"""The first line of a key."""
+__all__ = ["BODY", "body_end", "cut_line", "end_of", "is_body", "key_end"]
 
 _BEFORE: Final = r"[ \t>]*(?:\d{1,7}[ \t]*[→:|\t][ \t]*)?[+\-]?[\"'`]?"
 _LINE: Final = r"[A-Za-z0-9+/]{4,76}={0,2}"
 _AFTER: Final = r"[\"'`,;]*[ \t]*"
 BODY: Final = (
     rf"(?:(?m:^)|\\n){_BEFORE}(?P<secret>[A-Za-z0-9+/]{{60,76}}={{0,2}}"
-    rf"|{_LINE}\r?\n[ \t]*-{{4,5}} ?END {_NAME})"
+    rf"|{_LINE}\r?\n[ \t]*-{{4,5}} ?END {KEY_NAME})"
 )
 """A line of a key, or its last one with the end of the key."""
 
-_HEADER: Final = re2.compile(HEADER)
+_HEADER: Final = re2.compile(KEY_HEADER)
 _BODY: Final = re2.compile(BODY)
 _FIRST_LINE: Final = re2.compile(r"[A-Za-z0-9+/]{1,76}={0,2}\r?\n")
-_END: Final = re2.compile(rf"-{{4,5}} ?END {_NAME}")
+_END: Final = re2.compile(rf"-{{4,5}} ?END {KEY_NAME}")
 _NEXT: Final = rf"{_AFTER}(?:\r?\n|\\n){_BEFORE}{_LINE}"
 _NEXT_LINE: Final = re2.compile(_NEXT)
 _NEXT_BEGUN: Final = re2.compile(read(_NEXT).prefixes)

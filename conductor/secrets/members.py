@@ -2,7 +2,7 @@
 
 Places of both schemas: values of `env` and `headers`, members of `authenticate` and `auth/login`.
 Elsewhere, as in `_meta`: a string, list or object in a member that is named like a secret
-(`secret_detection`), `{"name": "token", "value": …}`, `["--token", …]`; and in texts `TOKEN=…`,
+(`formats`), `{"name": "token", "value": …}`, `["--token", …]`; and in texts `TOKEN=…`,
 `"token": "…"`, `--token …`, `X-Auth-Token: …`, and the lines `token=…` and `token: …`. The JSON may
 be cut at its end.
 """
@@ -13,19 +13,30 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from conductor.secret_detection import looks_like_a_secret, names_a_secret
-from conductor.tracing.secret_formats import Found, Span
+from conductor.secrets.formats import (
+    LONG_NAMES,
+    SHORT_NAMES,
+    Found,
+    Span,
+    looks_like_a_secret,
+    names_a_secret,
+)
 
 __all__ = ["NAMES", "PLACES", "member_spans", "place_spans"]
 
 PLACES: Final = (b'"env', b'nvironment"', b'eaders"', b'"method":"auth')
 """Literals to search for, for `place_spans`."""
-NAMES: Final = (
-    *rb"""oken OKEN ecret ECRET assword ASSWORD asswd ASSWD assphrase ASSPHRASE redential REDENTIAL
-    uthorization UTHORIZATION ookie OOKIE key" Key" KEY" key\ Key\ KEY\ key= Key= KEY= key: Key:
-    KEY: auth" Auth" AUTH" AUTH= jwt" JWT" JWT= creds" pwd" PWD= pat" PAT" otp" dsn" DSN" DSN= pass"
-    PASS" PASS= ebhook ignature" salt" pin\"""".split(),
-    b"key ",
+NAMES: Final = tuple(
+    each.encode()
+    for each in dict.fromkeys(
+        [
+            *(tail for name in LONG_NAMES for tail in (name[1:], name[1:].upper())),
+            *(f'{form}"' for name in SHORT_NAMES for form in (name, name.title(), name.upper())),
+            *(f"{name.upper()}=" for name in SHORT_NAMES),
+            *(f"{form}{sign}" for form in ("key", "Key", "KEY") for sign in ("\\", "=", ":")),
+            "key ",
+        ]
+    )
 )
 """Literals to search for, for `member_spans`."""
 _NAME: Final = rb"[\w.\-/]{0,80}"
@@ -81,7 +92,7 @@ _HARMLESS: Final = frozenset({"authMethods", "authMethodId", "methodId", "progre
 _DESCRIPTIONS: Final = frozenset({b"methodId", b"id", b"name", b"type", b"label", b"description"})
 
 
-def place_spans(data: bytes, literal: bytes, at: int) -> Found:
+def place_spans(data: bytes, at: int, literal: bytes) -> Found:
     """The secrets in the place of the schema that begins with a literal of `PLACES` here."""
     if literal == b'"method":"auth':
         return _authentication(data, at)
@@ -98,7 +109,7 @@ def place_spans(data: bytes, literal: bytes, at: int) -> Found:
     return [(sign + 1 if sign > 0 else first, end) for sign, first, end in equals], until
 
 
-def member_spans(data: bytes, literal: bytes, at: int) -> Found:
+def member_spans(data: bytes, at: int) -> Found:
     """The secrets beside the name with a literal of `NAMES` at this place."""
     after = _AFTER.match(data, at)
     if after is None:  # most words of a text end here

@@ -1,8 +1,45 @@
-"""Which values are masked: called, or looking, like secrets; and nothing that garbles a log."""
+"""The formats and names of secrets: masked and found everywhere, and nothing that garbles a log."""
+
+from __future__ import annotations
+
+import json
 
 import pytest
 
-from conductor.secret_detection import looks_like_a_secret, names_a_secret, secret_parts
+from conductor.chain.build import component_secrets
+from conductor.chainfile.model import ComponentSpec
+from conductor.jsonrpc.messages import exception_to_error
+from conductor.secrets.finder import PATTERNS, SecretFinder
+from conductor.secrets.formats import (
+    FORMATS,
+    LONG_NAMES,
+    SHORT_NAMES,
+    looks_like_a_secret,
+    names_a_secret,
+    secret_parts,
+)
+from conductor.secrets.masking import mask, mask_text
+from conductor.secrets.registered import redact
+
+# Put together here, so that no scanner takes them for real.
+EXAMPLES = {
+    "anthropic-key": "sk-" + "ant-api03-" + "a1B2" * 6,
+    "openai-key": "sk-" + "proj-" + "a1B2" * 6,
+    "github-token": "ghp" + "_" + "a1B2" * 9,
+    "gitlab-token": "glpat" + "-" + "a1B2" * 5,
+    "slack-token": "xox" + "b-" + "1234567890-abc",
+    "aws-key-id": "AKIA" + "ABCD1234" * 2,
+    "google-key": "AIza" + "a1B2c" * 7,
+    "google-oauth": "ya29" + "." + "a1B2" * 6,
+    "huggingface-token": "hf" + "_" + "a1B2" * 9,
+    "npm-token": "npm" + "_" + "a1B2" * 9,
+    "pypi-token": "pypi" + "-" + "a1B2" * 15,
+    "shopify-token": "shpat" + "_" + "a1B2" * 8,
+    "linear-key": "lin_api" + "_" + "a1B2" * 10,
+    "digitalocean-token": "dop_v1" + "_" + "a1b2" * 16,
+    "stripe-key": "sk_" + "live_" + "a1B2" * 6,
+    "jwt": "eyJ" + "hbGciOiJIUzI1NiJ9." + "eyJ" + "zdWIiOiIxMjM0NTY3." + "SflKxwRJSM",
+}
 
 SECRET_NAMES = [
     "API_KEY",
@@ -110,6 +147,26 @@ OTHER_VALUES = [
     "us-east-1,eu-west-2",
     "",
 ]
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_format_is_masked_and_found_everywhere(name):
+    key = EXAMPLES[name]
+
+    assert redact(f"a {key}, b") == "a ***, b"  # logs and reports
+    assert key not in exception_to_error(RuntimeError(f"a {key}")).decode()
+    assert mask_text(f"a {key}, b") == "a ***, b"  # traces and stderr
+    assert SecretFinder(PATTERNS, {}).redact(f"a {key}, b") == f"a [redacted:{name}:1], b"
+    assert key in component_secrets(ComponentSpec("c", env={"NODE_ENV": key}), {})
+
+
+@pytest.mark.parametrize("name", [*LONG_NAMES, *SHORT_NAMES])
+def test_a_name_is_masked_and_found_everywhere(name):
+    key = "q3-Zt7v_Xk9Lr2"
+    for form in (f"my_{name}", f"MY_{name.upper()}", f"my{name.title()}"):
+        assert json.loads(mask(json.dumps({form: key}).encode())) == {form: "***"}
+        assert "word" in component_secrets(ComponentSpec("c", env={form: "word"}), {})
+    assert mask_text(f"MY_{name.upper()}={key} go") == f"MY_{name.upper()}=*** go"
 
 
 @pytest.mark.parametrize("name", SECRET_NAMES)

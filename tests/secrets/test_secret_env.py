@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from conductor.secret_env import take_secret
+from conductor.secrets.registered import take_secret
 
 NAME = "ACP_TEST_SECRET_OF_ONE_TEST"
 

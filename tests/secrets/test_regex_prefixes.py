@@ -6,7 +6,7 @@ from functools import cache
 import pytest
 import re2
 
-from proxies.shared.secrets.regex_prefixes import read
+from conductor.secrets.regex_prefixes import read
 
 PATTERNS = [
     "abc",

@@ -10,16 +10,25 @@ agent writes.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 import attrs
 import re2
 
-from proxies.shared.secrets.private_keys import BODY, HEADER, body_end, cut_line, key_end
-from proxies.shared.secrets.regex_prefixes import SECRET, read
+from conductor.secrets.formats import FORMATS, KEY_HEADER, URL_PASSWORD, text_pattern
+from conductor.secrets.private_keys import BODY, body_end, cut_line, end_of, key_end
+from conductor.secrets.regex_prefixes import SECRET, read
 
-__all__ = ["SecretFinder"]
+__all__ = ["PATTERNS", "HeldTail", "SecretFinder"]
+
+PATTERNS: Final[Mapping[str, str]] = {
+    "private-key": KEY_HEADER,
+    "key-body": BODY,
+    **{name: text_pattern(name) for name in FORMATS},
+    "url-password": URL_PASSWORD,
+}
+"""The known formats. The secret is the group `secret`, or else the whole match."""
 
 _MAX_REMEMBERED = 10_000
 _MAX_REMEMBERED_CHARACTERS = 16 << 20
@@ -78,7 +87,7 @@ class _PatternKind:
             if first == end:
                 start = found.end()
                 continue
-            if self.source is HEADER:
+            if self.source is KEY_HEADER:
                 end = key_end(data, end)
             elif self.source is BODY:
                 lines = body_end(data, first, end)
@@ -104,8 +113,6 @@ class SecretFinder:
     _known: list[bytes] = attrs.field(init=False, repr=False)
     _any: Any = attrs.field(init=False, repr=False)
     """Matches every text that contains a secret found by pattern: a fast check."""
-    _any_word: Any = attrs.field(init=False, repr=False)
-    """The same without key lines: their pattern matches other base64 and long words too."""
     _begun: Any = attrs.field(init=False, repr=False)
     """Matches an end of a text that may be the beginning of a secret."""
     _shortest: int = attrs.field(init=False)
@@ -126,10 +133,7 @@ class SecretFinder:
             for name, source in sources.items()
         ]
         self._kinds, self._known = [*known, *kinds], [each.value for each in known]
-        wholes = {name: _ungrouped(source.whole) for name, source in sources.items()}
-        self._any = _compiled("|".join(wholes.values()))
-        words = [whole for name, whole in wholes.items() if self.patterns[name] is not BODY]
-        self._any_word = _compiled("|".join(words))
+        self._any = _compiled("|".join(_ungrouped(each.whole) for each in sources.values()))
         begun = "|".join(_ungrouped(each.prefixes) for each in sources.values())
         self._begun = _compiled(rf"(?:{begun})\z")
         lengths = [each.shortest for each in sources.values()]
@@ -194,8 +198,10 @@ class SecretFinder:
 
     def _secrets(self, data: bytes, start: int) -> Iterator[_SecretSpan]:
         """Yield the secrets from left to right; at one position, that of the first kind."""
-        kinds = self._possible_kinds(data, start)
-        nexts = [(kind, found) for kind in kinds if (found := kind.find(data, start)) is not None]
+        if self._any.search(data, start) is None and not any(map(data.__contains__, self._known)):
+            return
+        kinds = [(kind, kind.find(data, start)) for kind in self._kinds]
+        nexts = [(kind, found) for kind, found in kinds if found is not None]
         while nexts:
             leftmost = min((found for _, found in nexts), key=lambda found: found.start)
             overlapping = [found for _, found in nexts if found.begins < leftmost.end]
@@ -210,16 +216,6 @@ class SecretFinder:
             start = leftmost.end
             after = [(kind, _after(kind, found, data, start)) for kind, found in nexts]
             nexts = [(kind, found) for kind, found in after if found is not None]
-
-    def _possible_kinds(self, data: bytes, start: int) -> list[_KnownValue | _PatternKind]:
-        """Return the kinds of secrets that the data may contain from `start` on, in their order."""
-        if self._any.search(data, start) is None:
-            return self._kinds if any(map(data.__contains__, self._known)) else []
-        if self._any_word.search(data, start) is not None:
-            return self._kinds
-        return [
-            kind for kind in self._kinds if isinstance(kind, _KnownValue) or kind.source is BODY
-        ]
 
     def _possible_start(self, data: bytes, start: int) -> int:
         """Return the position of a possible beginning of a secret; the end if there is none."""
@@ -245,6 +241,53 @@ class SecretFinder:
         placeholder = f"[redacted:{name}:{len(self._placeholders) + 1}]"
         self._placeholders[secret], self._found[placeholder] = placeholder, secret
         return placeholder
+
+
+@attrs.define(eq=False)
+class HeldTail:
+    """Redacts one text that arrives in chunks: an end that may begin a secret is held back.
+
+    At most `hold` characters are held back; of a longer secret, the placeholder is shown, and the
+    text after its end.
+    """
+
+    secrets: SecretFinder
+    hold: int
+    _text: str = attrs.field(default="", repr=False, init=False)
+    """The last character that was shown, which decides whether a word begins after it, then the
+    held-back text."""
+    _start: int = attrs.field(default=0, init=False)
+    _find_end: Callable[[str], str | None] | None = attrs.field(default=None, init=False)
+    """Set in a secret that is too long to hold back: returns the text after its end, if any."""
+
+    @property
+    def held(self) -> int:
+        return len(self._text) - self._start
+
+    def feed(self, text: str) -> str:
+        """Return the text that can be shown after the chunk `text`."""
+        if self._find_end is not None:
+            behind = self._find_end(text)
+            if behind is None:
+                return ""
+            text, self._find_end = behind, None
+        whole = self._text + text
+        shown, end = self.secrets.split(whole, self._start)
+        if len(whole) - end > self.hold:
+            more, end = self.secrets.split(whole, end, wait=False)
+            shown += more
+        if len(whole) - end > self.hold:
+            self._find_end = end_of(whole[end:]) or _after_word
+            shown, end = shown + "[redacted:too-long]", len(whole)
+        self._start = min(end, 1)
+        self._text = whole[end - self._start :]
+        return shown
+
+    def end(self) -> str:
+        """Return the held-back text at the end of the text, redacted."""
+        shown = self.secrets.redact(self._text, self._start)
+        self._text, self._start, self._find_end = "", 0, None
+        return shown
 
 
 def _after(
@@ -280,3 +323,8 @@ def _compiled(source: str) -> Any:
 
 def _ungrouped(source: str) -> str:
     return source.replace(f"(?P<{SECRET}>", "(?:")
+
+
+def _after_word(text: str) -> str | None:
+    """Return the text from its first white space on; `None` if it has none."""
+    return next((text[at:] for at, each in enumerate(text) if each.isspace()), None)

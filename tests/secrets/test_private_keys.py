@@ -9,9 +9,7 @@ from itertools import product
 
 import pytest
 
-from proxies.shared.secrets.finder import SecretFinder
-from proxies.shared.secrets.held_tail import HeldTail
-from proxies.shared.secrets.patterns import PATTERNS
+from conductor.secrets.finder import PATTERNS, HeldTail, SecretFinder
 
 
 def key(name="RSA PRIVATE KEY", size=1190, width=64, seed=1):

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from support.seen_port import traced_port
 
-from conductor import redaction
 from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.log import get_logger
-from conductor.redaction import MASK
 from conductor.routing.port import UnconnectedPort
-from conductor.tracing.masking import Masker, mask, mask_text
+from conductor.secrets import registered
+from conductor.secrets.masking import Masker, mask, mask_text
+from conductor.secrets.registered import MASK
 from conductor.tracing.reader import Trace
 from conductor.tracing.recorder import current_recorder
 from conductor.tracing.trace_file import TraceFile
@@ -28,7 +28,8 @@ FORMS = {
     "jwt": "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.abcdefghij",
     "aws": "AKIAABCDEFGHIJKLMNOP",
     "private key": "-----BEGIN RSA PRIVATE KEY-----\nabcdef+/123=\n-----END RSA PRIVATE KEY-----",
-    "password of a URL": "postgres://user:horse-battery@db.example/x",
+    "password of a URL": "postgres://user:horse@battery-horse@db.example/x",
+    "token of a URL": "https://horsebattery@sentry.example/1",
     "header": "Authorization: Bearer horse0battery1",
     "setting": "export DB_PASSWORD=horse-battery",
     "JSON in a text": '{"api_key": "horse-battery"}',
@@ -63,8 +64,8 @@ SLOW = [
 @pytest.fixture
 def known_secret(monkeypatch):
     for name in ("_secrets", "_pattern"):
-        monkeypatch.setattr(redaction, name, getattr(redaction, name))
-    redaction.register_secrets([KNOWN])
+        monkeypatch.setattr(registered, name, getattr(registered, name))
+    registered.register_secrets([KNOWN])
 
 
 class Instances:
@@ -246,7 +247,7 @@ def test_a_secret_with_the_form_of_another_one_inside_is_masked_to_its_end(
     tmp_path, known_secret, form
 ):
     secret = f"lake-{FORMS[form]}+wren/otter+finch"
-    redaction.register_secrets([secret])
+    registered.register_secrets([secret])
 
     text = traced(tmp_path / "trace", [("x", json.dumps({"a": f"is {secret}, yes"}).encode())])
 

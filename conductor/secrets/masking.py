@@ -1,7 +1,7 @@
 """Mask secrets in the lines of a trace file.
 
-Secrets are found by known value (`redaction`), by form (`secret_formats`) and by a name beside them
-(`secret_members`), in all that is written: payloads, also cut ones, stderr, log events, names. A
+Secrets are found by known value (`registered`), by form (`formats`) and by a name beside them
+(`members`), in all that is written: payloads, also cut ones, stderr, log events, names. A
 search for some eighty literals decides which places are looked at, so that text without secrets
 costs 0.3 µs for 100 bytes and 0.3 ms for a megabyte. It is made by a few automata that are
 small enough for vector instructions (`_MAX_LITERALS`).
@@ -18,9 +18,9 @@ from typing import Final, TypeAlias
 import attrs
 from ahocorasick_rs import MATCHKIND_LEFTMOST_FIRST, BytesAhoCorasick
 
-from conductor.redaction import MASK, registered_secrets
-from conductor.tracing.secret_formats import FORMATS, Found, Span, format_spans
-from conductor.tracing.secret_members import NAMES, PLACES, member_spans, place_spans
+from conductor.secrets.formats import LITERALS, Found, Span, span_at
+from conductor.secrets.members import NAMES, PLACES, member_spans, place_spans
+from conductor.secrets.registered import MASK, merged, registered_secrets
 
 __all__ = ["Masker", "current_masker", "mask", "mask_text"]
 
@@ -37,8 +37,8 @@ _VOCABULARY: Final = frozenset(
 )
 """Words of the format of trace files: masking them would make a file unreadable."""
 
-Check = Callable[[bytes, int, int], Found]
-"""Gets the start and the end of a literal that was found."""
+Check = Callable[[bytes, int], Found]
+"""Gets the place of a literal that was found."""
 _Searched: TypeAlias = tuple[bytes, Check]
 
 
@@ -51,11 +51,13 @@ class Masker:
 
     def __attrs_post_init__(self) -> None:
         values = {each.encode(errors="surrogateescape") for each in self.known} - _VOCABULARY
-        known: list[_Searched] = [(each, _known) for each in sorted(values, key=len, reverse=True)]
+        known: list[_Searched] = [
+            (each, partial(_known, literal=each)) for each in sorted(values, key=len, reverse=True)
+        ]
         checks: list[_Searched] = [
-            *((each, partial(_checked, format_spans, each)) for each in FORMATS),
-            *((each, partial(_checked, place_spans, each)) for each in PLACES),
-            *((each, partial(_checked, member_spans, each)) for each in NAMES),
+            *((each, partial(span_at, literal=each)) for each in LITERALS),
+            *((each, partial(place_spans, literal=each)) for each in PLACES),
+            *((each, member_spans) for each in NAMES),
         ]
         # The fewer literals begin like usual text, the faster is a search: so two have half each.
         rare = [each for each in checks if not _is_lower(each[0])]
@@ -72,11 +74,11 @@ class Masker:
         for search, checks in self._searches:
             if matches := search.find_matches_as_indexes(data):
                 until: dict[int, int] = {}
-                for index, start, end in matches:
+                for index, start, _ in matches:
                     if start >= until.get(index, 0):
-                        spans, until[index] = checks[index](data, start, end)
+                        spans, until[index] = checks[index](data, start)
                         found += spans
-        return _merged(found) if found else found
+        return merged(found) if found else found
 
     def mask(self, data: bytes) -> bytes:
         """JSON with its secrets replaced by `***`, the same object if it has none.
@@ -148,31 +150,8 @@ def _search(checks: Sequence[_Searched]) -> tuple[BytesAhoCorasick, list[Check]]
     return BytesAhoCorasick(literals, MATCHKIND_LEFTMOST_FIRST), [check for _, check in checks]
 
 
-def _known(data: bytes, start: int, end: int) -> Found:
-    return ((start, end),), start
-
-
-def _checked(
-    check: Callable[[bytes, bytes, int], Found],
-    literal: bytes,
-    data: bytes,
-    start: int,
-    end: int,
-) -> Found:
-    return check(data, literal, start)
-
-
-def _merged(spans: list[Span]) -> list[Span]:
-    """In order, overlapping ones as one."""
-    spans.sort()
-    merged = spans[:1]
-    for start, end in spans[1:]:
-        first, last = merged[-1]
-        if start < last:
-            merged[-1] = first, max(last, end)
-        else:
-            merged.append((start, end))
-    return merged
+def _known(data: bytes, at: int, literal: bytes) -> Found:
+    return ((at, at + len(literal)),), at
 
 
 @attrs.define(eq=False)

@@ -47,11 +47,11 @@ def _command(command: click.Command, context: click.Context) -> Iterator[str]:
 ITEMS = {
     "ComponentItem": "An item of `proxies:`",
     "AgentItem": "`agent:`",
-    "WhenItem": "`when:`",
+    "When": "`when:`",
     "SandboxItem": "`sandbox:`",
-    "TlsItem": "`tls:`",
-    "McpItem": "`mcp:`",
-    "LimitsItem": "`limits:`",
+    "Tls": "`tls:`",
+    "McpStart": "`mcp:`",
+    "Limits": "`limits:`",
     "AdaptItem": "`adapt:`",
     "AdapterItem": "An item of `adapt:`",
 }

@@ -2,10 +2,10 @@
 
     bytes ─document─▶ data, locations ─grammar, converter─▶ typed values ─build─▶ ChainFile
 
-`model.py` defines the result (`ChainFile`, `ComponentSpec`), `diagnostics.py` the report about a
-file with mistakes (`Diagnostic`), `grammar.py` the keys, with `validators.py` for single values and
-`key_conflicts.py` for keys that exclude each other. `loader.py` drives the steps, nested files
-included; `options.py` reads `with:` for a plugin's class.
+`model.py` declares the keys and the result (`ChainFile`, `ComponentSpec`), `keys.py` what is
+declared of a key, `validators.py` checks of single values; `diagnostics.py` has the report about a
+file with mistakes (`Diagnostic`), `grammar.py` the conflicts of keys. `loader.py` drives the steps,
+nested files included; `options.py` reads `with:` for a plugin's class.
 
 Imports only `conductor.errors`, `limits` and each other. PyYAML is imported when a file is
 loaded.

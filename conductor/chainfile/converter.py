@@ -21,8 +21,8 @@ import attrs
 from conductor.chainfile import scalars
 from conductor.chainfile.attrs_fields import attrs_hook
 from conductor.chainfile.diagnostics import closest_match
+from conductor.chainfile.keys import is_struct
 from conductor.chainfile.paths import absolute, home_is_unknown
-from conductor.chainfile.struct_fields import is_struct
 from conductor.chainfile.type_dispatch import Converter, Hook
 from conductor.chainfile.value_errors import (
     InvalidValue,
@@ -73,7 +73,7 @@ def make_converter(directory: str, word: str, hooks: Mapping[Any, Hook] = {}) ->
         scalars.Bytes: ("a size such as `65536`, `64KiB` or `10MB`", scalars.byte_size),
         **dict.fromkeys((Path, PurePath, os.PathLike), ("a path", path)),
     }
-    converter = Converter([])
+    converter = Converter([], directory)
     converter.hooks.update(hooks)
     converter.rules += [
         (lambda t: t in scalar_types, lambda t: _scalar_hook(*scalar_types[t])),

@@ -21,8 +21,7 @@ from yaml.reader import ReaderError
 
 from conductor.chainfile.diagnostics import Diagnostic
 from conductor.chainfile.interpolation import expand, find_references
-from conductor.chainfile.model import InterpolatedString, ValuePath
-from conductor.chainfile.source_location import SourceLocation
+from conductor.chainfile.source_location import InterpolatedString, SourceLocation, ValuePath
 from conductor.chainfile.source_text import SourceText
 from conductor.errors import ChainFileError
 

@@ -1,9 +1,9 @@
 """JSON Schema (2020-12) of chain files, for completion and checks in an editor.
 
-Derived from `grammar` and, for `with:`, from the classes of installed components. Each number and
-boolean may be written as `${VAR}`, so these types also accept text with `${`. `errorMessage` and
-`enumDescriptions` are for the YAML language server. The schema describes keys and types;
-`acp-conductor check` finds more mistakes, such as keys that exclude each other.
+Derived from the keys in `model` and, for `with:`, from the classes of installed components. Each
+number and boolean may be written as `${VAR}`, so these types also accept text with `${`.
+`errorMessage` and `enumDescriptions` are for the YAML language server. The schema describes keys
+and types; `acp-conductor check` finds more mistakes, such as keys that exclude each other.
 """
 
 from __future__ import annotations
@@ -23,13 +23,10 @@ import msgspec
 
 from conductor.chainfile.attrs_fields import field_key, field_types
 from conductor.chainfile.docstrings import attribute_docstrings, option_docstrings
-from conductor.chainfile.grammar import AgentItem, ComponentItem, FileItem
-from conductor.chainfile.key_conflicts import COMPONENT_KINDS
-from conductor.chainfile.model import ChainFile, ComponentSpec, RestartBudget, Sandbox, Tls, When
+from conductor.chainfile.keys import COMPONENT_KINDS, is_struct, type_as_written
+from conductor.chainfile.model import AgentItem, ComponentItem, FileItem, RestartBudget
 from conductor.chainfile.scalars import Argv, Bytes, Seconds
-from conductor.chainfile.struct_fields import is_struct
 from conductor.chainfile.type_dispatch import plain_type
-from conductor.limits import Limits
 
 __all__ = ["chain_file_schema", "options_schema"]
 
@@ -84,16 +81,6 @@ _SCALARS: Final[dict[Any, JsonSchema]] = {
 }
 _ARRAYS: Final = (list, tuple, set, frozenset, *(abc.Sequence, abc.MutableSequence, abc.Iterable))
 _MAPPINGS: Final = (dict, abc.Mapping, abc.MutableMapping)
-# Docstrings of keys that the classes of the file as written do not describe themselves.
-_DOCUMENTED_BY: Final[dict[str, type]] = {
-    "ComponentItem": ComponentSpec,
-    "AgentItem": ComponentSpec,
-    "LimitsItem": Limits,
-    "SandboxItem": Sandbox,
-    "TlsItem": Tls,
-    "WhenItem": When,
-    "FileItem": ChainFile,
-}
 
 
 def chain_file_schema(options: Mapping[str, JsonSchema]) -> JsonSchema:
@@ -160,13 +147,12 @@ def _with(name: str, options: JsonSchema) -> JsonSchema:
 def _object(
     cls: Any, definitions: dict[str, JsonSchema] | None, around: tuple[type, ...] = ()
 ) -> JsonSchema:
-    """The schema of an attrs class, or of a class of the grammar. `definitions` gets the classes of
+    """The schema of an attrs class, or of a class of keys. `definitions` gets the classes of
     its fields by name; without it they are written in line, but for those that contain this one
     (`around`)."""
     if cls in around:
         return {"type": "object"}
-    documented = _DOCUMENTED_BY.get(cls.__name__, cls)
-    texts = option_docstrings(cls) | attribute_docstrings(documented) | attribute_docstrings(cls)
+    texts = option_docstrings(cls) | attribute_docstrings(cls)
     properties: dict[str, JsonSchema] = {}
     required = []
     for name, key, hint, given in _fields(cls):
@@ -189,9 +175,10 @@ def _object(
 
 def _fields(cls: Any) -> Iterator[tuple[str, str, Any, Any]]:
     """Name, key, type and default of each field: `attrs.NOTHING` if it must be given."""
-    if is_struct(cls):  # of the grammar, where every key has a default
+    if is_struct(cls):  # of `model`, where no key must be given
         for field in msgspec.structs.fields(cls):
-            yield field.name, field.encode_name, field.type, field.default
+            key = field.encode_name
+            yield field.name, key, type_as_written(cls, key), field.default
     else:
         types = field_types(cls)
         for each in attrs.fields(cls):
@@ -233,7 +220,9 @@ def _schema(
         return _object(origin, None, around)
     if origin.__name__ not in definitions:
         definitions[origin.__name__] = {}  # a class may contain itself
-        title = origin.__name__.removesuffix("Item").lower()  # in messages of the language server
+        title = re.sub(
+            "(Item|Start)$", "", origin.__name__
+        ).lower()  # in messages of the language server
         definitions[origin.__name__] = {"title": title, **_object(origin, definitions)}
     return {"$ref": f"#/$defs/{origin.__name__}"}
 

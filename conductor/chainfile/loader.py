@@ -17,8 +17,15 @@ import msgspec
 from conductor.chainfile.build import build_chain
 from conductor.chainfile.diagnostics import Diagnostic, closest_match, in_file_order
 from conductor.chainfile.document import Document, read_document
-from conductor.chainfile.grammar import AgentItem, ComponentItem, FileItem, file_converter
-from conductor.chainfile.model import MAX_PROXIES, ChainFile, ValuePath
+from conductor.chainfile.grammar import file_converter
+from conductor.chainfile.model import (
+    MAX_PROXIES,
+    AgentItem,
+    ChainFile,
+    ComponentItem,
+    FileItem,
+    ValuePath,
+)
 from conductor.chainfile.paths import absolute, files_read, from_working_directory
 from conductor.chainfile.source_location import SourceLocation
 from conductor.chainfile.source_text import SourceText
@@ -132,11 +139,13 @@ class _Loader(msgspec.Struct, eq=False):
         self.diagnostics[before:before] = in_file_order(diagnostics)
         if file is None:
             self.mistaken.add(opened[-1][0])
-            file, items = FileItem(), list(_understood(document, converter))
+            file, items = {}, list(_understood(document, converter))
         else:
-            items = [(("proxies", index), item) for index, item in enumerate(file.proxies)]
-            if file.agent is not None:
-                items.append((("agent",), file.agent))
+            items = [
+                (("proxies", index), item) for index, item in enumerate(file.get("proxies", ()))
+            ]
+            if file.get("agent") is not None:
+                items.append((("agent",), file["agent"]))
         return build_chain(file, items, document, nested, path, directory)
 
     def nested(
@@ -214,8 +223,8 @@ def _decode(path: str, data: bytes) -> SourceText:
         raise ChainFileError([problem]) from error
 
 
-def _structure(document: Document, converter: Converter) -> FileItem | None:
-    """The file with typed values; None if it has mistakes, which go to `document.diagnostics`."""
+def _structure(document: Document, converter: Converter) -> dict[str, Any] | None:
+    """Its values by field; None if it has mistakes, which go to `document.diagnostics`."""
     root = document.locations[()]
     if not isinstance(document.data, dict):
         message = "a chain file is a mapping of keys to values"
@@ -242,7 +251,7 @@ def _structure(document: Document, converter: Converter) -> FileItem | None:
         message = "agent: expected a component, found nothing"
         document.diagnostics.append(Diagnostic(document.locations["agent",], message, help=help))
     try:
-        file: FileItem = converter.structure(document.data, FileItem)
+        file: dict[str, Any] = converter.structure(document.data, FileItem)
     except InvalidValue as mistakes:
         values = ValueContext(
             document.data, document.locations, document.keys, document.written, root
@@ -257,7 +266,7 @@ def _structure(document: Document, converter: Converter) -> FileItem | None:
 
 def _understood(
     document: Document, converter: Converter
-) -> Iterator[tuple[ValuePath, ComponentItem]]:
+) -> Iterator[tuple[ValuePath, dict[str, Any]]]:
     """The components without mistakes, in a file that has some."""
     for where, component in _components(document):
         with suppress(InvalidValue):

@@ -1,35 +1,63 @@
-"""The content of a chain file as frozen data: `ChainFile` and its `ComponentSpec`s.
+"""The keys of chain files, and a read file as frozen data: `ChainFile` and its `ComponentSpec`s.
 
-A chain given on the command line uses the same classes, without source locations. No `repr` shows
-options, arguments or environment values, which may be secret. The classes are `msgspec.Struct`s:
-creating an attrs class of this size takes 1 ms at every start.
+A key is declared once, as a field with its type, default, docstring and `Key` (`keys`): those of a
+component in `ComponentItem` and `AgentItem`, those of a file in `FileItem`. `ComponentSpec` and
+`ChainFile` add what is known of them after reading: locations, derived names. A chain given on the
+command line uses the same classes. No `repr` shows options, arguments or environment values, which
+may be secret. The classes are `msgspec.Struct`s: creating an attrs class of this size takes 1 ms at
+every start.
 """
 
 from __future__ import annotations
 
+import os
+import re
 import sys
-from collections.abc import Iterator, Mapping
-from typing import Any, Final, Literal, TypeAlias
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated, Any, Final, Literal, TypeAlias
 
 import msgspec
 
+from conductor.chainfile.keys import COMPONENT_KINDS, Key
 from conductor.chainfile.naming import command_name
-from conductor.chainfile.source_location import SourceLocation
+from conductor.chainfile.paths import absolute, working_directory
+from conductor.chainfile.scalars import Argv, Seconds
+from conductor.chainfile.source_location import InterpolatedString, SourceLocation, ValuePath
+from conductor.chainfile.validators import (
+    argv,
+    component_name,
+    environment_names,
+    host_name,
+    http_headers,
+    nonempty_path,
+    nonempty_paths,
+    not_negative,
+    plugin_name,
+    positive,
+    registry_name,
+    registry_source,
+    url,
+    workspace_paths,
+)
+from conductor.chainfile.value_errors import expected, invalid
 from conductor.limits import Limits
 
 __all__ = [
     "CANCEL_TIMEOUT",
     "ENTRY_POINT_GROUP",
     "MAX_PROXIES",
-    "MERGED_SETTINGS",
     "NEVER_BESIDE_PLUGINS",
     "START_TIMEOUT",
     "STOP_TIMEOUT",
     "AdaptMode",
     "Adaptation",
+    "AdapterItem",
+    "AgentItem",
     "ChainFile",
+    "ComponentItem",
     "ComponentSpec",
     "Dialect",
+    "FileItem",
     "InterpolatedString",
     "Limits",
     "McpBridgeMode",
@@ -41,6 +69,7 @@ __all__ = [
     "RegistryName",
     "RestartBudget",
     "Sandbox",
+    "SandboxItem",
     "Tls",
     "ValuePath",
     "When",
@@ -54,9 +83,6 @@ STOP_TIMEOUT = 5.0
 """Default `stop_timeout` of a component, in seconds."""
 MAX_PROXIES = 64
 """Maximum number of proxies in a chain, those of nested chains included."""
-
-MERGED_SETTINGS = ("mcp_bridge", "mcp", "limits")
-"""Keys of a file with values that replace those of another file, member by member."""
 
 ENTRY_POINT_GROUP: Final = "conductor.components"
 """Entry-point group of components in installed packages."""
@@ -74,22 +100,27 @@ OnStartFailure: TypeAlias = Literal["explain", "error"]
 AdaptMode: TypeAlias = Literal["auto", "always", "never"]
 McpBridgeMode: TypeAlias = Literal["auto", "stdio", "off"]
 
-ValuePath: TypeAlias = tuple[str | int, ...]
-"""Keys and indexes that lead to a value: `("run", 0)`, `("with", "files", 1)`."""
+_VARIABLE: Final = r"[^\d\s=][^\s=]*"
+_WITH_CHAINS: Final = frozenset({*COMPONENT_KINDS, "ssh"})
+_PROGRAMS: Final = frozenset({"run", "ssh", "use", "registry"})
+_HERE: Final = _PROGRAMS - {"ssh"}
 
 
-class InterpolatedString(msgspec.Struct, frozen=True):
-    """A string with `${VAR}` in it: `text` as written, and `values` of the variables `names`.
+def _absolute(path: str | None, directory: str) -> str | None:
+    return None if path is None else absolute(directory, path)
 
-    Print only `text`: the expanded string may contain secrets.
-    """
 
-    text: str
-    values: tuple[str, ...]
-    names: tuple[str, ...]
+def _absolutes(paths: Sequence[str], directory: str) -> tuple[str, ...]:
+    return tuple(absolute(directory, path) for path in paths)
 
-    def __repr__(self) -> str:
-        return f"InterpolatedString(text={self.text!r})"
+
+def _strings(written: Sequence[str] | str | None, _: str) -> tuple[str, ...]:
+    return (written,) if isinstance(written, str) else tuple(written or ())
+
+
+_PATH: Final = Key(convert=_absolute)
+_PATHS: Final = Key(convert=_absolutes)
+_STRINGS: Final = Key(written=list[str] | str | None, convert=_strings)
 
 
 class RestartBudget(msgspec.Struct, frozen=True):
@@ -120,140 +151,244 @@ class RegistryName(msgspec.Struct, frozen=True):
     """Content of the lock file, and of the registry if it is a file; see `ComponentSpec`."""
 
 
-class Tls(msgspec.Struct, frozen=True):
-    """TLS settings of a connection to a remote component; files are absolute paths to PEM files."""
+def _certificate_key(tls: Mapping[str, Any], _: Any, value: str | None) -> None:
+    nonempty_path(tls, _, value)
+    if value is not None and tls.get("cert") is None:
+        raise invalid("`key` needs a certificate", "add `cert`")
 
-    ca: str | None = None
+
+class Tls(msgspec.Struct, frozen=True):
+    """The `tls:` mapping of a component: settings of a connection; files are PEM files."""
+
+    ca: Annotated[str | None, nonempty_path, _PATH] = None
     """Trusted CA certificates; without it, those of the system."""
-    cert: str | None = None
+    cert: Annotated[str | None, nonempty_path, _PATH] = None
     """The client certificate, with its chain."""
-    key: str | None = None
+    key: Annotated[str | None, _certificate_key, _PATH] = None
     """The private key of `cert`; without it, in the same file."""
-    server_name: str | None = None
+    server_name: Annotated[str | None, host_name] = None
     """Name required in the server's certificate; without it, the host of the URL."""
     verify: bool = True
     """Whether the server's certificate is verified."""
 
 
 class McpStart(msgspec.Struct, frozen=True):
-    """Policy for an MCP server that the bridge connects and that does not start."""
+    """`mcp:` of a file: policy for an MCP server that does not start."""
 
     required: bool = False
-    """Whether the session set-up fails; else the server is left out, and the user told."""
-    start_timeout: float = START_TIMEOUT
-    """Seconds in which it must answer the agent's MCP client."""
+    """Whether a session fails if an MCP server does not start; else it is left out with a
+    notice."""
+    start_timeout: Annotated[Seconds, positive] = START_TIMEOUT
+    """The time in which an MCP server must answer the agent."""
 
 
-class Sandbox(msgspec.Struct, frozen=True):
-    """The sandbox of a program; paths are absolute, but for those of `hide`."""
+def _workspaces(written: Sequence[str] | Mapping[str, str], directory: str) -> dict[str, str]:
+    if isinstance(written, Mapping):
+        return {absolute(directory, path): os.path.normpath(to) for path, to in written.items()}
+    return {path: path for path in _absolutes(written, directory)}
 
-    workspaces: Mapping[str, str] = {}
+
+class SandboxItem(msgspec.Struct, frozen=True):
+    """The `sandbox:` mapping of a component."""
+
+    workspaces: Annotated[
+        Mapping[str, str],
+        workspace_paths,
+        Key(written=list[str] | dict[str, str], convert=_workspaces),
+    ] = {}
     """Directories that the program may write to, with their paths inside the sandbox; empty: the
     working directory."""
-    read: tuple[str, ...] = ()
+    read: Annotated[tuple[str, ...], nonempty_paths, _PATHS] = ()
     """More files and directories, read-only; those that do not exist are skipped."""
-    write: tuple[str, ...] = ()
+    write: Annotated[tuple[str, ...], nonempty_paths, _PATHS] = ()
     """More files and directories that the program may write to."""
-    hide: tuple[str, ...] = ()
+    hide: Annotated[
+        tuple[str, ...],
+        nonempty_paths,
+        Key(convert=lambda paths, _: tuple(map(os.path.expanduser, paths))),
+    ] = ()
     """Shell patterns of files and directories that look empty; relative ones: in each workspace."""
     network: bool = True
     """Whether the program shares the network of the machine, or has only a loopback of its own."""
     pass_env: tuple[str, ...] = ()
     """Names, or shell patterns, of more variables that it inherits."""
+
+
+class Sandbox(SandboxItem, frozen=True):
+    """The sandbox of a program; paths are absolute, but for those of `hide`."""
+
     protect: tuple[str, ...] = ()
     """Real paths of files and directories that it must not change, where it may write."""
     keep: tuple[str, ...] = ()
     """Real paths that other sandboxes show, where it may write: it must not replace them."""
 
 
+def _sandbox(written: SandboxItem | bool, _: str) -> Sandbox | None:
+    if isinstance(written, bool):
+        return Sandbox() if written else None
+    return Sandbox(**msgspec.structs.asdict(written))
+
+
+def _environment_conditions(_: Any, __: Any, value: list[str] | str | None) -> None:
+    for text in _strings(value, ""):
+        if re.fullmatch(_VARIABLE, text.partition("=")[0]) is None:
+            raise expected("the name of a variable, or `NAME=VALUE`")
+
+
 class When(msgspec.Struct, frozen=True):
     """Conditions for a component: every key must hold; of several values of a key, one must."""
 
-    client: tuple[str, ...] = ()
+    client: Annotated[tuple[str, ...], _STRINGS] = ()
     """The name of the client, as it tells it in `initialize`; a shell pattern, in any case."""
-    agent: tuple[str, ...] = ()
+    agent: Annotated[tuple[str, ...], _STRINGS] = ()
     """The name of the chain's agent in its file or the registry, or its command."""
-    cwd: tuple[str, ...] = ()
+    cwd: Annotated[
+        tuple[str, ...],
+        Key(
+            written=list[str] | str | None,
+            convert=lambda written, directory: _absolutes(_strings(written, ""), directory),
+        ),
+    ] = ()
     """A directory that the session's directory is, or is in; a shell pattern, with `**` for any
     number of directories."""
-    capability: tuple[str, ...] = ()
+    capability: Annotated[tuple[str, ...], _STRINGS] = ()
     """A capability of the client, as `fs.writeTextFile`; it must not be missing, false or null."""
-    env: tuple[str, ...] = ()
+    env: Annotated[tuple[str, ...], _environment_conditions, _STRINGS] = ()
     """An environment variable that is set, or `NAME=VALUE`."""
 
 
-class ComponentSpec(msgspec.Struct, frozen=True):
-    """One component of a chain. Exactly one of `run`, `use`, `registry`, `connect`, `unix` and
-    `chain` is not None; one with `registry` gets its `run` when the chain is built."""
+def _conditions(_: Any, __: Any, value: When | None) -> None:
+    if value is not None and value == When():
+        *most, last = (f"`{key}`" for key in value.__struct_fields__)
+        raise invalid("`when` has no condition", f"add {', '.join(most)} or {last}")
 
-    name: str
+
+class ComponentItem(msgspec.Struct, frozen=True, rename={"options": "with"}):
+    """A component: an item of `proxies:`."""
+
+    name: Annotated[
+        str,
+        component_name,
+        Key(written=str | None, kinds=_WITH_CHAINS, shown=False, isolated=True),
+    ]
     """Given or derived; unique in the file. Names in nested chains are joined by `/`."""
-    run: tuple[str, ...] | None = None
+    run: Annotated[Argv | None, argv] = None
     """Command of a program that speaks the protocol; a relative path to it is made absolute."""
-    registry: RegistryName | None = None
+    use: Annotated[str | None, plugin_name, Key(isolated=True)] = None
+    """A ready-made or installed proxy or agent by its name, or a class in a file:
+    `./file.py:Class`."""
+    registry: Annotated[
+        RegistryName | None,
+        registry_name,
+        Key(written=str | None, convert=lambda name, _: name and RegistryName(name, "")),
+    ] = None
     """Name of an agent or proxy in a registry."""
-    use: str | None = None
-    """The name of an entry point, or `/absolute/path.py:Class`."""
-    connect: str | None = None
+    install_scripts: Annotated[bool, Key(kinds=frozenset({"registry"}), shown=False)] = False
+    """Whether packages of the registry may run programs when they are installed."""
+    connect: Annotated[str | None, url] = None
     """A `ws`, `wss`, `http` or `https` URL."""
-    unix: str | None = None
-    """The path of a Unix stream socket, absolute."""
-    chain: ChainFile | None = None
-    """A nested chain."""
-    options: Mapping[str, Any] = {}
-    """`with:` as mappings, lists, strings and None (unquoted `null`). The type of an option decides
-    what a string means: see `structure_options`."""
-    env: Mapping[str, str] = {}
-    secrets: tuple[str, ...] = ()
+    unix: Annotated[str | None, nonempty_path, _PATH] = None
+    """The path of a Unix stream socket."""
+    chain: Annotated[
+        ChainFile | None,
+        nonempty_path,
+        Key(written=str | None, kinds=_WITH_CHAINS, convert=lambda *_: None, shown=False),
+    ] = None
+    """Another chain file: its proxies stand in this place."""
+    options: Annotated[
+        Mapping[str, Any], Key(kinds=frozenset({"use"}), secret=True, isolated=True)
+    ] = {}
+    """Options of the component that `use` names; `acp-conductor components NAME` lists them."""
+    env: Annotated[
+        Mapping[str, str], environment_names, Key(kinds=_PROGRAMS, secret=True, isolated=True)
+    ] = {}
+    """Environment variables of its process."""
+    secrets: Annotated[tuple[str, ...], Key(isolated=True)] = ()
     """Names of variables, headers and options with values that are always masked."""
-    inherit_env: bool = True
+    inherit_env: Annotated[bool, Key(kinds=_HERE)] = True
     """Whether the process inherits the conductor's environment, or gets `env` alone."""
-    cwd: str | None = None
+    cwd: Annotated[str | None, nonempty_path, Key(kinds=_PROGRAMS)] = None
     """Working directory; without it, the conductor's."""
-    sandbox: Sandbox | None = None
+    sandbox: Annotated[
+        Sandbox | None,
+        Key(
+            written=SandboxItem | bool,
+            kinds=frozenset({"run", "registry"}),
+            convert=_sandbox,
+            wrapped=True,
+        ),
+    ] = None
     """The sandbox that `run` starts in; without it, no sandbox."""
-    isolate: bool = False
+    isolate: Annotated[bool, Key(kinds=frozenset({"use"}), shown=False)] = False
     """Whether a proxy named by `use` runs in a process of its own."""
-    stdin_head: bytes = b""
-    """Bytes that its process reads from stdin before the protocol starts."""
-    ssh: str | None = None
+    ssh: Annotated[str | None, host_name, Key(kinds=frozenset({"run", "ssh"}))] = None
     """Destination for `ssh` on which `run` is executed: `user@host`; without it, this machine."""
-    headers: Mapping[str, str] = {}
+    headers: Annotated[
+        Mapping[str, str], http_headers, Key(kinds=frozenset({"connect"}), secret=True)
+    ] = {}
     """HTTP headers of every request to the `connect` URL."""
-    tls: Tls | None = None
+    tls: Annotated[Tls | None, Key(kinds=frozenset({"connect"}))] = None
     """For `connect` with `wss` or `https`; without it, default settings."""
-    ping_timeout: float = 30.0
+    ping_timeout: Annotated[Seconds, positive, Key(kinds=frozenset({"connect", "ssh"}))] = 30.0
     """Seconds without an answer to a ping until a remote component counts as lost."""
     dialect: Dialect | None = None
     """Prefix of the proxy methods that the component uses; without it, detected."""
-    start_timeout: float = START_TIMEOUT
+    start_timeout: Annotated[Seconds, positive, Key(shown=True, wrapped=True, isolated=True)] = (
+        START_TIMEOUT
+    )
     """Seconds until `initialize` must be answered."""
-    stop_timeout: float = STOP_TIMEOUT
+    stop_timeout: Annotated[Seconds, Key(shown=True, wrapped=True, isolated=True)] = STOP_TIMEOUT
     """Seconds between closing the component's stdin and SIGTERM, and between that and SIGKILL."""
-    request_timeout: Mapping[str, float] = {}
+    request_timeout: Annotated[Mapping[str, Seconds], positive, Key(wrapped=True)] = {}
     """Seconds by method; methods without an entry have no limit."""
-    stall_timeout: float | None = None
+    stall_timeout: Annotated[Seconds | None, positive, Key(wrapped=True)] = None
     """Time without a message during a prompt turn that counts as a stall; without it, never."""
-    on_stall: OnStall = "report"
+    on_stall: Annotated[OnStall, Key(wrapped=True)] = "report"
     """The last escalation step on a stall: `report`, `cancel`, `cancel_request`, `restart`."""
-    cancel_timeout: float = CANCEL_TIMEOUT
+    on_cancel_timeout: Annotated[OnCancelTimeout, Key(wrapped=True)] = "answer"
+    """Whether the component is also restarted if it blocks the cancelled turn."""
+    on_failure: Annotated[OnFailure | None, Key(wrapped=True)] = None
+    """Action when the component fails; without it, the default of its kind."""
+    restarts: Annotated[RestartBudget | None, Key(wrapped=True)] = None
+    """Restart budget, such as `3 in 60s`; without it, the default."""
+    required: Annotated[bool, Key(wrapped=True, isolated=True)] = False
+    """Whether the chain cannot run without it; it is never bypassed."""
+    when: Annotated[
+        tuple[When, ...],
+        _conditions,
+        Key(
+            written=When | None,
+            kinds=_WITH_CHAINS,
+            convert=lambda when, _: () if when is None else (when,),
+        ),
+    ] = ()
+    """Conditions under which the chain has it, those of nested chains around it included; if one
+    does not hold, the component is left out."""
+
+
+class AgentItem(ComponentItem, frozen=True):
+    """The `agent:`. It cannot be bypassed, because it has no successor."""
+
+    on_failure: Annotated[
+        OnFailure | None, Key(written=Literal["restart", "end_chain"] | None, wrapped=True)
+    ] = None
+    cancel_timeout: Annotated[Seconds, positive, Key(wrapped=True)] = CANCEL_TIMEOUT
     """Agent only: seconds after which a cancelled turn or request that goes on is answered in place
     of the component that blocks it."""
-    session_processes: int | None = None
+    session_processes: Annotated[int | None, not_negative, Key(wrapped=True)] = None
     """Agent only: further processes for one session each, that run at the same time; with 0, one
     process has all sessions. The default is 0, but 8 for opencode and fast-agent, whose sessions
     share MCP servers."""
-    on_cancel_timeout: OnCancelTimeout = "answer"
-    """Whether the component is also restarted if it blocks the cancelled turn."""
-    on_failure: OnFailure | None = None
-    """Action when the component fails; without it, the default of its kind."""
-    restarts: RestartBudget | None = None
-    """Restart budget, such as `3 in 60s`; without it, the default."""
-    required: bool = False
-    """Whether the chain cannot run without it; it is never bypassed."""
-    when: tuple[When, ...] = ()
-    """Conditions under which the chain has it, those of nested chains around it included; if one
-    does not hold, the component is left out."""
+
+
+class ComponentSpec(AgentItem, frozen=True):
+    """One component of a chain. Exactly one of `run`, `use`, `registry`, `connect`, `unix` and
+    `chain` is not None; one with `registry` gets its `run` when the chain is built. Paths are
+    absolute. The type of an option decides what a string in `options` means: see
+    `structure_options`."""
+
+    stdin_head: bytes = b""
+    """Bytes that its process reads from stdin before the protocol starts."""
     location: SourceLocation | None = None
     """Source location of the component; None for the command line."""
     locations: Mapping[ValuePath, SourceLocation] = {}
@@ -272,13 +407,19 @@ class ComponentSpec(msgspec.Struct, frozen=True):
         """The environment of its process; `environ` is the conductor's."""
         return {**(environ if self.inherit_env else {}), **self.env}
 
+    def writable_paths(self) -> tuple[str, ...]:
+        """Real paths of what it can write to in its sandbox; empty without a sandbox."""
+        if self.sandbox is None:
+            return ()
+        shared = self.sandbox.workspaces or (self.cwd or working_directory(),)
+        return tuple(os.path.realpath(path) for path in (*shared, *self.sandbox.write))
+
     def option_texts(self) -> Iterator[str]:
         """The strings in its options, at any depth; keys are left out."""
         return _texts(self.options)
 
     def __repr__(self) -> str:
-        all_kinds = ("run", "use", "registry", "connect", "unix", "chain")
-        kinds = [kind for kind in all_kinds if getattr(self, kind)]
+        kinds = [kind for kind in COMPONENT_KINDS if getattr(self, kind)]
         where = f" at {self.location}" if self.location else ""
         return f"<Component {self.name!r} {' '.join(kinds)}{where}>"
 
@@ -295,39 +436,107 @@ def _texts(value: Any) -> Iterator[str]:
             yield from _texts(inner)
 
 
-class Adaptation(msgspec.Struct, frozen=True):
-    """Settings of one adapter in the chain file (`adapt:`)."""
+class AdapterItem(msgspec.Struct, frozen=True, rename={"options": "with"}):
+    """An adapter with options."""
 
     mode: AdaptMode = "auto"
-    """Whether it is inserted: if client and agent need it, in any case, or never."""
-    options: Mapping[str, Any] = {}
-    """Same form as in `ComponentSpec`."""
+    """`auto`: inserted if client and agent need it; `always`; `never`."""
+    options: dict[str, Any] = {}
+    """The options of the proxy of this name."""
+
+
+class Adaptation(AdapterItem, frozen=True):
+    """Settings of one adapter in the chain file (`adapt:`)."""
+
     location: SourceLocation | None = None
 
 
-class ChainFile(msgspec.Struct, frozen=True):
-    """A chain: its proxies, the first one nearest the client, and its agent.
+class AdaptItem(msgspec.Struct, frozen=True):
+    """`adapt:` as it is written: a key for each row of `conductor.adapters.table`."""
 
-    Without an agent it is a proxy chain, usable in other chains. `path` is the file as the user
-    named it.
-    """
+    additional_directories: AdaptMode | AdapterItem | None = None
+    """Further directories of a session, for an agent that knows only one."""
+    boolean_options: AdaptMode | AdapterItem | None = None
+    """Options that are on or off, for a client that only knows selections."""
+    cursor_questions: AdaptMode | AdapterItem | None = None
+    """Questions and plans of Cursor's agent, for a client that does not know its requests."""
+    elicitation: AdaptMode | AdapterItem | None = None
+    """Questions of the agent, for a client that has no forms."""
+    journal: AdaptMode | AdapterItem | None = None
+    """Sessions in files, for an agent that cannot list or load them."""
+    known_kinds: AdaptMode | AdapterItem | None = None
+    """Updates, content and values that an older client does not know."""
+    local_files: AdaptMode | AdapterItem | None = None
+    """Files of this machine, in the session's directories, for a client that has none."""
+    local_terminals: AdaptMode | AdapterItem | None = None
+    """Commands on this machine, for a client that has no terminals."""
+    normalize: AdaptMode | AdapterItem | None = None
+    """MCP servers and other messages as the protocol says, of a client known for mistakes."""
+    notices: AdaptMode | AdapterItem | None = None
+    """Notices of the agent, for a client that does not show them."""
+    plan_approval: AdaptMode | AdapterItem | None = None
+    """Plans are shown before their approval is asked for, for a client that shows titles only."""
+    prompt_content: AdaptMode | AdapterItem | None = None
+    """Images, audio and embedded resources, for an agent that takes only text."""
+    queue: AdaptMode | AdapterItem | None = None
+    """Prompts that wait for the end of a turn, for an agent that refuses them."""
+    subagents: AdaptMode | AdapterItem | None = None
+    """Sessions of subagents, for a client that does not know them."""
+    system_prompt: AdaptMode | AdapterItem | None = None
+    """A system prompt of the client, for an agent that takes none."""
+    turn_updates: AdaptMode | AdapterItem | None = None
+    """Updates between turns are kept until the next one, for a client that mis-handles them."""
+    v1_v2: AdaptMode | AdapterItem | None = None
+    """Between a client of one version of the protocol and an agent of the other."""
 
-    path: str
-    name: str
-    proxies: tuple[ComponentSpec, ...] = ()
-    agent: ComponentSpec | None = None
-    mcp_bridge: McpBridgeMode = "auto"
-    mcp: McpStart = McpStart()
-    limits: Limits = Limits()
-    adapt: Mapping[str, Adaptation] = {}
-    """Settings of adapters, by name; those without one have the default of the table."""
+
+def _registry_source(written: str | None, directory: str) -> str | None:
+    return written if written is None or "://" in written else absolute(directory, written)
+
+
+class FileItem(msgspec.Struct, frozen=True, kw_only=True):
+    """A chain file as it is written."""
+
+    version: Literal[1] = 1
+    """The version of this format."""
+    name: Annotated[str, component_name, Key(written=str | None)]
+    """Shown in logs, traces and `ps`; without it, the name of the file."""
+    proxies: Annotated[tuple[ComponentSpec, ...], Key(written=tuple[ComponentItem, ...])] = ()
+    """The proxies; the first is nearest the editor."""
+    agent: Annotated[ComponentSpec | None, Key(written=AgentItem | None)] = None
+    """The agent, or its name in the registry. Without it, the file is a chain of proxies, for
+    `chain:` in other files."""
+    registry: Annotated[
+        str | None,
+        registry_source,
+        Key(convert=_registry_source),
+    ] = None
+    """A file or URL with the registry that names are looked up in; without it, the ACP registry."""
+    mcp_bridge: Annotated[McpBridgeMode, Key(merged=True)] = "auto"
+    """How an agent is connected to MCP servers that proxies offer: `auto` asks its capabilities."""
+    mcp: Annotated[McpStart, Key(merged=True)] = McpStart()
+    """MCP servers over ACP, and those that the conductor connects to, that do not start."""
+    limits: Annotated[Limits, Key(merged=True)] = Limits()
+    """Limits of memory and work of one chain."""
+    adapt: Annotated[Mapping[str, Adaptation], Key(written=AdaptItem)] = {}
+    """Proxies that are inserted where client and agent do not fit; docs/adapters.md."""
     on_start_failure: OnStartFailure | None = None
     """Form in which `run` reports a failed start: in the chat, or as an error; without it, the
     command decides."""
     prewarm: bool = False
-    """Whether programs of the chain start before a client asks."""
+    """Whether `run` starts the programs of the chain before the client sends `initialize`."""
+
+
+class ChainFile(FileItem, frozen=True, kw_only=True):
+    """A chain: its proxies, the first one nearest the client, and its agent.
+
+    Without an agent it is a proxy chain, usable in other chains. `path` is the file as the user
+    named it; `adapt` has the settings of adapters by name, those without one have the default.
+    """
+
+    path: str
     given: frozenset[ValuePath] = frozenset()
-    """The settings of `MERGED_SETTINGS` that the file contains, as key or as key and member."""
+    """The settings with `Key.merged` that the file contains, as key or as key and member."""
 
     @property
     def session_processes(self) -> int:

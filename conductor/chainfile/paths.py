@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from conductor.chainfile.model import ComponentSpec
 
 __all__ = [
     "absolute",
@@ -14,7 +10,6 @@ __all__ = [
     "from_working_directory",
     "home_is_unknown",
     "working_directory",
-    "writable_paths",
 ]
 
 files_read: set[str] = set()
@@ -52,11 +47,3 @@ def absolute(directory: str, path: str) -> str:
 def home_is_unknown(path: str) -> bool:
     """Whether a path begins with a `~` that stands for no known home directory (`~unknown/x`)."""
     return path.startswith("~") and os.path.expanduser(path) == path
-
-
-def writable_paths(spec: ComponentSpec) -> tuple[str, ...]:
-    """Real paths of what a component can write to in its sandbox; empty without a sandbox."""
-    if spec.sandbox is None:
-        return ()
-    shared = spec.sandbox.workspaces or (spec.cwd or working_directory(),)
-    return tuple(os.path.realpath(path) for path in (*shared, *spec.sandbox.write))

@@ -6,9 +6,28 @@ location of a value of several lines is in its first line.
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 import msgspec
 
-__all__ = ["SourceLocation"]
+__all__ = ["InterpolatedString", "SourceLocation", "ValuePath"]
+
+ValuePath: TypeAlias = tuple[str | int, ...]
+"""Keys and indexes that lead to a value: `("run", 0)`, `("with", "files", 1)`."""
+
+
+class InterpolatedString(msgspec.Struct, frozen=True):
+    """A string with `${VAR}` in it: `text` as written, and `values` of the variables `names`.
+
+    Print only `text`: the expanded string may contain secrets.
+    """
+
+    text: str
+    values: tuple[str, ...]
+    names: tuple[str, ...]
+
+    def __repr__(self) -> str:
+        return f"InterpolatedString(text={self.text!r})"
 
 
 class SourceLocation(msgspec.Struct, frozen=True):

@@ -28,6 +28,8 @@ class Converter(msgspec.Struct, eq=False):
     """Hooks by type: the first rule that fits a type makes its hook when the type is first met."""
 
     rules: list[_Rule]
+    directory: str = ""
+    """Base of relative paths."""
     hooks: dict[Any, Hook] = {}
 
     def structure(self, value: Any, hint: Any) -> Any:

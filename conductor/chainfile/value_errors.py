@@ -15,8 +15,7 @@ from typing import Any
 import msgspec
 
 from conductor.chainfile.diagnostics import Diagnostic
-from conductor.chainfile.model import InterpolatedString, ValuePath
-from conductor.chainfile.source_location import SourceLocation
+from conductor.chainfile.source_location import InterpolatedString, SourceLocation, ValuePath
 from conductor.errors import describe
 
 __all__ = [

@@ -62,7 +62,9 @@ class ChainRun:
         proxies, agent = (
             (components, None) if mode == "proxy" else (components[:-1], components[-1])
         )
-        chain = ChainFile("<command line>", "conductor", tuple(proxies), agent)
+        chain = ChainFile(
+            path="<command line>", name="conductor", proxies=tuple(proxies), agent=agent
+        )
         return cls(chain, mode, on_start_failure)
 
     @classmethod

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -20,11 +20,7 @@ if TYPE_CHECKING:
     from conductor.chainfile.model import (
         ChainFile,
         ComponentSpec,
-        RegistryName,
-        Sandbox,
-        Tls,
         ValuePath,
-        When,
     )
     from conductor.cli.tried_client import TriedClient
 
@@ -141,73 +137,59 @@ def _adapters_for(client: TriedClient, chain: ChainFile) -> Iterator[str]:
 
 
 def _settings(component: ComponentSpec) -> Iterator[tuple[str, str]]:
-    """The values of the chain file's keys, with their names."""
-    if component.run is not None:
-        yield "run", shlex.join(_argv(component))
-    if component.registry is not None:
-        yield from _registry(component.registry)
-    if component.use is not None:
-        yield "use", component.use + (" (in a process of its own)" if component.isolate else "")
-    if component.connect is not None:
-        url = _unexpanded(component, ("connect",))
-        yield "connect", url or _URL_SECRETS.sub(_MASK, component.connect)
-    if component.unix is not None:
-        yield "unix", _unexpanded(component, ("unix",)) or component.unix
-    if component.ssh is not None:
-        yield "ssh", _unexpanded(component, ("ssh",)) or component.ssh
-    for name in component.headers:
-        yield "header", f"{name}: {_unexpanded(component, ('headers', name)) or _MASK}"
-    if component.tls is not None:
-        yield "tls", _tls(component.tls)
-    if component.connect is not None or component.ssh is not None:
-        yield "ping_timeout", f"{component.ping_timeout:g}s"
-    if component.options:
-        yield "with", _flow_style(component, ("with",), component.options)
-    for name in component.env:
-        yield "env", f"{name}={_unexpanded(component, ('env', name)) or _MASK}"
-    if not component.inherit_env:
-        yield "inherit_env", "no"
-    if component.cwd is not None:
-        yield "cwd", component.cwd
-    if component.sandbox is not None:
-        yield "sandbox", _sandbox(component.sandbox)
-    if component.dialect is not None:
-        yield "dialect", component.dialect
-    yield "start_timeout", f"{component.start_timeout:g}s"
-    yield "stop_timeout", f"{component.stop_timeout:g}s"
-    for method, seconds in component.request_timeout.items():
-        yield "request_timeout", f"{method}: {seconds:g}s"
-    if component.stall_timeout is not None:
-        yield "stall_timeout", f"{component.stall_timeout:g}s"
-    from conductor.chainfile.model import CANCEL_TIMEOUT
+    """The values of the chain file's keys that differ from their defaults, with their names."""
+    from conductor.chainfile.keys import declaration, key_names
+    from conductor.chainfile.model import AgentItem
 
-    if component.cancel_timeout != CANCEL_TIMEOUT or component.on_cancel_timeout != "answer":
-        yield "cancel_timeout", f"{component.cancel_timeout:g}s ({component.on_cancel_timeout})"
-    if component.session_processes is not None:
-        yield "session_processes", str(component.session_processes)
-    if component.on_failure is not None:
-        yield "on_failure", component.on_failure
-    if component.restarts is not None:
-        yield "restarts", f"{component.restarts.count} in {component.restarts.within:g}s"
-    if component.required:
-        yield "required", "yes"
-    for when in component.when:
-        yield "when", _when(when)
+    default = AgentItem("")
+    for key, name in key_names(AgentItem).items():
+        declared, value = declaration(AgentItem, key), getattr(component, name)
+        if declared.shown is False or (not declared.shown and value == getattr(default, name)):
+            continue
+        if (shown := _SHOWN.get(key)) is not None:
+            yield from ((key, text) if isinstance(text, str) else text for text in shown(component))
+        elif isinstance(value, Mapping):
+            for member, inner in value.items():
+                text = _unexpanded(component, (key, member))
+                yield key, f"{member}: {text or (_MASK if declared.secret else _text(inner))}"
+        else:
+            yield key, _unexpanded(component, (key,)) or _text(value)
     if component.location is not None:
         yield "at", str(component.location)
 
 
-def _when(when: When) -> str:
-    """The conditions of a component."""
-    named = ((key, getattr(when, key)) for key in when.__struct_fields__)
-    return "; ".join(f"{key}: {', '.join(values)}" for key, values in named if values)
+def _text(value: object) -> str:
+    import msgspec
+
+    from conductor.chainfile.model import RestartBudget
+
+    match value:
+        case bool():
+            return "yes" if value else "no"
+        case float():
+            return f"{value:g}s"
+        case tuple():
+            return ", ".join(map(str, value))
+        case RestartBudget():
+            return f"{value.count} in {value.within:g}s"
+        case msgspec.Struct():
+            members = (
+                (field, getattr(value, field.name)) for field in msgspec.structs.fields(value)
+            )
+            return "; ".join(
+                f"{each.name}: {_text(of)}" for each, of in members if of != each.default
+            )
+        case _:
+            return str(value)
 
 
-def _registry(name: RegistryName) -> Iterator[tuple[str, str]]:
+def _registry(component: ComponentSpec) -> Iterator[tuple[str, str]]:
     """The version of the name, and its command if it is installed."""
     from conductor.errors import RegistryError
     from conductor.registry.status import registry_status
 
+    name = component.registry
+    assert name is not None
     try:
         status = registry_status(name)
     except RegistryError as exc:
@@ -222,8 +204,10 @@ def _registry(name: RegistryName) -> Iterator[tuple[str, str]]:
         yield "install_scripts", "yes"
 
 
-def _sandbox(sandbox: Sandbox) -> str:
+def _sandbox(component: ComponentSpec) -> Iterator[str]:
     """Summary of the paths that the sandbox exposes."""
+    sandbox = component.sandbox
+    assert sandbox is not None
     workspaces = [
         outside if inside == outside else f"{outside} as {inside}"
         for outside, inside in sandbox.workspaces.items()
@@ -236,14 +220,7 @@ def _sandbox(sandbox: Sandbox) -> str:
         "pass_env": sandbox.pass_env,
     }
     shown = [f"{name}: {', '.join(values)}" for name, values in lists.items() if values]
-    return "; ".join([*shown, f"network: {'yes' if sandbox.network else 'no'}"])
-
-
-def _tls(tls: Tls) -> str:
-    """The TLS settings: paths and names, no secrets."""
-    named = {"ca": tls.ca, "cert": tls.cert, "key": tls.key, "server_name": tls.server_name}
-    shown = [f"{name}: {value}" for name, value in named.items() if value is not None]
-    return ", ".join(shown + ["verify: no"] * (not tls.verify))
+    yield "; ".join([*shown, f"network: {'yes' if sandbox.network else 'no'}"])
 
 
 def _argv(component: ComponentSpec) -> Iterator[str]:
@@ -299,3 +276,30 @@ def _unexpanded(component: ComponentSpec, path: ValuePath) -> str | None:
     """The unexpanded string of the file if it contains `${VAR}`, else `None`."""
     written = component.written.get(path)
     return None if written is None else written.text
+
+
+def _use(component: ComponentSpec) -> Iterator[str]:
+    yield f"{component.use}{' (in a process of its own)' if component.isolate else ''}"
+
+
+def _connect(component: ComponentSpec) -> Iterator[str]:
+    url = component.connect or ""
+    yield _unexpanded(component, ("connect",)) or _URL_SECRETS.sub(_MASK, url)
+
+
+def _env(component: ComponentSpec) -> Iterator[str]:
+    for name in component.env:
+        yield f"{name}={_unexpanded(component, ('env', name)) or _MASK}"
+
+
+_SHOWN: Final[dict[str, Callable[[ComponentSpec], Iterable[str | tuple[str, str]]]]] = {
+    "run": lambda component: [shlex.join(_argv(component))],
+    "use": _use,
+    "registry": _registry,
+    "connect": _connect,
+    "with": lambda component: [_flow_style(component, ("with",), component.options)],
+    "env": _env,
+    "sandbox": _sandbox,
+    "when": lambda component: map(_text, component.when),
+}
+"""What is shown of keys that have a form of their own."""

@@ -1,8 +1,8 @@
 """The chain of `wrap`: the proxies of a chain file or of `--use`, and the agent as a command.
 
 The command replaces the agent of the chain file. The file's settings that guard the agent or limit
-its time stay (`_KEPT`); those that say what is started and how (`run`, `use`, `env`, `cwd`, `ssh`
-and so on) belong to the agent that is replaced.
+its time stay (`Key.wrapped`); those that say what is started and how (`run`, `use`, `env`, `cwd`,
+`ssh` and so on) belong to the agent that is replaced.
 """
 
 from __future__ import annotations
@@ -14,20 +14,15 @@ from typing import Final
 
 import msgspec
 
-from conductor.chainfile.model import ChainFile, ComponentSpec
+from conductor.chainfile.keys import declaration, key_names
+from conductor.chainfile.model import AgentItem, ChainFile, ComponentSpec
 from conductor.chainfile.naming import command_name
 from conductor.cli.component_specs import absolute_program
 from conductor.errors import ChainFileError, StartError
 
 __all__ = ["chain_of_uses", "load_wrapped_chain", "warn_of_mistakes"]
 
-_KEPT: Final = (
-    *("sandbox", "start_timeout", "stop_timeout", "request_timeout", "stall_timeout", "on_stall"),
-    *("cancel_timeout", "on_cancel_timeout", "on_failure", "restarts", "required"),
-    "session_processes",
-    *("locations", "key_locations", "written", "directory"),
-)
-"""Settings of a chain file's agent that also hold for the command."""
+_PLACES: Final = ("locations", "key_locations", "written", "directory")
 
 
 def load_wrapped_chain(
@@ -45,7 +40,10 @@ def _with_agent(chain: ChainFile, argv: Sequence[str]) -> ChainFile:
     if old is not None and old.chain is not None:
         inner = msgspec.structs.replace(old, chain=_with_agent(old.chain, argv))
         return msgspec.structs.replace(chain, agent=inner)
-    kept = {} if old is None else {name: getattr(old, name) for name in _KEPT}
+    inherited = (
+        name for key, name in key_names(AgentItem).items() if declaration(AgentItem, key).wrapped
+    )
+    kept = {} if old is None else {name: getattr(old, name) for name in (*inherited, *_PLACES)}
     name = _unique(command_name(argv), {proxy.name for proxy in chain.proxies})
     agent = ComponentSpec(name=name, run=absolute_program(argv), **kept)
     return msgspec.structs.replace(chain, agent=agent)

@@ -14,8 +14,9 @@ from typing import Any, Final, Literal, TypeVar
 
 import msgspec
 
-from conductor.chainfile.model import ComponentSpec, InterpolatedString, ValuePath
-from conductor.chainfile.source_location import SourceLocation
+from conductor.chainfile.keys import declaration, field_type, key_names
+from conductor.chainfile.model import AgentItem, ComponentSpec, ValuePath
+from conductor.chainfile.source_location import InterpolatedString, SourceLocation
 from conductor.errors import details_are_withheld
 from conductor.jsonrpc.codec import DECODE_ERRORS
 from conductor.jsonrpc.messages import Payload
@@ -45,22 +46,14 @@ Role = Literal["proxy", "agent"]
 
 
 class _Bootstrap(msgspec.Struct):
-    """The bootstrap line: the keys of a component that a plugin's process needs.
+    """The bootstrap line. Keys of JSON objects are strings: mappings with paths as keys are lists
+    of pairs."""
 
-    Keys of JSON objects are strings: mappings with paths as keys are lists of pairs.
-    """
-
-    name: str
-    use: str
+    keys: dict[str, Any]
+    """The keys of the component with `Key.isolated`."""
     role: Role
-    options: dict[str, Any]
-    env: dict[str, str]
-    secrets: tuple[str, ...]
     directory: str | None
     files: dict[str, bytes] | None
-    start_timeout: float
-    stop_timeout: float
-    required: bool
     location: SourceLocation | None
     locations: list[tuple[list[str | int], SourceLocation]]
     key_locations: list[tuple[list[str | int], SourceLocation]]
@@ -72,9 +65,7 @@ class _Bootstrap(msgspec.Struct):
 
 
 _BY_PATH = ("locations", "key_locations", "written")
-_OF_START = ("role", "withheld", "reports_all")
-_VALUES = [key for key in _Bootstrap.__struct_fields__ if key not in (*_BY_PATH, *_OF_START)]
-"""The keys of a component that are sent unchanged."""
+_PLACES = ("directory", "files", "location")
 
 _encoder = msgspec.json.Encoder(enc_hook=str)
 _decoder = msgspec.json.Decoder(_Bootstrap)
@@ -90,10 +81,15 @@ def as_isolated_process(spec: ComponentSpec, role: Role) -> ComponentSpec:
 def bootstrap_line(spec: ComponentSpec, role: Role) -> bytes:
     """The first line of stdin of a plugin's process, newline included."""
     assert spec.use is not None
-    values: dict[str, Any] = {key: getattr(spec, key) for key in _VALUES}
-    by_path: dict[str, Any] = {key: _pairs(getattr(spec, key)) for key in _BY_PATH}
-    is_withheld = details_are_withheld()
-    line = _Bootstrap(role=role, withheld=is_withheld, reports_all=keeps_all(), **values, **by_path)
+    keys = {
+        key: getattr(spec, name)
+        for key, name in key_names(AgentItem).items()
+        if declaration(AgentItem, key).isolated
+    }
+    places: dict[str, Any] = {name: getattr(spec, name) for name in _PLACES}
+    places |= {name: _pairs(getattr(spec, name)) for name in _BY_PATH}
+    withheld = details_are_withheld()
+    line = _Bootstrap(keys=keys, role=role, withheld=withheld, reports_all=keeps_all(), **places)
     return _encoder.encode(line) + b"\n"
 
 
@@ -101,12 +97,14 @@ def parse_bootstrap_line(line: bytes) -> tuple[ComponentSpec, Role, bool, bool]:
     """Parse a bootstrap line: the component, its role, whether error details are withheld, and
     whether handlers of notifications are reported."""
     decoded = _decoder.decode(line)
-    values: dict[str, Any] = {key: getattr(decoded, key) for key in _VALUES}
-    by_path: dict[str, Any] = {
-        key: {tuple(path): of for path, of in getattr(decoded, key)} for key in _BY_PATH
+    keys = {
+        key_names(AgentItem)[key]: msgspec.convert(value, field_type(AgentItem, key))
+        for key, value in decoded.keys.items()
     }
+    places: dict[str, Any] = {name: getattr(decoded, name) for name in _PLACES}
+    places |= {name: {tuple(path): of for path, of in getattr(decoded, name)} for name in _BY_PATH}
     # A failure ends the process; the restart policy is applied by the conductor outside.
-    spec = ComponentSpec(on_failure="end_chain", **values, **by_path)
+    spec = ComponentSpec(on_failure="end_chain", **keys, **places)
     return spec, decoded.role, decoded.withheld, decoded.reports_all
 
 

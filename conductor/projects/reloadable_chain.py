@@ -12,7 +12,6 @@ import os
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from conductor.chainfile.paths import writable_paths
 from conductor.errors import ChainFileError
 from conductor.files import is_below
 from conductor.projects.places import Stamp, stamp
@@ -52,7 +51,7 @@ class ReloadableChain:
 
     def note_sandboxes(self, chain: ChainFile) -> None:
         """Programs of this chain run from now on, and may write where their sandboxes let them."""
-        self._writable.update(path for spec in chain.flat() for path in writable_paths(spec))
+        self._writable.update(path for spec in chain.flat() for path in spec.writable_paths())
 
     @property
     def is_changed(self) -> bool:

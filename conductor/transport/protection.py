@@ -33,7 +33,6 @@ from conductor.chainfile.paths import (
     absolute,
     files_read,
     working_directory,
-    writable_paths,
 )
 from conductor.files import is_below, note_sandboxes, read_regular
 from conductor.projects.places import (
@@ -58,7 +57,7 @@ def protected(specs: Sequence[ComponentSpec]) -> Sequence[ComponentSpec]:
     Raises `SpawnError` if something cannot be protected: a link that could be replaced, a lock file
     that could be created.
     """
-    roots = sorted({root for spec in specs for root in writable_paths(spec)})
+    roots = sorted({root for spec in specs for root in spec.writable_paths()})
     if not roots:
         return specs
     own = [config_directory(), state_directory(), str(store_path()), *_runtime_directory()]
@@ -85,7 +84,7 @@ def _with_protection(
 ) -> ComponentSpec:
     if spec.sandbox is not None:
         every = tuple(sorted({*spec.sandbox.protect, *kept}))
-        own = writable_paths(spec)
+        own = spec.writable_paths()
         shown = [path for other in specs if other is not spec for path in _shown(other)]
         _refuse_links(shown, own, kept)
         read = tuple(path for path in spec.sandbox.read if os.path.exists(path))

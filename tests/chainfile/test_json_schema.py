@@ -132,12 +132,12 @@ def test_options_have_descriptions_and_defaults() -> None:
 def test_defaults_are_accepted_by_their_own_schema_and_by_the_reader(tmp_path: Path) -> None:
     validator = jsonschema.Draft202012Validator(whole_schema())
     found = {}
-    for name in ("ComponentItem", "AgentItem", "LimitsItem", "McpItem", "TlsItem", "SandboxItem"):
+    for name in ("ComponentItem", "AgentItem", "Limits", "McpStart", "Tls", "SandboxItem"):
         for key, schema in whole_schema()["$defs"][name]["properties"].items():
             if "default" in schema:
                 assert validator.evolve(schema=schema).is_valid(schema["default"]), (name, key)
                 found[name, key] = schema["default"]
-    limits = {key: value for (name, key), value in found.items() if name == "LimitsItem"}
+    limits = {key: value for (name, key), value in found.items() if name == "Limits"}
     path = tmp_path / "chain.yaml"
     path.write_text(yaml.safe_dump({"version": 1, "agent": {"run": "a"}, "limits": limits}))
 

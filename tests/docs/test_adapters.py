@@ -8,7 +8,7 @@ import msgspec
 from support.doc_snippets import ROOT
 
 from conductor.adapters.table import ADAPTERS
-from conductor.chainfile.grammar import AdaptItem
+from conductor.chainfile.model import AdaptItem
 
 
 def test_the_table_is_current():

@@ -17,7 +17,9 @@ from proxies.redact import Redact
 from proxies.usage import Usage
 
 AGENT = Path(__file__).parents[1] / "support" / "components" / "relogin_agent.py"
-CHAIN = ChainFile("c.yaml", "c", (), ComponentSpec("it", run=(sys.executable, str(AGENT))))
+CHAIN = ChainFile(
+    path="c.yaml", name="c", agent=ComponentSpec("it", run=(sys.executable, str(AGENT)))
+)
 
 
 async def prompt_after_restart(login: dict[str, Any], *after: str) -> Any:

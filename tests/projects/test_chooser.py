@@ -357,7 +357,7 @@ def test_a_session_without_other_files_imports_nothing(home, tmp_path):
         "import sys\n"
         "from conductor.projects.chooser import ChainChooser\n"
         "from conductor.chainfile.model import ChainFile, ComponentSpec\n"
-        "chain = ChainFile('x', 'x', agent=ComponentSpec('a', run=('a',)))\n"
+        "chain = ChainFile(path='x', name='x', agent=ComponentSpec('a', run=('a',)))\n"
         "chooser = ChainChooser(chain, None, '/')\n"
         "before = {*sys.modules}\n"
         "chooser.begin(b'{}'), chooser.likely(), chooser.first()\n"

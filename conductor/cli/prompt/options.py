@@ -87,7 +87,7 @@ def chain_of(words: Sequence[str], *, are_commands: bool, example: str) -> Chain
         from conductor.cli.component_specs import parse_component_arguments
 
         *proxies, agent = parse_component_arguments(list(words))
-        return ChainFile("<command line>", "prompt", tuple(proxies), agent)
+        return ChainFile(path="<command line>", name="prompt", proxies=tuple(proxies), agent=agent)
     from conductor.plugins.loading import ready_made_help
     from conductor.projects.places import named_chain, unknown_name_help
 

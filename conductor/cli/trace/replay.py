@@ -131,4 +131,4 @@ def _chain_of(words: tuple[str, ...]) -> ChainFile:
     from conductor.cli.component_specs import parse_component_arguments
 
     *proxies, agent = parse_component_arguments(words)
-    return ChainFile("<command line>", "replay", tuple(proxies), agent)
+    return ChainFile(path="<command line>", name="replay", proxies=tuple(proxies), agent=agent)

@@ -8,7 +8,7 @@ from conductor.chainfile.model import ChainFile, ComponentSpec, RegistryName
 from conductor.cli.doctor.starts import ChainStart, start_findings
 from conductor.errors import RequestError, StartError
 
-FILE = ChainFile("c.yaml", "c", agent=ComponentSpec("agent", run=("agent",)))
+FILE = ChainFile(path="c.yaml", name="c", agent=ComponentSpec("agent", run=("agent",)))
 
 
 def problems(**facts):
@@ -38,14 +38,18 @@ def test_a_slow_component_is_a_warning():
     ],
 )
 def test_a_slow_program_gets_the_remedy_that_fits_it(spec, expected):
-    start = ChainStart(ChainFile("c.yaml", "c", agent=spec), ["agent"], {"agent": 3.0}, 3.0, 0.1)
+    start = ChainStart(
+        ChainFile(path="c.yaml", name="c", agent=spec), ["agent"], {"agent": 3.0}, 3.0, 0.1
+    )
 
     assert expected in next(start_findings(start)).help
 
 
 def test_a_slow_connection_has_no_remedy():
     spec = ComponentSpec("agent", connect="wss://example.org/acp")
-    start = ChainStart(ChainFile("c.yaml", "c", agent=spec), ["agent"], {"agent": 3.0}, 3.0, 0.1)
+    start = ChainStart(
+        ChainFile(path="c.yaml", name="c", agent=spec), ["agent"], {"agent": 3.0}, 3.0, 0.1
+    )
 
     assert next(start_findings(start)).help is None
 
@@ -109,7 +113,9 @@ def test_a_refused_session_is_an_error_and_a_missing_login_another():
 def test_rules_that_the_agent_does_not_ask_are_a_finding_with_its_own_setting(
     proxy, agent, severity
 ):
-    file = ChainFile("c.yaml", "c", (proxy,), ComponentSpec("agent", run=("agent",)))
+    file = ChainFile(
+        path="c.yaml", name="c", proxies=(proxy,), agent=ComponentSpec("agent", run=("agent",))
+    )
     answer = {"agentInfo": {"name": agent, "version": "1"}}
     start = ChainStart(file, ["agent"], {"agent": 0.4}, 0.5, 0.1, answer)
 

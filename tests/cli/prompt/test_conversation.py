@@ -16,7 +16,7 @@ from conductor.client.acp_client import Client
 from conductor.client.embedding import attach_file
 from conductor.errors import RequestError
 
-CHAIN = ChainFile("x.yaml", "x", (), ComponentSpec(name="test-agent", use="test-agent"))
+CHAIN = ChainFile(path="x.yaml", name="x", agent=ComponentSpec(name="test-agent", use="test-agent"))
 
 
 @attrs.define(eq=False)

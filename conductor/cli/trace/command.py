@@ -14,6 +14,7 @@ _COMMANDS: Final = {
     "show": "Print one line per message, filtered; --follow a running conductor; --stats.",
     "view": "Show a trace in a browser: sequence diagram, timeline, what was changed.",
     "why": "Show the way of one message through every hop.",
+    "check": "Check each message against the schema of ACP; exit code 1 if one does not fit.",
     "diff": "Compare two traces; exit code 1 if they differ.",
     "replay": "Play a recorded session again: as agent, as client, or through a changed chain.",
     "dump": "Write the flight recorder of a running conductor to a file.",

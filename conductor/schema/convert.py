@@ -515,7 +515,7 @@ def _compiled_writer(cls: Any) -> Write:
         "s = o._source",
         "if s is None: s = NOTHING; out = TAGS.copy()",
         "else: out = s.copy()",
-        *(f"if out.get({tag!r}) != TAGS[{tag!r}]: out = {{**TAGS, **out, **TAGS}}" for tag in tags),
+        *(f"if out.get({k!r}) != {v!r}: out = {{**TAGS, **out, **TAGS}}" for k, v in tags.items()),
     ]
     for i, member in enumerate(members_of(cls)):
         scope[f"settle{i}"] = _settler(member)

@@ -373,7 +373,7 @@ def component_secrets(spec: ComponentSpec, environ: Mapping[str, str]) -> list[s
 
 
 def _named_values(spec: ComponentSpec) -> Iterator[tuple[str, str]]:
-    yield from spec.env.items()
+    yield from ((name, value) for name, value in spec.env.items() if value is not None)
     yield from spec.headers.items()
     yield from _texts("", spec.options)
     if spec.connect is not None:

@@ -60,7 +60,7 @@ def _launch_process(spec: ComponentSpec) -> Endpoint:
 
         seconds = spec.ping_timeout
         words = ssh_argv(spec.ssh, spec.run, names=spec.env, cwd=spec.cwd, ping_timeout=seconds)
-        env = outside_environment({**os.environ, **spec.env})
+        env = outside_environment(spec.environment(os.environ))
         child = start_child(words, env=env, cwd=None)
     return child
 

@@ -300,9 +300,11 @@ class ComponentItem(msgspec.Struct, frozen=True, rename={"options": "with"}):
     ] = {}
     """Options of the component that `use` names; `acp-conductor components NAME` lists them."""
     env: Annotated[
-        Mapping[str, str], environment_names, Key(kinds=_PROGRAMS, secret=True, isolated=True)
+        Mapping[str, str | None],
+        environment_names,
+        Key(kinds=_PROGRAMS, secret=True, isolated=True),
     ] = {}
-    """Environment variables of its process."""
+    """Environment variables of its process; `null` removes one that it would inherit."""
     secrets: Annotated[tuple[str, ...], Key(isolated=True)] = ()
     """Names of variables, headers and options with values that are always masked."""
     inherit_env: Annotated[bool, Key(kinds=_HERE)] = True
@@ -405,7 +407,8 @@ class ComponentSpec(AgentItem, frozen=True):
 
     def environment(self, environ: Mapping[str, str]) -> dict[str, str]:
         """The environment of its process; `environ` is the conductor's."""
-        return {**(environ if self.inherit_env else {}), **self.env}
+        found = {**(environ if self.inherit_env else {}), **self.env}
+        return {name: value for name, value in found.items() if value is not None}
 
     def writable_paths(self) -> tuple[str, ...]:
         """Real paths of what it can write to in its sandbox; empty without a sandbox."""

@@ -120,7 +120,7 @@ def nonempty_path(_: Any, __: Any, value: str | None) -> None:
         raise invalid("the path is empty")
 
 
-def environment_names(_: Any, __: Any, value: Mapping[str, str]) -> None:
+def environment_names(_: Any, __: Any, value: Mapping[str, str | None]) -> None:
     found = [
         ValueIssue(
             f"`{name}` cannot be the name of an environment variable", path=(name,), at_key=True

@@ -90,7 +90,7 @@ def _command(
             ping_timeout=spec.ping_timeout,
             in_terminal=True,
         )
-        return words, {**os.environ, **spec.env}, None
+        return words, spec.environment(os.environ), None
     from conductor.transport.local_command import local_command
 
     return local_command(spec, os.environ)

@@ -288,8 +288,9 @@ def _connect(component: ComponentSpec) -> Iterator[str]:
 
 
 def _env(component: ComponentSpec) -> Iterator[str]:
-    for name in component.env:
-        yield f"{name}={_unexpanded(component, ('env', name)) or _MASK}"
+    for name, value in component.env.items():
+        masked = "null" if value is None else _MASK
+        yield f"{name}={_unexpanded(component, ('env', name)) or masked}"
 
 
 _SHOWN: Final[dict[str, Callable[[ComponentSpec], Iterable[str | tuple[str, str]]]]] = {

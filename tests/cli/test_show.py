@@ -59,7 +59,7 @@ def test_secrets_are_not_shown(run, chain_file, tmp_path):
     path = chain_file(
         "proxies:\n"
         "  - run: [prog, --token, hidden1, --api-key=hidden2, '--name=${SECRET}', shown]\n"
-        "    env: {A: hidden3, B: 'x-${SECRET}', C: 'y${UNSET:-z}'}\n"
+        "    env: {A: hidden3, N: null, B: 'x-${SECRET}', C: 'y${UNSET:-z}'}\n"
         "  - use: ./vault.py:Vault\n"
         "    with: {password: hidden4, url: '${SECRET}/', deep: {api_key: hidden5, l: [1, a b]}}\n"
         "  - connect: wss://user:hidden6@host/acp?token=hidden7\n"
@@ -72,6 +72,7 @@ def test_secrets_are_not_shown(run, chain_file, tmp_path):
     lines = [line.strip() for line in result.stdout.splitlines()]
     assert "run: prog --token '***' '--api-key=***' '--name=${SECRET}' shown" in lines
     assert "env: A=***" in lines
+    assert "env: N=null" in lines
     assert "env: B=x-${SECRET}" in lines
     assert "env: C=y${UNSET:-z}" in lines
     assert "with: {password: ***, url: ${SECRET}/, deep: {api_key: ***, l: [1, a b]}}" in lines

@@ -19,6 +19,18 @@ def test_env_adds_to_the_conductors_environment(start_file, monkeypatch):
     assert editor.leave() == 0
 
 
+@pytest.mark.fast
+def test_null_in_env_removes_an_inherited_variable(start_file, monkeypatch):
+    monkeypatch.setenv("FROM_US", "ours")
+    monkeypatch.setenv("KEPT", "ours, too")
+    editor = start_file({"run": probe(), "env": {"FROM_US": None}})
+    editor.open()
+
+    assert editor.ask("env FROM_US") == "unset"
+    assert editor.ask("env KEPT") == "ours, too"
+    assert editor.leave() == 0
+
+
 def test_a_component_with_inherit_env_false_has_only_its_env(start_file):
     editor = start_file({"run": probe(), "env": {"ONLY": "this"}, "inherit_env": False})
     editor.open()

@@ -7,14 +7,14 @@ only in the results of `message_content` and `tool_content`, which are used on r
 from __future__ import annotations
 
 import re
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from conductor.telemetry.span import Attributes
 from conductor.tracing.records import HandlerRecord, RequestRecord
 
 __all__ = [
+    "Attributes",
     "code_attributes",
     "message_content",
     "permission_outcome",
@@ -24,6 +24,7 @@ __all__ = [
     "usage_attributes",
 ]
 
+Attributes: TypeAlias = dict[str, str | int | float | bool]
 _USAGE: Final = {
     "inputTokens": "gen_ai.usage.input_tokens",
     "outputTokens": "gen_ai.usage.output_tokens",

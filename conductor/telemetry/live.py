@@ -8,33 +8,41 @@ trace files.
 
 from __future__ import annotations
 
+import io
+import logging
 import os
+import re
+import sys
+import threading
 import time
-from collections.abc import Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Final
-from urllib.parse import unquote
+from typing import Any, Final
 
 import attrs
+import requests
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, ConsoleSpanExporter, SpanExporter
+from opentelemetry.util.re import parse_env_headers
+from requests.adapters import HTTPAdapter
 
 from conductor.log import get_logger
 from conductor.secrets.registered import register_secrets
 from conductor.telemetry.propagation import PropagatingRecorder
-from conductor.telemetry.sampler import sampler_of
 from conductor.telemetry.span_builder import SpanBuilder
 from conductor.tracing.reader import read_records
 from conductor.tracing.trace_writer import TraceWriter
 
-if TYPE_CHECKING:
-    from conductor.telemetry.sdk import SpanExport
-
-__all__ = ["captures_content", "export_spans"]
+__all__ = ["LiveExport", "captures_content", "export_spans"]
 
 _CLOSE_TIMEOUT: Final = 2.0
 """Maximum seconds to wait for the collector when the conductor ends."""
 _CAPTURE: Final = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
+_SURROGATES: Final = re.compile(rb"(\\\\|\\u[dD][89abAB]..\\u[dD][c-fC-F]..)|\\u[dD][89a-fA-F]..")
+"""Escaped surrogates; the group has pairs, which are characters, and escaped backslashes."""
 
 log: Final = get_logger(component="otel")
+_exporter_log: Final = logging.getLogger("opentelemetry.exporter")
 
 
 def export_spans(writer: TraceWriter) -> None:
@@ -42,7 +50,6 @@ def export_spans(writer: TraceWriter) -> None:
 
     Raises `ValueError` for unsupported values of environment variables.
     """
-    sampler = sampler_of(os.environ)
     protocol = os.environ.get("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL") or os.environ.get(
         "OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf"
     )
@@ -54,9 +61,11 @@ def export_spans(writer: TraceWriter) -> None:
     if exporter == "none" or os.environ.get("OTEL_SDK_DISABLED", "").lower() == "true":
         return
     for name in ("OTEL_EXPORTER_OTLP_HEADERS", "OTEL_EXPORTER_OTLP_TRACES_HEADERS"):
-        register_secrets(_header_values(os.environ.get(name, "")))
-    live = _LiveExport(SpanBuilder(captures_content(), sampler))
-    writer.recorder_type = partial(PropagatingRecorder, sampler=sampler)
+        for value in parse_env_headers(os.environ.get(name, ""), liberal=True).values():
+            register_secrets([value, value.rpartition(" ")[2]])  # the token behind its scheme
+    tracer = TracerProvider(shutdown_on_exit=False).get_tracer(__name__)
+    writer.recorder_type = partial(PropagatingRecorder, tracer=tracer)
+    live = LiveExport()
     writer.listeners.append(live.heard)
     writer.closers.append(live.close)
 
@@ -67,17 +76,11 @@ def captures_content() -> bool:
     return value in ("true", "1", "span_only", "span_and_event")
 
 
-def _header_values(headers: str) -> Iterator[str]:
-    """The values of `name=value,…`, and a token behind its scheme."""
-    for pair in headers.split(","):
-        value = unquote(pair.partition("=")[2]).strip()
-        yield from (value, value.rpartition(" ")[2])
-
-
 @attrs.define(eq=False)
-class _LiveExport:
-    builder: SpanBuilder
-    _export: SpanExport | None = None
+class LiveExport:
+    """Makes spans of recorded lines; the SDK sends them in batches from a thread of its own."""
+
+    _builder: SpanBuilder | None = None
     _failed: bool = False
 
     def heard(self, lines: list[bytes]) -> None:
@@ -85,23 +88,73 @@ class _LiveExport:
         if self._failed:
             return
         try:
-            for span in self.builder.add(read_records(lines)):
-                self._sdk().add(span)
+            if self._builder is None:  # here: the thread of the SDK inherits the signal mask
+                processor = BatchSpanProcessor(_exporter())
+                self._builder = SpanBuilder(processor, captures_content())
+            self._builder.add(read_records(map(_without_lone_surrogates, lines)))
         except Exception as exc:  # spans must not end the trace file, which has the same thread
             self._failed = True
             log.error("spans are not exported any more", error=f"{type(exc).__name__}: {exc}")
 
-    def close(self) -> None:
+    def close(self, timeout: float = _CLOSE_TIMEOUT) -> None:
+        """End and send the spans that are left, for up to `timeout` seconds."""
+        if self._builder is None:
+            return
         if not self._failed:
-            for span in self.builder.end(time.time()):
-                self._sdk().add(span)
-        if self._export is not None:
-            self._export.close(_CLOSE_TIMEOUT)
+            self._builder.end(time.time())
+        thread = threading.Thread(
+            target=self._builder.provider.shutdown, name="otel end", daemon=True
+        )
+        thread.start()
+        thread.join(timeout)
+        if thread.is_alive():
+            _exporter_log.log(logging.WARNING, "spans that were not sent in time are lost")
 
-    def _sdk(self) -> SpanExport:
-        """Imported for the first span, in the thread of the writer."""
-        if self._export is None:
-            from conductor.telemetry.sdk import SpanExport
 
-            self._export = SpanExport()
-        return self._export
+def _without_lone_surrogates(line: bytes) -> bytes:
+    """The line with `?` for each half of a surrogate pair, which UTF-8 cannot encode: agents cut
+    texts in the middle of an emoji."""
+    return _SURROGATES.sub(lambda found: found[1] or b"?", line)
+
+
+def _exporter() -> SpanExporter:
+    _exporter_log.addHandler(_FirstError(logging.WARNING))
+    _exporter_log.propagate = False
+    if os.environ.get("OTEL_TRACES_EXPORTER", "otlp") == "console":
+        return ConsoleSpanExporter(out=sys.stderr)
+    if any(name.endswith("_CREDENTIAL_PROVIDER") for name in os.environ):
+        return OTLPSpanExporter()  # it brings a session
+    session = requests.Session()
+    session.max_redirects = 0  # another host would get the headers, and the spans
+    for scheme in ("http://", "https://"):
+        session.mount(scheme, _WithoutBody())
+    return OTLPSpanExporter(session=session)
+
+
+class _WithoutBody(HTTPAdapter):
+    """Leaves out the body of each answer: requests reads it without limit, and the exporter needs
+    the status only."""
+
+    def send(self, *args: Any, **kwargs: Any) -> requests.Response:
+        response = super().send(*args, **kwargs)
+        response.close()
+        response.raw = io.BytesIO()
+        return response
+
+
+class _FirstError(logging.Handler):
+    """Logs the first error of the exporter, which has one for each batch."""
+
+    _has_logged = False
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if self._has_logged:
+            return
+        self._has_logged = True
+        log.warning(
+            "spans cannot be exported",
+            error=record.getMessage(),
+            help="is a collector running at OTEL_EXPORTER_OTLP_ENDPOINT (by default "
+            "http://localhost:4318), and does it take OTLP over HTTP? Further errors are not "
+            "logged.",
+        )

@@ -1,11 +1,10 @@
-"""The spans of a running prompt turn. Pure."""
+"""The spans of a running prompt turn."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, Final
 
-import attrs
+from opentelemetry.trace import Span, StatusCode, Tracer
 
 from conductor.acp.sessions import FINISHED
 from conductor.telemetry.attributes import (
@@ -14,38 +13,30 @@ from conductor.telemetry.attributes import (
     tool_content,
     usage_attributes,
 )
-from conductor.telemetry.span import Span
-from conductor.telemetry.trace_context import derived_id
+from conductor.telemetry.propagation import below
 from conductor.tracing.records import NotificationRecord, RequestRecord
 
-__all__ = ["Turn"]
+__all__ = ["Turn", "fail", "nanoseconds"]
 
 _MAX_TOOLS: Final = 1000
 """Tool calls of one turn that get spans."""
 _MAX_TEXT: Final = 64 * 1024
 
 
-@attrs.define(eq=False, init=False)
 class Turn:
     """A turn from its prompt on the first hop to its end."""
 
-    request: RequestRecord
-    root: Span
-    inner: Span
-    """The span of the prompt on its last hop so far: what the agent does is below it."""
-    _captures: bool
-    _tools: dict[str, Span]
-    """Running tool calls by id; `_ended` has the ids of the others."""
-    _ended: set[str]
-    _updates: int
-    _text: list[str]
-    _length: int
-
-    def __init__(self, request: RequestRecord, root: Span, captures: bool) -> None:
-        self.request, self.root, self.inner = request, root, root
-        self._captures = captures
-        self._tools, self._ended = {}, set()
-        self._updates, self._text, self._length = 0, [], 0
+    def __init__(self, request: RequestRecord, root: Span, tracer: Tracer, captures: bool) -> None:
+        self.request, self.root = request, root
+        self.inner = root
+        """The span of the prompt on its last hop so far: what the agent does is below it."""
+        self._tracer, self._captures = tracer, captures
+        self._tools: dict[str, Span] = {}
+        """Running tool calls by id; `_ended` has the ids of the others."""
+        self._ended: set[str] = set()
+        self._updates = 0
+        self._text: list[str] = []
+        self._length = 0
 
     def tool_of(self, params: dict[str, Any]) -> Span | None:
         """The running tool call that a request of the agent names."""
@@ -56,7 +47,7 @@ class Turn:
                 return self._tools.get(id)
         return None
 
-    def update(self, record: NotificationRecord, update: dict[str, Any]) -> Iterator[Span]:
+    def update(self, record: NotificationRecord, update: dict[str, Any]) -> None:
         """A session update, on any hop: the first one of several hops counts."""
         kind = update.get("sessionUpdate")
         if record.hop == 0:
@@ -64,32 +55,27 @@ class Turn:
             if self._captures and kind == "agent_message_chunk":
                 self._note_text(update)
         if kind in ("tool_call", "tool_call_update"):
-            yield from self._tool(record, update)
+            self._tool(record, update)
         elif kind == "usage_update":
             self._note_usage(update)
 
-    def end(self, time: float, result: dict[str, Any] | None) -> Iterator[Span]:
-        """The spans of running tool calls, and then the root. `result`: see `stopReason`."""
+    def end(self, time: float, result: dict[str, Any]) -> None:
+        """End the spans of running tool calls; complete the root. `result`: see `stopReason`."""
         for span in self._tools.values():
-            span.end = time
-            span.attributes["acp_conductor.tool.status"] = "unfinished"
-            yield span
+            span.set_attribute("acp_conductor.tool.status", "unfinished")
+            span.end(nanoseconds(time))
         root = self.root
-        root.end = time
-        root.attributes["acp_conductor.turn.updates"] = self._updates
-        root.attributes["acp_conductor.turn.tool_calls"] = len(self._tools) + len(self._ended)
-        if result is None:
-            root.fail("unanswered", "the turn had not ended when the chain ended")
-        else:
-            reason = result.get("stopReason")
-            if isinstance(reason, str):
-                root.attributes["gen_ai.response.finish_reasons"] = [reason]
-            root.attributes |= usage_attributes(result.get("usage"))
-            if self._captures:
-                self._add_content(reason if isinstance(reason, str) else None)
-        yield root
+        root.set_attribute("acp_conductor.turn.updates", self._updates)
+        tool_calls = len(self._tools) + len(self._ended)
+        root.set_attribute("acp_conductor.turn.tool_calls", tool_calls)
+        reason = result.get("stopReason")
+        if isinstance(reason, str):
+            root.set_attribute("gen_ai.response.finish_reasons", [reason])
+        root.set_attributes(usage_attributes(result.get("usage")))
+        if self._captures:
+            self._add_content(reason if isinstance(reason, str) else None)
 
-    def _tool(self, record: NotificationRecord, update: dict[str, Any]) -> Iterator[Span]:
+    def _tool(self, record: NotificationRecord, update: dict[str, Any]) -> None:
         id = update.get("toolCallId")
         if not isinstance(id, str) or id in self._ended:
             return
@@ -97,37 +83,35 @@ class Turn:
         if span is None:
             if len(self._tools) + len(self._ended) >= _MAX_TOOLS:
                 return
-            attributes = tool_attributes(update)
-            name = f"execute_tool {attributes['gen_ai.tool.name']}"
-            parent = self.inner
-            span_id = derived_id(8, parent.trace_id, parent.span_id, record.n)
-            span = Span(name, parent.trace_id, span_id, parent.span_id, record.time)
-            span.sampled, span.attributes = parent.sampled, attributes
-            span.attributes["acp_conductor.record"] = record.n
+            attributes = tool_attributes(update) | {"acp_conductor.record": record.n}
             if record.session is not None:
-                span.attributes["gen_ai.conversation.id"] = record.session
-            self._tools[id] = span
+                attributes["gen_ai.conversation.id"] = record.session
+            span = self._tools[id] = self._tracer.start_span(
+                f"execute_tool {attributes['gen_ai.tool.name']}",
+                below(self.inner.get_span_context()),
+                attributes=attributes,
+                start_time=nanoseconds(record.time),
+            )
         if self._captures:
-            span.attributes |= tool_content(update)
+            span.set_attributes(tool_content(update))
         status = update.get("status")
         if status in FINISHED:
-            span.end = record.time
-            span.attributes["acp_conductor.tool.status"] = str(status)
+            span.set_attribute("acp_conductor.tool.status", str(status))
             if status == "failed":
-                span.fail("tool_failed")
+                fail(span, "tool_failed")
+            span.end(nanoseconds(record.time))
             del self._tools[id]
             self._ended.add(id)
-            yield span
 
     def _note_usage(self, update: dict[str, Any]) -> None:
         names = {"used": "acp_conductor.context.used", "size": "acp_conductor.context.size"}
         for key, name in names.items():
             if isinstance(count := update.get(key), int):
-                self.root.attributes[name] = count
+                self.root.set_attribute(name, count)
         match update.get("cost"):
             case {"amount": float() | int() as amount, "currency": str(currency)}:
-                self.root.attributes["acp_conductor.session.cost"] = float(amount)
-                self.root.attributes["acp_conductor.session.currency"] = currency
+                self.root.set_attribute("acp_conductor.session.cost", float(amount))
+                self.root.set_attribute("acp_conductor.session.currency", currency)
 
     def _note_text(self, update: dict[str, Any]) -> None:
         match update.get("content"):
@@ -143,6 +127,17 @@ class Turn:
             for each in (blocks if isinstance(blocks, list) else [])
             if isinstance(each, dict) and isinstance(each.get("text"), str)
         ]
-        self.root.attributes["gen_ai.input.messages"] = message_content("user", texts)
+        self.root.set_attribute("gen_ai.input.messages", message_content("user", texts))
         output = message_content("assistant", self._text, reason)
-        self.root.attributes["gen_ai.output.messages"] = output
+        self.root.set_attribute("gen_ai.output.messages", output)
+
+
+def fail(span: Span, type: str, description: str = "") -> None:
+    """Mark as failed, with a type of few values (`error.type`)."""
+    span.set_attribute("error.type", type)
+    span.set_status(StatusCode.ERROR, description or type)
+
+
+def nanoseconds(seconds: float) -> int:
+    """A time of a record, which has microseconds, in nanoseconds."""
+    return round(seconds * 1_000_000) * 1000

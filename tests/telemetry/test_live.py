@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 
@@ -14,6 +15,7 @@ pytestmark = pytest.mark.slow
 
 HELLO = ROOT / "chains" / "hello.yaml"
 TRACE, SPAN = "80e1afed08e019fc1110464cfa66635c", "7a085853722dc6d2"
+COUNTED = "version: 1\nagent: {use: test-agent, with: {session_ids: counted}}\n"
 CHAIN = """
 version: 1
 proxies:
@@ -160,8 +162,7 @@ def test_an_editor_continues_its_trace_and_the_agent_gets_it(run, tmp_path, rece
         line(2, "session/new", cwd="/", mcpServers=[]),
         line(3, "session/prompt", sessionId="session-1", prompt=prompt, _meta=meta),
     ]
-    counted = "version: 1\nagent: {use: test-agent, with: {session_ids: counted}}\n"
-    (tmp_path / "chain.yaml").write_text(counted)
+    (tmp_path / "chain.yaml").write_text(COUNTED)
 
     run(
         *("run", "--otel", "--trace", "t.jsonl", tmp_path / "chain.yaml"),
@@ -183,6 +184,27 @@ def test_an_editor_continues_its_trace_and_the_agent_gets_it(run, tmp_path, rece
     assert reached["baggage"] == "k=v"
 
 
+def test_half_an_emoji_is_a_question_mark_in_spans(run, tmp_path, receiver):
+    lines = [
+        '{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":1}}',
+        '{"jsonrpc":"2.0","id":2,"method":"session/new","params":{"cwd":"/","mcpServers":[]}}',
+        '{"jsonrpc":"2.0","id":3,"method":"session/prompt","params":{"sessionId":"session-1",'
+        r'"prompt":[{"type":"text","text":"say \ud83d \ud83d\ude00 \\ud83d"}]}}',
+    ]
+    (tmp_path / "chain.yaml").write_text(COUNTED)
+
+    run(
+        *("run", "--otel", "chain.yaml"),
+        input="\n".join(lines) + "\n",
+        env=otel(receiver, OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT="true"),
+    )
+
+    (message,) = json.loads(
+        receiver.named("invoke_agent test-agent").attributes["gen_ai.input.messages"]
+    )
+    assert message["parts"][0]["content"] == r"say ? 😀 \ud83d"
+
+
 def test_without_a_sample_nothing_is_sent_and_the_flag_says_so(run, tmp_path, receiver):
     run(
         *("prompt", "--otel", "--trace", "t.jsonl", HELLO, "say hello"),
@@ -190,7 +212,8 @@ def test_without_a_sample_nothing_is_sent_and_the_flag_says_so(run, tmp_path, re
     )
 
     assert receiver.spans == []
-    assert '-00","tracestate"' in (tmp_path / "t.jsonl").read_text()
+    flags = re.findall(r'-([0-9a-f]{2})","tracestate"', (tmp_path / "t.jsonl").read_text())
+    assert {int(each, 16) & 1 for each in flags} == {0}
 
 
 def test_without_otel_the_context_of_the_client_is_not_changed(run, tmp_path):
@@ -220,7 +243,7 @@ def test_a_collector_that_cannot_be_reached_is_logged_once_and_ends_nothing(run)
     assert (result.returncode, result.stdout) == (0, "hello\n")
     assert result.stderr.count("spans cannot be exported") == 1
     assert "OTEL_EXPORTER_OTLP_ENDPOINT" in result.stderr
-    assert "error='Failed to establish a new connection: [Errno 111] " in result.stderr
+    assert "Connection refused" in result.stderr
 
 
 def test_secrets_are_masked_in_spans(run, receiver):
@@ -240,12 +263,7 @@ def test_secrets_are_masked_in_spans(run, receiver):
 
 
 @pytest.mark.parametrize(
-    "setting",
-    [
-        "OTEL_TRACES_SAMPLER=jaeger_remote",
-        "OTEL_EXPORTER_OTLP_PROTOCOL=grpc",
-        "OTEL_TRACES_EXPORTER=zipkin",
-    ],
+    "setting", ["OTEL_EXPORTER_OTLP_PROTOCOL=grpc", "OTEL_TRACES_EXPORTER=zipkin"]
 )
 def test_a_setting_that_cannot_be_followed_is_a_usage_error(run, setting):
     result = run("run", "--otel", HELLO, env=dict([setting.split("=")]))

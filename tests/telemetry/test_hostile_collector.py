@@ -6,10 +6,11 @@ import threading
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
+import msgspec
 import pytest
+from support.trace_records import TraceScript
 
-from conductor.telemetry.sdk import SpanExport
-from conductor.telemetry.span import Span
+from conductor.telemetry.live import LiveExport
 
 MEGABYTE = bytes(1 << 20)
 
@@ -41,9 +42,11 @@ def collector(monkeypatch):
 
 
 def export():
-    spans = SpanExport()
-    spans.add(Span("turn", "1" * 32, "2" * 16, None, start=1.0, end=2.0))
-    spans.close(20)
+    script = TraceScript()
+    script.answer(script.request("client>notes", "session/new", {"cwd": "/"}), {})
+    live = LiveExport()
+    live.heard([msgspec.json.encode(each) + b"\n" for each in script.records])
+    live.close(20)
 
 
 def test_an_answer_without_end_is_not_read(collector):

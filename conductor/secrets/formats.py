@@ -51,6 +51,7 @@ FORMATS: Final[Mapping[str, tuple[str, str]]] = {
     "pypi-token": ("pypi-", r"[\w\-]{40,}"),
     "shopify-token": ("shpat_", r"\w{16,}"),
     "linear-key": ("lin_api_", r"\w{16,}"),
+    "sendgrid-key": ("SG.", r"[\w\-]{16,}\.[\w\-]{16,}"),
     "digitalocean-token": ("dop_v1_", r"\w{16,}"),
     "jwt": ("eyJ", r"[\w\-]{8,}\.[\w\-]{4,}(?:\.[\w\-]*)?"),
 }

@@ -36,6 +36,7 @@ EXAMPLES = {
     "pypi-token": "pypi" + "-" + "a1B2" * 15,
     "shopify-token": "shpat" + "_" + "a1B2" * 8,
     "linear-key": "lin_api" + "_" + "a1B2" * 10,
+    "sendgrid-key": "SG" + "." + "a1B2" * 5 + "-_." + "a1B2" * 10 + "-_c",
     "digitalocean-token": "dop_v1" + "_" + "a1b2" * 16,
     "stripe-key": "sk_" + "live_" + "a1B2" * 6,
     "jwt": "eyJ" + "hbGciOiJIUzI1NiJ9." + "eyJ" + "zdWIiOiIxMjM0NTY3." + "SflKxwRJSM",

@@ -20,7 +20,6 @@ from conductor.jsonrpc.messages import CANCEL
 from conductor.jsonrpc.notification_batch import NotificationBatch
 from conductor.routing.trace import Mark, TraceStage
 from conductor.secrets.masking import current_masker
-from conductor.secrets.registered import redact, redact_value
 from conductor.tracing.open_requests import OpenRequest, OpenRequests
 from conductor.tracing.passage import Passage
 from conductor.tracing.payload_text import (
@@ -333,20 +332,19 @@ def _handled(entry: HandlerEntry) -> HandlerRecord:
 
 
 def _logged(entry: LogEntry) -> LogRecord:
-    fields = redact_value(entry.fields)
     return LogRecord(
         **_when(entry.recorder, entry.time),
         level=entry.level,
-        event=redact(entry.event),
+        event=entry.event,
         component=entry.component,
         message=None if entry.message is None else entry.message.n,
-        fields={name: _plain(value) for name, value in fields.items()},
+        fields={name: _plain(value) for name, value in entry.fields.items()},
     )
 
 
 def _stderr(entry: StderrEntry) -> StderrRecord:
     when = _when(entry.recorder, entry.time)
-    return StderrRecord(**when, component=entry.component, text=redact(entry.text))
+    return StderrRecord(**when, component=entry.component, text=entry.text)
 
 
 def _when(recorder: TraceRecorder, time: float) -> dict[str, Any]:

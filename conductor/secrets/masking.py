@@ -26,7 +26,7 @@ __all__ = ["Masker", "current_masker", "mask", "mask_text"]
 
 _MASK: Final = MASK.encode()
 _MAX_LITERALS: Final = 60
-"""Known values in one automaton. The library uses vector instructions for 64 literals at most."""
+"""Literals in one automaton. The library uses vector instructions for 64 literals at most."""
 _DIGITS: Final = b"0123456789.+-eE"
 _ESCAPED: Final = re.compile(rb"\\.", re.DOTALL)
 _VOCABULARY: Final = frozenset(
@@ -63,9 +63,11 @@ class Masker:
         rare = [each for each in checks if not _is_lower(each[0])]
         frequent = sorted((each for each in checks if _is_lower(each[0])), key=_length)
         half = len(frequent) // 2
-        known_parts = [known[i : i + _MAX_LITERALS] for i in range(0, len(known), _MAX_LITERALS)]
+        parts = (known, rare, frequent[:half], frequent[half:])
         self._searches = [
-            _search(each) for each in (*known_parts, rare, frequent[:half], frequent[half:])
+            _search(each[at : at + _MAX_LITERALS])
+            for each in parts
+            for at in range(0, len(each), _MAX_LITERALS)
         ]
 
     def spans(self, data: bytes) -> list[Span]:

@@ -42,8 +42,7 @@ def register_secrets(values: Iterable[str]) -> None:
         _secrets |= new
         longest_first = sorted(_secrets, key=len, reverse=True)
         alternatives = "|".join(map(re.escape, longest_first))
-        # A secret may begin in another one.
-        _pattern = re.compile(f"(?=({alternatives}))".encode(errors="surrogatepass"))
+        _pattern = re.compile(alternatives.encode(errors="surrogatepass"))
 
 
 def register_environment(environ: Mapping[str, str]) -> None:
@@ -61,7 +60,7 @@ def redact(text: str) -> str:
     data = text.encode(errors="surrogatepass")
     spans = format_spans(data)
     if _pattern is not None:
-        spans += [found.span(1) for found in _pattern.finditer(data)]
+        spans += [found.span() for found in _pattern.finditer(data)]
     if not spans:
         return text
     parts, done = list[bytes](), 0

@@ -46,6 +46,12 @@ def test_of_overlapping_secrets_the_longest_is_masked():
     assert redact("abcdefghi abcdef") == "*** ***"
 
 
+def test_a_key_that_begins_in_a_registered_secret_is_masked_to_its_end():
+    register_secrets(["lake-ghp_a1B2"])
+
+    assert redact(f"is lake-ghp_{'a1B2' * 9}, yes") == "is ***, yes"
+
+
 @pytest.mark.fast
 def test_a_secret_of_several_lines_is_masked_line_by_line():
     register_secrets(["-----BEGIN KEY\n  QUJDREVGRw==\n"])
@@ -60,6 +66,11 @@ def test_a_secret_is_masked_as_json_spells_it():
 
     assert redact(json.dumps('pass"wörd\\')) == '"***"'
     assert redact(json.dumps('pass"wörd\\', ensure_ascii=False)) == '"***"'
+
+
+def test_a_long_password_is_masked_to_its_end():
+    assert redact(f"curl -u ann:x{'é' * 200} y") == "curl -u ann:*** y"
+    assert redact("a \ud800 db://ann:p@ss\ud800@host") == "a \ud800 db://ann:***@host"
 
 
 def test_an_error_is_masked_when_it_is_written_to_the_wire():

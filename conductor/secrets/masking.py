@@ -82,38 +82,25 @@ class Masker:
                         found += spans
         return merged(found) if found else found
 
-    def mask(self, data: bytes) -> bytes:
+    def mask(self, data: bytes, *, are_lines: bool = False) -> bytes:
         """JSON with its secrets replaced by `***`, the same object if it has none.
 
-        Digits of numbers are replaced by ones.
+        Digits of numbers are replaced by ones. Changed lines of a trace file say so (`masked`).
         """
         spans = self.spans(data)
         if not spans:
             return data
         parts: list[bytes] = []
         strings = _Strings(data)
-        done = 0
-        for start, end in spans:
-            parts += (data[done:start], strings.replacement(start, end))
-            done = end
-        return b"".join((*parts, data[done:]))
-
-    def mask_lines(self, lines: bytes) -> bytes:
-        """Lines of a trace file with their secrets masked; the changed ones say so (`masked`)."""
-        spans = self.spans(lines)
-        if not spans:
-            return lines
-        parts: list[bytes] = []
-        strings = _Strings(lines)
         done, line_end = 0, -1
         for start, end in spans:
-            if start > line_end:
-                done = _finish_line(parts, lines, done, line_end)
-                line_end = lines.find(b"\n", start)
-            parts += (lines[done:start], strings.replacement(start, end))
+            if are_lines and start > line_end:
+                done = _finish_line(parts, data, done, line_end)
+                line_end = data.find(b"\n", start)
+            parts += (data[done:start], strings.replacement(start, end))
             done = end
-        done = _finish_line(parts, lines, done, line_end)
-        return b"".join((*parts, lines[done:]))
+        done = _finish_line(parts, data, done, line_end)
+        return b"".join((*parts, data[done:]))
 
 
 def mask(data: bytes) -> bytes:

@@ -87,7 +87,7 @@ class Encoder:
             else:
                 lines.append(_encode(self._event(entry)))
         lines.append(b"")
-        return current_masker().mask_lines(b"\n".join(lines))
+        return current_masker().mask(b"\n".join(lines), are_lines=True)
 
     def _are_whole_lines(self, passage: Passage, batch: NotificationBatch) -> bool:
         is_acp = passage.method != _MCP and self.payloads == "full"

@@ -74,7 +74,7 @@ class TraceFile(TraceWriter):
             self._rename_older()
             self._fd = self._create()
             headers = starmap(self.encoder.header, self.chains.items())
-            lines = current_masker().mask_lines(b"".join(headers)) + lines
+            lines = current_masker().mask(b"".join(headers), are_lines=True) + lines
         if self._is_cut:
             lines = b"\n" + lines
         view = memoryview(lines)

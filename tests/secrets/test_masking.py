@@ -356,7 +356,7 @@ def test_tool_schemas_are_not_masked():
 def test_a_known_number_is_masked_and_the_line_can_be_read():
     line = b'{"time":1790123456.5,"text":"pin 123456","n":12345678}\n'
 
-    masked = Masker(frozenset({"123456"})).mask_lines(line)
+    masked = Masker(frozenset({"123456"})).mask(line, are_lines=True)
 
     assert json.loads(masked) == {
         "time": 1790111111.5,

@@ -231,7 +231,9 @@ class _Replay:
 def _masked(records: Sequence[Record]) -> Sequence[Record]:
     """A recording as it would be in a trace: secrets of the replay are masked, too."""
     data = b"".join(_encoded(each) + b"\n" for each in records)
-    return tuple(read_records(current_masker().mask_lines(data).splitlines(keepends=True)))
+    return tuple(
+        read_records(current_masker().mask(data, are_lines=True).splitlines(keepends=True))
+    )
 
 
 def _encoded(record: Record) -> bytes:

@@ -305,6 +305,11 @@ class ComponentItem(msgspec.Struct, frozen=True, rename={"options": "with"}):
         Key(kinds=_PROGRAMS, secret=True, isolated=True),
     ] = {}
     """Environment variables of its process; `null` removes one that it would inherit."""
+    stderr: Annotated[
+        str | None, nonempty_path, Key(kinds=_PROGRAMS, convert=_absolute, wrapped=True)
+    ] = None
+    """A file that also gets what its process writes to stderr, as it is; only its owner can read
+    it. At 1 MiB it is renamed to `FILE.1`."""
     secrets: Annotated[tuple[str, ...], Key(isolated=True)] = ()
     """Names of variables, headers and options with values that are always masked."""
     inherit_env: Annotated[bool, Key(kinds=_HERE)] = True

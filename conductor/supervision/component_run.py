@@ -4,13 +4,15 @@ Routes its output, writes its input, drains its stderr and waits for its exit. T
 the process has exited and its pipes are at EOF; descendants that keep a pipe open delay the end by
 one second at most. A process that closes stdin or stdout without exiting has failed and is killed.
 Of stderr, the tail is kept for error messages, and the lines are logged, limited in bytes per
-second; the excess is counted, not kept.
+second; the excess is counted, not kept. All of it goes to the file of `stderr:`, if there is one.
 """
 
 from __future__ import annotations
 
+import os
 import re
 import signal
+import stat
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Final
@@ -19,6 +21,7 @@ import msgspec
 import trio
 
 from conductor.acp import PROMPT
+from conductor.files import open_output
 from conductor.jsonrpc.connection import Connection
 from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.jsonrpc.messages import Payload
@@ -33,6 +36,7 @@ __all__ = ["ComponentRun", "ProofOfHealth", "StderrTail"]
 _EXIT_GRACE: Final = 1.0
 """Seconds from EOF of stdout to the exit, and from the exit to EOF of the pipes."""
 _TAIL_BYTES: Final = 64 * 1024
+_FILE_BYTES: Final = 1024 * 1024
 _ERROR_LINES: Final = 20
 _LINE_LIMIT: Final = 4096
 _LOG_RATE: Final = 64 * 1024
@@ -135,6 +139,37 @@ def _readable(line: bytes) -> str:
     return text if len(text) <= _LINE_LIMIT else text[:_LINE_LIMIT] + "… [cut]"
 
 
+class StderrFile(msgspec.Struct, eq=False):
+    """The file of `stderr:`: gets the bytes as they are, secrets included, so only this user can
+    read it. At 1 MiB it is renamed to `FILE.1`, in place of the older one; further processes of the
+    component write to the same file. After a failure, which is logged, nothing more is written."""
+
+    path: str | None
+    log: Logger
+    _descriptor: int = -1
+
+    def write(self, chunk: bytes) -> None:
+        if self.path is None:
+            return
+        try:
+            if self._descriptor < 0:
+                self._descriptor = open_output(self.path)
+            os.write(self._descriptor, chunk)
+            opened = os.fstat(self._descriptor)
+            if stat.S_ISREG(opened.st_mode) and opened.st_size >= _FILE_BYTES:
+                if os.path.samestat(opened, os.lstat(self.path)):  # else another has renamed it
+                    os.replace(self.path, f"{self.path}.1")
+                self.close()
+        except OSError as exc:
+            self.log.warning("stderr file not written", path=self.path, error=exc.strerror)
+            self.path = None
+
+    def close(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+        self._descriptor = -1
+
+
 class ComponentRun(msgspec.Struct, eq=False):
     """`stop` is set when the component is stopped; `drained` is set here at EOF of its output."""
 
@@ -144,6 +179,7 @@ class ComponentRun(msgspec.Struct, eq=False):
     stop: trio.Event
     drained: trio.Event
     log: Logger
+    stderr_file: StderrFile
     stderr: StderrTail = msgspec.field(default_factory=StderrTail)
     end_cause: str | None = None
     """Why the conductor killed it, as a predicate; None if it was not killed."""
@@ -190,6 +226,7 @@ class ComponentRun(msgspec.Struct, eq=False):
                     endpoint.signal(signal.SIGKILL)
                     await endpoint.wait()
             endpoint.close()
+            self.stderr_file.close()
 
     async def _pump(self, read_gate: ReadGate | None) -> None:
         """Route the output until EOF.
@@ -237,6 +274,7 @@ class ComponentRun(msgspec.Struct, eq=False):
 
     async def _drain_stderr(self) -> None:
         while chunk := await self.endpoint.read_stderr():
+            self.stderr_file.write(chunk)
             for line in self.stderr.feed(chunk, trio.current_time()):
                 self._log_stderr(line)
         for line in self.stderr.end():

@@ -31,7 +31,7 @@ from conductor.routing.lost_sessions import LostSessions, StaleLogin
 from conductor.routing.session_settings import SettingsLog
 from conductor.routing.trace import TracedOwnRequests
 from conductor.supervision.component_errors import exit_error, handshake_error, start_error
-from conductor.supervision.component_run import ComponentRun, ProofOfHealth
+from conductor.supervision.component_run import ComponentRun, ProofOfHealth, StderrFile
 from conductor.supervision.endpoint import Launcher, is_remote
 from conductor.supervision.initialization import Initialization
 from conductor.supervision.link_component import LinkComponent
@@ -261,8 +261,9 @@ class SupervisedComponent(LinkComponent):
             limits=limits,
             repeats_payloads=self.repeats_payloads,
         )
+        file = StderrFile(self.spec.stderr, self._log)
         self._current_run = ComponentRun(
-            endpoint, connection, self.host.flusher, self._stop, self._drained, self._log
+            endpoint, connection, self.host.flusher, self._stop, self._drained, self._log, file
         )
         self.link.connect(connection)
         self._turns.hop.turns.lost()

@@ -1,9 +1,11 @@
-"""`env`, `inherit_env` and `cwd` are each component's own."""
+"""`env`, `inherit_env`, `cwd` and `stderr` are each component's own."""
 
 import os
 
 import pytest
 from support.peers.process import probe, proxy, words
+
+NOISY = 'head -c 1536000 /dev/zero >&2; exec "$0" "$@"'
 
 
 @pytest.mark.fast
@@ -17,6 +19,46 @@ def test_env_adds_to_the_conductors_environment(start_file, monkeypatch):
     assert editor.ask("env CHANGED") == "after"
     assert editor.ask("env ADDED") == "new"
     assert editor.leave() == 0
+
+
+@pytest.mark.fast
+def test_stderr_is_kept_in_a_private_file_and_quoted_in_errors(start_file, tmp_path):
+    path = tmp_path / "agent.log"
+    path.write_text("of an earlier run\n")
+    editor = start_file({"run": probe(), "stderr": "agent.log", "on_failure": "end_chain"})
+    editor.open()
+    assert editor.ask("errors first words\\n") == "ok"
+
+    error = editor.answer(editor.prompt("last last words\\n"))["error"]
+
+    assert error["data"]["stderr"][-1] == "last words"
+    assert editor.wait() == 1
+    assert path.read_text() == "of an earlier run\nfirst words\nlast words\n"
+
+
+def test_the_file_of_stderr_is_rotated_and_private(start_file, tmp_path):
+    path = tmp_path / "agent.log"
+    editor = start_file({"run": ["sh", "-c", NOISY, *probe()], "stderr": "agent.log"})
+    editor.open()
+
+    assert editor.ask("echo x") == "x"
+    assert editor.leave() == 0
+    old, new = tmp_path / "agent.log.1", path
+    assert 1 << 20 <= old.stat().st_size < 1200 * 1024
+    assert old.stat().st_size + new.stat().st_size == 1500 * 1024
+    assert {each.stat().st_mode & 0o777 for each in (old, new)} == {0o600}
+
+
+def test_a_file_of_stderr_that_cannot_be_written_is_told_in_the_log(start_file, tmp_path):
+    (tmp_path / "agent.log").symlink_to(tmp_path / "other")
+    editor = start_file({"run": probe(), "stderr": "agent.log"})
+    editor.open()
+    assert editor.ask("errors words\\n") == "ok"
+
+    editor.wait_log("stderr file not written")
+    assert editor.ask("echo x") == "x"
+    assert editor.leave() == 0
+    assert not (tmp_path / "other").exists()
 
 
 @pytest.mark.fast

@@ -145,7 +145,7 @@ class Connection:
             return False
         block = blocks[0]
         if len(blocks) == 1 and type(block) is bytes and block.find(b"\n") == len(block) - 1:
-            self._route_frame(decode(block, may_be_copy=self.repeats_payloads), block)
+            self._dispatch(decode(block, may_be_copy=self.repeats_payloads), block)
             return self._batch is not None and self.route_more()
         self._unrouted = _split_blocks(blocks)
         return self.route_more()
@@ -164,10 +164,8 @@ class Connection:
                 continue
             if type(part) is OverlongLine:
                 self._answer_overlong(part)
-            elif type(frame := decode(part, may_be_copy=self.repeats_payloads)) is Message:
-                self._dispatch(frame)
             else:
-                self._route_frame(frame, part)
+                self._dispatch(decode(part, may_be_copy=self.repeats_payloads), part)
             left = self._route_batch(left - 1)
             if not left:
                 return True
@@ -190,14 +188,13 @@ class Connection:
         if isinstance(line, OverlongLine):
             self._answer_overlong(line)
         elif line is not None:
-            self._route_frame(decode(line), line)
+            self._dispatch(decode(line), line)
         while self.route_more():
             pass
 
-    def _route_frame(self, frame: Frame, line: bytes) -> None:
-        if type(frame) is Message:
-            self._dispatch(frame)
-        elif type(frame) is Batch:
+    def _take_odd(self, frame: Frame, line: bytes) -> None:
+        """Route a batch, or answer a line that is no message."""
+        if type(frame) is Batch:
             self._batch = self._route_batch_members(frame)
         elif not line.isspace():  # a blank line is neither a message nor malformed
             stripped = line if self.answers_malformed else strip_ansi(line)
@@ -206,11 +203,14 @@ class Connection:
             if isinstance(frame, Malformed):
                 self._answer_malformed(frame, stripped)
             else:
-                self._route_frame(frame, stripped)
+                self._dispatch(frame, stripped)
 
     def _dispatch(
-        self, message: Message, batch: BatchResponse | None = None, slot: int = 0
+        self, message: Frame, line: bytes = b"", batch: BatchResponse | None = None, slot: int = 0
     ) -> None:
+        if type(message) is not Message:
+            self._take_odd(message, line)
+            return
         method, params = message.method, message.params
         if method is not UNSET:
             payload = None if params is UNSET else params
@@ -272,7 +272,7 @@ class Connection:
         for member in frame.members:
             if type(member) is Message:
                 is_request = member.method is not UNSET and member.id is not UNSET
-                self._dispatch(member, batch, batch.reserve() if is_request else 0)
+                self._dispatch(member, b"", batch, batch.reserve() if is_request else 0)
             elif isinstance(member, Malformed):
                 if self.answers_malformed and not member.response:
                     slot = batch.reserve()

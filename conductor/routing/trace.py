@@ -91,7 +91,8 @@ class Tracer(Protocol):
     has_causes: bool
     """Whether the chain has plugins: each message has a mark, and names its cause."""
     handled: Callable[[], Mark | None]
-    """Returns the last message that the handler running in this task has got."""
+    """Returns the last message that the handler running in this task has got. Handlers run in no
+    wake-up."""
 
     def trace(self, port: StagedPort, component: str, side: Literal["client", "agent"]) -> None:
         """Trace what a component gets through its port on this side."""
@@ -208,12 +209,13 @@ class TraceStage(Stage):
             kept = payload.copy() if kind == "notification" else payload
         else:
             kept = bytes(payload)
-        tracer, now = self.tracer, self._wake_up.time or monotonic()
+        tracer, time = self.tracer, self._wake_up.time
+        now = time or monotonic()
         if not tracer.has_causes:
             self._add((now, self, kind, method, kept, call, detail))
             return None
         before, mark = tracer.current, Mark(now)
-        cause = tracer.handled() if before is None else before
+        cause = tracer.handled() if before is None and not time else before
         self._add((now, self, kind, method, kept, call, detail, mark, cause))
         tracer.current = mark
         return before

@@ -29,7 +29,7 @@ from conductor.routing.trace import (
     TraceStage,
 )
 from conductor.tracing.trace_component import TraceComponent
-from conductor.transport.wake_up import NO_WAKE_UP, WakeUp, wake_up_of_thread
+from conductor.transport.wake_up import WakeUp, wake_up_of_thread
 
 __all__ = [
     "FLIGHT_ENTRIES",
@@ -157,8 +157,6 @@ class TraceRecorder(Tracer):
         """Trace components that are about to be connected."""
         self._let_go()
         self.has_causes = any(each.has_handlers for each in components)
-        # Handlers may take long, in the same wake-up: each hop has its own time.
-        self.wake_up = NO_WAKE_UP if self.has_causes else wake_up_of_thread()
         self.components = [TraceComponent("client", "Client", "client")]
         for index, each in enumerate(components):
             label = "Agent" if each.agent_port is None else f"Proxy({index})"

@@ -33,6 +33,7 @@ from __future__ import annotations
 import os
 import select
 import sys
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from time import monotonic
@@ -75,7 +76,9 @@ class EpollFastPath(trio.abc.Instrument):
         self._token = trio.lowlevel.current_trio_token()
         self._waiters: dict[int, _Waiter] = {}
         self._wake_up = wake_up_of_thread()
-        self._woken = False
+        self._woken: deque[trio.lowlevel.Task] = deque(maxlen=1)
+        """A task that trio has woken since it was about to wait."""
+        self.task_scheduled = self._woken.append  # type: ignore[method-assign, assignment]
         self._expired_timeout = 0.0
         """The last timeout that expired, in seconds."""
 
@@ -133,9 +136,6 @@ class EpollFastPath(trio.abc.Instrument):
 
     # -- Instrument --------------------------------------------------------------------------------
 
-    def task_scheduled(self, task: trio.lowlevel.Task) -> None:
-        self._woken = True
-
     def before_io_wait(self, timeout: float) -> None:
         try:
             if not self._serve_for(timeout):
@@ -143,7 +143,7 @@ class EpollFastPath(trio.abc.Instrument):
         except BaseException as exc:
             self._token.run_sync_soon(_raise, exc)
         else:
-            self._token.run_sync_soon(_noop, idempotent=True)
+            self._token.run_sync_soon(bool, idempotent=True)
 
     # ----------------------------------------------------------------------------------------------
 
@@ -154,7 +154,7 @@ class EpollFastPath(trio.abc.Instrument):
             if events := poll(0):
                 self._serve(events, monotonic())
             return False
-        self._woken = False
+        self._woken.clear()
         end = monotonic() + timeout
         left = timeout
         while left > 0:
@@ -233,10 +233,6 @@ def _log_unavailable() -> None:
         log.warning("epoll fast path unavailable: trio's epoll descriptor was not identified")
     else:
         log.info("epoll fast path unavailable: needs Linux")
-
-
-def _noop() -> None:
-    pass
 
 
 def _raise(exc: BaseException) -> NoReturn:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from typing import Final
 
-__all__ = ["NO_WAKE_UP", "WakeUp", "wake_up_of_thread"]
+__all__ = ["WakeUp", "wake_up_of_thread"]
 
 
 class WakeUp:
@@ -21,10 +21,6 @@ class WakeUp:
     def __init__(self) -> None:
         self.time: float = 0.0
         """In seconds of the monotonic clock; 0 while the fast path serves nothing."""
-
-
-NO_WAKE_UP: Final = WakeUp()
-"""Never has a time."""
 
 
 class _Local(threading.local):

@@ -479,15 +479,6 @@ def test_messages_have_the_time_of_the_wake_up(monkeypatch):
     assert recorder.flight[4].time == 12.5
 
 
-async def test_handlers_take_time_within_a_wake_up(traced_chain, monkeypatch):
-    async with traced_chain(IN_PROCESS) as traced:
-        monkeypatch.setattr(wake_up_of_thread(), "time", 12.5)
-        await traced.client.new_session("/")
-
-    times = [each[0] for each in traced.recorder.flight if isinstance(each, tuple)]
-    assert 12.5 not in times
-
-
 DYING = """
 import json, sys
 for line in sys.stdin:

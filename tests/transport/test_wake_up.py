@@ -6,7 +6,7 @@ from time import monotonic
 import trio
 
 from conductor.transport.epoll_loop import EpollFastPath
-from conductor.transport.wake_up import NO_WAKE_UP, wake_up_of_thread
+from conductor.transport.wake_up import wake_up_of_thread
 
 from .fast_path import PATIENCE, close, pipes
 
@@ -43,4 +43,4 @@ async def test_all_steps_of_a_wake_up_have_its_time(monkeypatch, nursery):
 async def test_a_thread_has_its_own():
     other = await trio.to_thread.run_sync(wake_up_of_thread)
 
-    assert other is not wake_up_of_thread() is wake_up_of_thread() is not NO_WAKE_UP
+    assert other is not wake_up_of_thread() is wake_up_of_thread()

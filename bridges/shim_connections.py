@@ -70,7 +70,6 @@ class ShimConnections:
         """Serve the listener once it has an address."""
         if not self._serving and shims.address is not None:
             self._serving = True
-            self.host.start_soon(self._flusher.run)
             self.host.start_soon(self._signal_room)
             self.host.start_soon(_serve, shims.serve, self._serve_shim)
 
@@ -187,7 +186,7 @@ class ShimConsumer:
         while chunk := await self.transport.receive():
             if self.ended.is_set():
                 continue
-            if flusher.route(partial(connection.feed_partial, chunk)):
+            if connection.feed_partial(chunk):
                 await flusher.route_rest(connection)
             while (self.crowded or self.mcp_connection.crowded) and not connection.closed:
                 if self.transport.peer_closed_write():

@@ -102,7 +102,6 @@ class JsonRpcPeer:
         try:
             async with background_tasks() as nursery:
                 self._nursery = nursery
-                nursery.start_soon(self._flusher.run)
                 nursery.start_soon(write_loop, self.connection, self._flusher)
                 nursery.start_soon(self._read)
                 yield self

@@ -140,7 +140,6 @@ class Chain:
                 self._hosted.plugin_nursery = self.plugin_nursery
                 if self._sessions is not None:
                     self._sessions.nursery = nursery
-                nursery.start_soon(self.flusher.run)
                 nursery.start_soon(self._serve_client, nursery)
                 if self._cancelled_turns is not None:
                     nursery.start_soon(self._cancelled_turns.run)

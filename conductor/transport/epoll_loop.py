@@ -13,8 +13,8 @@ is cancelled.
 The rules that make it safe:
 - It must not delay trio: it returns when trio's epoll is ready, when trio's timeout is over (by the
   time of its last wake-up, before the steps), and when routing has woken a task (reported by
-  `task_scheduled`). In the last two cases trio would
-  still sleep for the timeout that it has computed; `run_sync_soon` of a no-op prevents that.
+  `task_scheduled`). In the last two cases trio would still sleep for the timeout that it has
+  computed; `run_sync_soon` of a no-op prevents that.
 - So a step that moves a deadline forward must also wake a task: the deadline alone has no effect
   on the computed timeout. (No step does: steps set an event, and the woken task sets the deadline.)
 - If trio never sleeps, the descriptors are polled once per scheduler turn.
@@ -36,6 +36,7 @@ import sys
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from time import monotonic
 from typing import Any, Final, NoReturn
 
@@ -46,7 +47,7 @@ import trio
 from conductor.log import get_logger
 from conductor.transport.wake_up import wake_up_of_thread
 
-__all__ = ["EpollFastPath", "Step", "current_fast_path"]
+__all__ = ["EpollFastPath", "Step", "before_wait", "current_fast_path"]
 
 log: Final = get_logger(component="conductor")
 _NO_TIMEOUT: Final = 3600.0
@@ -76,6 +77,8 @@ class EpollFastPath(trio.abc.Instrument):
         self._token = trio.lowlevel.current_trio_token()
         self._waiters: dict[int, _Waiter] = {}
         self._wake_up = wake_up_of_thread()
+        self.due: list[Callable[[], None]] = []
+        """Functions to call before trio waits."""
         self._woken: deque[trio.lowlevel.Task] = deque(maxlen=1)
         """A task that trio has woken since it was about to wait."""
         self.task_scheduled = self._woken.append  # type: ignore[method-assign, assignment]
@@ -150,23 +153,24 @@ class EpollFastPath(trio.abc.Instrument):
     def _serve_for(self, timeout: float) -> bool:
         """Serve until trio has work; true if trio would sleep nevertheless."""
         poll = self._epoll.poll
+        self._woken.clear()
+        while self.due:
+            self.due.pop()()
         if timeout <= 0:
             if events := poll(0):
                 self._serve(events, monotonic())
             return False
-        self._woken.clear()
         end = monotonic() + timeout
         left = timeout
-        while left > 0:
+        while not self._woken:
+            if left <= 0:
+                return not self._trio_waits_for_idle(timeout)
             events = poll(left)
             now = monotonic()
-            trio_is_ready = self._serve(events, now)
-            if self._woken:
-                return True
-            if trio_is_ready:
+            if self._serve(events, now) and not self._woken:
                 return False
             left = end - now
-        return not self._trio_waits_for_idle(timeout)
+        return True
 
     def _serve(self, events: list[tuple[int, int]], now: float) -> bool:
         """Run the steps of ready descriptors; true if trio's epoll is ready too."""
@@ -184,6 +188,8 @@ class EpollFastPath(trio.abc.Instrument):
             except BaseException as exc:
                 result = outcome.Error(exc)
             self._wake(fd, waiter, result)
+        while self.due:
+            self.due.pop()()
         self._wake_up.time = 0.0
         return trio_is_ready
 
@@ -212,6 +218,13 @@ class EpollFastPath(trio.abc.Instrument):
 def current_fast_path() -> EpollFastPath | None:
     """The epoll fast path of this trio run; `None` without one."""
     return _current.get()
+
+
+def before_wait() -> Callable[[Callable[[], None]], object]:
+    """What calls a function once, before trio waits for I/O; or soon, without a fast path."""
+    if (fast_path := _current.get()) is not None:
+        return fast_path.due.append
+    return partial(trio.lowlevel.current_trio_token().run_sync_soon, idempotent=True)
 
 
 def _epoll_of_trio() -> int | None:

@@ -1,7 +1,8 @@
 """The two I/O tasks of a connection, and their back-pressure.
 
-One chunk is read, routed and flushed in one step, without a task switch; a chunk of very many lines
-in several, between which other tasks run and signals are handled. A write loop sleeps until its
+One chunk is read and routed in one step, without a task switch; a chunk of very many lines in
+several, between which other tasks run and signals are handled. What was written is flushed when all
+chunks that are there have been routed, and no task is left to run. A write loop sleeps until its
 peer's pipe is full, then waits until it is writable. Back-pressure (`ReadGate`) pauses the
 edges of a chain, client and agent, early. A proxy is paused late (`chain.back_pressure`): its one
 pipe carries both directions, and pausing one pauses the other.
@@ -10,13 +11,14 @@ pipe carries both directions, and pausing one pauses the other.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
+from functools import cached_property
 from typing import Final
 
 import msgspec
 import trio
 
 from conductor.jsonrpc.connection import Connection
+from conductor.transport.epoll_loop import before_wait
 
 __all__ = ["HIGH_WATERMARK", "Flusher", "ReadGate", "read_loop", "write_loop"]
 
@@ -28,38 +30,28 @@ HIGH_WATERMARK: Final = 3 * 512 * 1024
 
 
 class Flusher:
-    """Flushes connections once per routed chunk, and after writes outside of an I/O loop."""
+    """Flushes the connections that were written to, before trio waits."""
 
     def __init__(self) -> None:
         self._unflushed: list[Connection] = []
-        self._routing = False
-        self._work = trio.Event()
         self._room = trio.lowlevel.ParkingLot()
         self._flushed = trio.lowlevel.ParkingLot()
 
+    @cached_property
+    def _before_wait(self) -> Callable[[Callable[[], None]], object]:
+        return before_wait()
+
     def schedule_flush(self, connection: Connection) -> None:
+        if not self._unflushed:
+            self._before_wait(self.flush)
         self._unflushed.append(connection)
-        if not self._routing:
-            self._work.set()
 
     async def route_rest(self, connection: Connection) -> None:
         """Route the rest of a chunk in steps, between which other tasks run."""
         more = True
         while more:
             await trio.lowlevel.checkpoint()
-            more = self.route(connection.route_more)
-
-    def route(self, step: Callable[[], bool]) -> bool:
-        """Take a step of a connection (`feed_partial`), then flush all resulting writes once.
-
-        True if there is more, and `route_rest` is to be awaited.
-        """
-        self._routing = True
-        try:
-            return step()
-        finally:
-            self._routing = False
-            self.flush()
+            more = connection.route_more()
 
     def flush(self) -> None:
         if self._unflushed and self._flushed:
@@ -69,13 +61,6 @@ class Flusher:
             for connection in needs_flush:
                 if not connection.flush():
                     connection.on_blocked()
-
-    async def run(self) -> None:
-        """Flush writes that no routed chunk causes."""
-        while True:
-            await self._work.wait()
-            self._work = trio.Event()
-            self.flush()
 
     async def wait_flushed(self) -> None:
         """Return after the next flush, complete or not."""
@@ -123,7 +108,7 @@ async def read_loop(connection: Connection, flusher: Flusher, read_gate: ReadGat
     def take(chunk: bytes) -> bool:
         """Route a chunk; true if a rest is unrouted, or the gate is closed."""
         nonlocal unchecked_bytes, has_unrouted
-        has_unrouted = flusher.route(partial(connection.feed_partial, chunk))
+        has_unrouted = connection.feed_partial(chunk)
         unchecked_bytes += len(chunk)
         if has_unrouted:
             return True

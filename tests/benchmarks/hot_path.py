@@ -57,8 +57,8 @@ class Chain:
     """A client, some proxies and an agent, seen from inside the conductor."""
 
     def __init__(self, proxies: int = 0) -> None:
-        self.flusher = Flusher()
-        self.gate = ReadGate(self.flusher, self._backlog)
+        self._unflushed: list[Connection] = []
+        self.gate = ReadGate(Flusher(), self._backlog)
         client = Link("client", "client", self._report)
         middle = [Link(f"proxy-{number}", "proxy", self._report) for number in range(proxies)]
         agent = Link("agent", "agent", self._report)
@@ -67,7 +67,7 @@ class Chain:
         for proxy in self.proxies:
             proxy.speak("proxy")
         for link in self.links:
-            link.connect(Connection(Pipe(), link, self.flusher))
+            link.connect(Connection(Pipe(), link, self))
         for here, there in zip(self.links, self.links[1:], strict=False):
             connect_ports(here.enveloped or here.plain, there.plain)
 
@@ -75,9 +75,14 @@ class Chain:
         """One iteration of the I/O loop."""
         connection = self.links[at].connection
         assert connection is not None
-        self.flusher.route(partial(connection.feed_partial, chunk))
+        connection.feed_partial(chunk)
+        while self._unflushed:
+            self._unflushed.pop().flush()
         if not self.gate.open:
             raise AssertionError("something waits to be written")
+
+    def schedule_flush(self, connection: Connection) -> None:
+        self._unflushed.append(connection)
 
     def written(self, at: int, feed: Callable[[], None]) -> list[bytes]:
         """The lines that a component gets."""

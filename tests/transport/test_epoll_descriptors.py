@@ -265,7 +265,6 @@ async def test_a_writer_waits_for_room_only_while_there_is_a_backlog(served, nur
     end, ours, other = pipes()
     connection = Connection(end, Desk(), Counting())
     nursery.start_soon(write_loop, connection, connection.flusher)
-    nursery.start_soon(connection.flusher.run)
     await wait_all_tasks_blocked()
 
     for digit in b"01", b"23", b"45":

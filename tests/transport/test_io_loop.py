@@ -33,18 +33,8 @@ async def test_all_lines_are_routed_until_eof_a_last_one_without_newline_too():
     assert desk.heard == [("notification", "n", None)] * 4
 
 
-async def test_messages_are_written_in_the_step_that_read_their_cause():
+async def test_what_was_written_is_flushed_at_once_before_trio_waits():
     desk = Pumped()
-    desk.on_notification = lambda method, params: desk.connection.write((b"back\n",))
-
-    desk.flusher.route(lambda: desk.connection.feed_partial(LINE * 2))
-
-    assert await desk.far.receive() == b"back\nback\n"
-
-
-async def test_writes_outside_of_the_read_loop_are_flushed(nursery):
-    desk = Pumped()
-    nursery.start_soon(desk.flusher.run)
 
     desk.connection.write((b"a\n",))
     desk.connection.write((b"b\n",))
@@ -54,7 +44,6 @@ async def test_writes_outside_of_the_read_loop_are_flushed(nursery):
 
 async def test_the_backlog_is_written_when_the_peer_reads(nursery):
     desk = Pumped(capacity=3)
-    nursery.start_soon(desk.flusher.run)
     nursery.start_soon(write_loop, desk.connection, desk.flusher)
     await wait_all_tasks_blocked()
 
@@ -69,7 +58,6 @@ async def test_the_backlog_is_written_when_the_peer_reads(nursery):
 async def test_the_stream_ends_after_the_backlog_even_if_nothing_was_flushed_before(nursery):
     desk = Pumped(capacity=3)
     nursery.start_soon(write_loop, desk.connection, desk.flusher)
-    nursery.start_soon(desk.flusher.run)
     await wait_all_tasks_blocked()
     desk.connection.write((b"0123456789",))
 
@@ -108,7 +96,6 @@ async def test_a_source_is_not_read_while_the_gate_is_closed(nursery, autojump_c
 async def test_the_write_loop_ends_with_its_connection():
     desk = Pumped(capacity=1)
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(desk.flusher.run)
         nursery.start_soon(write_loop, desk.connection, desk.flusher)
         desk.connection.write((b"abc",))
         await wait_all_tasks_blocked()

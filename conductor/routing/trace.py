@@ -6,6 +6,7 @@ A chain that is not traced has no such stages, and no cost.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from time import monotonic
 from typing import Any, Final, Literal, Protocol, TypeAlias
 
@@ -13,18 +14,15 @@ import msgspec
 from msgspec import Raw
 
 from conductor.jsonrpc.in_flight import InFlightRequest
-from conductor.jsonrpc.messages import CANCEL, Id, Payload
+from conductor.jsonrpc.messages import CANCEL, Payload
 from conductor.jsonrpc.notification_batch import NotificationBatch
 from conductor.routing.port import Port
 from conductor.routing.stage import (
     EVERY,
-    ForwardBatch,
     ForwardCancel,
-    ForwardNotification,
-    ForwardRequest,
-    ForwardResponse,
     Stage,
     StagedPort,
+    StageMethod,
 )
 from conductor.transport.wake_up import WakeUp
 
@@ -143,45 +141,11 @@ class TraceStage(Stage):
     def connected(self, neighbour: Port) -> None:
         self.sender = self.tracer.component_at(neighbour) or self.sender
 
-    def send_request(
-        self, forward: ForwardRequest, call: InFlightRequest, method: str, params: Payload | None
-    ) -> None:
-        before = self._record("request", method, params, id(call), call.source_id)
-        try:
-            forward(call, method, params)
-        finally:
-            self.tracer.current = before
+    def takes(self, kind: StageMethod, method: str) -> bool:
+        return kind.startswith("send")
 
-    def send_notification(
-        self, forward: ForwardNotification, method: str, params: Payload | None
-    ) -> None:
-        before = self._record("notification", method, params)
-        try:
-            forward(method, params)
-        finally:
-            self.tracer.current = before
-
-    def send_batch(self, forward: ForwardBatch, notifications: NotificationBatch) -> None:
-        before = self._record("notification", notifications.method, notifications)
-        try:
-            forward(notifications)
-        finally:
-            self.tracer.current = before
-
-    def send_response(
-        self,
-        forward: ForwardResponse,
-        call: InFlightRequest,
-        result: Payload | None,
-        error: Payload | None,
-    ) -> None:
-        kind: MessageKind = "response" if error is None else "error"
-        payload = result if error is None else error
-        before = self._record(kind, call.method, payload, id(call), call.cancelled)
-        try:
-            forward(call, result, error)
-        finally:
-            self.tracer.current = before
+    def step(self, kind: StageMethod, method: str) -> Callable[..., None]:
+        return self.send_cancel if kind == "send_cancel" else partial(self.show, kind)
 
     def send_cancel(self, forward: ForwardCancel, call: InFlightRequest) -> None:
         now = self._wake_up.time or monotonic()
@@ -189,15 +153,24 @@ class TraceStage(Stage):
         self._add((now, self, "notification", CANCEL, None, *detail, Mark(now), None))
         forward(call)
 
-    def _record(
-        self,
-        kind: MessageKind,
-        method: str,
-        payload: Payload | NotificationBatch | None,
-        call: int = 0,
-        detail: Id | bool = None,
-    ) -> Mark | None:
-        """Record a message and make it the current one; returns the current one so far."""
+    def show(self, kind: StageMethod, forward: Callable[..., None], *message: Any) -> None:
+        """Record a message that is no cancellation, and pass it on; it is the current one
+        meanwhile."""
+        shown: MessageKind = "notification"
+        payload: Payload | NotificationBatch | None
+        call, detail = 0, None
+        if kind == "send_batch":
+            payload = message[0]
+            method = message[0].method
+        elif kind == "send_notification":
+            method, payload = message
+        elif kind == "send_request":
+            request, method, payload = message
+            shown, call, detail = "request", id(request), request.source_id
+        else:
+            request, result, error = message
+            shown, payload = ("response", result) if error is None else ("error", error)
+            method, call, detail = request.method, id(request), request.cancelled
         kept: KeptPayload
         if type(payload) is NotificationBatch:
             kept = payload if self._limit > HEAD else payload.beginning(HEAD)
@@ -206,19 +179,23 @@ class TraceStage(Stage):
         elif len(payload) > self._limit:
             kept = bytes(memoryview(payload)[:HEAD]), len(payload), 1
         elif type(payload) is Raw:  # most of its line (`codec.detached_copy`), or one of a block
-            kept = payload.copy() if kind == "notification" else payload
+            kept = payload.copy() if shown == "notification" else payload
         else:
             kept = bytes(payload)
         tracer, time = self.tracer, self._wake_up.time
         now = time or monotonic()
         if not tracer.has_causes:
-            self._add((now, self, kind, method, kept, call, detail))
-            return None
+            self._add((now, self, shown, method, kept, call, detail))
+            forward(*message)
+            return
         before, mark = tracer.current, Mark(now)
         cause = tracer.handled() if before is None and not time else before
-        self._add((now, self, kind, method, kept, call, detail, mark, cause))
+        self._add((now, self, shown, method, kept, call, detail, mark, cause))
         tracer.current = mark
-        return before
+        try:
+            forward(*message)
+        finally:
+            tracer.current = before
 
 
 class TracedOwnRequests:
@@ -229,12 +206,12 @@ class TracedOwnRequests:
         self._to_component, self._to_conductor = to_component, to_conductor
 
     def sent(self, call: InFlightRequest, method: str, params: Payload | None) -> None:
-        self._to_component.send_request(_nowhere, call, method, params)
+        self._to_component.show("send_request", _nowhere, call, method, params)
 
     def answered(
         self, call: InFlightRequest, result: Payload | None, error: Payload | None
     ) -> None:
-        self._to_conductor.send_response(_nowhere, call, result, error)
+        self._to_conductor.show("send_response", _nowhere, call, result, error)
 
 
 def _nowhere(*message: object) -> None:

@@ -204,7 +204,8 @@ class TraceRecorder(Tracer):
         """Send the client a notification of the conductor itself."""
         trace = self._traces.get(client)
         way = client.notify if trace is None else partial(client.send, trace, None)
-        TraceStage(self, "client", "agent", _CONDUCTOR).send_notification(way, method, params)
+        stage = TraceStage(self, "client", "agent", _CONDUCTOR)
+        stage.show("send_notification", way, method, params)
 
     def trace_own_requests(self, component: str) -> TracedOwnRequests:
         return TracedOwnRequests(

@@ -312,16 +312,18 @@ class ToolCallTable:
         `background` is the work that it says goes on (version 2). It may go on with the others too:
         they are kept, and are those of an old turn.
         """
-        going_on = [each for each in self.open.values() if each.is_in(background)]
-        left = []
+        left, old = [], set()
         for id, call in self.open.items():
-            if id not in self._old and call not in going_on:
+            if call.is_in(background):
+                continue
+            old.add(id)
+            if id not in self._old:
                 closed = copy(call)  # before its marks are set
                 closed.members = {**self.merged(call).members, "status": status}
                 left.append(closed)
                 call.start()
                 call.end()
-        self._old = self.open.keys() - {each.id for each in going_on}
+        self._old = old
         return left
 
 

@@ -328,10 +328,11 @@ async def _prompt(function: _Function, plugin: Any, body: Body, call_next: Next)
         if not shown.is_read:
             return body
         received, blocks = body.value, shown.blocks
-        passed = body.edited({**received, "prompt": blocks})
-        if passed is not body:
-            _check_blocks(function, blocks, received["prompt"])
-            passed.session = body.session
+        if blocks == received["prompt"]:
+            return body
+        _check_blocks(function, blocks, received["prompt"])
+        passed = Body.of({**received, "prompt": blocks})
+        passed.session = body.session
         return passed
 
     sent = SentRequest(call_next, edited)

@@ -98,11 +98,12 @@ class StderrTail(msgspec.Struct, eq=False):
         self._log_rate.spend(_LINE_COST * len(lines))
         return [text for line in lines if (text := _readable(line))]
 
-    def forget(self, upcoming: int = 0) -> None:
-        """Drop the tail and the next `upcoming` bytes: they do not explain a later failure."""
+    def forget(self, waiting: Callable[[], int]) -> None:
+        """Drop the tail, which does not explain a later failure, and the bytes that are `waiting`
+        to be read: stdout may be read before them."""
         self._chunks.clear()
         self._size = 0
-        self._bytes_to_skip = upcoming
+        self._bytes_to_skip = waiting()
 
     def end(self) -> list[str]:
         """The last line at EOF, if it has no newline."""
@@ -190,13 +191,6 @@ class ComponentRun(msgspec.Struct, eq=False):
     def end_reason(self) -> str:
         """Predicate for error messages, such as "exited with status 1"."""
         return self.end_cause or self.endpoint.status or "ended"
-
-    def on_success(self) -> None:
-        """Drop stderr up to now: it does not explain a later failure.
-
-        Includes bytes that are not read yet, since stdout may be read first.
-        """
-        self.stderr.forget(self.endpoint.stderr_waiting())
 
     def end(self, end_cause: str) -> None:
         """Kill a component that has failed. Of several causes, the first is reported."""

@@ -267,7 +267,7 @@ class SupervisedComponent(LinkComponent):
         )
         self.link.connect(connection)
         self._turns.hop.turns.lost()
-        self._health.on_success = self._current_run.on_success
+        self._health.on_success = partial(self._current_run.stderr.forget, endpoint.stderr_waiting)
         if self.spec.stdin_head:
             connection.write((self.spec.stdin_head,))
         self.initialization.connected()

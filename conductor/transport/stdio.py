@@ -10,11 +10,10 @@ from __future__ import annotations
 import os
 import stat
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from io import TextIOWrapper
 
-from conductor.errors import ConnectionClosed
 from conductor.transport.fd_transport import FdTransport
 from conductor.transport.inherited_stdio import prefetched_stdin
 
@@ -63,12 +62,9 @@ def restore_blocking() -> None:
 class _StdioTransport(FdTransport):
     """Treats a client that closed its reading side as gone, even if stdin is still open."""
 
-    def write_now(self, pieces: Sequence[bytes | memoryview]) -> int:
-        try:
-            return super().write_now(pieces)
-        except ConnectionClosed:
-            self.close_reading()
-            raise
+    def close_writing(self) -> None:
+        super().close_writing()
+        self.close_reading()
 
 
 def _reopened(fd: int, access: int) -> int:

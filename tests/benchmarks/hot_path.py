@@ -13,7 +13,6 @@ import cProfile
 import pstats
 import time
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 
 from conductor.jsonrpc.connection import Connection
 from conductor.routing.link import Link

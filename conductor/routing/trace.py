@@ -159,11 +159,11 @@ class TraceStage(Stage):
         shown: MessageKind = "notification"
         payload: Payload | NotificationBatch | None
         call, detail = 0, None
-        if kind == "send_batch":
+        if kind == "send_notification":
+            method, payload = message
+        elif kind == "send_batch":
             payload = message[0]
             method = message[0].method
-        elif kind == "send_notification":
-            method, payload = message
         elif kind == "send_request":
             request, method, payload = message
             shown, call, detail = "request", id(request), request.source_id

@@ -188,6 +188,7 @@ class ShimConsumer:
                 continue
             if connection.feed_partial(chunk):
                 await flusher.route_rest(connection)
+            flusher.flush()
             while (self.crowded or self.mcp_connection.crowded) and not connection.closed:
                 if self.transport.peer_closed_write():
                     break  # read to EOF, to notice that the client is gone

@@ -324,11 +324,8 @@ async def _prompt(function: _Function, plugin: Any, body: Body, call_next: Next)
         raise InvalidParams("sessionId: expected string")
 
     def edited(changed: Prompt | None) -> Body:
-        shown = prompt if changed is None else changed
-        if not shown.is_read:
-            return body
-        received, blocks = body.value, shown.blocks
-        if blocks == received["prompt"]:
+        blocks = (prompt if changed is None else changed)._blocks
+        if blocks is None or blocks == (received := body.value)["prompt"]:
             return body
         _check_blocks(function, blocks, received["prompt"])
         passed = Body.of({**received, "prompt": blocks})

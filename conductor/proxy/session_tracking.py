@@ -220,10 +220,10 @@ async def _answer_command(
     commands: Sequence[tuple[EventMark, _Function]], plugin: Any, body: Body, call_next: Next
 ) -> Body:
     """Answer a slash command of this proxy; mark that of another proxy."""
-    info, session = chain_info(plugin), session_in(plugin, body)
-    if session is None or not info.commands.may_call(body.raw, session.commands):
+    session = session_in(plugin, body)
+    if session is None or not session.chain.commands.may_call(body.raw, session.commands):
         return await call_next(body)
-    prompt = body.value.get("prompt")
+    info, prompt = session.chain, body.value.get("prompt")
     if not isinstance(prompt, list):
         return await call_next(body)
     called = info.commands.called(prompt, session.commands)
@@ -251,7 +251,7 @@ async def _run_turn(
     if session is None or body.is_command:
         return await call_next(body)
     session.cancelled = False
-    is_version_1 = session.protocol_version == 1
+    is_version_1 = session.chain.protocol_version == 1
     turns, prompt = session.chain.turns.sessions.get(session.id) or session.turns, object()
     turns.prompt_sent(prompt, trio.current_time())
     try:

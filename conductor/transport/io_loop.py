@@ -1,8 +1,7 @@
 """The two I/O tasks of a connection, and their back-pressure.
 
-One chunk is read and routed in one step, without a task switch; a chunk of very many lines in
-several, between which other tasks run and signals are handled. What was written is flushed when all
-chunks that are there have been routed, and no task is left to run. A write loop sleeps until its
+One chunk is read, routed and flushed in one step, without a task switch; a chunk of very many lines
+in several, between which other tasks run and signals are handled. A write loop sleeps until its
 peer's pipe is full, then waits until it is writable. Back-pressure (`ReadGate`) pauses the
 edges of a chain, client and agent, early. A proxy is paused late (`chain.back_pressure`): its one
 pipe carries both directions, and pausing one pauses the other.
@@ -30,10 +29,12 @@ HIGH_WATERMARK: Final = 3 * 512 * 1024
 
 
 class Flusher:
-    """Flushes the connections that were written to, before trio waits."""
+    """Flushes connections once per routed chunk, and before trio waits."""
 
     def __init__(self) -> None:
         self._unflushed: list[Connection] = []
+        self.routes: bool = False
+        """Whether a chunk is routed, and a flush follows."""
         self._room = trio.lowlevel.ParkingLot()
         self._flushed = trio.lowlevel.ParkingLot()
 
@@ -42,7 +43,7 @@ class Flusher:
         return before_wait()
 
     def schedule_flush(self, connection: Connection) -> None:
-        if not self._unflushed:
+        if not self._unflushed and not self.routes:
             self._before_wait(self.flush)
         self._unflushed.append(connection)
 
@@ -52,6 +53,7 @@ class Flusher:
         while more:
             await trio.lowlevel.checkpoint()
             more = connection.route_more()
+            self.flush()
 
     def flush(self) -> None:
         if self._unflushed and self._flushed:
@@ -108,7 +110,12 @@ async def read_loop(connection: Connection, flusher: Flusher, read_gate: ReadGat
     def take(chunk: bytes) -> bool:
         """Route a chunk; true if a rest is unrouted, or the gate is closed."""
         nonlocal unchecked_bytes, has_unrouted
-        has_unrouted = connection.feed_partial(chunk)
+        flusher.routes = True
+        try:
+            has_unrouted = connection.feed_partial(chunk)
+        finally:
+            flusher.routes = False
+            flusher.flush()
         unchecked_bytes += len(chunk)
         if has_unrouted:
             return True

@@ -286,6 +286,7 @@ async def test_errors_are_recorded_on_each_hop(traced_chain):
 
 LATE = """
 import attrs
+import trio
 from conductor.proxy import Proxy, on
 
 @attrs.define
@@ -293,6 +294,7 @@ class Late(Proxy):
     @on("session/prompt")
     async def prompt(self, request: dict, forward):
         self.start_soon(self.beside)
+        await trio.lowlevel.checkpoint()
         answer = await forward(request)
         self.after_answer(self.client.notify, "_x/afterwards", {})
         return answer

@@ -49,7 +49,7 @@ class Brief(Proxy):
 
     @on_prompt
     async def ask(self, session, prompt, forward):
-        prompt.blocks.insert(0, text("Answer briefly."))
+        prompt.blocks.insert(0, {"type": "text", "text": "Answer briefly."})
         return await forward()
 '''
 

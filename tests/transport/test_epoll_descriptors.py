@@ -261,6 +261,27 @@ async def test_everything_is_written_to_a_slow_reader(served):
     close(ours, other)
 
 
+async def test_what_a_step_writes_to_another_chain_is_flushed(served, nursery):
+    end, ours, other = pipes()
+    far, its_ours, its_other = pipes()
+    connection = Connection(far, Desk(), Flusher())
+    nursery.start_soon(end.receive_each, lambda chunk: connection.write((chunk,)))
+    await wait_all_tasks_blocked()
+
+    def pass_through():
+        os.write(ours, b"line\n")
+        return read_exactly(its_other, 5)
+
+    with trio.fail_after(PATIENCE):
+        got = await trio.to_thread.run_sync(pass_through, abandon_on_cancel=True)
+
+    assert got == b"line\n"
+    nursery.cancel_scope.cancel()
+    for transport in (end, far):
+        transport.close()
+    close(ours, other, its_ours, its_other)
+
+
 async def test_a_writer_waits_for_room_only_while_there_is_a_backlog(served, nursery):
     end, ours, other = pipes()
     connection = Connection(end, Desk(), Counting())

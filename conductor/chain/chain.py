@@ -91,6 +91,7 @@ class Chain:
             patch_result=self._patch_result,
             on_open=self._on_started,
             on_start_failed=self._on_start_failed,
+            on_removed=self.client_end.on_first_request,
             failure_context=self.failure_context,
             refusing=lambda: self._hosted.refusing(),
             max_initialize=spec.limits.max_initialize_bytes,
@@ -240,7 +241,7 @@ class Chain:
 
     def _on_failed(self, component: Component, error: ComponentError) -> None:
         """A component has failed: its start, or the whole chain, fails too."""
-        if self.startup_gate.state != "open":
+        if not self.initialized.is_set():
             self._start_has_failed(error)
             self.startup_gate.fail(error)
             return
@@ -283,7 +284,7 @@ class Chain:
             await self.client_end.serve(nursery, self.back_pressure.client_gate)
             self._shutdown.begin()
             await self._shutdown.wait_started(self.startup_gate)
-            never_started = self.startup_gate.was_attempted and self.startup_gate.state != "open"
+            never_started = self.startup_gate.was_attempted and not self.initialized.is_set()
             self._finish(Ending("never started" if never_started else "client"))
 
     def _finish(self, ending: Ending) -> None:

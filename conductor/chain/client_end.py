@@ -91,14 +91,17 @@ class ClientEnd:
         recorder.trace(self.link.plain, "client", "agent")
 
     def on_initialized(self, params: bytes | None, version: int, result: bytes | None) -> None:
-        """The client has been initialized, with these raw params and this version.
+        """The client has been initialized, maybe again, with these raw params and this version.
 
         `result` is the raw result for a client that returns; `None` if the chain is about to end.
         """
-        self.link.initialized = True
         self.initialize_result = result
         self.capabilities.announced = announced_by_client(params)
         self.notices = Notices.of(params, version)
+
+    def on_first_request(self) -> None:
+        """The client cannot repeat `initialize` from now on."""
+        self.link.initialized = True
 
     async def serve(
         self, nursery: trio.Nursery, read_gate: Callable[[Transport], ReadGate]

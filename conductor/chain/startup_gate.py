@@ -1,9 +1,10 @@
 """Startup gate: holds the client's messages back until its chain is initialized. Pure.
 
 Before `initialize` no component runs. `initialize` starts them; messages that the client sends
-meanwhile are queued in order. When the chain has answered, the queue is delivered, and the gate is
-removed. A failed start may be tried again: by another `initialize`, or, where a start-failure agent
-has answered, by the next session set-up.
+meanwhile are queued in order. When the chain has answered, the queue is delivered. The client may
+repeat `initialize` until its first other request: the running chain answers, and the last result
+counts. The gate is removed with that request. A failed start may be tried again: by another
+`initialize`, or, where a start-failure agent has answered, by the next session set-up.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ from conductor.routing.stage import (
 
 __all__ = ["StartupGate"]
 
-GateState = Literal["waiting", "starting", "explaining", "open"]
+GateState = Literal["waiting", "starting", "explaining", "open", "repeating"]
 
 
 class StartupGate(Stage):
@@ -53,11 +54,12 @@ class StartupGate(Stage):
 
     `start` begins to start the chain and connects the port to the first component; it raises
     `ConductorError`. `patch_result` may change the raw result of `initialize`. `on_open` is called
-    when the chain is initialized and the client has its response, `on_start_failed` when the start
-    has failed. With a `failure_context`, the start-failure agent tells the error, and which
-    component has answered with it (`refusing`); without, the client gets the error. `initialize`
-    params over `max_initialize` bytes are refused. With `is_for_session`, a session set-up follows
-    that was sent before the start: after a failed start it triggers no other attempt.
+    when the chain is initialized and the client has its response, each time; `on_removed` when the
+    client cannot initialize it again; `on_start_failed` when the start has failed. With a
+    `failure_context`, the start-failure agent tells the error, and which component has answered
+    with it (`refusing`); without, the client gets the error. `initialize` params over
+    `max_initialize` bytes are refused. With `is_for_session`, a session set-up follows that was
+    sent before the start: after a failed start it triggers no other attempt.
     """
 
     name = "startup gate"
@@ -70,6 +72,7 @@ class StartupGate(Stage):
         patch_result: Callable[[bytes], bytes],
         on_open: Callable[[], None],
         on_start_failed: Callable[[], None],
+        on_removed: Callable[[], None] = lambda: None,
         failure_context: FailureContext | None = None,
         refusing: Callable[[], str | None] = lambda: None,
         max_initialize: int = Limits().max_initialize_bytes,
@@ -88,6 +91,7 @@ class StartupGate(Stage):
         self._patch_result = patch_result
         self._on_open = on_open
         self._notify_start_failed = on_start_failed
+        self._on_removed = on_removed
         self._failure_context = failure_context
         self._refusing = refusing
         self._max_initialize = max_initialize
@@ -97,7 +101,9 @@ class StartupGate(Stage):
         """The client's request that triggered the current start, until the chain has answered it:
         `initialize` or a session set-up."""
         self._initialize: InFlightRequest | None = None
-        """The `initialize` of the current start: the client's, or the gate's own for a set-up."""
+        """The open `initialize`: the client's, or the gate's own for a set-up."""
+        self._repeated_params: bytes | None = None
+        """Raw params of an `initialize` to the running chain."""
         self._queue = MessageQueue()
 
     @property
@@ -122,7 +128,11 @@ class StartupGate(Stage):
         self, forward: ForwardRequest, call: InFlightRequest, method: str, params: Payload | None
     ) -> None:
         match self.state:
-            case "waiting" if method == "initialize" and self._is_too_long(params):
+            case "starting" | "repeating" if method == "initialize":
+                self._refuse(call, "`initialize` is already under way")
+            case "starting" | "repeating":
+                self._queue.append(QueuedMessage.copy_of(call, method, params))
+            case "waiting" | "open" if method == "initialize" and self._is_too_long(params):
                 size = f"{len(params or b'')} bytes"
                 limit = f"the limit of {self._max_initialize} bytes (max_initialize_bytes)"
                 self._refuse(call, f"`initialize` of {size} is over {limit}")
@@ -132,10 +142,14 @@ class StartupGate(Stage):
                 self._begin(call, method, params)
             case "waiting":
                 self._refuse(call, "expected `initialize` request")
-            case "starting" if method == "initialize":
-                self._refuse(call, "`initialize` is already under way")
-            case "starting":
-                self._queue.append(QueuedMessage.copy_of(call, method, params))
+            case "open" if method == "initialize" and self._failure_agent is None:
+                self.state = "repeating"
+                self._initialize = call
+                self._repeated_params = None if params is None else bytes(params)
+                forward(call, method, params)
+            case "open" if self._failure_agent is None:
+                self._remove()
+                forward(call, method, params)
             case "explaining" if method in SESSION_SETUP_METHODS and self._setup_follows:
                 assert self._failure_agent is not None
                 self._setup_follows = False
@@ -151,7 +165,7 @@ class StartupGate(Stage):
     def receive_notification(
         self, forward: ForwardNotification, method: str, params: Payload | None
     ) -> None:
-        if self.state == "starting":
+        if self.state in ("starting", "repeating"):
             self._queue.append(QueuedMessage.copy_of(None, method, params))
         elif self.state == "open" and not self._is_for_failure_agent(method, params):
             forward(method, params)
@@ -204,7 +218,10 @@ class StartupGate(Stage):
     ) -> None:
         if call is self._initialize:
             self._initialize = None
-            self._initialized(forward, result, error)
+            if self.state == "repeating":
+                self._initialized_again(forward, call, result, error)
+            else:
+                self._initialized(forward, result, error)
         elif self.state == "open" and self._trigger is not None and call is self._trigger.call:
             self._first_session_answered(forward, self._trigger, result, error)
         else:
@@ -238,12 +255,43 @@ class StartupGate(Stage):
         else:
             trigger.call.target = None
             trigger.send_to(self.port.neighbour)
-        self._queue.release(
-            lambda each: self.port.pass_on(self, each.call, each.method, each.params)
-        )
-        if self._failure_agent is None:
-            self.port.remove(self)
+        self._deliver_queue()
         self._on_open()
+        if self._failure_agent is not None:
+            self._on_removed()
+
+    def _initialized_again(
+        self,
+        forward: ForwardResponse,
+        call: InFlightRequest,
+        result: Payload | None,
+        error: Payload | None,
+    ) -> None:
+        """Response of the running chain to a repeated `initialize`; after an error the earlier one
+        counts."""
+        self.state = "open"
+        if result is not None:
+            self.params, self.version = self._repeated_params, protocol_version(result)
+            result = self.answer = self._patch_result(bytes(result))
+        forward(call, result, error)
+        self._deliver_queue()
+        self._on_open()
+
+    def _deliver_queue(self) -> None:
+        has_requests = False
+
+        def deliver(message: QueuedMessage) -> None:
+            nonlocal has_requests
+            has_requests |= message.call is not None
+            self.port.pass_on(self, message.call, message.method, message.params)
+
+        self._queue.release(deliver)
+        if has_requests and self._failure_agent is None:
+            self._remove()
+
+    def _remove(self) -> None:
+        self.port.remove(self)
+        self._on_removed()
 
     def _first_session_answered(
         self,

@@ -15,7 +15,6 @@ from conductor.acp import session_id_of
 from conductor.errors import RequestCancelled
 from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.jsonrpc.messages import (
-    INVALID_REQUEST,
     METHOD_NOT_FOUND,
     Payload,
     encode_error,
@@ -72,7 +71,6 @@ class PluginPort(StagedPort):
         "closed",
         "handled_bytes",
         "handlers",
-        "initialized",
         "intercepted",
         "lane",
         "needs_check",
@@ -98,7 +96,6 @@ class PluginPort(StagedPort):
         self.source = source
         self.lane: Lane = lane
         self.closed: bool = False
-        self.initialized: bool = False
         self.started: bool = False
         """Whether the plugin has started: `initialize` is queued until then."""
         self.needs_check: bool = False
@@ -139,8 +136,6 @@ class PluginPort(StagedPort):
         self.handlers[SESSION_UPDATE] = attrs.evolve(self.handlers[SESSION_UPDATE], accepts=accepts)
 
     def deliver_request(self, call: InFlightRequest, method: str, params: Payload | None) -> None:
-        if method == "initialize" and self._is_repeated(call):
-            return
         if not self.lane.held and method not in self.intercepted:
             self.other.neighbour.request(call, method, params)
             return
@@ -236,16 +231,6 @@ class PluginPort(StagedPort):
             neighbour.request(item.call, item.method, item.params)
         elif type(item) is LaneResponse:
             neighbour.respond(item.call, item.result, item.error)
-
-    def _is_repeated(self, call: InFlightRequest) -> bool:
-        """Refuse a second `initialize` of a connection; returns whether it was refused."""
-        if self.initialized:
-            problem = "a component is initialized only once in a connection"
-            error = encode_error(INVALID_REQUEST, "Invalid request", problem)
-            self.neighbour.respond(call, None, error)
-            return True
-        self.initialized = True
-        return False
 
     # -- taps --------------------------------------------------------------------------------------
 

@@ -108,14 +108,10 @@ class Initialization:
     # -- reactions of the component --------------------------------------------------------------
 
     def begin(self, call: InFlightRequest, params: Payload | None) -> None:
-        """The predecessor sent `initialize` for the component."""
-        if self.done or self._originator is not None:
-            error = encode_error(
-                INVALID_REQUEST,
-                "Invalid request",
-                f"{self.link.name} is initialized only once in a connection",
-            )
-            self.reply(call, None, error)
+        """The predecessor sent `initialize` for the component, the first or a repeated one."""
+        if self._originator is not None:
+            problem = f"`initialize` of {self.link.name} is already under way"
+            self.reply(call, None, encode_error(INVALID_REQUEST, "Invalid request", problem))
             return
         self._originator = call
         self._params = bytes(params) if params is not None else b"{}"
@@ -189,7 +185,7 @@ class Initialization:
         if self._is_taken_over(result, error):
             return
         if result is not None:
-            if self.handshake.role == "proxy" and self._successor_request is None:
+            if self._is_unforwarded:
                 self._take(self.handshake.answered_alone())
             else:
                 self._finish(result, None)
@@ -199,12 +195,18 @@ class Initialization:
         text = f"{refused.message}: {refused.data}" if refused.data else refused.message
         if self.answer_interceptor is not None:
             error = self.answer_interceptor.explained(self._params, error)
-        has_dialect = self._successor_request is not None
+        has_dialect = self.done or self._successor_request is not None
         step = None if has_dialect else self.handshake.answered_with_error(refused.code, text)
         if step is None:
             self._finish(None, error)
         else:
             self._take(step)
+
+    @property
+    def _is_unforwarded(self) -> bool:
+        """Whether a proxy has not initialized its successor, which the first `initialize` must."""
+        is_proxy = self.handshake.role == "proxy"
+        return is_proxy and self._successor_request is None and not self.done
 
     # -- for the answer interceptor --------------------------------------------------------------
 
@@ -221,7 +223,7 @@ class Initialization:
 
     def _is_taken_over(self, result: Payload | None, error: Payload | None) -> bool:
         originator = self._originator
-        if self.answer_interceptor is None or originator is None:
+        if self.answer_interceptor is None or originator is None or self.done:
             return False
         return self.answer_interceptor.take_over(self, originator, self._params, result, error)
 
@@ -236,7 +238,7 @@ class Initialization:
 
     def _send_attempt(self) -> None:
         connection = self.link.connection
-        if connection is None or self._awaiting_process:
+        if not self.done and (connection is None or self._awaiting_process):
             return
         assert self._originator is not None
         if self.handshake.dialect is not None:
@@ -272,11 +274,12 @@ class Initialization:
                 result, error = None, encode_error(INTERNAL_ERROR, f"{self.link.name}: {exc}")
             except ValueError:
                 pass
-        self.refused = result is None
+        is_repeated, self.refused = self.done, result is None and not self.done
         if result is not None:
             self.done = True
             self.result = decoded if isinstance(decoded, dict) else {}
-            self.on_initialized()
+            if not is_repeated:
+                self.on_initialized()
             self.link.session_log.log_response(originator, result)
             if self.patch_result is not None:
                 result = self.patch_result(bytes(result))

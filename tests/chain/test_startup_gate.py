@@ -114,7 +114,7 @@ def test_messages_during_the_start_are_delivered_in_order_after_the_response():
     assert (bench.gate.state, bench.gate.size, bench.opened) == ("open", 0, 1)
 
 
-def test_the_gate_is_removed_when_the_chain_is_initialized():
+def test_the_gate_is_removed_with_the_first_request_to_the_initialized_chain():
     bench = GateBench()
     bench.feed(INIT)
     bench.answer()

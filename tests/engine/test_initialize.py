@@ -81,16 +81,49 @@ async def test_requests_before_initialize_are_refused_and_the_connection_stays_o
         await play_handshake(harness)
 
 
-@pytest.mark.parametrize("count", [0, 1])
-async def test_a_second_initialize_is_refused(count, autojump_clock):
-    async with running_chain(chain_of(count)) as harness:
-        await play_handshake(harness)
+async def repeat(harness, id, result):
+    """Send `initialize` again, which passes a proxy; the agent answers with this result."""
+    harness.client.send({"id": id, "method": "initialize", "params": {**PARAMS, "again": id}})
+    asked = await harness.peer(0).receive()
+    assert asked["method"] == "proxy/initialize"
+    assert asked["params"] == {**PARAMS, "again": id}
+    inner = {"method": "initialize", "params": asked["params"]}
+    harness.peer(0).send({"id": "again", "method": "proxy/successor", "params": inner})
+    harness.agent.answer(await harness.agent.receive(), result)
+    answer = await harness.peer(0).receive()
+    assert answer == {"id": "again", "result": result}
+    harness.peer(0).answer(asked, result)
+    assert await harness.client.receive() == {"id": id, "result": result}
 
-        await harness.send({**INITIALIZE, "id": 7})
+
+async def test_initialize_may_be_repeated_before_the_first_other_request(autojump_clock):
+    """It passes the chain that runs; what follows waits for its answer."""
+    async with running_chain(chain_of(1)) as harness:
+        await play_handshake(harness)
+        await repeat(harness, 7, {**ANSWER, "agentInfo": {"name": "new"}})
+        await repeat(harness, 8, ANSWER)
+        harness.client.send({"method": "_note"})
+        assert [each.starts for each in harness.components] == [1, 1]
+
+        await harness.send({"id": 9, "method": "session/new", "params": {}})
+        await harness.send({**INITIALIZE, "id": 10})
 
         reply = await harness.client.receive()
-        assert (reply["id"], reply["error"]["code"]) == (7, -32600)
-        assert await harness.agent.receive_all() == []
+        assert reply == refused(10, "a connection is initialized only once")
+        heard = [each["method"] for each in await harness.peer(0).receive_all()]
+        assert heard == ["_note", "session/new"]
+
+
+async def test_after_a_repeated_initialize_that_is_refused_the_first_one_counts(autojump_clock):
+    async with running_chain(chain_of(0)) as harness:
+        await play_handshake(harness)
+        error = {"code": -32600, "message": "initialized already"}
+        await harness.send({**INITIALIZE, "id": 7}, {"id": 8, "method": "session/new"})
+        harness.agent.send({"id": (await harness.agent.receive())["id"], "error": error})
+
+        assert await harness.client.receive() == {"id": 7, "error": error}
+        assert (await harness.agent.receive())["method"] == "session/new"
+        assert harness.components[0].starts == 1
 
 
 async def test_a_second_initialize_is_refused_while_the_first_is_in_flight(autojump_clock):

@@ -74,6 +74,20 @@ async def test_a_mode_that_was_refused_is_not_set_at_the_next_restart(tmp_path, 
         assert await chain.agent.receive_all() == []
 
 
+async def test_an_agent_is_restarted_with_the_latest_initialize(tmp_path, autojump_clock):
+    async with played_chain(tmp_path) as chain:
+        await chain.open()
+        params = {"protocolVersion": 1, "_meta": {"x": 2}}
+        chain.client.send({"id": "i", "method": "initialize", "params": params})
+        await chain.serve("initialize", {"protocolVersion": 1, "agentInfo": {"name": "a"}})
+        assert (await chain.client.receive())["result"]["agentInfo"] == {"name": "a"}
+
+        await chain["agent"].end()
+        again = await chain.serve("initialize", {"protocolVersion": 1})
+
+        assert again["_meta"] == {"x": 2}
+
+
 async def test_a_session_that_the_client_resumed_with_its_history_is_resumed_without(
     tmp_path, autojump_clock
 ):

@@ -7,10 +7,11 @@ the turn, becomes a state update.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import attrs
 
+from conductor.bounded_dict import BoundedDict
 from conductor.error_codes import INVALID_PARAMS, METHOD_NOT_FOUND, REQUEST_CANCELLED
 from conductor.proxy import Forward, RequestError
 from proxies.v1_v2.content import convert_blocks
@@ -21,6 +22,9 @@ from proxies.v1_v2.to_v2 import SessionToV2
 from proxies.v1_v2.tool_calls import permission_result_to_v1
 
 __all__ = ["OfV2Client"]
+
+_MAX_KEYS: Final = 1000
+"""Remembered keys of a session; the oldest are forgotten."""
 
 
 @attrs.frozen
@@ -57,6 +61,10 @@ class _V2ClientSession:
     converter: SessionToV2 = attrs.field(factory=SessionToV2, init=False)
     running: int = attrs.field(default=0, init=False)
     """Prompts that the agent has not answered."""
+    submitted: BoundedDict[str, str] = attrs.field(
+        factory=lambda: BoundedDict(_MAX_KEYS), init=False
+    )
+    """Message ids of prompts, by their `idempotencyKey`."""
 
 
 @attrs.define
@@ -132,11 +140,19 @@ class OfV2Client(Side[_V2ClientSession]):
         result = await self._ask("session/set_config_option", set_option_params(params, 1))
         return {**result, "configOptions": converter.options_of(result.get("configOptions"))}
 
-    async def prompt(self, params: Json) -> None:
-        """Answered at once; a state says how the turn ended."""
+    async def prompt(self, params: Json) -> Json | None:
+        """Answered at once; a state says how the turn ended. One with the key of an earlier prompt
+        is answered as that was, and does not run."""
         id = str(params.get("sessionId"))
         session = self._session(id)
+        key = params.get("idempotencyKey")
+        if key is not None and not (isinstance(key, str) and 1 <= len(key) <= 255):
+            raise RequestError(INVALID_PARAMS, "v1_v2: idempotencyKey: 1 to 255 characters")
+        if isinstance(key, str) and key in session.submitted:
+            return {"messageId": session.submitted[key]}
         message_id = session.converter.turn_started()
+        if key is not None:
+            session.submitted[key] = message_id
         answer = self.proxy.defer(lambda: None)
         answer({"messageId": message_id}, None)
         session.running += 1
@@ -154,6 +170,7 @@ class OfV2Client(Side[_V2ClientSession]):
         if not session.running:
             session.converter.turn_ended()
             await self._tell(id, {"sessionUpdate": "state_update", "state": "idle", **end})
+        return None
 
     async def update(self, params: Json, forward: Forward) -> None:
         update = params.get("update")

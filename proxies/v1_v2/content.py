@@ -74,12 +74,17 @@ def tool_content_to_v2(item: Json) -> Json:
     return item
 
 
-def tool_content_to_v1(item: Json, terminal_text: Callable[[str], str]) -> list[Json]:
+def tool_content_to_v1(
+    item: Json, terminal_text: Callable[[str], str], *, shows_sessions: bool = False
+) -> list[Json]:
     """The items that show one item of a tool call's content.
 
-    `terminal_text` returns what a terminal of the agent shows, by its id.
+    `terminal_text` returns what a terminal of the agent shows, by its id. References to sessions
+    are for clients that show those of subagents.
     """
     match item.get("type"):
+        case "session" if shows_sessions:
+            return [item]
         case "content":
             return [{**item, "content": convert_block(item.get("content"), 1)}]
         case "diff":

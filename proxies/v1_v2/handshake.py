@@ -39,7 +39,9 @@ def initialize_params(params: Json, to_version: int) -> Json:
         capabilities = _object(changed.get("capabilities"))
         session = without(_object(capabilities.get("session")), *_OF_V2_CLIENTS["session"])
         capabilities = without(capabilities, *_FILES, *_OF_V2_CLIENTS)
-        capabilities |= {"session": session} if session else {}
+        # a skill is a command there, whose prompt becomes the block of the skill
+        session["commands"] = {**_object(session.get("commands")), "skill": {}}
+        capabilities["session"] = session
         convert = _to_object
     else:
         changed = renamed(params, {"info": "clientInfo", "capabilities": "clientCapabilities"})

@@ -13,11 +13,10 @@ import attrs
 
 from conductor.error_codes import INVALID_PARAMS
 from conductor.proxy import Forward, RequestError
-from proxies.v1_v2.content import convert_blocks
 from proxies.v1_v2.kept_content import KeptContent
 from proxies.v1_v2.members import Json, without
 from proxies.v1_v2.open_prompts import OpenPrompt, OpenPrompts
-from proxies.v1_v2.sessions import convert_commands, convert_setup_params, set_option_params
+from proxies.v1_v2.sessions import convert_setup_params, set_option_params
 from proxies.v1_v2.side import Side
 from proxies.v1_v2.to_v1 import SessionToV1, V1Features
 
@@ -63,9 +62,10 @@ class OfV1Client(Side[_V1ClientSession]):
             session = self._session(id)
             session.shown = self._nothing_shown(session.shown)
         commands = result.get("availableCommands")
+        shown = self._session(id).shown
         if commands is not None:
-            self.proxy.after_answer(self._announce, id, convert_commands(commands, 1))
-        return self._session(id).shown.setup_result(result)
+            self.proxy.after_answer(self._announce, id, shown.commands(commands))
+        return shown.setup_result(result)
 
     async def _load(self, params: Json) -> Json:
         """Open a session with its history, for a client that shows nothing of it yet."""
@@ -86,7 +86,7 @@ class OfV1Client(Side[_V1ClientSession]):
 
     def _nothing_shown(self, before: SessionToV1) -> SessionToV1:
         shown = SessionToV1(self.features, self.kept)
-        shown.mode = before.mode
+        shown.mode, shown.skills = before.mode, before.skills
         return shown
 
     async def set_mode(self, params: Json) -> Json:
@@ -119,7 +119,8 @@ class OfV1Client(Side[_V1ClientSession]):
     async def prompt(self, params: Json) -> None:
         """Answered by the state that ends the turn (`update`)."""
         id = str(params.get("sessionId"))
-        turns = self._session(id).turns
+        session = self._session(id)
+        turns = session.turns
 
         def cancelled() -> None:
             turns.cancelled()
@@ -127,7 +128,7 @@ class OfV1Client(Side[_V1ClientSession]):
 
         turn = OpenPrompt(self.proxy.defer(cancelled))
         turns.begin(turn)
-        blocks = convert_blocks(params.get("prompt"), 2)
+        blocks = session.shown.prompt(params.get("prompt"))
         try:
             accepted = await self._ask("session/prompt", {**params, "prompt": blocks})
         except RequestError:

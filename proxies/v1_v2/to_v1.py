@@ -6,6 +6,7 @@ cannot show it. State updates are none: they end turns, which `v1_v2` does.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,7 +15,7 @@ import attrs
 from proxies.shared.notice_text import notice_text
 from proxies.v1_v2.content import convert_blocks, convert_suggestions
 from proxies.v1_v2.kept_content import KeptContent
-from proxies.v1_v2.members import Json, text_block, without
+from proxies.v1_v2.members import Json, objects, text_block, without
 from proxies.v1_v2.messages import MessagesToV1
 from proxies.v1_v2.plans import PlansToV1
 from proxies.v1_v2.sessions import convert_commands, convert_options, mode_option, modes_of_option
@@ -22,6 +23,7 @@ from proxies.v1_v2.tool_calls import ToolCallsToV1
 
 __all__ = ["SessionToV1", "V1Features"]
 
+_COMMAND = re.compile(r"/(\S+)\s*(.*)", re.DOTALL)
 _SUBAGENTS = ("subagent_update", "session_message", "session_message_chunk")
 _COMPACTION = ("compaction_update", "compaction_summary_chunk")
 
@@ -71,9 +73,11 @@ class SessionToV1:
     plans: PlansToV1 = attrs.field(init=False)
     mode: Json | None = attrs.field(default=None, init=False)
     """The option of version 2 that is the mode."""
+    skills: frozenset[str] = attrs.field(default=frozenset(), init=False)
+    """Names of the skills, which the client has as commands."""
 
     def __attrs_post_init__(self) -> None:
-        self.tool_calls = ToolCallsToV1(self.kept)
+        self.tool_calls = ToolCallsToV1(self.kept, self.features.subagents)
         self.plans = PlansToV1(self.features.plans)
 
     def convert(self, update: Json) -> list[Json]:
@@ -97,7 +101,7 @@ class SessionToV1:
             case "plan_removed":
                 return self.plans.removed(update)
             case "available_commands_update":
-                commands = convert_commands(update.get("availableCommands"), 1)
+                commands = self.commands(update.get("availableCommands"))
                 return [{**update, "availableCommands": commands}]
             case "config_option_update":
                 return self._options(update)
@@ -122,6 +126,26 @@ class SessionToV1:
         if self.mode is not None:
             changed["modes"] = modes_of_option(self.mode)
         return changed
+
+    def commands(self, commands: Any) -> list[Json]:
+        """Commands of version 1, from all commands and skills of version 2."""
+        entries = objects(commands)
+        self.skills = frozenset(
+            str(each.get("name")) for each in entries if each.get("type") == "skill"
+        )
+        return convert_commands(entries, 1)
+
+    def prompt(self, blocks: Any) -> Any:
+        """The blocks of a prompt in version 2. The command of a skill is its block, which has to be
+        the first; proxies may have put texts before the command."""
+        converted = convert_blocks(blocks, 2)
+        for index, block in enumerate(objects(converted) if self.skills else ()):
+            found = _COMMAND.fullmatch(str(block.get("text")))
+            if found is not None and found[1] in self.skills:
+                rest = [{**block, "text": found[2]}] if found[2] else []
+                skill = {"type": "skill", "name": found[1]}
+                return [skill, *converted[:index], *rest, *converted[index + 1 :]]
+        return converted
 
     def options(self, options: Any) -> list[Json]:
         """Options of version 1, from all those of version 2."""

@@ -65,6 +65,8 @@ class ToolCallsToV1:
 
     kept: KeptContent = attrs.field(factory=KeptContent)
     """Content of version 2 of the calls of all sessions that have not ended."""
+    shows_sessions: bool = False
+    """Whether the client shows references to the sessions of subagents."""
     terminals: Terminals = attrs.field(factory=Terminals, init=False)
     _known: BoundedDict[str, None] = attrs.field(
         factory=lambda: BoundedDict(_MAX_CALLS), init=False
@@ -162,7 +164,13 @@ class ToolCallsToV1:
         return True
 
     def _content(self, items: list[Json]) -> list[Json]:
-        return [made for item in items for made in tool_content_to_v1(item, self.terminals.text)]
+        return [
+            made
+            for item in items
+            for made in tool_content_to_v1(
+                item, self.terminals.text, shows_sessions=self.shows_sessions
+            )
+        ]
 
     def _with_content(self, id: str, items: list[Json], meta: Any = None) -> Json:
         update = {"sessionUpdate": "tool_call_update", "toolCallId": id}

@@ -6,7 +6,7 @@ import pytest
 import trio
 import trio.testing
 
-from conductor.proxy import Proxy, RawMessage, RequestError, on, slash
+from conductor.proxy import Proxy, RawMessage, RequestError, on, on_prompt, slash
 from conductor.testing import FakeAgent
 from conductor.testing import updates as updates_of
 from proxies.v1_v2 import V1V2
@@ -24,6 +24,9 @@ MODE_OPTION = {
     "currentValue": "ask",
     "options": [{"value": "ask", "name": "Ask"}, {"value": "code", "name": "Code"}],
 }
+
+SKILL = {"type": "skill", "name": "pdf"}
+GO = ("command", "go")
 
 
 async def opened(client, version):
@@ -194,7 +197,7 @@ async def test_a_client_of_version_1_gets_the_end_of_the_turn_as_the_answer(chai
     sent = agent.transcript.of("initialize", "request")[-1].params
     assert sent["protocolVersion"] == 2
     assert sent["info"]["name"] == "fake-client"
-    assert sent["capabilities"] == {}
+    assert sent["capabilities"] == {"session": {"commands": {"skill": {}}}}
 
 
 @pytest.mark.parametrize("named", [True, False])
@@ -450,6 +453,60 @@ async def test_commands_in_the_answer_of_version_2_are_an_update_in_version_1(ch
     assert told["availableCommands"] == [shown]
 
 
+@pytest.mark.parametrize("in_result", [True, False])
+@pytest.mark.parametrize(
+    ("texts", "sent"),
+    [
+        (["/pdf"], [SKILL]),
+        (["/pdf\n a  b", "more"], [SKILL, "a  b", "more"]),
+        (["context", "/pdf a"], [SKILL, "context", "a"]),
+        (["/go a"], ["/go a"]),
+        (["/pdfs"], ["/pdfs"]),
+        (["see /pdf"], ["see /pdf"]),
+        (["/ pdf"], ["/ pdf"]),
+    ],
+)
+async def test_the_command_of_a_skill_is_its_block(chain, texts, sent, in_result):
+    agent = agent_of(2, capabilities={"session": {"prompt": {"skill": {}}}})
+    entries = [{"type": kind, "name": n, "description": ""} for kind, n in (SKILL.values(), GO)]
+    new_session = agent.handlers["session/new"]
+
+    def opens(params):
+        result = new_session(params)
+        if in_result:
+            return {**result, "availableCommands": entries}
+        update = {"sessionUpdate": "available_commands_update", "availableCommands": entries}
+        agent.update(result["sessionId"], update)
+        return result
+
+    agent.handlers["session/new"] = opens
+    async with chain(V1V2(2), agent, strict=True) as client:
+        session = await opened(client, 1)
+        await client.transcript.wait("session/update available_commands_update")
+        prompt = [{"type": "text", "text": each} for each in texts]
+        await client.request("session/prompt", {"sessionId": session, "prompt": prompt})
+    (asked,) = agent.transcript.of("session/prompt", "request")
+    assert [each.get("text", each) for each in asked.params["prompt"]] == sent
+    (initialized,) = agent.transcript.of("initialize", "request")
+    assert initialized.params["capabilities"]["session"]["commands"] == {"skill": {}}
+
+
+@pytest.mark.parametrize("announced", [{}, {"subagents": {}}])
+async def test_a_reference_to_a_session_is_for_clients_that_show_subagents(chain, announced):
+    reference = {"type": "session", "sessionId": "child"}
+    call = updates_of.tool_call("t", "Ask", version=2, content=[reference])
+    agent = agent_of(2, turns=[[call]], capabilities={"session": {}})
+    async with chain(V1V2(2), agent, strict=True) as client:
+        await client.initialize(capabilities=announced)
+        session = (await client.request("session/new", {"cwd": "/", "mcpServers": []}))["sessionId"]
+        await client.prompt(session, "hi")
+    ((shown,),) = (each["content"] for each in updates(client, "tool_call"))
+    if announced:
+        assert shown == reference
+    else:
+        assert shown["content"]["text"] == "[content of type session]"
+
+
 async def test_load_is_resume_with_a_replay(chain):
     agent = agent_of(2, capabilities={"session": {}})
 
@@ -516,6 +573,48 @@ async def test_resume_uses_what_an_agent_of_version_1_has(chain, capabilities, r
     else:
         assert kinds == ["replay_complete", "state_update", "notice"]
     assert {"sessionUpdate": "state_update", "state": "idle"} in heard  # before the answer
+
+
+async def test_a_prompt_of_a_repeated_key_runs_once(chain):
+    agent = agent_of(1, turns=[["one"], ["two"], ["three"]])
+    async with chain(V1V2(1), agent, strict=True) as client:
+        sessions = [await opened(client, 2)]
+        sessions.append((await client.request("session/new", {"cwd": "/"}))["sessionId"])
+        ids = []
+        for session, key in [(0, "a"), (0, "A"), (0, "a"), (1, "a"), (0, None), (0, None)]:
+            prompt = {"sessionId": sessions[session], "prompt": [], "idempotencyKey": key}
+            ids.append((await client.request("session/prompt", prompt))["messageId"])
+            await trio.testing.wait_all_tasks_blocked()
+    assert ids[2] == ids[0] != ids[1]
+    asked = [each.params for each in agent.transcript.of("session/prompt", "request")]
+    keys = [(sessions.index(each["sessionId"]), each["idempotencyKey"]) for each in asked]
+    assert keys == [(0, "a"), (0, "A"), (1, "a"), (0, None), (0, None)]
+
+
+@pytest.mark.parametrize("key", ["", "x" * 256, 1])
+async def test_a_key_of_a_prompt_that_is_not_one_is_an_error(chain, key):
+    agent = agent_of(1)
+    async with chain(V1V2(1), agent) as client:
+        prompt = {"sessionId": await opened(client, 2), "prompt": [], "idempotencyKey": key}
+        with pytest.raises(RequestError, match="idempotencyKey: 1 to 255") as refused:
+            await client.request("session/prompt", prompt)
+    assert refused.value.code == -32602
+    assert not agent.transcript.of("session/prompt", "request")
+
+
+async def test_a_proxy_that_changes_a_prompt_keeps_its_key(chain):
+    class Adds(Proxy):
+        @on_prompt
+        async def add(self, session, prompt, forward):
+            prompt.prepend("first")
+            return await forward()
+
+    agent = agent_of(2, capabilities={"session": {}})
+    async with chain(V1V2(), Adds(), agent) as client:
+        prompt = {"sessionId": await opened(client, 2), "prompt": [], "idempotencyKey": "x" * 255}
+        await client.request("session/prompt", prompt)
+    (asked,) = agent.transcript.of("session/prompt", "request")
+    assert asked.params == {**prompt, "prompt": [{"type": "text", "text": "first"}]}
 
 
 async def test_updates_after_a_replay_wait_until_it_is_complete(chain):
@@ -667,10 +766,11 @@ async def test_an_agent_that_refuses_both_versions_is_an_error_with_the_name(cha
             await client.initialize(version=version)
 
 
-async def test_behind_it_a_proxy_needs_the_version_named(chain):
-    async with chain(V1V2(), Sees(), agent_of(2)) as client:
-        with pytest.raises(RequestError, match=r"v1_v2: .* write `agent_version: 2`"):
-            await client.initialize()
+async def test_a_proxy_of_this_process_behind_it_is_initialized_again(chain):
+    sees = Sees()
+    async with chain(V1V2(), sees, agent_of(2)) as client:
+        await client.prompt(await opened(client, 1), "hi")
+    assert sees.versions == [2]
 
 
 @pytest.mark.parametrize("version", [1, 2])

@@ -57,7 +57,7 @@ def test_the_order_of_the_docs_has_no_warning_and_reversed_those_of_the_table(pl
 
     assert len(chain) > 20
     assert pairs(chain) == set()
-    assert len(harmful) == 18
+    assert len(harmful) == 13
     assert pairs(chain[::-1]) == harmful
 
 

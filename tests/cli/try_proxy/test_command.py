@@ -119,7 +119,7 @@ def test_wire_methods_and_messages_of_the_proxy_itself_are_shown(run, write):
     async def twice(self, params, forward):
         await forward(params)
         self.start_soon(self.later, params["sessionId"])
-        return await forward({**params, "prompt": [text("say again")]})
+        return await forward({**params, "prompt": [{"type": "text", "text": "say again"}]})
 
     @on("session/update")
     async def drop(self, params, forward):

@@ -102,7 +102,6 @@ PURE = [
     "conductor.routing.trace",
     "conductor.telemetry.attributes",
     "conductor.tracing.comparison",
-    "conductor.tracing.direction",
     "conductor.tracing.links",
     "conductor.tracing.message_text",
     "conductor.tracing.reader",

@@ -23,8 +23,7 @@ from conductor.files import open_own
 from conductor.log import get_logger
 from conductor.routing.trace import Mark
 from conductor.tracing.encoder import Encoder
-from conductor.tracing.passage import Passage
-from conductor.tracing.recorder import FLIGHT_ENTRIES, Entry, StartEntry, TraceRecorder
+from conductor.tracing.recorder import FLIGHT_ENTRIES, Entry, Passage, StartEntry, TraceRecorder
 
 if TYPE_CHECKING:
     from conductor.control.running_chains import Flight

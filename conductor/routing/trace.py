@@ -79,7 +79,7 @@ class Tracer(Protocol):
     """Receives the messages of one chain, and events of its plugins."""
 
     add: Callable[[tuple[Any, ...]], None]
-    """Takes the members of a `tracing.passage.Passage`, which takes three times as long to make."""
+    """Takes the members of a `tracing.recorder.Passage`, which takes three times as long."""
     keeps_payloads: bool
     """Whether payloads are kept whole."""
     wake_up: WakeUp

@@ -37,7 +37,6 @@ from conductor.telemetry.attributes import (
 )
 from conductor.telemetry.propagation import CHAIN_ENDED, below, context_of, own_parent
 from conductor.telemetry.turn import Turn, fail, nanoseconds
-from conductor.tracing.direction import direction
 from conductor.tracing.records import (
     HandlerRecord,
     LogRecord,
@@ -300,7 +299,7 @@ class SpanBuilder:
         params = record.params if isinstance(record.params, dict) else {}
         parent: SpanContext | None = None
         context = context_of(params.get("_meta"))
-        own = own_parent(context) if direction(record) == "agent" else None
+        own = own_parent(context) if record.toward == "agent" else None
         if own is not None:
             self._ids.given = context
             is_remote = record.hop == 0

@@ -2,10 +2,9 @@
 
 `recorder.TraceRecorder` has a stage (`routing.trace`) in each port of a component, and keeps the
 last messages that passed in memory (the flight recorder); `trace_writer` encodes them in a thread,
-for `trace_file` and other listeners: `encoder` makes lines of entries (`message_lines`,
-`usual_lines`, `notification_lines`), and a `line_block` has their secrets masked (`masking`);
-`records` is the format of the file, `reader` reads it, and `conversation` takes from it what is
-replayed. The `trace` commands (`conductor.cli`) show, compare and replay trace files.
+for `trace_file` and other listeners: `encoder` makes lines of entries, and `masking` masks their
+secrets. `records` is the format of the file, `reader` reads it, and `conversation` takes from it
+what is replayed. The `trace` commands (`conductor.cli`) show, check, compare and replay files.
 
 May import: errors, limits, log, secrets, acp, jsonrpc, routing.
 """

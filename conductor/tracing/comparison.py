@@ -17,7 +17,6 @@ from typing import Any, Final, TypeAlias
 import attrs
 import msgspec
 
-from conductor.tracing.direction import direction
 from conductor.tracing.links import Message
 from conductor.tracing.records import NotificationRecord, Record, ResponseRecord
 
@@ -194,7 +193,7 @@ def _ends_and_common(
 def _sent(message: Message) -> list[str]:
     if message.from_ in ("Client", "Agent", "conductor"):
         return []
-    return [f"{message.sender}, toward the {direction(message)}"]
+    return [f"{message.sender}, toward the {message.toward}"]
 
 
 def _end(message: Message) -> list[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Final
+from typing import Any, Final, Literal, TypeAlias
 
 import attrs
 import msgspec
@@ -20,8 +20,6 @@ from conductor.jsonrpc.messages import CANCEL
 from conductor.jsonrpc.notification_batch import NotificationBatch
 from conductor.routing.trace import Mark, TraceStage
 from conductor.secrets.masking import current_masker
-from conductor.tracing.open_requests import OpenRequest, OpenRequests
-from conductor.tracing.passage import Passage
 from conductor.tracing.payload_text import (
     Payloads,
     kept,
@@ -35,6 +33,7 @@ from conductor.tracing.recorder import (
     HandlerEntry,
     LogEntry,
     LossEntry,
+    Passage,
     StartEntry,
     StderrEntry,
     TraceRecorder,
@@ -60,6 +59,65 @@ _NO_PARAMS: Final = b'"params":null}'
 _encode: Final = msgspec.json.Encoder().encode
 
 
+_Hop: TypeAlias = tuple[str, int]
+"""Name of the chain, and number of the hop in it."""
+
+
+class _OpenRequest(msgspec.Struct, gc=False):
+    """A request without a response."""
+
+    n: int
+    time: float
+    port: TraceStage
+    method: str
+    protocol: Literal["acp", "mcp"]
+    session: str | None
+    before: _OpenRequest | None = None
+    """The same request, when it passed this hop before."""
+    is_cancelled: bool = False
+    """Whether the cancellation has a record."""
+
+
+class _OpenRequests(dict[tuple[int, _Hop], _OpenRequest]):
+    """The requests in flight on each hop, by the identity of the request, and hop.
+
+    A request that an inserted component passes on as it is passes the hop twice, and its response
+    in reverse order.
+    """
+
+    def add(self, call: int, hop: _Hop, request: _OpenRequest) -> None:
+        """A request passes a hop."""
+        request.before = self.get((call, hop))
+        self[call, hop] = request
+
+    def answered(self, call: int, hop: _Hop, method: str) -> _OpenRequest | None:
+        """The request that is answered on this hop; it is not open any more.
+
+        The startup gate sends an `initialize` of its own, and answers the client's.
+        """
+        key = call, hop
+        found = self.pop(key, None)
+        if found is None and method == "initialize":
+            for key, request in self.items():
+                if key[1] == hop and request.method == method:
+                    return self.pop(key)
+        if found is not None and found.before is not None:
+            self[key] = found.before
+        return found
+
+    def cancelled(self, call: int, hops: Iterable[_Hop]) -> list[_OpenRequest]:
+        """The requests on these hops, in order, that were not cancelled before."""
+        new: list[_OpenRequest] = []
+        for hop in hops:
+            request = self.get((call, hop))
+            while request is not None:
+                if not request.is_cancelled:
+                    request.is_cancelled = True
+                    new.append(request)
+                request = request.before
+        return sorted(new, key=lambda request: request.n)
+
+
 @attrs.define(eq=False, repr=False)
 class Encoder:
     """Numbers and encodes the entries of one file; several chains may take turns in it."""
@@ -67,7 +125,7 @@ class Encoder:
     payloads: Payloads = "full"
     last: int = attrs.field(default=0, init=False)
     """The highest number of a record."""
-    _open: OpenRequests = attrs.field(factory=OpenRequests, init=False)
+    _open: _OpenRequests = attrs.field(factory=_OpenRequests, init=False)
 
     def header(self, recorder: TraceRecorder, components: Sequence[TraceComponent]) -> bytes:
         """The line that begins a file, and each chain in it; not masked."""
@@ -174,7 +232,7 @@ class Encoder:
         self._open.add(
             passage.call,
             (members["chain"], members["hop"]),
-            OpenRequest(n, passage.time, passage.port, inner.method, inner.protocol, session),
+            _OpenRequest(n, passage.time, passage.port, inner.method, inner.protocol, session),
         )
         return RequestRecord(
             **members,

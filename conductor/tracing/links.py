@@ -25,7 +25,6 @@ from typing import Final, Literal, TypeAlias
 import attrs
 import msgspec
 
-from conductor.tracing.direction import direction
 from conductor.tracing.records import (
     NotificationRecord,
     Record,
@@ -117,7 +116,7 @@ def _recording_components(records: Sequence[Record]) -> set[tuple[str, str]]:
 
 
 def _key(message: Message, component: str) -> _Key:
-    return message.chain, component, direction(message), type(message), message.method
+    return message.chain, component, message.toward, type(message), message.method
 
 
 def _match(arrived: Sequence[Message], leaving: Sequence[Message]) -> dict[int, Cause]:

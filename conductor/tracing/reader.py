@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator
-from typing import Final
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import BinaryIO, Final
 
 import attrs
 import msgspec
 
-from conductor.files import open_as_given
+from conductor.files import open_as_given, open_regular
 from conductor.tracing.records import (
     MessageRecord,
     NotificationRecord,
@@ -20,9 +21,8 @@ from conductor.tracing.records import (
     ResponseRecord,
     TraceHeader,
 )
-from conductor.tracing.trace_parts import trace_parts
 
-__all__ = ["Trace", "TraceFileError", "read_records"]
+__all__ = ["Trace", "TraceFileError", "growing_lines", "read_records", "trace_parts"]
 
 _MANY_DIGITS: Final = 4000
 """Python refuses to convert more than 4,300."""
@@ -32,7 +32,19 @@ _LAST: Final = 1_000_000
 _GZIP: Final = b"\x1f\x8b"
 """The beginning of a file that gzip has made."""
 
+_BLOCK: Final = 1024 * 1024
+
+
+class _Start(msgspec.Struct):
+    """The members of a record that tell where its file begins."""
+
+    type: str = ""
+    n: int = 0
+    pid: int = 0
+
+
 _decode = msgspec.json.Decoder(Record).decode
+_decode_start = msgspec.json.Decoder(_Start).decode
 
 
 class TraceFileError(ValueError):
@@ -133,3 +145,65 @@ class Trace:
         """The messages, in order."""
         kinds = (RequestRecord, NotificationRecord, ResponseRecord)
         return [each for each in self.records if isinstance(each, kinds)]
+
+
+def trace_parts(path: str | os.PathLike[str]) -> list[Path]:
+    """The files of a trace, the oldest first; `path` is the last of them.
+
+    A file that is full is renamed, and the trace goes on in a new one. That of an earlier run is
+    renamed in the same way, but is not part of the trace: each run numbers its messages from 1, and
+    its conductor has another process id.
+    """
+    parts = [Path(path)]
+    pid, first = _beginning(parts[0])
+    while first > 1:
+        older = Path(f"{path}.{len(parts)}")
+        older_pid, first = _beginning(older)
+        if older_pid != pid:
+            break
+        parts.append(older)
+    return parts[::-1]
+
+
+def _beginning(path: Path) -> tuple[int, int]:
+    """The process that wrote a file, and the number of its first message; 0: not known."""
+    pid = 0
+    try:
+        with os.fdopen(open_regular(path), "rb") as file:
+            for line in file:
+                record = _decode_start(line)
+                pid = record.pid or pid
+                if record.n:
+                    return pid, record.n
+    except (OSError, msgspec.MsgspecError, RecursionError):
+        pass  # is reported when the file is read
+    return pid, 0
+
+
+def growing_lines(
+    path: Path, file: BinaryIO, wait: Callable[[], object]
+) -> Iterator[tuple[int, bytes]]:
+    """The whole lines of a file that grows, with their offsets, until it is renamed.
+
+    `wait` is called when there is nothing to read now; if it returns true, the reading ends.
+    """
+    offset, rest = 0, b""
+    while True:
+        is_renamed = _is_renamed(path, file)  # before the reading: nothing is added after it
+        while block := file.read(_BLOCK):
+            *lines, rest = (rest + block).split(b"\n")
+            for line in lines:
+                yield offset, line + b"\n"
+                offset += len(line) + 1
+        if is_renamed or wait():
+            return
+
+
+def _is_renamed(path: Path, file: BinaryIO) -> bool:
+    """Whether the path is now that of another file."""
+    try:
+        now = path.stat()
+    except FileNotFoundError:
+        return False  # being renamed, or removed
+    opened = os.fstat(file.fileno())
+    return (now.st_dev, now.st_ino) != (opened.st_dev, opened.st_ino)

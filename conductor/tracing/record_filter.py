@@ -13,8 +13,8 @@ from typing import Any
 
 import attrs
 
-from conductor.tracing.direction import Direction, direction
 from conductor.tracing.records import (
+    Direction,
     HandlerRecord,
     LogRecord,
     LossRecord,
@@ -145,7 +145,7 @@ class RecordFilter:
         return (
             (sender is None or _is_named(sender, record.sender, record.from_))
             and (receiver is None or _is_named(receiver, record.receiver, record.to))
-            and (self.toward is None or direction(record) == self.toward)
+            and (self.toward is None or record.toward == self.toward)
             and (self.hop is None or record.hop == self.hop)
             and record.size >= self.min_size
         )

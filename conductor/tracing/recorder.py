@@ -13,17 +13,20 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from functools import partial
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
+from conductor.jsonrpc.messages import Id
 from conductor.log import bind_context, listen
 from conductor.routing.component import Component
 from conductor.routing.port import Port
 from conductor.routing.stage import StagedPort
 from conductor.routing.trace import (
     HandlerOutcome,
+    KeptPayload,
     Mark,
+    MessageKind,
     TracedOwnRequests,
     Tracer,
     TraceStage,
@@ -37,6 +40,7 @@ __all__ = [
     "HandlerEntry",
     "LogEntry",
     "LossEntry",
+    "Passage",
     "StartEntry",
     "StderrEntry",
     "TraceRecorder",
@@ -111,10 +115,30 @@ class LossEntry(msgspec.Struct, frozen=True, eq=False):
     count: int
 
 
+class Passage(NamedTuple):
+    """A message that passed a hop. Recorders keep tuples of its members."""
+
+    time: float
+    """In seconds of the monotonic clock."""
+    port: TraceStage
+    kind: MessageKind
+    method: str
+    """For a response, the method of the request."""
+    payload: KeptPayload
+    call: int = 0
+    """Identifies a request, its response and its cancellation (a notification that stands for the
+    one on each hop that the request has passed); hops may have the same."""
+    detail: Id | bool = None
+    """For a request, the sender's id; for a response, whether the request was cancelled; for a
+    cancellation, whether the sender of the request cancelled it, and not the conductor."""
+    mark: Mark | None = None
+    cause: Mark | None = None
+
+
 Entry: TypeAlias = (
     "tuple[Any, ...] | HandlerEntry | LogEntry | StderrEntry | StartEntry | LossEntry"
 )
-"""A tuple has the members of a `passage.Passage`."""
+"""A tuple has the members of a `Passage`."""
 
 
 class TraceRecorder(Tracer):

@@ -24,6 +24,7 @@ from conductor.tracing.trace_component import TraceComponent
 
 __all__ = [
     "FORMAT_VERSION",
+    "Direction",
     "HandlerRecord",
     "LogRecord",
     "LossRecord",
@@ -36,6 +37,11 @@ __all__ = [
     "TraceHeader",
 ]
 
+Direction: TypeAlias = Literal["agent", "client"]
+_PROXY: Final = re.compile(r"Proxy\((\d+)\)")
+_INSERTED: Final = 10**6
+"""Place of a component without a label: it was inserted later, before the agent. Also that of the
+conductor itself, when it sends to the client."""
 _KIND: Final = r'"sessionUpdate": ?"([a-z_]+)"'
 FORMAT_VERSION: Final = 1
 
@@ -80,6 +86,25 @@ class MessageRecord(_Base, kw_only=True, omit_defaults=True):
     notifications, and `size` is that of all."""
     masked: bool = False
     """Whether secrets in the payload were replaced by `***`."""
+
+    @property
+    def toward(self) -> Direction:
+        """The end of the chain that it goes toward, from the labels of sender and receiver."""
+        if self.from_ == "conductor":  # on behalf of a component that did not react
+            return "client" if self.to == "Client" else "agent"
+        if self.to == "conductor":
+            return "client"
+        return "agent" if _place(self.from_) < _place(self.to) else "client"
+
+
+def _place(label: str) -> int:
+    match label:
+        case "Client":
+            return -1
+        case "Agent":
+            return _INSERTED + 1
+    found = _PROXY.fullmatch(label)
+    return _INSERTED if found is None else min(int(found[1][:6]), _INSERTED - 1)
 
 
 class RequestRecord(MessageRecord, kw_only=True, omit_defaults=True, tag="request"):

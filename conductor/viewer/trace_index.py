@@ -14,10 +14,8 @@ import attrs
 import msgspec
 
 from conductor.acp.sessions import UsageMeter
-from conductor.tracing.direction import direction
 from conductor.tracing.json_diff import short_json, without_marks
 from conductor.tracing.links import Message, find_causes, is_same_message
-from conductor.tracing.log_subjects import LogSubjects
 from conductor.tracing.message_text import log_text, message_text, method_text
 from conductor.tracing.records import (
     HandlerRecord,
@@ -30,6 +28,7 @@ from conductor.tracing.records import (
     StderrRecord,
     TraceHeader,
 )
+from conductor.tracing.way import LogSubjects
 
 __all__ = ["Link", "Row", "TraceIndex"]
 
@@ -187,7 +186,7 @@ class TraceIndex:
         row.n, row.hop, row.size = message.n, message.hop, message.size
         row.sender = self._lane(message.sender, message.from_)
         row.receiver = self._lane(message.receiver, message.to)
-        row.toward_agent = int(direction(message) == "agent")
+        row.toward_agent = int(message.toward == "agent")
         row.cause = message.cause or 0
         row.session = -1 if message.session is None else self._number(message.session)
         method = message.method

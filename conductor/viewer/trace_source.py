@@ -17,10 +17,9 @@ from typing import BinaryIO, Final, Literal
 import attrs
 
 from conductor.files import open_as_given
-from conductor.tracing.reader import TraceFileError, read_records
+from conductor.tracing.reader import TraceFileError, growing_lines, read_records, trace_parts
 from conductor.tracing.record_filter import RecordFilter
 from conductor.tracing.records import TraceHeader
-from conductor.tracing.trace_parts import trace_parts
 from conductor.transport.thread_signals import block_signals
 from conductor.viewer.trace_index import Link, TraceIndex
 
@@ -31,7 +30,6 @@ _INTERVAL: Final = 0.1
 """Seconds between two looks at a file to which nothing is added."""
 _SEARCH_SECONDS: Final = 0.25
 """Duration of one step of a search, which other requests wait for."""
-_BLOCK: Final = 1024 * 1024
 
 
 @attrs.define(eq=False)
@@ -120,35 +118,19 @@ class TraceSource:
         """The whole lines of the file, and those that are added, until the source is closed."""
         number = 0
         while not self._stopped.is_set():
-            yield from self._lines_of(number)
+            for offset, line in growing_lines(self.path, self._files[number], self._wait):
+                if self._stopped.is_set():
+                    return
+                if not line.isspace():
+                    self._places.append((number, offset, len(line)))
+                    yield line
             number += 1
             if number == len(self._files) and not self._stopped.is_set():
                 self._files.append(open_as_given(self.path))
 
-    def _lines_of(self, number: int) -> Iterator[bytes]:
-        """The lines of one file, until it is renamed and another one has its name."""
-        file, offset, rest = self._files[number], 0, b""
-        while not self._stopped.is_set():
-            is_renamed = self._is_renamed(file)  # before the reading: nothing is added after it
-            while (block := file.read(_BLOCK)) and not self._stopped.is_set():
-                *lines, rest = (rest + block).split(b"\n")
-                for line in lines:
-                    if line and not line.isspace():
-                        self._places.append((number, offset, len(line) + 1))
-                        yield line + b"\n"
-                    offset += len(line) + 1
-            if is_renamed:
-                return
-            self.state = "following"
-            self._stopped.wait(_INTERVAL)
-
-    def _is_renamed(self, file: BinaryIO) -> bool:
-        try:
-            now = self.path.stat()
-        except FileNotFoundError:
-            return False  # being renamed, or removed
-        opened = os.fstat(file.fileno())
-        return (now.st_dev, now.st_ino) != (opened.st_dev, opened.st_ino)
+    def _wait(self) -> bool:
+        self.state = "following"
+        return self._stopped.wait(_INTERVAL)
 
 
 def _may_have(line: bytes, text: str) -> bool:

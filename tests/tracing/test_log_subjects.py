@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 from support.trace_records import TraceScript
 
-from conductor.tracing.log_subjects import LogSubjects
-from conductor.tracing.way import MessageWays
+from conductor.tracing.way import LogSubjects, MessageWays
 
 PROMPT = "session/prompt"
 

@@ -20,7 +20,6 @@ from conductor.jsonrpc.codec import decode
 from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.jsonrpc.notification_batch import NotificationBatch, split_block
 from conductor.routing.link import Link
-from conductor.tracing.direction import direction
 from conductor.tracing.encoder import Encoder
 from conductor.tracing.links import find_causes
 from conductor.tracing.reader import read_records
@@ -521,4 +520,4 @@ async def test_what_the_conductor_asks_a_restarted_agent_is_recorded(traced_chai
     assert [each.hop for each in own] == [1] * 4
     assert [each.request for each in own[1::2]] == [each.n for each in own[::2]]
     assert own[2].session == own[3].session == session
-    assert [direction(each) for each in own] == ["agent", "client"] * 2
+    assert [each.toward for each in own] == ["agent", "client"] * 2

@@ -6,10 +6,9 @@ import pytest
 from support.seen_port import traced_port
 from support.trace_records import TraceScript
 
-from conductor.tracing.reader import Trace
+from conductor.tracing.reader import Trace, trace_parts
 from conductor.tracing.records import TraceHeader
 from conductor.tracing.trace_file import TraceFile
-from conductor.tracing.trace_parts import trace_parts
 
 
 def write(path, count, max_size=20_000):

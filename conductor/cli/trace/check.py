@@ -88,7 +88,6 @@ def _problem(message: Message, version: int) -> str | None:
     from conductor.acp import MCP_METHODS
     from conductor.schema import METHODS_BY_VERSION
     from conductor.schema.convert import dumps, misfit
-    from conductor.tracing.direction import direction
     from conductor.tracing.records import RequestRecord, ResponseRecord
 
     version = version if version in METHODS_BY_VERSION else 1
@@ -105,11 +104,11 @@ def _problem(message: Message, version: int) -> str | None:
         type_name = "Error" if message.is_error else method.result
     else:
         kind = "request" if isinstance(message, RequestRecord) else "notification"
-        sender = "client" if direction(message) == "agent" else "agent"
+        sender = "client" if message.toward == "agent" else "agent"
         if method.kind not in (kind, "both"):
             return f"sent as a {kind}; it is a {method.kind}"
         if method.source not in (sender, "both"):
-            return f"sent toward the {direction(message)}; only the {method.source} sends it"
+            return f"sent toward the {message.toward}; only the {method.source} sends it"
         type_name = (kind == "notification" and method.notification) or method.params
         value = {} if value is None else value
     return "" if type_name is None else misfit(dumps(value), type_name, version) or ""

@@ -20,6 +20,6 @@ def command(pid: int) -> None:
     Examples:
       acp-conductor trace show "$(acp-conductor trace dump 4711)"
     """
-    from conductor.cli.trace.running import dumped_file
+    from conductor.cli.trace.reading import dumped_file
 
     click.echo(dumped_file(pid))

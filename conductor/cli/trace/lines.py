@@ -23,7 +23,6 @@ from conductor.cli.terminal_text import (
     styled,
 )
 from conductor.cli.units import shown_duration, shown_size
-from conductor.tracing.direction import direction
 from conductor.tracing.json_diff import short_json
 from conductor.tracing.message_text import log_text, message_text, method_text
 from conductor.tracing.records import (
@@ -156,7 +155,7 @@ class TraceLines:
 
 def hop_name(message: MessageRecord) -> str:
     """Sender and receiver, the one nearer the client on the left."""
-    if direction(message) == "agent":
+    if message.toward == "agent":
         return f"{message.sender} → {message.receiver}"
     return f"{message.receiver} ← {message.sender}"
 

@@ -6,7 +6,10 @@ In place of a file, commands take the process id of a running conductor.
 
 from __future__ import annotations
 
+import json
+import os
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -19,7 +22,11 @@ if TYPE_CHECKING:
 
 __all__ = [
     "check_is_trace",
+    "dumped_file",
+    "file_of",
     "followed_records",
+    "followed_records_of_running",
+    "is_running",
     "lines_and_records",
     "load",
     "no_trace",
@@ -74,11 +81,22 @@ def followed_records(path: str, wait: Callable[[], None]) -> Iterator[Record]:
 
     Raises `click.UsageError`.
     """
-    from conductor.cli.trace.follow_file import follow_lines
-
     for part in _parts(path)[:-1]:
         yield from _records(_lines(part), part)
-    yield from _records(follow_lines(path, wait), path)
+    yield from _records(_followed_lines(path, wait), path)
+
+
+def _followed_lines(path: str, wait: Callable[[], None]) -> Iterator[bytes]:
+    """The whole lines of a file and of those that get its name. Waits for one that does not exist
+    yet."""
+    from conductor.tracing.reader import growing_lines
+
+    while True:
+        while not os.path.exists(path):
+            wait()
+        with open_as_given(path) as file:
+            for _, line in growing_lines(Path(path), file, wait):
+                yield line
 
 
 def load(path: str) -> Trace:
@@ -90,8 +108,7 @@ def load(path: str) -> Trace:
 
 def _parts(path: str) -> list[str]:
     """The files of a trace, the oldest first; the process id of a conductor that has none."""
-    from conductor.cli.trace.running import file_of, is_running
-    from conductor.tracing.trace_parts import trace_parts
+    from conductor.tracing.reader import trace_parts
 
     if is_running(path):
         file = file_of(int(path))
@@ -102,8 +119,6 @@ def _parts(path: str) -> list[str]:
 
 
 def _lines(path: str) -> Iterator[bytes]:
-    from conductor.cli.trace.running import is_running, lines_of_running
-
     if is_running(path):
         yield from lines_of_running(int(path))
         return
@@ -120,3 +135,65 @@ def _records(lines: Iterator[bytes], path: str) -> Iterator[Record]:
         raise no_trace(exc) from exc
     except OSError as exc:
         raise click.UsageError(f"{path}: {exc.strerror}") from exc
+
+
+def is_running(name: str) -> bool:
+    """Whether an argument is a process id; a file called `123` is written `./123`."""
+    return name.isdigit()
+
+
+def file_of(pid: int) -> str | None:
+    """The trace file of a conductor; `None` if it only has a flight recorder.
+
+    Raises `click.UsageError`.
+    """
+    where: dict[str, str | None] = json.loads(next(_asked_lines(pid, "records"), b"{}"))
+    return where.get("file")
+
+
+def lines_of_running(pid: int) -> Iterator[bytes]:
+    """The lines of a conductor's trace file, or else of its flight recorder.
+
+    Raises `click.UsageError`, and `OSError` if the file cannot be read.
+    """
+    lines = _asked_lines(pid, "records")
+    where: dict[str, str | None] = json.loads(next(lines, b"{}"))
+    if (file := where.get("file")) is None:
+        yield from lines
+        return
+    with open_as_given(file) as written:
+        yield from written
+
+
+def followed_records_of_running(pid: int, wait: Callable[[], None]) -> Iterator[Record]:
+    """The records of the flight recorder and those to come, until the conductor ends; `wait` is
+    called before each. Raises `click.UsageError`."""
+    from conductor.tracing.reader import read_records
+
+    lines = _asked_lines(pid, "follow")
+    next(lines, None)  # the one that says where the records are
+    for record in read_records(lines, f"conductor {pid}"):
+        yield record
+        wait()
+
+
+def dumped_file(pid: int) -> str:
+    """The trace file of a conductor, or one to which its flight recorder is written now.
+
+    Raises `click.UsageError`.
+    """
+    from conductor.control.client import NoConductor, ask
+
+    try:
+        return str(ask(pid, "dump")["file"])
+    except NoConductor as exc:
+        raise click.UsageError(str(exc)) from None
+
+
+def _asked_lines(pid: int, command: str) -> Iterator[bytes]:
+    from conductor.control.client import NoConductor, lines
+
+    try:
+        yield from lines(pid, command)
+    except NoConductor as exc:
+        raise click.UsageError(str(exc)) from None

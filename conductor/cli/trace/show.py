@@ -62,11 +62,12 @@ def command(file: str, follow: bool, stats: bool, top: int, **criteria: Any) -> 
     """
     from conductor.cli.terminal_text import is_coloured
     from conductor.cli.trace.lines import TraceLines
-    from conductor.cli.trace.reading import followed_records, records_of
-    from conductor.cli.trace.running import (
+    from conductor.cli.trace.reading import (
         file_of,
+        followed_records,
         followed_records_of_running,
         is_running,
+        records_of,
     )
 
     if follow and stats:

@@ -14,7 +14,6 @@ from conductor.acp.turns import Turns
 from conductor.cli.terminal_text import shown_path
 from conductor.cli.text_table import table
 from conductor.cli.units import shown_duration, shown_size
-from conductor.tracing.direction import direction
 from conductor.tracing.links import Message, is_diverted
 from conductor.tracing.message_text import message_text, method_text
 from conductor.tracing.records import (
@@ -114,7 +113,7 @@ def _hops(messages: Iterable[Message]) -> list[_Cells]:
     rows: dict[tuple[int, str], _Row] = {}
     for each in messages:
         ends = each.sender, each.receiver
-        name = ", ".join(ends if direction(each) == "agent" else reversed(ends))
+        name = ", ".join(ends if each.toward == "agent" else reversed(ends))
         row = rows.setdefault((each.hop, name), _Row(name))
         row.add(each)
         if isinstance(each, ResponseRecord) and each.request:

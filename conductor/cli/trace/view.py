@@ -29,8 +29,7 @@ def command(file: str, port: int, browser: bool, live: bool, remove: bool) -> No
       acp-conductor trace view t.jsonl
       acp-conductor trace view t.jsonl --no-browser --port 8800
     """
-    from conductor.cli.trace.reading import check_is_trace
-    from conductor.cli.trace.running import dumped_file, is_running
+    from conductor.cli.trace.reading import check_is_trace, dumped_file, is_running
     from conductor.viewer.run import view
 
     path = Path(dumped_file(int(file)) if is_running(file) else file)

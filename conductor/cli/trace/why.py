@@ -82,7 +82,6 @@ def way_lines(ways: MessageWays, message: Message) -> Iterator[tuple[str, Style]
 
 def _one_way(ways: MessageWays, way: list[Message]) -> Iterator[tuple[str, Style]]:
     from conductor.cli.trace.lines import message_title
-    from conductor.tracing.direction import direction
     from conductor.tracing.records import ResponseRecord
 
     first = way[0]
@@ -96,7 +95,7 @@ def _one_way(ways: MessageWays, way: list[Message]) -> Iterator[tuple[str, Style
             yield f"  sent by {first.sender} while it handled {what}", "note"
     elif first.from_ not in _ENDS and first.sender != "conductor":
         is_mcp = not isinstance(first, ResponseRecord) and first.protocol == "mcp"
-        if is_mcp and direction(first) == "client":
+        if is_mcp and first.toward == "client":
             yield f"  sent by {first.sender} for an MCP connection of the agent", "note"
         else:
             text = f"  made by {first.sender}: none of the messages that it got is its cause"

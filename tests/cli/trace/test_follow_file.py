@@ -1,6 +1,10 @@
-import pytest
+"""`acp-conductor trace show --follow` of a file that grows."""
 
-from conductor.cli.trace.follow_file import follow_lines
+from contextlib import suppress
+
+from support.raw_json import compact
+
+from conductor.cli.trace.reading import followed_records
 
 
 class Writer:
@@ -15,17 +19,18 @@ class Writer:
         self.actions.pop(0)()
 
 
+def line(text):
+    """A line that a component wrote to stderr, as a record."""
+    return compact({"type": "stderr", "ts": 0, "component": "notes", "text": text}) + "\n"
+
+
 def read(path, *actions):
-    lines = []
-    with pytest.raises(KeyboardInterrupt):
-        lines.extend(iter_into(lines, follow_lines(path, Writer(*actions))))
-    return lines
-
-
-def iter_into(lines, source):
-    for each in source:
-        lines.append(each)
-    return []
+    """The texts of the records that are read while the actions are done."""
+    texts = []
+    with suppress(KeyboardInterrupt):
+        for each in followed_records(str(path), Writer(*actions)):
+            texts.append(each.text)  # noqa: PERF401: the reading does not end
+    return texts
 
 
 def add(path, text):
@@ -38,28 +43,25 @@ def add(path, text):
 
 def test_lines_are_read_when_they_are_whole(tmp_path):
     path = tmp_path / "t.jsonl"
-    path.write_text("one\ntw")
+    two, four = line("two"), line("four")
+    path.write_text(line("one") + two[:9])
 
-    assert read(path, add(path, "o\nthree\nfo"), add(path, "ur\n")) == [
-        b"one\n",
-        b"two\n",
-        b"three\n",
-        b"four\n",
-    ]
+    actions = add(path, two[9:] + line("three") + four[:5]), add(path, four[5:])
+    assert read(path, *actions) == ["one", "two", "three", "four"]
 
 
 def test_a_missing_file_is_waited_for(tmp_path):
     path = tmp_path / "t.jsonl"
 
-    assert read(path, lambda: None, add(path, "one\n")) == [b"one\n"]
+    assert read(path, lambda: None, add(path, line("one"))) == ["one"]
 
 
 def test_reading_goes_on_in_the_new_file_after_a_renaming(tmp_path):
     path = tmp_path / "t.jsonl"
-    path.write_text("one\n")
+    path.write_text(line("one"))
 
     def rename():
-        add(path, "two\n")()
+        add(path, line("two"))()
         path.rename(tmp_path / "t.jsonl.1")
 
-    assert read(path, rename, add(path, "three\n")) == [b"one\n", b"two\n", b"three\n"]
+    assert read(path, rename, add(path, line("three"))) == ["one", "two", "three"]

@@ -61,7 +61,9 @@ class Masker:
         ]
         # The fewer literals begin like usual text, the faster is a search: so two have half each.
         rare = [each for each in checks if not _is_lower(each[0])]
-        frequent = sorted((each for each in checks if _is_lower(each[0])), key=_length)
+        frequent = sorted(
+            (each for each in checks if _is_lower(each[0])), key=lambda each: len(each[0])
+        )
         half = len(frequent) // 2
         parts = (known, rare, frequent[:half], frequent[half:])
         self._searches = [
@@ -128,10 +130,6 @@ _masker: Masker | None = None
 
 def _is_lower(literal: bytes) -> bool:
     return literal[:3].isalpha() and not literal[:3].isupper()
-
-
-def _length(each: _Searched) -> int:
-    return len(each[0])
 
 
 def _search(checks: Sequence[_Searched]) -> tuple[BytesAhoCorasick, list[Check]]:

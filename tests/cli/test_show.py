@@ -58,7 +58,8 @@ def test_secrets_are_not_shown(run, chain_file, tmp_path):
     )
     path = chain_file(
         "proxies:\n"
-        "  - run: [prog, --token, hidden1, --api-key=hidden2, '--name=${SECRET}', shown]\n"
+        "  - run: [prog, --token, hidden1, --api-key=hidden2, '--name=${SECRET}', shown,\n"
+        "          ghp_hiddenhiddenhiddenhidden]\n"
         "    env: {A: hidden3, N: null, B: 'x-${SECRET}', C: 'y${UNSET:-z}'}\n"
         "  - use: ./vault.py:Vault\n"
         "    with: {password: hidden4, url: '${SECRET}/', deep: {api_key: hidden5, l: [1, a b]}}\n"
@@ -70,7 +71,7 @@ def test_secrets_are_not_shown(run, chain_file, tmp_path):
     assert result.returncode == 0
     assert "hidden" not in result.stdout
     lines = [line.strip() for line in result.stdout.splitlines()]
-    assert "run: prog --token '***' '--api-key=***' '--name=${SECRET}' shown" in lines
+    assert "run: prog --token '***' '--api-key=***' '--name=${SECRET}' shown ***" in lines
     assert "env: A=***" in lines
     assert "env: N=null" in lines
     assert "env: B=x-${SECRET}" in lines

@@ -14,6 +14,7 @@ from conductor.setting_forms import option_id, option_of, state_after
 
 __all__ = [
     "Setting",
+    "initial_option",
     "is_current",
     "is_offered",
     "is_reported",
@@ -60,6 +61,12 @@ def request_for(
         elif protocol_version > 1:
             params["type"] = "id"
     return _METHODS[kind], params
+
+
+def initial_option(setting: Setting, protocol_version: int) -> dict[str, Any]:
+    """The setting of an option, as a session set-up has it."""
+    _, params = request_for(setting, "", protocol_version)
+    return {name: value for name, value in params.items() if name != "sessionId"}
 
 
 def is_offered(setting: Setting, state: Mapping[str, Any]) -> bool:

@@ -1,7 +1,8 @@
 """`remember`: gives new sessions the mode, the model and the options that the user last selected.
 
 Settings that the client makes in a session, and the agent accepts, are remembered by agent. A new
-session gets them before the client sees the session: the response to `session/new` has the values,
+session gets them before the client sees the session, options with the request if the agent takes
+them so (`session.options`): the response to `session/new` has the values,
 so that the client shows them. A session that is loaded or resumed gets its own settings again. Only
 values that the agent still offers are set. Changes that the agent makes itself, as when it leaves
 its plan mode, are not remembered, nor settings of a subagent's session. A mode in which the agent
@@ -45,6 +46,7 @@ from conductor.proxy import (
 from conductor.setting_forms import current_value, option_of, state_after
 from proxies.remember.chosen_settings import (
     Setting,
+    initial_option,
     is_current,
     is_offered,
     is_reported,
@@ -56,6 +58,7 @@ from proxies.remember.chosen_settings import (
     without_repeated,
 )
 from proxies.remember.settings_file import SettingsFile
+from proxies.shared.agent_capabilities import has_member
 
 __all__ = ["Remember"]
 
@@ -75,20 +78,22 @@ class Remember(Proxy):
 
     @on_session_setup
     async def set_up(self, setup: SessionSetup, forward: Forward) -> Any:
-        result = await forward()
         is_new = setup.opened_by == "new"
-        if setup.opened_by == "fork" or (is_new and not isinstance(result, dict)):
-            return result  # a fork has the settings of its session
-        state = result if isinstance(result, dict) else {}  # to load, agents may answer `null`
-        session = state.get("sessionId", setup.session_id)
-        if not isinstance(session, str):
-            return result
+        if setup.opened_by == "fork":
+            return await forward()  # it has the settings of its session
         file = self._file(setup.cwd)
-        read = file.latest if is_new else partial(file.of_session, session)
+        read = file.latest if is_new else partial(file.of_session, setup.session_id or "")
         try:
             settings = await trio.to_thread.run_sync(read)
         except (OSError, ValueError) as exc:
             log.warning("remembered settings not read", error=str(exc))
+            return await forward()
+        if self._takes_initial_options:
+            self._add_initial_options(setup.params, settings)
+        result = await forward()
+        state = result if isinstance(result, dict) else {}  # to load, agents may answer `null`
+        session = state.get("sessionId", setup.session_id)
+        if not isinstance(session, str):
             return result
         changed = await self._with_settings(session, settings, state, is_new=is_new)
         return changed if changed else result
@@ -118,6 +123,23 @@ class Remember(Proxy):
             self._states[session.id] = state_after(state, "option", None, update)
 
     # ----------------------------------------------------------------------------------------------
+
+    @property
+    def _takes_initial_options(self) -> bool:
+        place = ("sessionCapabilities",) if self.protocol_version == 1 else ("session",)
+        return has_member(self.agent_capabilities, (*place, "options"))
+
+    def _add_initial_options(self, params: dict[str, Any], settings: list[Setting]) -> None:
+        """Have the agent set the options itself; it ignores values that it does not offer."""
+        given = params.get("configOptions") or []
+        ids = {each.get("configId") for each in given if isinstance(each, dict)}
+        added = [
+            initial_option(each, self.protocol_version)
+            for each in settings
+            if each[0] == "option" and each[1] not in ids and each[2] not in self.never
+        ]
+        if added:
+            params["configOptions"] = [*given, *added]
 
     async def _with_settings(
         self, session: str, settings: list[Setting], result: dict[str, Any], *, is_new: bool

@@ -39,8 +39,10 @@ MESSAGES = ("round-trip", "small", "medium", "large", "upload", "sessions")
 SLICES = 4
 PROMPTS = 10
 PLUGIN = '''import attrs
+import conductor.proxy
 from conductor.proxy import Proxy, on_prompt
-from conductor.proxy.peers import text
+
+text = getattr(conductor.proxy, "text", None) or conductor.proxy.peers.text
 
 
 @attrs.define
@@ -49,7 +51,7 @@ class Brief(Proxy):
 
     @on_prompt
     async def ask(self, session, prompt, forward):
-        prompt.blocks.insert(0, {"type": "text", "text": "Answer briefly."})
+        prompt.blocks.insert(0, text("Answer briefly."))
         return await forward()
 '''
 

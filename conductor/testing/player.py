@@ -1,18 +1,24 @@
 """Plays one side of a recorded conversation on a JSON-RPC connection: the agent or the client.
 
-Messages are sent in the recorded order, each after what came before it in its track
-(`replay_tracks`). A client gives up waiting for a message when a later request or response of the
-session has come, so that an agent that leaves one out does not stop the replay. Differences in the
-peer's behaviour are reported (`Deviation`), and the replay goes on.
+Messages are sent in the recorded order, each after what came before it in its track. A client has
+one track: it acts by itself. An agent has a track for each request of the client: what it sent, and
+waited for, because of that request; tracks are independent, so that several sessions can be
+replayed at once. A client gives up waiting for a message when a later request or response of the
+session has come, so that an agent that leaves one out does not stop the replay.
+
+Messages of the peer correspond to recorded ones by kind, method and, for session updates, the kind
+of the update: to the first one with an equal payload, else to the next one of the same session,
+else to the next one. Ids and times are not compared. Differences in the peer's behaviour are
+reported (`Deviation`), and the replay goes on.
 """
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any, Final, Literal, NamedTuple
 
 import attrs
 import trio
@@ -21,18 +27,22 @@ from conductor.error_codes import INTERNAL_ERROR
 from conductor.errors import ConnectionClosed, RequestError
 from conductor.jsonrpc.messages import CANCEL, METHOD_NOT_FOUND
 from conductor.peer import JsonRpcPeer
-from conductor.testing.replay_matching import ExpectedMessages, Key, live_key
 from conductor.testing.replay_mcp import McpEnvelopes
-from conductor.testing.replay_tracks import BEGINNING, tracks
 from conductor.testing.replay_values import ReplayValues
+from conductor.tracing.comparison import Normalizer
 from conductor.tracing.conversation import End, RecordedMessage
 
-__all__ = ["Deviation", "Player"]
+__all__ = ["BEGINNING", "Deviation", "ExpectedMessages", "Match", "Player", "live_key", "tracks"]
 
 _CANCEL_AFTER: Final = 0.3
 """Seconds after which a client cancels a request at the latest."""
 _IDLE: Final = 2.0
 """Seconds that a client waits for a notification between two turns: agents send it at once."""
+_MAX_COMPARED: Final = 32
+"""Recorded messages that a live one is compared with."""
+_PROMPT: Final = "session/prompt"
+BEGINNING: Final = -1
+"""The track that no request begins."""
 
 
 @attrs.frozen
@@ -341,3 +351,138 @@ class Player:
 def _cwd(params: Any) -> str | None:
     found = params.get("cwd") if isinstance(params, dict) else None
     return found if isinstance(found, str) else None
+
+
+class Key(NamedTuple):
+    """Key of a message: equal for messages that correspond."""
+
+    kind: Literal["request", "notification", "response"]
+    method: str
+    update: str | None
+    is_mcp: bool
+
+    @property
+    def label(self) -> str:
+        return f"{self.method} {self.update}" if self.update else self.method
+
+
+@attrs.frozen
+class Match:
+    """A recorded message, and whether its payload is equal to that of the live one."""
+
+    index: int
+    is_equal: bool
+
+
+def key_of(message: RecordedMessage) -> Key:
+    return Key(message.kind, message.method, message.update, message.protocol == "mcp")
+
+
+def live_key(
+    kind: Literal["request", "notification"], method: str, params: Any, mcp_server: str | None
+) -> Key:
+    message = RecordedMessage(kind, "client", None, method, params)
+    return Key(kind, method, message.update, mcp_server is not None)
+
+
+@attrs.define(eq=False)
+class ExpectedMessages:
+    """The recorded messages of the peer that have not come yet, by index."""
+
+    messages: Mapping[int, RecordedMessage]
+    values: ReplayValues
+    ignored: Collection[str] = ()
+    _waiting: defaultdict[Key, list[int]] = attrs.field(
+        factory=lambda: defaultdict(list), init=False
+    )
+    _counts: dict[Key, int] = attrs.field(factory=dict, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        for index, message in self.messages.items():
+            self._waiting[key_of(message)].append(index)
+        self._counts = {key: len(indices) for key, indices in self._waiting.items()}
+
+    def take(self, key: Key, payload: Any) -> Match | None:
+        """The message that a live one corresponds to; it is not expected any more."""
+        waiting = self._waiting.get(key)
+        if not waiting:
+            return None
+        normalizer = Normalizer(self.ignored)
+        live = self.values.recorded(payload)
+        shown = normalizer.normalize(live)
+        for index in waiting[:_MAX_COMPARED]:
+            if normalizer.normalize(self.messages[index].payload) == shown:
+                waiting.remove(index)
+                return Match(index, True)
+        session = live.get("sessionId") if isinstance(live, dict) else None
+        same = (i for i in waiting if self.messages[i].session == session)
+        index = next(same, waiting[0])
+        waiting.remove(index)
+        return Match(index, False)
+
+    def arrived(self, index: int) -> None:
+        """A message has come that was found by its id."""
+        waiting = self._waiting[key_of(self.messages[index])]
+        if index in waiting:
+            waiting.remove(index)
+
+    def count(self, key: Key) -> int:
+        """The number of recorded messages with a key."""
+        return self._counts.get(key, 0)
+
+
+def tracks(messages: Sequence[RecordedMessage], side: End) -> dict[int, list[int]]:
+    """The tracks of one side: indices of messages, by the index of the request that begins it."""
+    if side == "client":
+        return {BEGINNING: list(range(len(messages)))}
+    return _agent_tracks(messages)
+
+
+def _agent_tracks(messages: Sequence[RecordedMessage]) -> dict[int, list[int]]:
+    found: dict[int, list[int]] = {BEGINNING: []}
+    owners: dict[object, int] = {}
+    """By id of a request of the agent: its track."""
+    begun: dict[object, int] = {}
+    """By id of a request of the client: its index."""
+    sessions: dict[int, str | None] = {}
+    """By index of a request of the client."""
+    still_open: list[int] = []
+    for index, message in enumerate(messages):
+        if message.kind == "request" and message.sender == "client":
+            found[index] = []
+            begun[message.id], sessions[index] = index, message.session
+            still_open.append(index)
+            continue
+        if message.kind == "response" and message.sender == "agent":
+            owner = begun[message.id]
+            still_open.remove(owner)
+            sessions[owner] = sessions[owner] or message.session
+        elif message.kind == "response":
+            owner = owners[message.id]
+        else:
+            owner = _owner(message, messages, still_open, sessions)
+            owners[message.id] = owner
+        found[owner].append(index)
+    return found
+
+
+def _owner(
+    message: RecordedMessage,
+    messages: Sequence[RecordedMessage],
+    still_open: Sequence[int],
+    sessions: dict[int, str | None],
+) -> int:
+    """The client's request that a message belongs to: the open one of its session, or the last."""
+    session = message.session
+    candidates = [
+        [each for each in still_open if sessions[each] == session and session is not None],
+        [each for each in still_open if sessions[each] is None],
+        [each for each in sessions if sessions[each] == session and session is not None],
+        list(still_open),
+        list(sessions),
+    ]
+    for some in candidates:
+        if some:
+            prompts = [each for each in some if messages[each].method == _PROMPT]
+            return (prompts if some is candidates[0] and prompts else some)[-1]
+    return BEGINNING

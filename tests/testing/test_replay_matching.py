@@ -1,4 +1,4 @@
-from conductor.testing.replay_matching import ExpectedMessages, Match, live_key
+from conductor.testing.player import ExpectedMessages, Match, live_key
 from conductor.testing.replay_values import ReplayValues
 from conductor.tracing.conversation import RecordedMessage
 

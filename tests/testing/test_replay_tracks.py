@@ -1,4 +1,4 @@
-from conductor.testing.replay_tracks import BEGINNING, tracks
+from conductor.testing.player import BEGINNING, tracks
 from conductor.tracing.conversation import RecordedMessage
 
 OTHER = {"client": "agent", "agent": "client"}

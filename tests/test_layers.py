@@ -31,6 +31,7 @@ LAYERS = [
         "json_values",
         "limits",
         "log",
+        "places",
         "secrets",
         "setting_forms",
         "token_bucket",
@@ -39,7 +40,6 @@ LAYERS = [
     {"registry"},
     {"jsonrpc"},
     {"acp", "adapters"},
-    {"projects"},
     {"transport"},
     {"routing"},
     {"tracing"},
@@ -67,8 +67,8 @@ EXCEPTIONS = {
 """Imports of a later layer, as importer and imported."""
 
 ALONE = {"schema", "chainfile"}
-"""Parts that must not import the runtime before them either, but for errors, files,
-limits and values."""
+"""Parts that must not import the runtime before them either, but for `OF_ALONE`."""
+OF_ALONE = {"directories", "errors", "files", "json_values", "limits", "places"}
 
 PURE = [
     "conductor.json_values",
@@ -247,7 +247,15 @@ def test_imports_go_one_way():
             ):
                 continue
             backwards = layer_of(imported) > layer_of(importer)
-            allowed = {importer, "errors", "files", "json_values", "limits"}
+            allowed = {
+                importer,
+                "directories",
+                "errors",
+                "files",
+                "json_values",
+                "limits",
+                "places",
+            }
             runtime = importer in ALONE and imported not in allowed
             if backwards or runtime:
                 wrong.append(f"{each.place}: conductor.{importer} imports {each.target}")

@@ -17,10 +17,10 @@ from conductor.chain.chain import Chain
 from conductor.chain.components import ChainSpec
 from conductor.chainfile import ChainFile, ComponentSpec, load
 from conductor.chainfile.naming import command_name
+from conductor.chainfile.project_file import trusted_agent_file
 from conductor.errors import LocalProtocolError, StartError
 from conductor.peer import JsonRpcPeer
 from conductor.plugins.handler_call import current_handler_call
-from conductor.projects.project_file import trusted_agent_file
 from conductor.proxy.second_agent import AgentSource
 from conductor.transport.memory import memory_pair
 

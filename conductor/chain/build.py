@@ -29,9 +29,9 @@ from conductor.supervision.supervisor import SupervisedComponent
 from conductor.transport.spawn import SpawnError
 
 if TYPE_CHECKING:
+    from conductor.chain.planner import ChainPlan
     from conductor.chainfile import ChainFile
     from conductor.plugins.plugin_component import PluginComponent
-    from conductor.projects.planner import ChainPlan
     from conductor.proxy.second_agent import AgentConnection, AgentSource
 
 __all__ = [
@@ -117,7 +117,7 @@ def _those_that_apply(
 ) -> Sequence[ComponentSpec]:
     """Without the components with a `when:` that does not hold for the client or this process."""
     from conductor.chainfile.paths import working_directory
-    from conductor.projects.when import Facts, client_facts, names_of_agent, unmet_conditions
+    from conductor.chainfile.when import Facts, client_facts, names_of_agent, unmet_conditions
 
     agents = names_of_agent(specs[-1]) if has_agent else frozenset()
     facts = Facts(os.environ, working_directory(), agents)

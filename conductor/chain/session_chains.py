@@ -1,6 +1,6 @@
 """The chains of one client's sessions: the first one, and further ones as they are needed.
 
-A session set-up goes to the chain that its directory has now (`projects.chooser`): to the first
+A session set-up goes to the chain that its directory has now (`chooser`): to the first
 chain, to one that runs already, or to a new one. With `session_processes`, a chain has one session
 at a time, so that the agent has a process for each. Sessions that are open keep their chain. A
 chain ends after its last session. `routing.session_branches` has the way of each message.
@@ -48,8 +48,8 @@ from conductor.transport.io_loop import read_loop, write_loop
 from conductor.transport.memory import MemoryTransport, memory_pair
 
 if TYPE_CHECKING:
-    from conductor.projects.chooser import ChainChooser
-    from conductor.projects.planner import ChainPlan
+    from conductor.chain.chooser import ChainChooser
+    from conductor.chain.planner import ChainPlan
 
 __all__ = ["MAX_CHAINS", "ChainChoice", "SessionChains"]
 

@@ -7,8 +7,14 @@ declared of a key, `validators.py` checks of single values; `diagnostics.py` has
 file with mistakes (`Diagnostic`), `grammar.py` the conflicts of keys. `loader.py` drives the steps,
 nested files included; `options.py` reads `with:` for a plugin's class.
 
-Imports only `conductor.errors`, `limits` and each other. PyYAML is imported when a file is
-loaded.
+Files besides the one on the command line, those of the user and the project (`conductor.places`):
+`project_file.py` reads them if this user trusts them (`trust_store.py`), `layers.py` puts the
+proxies of all files into one chain, `when.py` tells which components have a condition that does not
+hold.
+
+Imports only `conductor.directories`, `errors`, `files`, `json_values`, `limits`, `places` and each
+other.
+PyYAML is imported when a file is loaded.
 """
 
 from __future__ import annotations

@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING, Literal, NoReturn, TypeAlias
 import attrs
 
 from conductor.chain.build import bridge_component, components_of, spec_of, spec_of_plan
+from conductor.chain.chooser import ChainChooser, OtherFiles
 from conductor.chain.components import ChainSpec
 from conductor.chain.login_words import AgentLogin, terminal_login_of
+from conductor.chain.reloadable_chain import ReloadableChain
 from conductor.chain.session_chains import ChainChoice
 from conductor.chain.start_failure import FailureContext
 from conductor.chain.stdio_server import serve_stdio
@@ -24,8 +26,6 @@ from conductor.chainfile.model import ChainFile, ComponentSpec, OnStartFailure
 from conductor.chainfile.paths import working_directory
 from conductor.cli.load import RequiredKind, load_chain, report
 from conductor.errors import ChainFileError, CommandLineError
-from conductor.projects.chooser import ChainChooser, OtherFiles
-from conductor.projects.reloadable_chain import ReloadableChain
 from conductor.routing.component import Component
 
 if TYPE_CHECKING:

@@ -65,8 +65,8 @@ def _not_a_command(word: str, commands: Iterable[str]) -> str | None:
     import difflib
     import shutil
 
+    from conductor.places import named_chains
     from conductor.plugins.loading import ready_made_help
-    from conductor.projects.places import named_chains
 
     if word.endswith((".yaml", ".yml")) or word in named_chains():
         return f"For a chain file: `run {word}` in an editor, or `prompt {word} TEXT` here"

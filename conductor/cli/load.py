@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias
 
 from conductor.chainfile import ChainFile, Diagnostic, SourceLocation, load
 from conductor.errors import ChainFileError
-from conductor.projects.places import PROJECT_FILE, name_of_chain, unknown_name_help
+from conductor.places import PROJECT_FILE, name_of_chain, unknown_name_help
 from conductor.secrets.registered import redact, register_environment
 
 __all__ = [
@@ -89,8 +89,8 @@ def as_trusted(chain: ChainFile) -> ChainFile:
     path = os.path.realpath(chain.path)
     if os.path.basename(path) != PROJECT_FILE:
         return chain
-    from conductor.projects.layers import trusted_chain
-    from conductor.projects.project_file import Untrusted
+    from conductor.chainfile.layers import trusted_chain
+    from conductor.chainfile.project_file import Untrusted
 
     help = "`acp-conductor trust` shows what it runs"
     try:

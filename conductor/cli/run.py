@@ -43,8 +43,8 @@ def command(
       acp-conductor run chains/hello.yaml
       acp-conductor --log debug run ~/chains/review.yaml
     """
+    from conductor.chain.chooser import OtherFiles
     from conductor.cli.chain_run import ChainRun
-    from conductor.projects.chooser import OtherFiles
 
     others = OtherFiles(user=not no_user, project=not no_project)
     login = click.get_current_context().obj

@@ -57,9 +57,9 @@ def command(
       acp-conductor show ~/chains/review.yaml
       acp-conductor show review --cwd ~/src/project
     """
+    from conductor.chain.chooser import OtherFiles
     from conductor.cli.chain_here import chain_or_exit
     from conductor.cli.load import read_chain
-    from conductor.projects.chooser import OtherFiles
 
     cwd = os.path.abspath(cwd)
     others = OtherFiles(user=not no_user, project=not no_project)
@@ -72,7 +72,7 @@ def command(
 
 
 def _unmet(chain: ChainFile, cwd: str) -> Mapping[str, str]:
-    from conductor.projects.when import Facts, agent_names, unmet_conditions
+    from conductor.chainfile.when import Facts, agent_names, unmet_conditions
 
     return unmet_conditions(chain.flat(), Facts(os.environ, cwd, agent_names(chain)))
 

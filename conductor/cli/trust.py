@@ -34,7 +34,7 @@ def command(*, path: str, lists: bool, yes: bool) -> None:
       acp-conductor trust ~/src/project
       acp-conductor trust --list
     """
-    from conductor.projects.trust_store import TrustedFile, remember
+    from conductor.chainfile.trust_store import TrustedFile, remember
 
     if lists:
         _list()
@@ -58,7 +58,7 @@ def command(*, path: str, lists: bool, yes: bool) -> None:
 
 def project_path(path: str) -> str:
     """The project's file in or above a directory, or the file that `path` names."""
-    from conductor.projects.places import PROJECT_FILE, find_project_file
+    from conductor.places import PROJECT_FILE, find_project_file
 
     path = os.path.abspath(os.path.expanduser(path))
     if os.path.basename(path) == PROJECT_FILE:
@@ -74,7 +74,7 @@ def project_path(path: str) -> str:
 
 def _refuse_outside_projects(path: str) -> None:
     """A usage error for a file in the home directory or `/`, where sessions do not look."""
-    from conductor.projects.places import PROJECT_FILE, config_directory, ends_search
+    from conductor.places import PROJECT_FILE, config_directory, ends_search
 
     if ends_search(os.path.dirname(path)):
         directory, own = os.path.dirname(path), os.path.join(config_directory(), "chain.yaml")
@@ -86,10 +86,10 @@ def _refuse_outside_projects(path: str) -> None:
 
 def _shown(path: str) -> dict[str, str]:
     """Print what a project's file runs; returns the hashes of its files as they were read."""
+    from conductor.chainfile.project_file import Untrusted, read_project_file
     from conductor.cli.load import report
     from conductor.cli.terminal_text import printable
     from conductor.errors import ChainFileError
-    from conductor.projects.project_file import Untrusted, read_project_file
 
     try:
         found = read_project_file(path, os.environ)
@@ -149,9 +149,9 @@ def _program(component: ComponentSpec) -> str:
 
 
 def _list() -> None:
+    from conductor.chainfile.project_file import has_hashes
+    from conductor.chainfile.trust_store import trusted_files
     from conductor.cli.terminal_text import printable
-    from conductor.projects.project_file import has_hashes
-    from conductor.projects.trust_store import trusted_files
 
     entries = trusted_files()
     if not entries:

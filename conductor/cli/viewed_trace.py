@@ -16,7 +16,7 @@ from pathlib import Path
 import attrs
 
 from conductor.files import lock_directory
-from conductor.projects.places import VIEW_PREFIX
+from conductor.places import VIEW_PREFIX
 from conductor.tracing.trace_file import TraceFile
 
 __all__ = ["ViewedTrace", "temporary_trace"]

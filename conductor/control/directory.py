@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from conductor.log import get_logger
-from conductor.projects.places import runtime_directory
+from conductor.places import runtime_directory
 
 __all__ = [
     "PrivateDirectoryError",

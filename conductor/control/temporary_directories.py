@@ -16,7 +16,7 @@ from fnmatch import fnmatch
 from typing import Final
 
 from conductor.files import lock_directory
-from conductor.projects.places import VIEW_PREFIX
+from conductor.places import VIEW_PREFIX
 
 __all__ = ["remove_stale_directories"]
 

@@ -10,10 +10,10 @@ from typing import Final
 
 import attrs
 
+from conductor.chain.reloadable_chain import ReloadableChain
 from conductor.chainfile.model import ChainFile
 from conductor.errors import ChainFileError
 from conductor.log import get_logger
-from conductor.projects.reloadable_chain import ReloadableChain
 
 __all__ = ["CurrentChain"]
 

@@ -34,14 +34,14 @@ from conductor.chainfile.paths import (
     files_read,
     working_directory,
 )
+from conductor.chainfile.trust_store import trusted_files
 from conductor.files import is_below, note_sandboxes, read_regular
-from conductor.projects.places import (
+from conductor.places import (
     VIEW_PREFIX,
     config_directory,
     runtime_directory,
     state_directory,
 )
-from conductor.projects.trust_store import trusted_files
 from conductor.registry.store import store_path
 from conductor.transport.spawn import SpawnError
 

@@ -13,13 +13,13 @@ from support.memory_chain import INITIALIZE, MemoryChain, running_chain
 
 from conductor import log
 from conductor.chain.build import components_of, spec_of_plan
+from conductor.chain.chooser import ChainChooser
 from conductor.chain.session_chains import ChainChoice
 from conductor.chain.start_failure import FailureContext
 from conductor.chainfile import load
+from conductor.chainfile.project_file import read_project_file
+from conductor.chainfile.trust_store import TrustedFile, remember
 from conductor.cli.chain_run import forget_plugin_files
-from conductor.projects.chooser import ChainChooser
-from conductor.projects.project_file import read_project_file
-from conductor.projects.trust_store import TrustedFile, remember
 
 PLUGINS = '''
 import os

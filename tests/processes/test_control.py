@@ -24,7 +24,7 @@ from conductor.control import directory, temporary_directories
 from conductor.control.client import ask, conductors, remove_stale_sockets
 from conductor.control.directory import connect, usable_path
 from conductor.files import lock_directory
-from conductor.projects.places import VIEW_PREFIX
+from conductor.places import VIEW_PREFIX
 from conductor.tracing.reader import Trace
 from conductor.tracing.records import LogRecord, RequestRecord
 

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from support.peers.process import Editor, Message, agent, chunk, proxy, python
 
-from conductor.projects.project_file import read_project_file
-from conductor.projects.trust_store import TrustedFile, remember
+from conductor.chainfile.project_file import read_project_file
+from conductor.chainfile.trust_store import TrustedFile, remember
 
 FILE = ".acp-conductor.yaml"
 AGENT = python("echo_agent.py", "--own-ids")

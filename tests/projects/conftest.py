@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from conductor.projects.project_file import read_project_file
-from conductor.projects.trust_store import TrustedFile, remember
+from conductor.chainfile.project_file import read_project_file
+from conductor.chainfile.trust_store import TrustedFile, remember
 
 FILE = ".acp-conductor.yaml"
 

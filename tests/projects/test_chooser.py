@@ -8,10 +8,10 @@ import sys
 import pytest
 from support.raw_json import TOO_DEEP, dumps, nested
 
+from conductor.chain.chooser import ChainChooser, OtherFiles
 from conductor.chainfile import load
+from conductor.chainfile.layers import gather_layers
 from conductor.errors import ChainFileError
-from conductor.projects.chooser import ChainChooser, OtherFiles
-from conductor.projects.layers import gather_layers
 
 
 @pytest.fixture
@@ -152,7 +152,7 @@ def test_an_untrusted_file_does_not_hide_a_trusted_one_above_it(command, project
 
 
 def test_trust_and_its_end_hold_for_the_next_session(command, project, trust):
-    from conductor.projects.trust_store import forget
+    from conductor.chainfile.trust_store import forget
 
     file = project()
     _, chooser = command()
@@ -355,7 +355,7 @@ def test_a_session_without_other_files_imports_nothing(home, tmp_path):
 
     program = (
         "import sys\n"
-        "from conductor.projects.chooser import ChainChooser\n"
+        "from conductor.chain.chooser import ChainChooser\n"
         "from conductor.chainfile.model import ChainFile, ComponentSpec\n"
         "chain = ChainFile(path='x', name='x', agent=ComponentSpec('a', run=('a',)))\n"
         "chooser = ChainChooser(chain, None, '/')\n"

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from conductor.chainfile import load
+from conductor.chainfile.layers import merged
 from conductor.limits import Limits
-from conductor.projects.merge import merged
 
 
 def chain(tmp_path, text, name):

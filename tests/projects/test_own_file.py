@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from conductor.projects.own_file import UnsafeFile, read_own_file
+from conductor.chainfile.trust_store import UnsafeFile, read_own_file
 
 
 @pytest.fixture

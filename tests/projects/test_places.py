@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from conductor.projects.places import (
+from conductor.places import (
     find_project_file,
     named_chain,
     named_chains,

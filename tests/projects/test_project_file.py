@@ -7,17 +7,17 @@ import os
 
 import pytest
 
-from conductor.errors import ChainFileError, RegistryError
-from conductor.plugins.isolation import bootstrap_line, parse_bootstrap_line
-from conductor.plugins.loading import load_class
-from conductor.projects import project_file
-from conductor.projects.project_file import (
+from conductor.chainfile import project_file
+from conductor.chainfile.project_file import (
     Untrusted,
     has_hashes,
     read_project_file,
     read_user_file,
     trusted_agent_file,
 )
+from conductor.errors import ChainFileError, RegistryError
+from conductor.plugins.isolation import bootstrap_line, parse_bootstrap_line
+from conductor.plugins.loading import load_class
 from conductor.registry.resolve import resolved
 
 

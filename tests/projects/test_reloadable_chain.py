@@ -6,9 +6,9 @@ from functools import partial
 
 import pytest
 
+from conductor.chain.reloadable_chain import ReloadableChain
 from conductor.chainfile import load
 from conductor.errors import ChainFileError
-from conductor.projects.reloadable_chain import ReloadableChain
 
 CHAIN = "version: 1\nname: first\nproxies: [{use: ./a.py:A}]\nagent: {use: test-agent}\n"
 MISTAKE = "version: 1\nagnt: {use: test-agent}\n"

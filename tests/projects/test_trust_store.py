@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from conductor.projects.trust_store import (
+from conductor.chainfile.trust_store import (
     TrustedFile,
     forget,
     remember,

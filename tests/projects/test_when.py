@@ -8,8 +8,8 @@ import pytest
 from support.raw_json import dumps
 
 from conductor.chainfile import load
+from conductor.chainfile.when import Facts, agent_names, client_facts, unmet_conditions
 from conductor.errors import ChainFileError
-from conductor.projects.when import Facts, agent_names, client_facts, unmet_conditions
 
 
 @pytest.fixture

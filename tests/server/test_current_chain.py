@@ -6,9 +6,9 @@ from functools import partial
 
 from support.server_clients import ask, initialize, new_session, serving, websocket
 
+from conductor.chain.reloadable_chain import ReloadableChain
 from conductor.chainfile import load
 from conductor.log import configure
-from conductor.projects.reloadable_chain import ReloadableChain
 from conductor.server.current_chain import CurrentChain
 
 CHAIN = "version: 1\nname: NAME\nagent: {use: test-agent}\n"

@@ -16,9 +16,9 @@ import trio
 import trio_websocket
 
 from conductor.background_tasks import background_tasks
+from conductor.chain.reloadable_chain import ReloadableChain
 from conductor.chainfile import load
 from conductor.cli.chain_run import forget_plugin_files
-from conductor.projects.reloadable_chain import ReloadableChain
 from conductor.server.access import AccessPolicy
 from conductor.server.current_chain import CurrentChain
 from conductor.server.limits import ServerLimits, ServerTimeouts

@@ -11,10 +11,10 @@ import pytest
 import trio
 
 from conductor.chainfile import load
+from conductor.chainfile.project_file import read_project_file
+from conductor.chainfile.trust_store import TrustedFile, remember
 from conductor.errors import StartError
 from conductor.plugins.loading import load_class
-from conductor.projects.project_file import read_project_file
-from conductor.projects.trust_store import TrustedFile, remember
 from conductor.proxy.commands import run_command
 from conductor.transport.local_command import local_command
 from conductor.transport.protection import protected

@@ -14,10 +14,10 @@ from conductor.cli.terminal_text import printable
 from conductor.cli.tried_client import client_option
 
 if TYPE_CHECKING:
+    from conductor.chain.chooser import OtherFiles
     from conductor.chainfile.diagnostics import Diagnostic
     from conductor.chainfile.model import ChainFile, ComponentSpec
     from conductor.cli.tried_client import TriedClient
-    from conductor.projects.chooser import OtherFiles
 
 __all__ = ["command"]
 
@@ -73,8 +73,8 @@ def command(
             _print_registry(chain)
         return
     log_for_people(ctx)
+    from conductor.chain.chooser import OtherFiles
     from conductor.cli.check.start import start_all
-    from conductor.projects.chooser import OtherFiles
 
     others = OtherFiles(user=not no_user, project=not no_project)
     merged = [_as_run(chain, others) for chain in chains]
@@ -162,10 +162,10 @@ def _without_untrusted(
     import msgspec
 
     from conductor.chainfile import Diagnostic, SourceLocation
+    from conductor.chainfile.layers import trusted_chain
+    from conductor.chainfile.project_file import Untrusted
     from conductor.errors import ChainFileError
-    from conductor.projects.layers import trusted_chain
-    from conductor.projects.places import PROJECT_FILE
-    from conductor.projects.project_file import Untrusted
+    from conductor.places import PROJECT_FILE
 
     checked, found = [], []
     for chain in chains:

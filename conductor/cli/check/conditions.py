@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from conductor.chainfile import Diagnostic, SourceLocation
 from conductor.chainfile.diagnostics import closest_match
 from conductor.chainfile.model import ChainFile, ComponentSpec
-from conductor.projects.when import agent_names, fits_an_agent
+from conductor.chainfile.when import agent_names, fits_an_agent
 
 __all__ = ["check_conditions"]
 

@@ -54,6 +54,7 @@ def command(
       acp-conductor doctor review.yaml --json | jq 'select(.severity == "error")'
     """
     log_for_people(ctx)
+    from conductor.chain.chooser import OtherFiles
     from conductor.chain.stdio_server import exit_now
     from conductor.chainfile.paths import working_directory
     from conductor.cli.chain_here import chain_here
@@ -61,7 +62,6 @@ def command(
     from conductor.cli.doctor.projects import project_findings
     from conductor.cli.load import as_trusted, read_chain
     from conductor.errors import ChainFileError
-    from conductor.projects.chooser import OtherFiles
     from conductor.secrets.registered import redact, register_environment
 
     cwd = working_directory()

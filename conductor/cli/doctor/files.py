@@ -47,7 +47,7 @@ def state_directories() -> dict[str, Kind]:
     """The directories where conductors of this user keep sockets, records and agents."""
     from platformdirs import user_data_path, user_state_path
 
-    from conductor.projects.places import runtime_directory
+    from conductor.places import runtime_directory
 
     directories = [
         user_state_path("acp-conductor", appauthor=False),

@@ -6,15 +6,15 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator
 
+from conductor.chainfile.layers import trusted_chain
 from conductor.chainfile.model import ChainFile, ComponentSpec
+from conductor.chainfile.project_file import Untrusted
+from conductor.chainfile.trust_store import trusted_files
+from conductor.chainfile.when import Facts, agent_names, client_facts, unmet_conditions
 from conductor.cli.check.programs import check_commands
 from conductor.cli.doctor.finding import Finding, Severity
 from conductor.errors import ChainFileError
-from conductor.projects.layers import trusted_chain
-from conductor.projects.places import find_project_file
-from conductor.projects.project_file import Untrusted
-from conductor.projects.trust_store import trusted_files
-from conductor.projects.when import Facts, agent_names, client_facts, unmet_conditions
+from conductor.places import find_project_file
 
 __all__ = ["missing_program_findings", "other_project_findings"]
 

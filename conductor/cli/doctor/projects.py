@@ -6,12 +6,12 @@ import os
 import shlex
 from collections.abc import Iterator
 
+from conductor.chain.chooser import OtherFiles
+from conductor.chainfile.layers import trusted_chain
+from conductor.chainfile.project_file import Untrusted, read_user_file
 from conductor.cli.doctor.finding import Finding
 from conductor.errors import ChainFileError
-from conductor.projects.chooser import OtherFiles
-from conductor.projects.layers import trusted_chain
-from conductor.projects.places import find_project_file, user_chain_file
-from conductor.projects.project_file import Untrusted, read_user_file
+from conductor.places import find_project_file, user_chain_file
 
 __all__ = ["project_findings"]
 

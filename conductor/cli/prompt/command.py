@@ -76,12 +76,12 @@ def command(
     if not all(text.strip() for text in texts):
         raise click.UsageError("the prompt is empty")
     log_for_people(ctx)
+    from conductor.chain.chooser import OtherFiles
     from conductor.cli.chain_here import chain_or_exit
     from conductor.cli.prompt.attachments import AttachmentError, read_attachments
     from conductor.cli.prompt.chain_run import RunSettings
     from conductor.cli.prompt.run import run_prompt
     from conductor.cli.terminal_text import printable
-    from conductor.projects.chooser import OtherFiles
 
     try:
         attachments = read_attachments(files, images)

@@ -88,8 +88,8 @@ def chain_of(words: Sequence[str], *, are_commands: bool, example: str) -> Chain
 
         *proxies, agent = parse_component_arguments(list(words))
         return ChainFile(path="<command line>", name="prompt", proxies=tuple(proxies), agent=agent)
+    from conductor.places import named_chain, unknown_name_help
     from conductor.plugins.loading import ready_made_help
-    from conductor.projects.places import named_chain, unknown_name_help
 
     word, file = words[0], named_chain(words[0])
     if not (os.path.exists(file) or word.endswith((".yaml", ".yml"))):

@@ -6,10 +6,10 @@ import os
 
 import pytest
 
+from conductor.chain.chooser import OtherFiles
+from conductor.chainfile.project_file import read_project_file
+from conductor.chainfile.trust_store import TrustedFile, remember
 from conductor.cli.doctor.projects import project_findings
-from conductor.projects.chooser import OtherFiles
-from conductor.projects.project_file import read_project_file
-from conductor.projects.trust_store import TrustedFile, remember
 
 
 @pytest.fixture

@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from conductor.chain.reloadable_chain import ReloadableChain
 from conductor.errors import ChainFileError
 from conductor.json_values import decode_value
 from conductor.jsonrpc.json_object import member_at
-from conductor.projects.places import Stamp, find_project_file, user_chain_file
-from conductor.projects.reloadable_chain import ReloadableChain
+from conductor.places import Stamp, find_project_file, user_chain_file
 
 if TYPE_CHECKING:
+    from conductor.chain.planner import ChainPlan, FileNotice, Planner
     from conductor.chainfile.model import ChainFile
     from conductor.jsonrpc.messages import Payload
-    from conductor.projects.planner import ChainPlan, FileNotice, Planner
 
 __all__ = ["ChainChooser", "OtherFiles"]
 
@@ -138,7 +138,7 @@ class ChainChooser:
 
     def explaining(self, mistakes: ChainFileError) -> ChainPlan:
         """The plan for a session for which `choose` has raised this: its chain does not start."""
-        from conductor.projects.planner import ChainPlan
+        from conductor.chain.planner import ChainPlan
 
         assert self._first is not None
         return ChainPlan(self._first, mistakes=mistakes)
@@ -186,7 +186,7 @@ class ChainChooser:
 
     def _known_planner(self) -> Planner:
         if self._planner is None:
-            from conductor.projects.planner import Planner
+            from conductor.chain.planner import Planner
 
             self._planner = Planner(os.environ)
         return self._planner

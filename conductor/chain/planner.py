@@ -16,13 +16,10 @@ from typing import Final
 
 import msgspec
 
+from conductor.chain.reloadable_chain import ReloadableChain, plugin_files
+from conductor.chainfile.layers import merged
 from conductor.chainfile.model import ChainFile
-from conductor.errors import ChainFileError
-from conductor.log import get_logger
-from conductor.projects.merge import merged
-from conductor.projects.own_file import UnsafeFile, read_own_file
-from conductor.projects.places import Stamp, stamp
-from conductor.projects.project_file import (
+from conductor.chainfile.project_file import (
     ProjectFile,
     Untrusted,
     has_hashes,
@@ -30,9 +27,11 @@ from conductor.projects.project_file import (
     read_trusted_file,
     read_user_file,
 )
-from conductor.projects.reloadable_chain import ReloadableChain, plugin_files
-from conductor.projects.trust_store import trusted_file
-from conductor.projects.when import Facts, agent_names, client_facts, unmet_conditions
+from conductor.chainfile.trust_store import UnsafeFile, read_own_file, trusted_file
+from conductor.chainfile.when import Facts, agent_names, client_facts, unmet_conditions
+from conductor.errors import ChainFileError
+from conductor.log import get_logger
+from conductor.places import Stamp, stamp
 
 __all__ = ["ChainPlan", "FileNotice", "Planner"]
 

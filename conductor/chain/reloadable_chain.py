@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from conductor.errors import ChainFileError
 from conductor.files import is_below
-from conductor.projects.places import Stamp, stamp
+from conductor.places import Stamp, stamp
 
 if TYPE_CHECKING:
     from conductor.chainfile.model import ChainFile

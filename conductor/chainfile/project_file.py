@@ -24,9 +24,8 @@ from conductor.chainfile.loader import UnreadableFile, load_and_diagnose
 from conductor.chainfile.model import NEVER_BESIDE_PLUGINS, ChainFile, ComponentSpec
 from conductor.chainfile.paths import absolute
 from conductor.chainfile.source_location import SourceLocation
+from conductor.chainfile.trust_store import TrustedFile, UnsafeFile, read_own_file
 from conductor.errors import ChainFileError
-from conductor.projects.own_file import UnsafeFile, read_own_file
-from conductor.projects.trust_store import TrustedFile
 
 __all__ = [
     "ProjectFile",

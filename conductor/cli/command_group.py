@@ -15,34 +15,54 @@ from conductor.log import FORMATS, LEVELS, configure, is_json
 
 __all__ = ["acp_conductor", "run_command"]
 
-_COMMANDS: Final = {
-    "run": "Serve the chain of a chain file to the editor that started this.",
-    "agent": "Serve a chain given as commands: proxies, then the agent.",
-    "wrap": "Put a chain in front of an agent's command.",
-    "proxy": "Serve a chain of proxies to another conductor.",
-    "serve": "Start a chain for each remote client: WebSocket, HTTP, Unix socket.",
-    "connect": "Serve a remote agent to the editor that started this.",
-    "check": "Report every mistake in chain files; with --start, start them.",
-    "doctor": "Find out what is wrong here, or with a chain, and what to do.",
-    "show": "Show the components of a chain file in order.",
-    "components": "List the names for `use:`, with their options.",
-    "schema": "Print the JSON Schema of chain files, for completion in an editor.",
-    "trust": "Use the chain file of a project, after a look at what it runs.",
-    "untrust": "No longer use it.",
-    "lock": "Pin and install the agents that a chain file names from the registry.",
-    "update": "Pin the newest versions of these agents.",
-    "registry": "List, show and refresh the registry of agents.",
-    "login": "Log in to the agent of a chain; without a method, list those that it offers.",
-    "prompt": "Send prompts through a chain and print the answers.",
-    "install": "Put a chain into the configuration of an editor.",
-    "uninstall": "Take it out again.",
-    "new": "Write a package for a new proxy.",
-    "try": "Run a proxy before the test agent and show what it does with each message.",
-    "ps": "List the running conductors of this user: chains, sessions, turns, memory.",
-    "completions": "Print a script that completes commands in bash, zsh or fish.",
-    "trace": "Look at trace files: messages, their way through the chain, durations.",
+_SECTIONS: Final = {
+    "Serve a chain": {
+        "run": "Serve the chain of a chain file to the editor that started this.",
+        "agent": "Serve a chain given as commands: proxies, then the agent.",
+        "wrap": "Put a chain in front of an agent's command.",
+        "proxy": "Serve a chain of proxies to another conductor.",
+        "serve": "Start a chain for each remote client: WebSocket, HTTP, Unix socket.",
+        "connect": "Serve a remote agent to the editor that started this.",
+    },
+    "Use a chain in the terminal": {
+        "prompt": "Send prompts through a chain and print the answers.",
+        "login": "Log in to the agent of a chain; without a method, list those that it offers.",
+    },
+    "When something goes wrong": {
+        "doctor": "Find out what is wrong here, or with a chain, and what to do.",
+    },
+    "Chain files": {
+        "check": "Report every mistake in chain files; with --start, start them.",
+        "show": "Show the components of a chain file in order.",
+        "components": "List the names for `use:`, with their options.",
+        "schema": "Print the JSON Schema of chain files, for completion in an editor.",
+    },
+    "Editors and projects": {
+        "install": "Put a chain into the configuration of an editor.",
+        "uninstall": "Take it out again.",
+        "trust": "Use the chain file of a project, after a look at what it runs.",
+        "untrust": "No longer use it.",
+    },
+    "Agents by name": {
+        "lock": "Pin and install the agents that a chain file names from the registry.",
+        "update": "Pin the newest versions of these agents.",
+        "registry": "List, show and refresh the registry of agents.",
+    },
+    "Write a proxy": {
+        "new": "Write a package for a new proxy.",
+        "try": "Run a proxy before the test agent and show what it does with each message.",
+    },
+    "Shell": {
+        "completions": "Print a script that completes commands in bash, zsh or fish.",
+    },
+    "What runs, what happened": {
+        "ps": "List the running conductors of this user: chains, sessions, turns, memory.",
+        "trace": "Look at trace files: messages, their way through the chain, durations.",
+    },
 }
-"""The commands with their lines in `--help`, which does not import them."""
+"""The commands with their lines in `--help`, which does not import them; the sections are the rows
+of the README's table."""
+_COMMANDS: Final = {name: line for each in _SECTIONS.values() for name, line in each.items()}
 _MODULES: Final = {
     "check": "check.command",
     "doctor": "doctor.command",
@@ -60,6 +80,7 @@ _INTERRUPTED: Final = 130
 @click.group(
     cls=LazyGroup,
     summaries=_COMMANDS,
+    sections=_SECTIONS,
     prefix="conductor.cli.",
     modules=_MODULES,
     context_settings={"help_option_names": ["-h", "--help"]},

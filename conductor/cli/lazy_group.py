@@ -14,7 +14,7 @@ __all__ = ["LazyGroup"]
 class LazyGroup(click.Group):
     """A click group of modules.
 
-    `summaries` are the commands with their lines in `--help`. The command NAME is the attribute
+    `summaries` are the commands with their lines in `--help`, which has the `sections`. The command NAME is the attribute
     `command` of the module `prefix` + NAME, or of `prefix` + `modules[NAME]`.
     """
 
@@ -24,12 +24,14 @@ class LazyGroup(click.Group):
         summaries: Mapping[str, str],
         prefix: str,
         modules: Mapping[str, str] | None = None,
+        sections: Mapping[str, Mapping[str, str]] | None = None,
         **settings: Any,
     ) -> None:
         super().__init__(*arguments, **settings)
         self._summaries = summaries
         self._prefix = prefix
         self._modules = modules or {}
+        self._sections = sections or {"Commands": summaries}
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self._summaries)
@@ -42,8 +44,11 @@ class LazyGroup(click.Group):
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl(list(self._summaries.items()))
+        widest = max(map(len, self._summaries))
+        for title, commands in self._sections.items():
+            with formatter.section(title):
+                rows = [(f"{name:{widest}}", line) for name, line in commands.items()]
+                formatter.write_dl(rows)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -60,7 +65,7 @@ class LazyGroup(click.Group):
 
 
 def _not_a_command(word: str, commands: Iterable[str]) -> str | None:
-    """Help for a chain file, a proxy, or a command of an agent as the first word; `None` for
+    """Help for a chain file, a trace, a proxy, or a command of an agent as the first word; `None` for
     others."""
     import difflib
     import shutil
@@ -72,6 +77,8 @@ def _not_a_command(word: str, commands: Iterable[str]) -> str | None:
         return f"For a chain file: `run {word}` in an editor, or `prompt {word} TEXT` here"
     if word.endswith(".py"):
         return f"For a proxy in Python: `try {word}`"
+    if word.endswith(".jsonl"):
+        return f"For a trace file: `trace show {word}`"
     if word == "help":
         return "For help: `--help`, also behind a command"
     if (meant := ready_made_help(word)) is not None:

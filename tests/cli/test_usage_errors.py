@@ -87,6 +87,8 @@ def test_an_option_of_all_commands_behind_one_is_told_its_place(run):
     ("word", "help"),
     [
         ("today.py", "For a proxy in Python: `try today.py`."),
+        ("t.jsonl", "For a trace file: `trace show t.jsonl`."),
+        ("context", "`context` is a ready-made component: `use: context` in a chain file"),
         (
             "mkfifo",
             'For an agent: `wrap -- mkfifo` in an editor, or `prompt -- "mkfifo" TEXT` here.',

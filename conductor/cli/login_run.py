@@ -12,17 +12,15 @@ import msgspec
 import trio
 
 from conductor.chain.login_methods import variables
-from conductor.chain.stdio_server import exit_now
 from conductor.chainfile.model import ChainFile
 from conductor.cli.agent_login import run_agent_alone
-from conductor.cli.attached_chain import attached_chain
 from conductor.cli.login_help import AUTH_CAPABILITY, offered_methods
 from conductor.cli.prompt.display import one_line
+from conductor.cli.trial import Trial, prepare_process
 from conductor.client.acp_client import Client
-from conductor.client.embedding import attach_file
+from conductor.client.embedding import AttachedClient
 from conductor.errors import ConnectionClosed, RemoteProtocolError, RequestError
-from conductor.transport.orphan_guard import start_orphan_guard
-from conductor.transport.process_tree import become_subreaper, kill_descendants
+from conductor.transport.process_tree import kill_descendants
 
 __all__ = ["log_in"]
 
@@ -34,35 +32,30 @@ _CAPABILITIES: Final = {"auth": AUTH_CAPABILITY, "_meta": {_WHOLE_COMMAND: True}
 
 @attrs.define
 class _Login:
-    """A login to the agent of a file; `terminal` is the method to perform when it has ended."""
+    """A login to an agent; `terminal` is the method to perform when its trial has ended."""
 
-    file: ChainFile
+    trial: Trial
     wanted: str | None
-    signals: list[int] = attrs.field(factory=list)
     terminal: Mapping[str, Any] | None = None
-    code: int = 1
 
     async def run(self) -> None:
-        chain = attach_file(Client, self.file)
-        async with attached_chain(chain, self.signals, self.leave) as attached:
-            try:
-                self.code = await self._log_in(attached.client)
-            except (RequestError, RemoteProtocolError) as exc:
-                _say(f"error: {one_line(str(exc))}")
-                for line in _details(exc):
-                    _say(f"  {one_line(line)}")
-            except ConnectionClosed:
-                _say("error: the agent ended without an answer")
+        trial = self.trial
+        async with trial.running() as attached:
+            with trial.failing():
+                trial.code = await self._log_in(attached)
+            match trial.error:
+                case RequestError() | RemoteProtocolError() as error:
+                    _say(f"error: {one_line(str(error))}")
+                    for line in _details(error):
+                        _say(f"  {one_line(line)}")
+                case ConnectionClosed():
+                    _say("error: the agent ended without an answer")
 
-    def leave(self) -> NoReturn:
-        kill_descendants()
-        exit_now(128 + self.signals[0] if self.signals else self.code)
-
-    async def _log_in(self, client: Client) -> int:
-        self.code = _NOT_STARTED
-        answer = await client.initialize(capabilities=_CAPABILITIES)
-        self.code = _REFUSED
-        methods = {method["id"]: method for method in offered_methods(answer)}
+    async def _log_in(self, attached: AttachedClient[Client]) -> int:
+        if not await self.trial.start(attached, _CAPABILITIES):
+            return _NOT_STARTED
+        self.trial.code, client = _REFUSED, attached.client
+        methods = {method["id"]: method for method in offered_methods(self.trial.answer)}
         if self.wanted is None:
             _list(methods)
             return 0
@@ -75,7 +68,9 @@ class _Login:
             self.terminal = method
             return 0
         if missing := self._missing_variables(method):
-            _say(f"error: set {', '.join(missing)} in `env:` of the agent, in {self.file.path}")
+            _say(
+                f"error: set {', '.join(missing)} in `env:` of the agent, in {self.trial.file.path}"
+            )
             if link := method.get("link"):
                 _say(f"  see {one_line(str(link))}")
             return _REFUSED
@@ -89,22 +84,21 @@ class _Login:
         listed = method.get("vars") if method.get("type") == "env_var" else None
         found = [each for each in listed if isinstance(each, dict)] if listed else []
         required = [each.get("name") for each in found if each.get("optional") is not True]
-        environment = self.file.flat()[-1].environment(os.environ)
+        environment = self.trial.file.flat()[-1].environment(os.environ)
         return [name for name in required if isinstance(name, str) and name not in environment]
 
 
 def log_in(file: ChainFile, wanted: str | None) -> NoReturn:
     """Perform a method, or list them, and exit."""
-    agent = file.flat()[-1]
-    login = _Login(msgspec.structs.replace(file, proxies=(), agent=agent), wanted)
-    become_subreaper()
-    start_orphan_guard()
+    trial = Trial(msgspec.structs.replace(file, proxies=(), agent=file.flat()[-1]))
+    login = _Login(trial, wanted)
+    prepare_process()
     try:
         trio.run(login.run)
     finally:
         kill_descendants()
-    if login.terminal is None or login.signals:
-        login.leave()
+    if login.terminal is None or trial.signals:
+        trial.leave()
     if login.terminal.get("type") != "terminal":
         run_agent_alone(file.flat(), (), {}, command=_whole_command(login.terminal))
     args = login.terminal.get("args")

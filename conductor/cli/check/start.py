@@ -2,61 +2,44 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
 from typing import Any, Final, NoReturn
 
-import attrs
 import msgspec
 import trio
 
 from conductor.adapters.settings import adapter_settings
 from conductor.adapters.table import ADAPTERS
-from conductor.background_tasks import background_tasks
 from conductor.chain.adapter_insertion import adapter_name
 from conductor.chain.chain import Chain
 from conductor.chain.stdio_server import exit_now
-from conductor.chainfile.model import ChainFile, ComponentSpec
-from conductor.cli.attached_chain import attached_chain
-from conductor.cli.login_help import AUTH_CAPABILITY, next_steps, offered_methods
+from conductor.chainfile.model import ChainFile
+from conductor.cli.login_help import next_steps, offered_methods
 from conductor.cli.prompt.display import Stdout, TextDisplay, one_line
+from conductor.cli.trial import Trial, take_stdout
 from conductor.cli.tried_client import TriedClient
-from conductor.client.acp_client import Client
-from conductor.client.embedding import AttachedClient, attach_file
 from conductor.errors import ConnectionClosed, RemoteProtocolError, RequestError
 from conductor.json_values import decode_value
-from conductor.proxy.agent_questions import agent_questions
 from conductor.routing.capabilities import has_mcp_over_acp, with_mcp_over_acp
-from conductor.routing.component import Component
 from conductor.supervision.initialization import Initialization
-from conductor.transport.orphan_guard import start_orphan_guard
-from conductor.transport.process_tree import become_subreaper, kill_descendants
+from conductor.transport.process_tree import kill_descendants
 
-__all__ = ["StartTimes", "start_all", "unasked_calls"]
+__all__ = ["start_all"]
 
-_CAPABILITIES: Final = {
-    "fs": {"readTextFile": True, "writeTextFile": True},
-    "terminal": True,
-    "auth": AUTH_CAPABILITY,
-}
 _KINDS: Final = ("registry", "ssh", "run", "use", "connect", "unix")
-_TEST_AGENT: Final = ComponentSpec(name="test-agent", use="test-agent")
 
 
-def start_all(chains: Sequence[ChainFile], tried_client: TriedClient | None = None) -> NoReturn:
+def start_all(chains: Sequence[ChainFile], client: TriedClient | None = None) -> NoReturn:
     """Try the chains one after the other; exit with 0, or with 3 if any did not start."""
-    become_subreaper()
-    start_orphan_guard()
-    # Plugins run in this process: their output goes to stderr, the report to stdout.
-    stdout = Stdout(os.dup(1))
-    os.dup2(2, 1)
+    stdout = Stdout(take_stdout())
     started: list[bool] = []
     signals: list[int] = []
     try:
         for chain in chains:
             if not signals:
-                started.append(trio.run(_start_chain, chain, stdout, signals, tried_client))
+                trial = Trial(chain, signals)
+                trio.run(_try, trial, stdout, client)
+                started.append(trial.seconds is not None)
     finally:
         kill_descendants()
     if signals:
@@ -64,71 +47,28 @@ def start_all(chains: Sequence[ChainFile], tried_client: TriedClient | None = No
     exit_now(0 if all(started) else 3)
 
 
-async def _start_chain(
-    file: ChainFile, stdout: Stdout, signals: list[int], tried_client: TriedClient | None
-) -> bool:
-    """Start one chain and print the result; returns whether it started."""
-    clocks = StartTimes()
-    async with background_tasks() as nursery:
-        tried = file if file.agent is not None else msgspec.structs.replace(file, agent=_TEST_AGENT)
-        started = False
-        chain = attach_file(Client, tried, made=partial(clocks.watch, nursery))
-        async with attached_chain(chain, signals, partial(_leave, signals)) as attached:
-            started = await _initialize(file, tried, attached, stdout, clocks, tried_client)
-    return started
+async def _try(trial: Trial, stdout: Stdout, client: TriedClient | None) -> None:
+    """Start one chain and print the result."""
+    path = trial.file.path
+    remark = "" if trial.file.agent is not None else " (no agent: tried with test-agent)"
+    remark += "" if client is None else f" for {client.name}"
+    async with trial.running() as attached:
+        await trial.start(attached, params=None if client is None else client.params)
+        match trial.error:
+            case RequestError() as error:
+                stdout.write(f"{path}: did not start{remark}\n")
+                TextDisplay(stdout).failed("initialize", error)
+            case RemoteProtocolError() as error:
+                stdout.write(f"{path}: did not start{remark}\n  {error}\n")
+            case ConnectionClosed():
+                stdout.write(f"{path}: the chain ended without an answer{remark}\n")
+            case None:
+                stdout.write(f"{path}: started in {_milliseconds(trial.seconds)}{remark}\n")
+                stdout.write(_report(trial, attached.chain, client))
 
 
-def _leave(signals: list[int]) -> NoReturn:
-    """Exit although a plugin still runs; other chains are not tried."""
-    kill_descendants()
-    exit_now(128 + signals[0] if signals else 1)
-
-
-async def _initialize(
-    file: ChainFile,
-    tried: ChainFile,
-    attached: AttachedClient[Client],
-    stdout: Stdout,
-    clocks: StartTimes,
-    tried_client: TriedClient | None,
-) -> bool:
-    remark = "" if file.agent is not None else " (no agent: tried with test-agent)"
-    remark += "" if tried_client is None else f" for {tried_client.name}"
-    begin = trio.current_time()
-    try:
-        if tried_client is not None:
-            answer = await attached.client.initialize_with(tried_client.params)
-        else:
-            answer = await attached.client.initialize(capabilities=_CAPABILITIES)
-    except RequestError as exc:
-        stdout.write(f"{file.path}: did not start{remark}\n")
-        TextDisplay(stdout).failed("initialize", exc)
-        return False
-    except RemoteProtocolError as exc:
-        stdout.write(f"{file.path}: did not start{remark}\n  {exc}\n")
-        return False
-    except ConnectionClosed:
-        stdout.write(f"{file.path}: the chain ended without an answer{remark}\n")
-        return False
-    spent = trio.current_time() - begin
-    stdout.write(f"{file.path}: started in {spent * 1000:.0f} ms{remark}\n")
-    stdout.write(_report(tried, attached.chain, answer, clocks, tried_client))
-    if found := unasked_calls(tried, answer):
-        message, helps, _ = found
-        stdout.write(f"  {message}\n" + "".join(f"    {each}\n" for each in helps))
-    if methods := offered_methods(answer):
-        stdout.write("  authentication: not tried; if the agent requires it:\n")
-        stdout.write("".join(f"    {one_line(x)}\n" for x in next_steps(methods, tried)))
-    return True
-
-
-def _report(
-    file: ChainFile,
-    chain: Chain,
-    answer: Mapping[str, Any],
-    clocks: StartTimes,
-    tried_client: TriedClient | None,
-) -> str:
+def _report(trial: Trial, chain: Chain, client: TriedClient | None) -> str:
+    file, answer = trial.tried, trial.answer
     specs = file.flat()
     components = {component.name: component for component in chain.components}
     rows = []
@@ -147,7 +87,7 @@ def _report(
                 spec.name,
                 next(kind for kind in _KINDS if getattr(spec, kind) is not None),
                 "agent" if is_agent else _dialect(initialization) if component else "left out",
-                clocks.shown(spec.name),
+                _milliseconds(trial.waited.get(spec.name)),
                 _capability_summary(result, below),
             )
         )
@@ -160,9 +100,18 @@ def _report(
     lines.append(f"  MCP over ACP: {_mcp_over_acp(answer, agent_answer)}")
     if adapters := [name for name in components if name.startswith(adapter_name(""))]:
         lines.append(f"  inserted: {', '.join(adapters)}")
-    others = "inserted if needed" if tried_client is None else f"not for {tried_client.name}"
+    others = "inserted if needed" if client is None else f"not for {client.name}"
     lines += [f"  {others}: {text}" for text in _not_inserted(file, adapters)]
+    if calls := trial.unasked_calls():
+        lines += [f"  {calls.text}", *(f"    {each}" for each in calls.helps)]
+    if methods := offered_methods(answer):
+        lines.append("  authentication: not tried; if the agent requires it:")
+        lines += [f"    {one_line(each)}" for each in next_steps(methods, file)]
     return "\n".join(lines) + "\n"
+
+
+def _milliseconds(seconds: float | None) -> str:
+    return "-" if seconds is None else f"{seconds * 1000:.0f} ms"
 
 
 def _not_inserted(file: ChainFile, inserted: Sequence[str]) -> Iterator[str]:
@@ -173,35 +122,6 @@ def _not_inserted(file: ChainFile, inserted: Sequence[str]) -> Iterator[str]:
         if setting is None or setting.mode != "auto" or adapter_name(row.name) in inserted:
             continue
         yield f"{adapter_name(row.name)} ({row.condition})"
-
-
-def unasked_calls(
-    file: ChainFile, answer: Mapping[str, Any]
-) -> tuple[str, Sequence[str], bool] | None:
-    """Calls of the agent about which it does not ask, if a proxy of the chain decides by permission
-    requests: the text, what the user can do, and whether these calls only read."""
-    deciding = [spec.name for spec in file.flat() if _decides_by_requests(spec)]
-    info = answer.get("agentInfo") or answer.get("info")
-    known = agent_questions(str(info.get("name"))) if isinstance(info, Mapping) else None
-    text = known.text() if known is not None else None
-    if known is None or text is None or not deciding:
-        return None
-    helps = [each for each in (known.help(),) if each is not None]
-    agent = file.flat()[-1]
-    if agent.run is not None and agent.sandbox is None and agent.ssh is None:
-        helps.append("`sandbox: true` under `agent:` limits what it can do without asking")
-    message = f"{text}: `{'`, `'.join(deciding)}` cannot decide about that"
-    return message, helps, known.is_governed
-
-
-def _decides_by_requests(spec: ComponentSpec) -> bool:
-    if spec.use == "permissions":
-        return True
-    hooks = spec.options.get("hooks") if spec.use == "hooks" else None
-    entries = (
-        [each for each in hooks if isinstance(each, Mapping)] if isinstance(hooks, list) else []
-    )
-    return any("permission" in (each.get("events") or ()) for each in entries)
 
 
 def _dialect(initialization: Initialization | None) -> str:
@@ -271,33 +191,3 @@ def _table(rows: Sequence[Sequence[str]]) -> str:
         + "  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()
         for row in rows
     )
-
-
-@attrs.define(eq=False)
-class StartTimes:
-    """Seconds for which the chain waited for each component during initialization.
-
-    All components start concurrently, so this is the time that a faster start of the component
-    would save, not its start time. In-process components are not measured.
-    """
-
-    spent: dict[str, float] = attrs.field(factory=dict)
-
-    def shown(self, name: str) -> str:
-        return f"{self.spent[name] * 1000:.0f} ms" if name in self.spent else "-"
-
-    def watch(self, nursery: trio.Nursery, components: Sequence[Component]) -> None:
-        """Follow all components, in tasks of the nursery."""
-        for component in components:
-            initialization = getattr(component, "initialization", None)
-            if initialization is not None:
-                nursery.start_soon(self.follow, component.name, initialization)
-
-    async def follow(self, name: str, initialization: Initialization) -> None:
-        """Add up the time during which the initialization has a deadline."""
-        while not initialization.done:
-            since, is_initializing = trio.current_time(), initialization.deadline != float("inf")
-            await initialization.changed.wait()
-            if is_initializing:
-                spent = trio.current_time() - since
-                self.spent[name] = self.spent.get(name, 0.0) + spent

@@ -61,6 +61,7 @@ def command(
     from conductor.cli.doctor.finding import in_order, is_wrong, text_lines
     from conductor.cli.doctor.projects import project_findings
     from conductor.cli.load import as_trusted, read_chain
+    from conductor.cli.trial import take_stdout
     from conductor.errors import ChainFileError
     from conductor.secrets.registered import redact, register_environment
 
@@ -68,8 +69,7 @@ def command(
     chain = None if file is None else as_trusted(read_chain(file))
     others = OtherFiles(user=not no_user, project=not no_project)
     register_environment(os.environ)
-    stdout = os.dup(1)
-    os.dup2(2, 1)  # plugins of the chain run in this process
+    stdout = take_stdout()
     findings = list(project_findings(cwd, others))
     with suppress(ChainFileError):  # a finding of `projects`
         chain = chain_here(chain, cwd, others)
@@ -118,36 +118,24 @@ def _chain_findings(chain: ChainFile, report: Callable[[Finding], NoReturn]) -> 
     plugin blocks it."""
     import trio
 
-    from conductor.chain.stdio_server import exit_now
     from conductor.cli.doctor.mcp_servers import server_findings
-    from conductor.cli.doctor.starts import start_findings
-    from conductor.cli.doctor.trial import gather_trial
-    from conductor.transport.orphan_guard import start_orphan_guard
-    from conductor.transport.process_tree import become_subreaper, kill_descendants
+    from conductor.cli.doctor.starts import LIMIT, gather_starts, start_findings
+    from conductor.cli.trial import Trial
+    from conductor.transport.process_tree import kill_descendants
 
-    become_subreaper()
-    start_orphan_guard()
-    signals: list[int] = []
-
-    def leave() -> NoReturn:
-        kill_descendants()
-        exit_now(128 + signals[0] if signals else 1)
+    trial = Trial(chain, limit=LIMIT)
 
     def report_blocked(finding: Finding) -> NoReturn:
         kill_descendants()
         report(finding)
 
-    found: list[Finding] = []
     try:
-        trial = trio.run(gather_trial, chain, signals, leave, report_blocked)
-        if signals:
-            leave()
-        found += start_findings(trial.start)
-        for result in trial.servers:
-            found += server_findings(result)
+        servers = trio.run(gather_starts, trial, report_blocked)
+        if trial.signals:
+            trial.leave()
     except KeyboardInterrupt:
-        signals.append(2)
-        leave()
+        trial.signals.append(2)
+        trial.leave()
     finally:
         kill_descendants()
-    return found
+    return [*start_findings(trial), *(each for start in servers for each in server_findings(start))]

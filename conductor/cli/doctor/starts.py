@@ -1,83 +1,87 @@
-"""Whether a chain starts and opens a session, as for an editor: how far it got."""
+"""Start a chain, open a session and start its MCP servers, all together and for a limited time;
+findings about what came of it."""
 
 from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+import sys
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Final, NoReturn
 
 import attrs
 import trio
 
+from conductor.background_tasks import background_tasks
 from conductor.chain.start_failure import remedies
 from conductor.chainfile.model import ChainFile
-from conductor.cli.check.start import unasked_calls
+from conductor.cli.doctor.blocked import reported_if_blocked
 from conductor.cli.doctor.finding import Finding, Severity
-from conductor.cli.login_help import (
-    AUTH_CAPABILITY,
-    is_authentication_required,
-    next_steps,
-    offered_methods,
-)
-from conductor.client.acp_client import Client
-from conductor.errors import ConnectionClosed, RemoteProtocolError, RequestError
+from conductor.cli.doctor.mcp_servers import AddedServer, ServerStart, added_servers, gather_server
+from conductor.cli.login_help import is_authentication_required, next_steps, offered_methods
+from conductor.cli.terminal_text import printable
+from conductor.cli.trial import Trial
+from conductor.errors import RequestError
+from conductor.proxy.import_guard import import_in_thread
+from conductor.routing.component import Component
+from conductor.transport.process_tree import descendants, kill_new_descendants
 
-__all__ = ["ChainStart", "start_findings", "try_session"]
+__all__ = ["LIMIT", "gather_starts", "start_findings"]
 
-_CAPABILITIES: Final = {
-    "fs": {"readTextFile": True, "writeTextFile": True},
-    "terminal": True,
-    "auth": AUTH_CAPABILITY,
-}
+LIMIT: Final = 12.0
+"""Seconds that a user waits for all of it."""
+_GRACE: Final = 0.5
+"""Seconds between the end of the time and that of the programs that run then."""
+_TELL_EVERY: Final = 3.0
 _SLOW: Final = 2.0
 
 
-@attrs.define
-class ChainStart:
-    """Result of the start of a chain."""
+async def gather_starts(trial: Trial, report: Callable[[Finding], NoReturn]) -> list[ServerStart]:
+    """Start the chain and open a session in the working directory; at the same time start the
+    servers of its `mcp_servers`, for at most `start_timeout` of the chain's `mcp`. Stop all.
 
-    file: ChainFile
-    components: Sequence[str] = ()
-    waited: Mapping[str, float] = attrs.field(factory=dict)
-    """Seconds that the chain waited for each program or connection."""
-    seconds: float | None = None
-    """Time to the `initialize` result; None if the chain did not start."""
-    session_seconds: float | None = None
-    """Time to the answer to `session/new`."""
-    answer: Mapping[str, Any] = attrs.field(factory=dict)
-    """The `initialize` result."""
-    start_error: RequestError | str | None = None
-    session_error: RequestError | str | None = None
-    is_overdue: bool = False
-    """Whether there was no answer within `limit` seconds."""
-    limit: float = 0.0
-    waits_for: Sequence[str] = ()
-    """Components or MCP servers that it waited for in the end."""
+    `report` ends the process, with one finding more; it is called in a thread if a plugin blocks
+    the event loop beyond the limit.
+    """
+    with reported_if_blocked(trial.limit, report):
+        return await _gather_starts(trial)
 
 
-async def try_session(client: Client, start: ChainStart) -> None:
-    """Start the chain of a client and open a session in the working directory."""
-    begin = trio.current_time()
-    with trio.move_on_after(start.limit) as scope:
-        try:
-            start.answer = await client.initialize(capabilities=_CAPABILITIES)
-        except (RequestError, RemoteProtocolError, ConnectionClosed) as exc:
-            start.start_error = exc if isinstance(exc, RequestError) else str(exc)
-            return
-        start.seconds = trio.current_time() - begin
-        begin = trio.current_time()
-        try:
-            await client.new_session(os.getcwd())
-        except (RequestError, RemoteProtocolError, ConnectionClosed) as exc:
-            start.session_error = exc if isinstance(exc, RequestError) else str(exc)
-        else:
-            start.session_seconds = trio.current_time() - begin
-    if scope.cancelled_caught:
-        start.is_overdue = True
+async def _gather_starts(trial: Trial) -> list[ServerStart]:
+    file, limit = trial.file, trial.limit
+    servers = added_servers(file)
+    if servers:
+        await import_in_thread("mcp")
+    pending = _Pending(limit)
+    results: dict[int, ServerStart] = {}
+    known = descendants(os.getpid())
+
+    async def try_server(index: int, server: AddedServer) -> None:
+        with pending.waiting(f"MCP server {server.name}"):
+            results[index] = await gather_server(server, min(file.mcp.start_timeout, limit))
+
+    async with background_tasks() as background, trial.running() as running:
+        background.start_soon(_kill_after, limit + _GRACE, known)
+        async with trio.open_nursery() as nursery:
+            if sys.stderr.isatty():
+                background.start_soon(pending.tell)
+            for index, server in enumerate(servers):
+                nursery.start_soon(try_server, index, server)
+            with pending.waiting("the chain and a session"), trio.move_on_after(limit) as scope:
+                if await trial.start(running):
+                    await trial.open_session(running)
+        trial.is_overdue = scope.cancelled_caught
+        if trial.is_overdue:
+            trial.waits_for = _unanswered(running.chain.components)
+            running.chain.kill()
+    found = [results[index] for index in sorted(results)]
+    if trial.is_overdue and trial.seconds is not None:
+        trial.waits_for = [each.server.name for each in found if each.is_overdue]
+    return found
 
 
-def start_findings(start: ChainStart) -> Iterator[Finding]:
+def start_findings(start: Trial) -> Iterator[Finding]:
     """Findings about the components, the session and the login."""
     for name in start.components:
         seconds = start.waited.get(name)
@@ -93,14 +97,13 @@ def start_findings(start: ChainStart) -> Iterator[Finding]:
         yield Finding("ok", "start", _agent_text(start), seconds=start.seconds)
     if start.is_overdue:
         yield _overdue(start)
-    elif start.start_error is not None or start.seconds is None:
-        yield from _failure("start", "the chain does not start", start.start_error, start)
+    elif start.seconds is None:
+        yield from _failure("start", "the chain does not start", start)
     else:
         yield from _login_findings(start)
-    if start.seconds is not None and (found := unasked_calls(start.file, start.answer)):
-        message, helps, only_reads = found
-        severity: Severity = "ok" if only_reads else "warning"
-        yield Finding(severity, "permissions", message, "\n".join(helps) or None)
+    if start.seconds is not None and (calls := start.unasked_calls()):
+        severity: Severity = "ok" if calls.only_reads else "warning"
+        yield Finding(severity, "permissions", calls.text, "\n".join(calls.helps) or None)
 
 
 def _faster(file: ChainFile, name: str) -> str | None:
@@ -116,15 +119,15 @@ def _faster(file: ChainFile, name: str) -> str | None:
     return "`prewarm: true` starts programs before the editor asks"
 
 
-def _login_findings(start: ChainStart) -> Iterator[Finding]:
+def _login_findings(start: Trial) -> Iterator[Finding]:
     methods = offered_methods(start.answer)
-    error = start.session_error
+    error = start.error
     if isinstance(error, RequestError) and is_authentication_required(error):
         help = "\n".join(next_steps(methods, start.file))
         yield Finding("error", "login", "the agent requires a login", help)
         return
     if error is not None:
-        yield from _failure("session", "session/new fails", error, start)
+        yield from _failure("session", "session/new fails", start)
         return
     seconds = start.session_seconds
     yield Finding("ok", "session", "a session opens in the working directory", seconds=seconds)
@@ -137,7 +140,7 @@ def _login_findings(start: ChainStart) -> Iterator[Finding]:
     yield Finding("ok", "login", f"untested: sessions open without one{about}", help)
 
 
-def _overdue(start: ChainStart) -> Finding:
+def _overdue(start: Trial) -> Finding:
     names, limit = ", ".join(start.waits_for), f"within {start.limit:g} s"
     path = shlex.quote(start.file.path)
     if start.seconds is None:
@@ -153,13 +156,11 @@ def _overdue(start: ChainStart) -> Finding:
     return Finding("error", "session", f"session/new has no answer {limit}", help)
 
 
-def _failure(
-    check: str, title: str, error: RequestError | str | None, start: ChainStart
-) -> Iterator[Finding]:
-    path = start.file.path
+def _failure(check: str, title: str, start: Trial) -> Iterator[Finding]:
+    path, error = start.file.path, start.error
     help = f"`acp-conductor check {path}` looks for mistakes in the chain file"
     if not isinstance(error, RequestError):
-        yield Finding("error", check, f"{title}: {error or 'the chain ended'}", help)
+        yield Finding("error", check, f"{title}: {str(error or '') or 'the chain ended'}", help)
         return
     data = error.data if isinstance(error.data, Mapping) else {}
     place = data.get("place")
@@ -174,7 +175,7 @@ def _failure(
     yield Finding("error", check, "\n".join(lines), help)
 
 
-def _agent_text(start: ChainStart) -> str:
+def _agent_text(start: Trial) -> str:
     if start.file.agent is None:
         return "the proxies start, before the test agent"
     answer = start.answer
@@ -183,3 +184,49 @@ def _agent_text(start: ChainStart) -> str:
     if isinstance(info, Mapping) and info.get("name"):
         name = f"{info['name']} {info.get('version', '')}".strip()
     return f"{name} speaks version {answer.get('protocolVersion')} of the protocol"
+
+
+async def _kill_after(seconds: float, known: Collection[int]) -> None:
+    """End all programs but these: closing the connection to one that hangs waits for its end."""
+    while True:
+        await trio.sleep(seconds)
+        kill_new_descendants(known)
+        seconds = _GRACE
+
+
+def _unanswered(components: Sequence[Component]) -> list[str]:
+    """The names of those that have not answered `initialize`."""
+    found = {each.name: getattr(each, "initialization", None) for each in components}
+    return [
+        name
+        for name, each in found.items()
+        # One without a deadline waits for another component.
+        if each is not None and not each.done and each.deadline != float("inf")
+    ]
+
+
+@attrs.define(eq=False)
+class _Pending:
+    """Names of the operations in progress; each may take `limit` seconds."""
+
+    limit: float
+    names: list[str] = attrs.field(factory=list)
+
+    @contextmanager
+    def waiting(self, name: str) -> Iterator[None]:
+        self.names.append(name)
+        try:
+            yield
+        finally:
+            self.names.remove(name)
+
+    async def tell(self) -> None:
+        """Say on stderr why there is no output yet, now and every few seconds."""
+        begin = trio.current_time()
+        while True:
+            await trio.lowlevel.checkpoint()  # the first time: what begins has its name here
+            if self.names:
+                spent = trio.current_time() - begin
+                text = f"waiting for {', '.join(self.names)}: {spent:.0f} of {self.limit:g} s"
+                print(printable(text), file=sys.stderr, flush=True)
+            await trio.sleep(_TELL_EVERY)

@@ -6,7 +6,6 @@ stops the chain in order; a second signal kills it.
 
 from __future__ import annotations
 
-import os
 import signal
 import sys
 from collections.abc import Awaitable, Callable, Mapping
@@ -35,16 +34,14 @@ from conductor.cli.prompt.display import Display, JsonDisplay, one_line
 from conductor.cli.prompt.files import ClientFiles
 from conductor.client.acp_client import Client
 from conductor.client.embedding import attach_file
-from conductor.control.process import open_control
 from conductor.error_codes import INTERNAL_ERROR
 from conductor.errors import ConnectionClosed, RemoteProtocolError, RequestError
 from conductor.log import hold, release
 from conductor.tracing.recorder import TraceRecorder
 from conductor.tracing.trace_writer import TraceWriter
-from conductor.transport.orphan_guard import start_orphan_guard
-from conductor.transport.process_tree import become_subreaper, kill_descendants
+from conductor.transport.process_tree import kill_descendants
 
-__all__ = ["ChainRun", "RunSettings", "run_chain", "take_stdout"]
+__all__ = ["PromptRun", "RunSettings", "run_chain"]
 
 
 @attrs.frozen
@@ -63,20 +60,7 @@ class RunSettings:
     """The version of the protocol to offer."""
 
 
-def take_stdout(settings: RunSettings) -> int:
-    """Prepare this process for a chain; return the file descriptor of stdout.
-
-    Plugins run in this process: their output goes to stderr.
-    """
-    open_control(settings.trace)
-    become_subreaper()
-    start_orphan_guard()
-    stdout = os.dup(1)
-    os.dup2(2, 1)
-    return stdout
-
-
-def run_chain(run: ChainRun, file: ChainFile) -> NoReturn:
+def run_chain(run: PromptRun, file: ChainFile) -> NoReturn:
     """Run the chain and its conversation, and exit the process."""
     hold()
     try:
@@ -92,7 +76,7 @@ def run_chain(run: ChainRun, file: ChainFile) -> NoReturn:
 
 
 @attrs.define(eq=False)
-class ChainRun:
+class PromptRun:
     """A chain and a conversation with its agent.
 
     `talk` takes the turns, once the session is open, and returns the exit code.

@@ -12,11 +12,13 @@ import click
 
 from conductor.chainfile.model import ChainFile
 from conductor.cli.prompt.attachments import Attachment, prompt_blocks
-from conductor.cli.prompt.chain_run import ChainRun, RunSettings, run_chain, take_stdout
+from conductor.cli.prompt.chain_run import PromptRun, RunSettings, run_chain
 from conductor.cli.prompt.conversation import Conversation
 from conductor.cli.prompt.display import Display, JsonDisplay, Stdout, TextDisplay
 from conductor.cli.prompt.exit_codes import exit_code_of
 from conductor.cli.prompt.permissions import PermissionPrompt, open_terminal
+from conductor.cli.trial import take_stdout
+from conductor.control.process import open_control
 from conductor.exit_codes import ExitCode
 
 __all__ = ["display_for", "run_prompt"]
@@ -37,11 +39,12 @@ def run_prompt(
     terminal = open_terminal() if policy == "ask" else None
     if policy == "ask" and terminal is None:
         raise click.UsageError("--permissions ask needs a terminal to ask on")
-    stdout = Stdout(take_stdout(settings))
+    open_control(settings.trace)
+    stdout = Stdout(take_stdout())
     display = JsonDisplay(stdout) if as_json else display_for(stdout)
     conversation = Conversation(display, PermissionPrompt(policy, terminal, display))
     talk = _Prompts(conversation, texts, attachments).take_turns
-    run_chain(ChainRun(settings, conversation, talk), chain)
+    run_chain(PromptRun(settings, conversation, talk), chain)
 
 
 def display_for(stdout: Stdout) -> Display:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, Final, Literal, NoReturn
 
@@ -16,10 +16,11 @@ from conductor.chain.build import bridge_component, open_agent_chain
 from conductor.chain.chain import Chain
 from conductor.chain.components import ChainSpec
 from conductor.chain.stdio_server import exit_now
-from conductor.chainfile.model import STOP_TIMEOUT
+from conductor.chainfile.model import STOP_TIMEOUT, ChainFile
 from conductor.cli.attached_chain import SIGNALS, attached_chain
 from conductor.cli.prompt.files import ClientFiles
 from conductor.cli.terminal_text import is_coloured
+from conductor.cli.trial import Trial
 from conductor.cli.try_proxy.answers import answer_permission, answer_question
 from conductor.cli.try_proxy.functions import tell_started_functions
 from conductor.cli.try_proxy.recording import PlayedRecording
@@ -104,45 +105,45 @@ def _run(target: str, settings: TrySettings, report: Report) -> int:
     agent = "the test agent" if recording is None else f"the recorded agent {recording.file}"
     report.line(f"{target}: {tried.name}, with {agent}")
     with tell_started_functions(type(tried.proxy), report.function_started):
-        return trio.run(_TryRun(tried, settings, report).run)
+        trial = Trial(ChainFile(target, tried.name), code=3)
+        trio.run(_TryRun(trial, tried, settings, report).run)
+    return trial.exit_code
 
 
 @attrs.define(eq=False)
 class _TryRun:
+    trial: Trial
     tried: TriedProxy
     settings: TrySettings
     report: Report
-    code: int = 3
-    signals: list[int] = attrs.field(factory=list)
 
-    async def run(self) -> int:
+    async def run(self) -> None:
+        trial = self.trial
         chain = attach(FakeClient, ChainSpec(self._components, stop_timeout=_STOP_TIMEOUT))
-        running = attached_chain(chain, self.signals, self._give_up, max_blocked=STOP_TIMEOUT)
+        running = attached_chain(chain, trial.signals, self._give_up, max_blocked=STOP_TIMEOUT)
         async with running as attached:
             attached.client.handlers |= self._handlers()
-            await self._take_turns(attached)
-        return self._exit_code()
+            with trial.failing(), suppress(trio.TooSlowError):  # told by `_limited`
+                await self._take_turns(attached)
+            match trial.error:
+                case RequestError() as error:
+                    self._say_failed(error)
+                case ConnectionClosed() | RemoteProtocolError() as error:
+                    self.report.line(str(error), "error")
+        trial.code = trial.code or int(self.report.failures > 0)
 
     async def _take_turns(self, attached: AttachedClient[FakeClient]) -> None:
-        client, version = attached.client, self.settings.version
-        try:
-            with self._limited("answer to initialize", _START_TIMEOUT, attached.chain):
-                await client.initialize(version=version, capabilities=_CAPABILITIES[version])
-            self.code = 1
-            with self._limited("answer to session/new", _START_TIMEOUT, attached.chain):
-                session = await client.new_session(self.settings.cwd)
-            for prompt in self.settings.prompts:
-                with self._limited(
-                    "end of the turn (--timeout)", self.settings.timeout, attached.chain
-                ):
-                    await client.prompt_turn(session, prompt)
-            self.code = 0
-        except RequestError as exc:
-            self._say_failed(exc)
-        except (ConnectionClosed, RemoteProtocolError) as exc:
-            self.report.line(str(exc), "error")
-        except trio.TooSlowError:  # told by `_limited`
-            pass
+        client, version, trial = attached.client, self.settings.version, self.trial
+        with self._limited("answer to initialize", _START_TIMEOUT, attached.chain):
+            await client.initialize(version=version, capabilities=_CAPABILITIES[version])
+        trial.code = 1
+        with self._limited("answer to session/new", _START_TIMEOUT, attached.chain):
+            session = await client.new_session(self.settings.cwd)
+        for prompt in self.settings.prompts:
+            awaited = "end of the turn (--timeout)"
+            with self._limited(awaited, self.settings.timeout, attached.chain):
+                await client.prompt_turn(session, prompt)
+        trial.code = 0
 
     @contextmanager
     def _limited(self, awaited: str, seconds: float, chain: Chain) -> Iterator[None]:
@@ -164,15 +165,10 @@ class _TryRun:
                 self.report.line(f"  {name} is busy in {place}, with {method}", "error")
             raise trio.TooSlowError
 
-    def _exit_code(self) -> int:
-        if self.signals:
-            return 128 + self.signals[0]
-        return self.code or bool(self.report.failures)
-
     def _give_up(self) -> NoReturn:
         """Exit although a plugin still runs; that is logged before."""
-        kill_descendants()
-        exit_now(self._exit_code() or 1)
+        self.trial.code = self.trial.code or 1
+        self.trial.leave()
 
     def _components(self) -> list[Component]:
         tried = self.tried

@@ -12,7 +12,8 @@ import trio
 from conductor.chainfile import load
 from conductor.cli.doctor import blocked
 from conductor.cli.doctor.blocked import blocked_finding, reported_if_blocked
-from conductor.cli.doctor.trial import gather_trial
+from conductor.cli.doctor.starts import gather_starts
+from conductor.cli.trial import Trial
 
 PLUGIN = """
 import sys
@@ -43,7 +44,7 @@ class Report:
 @pytest.fixture
 def report(monkeypatch):
     report = Report()
-    monkeypatch.setattr(blocked, "_PATIENCE", 0.1)
+    monkeypatch.setattr(blocked, "_PATIENCE", 2.0)  # more than an import on a busy machine
     monkeypatch.setitem(sys.modules, "released", SimpleNamespace(event=report.event))
     return report
 
@@ -53,7 +54,7 @@ def test_a_plugin_that_blocks_its_import_is_reported_with_its_line(report, chain
     (tmp_path / "slow.py").write_text(PLUGIN)
     path = chain_file(f"proxies: [{{use: '{tmp_path}/slow.py:Slow'}}]\n")
 
-    trio.run(gather_trial, load(path), [], lambda: None, report, 0.1)
+    trio.run(gather_starts, Trial(load(path), limit=0.1), report)
     report.thread.join()  # whose end in an exception is this test's
 
     [finding] = report.findings

@@ -14,8 +14,8 @@ __all__ = ["LazyGroup"]
 class LazyGroup(click.Group):
     """A click group of modules.
 
-    `summaries` are the commands with their lines in `--help`, which has the `sections`. The command NAME is the attribute
-    `command` of the module `prefix` + NAME, or of `prefix` + `modules[NAME]`.
+    `summaries` are the commands with their lines in `--help`, which has the `sections`. The command
+    NAME is the attribute `command` of the module `prefix` + NAME, or of `prefix` + `modules[NAME]`.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class LazyGroup(click.Group):
 
 
 def _not_a_command(word: str, commands: Iterable[str]) -> str | None:
-    """Help for a chain file, a trace, a proxy, or a command of an agent as the first word; `None` for
+    """Help for a file, a ready-made proxy, or a command of an agent as the first word; `None` for
     others."""
     import difflib
     import shutil

@@ -116,8 +116,7 @@ def _warn(components: Sequence[ComponentSpec]) -> None:
     """Print a warning for each component that would not start: sessions of the project would fail.
     Nothing is imported or run."""
     from conductor.chainfile import Diagnostic, SourceLocation
-    from conductor.cli.check.programs import check_commands
-    from conductor.cli.check.registry import check_registry
+    from conductor.cli.check.components import check_commands, check_registry
     from conductor.cli.load import print_diagnostics
     from conductor.errors import StartError
     from conductor.plugins.loading import check_name

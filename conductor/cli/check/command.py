@@ -113,7 +113,7 @@ def _load_all(
 ) -> tuple[list[ChainFile], list[Diagnostic]]:
     """The chains and the warnings that were printed; exits with 2 if there are mistakes."""
     from conductor.chainfile.loader import load_and_diagnose
-    from conductor.cli.check.programs import check_commands
+    from conductor.cli.check.components import check_commands
     from conductor.cli.load import missing_chain, print_diagnostics, report
     from conductor.errors import ChainFileError
 
@@ -131,7 +131,7 @@ def _load_all(
             components += chain.flat()
     warnings = check_commands(components, names_path=not starts)
     if any(spec.when for spec in components):
-        from conductor.cli.check.conditions import check_conditions
+        from conductor.cli.check.components import check_conditions
 
         warnings += [problem for chain in chains for problem in check_conditions(chain)]
     if any(spec.use is not None for spec in components):
@@ -141,7 +141,7 @@ def _load_all(
         for problem in [*check_plugins(checked), *untrusted]:
             (diagnostics if problem.severity == "error" else warnings).append(problem)
     if any(spec.registry is not None for spec in components):
-        from conductor.cli.check.registry import check_registry
+        from conductor.cli.check.components import check_registry
 
         for problem in check_registry(components):
             (diagnostics if problem.severity == "error" else warnings).append(problem)
@@ -196,7 +196,7 @@ def _without_untrusted(
 def _print_registry(chain: ChainFile) -> None:
     components = [spec for spec in chain.flat() if spec.registry is not None]
     if components:
-        from conductor.cli.check.registry import registry_lines
+        from conductor.cli.check.components import registry_lines
 
         print("\n".join(f"  {printable(line)}" for line in registry_lines(components)))
 

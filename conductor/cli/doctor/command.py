@@ -90,9 +90,9 @@ def command(
 
 
 def _machine_findings(chain: ChainFile | None, cwd: str) -> Iterator[Finding]:
-    from conductor.cli.doctor import editors, files, further, machine, state, versions
+    from conductor.cli.doctor import chain as chains
+    from conductor.cli.doctor import editors, files, machine, projects
     from conductor.cli.doctor.mcp_servers import added_servers
-    from conductor.cli.doctor.proxies import gather_warnings, proxy_findings
 
     needed: set[str] = set()
     paths = files.state_directories()
@@ -104,13 +104,13 @@ def _machine_findings(chain: ChainFile | None, cwd: str) -> Iterator[Finding]:
         paths = files.chain_files(chain) | paths
     yield from machine.machine_findings(machine.gather_machine(os.environ), needed)
     yield from files.file_findings(files.gather_files(paths))
-    yield from state.state_findings(state.gather_state(state.state_uses()))
+    yield from files.state_findings(files.gather_state(files.state_uses()))
     yield from editors.editor_findings(editors.gather_editors())
-    yield from further.other_project_findings(cwd)
+    yield from projects.other_project_findings(cwd)
     if chain is not None:
-        yield from further.missing_program_findings(chain, cwd)
-        yield from versions.version_findings(chain)
-        yield from proxy_findings(gather_warnings(chain))
+        yield from chains.missing_program_findings(chain, cwd)
+        yield from chains.version_findings(chain)
+        yield from chains.proxy_findings(chains.gather_warnings(chain))
 
 
 def _chain_findings(chain: ChainFile, report: Callable[[Finding], NoReturn]) -> list[Finding]:

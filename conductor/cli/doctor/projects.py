@@ -1,4 +1,4 @@
-"""Chain files of the user and of the project of the working directory."""
+"""Chain files of the user and of projects; programs that they lack."""
 
 from __future__ import annotations
 
@@ -6,14 +6,16 @@ import os
 import shlex
 from collections.abc import Iterator
 
-from conductor.chain.chooser import OtherFiles
-from conductor.chainfile.layers import trusted_chain
-from conductor.chainfile.project_file import Untrusted, read_user_file
+from conductor.cli.doctor.chain import missing_programs
 from conductor.cli.doctor.finding import Finding
 from conductor.errors import ChainFileError
-from conductor.places import find_project_file, user_chain_file
+from conductor.projects.chooser import OtherFiles
+from conductor.projects.layers import trusted_chain
+from conductor.projects.places import find_project_file, user_chain_file
+from conductor.projects.project_file import Untrusted, read_user_file
+from conductor.projects.trust_store import trusted_files
 
-__all__ = ["project_findings"]
+__all__ = ["other_project_findings", "project_findings"]
 
 
 def project_findings(cwd: str, others: OtherFiles) -> Iterator[Finding]:
@@ -45,3 +47,19 @@ def project_findings(cwd: str, others: OtherFiles) -> Iterator[Finding]:
 
 def _proxies(count: int) -> str:
     return "1 proxy" if count == 1 else f"{count} proxies"
+
+
+def other_project_findings(cwd: str) -> Iterator[Finding]:
+    """Findings about the trusted files of projects other than that of `cwd`."""
+    here = find_project_file(cwd)
+    for entry in trusted_files():
+        if entry.path == here:
+            continue
+        try:
+            specs = trusted_chain(entry.path, os.environ).flat()
+        except Untrusted:  # it has no effect, and `trust` is asked for when it is needed
+            continue
+        except ChainFileError as exc:
+            yield Finding("warning", "projects", str(exc), "sessions of that project fail")
+            continue
+        yield from missing_programs(specs, "sessions of that project fail", "warning")

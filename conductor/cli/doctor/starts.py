@@ -1,22 +1,27 @@
 """Start a chain, open a session and start its MCP servers, all together and for a limited time;
-findings about what came of it."""
+findings about what came of it.
+
+If a plugin blocks the event loop, the limit cannot end the trial: a thread reports instead, and
+ends the process."""
 
 from __future__ import annotations
 
 import os
 import shlex
 import sys
+import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from types import FrameType
 from typing import Final, NoReturn
 
 import attrs
 import trio
 
 from conductor.background_tasks import background_tasks
+from conductor.chain.blocking_log import blocked_by
 from conductor.chain.start_failure import remedies
 from conductor.chainfile.model import ChainFile
-from conductor.cli.doctor.blocked import reported_if_blocked
 from conductor.cli.doctor.finding import Finding, Severity
 from conductor.cli.doctor.mcp_servers import AddedServer, ServerStart, added_servers, gather_server
 from conductor.cli.login_help import is_authentication_required, next_steps, offered_methods
@@ -27,7 +32,7 @@ from conductor.proxy.import_guard import import_in_thread
 from conductor.routing.component import Component
 from conductor.transport.process_tree import descendants, kill_new_descendants
 
-__all__ = ["LIMIT", "gather_starts", "start_findings"]
+__all__ = ["LIMIT", "blocked_finding", "gather_starts", "reported_if_blocked", "start_findings"]
 
 LIMIT: Final = 12.0
 """Seconds that a user waits for all of it."""
@@ -230,3 +235,47 @@ class _Pending:
                 text = f"waiting for {', '.join(self.names)}: {spent:.0f} of {self.limit:g} s"
                 print(printable(text), file=sys.stderr, flush=True)
             await trio.sleep(_TELL_EVERY)
+
+
+_PATIENCE: Final = 1.0
+"""Seconds in which a loop that is not blocked replies."""
+
+
+@contextmanager
+def reported_if_blocked(seconds: float, report: Callable[[Finding], NoReturn]) -> Iterator[None]:
+    """Call `report`, in a thread, if the loop of this thread is blocked `seconds` after the begin
+    of the block, or later on before its end. `report` ends the process."""
+    token, loop_thread = trio.lowlevel.current_trio_token(), threading.get_ident()
+    ended, reporting = threading.Event(), threading.Lock()
+
+    def watch() -> None:
+        wait = seconds
+        while not ended.wait(wait):
+            replied = threading.Event()
+            with suppress(trio.RunFinishedError):
+                token.run_sync_soon(replied.set)
+            if not replied.wait(_PATIENCE):
+                with reporting:
+                    if not ended.is_set():
+                        report(blocked_finding(sys._current_frames().get(loop_thread)))
+            wait = _PATIENCE
+
+    threading.Thread(target=watch, daemon=True).start()
+    try:
+        yield
+    finally:
+        with reporting:  # a report that has begun ends the process
+            ended.set()
+
+
+def blocked_finding(frame: FrameType | None) -> Finding:
+    """The finding about a blocked loop, by its innermost frame."""
+    told = blocked_by(frame)
+    plugin, place = told.get("plugin"), told.get("at", "an unknown place")
+    if plugin is None:
+        return Finding("error", "start", f"the event loop is blocked at {place}")
+    message = f"{plugin} blocks the event loop, and so the whole chain, at {place}"
+    help = "let the plugin wait with `await trio.sleep(…)` and trio's functions, compute in "
+    help += "`await trio.to_thread.run_sync(…)`, and do nothing long while it is imported; "
+    help += "`isolate: true` gives it a process of its own"
+    return Finding("error", "start", message, help)

@@ -82,8 +82,7 @@ def command(
       acp-conductor try notes.py --watch --prompt "/notes" --prompt "say hello"
       acp-conductor try context --with 'files=["AGENTS.md"]' --prompt echo
     """
-    from conductor.cli.try_proxy.recording import recorded
-    from conductor.cli.try_proxy.target import parse_options
+    from conductor.cli.try_proxy.target import parse_options, recorded
 
     try:
         options = parse_options(settings)

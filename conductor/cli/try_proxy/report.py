@@ -8,17 +8,21 @@
 
 An arrow to the right is a message toward the agent, one to the left toward the client. Indented
 below are the functions of the proxy that ran for it, and what they did. Without such lines the
-message was passed on as it was.
-"""
+message was passed on as it was."""
 
 from __future__ import annotations
 
+import dis
+import inspect
 import json
 import linecache
 import os
+import sys
 import traceback
 from collections import defaultdict, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from types import CodeType, FrameType
 from typing import Any, Final, Literal
 
 import attrs
@@ -31,10 +35,11 @@ from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.plugins.handler_call import HandlerCall, current_handler_call
 from conductor.plugins.lane import LaneNotification, LaneRequest, LaneResponse
 from conductor.plugins.observed_plugin import PassedMessage
+from conductor.proxy.base import Plugin
 from conductor.tracing.json_diff import json_diff, short_json, without_marks
 from conductor.tracing.message_text import message_text
 
-__all__ = ["Report", "failure_lines"]
+__all__ = ["Report", "failure_lines", "tell_started_functions"]
 
 _PACKAGE: Final = os.path.dirname(conductor.__file__)
 _LIBRARIES: Final = (os.path.dirname(os.__file__), os.path.dirname(trio.__file__))
@@ -310,3 +315,40 @@ def _inner_method(payload: bytes | None) -> str | None:
 
 def _decoded(payload: bytes | None) -> Any:
     return None if payload is None else json.loads(payload)
+
+
+@contextmanager
+def tell_started_functions(
+    cls: type[Plugin], started: Callable[[str, str], None]
+) -> Iterator[None]:
+    """Call `started` with name and `file:line` when a handler or tool of the class begins.
+
+    Functions of the conductor's own classes are not told. The interpreter's profile function is
+    used, since decorators have kept the functions themselves: nothing else is to be wrapped.
+    """
+    starts = dict(_first_instructions(cls))
+
+    def profile(frame: FrameType, event: str, _: Any) -> None:
+        code = frame.f_code
+        if event == "call" and code in starts and frame.f_lasti <= starts[code]:
+            started(code.co_name, f"{os.path.basename(code.co_filename)}:{code.co_firstlineno}")
+
+    sys.setprofile(profile)
+    try:
+        yield
+    finally:
+        sys.setprofile(None)
+
+
+def _first_instructions(cls: type[Plugin]) -> Iterator[tuple[CodeType, int]]:
+    """The code of each function, with the offset at which its body begins: a coroutine that goes on
+    after an `await` is behind it."""
+    for base in cls.__mro__:
+        if base.__module__.partition(".")[0] == "conductor":
+            continue
+        for function in vars(base).values():
+            marked = any(name.startswith("__acp_") for name in getattr(function, "__dict__", ()))
+            if marked and inspect.iscoroutinefunction(function):
+                code = inspect.unwrap(function).__code__
+                body = (each for each in dis.get_instructions(code) if each.opname == "RESUME")
+                yield code, next(body).offset

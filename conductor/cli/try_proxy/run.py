@@ -21,11 +21,8 @@ from conductor.cli.attached_chain import SIGNALS, attached_chain
 from conductor.cli.prompt.files import ClientFiles
 from conductor.cli.terminal_text import is_coloured
 from conductor.cli.trial import Trial
-from conductor.cli.try_proxy.answers import answer_permission, answer_question
-from conductor.cli.try_proxy.functions import tell_started_functions
-from conductor.cli.try_proxy.recording import PlayedRecording
-from conductor.cli.try_proxy.report import Report
-from conductor.cli.try_proxy.target import TargetError, TriedProxy, load_target
+from conductor.cli.try_proxy.report import Report, tell_started_functions
+from conductor.cli.try_proxy.target import PlayedRecording, TargetError, TriedProxy, load_target
 from conductor.client.embedding import AttachedClient, attach
 from conductor.errors import ConnectionClosed, RemoteProtocolError, RequestError
 from conductor.limits import Limits
@@ -37,7 +34,7 @@ from conductor.testing.fakes import FULL_CAPABILITIES, FakeClient
 from conductor.testing.recorded_agent import RecordedAgent
 from conductor.transport.process_tree import become_subreaper, kill_descendants
 
-__all__ = ["DEFAULT_PROMPT", "TrySettings", "run_once"]
+__all__ = ["DEFAULT_PROMPT", "TrySettings", "answer_permission", "answer_question", "run_once"]
 
 DEFAULT_PROMPT: Final = "say hello\ntool Search\nask Edit a file"
 """Commands of the test agent: a text, a tool call, a permission request."""
@@ -210,3 +207,54 @@ def _print(line: str) -> None:
         print(line, flush=True)
     except BrokenPipeError:  # `| head`
         _end_now(signal.SIGPIPE, None)
+
+
+_TEXTS: Final = {
+    "email": "user@example.org",
+    "uri": "https://example.org",
+    "date": "2026-01-01",
+    "date-time": "2026-01-01T00:00:00Z",
+}
+"""Texts of the formats that a field may have."""
+
+
+def answer_permission(params: Mapping[str, Any], *, allows: bool) -> dict[str, Any]:
+    """Select the first option that allows, or the first that rejects; cancel if there is none."""
+    wanted = "allow" if allows else "reject"
+    for option in params.get("options", ()):
+        if str(option.get("kind")).startswith(wanted):
+            return {"outcome": {"outcome": "selected", "optionId": option["optionId"]}}
+    return {"outcome": {"outcome": "cancelled"}}
+
+
+def answer_question(params: Mapping[str, Any], *, accepts: bool) -> dict[str, Any]:
+    """Decline a question, or accept it: a form with the default of each field, else with its first
+    choice, its minimum, or a value of its type. Optional fields without a default stay empty."""
+    if not accepts:
+        return {"action": "decline"}
+    if params.get("mode") == "url":
+        return {"action": "accept"}
+    schema = params.get("requestedSchema") or {}
+    fields = schema.get("properties") or {}
+    required = schema.get("required") or ()
+    given = [name for name in fields if name in required or "default" in fields[name]]
+    return {"action": "accept", "content": {name: _value(fields[name]) for name in given}}
+
+
+def _value(field: Mapping[str, Any]) -> Any:
+    if "default" in field:
+        return field["default"]
+    choices = _choices(field)
+    match field.get("type"):
+        case "boolean":
+            return True
+        case "integer" | "number":
+            return field.get("minimum", 1)
+        case "array":
+            return _choices(field.get("items") or {})[: field.get("minItems", 0)]
+    return choices[0] if choices else _TEXTS.get(str(field.get("format")), "text")
+
+
+def _choices(field: Mapping[str, Any]) -> list[Any]:
+    titled = field.get("oneOf") or field.get("anyOf") or ()
+    return [*(field.get("enum") or ()), *(each.get("const") for each in titled)]

@@ -1,11 +1,12 @@
-"""The proxy that `try` runs: `file.py`, `file.py:Class`, `package.module:Class`, or as `use:`."""
+"""The proxy that `try` runs: `file.py`, `file.py:Class`, `package.module:Class`, or as `use:`; and
+the recorded agent behind it."""
 
 from __future__ import annotations
 
 import importlib
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -21,8 +22,17 @@ from conductor.plugins.option_arguments import option_of_argument
 from conductor.proxy import Agent, Proxy
 from conductor.proxy.base import Plugin
 from conductor.proxy.import_guard import importing_plugin
+from conductor.testing.recording import Recording
 
-__all__ = ["TargetError", "TriedProxy", "load_target", "parse_options", "watched_directory"]
+__all__ = [
+    "PlayedRecording",
+    "TargetError",
+    "TriedProxy",
+    "load_target",
+    "parse_options",
+    "recorded",
+    "watched_directory",
+]
 
 
 class TargetError(Exception):
@@ -58,9 +68,7 @@ def load_target(target: str, options: dict[str, Any]) -> TriedProxy:
             for name, value in options.items()
         }
     except ValueError as exc:
-        raise TargetError(
-            f"{cls.__name__}: its options are wrong (--with NAME=VALUE):\n{exc}"
-        ) from exc
+        raise _wrong_options(cls, str(exc)) from exc
     spec = ComponentSpec(name=cls.__name__, use=target, options=given)
     try:
         proxy = instantiate(spec, cls)
@@ -218,3 +226,26 @@ def _checked(found: Any, what: str) -> type[Proxy]:
         raise TargetError(f"{what} is an agent; try runs a proxy before the built-in test agent")
     name = what.rpartition(":")[2]
     raise TargetError(f"{what} is not a proxy: its class begins with `class {name}(Proxy):`")
+
+
+@attrs.frozen
+class PlayedRecording:
+    """A recording, and the prompts that play it."""
+
+    file: str
+    """Its name in the package, or its path."""
+    prompts: Sequence[str]
+    """Up to the first turn that the client cancels: `try` cancels none."""
+
+
+def recorded(file: str) -> PlayedRecording:
+    """Read a recording. Raises `ValueError` if it is none, `OSError` if it cannot be read."""
+    recording = Recording.load(file)
+    prompts = 0
+    for message in recording.messages:
+        if message.kind == "request" and message.method == "session/prompt":
+            prompts += 1
+        elif message.sender == "client" and message.method == "session/cancel":
+            prompts -= 1
+            break
+    return PlayedRecording(file, recording.prompts[:prompts])

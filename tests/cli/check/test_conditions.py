@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from conductor.chainfile.loader import load_and_diagnose
-from conductor.cli.check.conditions import check_conditions
+from conductor.cli.check.components import check_conditions
 
 AGENT = "agent: {run: [/opt/bin/claude-agent-acp, --verbose]}\n"
 

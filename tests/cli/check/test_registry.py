@@ -8,7 +8,7 @@ import pytest
 from registry.conftest import binary_entry
 
 from conductor.chainfile import load
-from conductor.cli.check.registry import check_registry, registry_lines
+from conductor.cli.check.components import check_registry, registry_lines
 from conductor.registry.lock_file import write_lock
 from conductor.registry.pins import UvxPin, sealed
 from conductor.registry.store import InstalledPackage, installing

@@ -10,9 +10,8 @@ import pytest
 import trio
 
 from conductor.chainfile import load
-from conductor.cli.doctor import blocked
-from conductor.cli.doctor.blocked import blocked_finding, reported_if_blocked
-from conductor.cli.doctor.starts import gather_starts
+from conductor.cli.doctor import starts as blocked
+from conductor.cli.doctor.starts import blocked_finding, gather_starts, reported_if_blocked
 from conductor.cli.trial import Trial
 
 PLUGIN = """

@@ -1,8 +1,8 @@
 from __future__ import annotations
 
 from conductor.chainfile import Diagnostic, SourceLocation
+from conductor.cli.doctor.chain import proxy_findings
 from conductor.cli.doctor.finding import Finding
-from conductor.cli.doctor.proxies import proxy_findings
 
 
 def test_a_warning_about_the_order_has_both_places_and_what_to_write():

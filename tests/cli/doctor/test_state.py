@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from conductor.cli.doctor.state import StateDirectory, gather_state, state_findings, state_uses
+from conductor.cli.doctor.files import StateDirectory, gather_state, state_findings, state_uses
 
 
 def test_a_directory_that_is_there_or_can_be_made_is_good(tmp_path):

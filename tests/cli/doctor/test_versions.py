@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from conductor.chainfile import load
-from conductor.cli.doctor.versions import version_findings
+from conductor.cli.doctor.chain import version_findings
 
 
 def test_an_agent_that_is_not_locked_is_a_warning_and_an_unknown_one_an_error(tmp_path):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from conductor.cli.try_proxy.answers import answer_permission, answer_question
+from conductor.cli.try_proxy.run import answer_permission, answer_question
 
 OPTIONS = [
     {"optionId": "never", "kind": "reject_always"},

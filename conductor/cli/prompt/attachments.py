@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import attrs
 
-from conductor.cli.prompt.declared_capabilities import DeclaredCapabilities
+from conductor.cli.prompt.conversation import DeclaredCapabilities
 from conductor.files import read_regular
 from conductor.proxy.slash_commands import is_slash_command
 

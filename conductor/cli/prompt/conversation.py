@@ -14,7 +14,6 @@ import trio
 
 from conductor.acp.turns import Ended, SessionTurns, Turns
 from conductor.background_tasks import background_tasks
-from conductor.cli.prompt.declared_capabilities import DeclaredCapabilities, declared_capabilities
 from conductor.cli.prompt.display import Display
 from conductor.cli.prompt.permissions import PermissionPrompt
 from conductor.client.acp_client import Client
@@ -22,7 +21,21 @@ from conductor.error_codes import METHOD_NOT_FOUND, PROTOCOL_VERSION
 from conductor.errors import ConnectionClosed, RequestError
 from conductor.routing.notices import is_failure
 
-__all__ = ["Conversation"]
+__all__ = ["Conversation", "DeclaredCapabilities", "declared_capabilities"]
+
+
+@attrs.frozen
+class DeclaredCapabilities:
+    """The capabilities of an agent."""
+
+    image: bool = False
+    """Prompts may have images."""
+    embedded_context: bool = False
+    """Prompts may have the content of files; links are always allowed."""
+    load: bool = False
+    """`session/load`: continue a session, with its history."""
+    resume: bool = False
+    """`session/resume`: continue a session."""
 
 
 @attrs.define(eq=False)
@@ -167,3 +180,27 @@ class Conversation:
     async def _watch_end(self) -> None:
         await self.client.ended.wait()
         self._idle.set()
+
+
+def declared_capabilities(answer: Mapping[str, Any], version: int) -> DeclaredCapabilities:
+    """The capabilities in the result of `initialize`, in this version of the protocol."""
+    if version == 1:
+        agent = _member(answer, "agentCapabilities")
+        prompt = _member(agent, "promptCapabilities")
+        return DeclaredCapabilities(
+            image=prompt.get("image") is True,
+            embedded_context=prompt.get("embeddedContext") is True,
+            load=agent.get("loadSession") is True,
+            resume=_member(agent, "sessionCapabilities").get("resume") is not None,
+        )
+    prompt = _member(_member(_member(answer, "capabilities"), "session"), "prompt")
+    return DeclaredCapabilities(
+        image=prompt.get("image") is not None,
+        embedded_context=prompt.get("embeddedContext") is not None,
+        resume=True,  # required of agents
+    )
+
+
+def _member(holder: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    value = holder.get(name)
+    return value if isinstance(value, Mapping) else {}

@@ -11,7 +11,7 @@ import io
 import locale
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from typing import Any, Final
 
@@ -24,11 +24,10 @@ from rich.text import Text
 from conductor.cli.prompt import renderables
 from conductor.cli.prompt.content import FileDiff, raw_input_lines, tool_call_of
 from conductor.cli.prompt.display import CANCELLING, Stdout, chosen_option, error_lines
-from conductor.cli.prompt.lines_above import LinesAbove
 from conductor.cli.prompt.view import Block, Note, ShownCall, View
 from conductor.errors import RequestError
 
-__all__ = ["RichDisplay", "terminal_console"]
+__all__ = ["LinesAbove", "RichDisplay", "terminal_console"]
 
 _INTERVAL: Final = 0.1
 """Seconds between two redraws."""
@@ -245,3 +244,21 @@ class RichDisplay:
         elapsed = int(now - (self._began or now))
         parts.append(Text(f"{elapsed}s · {self._hint}", style="dim", no_wrap=True))
         return Group(*parts)
+
+
+class LinesAbove(io.TextIOBase):
+    """Replacement of stderr: calls `show` with each whole line, which is printed above.
+
+    Lines of the log and of plugins would otherwise break the part of the screen that is redrawn. It
+    has no file descriptor.
+    """
+
+    def __init__(self, show: Callable[[str], None]) -> None:
+        self._show = show
+        self._line = ""
+
+    def write(self, text: str) -> int:
+        *lines, self._line = (self._line + text).split("\n")
+        for line in lines:
+            self._show(line)
+        return len(text)

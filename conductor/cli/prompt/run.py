@@ -1,27 +1,70 @@
-"""`prompt`: one session, its prompts one after the other, one exit code."""
+"""`prompt`: a chain in this process and one session: signals, start, prompts one after the other,
+and the exit code.
+
+The first SIGINT cancels the turn and waits for the agent to end it; the first SIGTERM or SIGHUP
+stops the chain in order; a second signal kills it.
+"""
 
 from __future__ import annotations
 
 import os
+import signal
 import sys
-from collections.abc import Sequence
-from typing import NoReturn
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, Final, Literal, NoReturn
 
 import attrs
 import click
+import trio
 
+from conductor.background_tasks import background_tasks
+from conductor.chain.chain import Chain
+from conductor.chain.shutdown import abandoned_plugins
+from conductor.chain.stdio_server import exit_now
+from conductor.chain.watchdog import Watchdog, max_stop_seconds, watchdog
 from conductor.chainfile.model import ChainFile
-from conductor.cli.prompt.attachments import Attachment, prompt_blocks
-from conductor.cli.prompt.chain_run import PromptRun, RunSettings, run_chain
+from conductor.cli.attached_chain import ENDING, SIGNALS
+from conductor.cli.login_help import (
+    AUTH_CAPABILITY,
+    is_authentication_required,
+    next_steps,
+    offered_methods,
+)
+from conductor.cli.prompt.attachments import Attachment, AttachmentError, prompt_blocks
 from conductor.cli.prompt.conversation import Conversation
-from conductor.cli.prompt.display import Display, JsonDisplay, Stdout, TextDisplay
-from conductor.cli.prompt.exit_codes import exit_code_of
+from conductor.cli.prompt.display import Display, JsonDisplay, Stdout, TextDisplay, one_line
+from conductor.cli.prompt.files import ClientFiles
 from conductor.cli.prompt.permissions import PermissionPrompt, open_terminal
 from conductor.cli.trial import take_stdout
+from conductor.client.acp_client import Client
+from conductor.client.embedding import attach_file
 from conductor.control.process import open_control
+from conductor.error_codes import INTERNAL_ERROR
+from conductor.errors import ConnectionClosed, RemoteProtocolError, RequestError
 from conductor.exit_codes import ExitCode
+from conductor.log import hold, release
+from conductor.tracing.recorder import TraceRecorder
+from conductor.tracing.trace_writer import TraceWriter
+from conductor.transport.process_tree import kill_descendants
 
-__all__ = ["display_for", "run_prompt"]
+__all__ = ["RunSettings", "exit_code_of", "run_prompt"]
+
+
+@attrs.frozen
+class RunSettings:
+    """The options of a session."""
+
+    cwd: str
+    permissions: Literal["ask", "allow", "deny"] | None
+    fs: Literal["off", "read", "write"]
+    trace: TraceWriter | None = None
+    authenticate: str | None = None
+    """The id of the method to log in with, before the session is opened."""
+    session: str | None = None
+    """The session to continue."""
+    protocol: int = 1
+    """The version of the protocol to offer."""
 
 
 def run_prompt(
@@ -41,13 +84,23 @@ def run_prompt(
         raise click.UsageError("--permissions ask needs a terminal to ask on")
     open_control(settings.trace)
     stdout = Stdout(take_stdout())
-    display = JsonDisplay(stdout) if as_json else display_for(stdout)
+    display = JsonDisplay(stdout) if as_json else _display_for(stdout)
     conversation = Conversation(display, PermissionPrompt(policy, terminal, display))
-    talk = _Prompts(conversation, texts, attachments).take_turns
-    run_chain(PromptRun(settings, conversation, talk), chain)
+    run = _PromptRun(settings, conversation, texts, attachments)
+    hold()
+    try:
+        code = trio.run(run.run, chain)
+    except BaseException:
+        display.end()
+        release()
+        kill_descendants()
+        if settings.trace is not None:
+            settings.trace.close()
+        raise
+    run.leave(code)
 
 
-def display_for(stdout: Stdout) -> Display:
+def _display_for(stdout: Stdout) -> Display:
     """Markdown and tool calls on a terminal; plain text if anything is piped, or TERM=dumb."""
     if not (stdout.is_terminal and sys.stderr.isatty()) or os.environ.get("TERM", "dumb") == "dumb":
         return TextDisplay(stdout)
@@ -57,21 +110,176 @@ def display_for(stdout: Stdout) -> Display:
 
 
 @attrs.define(eq=False)
-class _Prompts:
+class _PromptRun:
+    """A chain and a conversation with its agent."""
+
+    settings: RunSettings
     conversation: Conversation
     texts: Sequence[str]
     attachments: Sequence[Attachment]
+    chain: Chain = attrs.field(init=False)
+    watchdog: Watchdog = attrs.field(init=False)
+    methods: list[Mapping[str, Any]] = attrs.field(factory=list)
+    """The authentication methods that the agent offers."""
+    signals: list[int] = attrs.field(factory=list)
+    work: trio.CancelScope = attrs.field(factory=trio.CancelScope)
 
-    async def take_turns(self) -> int:
+    @property
+    def display(self) -> Display:
+        return self.conversation.display
+
+    def leave(self, code: int) -> NoReturn:
+        """Exit the process, once the chain has ended."""
+        trace = self.settings.trace
+        if trace is not None and not self.signals:
+            trace.linger()
+        kill_descendants()
+        if trace is not None:
+            trace.close()
+        exit_now(code)
+
+    async def run(self, file: ChainFile) -> int:
+        code = 1
+        async with abandoned_plugins(lambda: self.leave(code)) as plugins:
+            code = await self._run_chain(file, plugins)
+        return code
+
+    async def _run_chain(self, file: ChainFile, plugins: trio.Nursery) -> int:
+        code = 1
+        self.display.stdout.broken = self.work.cancel
+        async with (
+            background_tasks() as nursery,
+            attach_file(
+                partial(Client, handlers=self._handlers()), file, recorder=self._recorder(file)
+            ) as attached,
+        ):
+            self.chain, self.conversation.client = attached.chain, attached.client
+            self.chain.plugin_nursery = plugins
+            await nursery.start(self._handle_signals)
+            nursery.start_soon(self.display.refresh)
+            with self.work:
+                code = await self._converse(file)
+            self.watchdog.end_within(max_stop_seconds(self.chain.spec.stop_timeout))
+            self.display.end()
+        if self.signals:
+            return 128 + self.signals[0]
+        if self.display.stdout.is_broken:
+            return 128 + signal.SIGPIPE
+        # A failure at the end of the session or of the chain comes after the last turn.
+        return code or int(bool(self.conversation.failures))
+
+    def _recorder(self, file: ChainFile) -> TraceRecorder:
+        trace = self.settings.trace
+        return TraceRecorder(file.name) if trace is None else trace.recorder(file.name)
+
+    async def _converse(self, file: ChainFile) -> int:
+        """Start, open the session and talk. A failure is shown; returns the exit code."""
+        conversation, failure = self.conversation, 3
+        try:
+            answer = await conversation.initialize(self.settings.protocol, self._capabilities())
+            self.methods = offered_methods(answer)
+            failure = 1
+            await self._open()
+            return await self._take_turns()
+        except RequestError as exc:
+            self._show_failure(exc)
+            if is_authentication_required(exc):
+                for line in next_steps(self.methods, file):
+                    print(f"  {one_line(line)}", file=sys.stderr, flush=True)
+        except RemoteProtocolError as exc:
+            self._show_failure(RequestError(INTERNAL_ERROR, str(exc)))
+        except AttachmentError as exc:
+            self.display.note(f"error: {exc}")
+        except ConnectionClosed:
+            if not self.signals:
+                self._show_failure(
+                    RequestError(INTERNAL_ERROR, "the chain ended without an answer")
+                )
+        return failure
+
+    async def _open(self) -> None:
+        settings = self.settings
+        if settings.authenticate is not None:
+            await self.conversation.authenticate(settings.authenticate)
+        if settings.session is None:
+            await self.conversation.open(settings.cwd)
+        else:
+            await self.conversation.reopen(settings.session, settings.cwd)
+
+    async def _take_turns(self) -> int:
         """Send the prompts until one does not end with `end_turn`, or a part of the chain fails;
         the first has the attachments."""
-        code, attachments = 0, self.attachments
+        conversation, code, attachments = self.conversation, 0, self.attachments
         for text in self.texts:
-            blocks = prompt_blocks(text, attachments, self.conversation.capabilities)
-            code = exit_code_of(await self.conversation.prompt(blocks))
-            if code == ExitCode.DONE and self.conversation.failures:
+            blocks = prompt_blocks(text, attachments, conversation.capabilities)
+            code = exit_code_of(await conversation.prompt(blocks))
+            if code == ExitCode.DONE and conversation.failures:
                 code = ExitCode.FAILED
             if code:
                 break
             attachments = ()
         return code
+
+    def _show_failure(self, error: RequestError) -> None:
+        """Show the error of a request, unless a notice has said the same to a person."""
+        is_told = any(told.endswith(f"] {error.message}") for told in self.conversation.failures)
+        if not is_told or isinstance(self.display, JsonDisplay):
+            self.display.failed(self.conversation.step, error)
+
+    def _capabilities(self) -> dict[str, Any]:
+        fs = self.settings.fs
+        return {
+            "fs": {"readTextFile": fs != "off", "writeTextFile": fs == "write"},
+            "session": {"notices": {}},
+            "auth": AUTH_CAPABILITY,
+        }
+
+    def _handlers(self) -> dict[str, Callable[[Any], Any]]:
+        handlers: dict[str, Callable[[Any], Any]] = {
+            "session/update": self.conversation.on_update,
+            "session/request_permission": self.conversation.permissions.decide,
+        }
+        if self.settings.fs != "off":
+            files = ClientFiles(self.settings.cwd)
+            handlers["fs/read_text_file"] = files.read
+            if self.settings.fs == "write":
+                handlers["fs/write_text_file"] = files.write
+        return handlers
+
+    async def _handle_signals(
+        self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    ) -> None:
+        conversation = self.conversation
+        with (
+            trio.open_signal_receiver(*SIGNALS) as signals,
+            watchdog(self.chain.spec.stop_timeout, SIGNALS, before_exit=release) as self.watchdog,
+        ):
+            task_status.started()
+            async for number in signals:
+                self.signals.append(number)
+                if len(self.signals) > 1 or conversation.is_cancelling:
+                    self.chain.kill()
+                    self.work.cancel()
+                elif number == signal.SIGINT and conversation.in_turn:
+                    conversation.cancel()
+                    self.display.cancelling()
+                else:
+                    if number == signal.SIGINT:
+                        self.display.note(ENDING)
+                    self.work.cancel()
+
+
+_CODES: Final = {
+    "end_turn": ExitCode.DONE,
+    "refusal": ExitCode.REFUSAL,
+    "max_tokens": ExitCode.MAX_TOKENS,
+    "max_turn_requests": ExitCode.MAX_TURN_REQUESTS,
+    "cancelled": ExitCode.CANCELLED,
+    "error": ExitCode.FAILED,
+}
+
+
+def exit_code_of(stop_reason: object) -> int:
+    """The exit code for a stop reason; an unknown one has a code too."""
+    known = _CODES.get(stop_reason) if isinstance(stop_reason, str) else None
+    return ExitCode.OTHER_STOP_REASON if known is None else known

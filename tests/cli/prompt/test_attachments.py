@@ -8,7 +8,7 @@ import os
 import pytest
 
 from conductor.cli.prompt.attachments import AttachmentError, prompt_blocks, read_attachments
-from conductor.cli.prompt.declared_capabilities import DeclaredCapabilities
+from conductor.cli.prompt.conversation import DeclaredCapabilities
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 8
 ABLE = DeclaredCapabilities(image=True, embedded_context=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from conductor.cli.prompt.declared_capabilities import DeclaredCapabilities, declared_capabilities
+from conductor.cli.prompt.conversation import DeclaredCapabilities, declared_capabilities
 
 
 def test_an_agent_that_declares_nothing_can_do_nothing():

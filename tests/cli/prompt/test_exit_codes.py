@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from conductor.cli.prompt.exit_codes import exit_code_of
+from conductor.cli.prompt.run import exit_code_of
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from conductor.cli.prompt.lines_above import LinesAbove
+from conductor.cli.prompt.rich_display import LinesAbove
 
 
 def test_whole_lines_are_shown():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from conductor.cli.prompt.markdown_stream import MarkdownStream
+from conductor.cli.prompt.view import MarkdownStream
 
 TEXT = "# Title\n\nOne\ntwo.\n\n```python\na = 1\n\nb = 2\n```\n\n1. x\n\n   more of x\n\n2. y\n"
 BLOCKS = [

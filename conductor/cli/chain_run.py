@@ -121,7 +121,7 @@ class ChainRun:
 
     def log_in(self, login: AgentLogin) -> NoReturn:
         """Run the agent alone in this terminal, for its login; mistakes exit with 2."""
-        from conductor.cli.agent_login import run_agent_alone
+        from conductor.cli.agent_alone import run_agent_alone
 
         chain, chooser = self.chain_or_exit(), self._chooser()
         likely = None if chooser is None else chooser.likely()

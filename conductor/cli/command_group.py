@@ -64,13 +64,17 @@ _SECTIONS: Final = {
 of the README's table."""
 _COMMANDS: Final = {name: line for each in _SECTIONS.values() for name, line in each.items()}
 _MODULES: Final = {
+    "agent": "run:agent_command",
     "check": "check.command",
     "doctor": "doctor.command",
     "install": "install.command",
     "prompt": "prompt.command",
+    "proxy": "run:proxy_command",
     "trace": "trace.command",
     "try": "try_proxy.command",
-    "uninstall": "install.uninstall",
+    "uninstall": "install.command:uninstall_command",
+    "untrust": "trust:untrust_command",
+    "update": "lock:update_command",
 }
 """Modules with another name than their command."""
 _INTERRUPTED: Final = 130

@@ -12,7 +12,7 @@ from typing import Final, Literal, TypeAlias, get_args, get_origin
 import click
 import msgspec
 
-from conductor.cli.word_completion import complete_component
+from conductor.cli.arguments import complete_component
 from conductor.json_values import decode_value
 
 __all__ = ["command"]

@@ -15,7 +15,8 @@ class LazyGroup(click.Group):
     """A click group of modules.
 
     `summaries` are the commands with their lines in `--help`, which has the `sections`. The command
-    NAME is the attribute `command` of the module `prefix` + NAME, or of `prefix` + `modules[NAME]`.
+    NAME is the attribute `command` of the module `prefix` + NAME, or what `modules[NAME]` says:
+    `MODULE` or `MODULE:ATTRIBUTE`.
     """
 
     def __init__(
@@ -39,8 +40,9 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         if name not in self._summaries:
             return None
-        module = importlib.import_module(self._prefix + self._modules.get(name, name))
-        command: click.Command = module.command
+        module, _, attribute = self._modules.get(name, name).partition(":")
+        found = importlib.import_module(self._prefix + module)
+        command: click.Command = getattr(found, attribute or "command")
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -1,20 +1,28 @@
-"""Load chain files for a command; diagnostics go to stderr, with exit code 2."""
+"""Load chain files for a command, as they are or as in a session of `run`; diagnostics go to
+stderr, with exit code 2."""
 
 from __future__ import annotations
 
 import os
 import sys
 from collections.abc import Iterable
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from conductor.chainfile import ChainFile, Diagnostic, SourceLocation, load
 from conductor.errors import ChainFileError
 from conductor.places import PROJECT_FILE, name_of_chain, unknown_name_help
 from conductor.secrets.registered import redact, register_environment
 
+if TYPE_CHECKING:
+    from conductor.chainfile.model import ChainFile
+    from conductor.projects.chooser import OtherFiles
+    from conductor.projects.layers import Layers
+
 __all__ = [
     "RequiredKind",
     "as_trusted",
+    "chain_here",
+    "chain_or_exit",
     "check_options",
     "load_chain",
     "missing_chain",
@@ -136,3 +144,54 @@ def print_diagnostics(diagnostics: Iterable[Diagnostic]) -> None:
     register_environment(os.environ)
     for problem in diagnostics:
         print(printable_lines(redact(str(problem))), end="\n\n", file=sys.stderr)
+
+
+def chain_here(chain: ChainFile | None, cwd: str, others: OtherFiles) -> ChainFile | None:
+    """A chain with what the user's and the project's file add; without one, what they add.
+
+    A chain of proxies, which `run` refuses, stays as it is. Raises `ChainFileError`.
+    """
+    import msgspec
+
+    from conductor.projects.merge import merged
+
+    if chain is not None:
+        return _with_layers(chain, cwd, others)[0]
+    layers = _layers(cwd, others)
+    base = layers.project or layers.user
+    if base is None:
+        return None
+    return merged(msgspec.structs.replace(base, proxies=()), layers.user, layers.project)
+
+
+def chain_or_exit(
+    chain: ChainFile, cwd: str, others: OtherFiles
+) -> tuple[ChainFile, tuple[str, ...]]:
+    """A chain with what the user's and the project's file add, and a line for each of them.
+
+    A chain of proxies stays as it is. Prints mistakes and exits with 2.
+    """
+    from conductor.errors import ChainFileError
+
+    try:
+        return _with_layers(chain, cwd, others)
+    except ChainFileError as exc:
+        report(exc)
+        sys.exit(2)
+
+
+def _with_layers(
+    chain: ChainFile, cwd: str, others: OtherFiles
+) -> tuple[ChainFile, tuple[str, ...]]:
+    from conductor.projects.merge import merged
+
+    if chain.agent is None:
+        return chain, ()
+    layers = _layers(cwd, others)
+    return merged(chain, layers.user, layers.project), layers.remarks
+
+
+def _layers(cwd: str, others: OtherFiles) -> Layers:
+    from conductor.projects.layers import gather_layers
+
+    return gather_layers(cwd, os.environ, user=others.user, project=others.project)

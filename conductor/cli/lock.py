@@ -1,4 +1,4 @@
-"""`acp-conductor lock FILE` and what it shares with `update`."""
+"""`acp-conductor lock FILE`, `acp-conductor update FILE [NAME…]`"""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import click
 
-from conductor.cli.other_files import CHAIN_PATH
+from conductor.cli.arguments import CHAIN_PATH
 from conductor.cli.terminal_text import printable_lines
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from conductor.errors import RegistryError
     from conductor.registry.lock_components import LockedComponent
 
-__all__ = ["command", "fail_registry", "lock_and_report", "registry_components"]
+__all__ = ["command", "fail_registry", "lock_and_report", "update_command"]
 
 
 @click.command("lock")
@@ -79,3 +79,28 @@ def _line(locked: LockedComponent) -> str:
     else:
         version, change = f"{before.version} → {pin.version}", ""
     return f"{os.path.relpath(locked.lock)}: {locked.name} {version} ({pin_summary(pin)}{change})"
+
+
+@click.command("update")
+@click.argument("file", type=CHAIN_PATH)
+@click.argument("names", nargs=-1, metavar="[NAME]...")
+def update_command(file: str, names: tuple[str, ...]) -> None:
+    """Pin what the registry has now for the agents and proxies of FILE, all or those with NAME.
+
+    Fetches the registry first; if that fails, the copy or snapshot at hand is used, with a warning.
+
+    \b
+    Examples:
+      acp-conductor update review.yaml
+      acp-conductor update review.yaml claude-acp
+    """
+    from conductor.registry.lock_components import refresh_sources
+
+    specs = registry_components(file)
+    known = {spec.registry.name for spec in specs if spec.registry is not None}
+    if unknown := [name for name in names if name not in known]:
+        told = ", ".join(sorted(known))
+        raise click.UsageError(f"{file} names no `{unknown[0]}` from the registry, but {told}")
+    for warning in refresh_sources(specs):
+        print(printable_lines(f"warning: {warning}"), file=sys.stderr)
+    lock_and_report(specs, update=names or known)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
+from conductor.cli.arguments import CHAIN_PATH
 from conductor.cli.log_defaults import log_for_people
-from conductor.cli.other_files import CHAIN_PATH
 
 __all__ = ["command"]
 

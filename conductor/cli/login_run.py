@@ -13,7 +13,7 @@ import trio
 
 from conductor.chain.login_methods import variables
 from conductor.chainfile.model import ChainFile
-from conductor.cli.agent_login import run_agent_alone
+from conductor.cli.agent_alone import run_agent_alone
 from conductor.cli.login_help import AUTH_CAPABILITY, offered_methods
 from conductor.cli.prompt.display import one_line
 from conductor.cli.trial import Trial, prepare_process

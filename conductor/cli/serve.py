@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from conductor.cli.other_files import CHAIN_PATH
+from conductor.cli.arguments import CHAIN_PATH
 from conductor.cli.trace_options import open_trace, trace_options
 from conductor.files import open_as_given
 

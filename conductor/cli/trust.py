@@ -1,4 +1,4 @@
-"""`acp-conductor trust [PATH]`"""
+"""`acp-conductor trust [PATH]`, `acp-conductor untrust [PATH]`"""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from conductor.chainfile.model import ComponentSpec
 
-__all__ = ["command", "project_path"]
+__all__ = ["command", "untrust_command"]
 
 
 @click.command("trust")
@@ -158,3 +158,32 @@ def _list() -> None:
     for entry in entries:
         state = "" if has_hashes(entry.files) else "  (changed since: its sessions are refused)"
         click.echo(printable(f"{entry.path}{state}"))
+
+
+@click.command("untrust")
+@click.argument("path", default=".", type=click.Path())
+def untrust_command(path: str) -> None:
+    """No longer use the chain file of a project in new sessions; the opposite of `trust`.
+
+    PATH may also be a file that no longer exists.
+
+    \b
+    Examples:
+      acp-conductor untrust
+      acp-conductor untrust ~/src/project/.acp-conductor.yaml
+    """
+    from conductor.projects.places import PROJECT_FILE
+    from conductor.projects.trust_store import forget
+
+    try:
+        found = project_path(path)
+    except click.UsageError as exc:
+        named = f"acp-conductor untrust PATH/{PROJECT_FILE}"
+        raise click.UsageError(f"{exc.message}. If it was deleted, name it: {named}") from None
+    try:
+        was_trusted = forget(found)
+    except OSError as exc:
+        raise click.ClickException(str(exc)) from None
+    click.echo(f"{'No longer trusted' if was_trusted else 'It was not trusted'}: {found}")
+    if not was_trusted:
+        sys.exit(1)

@@ -7,9 +7,8 @@ from typing import Literal
 
 import click
 
-from conductor.cli.other_files import CHAIN_PATH, other_files_options
+from conductor.cli.arguments import CHAIN_PATH, complete_component, other_files_options
 from conductor.cli.trace_options import open_trace, trace_options
-from conductor.cli.word_completion import complete_component
 
 __all__ = ["command"]
 
@@ -61,11 +60,10 @@ def command(
       acp-conductor wrap --use 'context:{files: [AGENTS.md]}' -- gemini --acp
       acp-conductor wrap --chain ~/chains/review.yaml -- npx -y some-agent
     """
-    from conductor.chain.chooser import OtherFiles
-    from conductor.cli.agent_login import run_agent_alone
+    from conductor.cli.agent_alone import client_speaks, run_agent_alone, run_unwrapped
     from conductor.cli.chain_run import ChainRun, is_pipe
-    from conductor.cli.unwrapped_agent import client_speaks, run_unwrapped
     from conductor.cli.wrapped_chain import chain_of_uses, load_wrapped_chain, warn_of_mistakes
+    from conductor.projects.chooser import OtherFiles
     from conductor.transport.inherited_stdio import open_missing_stdio
 
     if file is not None and uses:

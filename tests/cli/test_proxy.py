@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from conductor.cli.proxy import _is_chain_file
+from conductor.cli.run import _is_chain_file
 
 
 @pytest.mark.parametrize(

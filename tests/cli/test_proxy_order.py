@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from conductor.chainfile import SourceLocation, load
-from conductor.cli.proxy_order import PlacedProxy, order_warnings
+from conductor.cli.plugin_checks import PlacedProxy, order_warnings
 from tests.support.plugins import load_plugin
 
 PAGE = (Path(__file__).parents[2] / "docs" / "proxies.md").read_text()

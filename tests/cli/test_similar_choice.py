@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 import pytest
 
-from conductor.cli.similar_choice import SimilarChoice
+from conductor.cli.arguments import SimilarChoice
 
 CHOICE = SimilarChoice(["zed", "vscode"], {"code": ("vscode", "zed")})
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from conductor.cli.arguments import CHAIN_PATH, other_files_options
 from conductor.cli.log_defaults import log_for_people
-from conductor.cli.other_files import CHAIN_PATH, other_files_options
 from conductor.cli.terminal_text import printable
 from conductor.cli.tried_client import client_option
 
@@ -85,7 +85,7 @@ def command(
 def _as_run(chain: ChainFile, others: OtherFiles) -> ChainFile:
     """The chain with what the files of the user and the project add, which are named on stdout."""
     from conductor.chainfile.paths import working_directory
-    from conductor.cli.chain_here import chain_or_exit
+    from conductor.cli.load import chain_or_exit
 
     chain, remarks = chain_or_exit(chain, working_directory(), others)
     for remark in remarks:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, NoReturn
 
 import click
 
+from conductor.cli.arguments import CHAIN_PATH, other_files_options
 from conductor.cli.log_defaults import log_for_people
-from conductor.cli.other_files import CHAIN_PATH, other_files_options
 
 if TYPE_CHECKING:
     from conductor.chainfile.model import ChainFile
@@ -57,10 +57,9 @@ def command(
     from conductor.chain.chooser import OtherFiles
     from conductor.chain.stdio_server import exit_now
     from conductor.chainfile.paths import working_directory
-    from conductor.cli.chain_here import chain_here
     from conductor.cli.doctor.finding import in_order, is_wrong, text_lines
     from conductor.cli.doctor.projects import project_findings
-    from conductor.cli.load import as_trusted, read_chain
+    from conductor.cli.load import as_trusted, chain_here, read_chain
     from conductor.cli.trial import take_stdout
     from conductor.errors import ChainFileError
     from conductor.secrets.registered import redact, register_environment

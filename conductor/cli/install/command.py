@@ -1,4 +1,4 @@
-"""`acp-conductor install EDITOR`: the chain in the configuration of an editor."""
+"""`acp-conductor install EDITOR`, `uninstall EDITOR`: a chain in the configuration of an editor."""
 
 from __future__ import annotations
 
@@ -11,16 +11,14 @@ from pathlib import Path
 import click
 
 from conductor.chainfile.naming import command_name
+from conductor.cli.arguments import CHAIN_PATH, SimilarChoice, complete_component
 from conductor.cli.component_specs import absolute_program
 from conductor.cli.install.config_file import ConfigFileError
 from conductor.cli.install.editors import EDITORS, OTHER_NAMES, Editor, current_platform, find_place
 from conductor.cli.install.formats import Launch
 from conductor.cli.install.launch import captured_path, is_temporary, own_program, wrap_words
-from conductor.cli.other_files import CHAIN_PATH
-from conductor.cli.similar_choice import SimilarChoice
-from conductor.cli.word_completion import complete_component
 
-__all__ = ["command", "editor_file"]
+__all__ = ["command", "editor_file", "uninstall_command"]
 
 
 @click.command("install", context_settings={"allow_interspersed_args": True})
@@ -202,3 +200,61 @@ def _install(editor: Editor, path: Path, launch: Launch, write: bool) -> None:
 
 def _note(text: str) -> None:
     print(f"note: {text}", file=sys.stderr)
+
+
+_DONE = {
+    "restored": "restored as it was before",
+    "removed": "removed {names}; the rest of the file stays",
+    "deleted": "deleted",
+}
+
+
+@click.command("uninstall")
+@click.argument("editor", type=SimilarChoice(EDITORS, OTHER_NAMES), metavar="EDITOR")
+@click.option("--name", help="Only this agent.  [default: all that `install` has written]")
+@click.option(
+    "--file",
+    "path",
+    type=click.Path(path_type=Path),
+    help="Only this file.  [default: all that `install` has written]",
+)
+def uninstall_command(editor: str, name: str | None, path: Path | None) -> None:
+    """Take the chains out of the configuration of an editor.
+
+    Removes what `install --write` has written for EDITOR. If the file has not been changed since,
+    it is restored to the byte; else only the entries are removed. An agent that was wrapped gets
+    its command back.
+
+    \b
+    Examples:
+      acp-conductor uninstall zed
+      acp-conductor uninstall zed --name review
+    """
+    try:
+        _uninstall(EDITORS[editor], name, path)
+    except ConfigFileError as exc:
+        print(exc, file=sys.stderr)
+        sys.exit(1)
+
+
+def _uninstall(editor: Editor, name: str | None, path: Path | None) -> None:
+    from conductor.cli.install.installation import uninstall
+    from conductor.cli.install.records import Records
+
+    records = Records.load()
+    target = None if path is None else Path(os.path.realpath(path))
+    is_found = False
+    for file in records.of(editor.name, target):
+        names = [each for each in file.entries if name in (None, each)]
+        if not names:
+            continue
+        is_found = True
+        assert editor.format is not None
+        change = uninstall(file, names, editor.format, records)
+        print(f"{file.path}: {_DONE[change].format(names=', '.join(names))}")
+    if not is_found:
+        what = "nothing" if name is None else f"no agent {name!r}"
+        raise ConfigFileError(
+            f"`install --write` has written {what} for {editor.title}"
+            + ("" if path is None else f" to {path}")
+        )

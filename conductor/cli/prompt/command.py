@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from conductor.cli.arguments import complete_first_chain, other_files_options
 from conductor.cli.log_defaults import log_for_people
-from conductor.cli.other_files import other_files_options
 from conductor.cli.trace_options import open_trace, trace_options
-from conductor.cli.word_completion import complete_first_chain
 
 if TYPE_CHECKING:
     from conductor.chainfile.model import ChainFile
@@ -119,11 +118,11 @@ def command(
     if not all(text.strip() for text in texts):
         raise click.UsageError("the prompt is empty")
     log_for_people(ctx)
-    from conductor.chain.chooser import OtherFiles
-    from conductor.cli.chain_here import chain_or_exit
+    from conductor.cli.load import chain_or_exit
     from conductor.cli.prompt.attachments import AttachmentError, read_attachments
     from conductor.cli.prompt.run import RunSettings, run_prompt
     from conductor.cli.terminal_text import printable
+    from conductor.projects.chooser import OtherFiles
 
     try:
         attachments = read_attachments(files, images)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from conductor.cli.word_completion import complete_component
+from conductor.cli.arguments import complete_component
 
 __all__ = ["command"]
 

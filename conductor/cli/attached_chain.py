@@ -21,11 +21,11 @@ from conductor.chain.shutdown import abandoned_plugins
 from conductor.chain.watchdog import Watchdog, max_stop_seconds, watchdog
 from conductor.client.embedding import AttachedClient
 
-__all__ = ["ENDING", "SIGNALS", "attached_chain"]
+__all__ = ["SIGNALS", "attached_chain"]
 
 SIGNALS: Final = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
 
-ENDING: Final = "ending the chain; press again to kill it"
+_ENDING: Final = "ending the chain; press again to kill it"
 
 AnyAttachedClient = TypeVar("AnyAttachedClient", bound=AttachedClient[Any])
 
@@ -37,12 +37,41 @@ async def attached_chain(
     leave: Callable[[], NoReturn],
     *,
     max_blocked: float | None = None,
+    interrupt: Callable[[], bool] = lambda: False,
+    note: Callable[[str], None] | None = None,
+    before_exit: Callable[[], None] = lambda: None,
 ) -> AsyncIterator[AnyAttachedClient]:
     """Run a chain of `attach` for the block, which a signal cancels; its number is in `signals`.
 
     `leave` ends the process; it is called instead of a return if a plugin still runs. A plugin that
-    blocks the event loop for `max_blocked` seconds ends the process with exit code 1.
+    blocks the event loop for `max_blocked` seconds ends the process with exit code 1, after
+    `before_exit`. `interrupt` is called for a first SIGINT: whether the block goes on nevertheless;
+    `note` tells the user what happens, by default on stderr.
     """
+
+    async def handle_signals(
+        chain: Chain,
+        work: trio.CancelScope,
+        task_status: trio.TaskStatus[Watchdog] = trio.TASK_STATUS_IGNORED,
+    ) -> None:
+        """Stop the chain in order on the first signal, kill it on the second."""
+        with (
+            trio.open_signal_receiver(*SIGNALS) as received,
+            watchdog(
+                chain.spec.stop_timeout, SIGNALS, max_blocked=max_blocked, before_exit=before_exit
+            ) as dog,
+        ):
+            task_status.started(dog)
+            async for number in received:
+                signals.append(number)
+                if signals == [signal.SIGINT] and interrupt():
+                    continue
+                if signals == [signal.SIGINT]:
+                    (note or _say)(_ENDING)
+                work.cancel()
+                if len(signals) > 1:
+                    chain.kill()
+
     async with (
         background_tasks() as nursery,
         abandoned_plugins(leave) as plugins,
@@ -51,28 +80,10 @@ async def attached_chain(
         chain = client_and_chain.chain
         chain.plugin_nursery = plugins
         with trio.CancelScope() as work:
-            dog = await nursery.start(_handle_signals, chain, work, signals, max_blocked)
+            dog = await nursery.start(handle_signals, chain, work)
             yield client_and_chain
         dog.end_within(max_stop_seconds(chain.spec.stop_timeout))
 
 
-async def _handle_signals(
-    chain: Chain,
-    work: trio.CancelScope,
-    received: list[int],
-    max_blocked: float | None,
-    task_status: trio.TaskStatus[Watchdog] = trio.TASK_STATUS_IGNORED,
-) -> None:
-    """Stop the chain in order on the first signal, kill it on the second."""
-    with (
-        trio.open_signal_receiver(*SIGNALS) as signals,
-        watchdog(chain.spec.stop_timeout, SIGNALS, max_blocked=max_blocked) as dog,
-    ):
-        task_status.started(dog)
-        async for number in signals:
-            received.append(number)
-            if received == [signal.SIGINT]:
-                print(ENDING, file=sys.stderr, flush=True)
-            work.cancel()
-            if len(received) > 1:
-                chain.kill()
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)

@@ -19,12 +19,9 @@ import click
 import trio
 
 from conductor.background_tasks import background_tasks
-from conductor.chain.chain import Chain
-from conductor.chain.shutdown import abandoned_plugins
 from conductor.chain.stdio_server import exit_now
-from conductor.chain.watchdog import Watchdog, max_stop_seconds, watchdog
 from conductor.chainfile.model import ChainFile
-from conductor.cli.attached_chain import ENDING, SIGNALS
+from conductor.cli.attached_chain import attached_chain
 from conductor.cli.login_help import (
     AUTH_CAPABILITY,
     is_authentication_required,
@@ -89,7 +86,7 @@ def run_prompt(
     run = _PromptRun(settings, conversation, texts, attachments)
     hold()
     try:
-        code = trio.run(run.run, chain)
+        trio.run(run.run, chain)
     except BaseException:
         display.end()
         release()
@@ -97,7 +94,7 @@ def run_prompt(
         if settings.trace is not None:
             settings.trace.close()
         raise
-    run.leave(code)
+    run.leave()
 
 
 def _display_for(stdout: Stdout) -> Display:
@@ -117,18 +114,16 @@ class _PromptRun:
     conversation: Conversation
     texts: Sequence[str]
     attachments: Sequence[Attachment]
-    chain: Chain = attrs.field(init=False)
-    watchdog: Watchdog = attrs.field(init=False)
+    code: int = 1
     methods: list[Mapping[str, Any]] = attrs.field(factory=list)
     """The authentication methods that the agent offers."""
     signals: list[int] = attrs.field(factory=list)
-    work: trio.CancelScope = attrs.field(factory=trio.CancelScope)
 
     @property
     def display(self) -> Display:
         return self.conversation.display
 
-    def leave(self, code: int) -> NoReturn:
+    def leave(self) -> NoReturn:
         """Exit the process, once the chain has ended."""
         trace = self.settings.trace
         if trace is not None and not self.signals:
@@ -136,37 +131,46 @@ class _PromptRun:
         kill_descendants()
         if trace is not None:
             trace.close()
-        exit_now(code)
+        exit_now(self._exit_code())
 
-    async def run(self, file: ChainFile) -> int:
-        code = 1
-        async with abandoned_plugins(lambda: self.leave(code)) as plugins:
-            code = await self._run_chain(file, plugins)
-        return code
-
-    async def _run_chain(self, file: ChainFile, plugins: trio.Nursery) -> int:
-        code = 1
-        self.display.stdout.broken = self.work.cancel
-        async with (
-            background_tasks() as nursery,
-            attach_file(
-                partial(Client, handlers=self._handlers()), file, recorder=self._recorder(file)
-            ) as attached,
-        ):
-            self.chain, self.conversation.client = attached.chain, attached.client
-            self.chain.plugin_nursery = plugins
-            await nursery.start(self._handle_signals)
-            nursery.start_soon(self.display.refresh)
-            with self.work:
-                code = await self._converse(file)
-            self.watchdog.end_within(max_stop_seconds(self.chain.spec.stop_timeout))
-            self.display.end()
+    def _exit_code(self) -> int:
         if self.signals:
             return 128 + self.signals[0]
         if self.display.stdout.is_broken:
             return 128 + signal.SIGPIPE
         # A failure at the end of the session or of the chain comes after the last turn.
-        return code or int(bool(self.conversation.failures))
+        return self.code or int(bool(self.conversation.failures))
+
+    async def run(self, file: ChainFile) -> None:
+        client = partial(Client, handlers=self._handlers())
+        work = trio.CancelScope()
+        self.display.stdout.broken = work.cancel
+        async with (
+            background_tasks() as nursery,
+            attached_chain(
+                attach_file(client, file, recorder=self._recorder(file)),
+                self.signals,
+                self.leave,
+                interrupt=self._interrupt,
+                note=self.display.note,
+                before_exit=release,
+            ) as attached,
+        ):
+            self.conversation.client = attached.client
+            nursery.start_soon(self.display.refresh)
+            try:
+                with work:
+                    self.code = await self._converse(file)
+            finally:
+                self.display.end()
+
+    def _interrupt(self) -> bool:
+        """Cancel the turn, if one runs."""
+        if not self.conversation.in_turn:
+            return False
+        self.conversation.cancel()
+        self.display.cancelling()
+        return True
 
     def _recorder(self, file: ChainFile) -> TraceRecorder:
         trace = self.settings.trace
@@ -245,28 +249,6 @@ class _PromptRun:
             if self.settings.fs == "write":
                 handlers["fs/write_text_file"] = files.write
         return handlers
-
-    async def _handle_signals(
-        self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
-    ) -> None:
-        conversation = self.conversation
-        with (
-            trio.open_signal_receiver(*SIGNALS) as signals,
-            watchdog(self.chain.spec.stop_timeout, SIGNALS, before_exit=release) as self.watchdog,
-        ):
-            task_status.started()
-            async for number in signals:
-                self.signals.append(number)
-                if len(self.signals) > 1 or conversation.is_cancelling:
-                    self.chain.kill()
-                    self.work.cancel()
-                elif number == signal.SIGINT and conversation.in_turn:
-                    conversation.cancel()
-                    self.display.cancelling()
-                else:
-                    if number == signal.SIGINT:
-                        self.display.note(ENDING)
-                    self.work.cancel()
 
 
 _CODES: Final = {

@@ -15,8 +15,13 @@ from conductor.cli.arguments import CHAIN_PATH, SimilarChoice, complete_componen
 from conductor.cli.component_specs import absolute_program
 from conductor.cli.install.config_file import ConfigFileError
 from conductor.cli.install.editors import EDITORS, OTHER_NAMES, Editor, current_platform, find_place
-from conductor.cli.install.formats import Launch
-from conductor.cli.install.launch import captured_path, is_temporary, own_program, wrap_words
+from conductor.cli.install.formats import (
+    Launch,
+    captured_path,
+    is_temporary,
+    own_program,
+    wrap_words,
+)
 
 __all__ = ["command", "editor_file", "uninstall_command"]
 

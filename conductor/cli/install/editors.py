@@ -15,10 +15,9 @@ from typing import Final, Literal, TypeAlias
 
 import attrs
 
-from conductor.cli.install.elisp_block import ElispBlock
+from conductor.cli.install.code_blocks import ElispBlock, LuaFile
 from conductor.cli.install.formats import ConfigFormat
 from conductor.cli.install.json_settings import JsonSettings
-from conductor.cli.install.lua_file import LuaFile
 
 __all__ = ["EDITORS", "OTHER_NAMES", "Editor", "Platform", "current_platform", "find_place"]
 

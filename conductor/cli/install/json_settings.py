@@ -15,8 +15,15 @@ from typing import Any
 import attrs
 
 from conductor.cli.install.formats import Edit, FormatError, Launch
-from conductor.cli.install.jsonc import JsoncError, Node, find, parse
-from conductor.cli.install.jsonc_edit import remove_value, replace_text, set_value
+from conductor.cli.install.jsonc import (
+    JsoncError,
+    Node,
+    find,
+    parse,
+    remove_value,
+    replace_text,
+    set_value,
+)
 
 __all__ = ["JsonSettings"]
 

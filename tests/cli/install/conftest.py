@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from conductor.cli.command_group import acp_conductor
-from conductor.cli.install.launch import own_program
+from conductor.cli.install.formats import own_program
 
 CHAIN = "version: 1\nname: review\nproxies: [{use: usage}]\nagent: {use: test-agent}\n"
 

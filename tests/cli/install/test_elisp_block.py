@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from conductor.cli.install.elisp_block import ElispBlock, elisp_string, elisp_symbol
+from conductor.cli.install.code_blocks import ElispBlock, elisp_string, elisp_symbol
 from conductor.cli.install.formats import Launch
 
 ALL = Launch("my chain", ("/bin/acp-conductor",), ("wrap", "--"))

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conductor.cli.install.jsonc import JsoncError, parse
-from conductor.cli.install.jsonc_edit import remove_value, replace_text, set_value
+from conductor.cli.install.jsonc import JsoncError, parse, remove_value, replace_text, set_value
 
 INSERTIONS = {
     "an empty text": ("", '{\n  "s": {\n    "k": 1\n  }\n}\n'),

@@ -6,7 +6,7 @@ import os
 import sys
 from pathlib import Path
 
-from conductor.cli.install.launch import captured_path, is_temporary, own_program, wrap_words
+from conductor.cli.install.formats import captured_path, is_temporary, own_program, wrap_words
 
 
 def test_the_program_is_absolute_and_starts():

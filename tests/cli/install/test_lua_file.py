@@ -5,8 +5,8 @@ from __future__ import annotations
 import lupa
 import pytest
 
+from conductor.cli.install.code_blocks import LuaFile, lua_string
 from conductor.cli.install.formats import FormatError, Launch
-from conductor.cli.install.lua_file import LuaFile, lua_string
 
 FORMAT = LuaFile(
     editor="codecompanion",

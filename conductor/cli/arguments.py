@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -101,6 +100,8 @@ class SimilarChoice(click.Choice[str]):
         self._meant = meant or {}
 
     def get_invalid_choice_message(self, value: Any, ctx: click.Context | None) -> str:
+        import difflib
+
         message = super().get_invalid_choice_message(value, ctx)
         name = str(value).lower()
         near = self._meant.get(name) or difflib.get_close_matches(name, self.choices, n=1)

@@ -102,7 +102,7 @@ def _run(target: str, settings: TrySettings, report: Report) -> int:
     agent = "the test agent" if recording is None else f"the recorded agent {recording.file}"
     report.line(f"{target}: {tried.name}, with {agent}")
     with tell_started_functions(type(tried.proxy), report.function_started):
-        trial = Trial(ChainFile(target, tried.name), code=3)
+        trial = Trial(ChainFile(path=target, name=tried.name), code=3)
         trio.run(_TryRun(trial, tried, settings, report).run)
     return trial.exit_code
 

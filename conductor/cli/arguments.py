@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from conductor.projects.places import named_chain, named_chains
+from conductor.places import named_chain, named_chains
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem

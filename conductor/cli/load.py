@@ -14,9 +14,9 @@ from conductor.places import PROJECT_FILE, name_of_chain, unknown_name_help
 from conductor.secrets.registered import redact, register_environment
 
 if TYPE_CHECKING:
+    from conductor.chain.chooser import OtherFiles
+    from conductor.chainfile.layers import Layers
     from conductor.chainfile.model import ChainFile
-    from conductor.projects.chooser import OtherFiles
-    from conductor.projects.layers import Layers
 
 __all__ = [
     "RequiredKind",
@@ -153,7 +153,7 @@ def chain_here(chain: ChainFile | None, cwd: str, others: OtherFiles) -> ChainFi
     """
     import msgspec
 
-    from conductor.projects.merge import merged
+    from conductor.chainfile.layers import merged
 
     if chain is not None:
         return _with_layers(chain, cwd, others)[0]
@@ -183,7 +183,7 @@ def chain_or_exit(
 def _with_layers(
     chain: ChainFile, cwd: str, others: OtherFiles
 ) -> tuple[ChainFile, tuple[str, ...]]:
-    from conductor.projects.merge import merged
+    from conductor.chainfile.layers import merged
 
     if chain.agent is None:
         return chain, ()
@@ -192,6 +192,6 @@ def _with_layers(
 
 
 def _layers(cwd: str, others: OtherFiles) -> Layers:
-    from conductor.projects.layers import gather_layers
+    from conductor.chainfile.layers import gather_layers
 
     return gather_layers(cwd, os.environ, user=others.user, project=others.project)

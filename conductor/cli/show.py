@@ -14,7 +14,7 @@ from conductor.cli.arguments import CHAIN_PATH, other_files_options
 from conductor.cli.terminal_text import printable_lines
 from conductor.cli.tried_client import client_option
 from conductor.secrets.formats import names_a_secret
-from conductor.secrets.registered import redact
+from conductor.secrets.registered import MASK, redact
 
 if TYPE_CHECKING:
     from conductor.chainfile.model import (
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 __all__ = ["command"]
 
-_MASK: Final = "***"
 _URL_SECRETS: Final = re.compile(r"(?<=://)[^/@]+(?=@)|(?<==)[^&#]+")
 
 
@@ -58,8 +57,8 @@ def command(
       acp-conductor show ~/chains/review.yaml
       acp-conductor show review --cwd ~/src/project
     """
+    from conductor.chain.chooser import OtherFiles
     from conductor.cli.load import chain_or_exit, read_chain
-    from conductor.projects.chooser import OtherFiles
 
     cwd = os.path.abspath(cwd)
     others = OtherFiles(user=not no_user, project=not no_project)
@@ -72,7 +71,7 @@ def command(
 
 
 def _unmet(chain: ChainFile, cwd: str) -> Mapping[str, str]:
-    from conductor.projects.when import Facts, agent_names, unmet_conditions
+    from conductor.chainfile.when import Facts, agent_names, unmet_conditions
 
     return unmet_conditions(chain.flat(), Facts(os.environ, cwd, agent_names(chain)))
 
@@ -150,7 +149,7 @@ def _settings(component: ComponentSpec) -> Iterator[tuple[str, str]]:
         elif isinstance(value, Mapping):
             for member, inner in value.items():
                 text = _unexpanded(component, (key, member))
-                yield key, f"{member}: {text or (_MASK if declared.secret else _text(inner))}"
+                yield key, f"{member}: {text or (MASK if declared.secret else _text(inner))}"
         else:
             yield key, _unexpanded(component, (key,)) or _text(value)
     if component.location is not None:
@@ -198,7 +197,7 @@ def _registry(component: ComponentSpec) -> Iterator[tuple[str, str]]:
     if status.command:
         yield "command", shlex.join(status.command)
     if name.source is not None:
-        yield "from", _URL_SECRETS.sub(_MASK, name.source)
+        yield "from", _URL_SECRETS.sub(MASK, name.source)
     if name.install_scripts:
         yield "install_scripts", "yes"
 
@@ -231,9 +230,9 @@ def _argv(component: ComponentSpec) -> Iterator[str]:
         if written is not None:
             yield written
         elif is_secret and not word.startswith("-"):
-            yield _MASK
+            yield MASK
         elif equals and index and names_a_secret(name):
-            yield f"{name}={_MASK}"
+            yield f"{name}={MASK}"
         else:
             yield word
         is_secret = word.startswith("-") and not equals and names_a_secret(word)
@@ -248,7 +247,7 @@ def _flow_style(component: ComponentSpec, path: ValuePath, value: Any) -> str:
                 member = (*path, name)
                 masked = names_a_secret(str(name)) and _unexpanded(component, member) is None
                 members.append(
-                    f"{name}: {_MASK if masked else _flow_style(component, member, inner)}"
+                    f"{name}: {MASK if masked else _flow_style(component, member, inner)}"
                 )
             return "{" + ", ".join(members) + "}"
         case None:
@@ -283,12 +282,12 @@ def _use(component: ComponentSpec) -> Iterator[str]:
 
 def _connect(component: ComponentSpec) -> Iterator[str]:
     url = component.connect or ""
-    yield _unexpanded(component, ("connect",)) or _URL_SECRETS.sub(_MASK, url)
+    yield _unexpanded(component, ("connect",)) or _URL_SECRETS.sub(MASK, url)
 
 
 def _env(component: ComponentSpec) -> Iterator[str]:
     for name, value in component.env.items():
-        masked = "null" if value is None else _MASK
+        masked = "null" if value is None else MASK
         yield f"{name}={_unexpanded(component, ('env', name)) or masked}"
 
 

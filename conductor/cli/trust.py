@@ -172,8 +172,8 @@ def untrust_command(path: str) -> None:
       acp-conductor untrust
       acp-conductor untrust ~/src/project/.acp-conductor.yaml
     """
-    from conductor.projects.places import PROJECT_FILE
-    from conductor.projects.trust_store import forget
+    from conductor.chainfile.trust_store import forget
+    from conductor.places import PROJECT_FILE
 
     try:
         found = project_path(path)

@@ -60,10 +60,10 @@ def command(
       acp-conductor wrap --use 'context:{files: [AGENTS.md]}' -- gemini --acp
       acp-conductor wrap --chain ~/chains/review.yaml -- npx -y some-agent
     """
+    from conductor.chain.chooser import OtherFiles
     from conductor.cli.agent_alone import client_speaks, run_agent_alone, run_unwrapped
     from conductor.cli.chain_run import ChainRun, is_pipe
     from conductor.cli.wrapped_chain import chain_of_uses, load_wrapped_chain, warn_of_mistakes
-    from conductor.projects.chooser import OtherFiles
     from conductor.transport.inherited_stdio import open_missing_stdio
 
     if file is not None and uses:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from click.testing import CliRunner
 
+from conductor.chainfile.trust_store import TrustedFile, remember, trusted_file
 from conductor.cli.trust import untrust_command as command
-from conductor.projects.trust_store import TrustedFile, remember, trusted_file
 
 FILE = ".acp-conductor.yaml"
 

@@ -13,9 +13,9 @@ from collections.abc import Iterable, Iterator
 from conductor.chainfile import Diagnostic, SourceLocation
 from conductor.chainfile.diagnostics import closest_match
 from conductor.chainfile.model import ChainFile, ComponentSpec
+from conductor.chainfile.when import agent_names, fits_an_agent
 from conductor.errors import RegistryError
 from conductor.plugins.loading import ready_made_help
-from conductor.projects.when import agent_names, fits_an_agent
 from conductor.registry.source import NotFetched
 from conductor.registry.status import RegistryStatus, registry_status
 from conductor.transport.local_command import local_command

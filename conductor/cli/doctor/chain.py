@@ -9,10 +9,10 @@ from typing import Final
 
 from conductor.chainfile.diagnostics import Diagnostic
 from conductor.chainfile.model import ChainFile, ComponentSpec
+from conductor.chainfile.when import Facts, agent_names, client_facts, unmet_conditions
 from conductor.cli.check.components import check_commands, check_registry, registry_lines
 from conductor.cli.doctor.finding import Finding, Severity
 from conductor.cli.plugin_checks import check_plugins
-from conductor.projects.when import Facts, agent_names, client_facts, unmet_conditions
 
 __all__ = [
     "gather_warnings",

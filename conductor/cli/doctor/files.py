@@ -135,7 +135,7 @@ def state_uses() -> Iterator[StateDirectory]:
     """The directories in which conductors of this user make files; they need not exist."""
     from platformdirs import user_data_path, user_state_path
 
-    from conductor.projects.places import runtime_directory
+    from conductor.places import runtime_directory
 
     state = user_state_path("acp-conductor", appauthor=False)
     data = user_data_path("acp-conductor", appauthor=False)

@@ -6,14 +6,14 @@ import os
 import shlex
 from collections.abc import Iterator
 
+from conductor.chain.chooser import OtherFiles
+from conductor.chainfile.layers import trusted_chain
+from conductor.chainfile.project_file import Untrusted, read_user_file
+from conductor.chainfile.trust_store import trusted_files
 from conductor.cli.doctor.chain import missing_programs
 from conductor.cli.doctor.finding import Finding
 from conductor.errors import ChainFileError
-from conductor.projects.chooser import OtherFiles
-from conductor.projects.layers import trusted_chain
-from conductor.projects.places import find_project_file, user_chain_file
-from conductor.projects.project_file import Untrusted, read_user_file
-from conductor.projects.trust_store import trusted_files
+from conductor.places import find_project_file, user_chain_file
 
 __all__ = ["other_project_findings", "project_findings"]
 

@@ -118,11 +118,11 @@ def command(
     if not all(text.strip() for text in texts):
         raise click.UsageError("the prompt is empty")
     log_for_people(ctx)
+    from conductor.chain.chooser import OtherFiles
     from conductor.cli.load import chain_or_exit
     from conductor.cli.prompt.attachments import AttachmentError, read_attachments
     from conductor.cli.prompt.run import RunSettings, run_prompt
     from conductor.cli.terminal_text import printable
-    from conductor.projects.chooser import OtherFiles
 
     try:
         attachments = read_attachments(files, images)
@@ -156,8 +156,8 @@ def _chain_and_texts(
 
 def _chain_of_file(word: str) -> ChainFile:
     from conductor.cli.load import read_chain
+    from conductor.places import named_chain, unknown_name_help
     from conductor.plugins.loading import ready_made_help
-    from conductor.projects.places import named_chain, unknown_name_help
 
     file = named_chain(word)
     if not (os.path.exists(file) or word.endswith((".yaml", ".yml"))):

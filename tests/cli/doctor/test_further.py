@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 
 from conductor.chainfile import load
+from conductor.chainfile.project_file import read_project_file
+from conductor.chainfile.trust_store import TrustedFile, remember
 from conductor.cli.doctor.chain import missing_program_findings
 from conductor.cli.doctor.projects import other_project_findings
-from conductor.projects.project_file import read_project_file
-from conductor.projects.trust_store import TrustedFile, remember
 
 
 def test_a_missing_program_of_a_component_that_is_left_out_here_is_found(chain_file, tmp_path):

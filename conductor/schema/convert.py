@@ -546,8 +546,10 @@ def _settler(member: Member) -> Callable[[dict[str, Any], dict[str, Any], Any], 
     has_null = member.is_required or member.default is ABSENT
 
     def settle(out: dict[str, Any], source: dict[str, Any], value: Any) -> None:
+        was = source.get(wire, MISSING)
         try:
-            was = read(source.get(wire, MISSING))
+            if was is not MISSING or not member.is_required:
+                was = read(was)
         except SchemaError:
             was = MISSING
         if _is_unchanged(was, value):

@@ -371,3 +371,15 @@ def test_options_that_are_not_indented_are_named(diagnostics: Problems) -> None:
 
     assert "4:3: error: with: expected a mapping, found nothing" in found
     assert "help: indent what belongs to it deeper; an empty mapping is `{}`" in found
+
+
+def test_the_value_of_a_misspelt_key_is_read_but_not_judged(diagnostics: Problems) -> None:
+    found = diagnostics("""
+        version: 1
+        agent:
+          run: agent
+          start_timeot: 0s
+        """)
+
+    assert found.count("error:") == 1
+    assert "unknown key `start_timeot`" in found

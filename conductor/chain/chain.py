@@ -32,6 +32,7 @@ from conductor.errors import ComponentError, ConductorError
 from conductor.log import get_logger
 from conductor.routing.capabilities import with_mcp_over_acp
 from conductor.routing.component import Component
+from conductor.routing.envelope import marked
 from conductor.routing.link import Link
 from conductor.routing.port import connect_ports
 from conductor.secrets.registered import redact
@@ -258,6 +259,8 @@ class Chain:
         result = for_client(result, self.terminal_login, self.components)
         if self._sessions is not None:
             result = self._sessions.with_session_close(result)
+        if self.client.dialect == "_meta":
+            result = marked(result)
         return with_mcp_over_acp(result) if self.spec.announces_mcp_over_acp else result
 
     def _on_start_failed(self) -> None:

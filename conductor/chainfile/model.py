@@ -92,7 +92,7 @@ NEVER_BESIDE_PLUGINS: Final = frozenset(
 """Top-level modules that a plugin file never imports from its own directory. Those of a trusted
 project that it may import are hashed, so reading and importing have to agree on this."""
 
-Dialect: TypeAlias = Literal["proxy", "_proxy"]
+Dialect: TypeAlias = Literal["proxy", "_proxy", "_meta"]
 OnStall: TypeAlias = Literal["report", "cancel", "cancel_request", "restart"]
 OnCancelTimeout: TypeAlias = Literal["answer", "restart"]
 OnFailure: TypeAlias = Literal["restart", "bypass", "end_chain"]
@@ -339,7 +339,9 @@ class ComponentItem(msgspec.Struct, frozen=True, rename={"options": "with"}):
     ping_timeout: Annotated[Seconds, positive, Key(kinds=frozenset({"connect", "ssh"}))] = 30.0
     """Seconds without an answer to a ping until a remote component counts as lost."""
     dialect: Dialect | None = None
-    """Prefix of the proxy methods that the component uses; without it, detected."""
+    """Prefix of the proxy methods that the component uses; without it, `proxy` or `_proxy` is
+    detected. `_meta` is the oldest dialect: `initialize` with `_meta.proxy`,
+    `_proxy/successor/request` and `_proxy/successor/notification`."""
     start_timeout: Annotated[Seconds, positive, Key(shown=True, wrapped=True, isolated=True)] = (
         START_TIMEOUT
     )

@@ -21,7 +21,7 @@ from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.jsonrpc.json_object import decode_with_surrogates
 from conductor.jsonrpc.messages import CANCEL, INVALID_REQUEST, Payload
 from conductor.jsonrpc.notification_batch import NotificationBatch
-from conductor.routing.envelope import ENVELOPE_METHODS, INIT_METHODS, unwrap
+from conductor.routing.envelope import ENVELOPE_METHODS, INIT_METHODS, is_marked, unmarked, unwrap
 from conductor.routing.link_port import LinkState
 from conductor.routing.stage import StagedPort
 
@@ -56,8 +56,11 @@ def control_request(
             raise _invalid_request(f"{inner.method} cannot be sent inside of {method}")
         if inner.method == "session/prompt":
             call.session = session_id_of(inner.params)
+        inner_params = inner.params
+        if inner.method == "initialize" and inner_params is not None:
+            inner_params = unmarked(inner_params)
         route = port.received_requests
-        route.get(inner.method, route.others)(call, inner.method, inner.params)
+        route.get(inner.method, route.others)(call, inner.method, inner_params)
     elif method in INIT_METHODS:
         if link.role != "parent":
             if link.initializer is not None:
@@ -71,6 +74,11 @@ def control_request(
         route.get("initialize", route.others)(call, "initialize", params)
     elif method == "initialize" and link.initialized:
         raise _invalid_request("a connection is initialized only once")
+    elif method == "initialize" and link.role == "parent" and is_marked(params):
+        assert params is not None
+        link.dialect = "_meta"
+        route = link.plain.received_requests
+        route.get(method, route.others)(call, method, unmarked(params))
     elif method == "initialize" and link.role == "parent":
         raise _invalid_request("this conductor runs as a proxy: expected `proxy/initialize`")
     elif method == "initialize" and link.initializer is not None:

@@ -1,8 +1,9 @@
-"""The successor envelope and the names of the two proxy dialects. Pure.
+"""The successor envelope and the names of the three proxy dialects. Pure.
 
-The newest official schema and the RFD use `proxy/*`, the Rust SDK uses `_proxy/*`; the envelopes
-are the same. Both dialects are accepted from every component at any time; the conductor sends in
-the dialect in which the component was initialized.
+The newest official schema and the RFD use `proxy/*`, the Rust SDK uses `_proxy/*`. The oldest one
+(Thinkwell, `_meta`) has an `initialize` with `_meta.proxy`, which its result repeats, and two names
+of envelopes. The envelopes are the same. All are accepted from every component at any time; the
+conductor sends in the dialect in which the component was initialized.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from msgspec import UNSET, Raw, UnsetType
 from conductor.errors import RequestError
 from conductor.json_values import decode_value
 from conductor.jsonrpc.codec import DECODE_ERRORS, detached_copy
-from conductor.jsonrpc.json_object import object_members
+from conductor.jsonrpc.json_object import join_members, member_at, object_members, with_member
 from conductor.jsonrpc.messages import (
     INVALID_PARAMS,
     Payload,
@@ -30,27 +31,70 @@ __all__ = [
     "DIALECTS",
     "ENVELOPE_METHODS",
     "INIT_METHODS",
+    "TRIED",
     "Dialect",
+    "DialectNames",
     "EnvelopedMessage",
+    "is_marked",
+    "marked",
     "notification_affixes",
+    "unmarked",
     "unwrap",
     "wrap_notification",
     "wrap_request",
 ]
 
-Dialect = Literal["proxy", "_proxy"]
+Dialect = Literal["proxy", "_proxy", "_meta"]
 
-DIALECTS: Final[tuple[Dialect, Dialect]] = ("proxy", "_proxy")
-"""In the order in which they are tried."""
 
-INIT_METHODS: Final[dict[str, Dialect]] = {
-    "proxy/initialize": "proxy",
-    "_proxy/initialize": "_proxy",
+class DialectNames(msgspec.Struct, frozen=True):
+    """The methods of a dialect: of the initialization of a proxy, and of the envelopes."""
+
+    initialize: str
+    request: str
+    notification: str
+
+
+DIALECTS: Final[dict[Dialect, DialectNames]] = {
+    "proxy": DialectNames("proxy/initialize", "proxy/successor", "proxy/successor"),
+    "_proxy": DialectNames("_proxy/initialize", "_proxy/successor", "_proxy/successor"),
+    "_meta": DialectNames(
+        "initialize", "_proxy/successor/request", "_proxy/successor/notification"
+    ),
 }
+TRIED: Final[tuple[Dialect, ...]] = ("proxy", "_proxy")
+"""Those that are tried, in this order: an agent would take the `initialize` of `_meta`."""
+_MARK: Final = ("_meta", "proxy")
+
+INIT_METHODS: Final[dict[str, Dialect]] = {DIALECTS[each].initialize: each for each in TRIED}
 ENVELOPE_METHODS: Final[dict[str, Dialect]] = {
-    "proxy/successor": "proxy",
-    "_proxy/successor": "_proxy",
+    method: dialect
+    for dialect, names in DIALECTS.items()
+    for method in (names.request, names.notification)
 }
+
+
+def marked(initialize: Payload) -> bytes:
+    """The params or the result of an `initialize` of a proxy in the dialect `_meta`."""
+    try:
+        return with_member(initialize, _MARK, b"true")
+    except ValueError:
+        return bytes(initialize)
+
+
+def is_marked(params: Payload | None) -> bool:
+    """Whether these are the params of an `initialize` of a proxy in the dialect `_meta`."""
+    return params is not None and member_at(params, *_MARK) == b"true"
+
+
+def unmarked(params: Payload) -> bytes:
+    """The params of an `initialize` for other components."""
+    if not is_marked(params):
+        return bytes(params)
+    members = object_members(params)
+    meta = object_members(members.pop("_meta"))
+    del meta["proxy"]
+    return join_members({**members, "_meta": join_members(meta)} if meta else members)
 
 
 class _Envelope(msgspec.Struct, gc=False):
@@ -113,9 +157,9 @@ def _with_surrogates(params: Payload | None) -> _Envelope | None:
 def wrap_request(dialect: Dialect, id: int, method: str, params: Payload | None) -> Pieces:
     """A request in its envelope, as one line. `params` is always there: Rust receivers require
     it."""
-    head = b'{"jsonrpc":"2.0","id":%b,"method":"%b/successor","params":{"method":%b,"params":' % (
+    head = b'{"jsonrpc":"2.0","id":%b,"method":"%b","params":{"method":%b,"params":' % (
         encode_id(id),
-        dialect.encode(),
+        DIALECTS[dialect].request.encode(),
         encode_method(method),
     )
     return (head, params if params is not None else b"null", b"}}\n")
@@ -135,8 +179,8 @@ def notification_affixes(dialect: Dialect | None, method: str) -> tuple[bytes, b
 
 def wrap_notification(dialect: Dialect, method: str, params: Payload | None) -> Pieces:
     """A notification in its envelope, as one line."""
-    head = b'{"jsonrpc":"2.0","method":"%b/successor","params":{"method":%b,"params":' % (
-        dialect.encode(),
+    head = b'{"jsonrpc":"2.0","method":"%b","params":{"method":%b,"params":' % (
+        DIALECTS[dialect].notification.encode(),
         encode_method(method),
     )
     return (head, params if params is not None else b"null", b"}}\n")

@@ -12,6 +12,7 @@ of existing components that implement only the other name, and what the conducto
     init returned as it was sent        the component does not speak ACP (`cat`)
     connection closed                   restart it, other dialect
 
+The oldest dialect is spoken only to a component whose chain file names it.
 With no dialect left to try, the start fails, and the reason says what the component may be instead.
 Any other error is the component's answer and is passed on to the predecessor.
 """
@@ -24,7 +25,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from conductor.jsonrpc.messages import INVALID_REQUEST, METHOD_NOT_FOUND
-from conductor.routing.envelope import DIALECTS, Dialect
+from conductor.routing.envelope import DIALECTS, TRIED, Dialect
 
 __all__ = ["FailStart", "Handshake", "NextStep", "SendInit"]
 
@@ -57,14 +58,14 @@ class Handshake(msgspec.Struct, eq=False):
     _untried: list[Dialect] = []
 
     def __post_init__(self) -> None:
-        dialects: Sequence[Dialect] = DIALECTS if self.dialect is None else (self.dialect,)
+        dialects: Sequence[Dialect] = TRIED if self.dialect is None else (self.dialect,)
         self._untried = list(dialects if self.role == "proxy" else ())
         self.dialect = self._untried.pop(0) if self._untried else None
 
     @property
     def method(self) -> str:
         """Method name of the initialization to send now."""
-        return "initialize" if self.dialect is None else f"{self.dialect}/initialize"
+        return "initialize" if self.dialect is None else DIALECTS[self.dialect].initialize
 
     @property
     def may_retry(self) -> bool:

@@ -24,7 +24,7 @@ from conductor.jsonrpc.messages import (
 )
 from conductor.jsonrpc.notification_batch import NotificationBatch
 from conductor.routing.envelope import (
-    DIALECTS,
+    TRIED,
     Dialect,
     notification_affixes,
     wrap_notification,
@@ -152,7 +152,7 @@ class LinkState:
         self.name = name
         self.role = role
         self.report = report
-        self.dialect: Dialect = DIALECTS[0]
+        self.dialect: Dialect = TRIED[0]
         self.initializer: Initializer | None = None
         """That of the component's present process; `None` if others initialize it."""
         self.connection: Connection | None = None

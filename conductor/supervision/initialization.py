@@ -22,7 +22,7 @@ from conductor.jsonrpc.messages import (
     encode_error,
     error_to_exception,
 )
-from conductor.routing.envelope import INIT_METHODS
+from conductor.routing.envelope import INIT_METHODS, marked
 from conductor.routing.handshake import FailStart, Handshake, NextStep, SendInit
 from conductor.routing.link import Link
 from conductor.routing.stage import ForwardRequest, ForwardResponse, Stage
@@ -245,7 +245,8 @@ class Initialization:
             self.link.dialect = self.handshake.dialect
         self._successor_request = None
         self._attempt = call = InFlightRequest(self.handshake.method, self)
-        self.link.plain.send(self._stages[0], call, self.handshake.method, self._params)
+        params = marked(self._params) if self.handshake.dialect == "_meta" else self._params
+        self.link.plain.send(self._stages[0], call, self.handshake.method, params)
         if self._originator.cancelled:
             self._cancel_attempt(self._originator, call)
         self._set_deadline(trio.current_time() + self.timeout)

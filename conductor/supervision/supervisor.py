@@ -24,6 +24,7 @@ from conductor.errors import ComponentExited, StartError
 from conductor.jsonrpc.connection import Connection
 from conductor.log import get_logger
 from conductor.routing.component import Blocker, ComponentHost
+from conductor.routing.envelope import Dialect
 from conductor.routing.failure_errors import CHAIN_ENDED, FailureErrors
 from conductor.routing.handshake import Handshake
 from conductor.routing.link import Link
@@ -200,7 +201,7 @@ class SupervisedComponent(LinkComponent):
 
     # -- one process ---------------------------------------------------------------------------
 
-    def _new_initialization(self, dialect: Literal["proxy", "_proxy"] | None) -> Initialization:
+    def _new_initialization(self, dialect: Dialect | None) -> Initialization:
         return Initialization(
             self.link,
             Handshake(self.role, dialect),
@@ -309,7 +310,7 @@ class SupervisedComponent(LinkComponent):
         await self._run_process()
 
     @property
-    def link_dialect(self) -> Literal["proxy", "_proxy"] | None:
+    def link_dialect(self) -> Dialect | None:
         return self.link.dialect if self.role == "proxy" else None
 
     async def _replay(self, component_run: ComponentRun) -> None:

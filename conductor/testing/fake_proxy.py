@@ -18,9 +18,9 @@ from conductor.jsonrpc.messages import (
 )
 from conductor.peer import JsonRpcPeer, MessageHandler
 from conductor.routing.envelope import (
-    DIALECTS,
     ENVELOPE_METHODS,
     INIT_METHODS,
+    TRIED,
     Dialect,
     unwrap,
     wrap_notification,
@@ -43,7 +43,7 @@ class FakeProxy(FakeComponent):
     handlers: dict[str, MessageHandler] = attrs.field(factory=dict)
     name: str = attrs.field(default="fake-proxy", kw_only=True)
     role: Literal["proxy", "agent"] = attrs.field(default="proxy", init=False)
-    speaks: Dialect = attrs.field(default=DIALECTS[0], kw_only=True)
+    speaks: Dialect = attrs.field(default=TRIED[0], kw_only=True)
 
     async def toward_agent(self, method: str, params: Any = None) -> Any:
         envelope = {"method": method, "params": params}

@@ -220,7 +220,7 @@ chain.yaml:4:15: error: on_failure: expected one of `restart`, `bypass`, `end_ch
    |   on_failure: restrat
    |               ^^^^^^^
 help: did you mean `restart`?
-chain.yaml:6:12: error: dialect: expected `proxy` or `_proxy`, found `__proxy`
+chain.yaml:6:12: error: dialect: expected one of `proxy`, `_proxy`, `_meta`, found `__proxy`
    |   dialect: __proxy
    |            ^^^^^^^
 help: did you mean `_proxy`?

@@ -206,6 +206,52 @@ async def test_proxy_mode_uses_the_dialect_of_its_initialize(dialect, autojump_c
         assert await harness.client.receive() == {"id": 0, "result": ANSWER}
 
 
+async def test_proxy_mode_speaks_the_oldest_dialect_of_an_initialize_that_is_marked(autojump_clock):
+    """The result is marked too, the components behind it get neither."""
+    async with running_chain([], mode="proxy") as harness:
+        await harness.send({**INITIALIZE, "params": {**PARAMS, "_meta": {"proxy": True, "x": 1}}})
+        request = await harness.client.receive()
+        assert request["method"] == "_proxy/successor/request"
+        inner = {"method": "initialize", "params": {**PARAMS, "_meta": {"x": 1}}}
+        assert request["params"] == inner
+        harness.client.answer(request, ANSWER)
+        assert await harness.client.receive() == {
+            "id": 0,
+            "result": {**ANSWER, "_meta": {"proxy": True}},
+        }
+        harness.client.send({"method": "session/cancel", "params": {"sessionId": "s"}})
+        assert await harness.client.receive() == {
+            "method": "_proxy/successor/notification",
+            "params": {"method": "session/cancel", "params": {"sessionId": "s"}},
+        }
+        update = {"method": "session/update", "params": {"sessionId": "s"}}
+        harness.client.send({"method": "_proxy/successor/notification", "params": update})
+        assert await harness.client.receive() == update
+
+
+async def test_a_proxy_of_the_oldest_dialect_is_initialized_with_a_mark(autojump_clock):
+    async with running_chain(chain_of(1, dialect="_meta")) as harness:
+        await harness.send(INITIALIZE)
+        asked = await harness.peer(0).receive()
+        marked = {**PARAMS, "_meta": {"proxy": True}}
+        assert (asked["method"], asked["params"]) == ("initialize", marked)
+        inner = {"method": "initialize", "params": marked}
+        harness.peer(0).send({"id": "i", "method": "_proxy/successor/request", "params": inner})
+        request = await harness.agent.receive()
+        assert request["params"] == PARAMS
+        harness.agent.answer(request, ANSWER)
+        assert (await harness.peer(0).receive())["result"] == ANSWER
+        harness.peer(0).answer(asked, {**ANSWER, "_meta": {"proxy": True}})
+        assert (await harness.client.receive())["id"] == 0
+
+        update = {"method": "session/update", "params": {"sessionId": "s"}}
+        harness.agent.send(update, {"id": "q", "method": "session/request_permission"})
+
+        told, question = await harness.peer(0).receive(), await harness.peer(0).receive()
+        assert told == {"method": "_proxy/successor/notification", "params": update}
+        assert question["method"] == "_proxy/successor/request"
+
+
 async def test_an_empty_proxy_chain_forwards_everything(autojump_clock):
     async with running_chain(list, mode="proxy") as harness:
         await harness.send({"id": 0, "method": "_proxy/initialize", "params": PARAMS})

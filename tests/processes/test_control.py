@@ -453,9 +453,9 @@ from conductor.chain.chain import Chain
 
 serve_client = Chain._serve_client
 
-async def crash(self):
+async def crash(self, *args):
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(serve_client, self)
+        nursery.start_soon(serve_client, self, *args)
         await self.initialized.wait()
         raise RuntimeError("a mistake in the conductor")
 

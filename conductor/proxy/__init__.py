@@ -87,6 +87,7 @@ from conductor.proxy.events import (
 )
 from conductor.proxy.handlers import on
 from conductor.proxy.import_guard import is_importing_plugin
+from conductor.proxy.peers import text
 from conductor.proxy.sessions import Session, TurnEnd, per_session
 from conductor.proxy.tools import Context, tool
 
@@ -124,6 +125,7 @@ __all__ = [
     "per_session",
     "run",
     "slash",
+    "text",
     "text_filter",
     "tool",
 ]

@@ -127,6 +127,21 @@ def test_the_gate_is_removed_with_the_first_request_to_the_initialized_chain():
     assert bench.written()[1:] == [{"method": "n", "params": {}}, {"id": 1, "result": 1}]
 
 
+def test_of_a_repeated_initialize_the_latest_params_and_result_count():
+    bench = GateBench()
+    bench.feed(INIT)
+    bench.answer(b'{"x":1}')
+    bench.feed({**INIT, "id": 1, "params": {"protocolVersion": 2}})
+    bench.answer(b'{"protocolVersion":2}')
+
+    assert bench.written() == [
+        {"id": 0, "result": {"x": 1}},
+        {"id": 1, "result": {"protocolVersion": 2}},
+    ]
+    assert (bench.gate.params, bench.gate.version) == (b'{"protocolVersion":2}', 2)
+    assert (bench.gate.answer, bench.opened) == (b'{"protocolVersion":2} ', 2)
+
+
 def test_a_second_initialize_is_refused_while_the_first_is_in_flight():
     bench = GateBench()
 

@@ -1,10 +1,12 @@
-"""Private parts of dependencies: they exist, and upper bounds stand where they are used."""
+"""Dependencies: private parts in use exist and have upper bounds; what is imported is declared."""
 
 from __future__ import annotations
 
+import ast
 import re
+import sys
 import tomllib
-from importlib.metadata import version
+from importlib.metadata import packages_distributions, version
 from pathlib import Path
 from pkgutil import resolve_name
 from types import CodeType, FunctionType
@@ -100,3 +102,37 @@ def test_the_script_that_installs_other_versions_names_tests_that_exist() -> Non
 
     assert named
     assert [name for name in named if not (ROOT / name).exists()] == []
+
+
+OF_OTHERS = {"annotationlib", "outcome", "pydantic", "pytest", "requests", "typing_extensions"}
+"""Modules of Python's next versions, of trio, mcp and the SDK of OpenTelemetry, and of tests."""
+
+
+def test_what_the_program_imports_is_installed_with_it():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    declared = {
+        re.split(r"[^\w.-]", each)[0].lower()
+        for each in (*project["dependencies"], *extras["metrics"], *extras["otel"])
+    }
+    of_distribution = packages_distributions()
+    missing = {
+        f"{path}: {name}"
+        for package in ("conductor", "proxies", "bridges")
+        for path in (ROOT / package).rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        for name in _imported(node)
+        if name not in {*sys.stdlib_module_names, *OF_OTHERS, "conductor", "proxies", "bridges"}
+        and declared.isdisjoint(each.lower() for each in of_distribution.get(name, ()))
+    }
+
+    assert missing == set()
+
+
+def _imported(node: ast.AST) -> list[str]:
+    match node:
+        case ast.Import(names):
+            return [each.name.split(".")[0] for each in names]
+        case ast.ImportFrom(str(module), level=0):
+            return [module.split(".")[0]]
+    return []

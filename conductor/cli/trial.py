@@ -33,7 +33,7 @@ from conductor.transport.process_tree import become_subreaper, kill_descendants
 
 __all__ = ["EDITOR_CAPABILITIES", "Trial", "UnaskedCalls", "prepare_process", "take_stdout"]
 
-EDITOR_CAPABILITIES: Final = {
+EDITOR_CAPABILITIES: Final[Mapping[str, Any]] = {
     "fs": {"readTextFile": True, "writeTextFile": True},
     "terminal": True,
     "auth": AUTH_CAPABILITY,

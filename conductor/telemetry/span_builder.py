@@ -90,7 +90,7 @@ class SpanBuilder:
         tools."""
         own = Resource({"service.name": _SCOPE, "service.version": __version__})
         self._ids = _GivenIds()
-        self.provider = TracerProvider(
+        self.provider: TracerProvider = TracerProvider(
             resource=Resource.create().merge(own).merge(OTELResourceDetector().detect()),
             shutdown_on_exit=False,
             id_generator=self._ids,

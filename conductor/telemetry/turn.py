@@ -27,8 +27,9 @@ class Turn:
     """A turn from its prompt on the first hop to its end."""
 
     def __init__(self, request: RequestRecord, root: Span, tracer: Tracer, captures: bool) -> None:
-        self.request, self.root = request, root
-        self.inner = root
+        self.request: RequestRecord = request
+        self.root: Span = root
+        self.inner: Span = root
         """The span of the prompt on its last hop so far: what the agent does is below it."""
         self._tracer, self._captures = tracer, captures
         self._tools: dict[str, Span] = {}

@@ -81,7 +81,7 @@ class EpollFastPath(trio.abc.Instrument):
         """Functions to call before trio waits."""
         self._woken: deque[trio.lowlevel.Task] = deque(maxlen=1)
         """A task that trio has woken since it was about to wait."""
-        self.task_scheduled = self._woken.append  # type: ignore[method-assign, assignment]
+        self.task_scheduled: Callable[[trio.lowlevel.Task], None] = self._woken.append  # type: ignore[assignment]
         self._expired_timeout = 0.0
         """The last timeout that expired, in seconds."""
 

@@ -11,9 +11,11 @@ import runpy
 import select
 import sys
 
+import psutil  # it chooses by the platform how it reads processes, here by /proc
 import trio  # it chooses its own event loop by what there is
 
 assert trio
+assert psutil
 os.environ["ACP_CONDUCTOR_EPOLL"] = "off"
 for module, name in (
     (os, "pidfd_open"),
@@ -28,7 +30,8 @@ for module, name in (
 
 def without_proc(function):
     def refuse(path, *arguments, **options):
-        if str(path).startswith("/proc"):
+        caller = sys._getframe(1).f_globals["__name__"]
+        if str(path).startswith("/proc") and not caller.startswith("psutil"):
             raise FileNotFoundError(2, "No such file or directory", path)
         return function(path, *arguments, **options)
 

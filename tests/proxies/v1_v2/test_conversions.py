@@ -360,6 +360,12 @@ def test_a_block_of_a_type_that_version_1_does_not_have_survives_the_way_back(bl
     assert convert_block(there, 2) == block
 
 
+def _has_known_audience(block: Any) -> bool:
+    """Whether its roles are those of the schema; converters leave out others."""
+    audience = (block.get("annotations") or {}).get("audience")
+    return set(audience or ()) <= {"user", "assistant"}
+
+
 CONTENT = [
     (version, name, kind)
     for version in (1, 2)
@@ -378,7 +384,7 @@ def test_each_type_of_content_is_valid_in_the_other_version(
         session = SessionToV2() if version == 1 else SessionToV1(EVERYTHING)
         for each in session.convert(update):
             assert problems(3 - version, "SessionUpdate", each) == [], each
-            if kind in BLOCKS:
+            if kind in BLOCKS and _has_known_audience(value):
                 assert each["content"] == [wrapped]
 
     check_each(fewer, check, valid_variant(version, name, kind, closed=name == "ContentBlock"))

@@ -13,6 +13,7 @@ from types import CodeType, FunctionType
 
 import pytest
 from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parent.parent
 
@@ -112,7 +113,7 @@ def test_what_the_program_imports_is_installed_with_it():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
     declared = {
-        re.split(r"[^\w.-]", each)[0].lower()
+        canonicalize_name(Requirement(each).name)
         for each in (*project["dependencies"], *extras["metrics"], *extras["otel"])
     }
     of_distribution = packages_distributions()
@@ -123,7 +124,7 @@ def test_what_the_program_imports_is_installed_with_it():
         for node in ast.walk(ast.parse(path.read_text()))
         for name in _imported(node)
         if name not in {*sys.stdlib_module_names, *OF_OTHERS, "conductor", "proxies", "bridges"}
-        and declared.isdisjoint(each.lower() for each in of_distribution.get(name, ()))
+        and declared.isdisjoint(map(canonicalize_name, of_distribution.get(name, ())))
     }
 
     assert missing == set()

@@ -13,7 +13,7 @@ other method costs nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import ClassVar, Final, Literal, TypeAlias
 
@@ -91,6 +91,11 @@ _OF_SENT: Final[frozenset[StageMethod]] = frozenset(
     {"send_request", "send_notification", "send_batch", "receive_response", "send_cancel"}
 )
 """Kinds of messages that a stage sees if their method is in its `sent`."""
+_SINGLE: Final[Mapping[StageMethod, StageMethod]] = {
+    "send_batch": "send_notification",
+    "receive_batch": "receive_notification",
+}
+"""The kind of each notification of a batch."""
 
 
 class Stage:
@@ -200,6 +205,8 @@ class StagedPort(Port):
 
     __slots__ = (
         "_before",
+        "_ends",
+        "_onward",
         "_send_batch",
         "_send_cancel",
         "_send_notification",
@@ -218,6 +225,17 @@ class StagedPort(Port):
         self._stages: list[Stage] = []
         self._before: set[StagedPort] = set()
         """The ports whose received messages go on in this one."""
+        self._ends: dict[StageMethod, _Route] = {
+            "send_request": _Route(self.deliver_request),
+            "send_notification": _Route(self.deliver_notification),
+            "send_batch": _Route(self.deliver_batch),
+            "send_response": _Route(self.deliver_response),
+            "send_cancel": _Route(self.deliver_cancel),
+            "receive_cancel": _Route(InFlightRequest.cancel),
+        }
+        """The ways of messages that have passed all stages."""
+        self._onward: dict[tuple[str, StageMethod], _Route] = {}
+        """The ways of messages from a stage on, as far as they were needed."""
         self.changed()
 
     def connect(self, neighbour: Port) -> None:
@@ -252,8 +270,7 @@ class StagedPort(Port):
     ) -> None:
         """Answer a request to the component in this stage: the response passes the stages that the
         request has passed."""
-        way = self._onward(stage, "receive_response", call.method, self.neighbour.respond)
-        way(call, result, error)
+        self._from(stage, "receive_response", call.method)(call, result, error)
 
     def send(
         self, stage: Stage, call: InFlightRequest | None, method: str, params: Payload | None
@@ -264,53 +281,41 @@ class StagedPort(Port):
         The response to a request comes to `receive_response` of this one.
         """
         if call is None:
-            way = self._onward(stage, "send_notification", method, self.deliver_notification)
-            way(method, params)
+            self._from(stage, "send_notification", method)(method, params)
         else:
-            way = self._onward(stage, "send_request", method, self.deliver_request)
-            way(call, method, params)
+            self._from(stage, "send_request", method)(call, method, params)
 
     def send_batch(self, stage: Stage, notifications: NotificationBatch) -> None:
         """Send notifications of one method as `send` does."""
-        method = notifications.method
-        steps = self._beyond(stage, "send_batch", method)
-        ends = self.deliver_batch, self.deliver_notification
-        _batch_through("send_batch", method, steps, *ends)(notifications)
+        self._from(stage, "send_batch", notifications.method)(notifications)
 
     def send_response(
         self, stage: Stage, call: InFlightRequest, result: Payload | None, error: Payload | None
     ) -> None:
         """Send the response to a request of the component as `send` does."""
-        self._onward(stage, "send_response", call.method, self.deliver_response)(
-            call, result, error
-        )
+        self._from(stage, "send_response", call.method)(call, result, error)
 
     def pass_on(
         self, stage: Stage, call: InFlightRequest | None, method: str, params: Payload | None
     ) -> None:
         """Pass on a message of the component that this stage has held back: it passes the stages
         after this one. `call` is `None` for a notification."""
-        beyond = self.neighbour
         if call is None:
-            way = self._onward(stage, "receive_notification", method, beyond.notify)
-            way(method, params)
+            self._from(stage, "receive_notification", method)(method, params)
         else:
-            self._onward(stage, "receive_request", method, beyond.request)(call, method, params)
+            self._from(stage, "receive_request", method)(call, method, params)
 
-    def _onward(
-        self, stage: Stage, kind: StageMethod, method: str, end: Callable[..., None]
-    ) -> Callable[..., None]:
-        """The way of a message from this stage on, to `end`."""
-        return _through(kind, method, self._beyond(stage, kind, method), end)
-
-    def _beyond(self, stage: Stage, kind: StageMethod, method: str) -> list[Stage]:
-        """The stages that a message passes after this one, the last one first."""
-        place = _place(stage)
-        if kind.startswith("send"):
-            rest = [each for each in reversed(self._stages) if _place(each) > place]
-        else:
-            rest = [each for each in self._stages if _place(each) < place]
-        return [each for each in rest if not _seen(kind, each).isdisjoint(("*", method))]
+    def _from(self, stage: Stage, kind: StageMethod, method: str) -> Callable[..., None]:
+        """The way of a message from this stage on."""
+        route = self._onward.get((stage.name, kind))
+        if route is None:
+            place = _place(stage)
+            if kind.startswith("send"):
+                rest = [each for each in self._stages if _place(each) > place]
+            else:
+                rest = [each for each in self._stages if _place(each) < place]
+            route = self._onward[stage.name, kind] = self._way(kind, rest)
+        return route.get(method, route.others)
 
     def cancel_before(self, stage: str, call: InFlightRequest) -> None:
         """Show the cancellation of a request that this stage has taken to those before it."""
@@ -321,12 +326,11 @@ class StagedPort(Port):
     def changed(self) -> None:
         """Compile the ways of all messages anew."""
         stages = self._stages
-        single = _Route(self.deliver_notification)
-        self._send_request = _route("send_request", stages, _Route(self.deliver_request))
-        self._send_notification = _route("send_notification", stages, single)
-        self._send_batch = _batch_route("send_batch", stages, _Route(self.deliver_batch), single)
-        self._send_response = _route("send_response", stages, _Route(self.deliver_response))
-        self._send_cancel = _route("send_cancel", stages, _Route(self.deliver_cancel))
+        self._send_request = self._way("send_request", stages)
+        self._send_notification = self._way("send_notification", stages)
+        self._send_batch = self._way("send_batch", stages)
+        self._send_response = self._way("send_response", stages)
+        self._send_cancel = self._way("send_cancel", stages)
         self._compile_received()
         self._before = {each for each in self._before if each.neighbour is self}
         for each in self._before:
@@ -341,12 +345,21 @@ class StagedPort(Port):
         else:
             request, single = _Route(beyond.request), _Route(beyond.notify)
             batch, response = _Route(beyond.notify_batch), _Route(beyond.respond)
-        cancel = _Route(InFlightRequest.cancel)
-        self.received_requests: _Route = _route("receive_request", stages, request)
-        self.received_notifications: _Route = _route("receive_notification", stages, single)
-        self.received_batches: _Route = _batch_route("receive_batch", stages, batch, single)
-        self.received_responses: _Route = _route("receive_response", stages, response)
-        self.received_cancels: _Route = _route("receive_cancel", stages, cancel)
+        self._ends["receive_request"], self._ends["receive_notification"] = request, single
+        self._ends["receive_batch"], self._ends["receive_response"] = batch, response
+        self.received_requests: _Route = self._way("receive_request", stages)
+        self.received_notifications: _Route = self._way("receive_notification", stages)
+        self.received_batches: _Route = self._way("receive_batch", stages)
+        self.received_responses: _Route = self._way("receive_response", stages)
+        self.received_cancels: _Route = self._way("receive_cancel", stages)
+        self._onward.clear()
+
+    def _way(self, kind: StageMethod, stages: Sequence[Stage]) -> _Route:
+        """The way of one kind of message through these stages, and on."""
+        single = _SINGLE.get(kind)
+        if single is None:
+            return _route(kind, stages, self._ends[kind])
+        return _batch_route(kind, single, stages, self._ends[kind], self._ends[single])
 
     # -- messages to the component -----------------------------------------------------------------
 
@@ -412,7 +425,8 @@ def _route(kind: StageMethod, stages: Sequence[Stage], end: _Route) -> _Route:
 
 
 def _batch_route(
-    kind: Literal["send_batch", "receive_batch"],
+    kind: StageMethod,
+    single: StageMethod,
     stages: Sequence[Stage],
     end: _Route,
     single_end: _Route,
@@ -420,26 +434,17 @@ def _batch_route(
     """The way of batches of notifications, whose single notifications go on in `single_end`."""
 
     def through(steps: Sequence[Stage], method: str) -> ForwardBatch:
+        passed = end.get(method, end.others)
         last = single_end.get(method, single_end.others)
-        return _batch_through(kind, method, steps, end.get(method, end.others), last)
+        for index, stage in enumerate(steps):
+            if stage.takes(kind, method):
+                passed = partial(stage.step(kind, method), passed)
+            elif stage.takes(single, method):
+                each = _through(single, method, steps[: index + 1], last)
+                passed = partial(_one_by_one, each)
+        return passed
 
     return _compiled(kind, stages, end, through)
-
-
-def _batch_through(
-    kind: Literal["send_batch", "receive_batch"],
-    method: str,
-    steps: Sequence[Stage],
-    end: ForwardBatch,
-    single_end: ForwardNotification,
-) -> ForwardBatch:
-    single: StageMethod = "send_notification" if kind == "send_batch" else "receive_notification"
-    for index, stage in enumerate(steps):
-        if stage.takes(kind, method):
-            end = partial(stage.step(kind, method), end)
-        elif stage.takes(single, method):
-            end = partial(_one_by_one, _through(single, method, steps[: index + 1], single_end))
-    return end
 
 
 def _compiled(

@@ -150,7 +150,7 @@ class SessionChains:
         if not is_first or (processes and self._first_is_taken()):
             if plan is None and chooser is not None:
                 plan = chooser.first_plan
-            branch = self._branch_of(plan, processes)
+            branch = self._branch_of(plan, processes, is_first=is_first)
         if plan is not None and plan.notices:
             ResponseWatch(call, partial(self._tell, plan, session_id_of(params)))
         return branch
@@ -182,20 +182,22 @@ class SessionChains:
         has_session = is_starting or branches.first_is_opening or bool(self.client.sessions)
         return has_session or branches.is_first_spent
 
-    def _branch_of(self, plan: ChainPlan | None, processes: int) -> Branch | None:
+    def _branch_of(
+        self, plan: ChainPlan | None, processes: int, *, is_first: bool
+    ) -> Branch | None:
         """The chain of a plan, one that runs if it may have several sessions; `None` for the first
-        one. Raises `RequestError`."""
+        one, which is of this plan too if `is_first`. Raises `RequestError`."""
         open_chains = [chain for chain in self.running if not chain.branch.is_closing]
         is_full = processes and sum(bool(each.processes) for each in open_chains) >= processes
         shares = self.first.shares_processes if plan is None else plan.chain.shares_processes
-        for chain in open_chains if not processes or (is_full and shares) else ():
-            if plan is not None and chain.plan is not None and plan.is_same(chain.plan):
-                return chain.branch
-        if is_full and shares:
-            return None
-        if is_full:
+        if is_full and not shares:
             problem = f"{processes} processes of the agent run beside the first (session_processes)"
             raise RequestError(INVALID_REQUEST, f"{problem}; close a session")
+        if is_full and is_first:
+            return None
+        for chain in open_chains if is_full or not processes else ():
+            if plan is not None and chain.plan is not None and plan.is_same(chain.plan):
+                return chain.branch
         if len(self.running) >= MAX_CHAINS:
             problem = f"more than {MAX_CHAINS} chains of other projects or versions; close sessions"
             raise RequestError(INVALID_REQUEST, "Too many chains", problem)

@@ -16,7 +16,7 @@ from conductor.chain.build import components_of, spec_of_plan
 from conductor.chain.chooser import ChainChooser
 from conductor.chain.session_chains import ChainChoice
 from conductor.chain.start_failure import FailureContext
-from conductor.chainfile import load
+from conductor.chainfile import ChainFile, load
 from conductor.chainfile.project_file import read_project_file
 from conductor.chainfile.trust_store import TrustedFile, remember
 from conductor.cli.chain_run import forget_plugin_files
@@ -198,6 +198,19 @@ async def test_sessions_of_all_projects_have_processes_up_to_the_stated_number(
         assert [await it.tags(each) for each in sessions] == [[], ["one"], ["one"]]
         await it.ask("session/close", sessionId=sessions[1])
         assert await it.tags(await it.session("plain")) == []
+
+
+async def test_sessions_that_share_processes_have_the_proxies_of_their_own_project(
+    home, autojump_clock, monkeypatch
+):
+    monkeypatch.setattr(ChainFile, "session_processes", property(lambda self: 1))
+    write(home / "one", "one")
+    async with editor(home) as it:
+        directories = ("plain", "plain", "one", "one", "plain")
+        sessions = [await it.session(each) for each in directories]
+
+        tags = [await it.tags(each) for each in sessions]
+        assert tags == [[], [], ["one"], ["one"], []]
 
 
 async def test_a_client_that_sends_half_an_emoji_gets_chains_of_projects(home, autojump_clock):

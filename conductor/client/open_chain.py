@@ -88,7 +88,7 @@ async def open_chain(
     )
     if trio.lowlevel.in_trio_task():
         async with open_core(file, settings(_call_back)) as core:
-            yield ChainClient(core, _call)
+            yield ChainClient(core, call_here)
         return
     async with _open_in_thread(lambda call_back: open_core(file, settings(call_back))) as opened:
         yield ChainClient(*opened)
@@ -223,7 +223,7 @@ class ChainTurn:
         return self._core
 
 
-async def _call(function: Callable[..., Awaitable[Any]], *args: Any) -> Any:
+async def call_here(function: Callable[..., Awaitable[Any]], *args: Any) -> Any:
     return await function(*args)
 
 

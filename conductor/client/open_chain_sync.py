@@ -16,7 +16,14 @@ import trio
 
 from conductor.chainfile import ChainFile
 from conductor.client.chain_core import ChainSettings, load_agent_chain, open_core
-from conductor.client.open_chain import ENDED, THREAD, ChainClient, ChainSession, ChainTurn
+from conductor.client.open_chain import (
+    ENDED,
+    THREAD,
+    ChainClient,
+    ChainSession,
+    ChainTurn,
+    call_here,
+)
 from conductor.client.turn_core import TurnResult
 from conductor.errors import ConnectionClosed
 
@@ -66,7 +73,7 @@ def open_chain_sync(
     with start_blocking_portal("trio", name=THREAD) as portal:
         try:
             with portal.wrap_async_context_manager(open_core(file, settings)) as core:
-                yield SyncChainClient(ChainClient(core, _await), call)
+                yield SyncChainClient(ChainClient(core, call_here), call)
         finally:
             is_open = False
 
@@ -168,7 +175,3 @@ class SyncChainTurn:
 
 async def _call_back(function: Callable[..., Any], argument: Any) -> Any:
     return await trio.to_thread.run_sync(function, argument, abandon_on_cancel=True)
-
-
-async def _await(function: Callable[..., Awaitable[Any]], *args: Any) -> Any:
-    return await function(*args)

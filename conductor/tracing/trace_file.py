@@ -17,7 +17,7 @@ from typing import Final
 
 import attrs
 
-from conductor.files import open_own, open_regular
+from conductor.files import lock_file, open_own, open_regular
 from conductor.log import Logger
 from conductor.secrets.masking import current_masker
 from conductor.tracing.encoder import Payloads
@@ -102,7 +102,7 @@ class TraceFile(TraceWriter):
         self._size, self._is_cut = 0, False
         fd = open_own(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND)
         with suppress(OSError):  # of a file system without locks
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock_file(fd, 0)
         return fd
 
     def _rename_older(self) -> None:

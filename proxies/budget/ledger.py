@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import datetime
 import errno
-import fcntl
 import json
 import math
 import os
@@ -19,7 +18,7 @@ from typing import Any
 
 import attrs
 
-from conductor.files import open_own
+from conductor.files import lock_file, open_own
 
 __all__ = ["Ledger", "LedgerError", "Sums"]
 
@@ -111,7 +110,7 @@ class Ledger:
             # Opened each time, as another chain's conductor may have made the file.
             descriptor = open_own(self.file, os.O_RDWR | os.O_CREAT)
             try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                lock_file(descriptor, 0)
                 before = _read(os.pread(descriptor, _MAX_BYTES, 0), self._day)
                 after = change(_sum(before, self._unwritten))
                 after = {name: max(0, amount) for name, amount in after.items()}

@@ -16,7 +16,6 @@ configuration); a repository that is damaged all the same is set aside, and a ne
 
 from __future__ import annotations
 
-import fcntl
 import io
 import os
 import shutil
@@ -40,7 +39,7 @@ import attrs
 import msgspec
 import trio
 
-from conductor.files import open_own, open_regular, outside_environment
+from conductor.files import lock_file, open_own, open_regular, outside_environment
 from proxies.checkpoint.project_files import (
     Stamp,
     read_file,
@@ -505,7 +504,7 @@ class ShadowGit:
         try:
             while True:
                 try:
-                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    lock_file(lock, 0)
                     break
                 except BlockingIOError:
                     await trio.sleep(0.05)

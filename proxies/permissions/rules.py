@@ -194,13 +194,12 @@ class Rule:
         if call.commands and self.command is None and not self.argv:
             return Verdict("no", "the files of the command are not checked: add `argv`")
         if self.command is not None or self.argv:
-            operands: list[str] = []
-            for each in call.commands.simple or ():
-                if each.words is None:
-                    return Verdict("maybe", "the files of the command are not certain")
-                operands += _options_and_operands(each.words[self._prefix(each.words) or 1 :])[1]
-            if call.commands.simple is None:
+            words = [each.words for each in call.commands.simple or ()]
+            if not words or None in words:
                 return Verdict("maybe", "the files of the command are not certain")
+            operands: list[str] = []
+            for each in filter(None, words):
+                operands += _options_and_operands(each[self._prefix(each) or 1 :])[1]
             both = (call.paths, _as_paths(operands, call.cwd, call.bases))
             checked = [each for each in both if each] or checked
         reasons = (each.not_covered(self.path) for each in checked)

@@ -116,7 +116,7 @@ def _remove_if_unused(parent: int, name: str) -> None:
     with suppress(OSError):
         descriptor = open_own(os.path.join(name, _LOCK), os.O_RDWR, dir_fd=parent)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock_file(descriptor, 0)
             shutil.rmtree(name, ignore_errors=True, dir_fd=parent)
         finally:
             os.close(descriptor)

@@ -22,6 +22,7 @@ __all__ = [
     "VIEW_PREFIX",
     "Stamp",
     "config_directory",
+    "data_directory",
     "ends_search",
     "find_project_file",
     "name_of_chain",
@@ -129,6 +130,15 @@ def state_directory() -> str:
     from platformdirs import user_state_dir
 
     return user_state_dir(_NAME, appauthor=False)
+
+
+def data_directory() -> str:
+    """The user's data directory; it need not exist."""
+    if sys.platform == "linux":
+        return _xdg("XDG_DATA_HOME", ".local/share")
+    from platformdirs import user_data_dir
+
+    return user_data_dir(_NAME, appauthor=False)
 
 
 def runtime_directory() -> Path:

@@ -21,6 +21,7 @@ from conductor.control.directory import private_directory
 from conductor.control.running_chains import flights
 from conductor.files import open_own
 from conductor.log import get_logger
+from conductor.places import state_directory
 from conductor.routing.trace import Mark
 from conductor.tracing.encoder import Encoder
 from conductor.tracing.recorder import FLIGHT_ENTRIES, Entry, Passage, StartEntry, TraceRecorder
@@ -44,9 +45,7 @@ log: Final = get_logger(component="trace")
 
 def flight_directory() -> Path:
     """The directory of the files; it need not exist."""
-    from platformdirs import user_state_path
-
-    return user_state_path("acp-conductor", appauthor=False) / "flight"
+    return Path(state_directory(), "flight")
 
 
 def write_flight(recorded: Iterable[Flight], reason: str) -> Path | None:

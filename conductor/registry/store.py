@@ -27,6 +27,7 @@ import msgspec
 from conductor.errors import RegistryError
 from conductor.files import locked, read_own, replacing, write_own
 from conductor.json_values import decode_value
+from conductor.places import data_directory
 from conductor.registry.pins import BinaryPin, Pin
 from conductor.registry.platform import current_platform
 
@@ -181,11 +182,4 @@ def _remove(directory: Path) -> None:
 
 
 def _root() -> Path:
-    """The user's data directory, as `platformdirs` defines it. On Linux without that import, which
-    takes 10 ms of every start."""
-    if sys.platform == "linux":
-        base = os.environ.get("XDG_DATA_HOME", "").strip() or os.path.expanduser("~/.local/share")
-        return Path(base, "acp-conductor", "agents")
-    from platformdirs import user_data_path
-
-    return user_data_path("acp-conductor", appauthor=False) / "agents"
+    return Path(data_directory(), "agents")

@@ -57,14 +57,9 @@ def chain_files(file: ChainFile) -> dict[str, Kind]:
 
 def state_directories() -> dict[str, Kind]:
     """The directories where conductors of this user keep sockets, records and agents."""
-    from platformdirs import user_data_path, user_state_path
+    from conductor.places import data_directory, runtime_directory, state_directory
 
-    from conductor.places import runtime_directory
-
-    directories = [
-        user_state_path("acp-conductor", appauthor=False),
-        user_data_path("acp-conductor", appauthor=False),
-    ]
+    directories = [Path(state_directory()), Path(data_directory())]
     try:
         directories.append(runtime_directory())
     except OSError as exc:
@@ -133,12 +128,9 @@ class StateDirectory:
 
 def state_uses() -> Iterator[StateDirectory]:
     """The directories in which conductors of this user make files; they need not exist."""
-    from platformdirs import user_data_path, user_state_path
+    from conductor.places import data_directory, runtime_directory, state_directory
 
-    from conductor.places import runtime_directory
-
-    state = user_state_path("acp-conductor", appauthor=False)
-    data = user_data_path("acp-conductor", appauthor=False)
+    state, data = Path(state_directory()), Path(data_directory())
     for path, use in (
         (state, "`trust` and `remember` keep nothing"),
         (state / "flight", "the flight recorder of a failed conductor is not written"),

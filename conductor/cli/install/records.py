@@ -20,6 +20,7 @@ import cattrs
 from conductor.cli.install.config_file import ConfigFileError, remove_empty
 from conductor.cli.install.formats import Edit
 from conductor.files import read_own, replacing
+from conductor.places import state_directory
 
 __all__ = ["InstalledEntry", "InstalledFile", "Records"]
 
@@ -59,10 +60,7 @@ class Records:
     @classmethod
     def load(cls) -> Records:
         """Raises `ConfigFileError`."""
-        from platformdirs import user_state_path
-
-        directory = user_state_path("acp-conductor", appauthor=False) / "editors"
-        records = cls(directory)
+        records = cls(Path(state_directory(), "editors"))
         try:
             data = json.loads(read_own(records._file))
             records.files = _converter().structure(data["files"], dict[str, InstalledFile])

@@ -128,3 +128,10 @@ def test_the_store_is_where_platformdirs_has_it(store, monkeypatch):
             monkeypatch.setenv(name, value)
 
         assert store_path() == user_data_path("acp-conductor", appauthor=False) / "agents"
+
+
+def test_a_relative_directory_of_the_environment_is_ignored(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_DATA_HOME", "share")
+
+    assert store_path() == tmp_path / ".local/share/acp-conductor/agents"

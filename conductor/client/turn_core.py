@@ -60,7 +60,8 @@ class TurnCore:
     async def updates(self) -> list[SessionUpdate]:
         """Wait for updates and return all that arrived; an empty list at the end of the turn."""
         while not self._updates and not self.ended.is_set():
-            self._changed = trio.Event()
+            if self._changed.is_set():  # not another one while somebody waits
+                self._changed = trio.Event()
             await self._changed.wait()
         taken, self._updates, self.size = self._updates, [], 0
         return taken

@@ -11,6 +11,8 @@ from typing import Any
 import anyio
 import anyio.lowlevel
 import pytest
+import trio
+import trio.testing
 
 import conductor
 from conductor.acp.turns import Turns
@@ -107,6 +109,17 @@ async def test_a_turn_that_ends_before_its_prompt_is_answered_has_what_its_end_t
     assert turn.result is not None
     assert turn.result.stop_reason == "max_tokens"
     assert turn.result.usage.total_tokens == 3
+
+
+async def test_all_who_wait_for_the_updates_of_a_turn_see_its_end(autojump_clock):
+    """Ctrl-C may leave one waiting beside the one that leaves the turn."""
+    turn = TurnCore(v2, Turns(2).of("s"))
+    with trio.fail_after(1):
+        async with trio.open_nursery() as nursery:
+            for _ in range(2):
+                nursery.start_soon(turn.updates)
+            await trio.testing.wait_all_tasks_blocked()
+            turn.end()
 
 
 def state(name, **members):

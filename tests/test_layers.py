@@ -111,7 +111,6 @@ PURE = [
     "conductor.routing.control",
     "conductor.routing.link",
     "conductor.routing.link_port",
-    "conductor.routing.observers",
     "conductor.routing.stage",
     "conductor.routing.lost_sessions",
     "conductor.routing.client_capabilities",

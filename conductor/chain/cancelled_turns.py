@@ -65,7 +65,6 @@ class CancelledTurns:
             client, self.observer.turns, lambda session: self.is_elsewhere(session)
         )
         self._clock: trio.abc.Clock | None = None
-        client.observe_received(self.observer)
         client.plain.insert(self._questions)
 
     async def run(self) -> None:

@@ -194,9 +194,7 @@ class Chain:
         """Knows the client's turns. Call before `run`."""
         if self._cancelled_turns is not None:
             return self._cancelled_turns.observer
-        observer = TurnObserver(self.client, lambda: self.startup_gate.version == 2)
-        self.client.observe_received(observer)
-        return observer
+        return TurnObserver(self.client, lambda: self.startup_gate.version == 2)
 
     def stop(self) -> None:
         """End in order, as after EOF from the client, without waiting for its open requests except

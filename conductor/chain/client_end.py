@@ -8,7 +8,7 @@ client's `link`, which is connected to the first component. Between a disconnect
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from typing import ClassVar, Final, Literal
+from typing import Final, Literal
 
 import trio
 
@@ -28,7 +28,7 @@ from conductor.routing.client_capabilities import ClientCapabilities
 from conductor.routing.failure_errors import FailureErrors, answer_of_gone
 from conductor.routing.link import Link
 from conductor.routing.notices import Notices, Severity
-from conductor.routing.observers import LinkObserver
+from conductor.routing.stage import ForwardRequest, Stage
 from conductor.secrets.registered import redact
 from conductor.tracing.recorder import TraceRecorder
 from conductor.transport.base import Transport
@@ -78,7 +78,7 @@ class ClientEnd:
         """Subjects of the notices in the last turn of each session."""
         self._untold: list[tuple[str, str | None, Severity, str | None]] = []
         """Notices that wait for a prompt, because no session was open."""
-        self.link.observe_received(_PromptWatch(self._on_prompt))
+        self.link.plain.insert(_Prompts(self._on_prompt))
         self._recorder: TraceRecorder | None = None
         self._detached: DetachedClient | None = None
         self._reattached = trio.Event()
@@ -261,20 +261,24 @@ class ClientEnd:
             await write_loop(connection, self.flusher)
 
 
-class _PromptWatch(LinkObserver):
+class _Prompts(Stage):
     """Calls a function with the session of each prompt of the client."""
 
     __slots__ = ("_asked",)
 
-    requests: ClassVar[frozenset[str]] = frozenset({PROMPT})
+    name = "prompts"
+    received: frozenset[str] = frozenset({PROMPT})
 
     def __init__(self, asked: Callable[[str], None]) -> None:
         self._asked = asked
 
-    def on_request(self, call: InFlightRequest, method: str, params: Payload | None) -> None:
+    def receive_request(
+        self, forward: ForwardRequest, call: InFlightRequest, method: str, params: Payload | None
+    ) -> None:
         call.session = session_id_of(params)
         if call.session is not None:
             self._asked(call.session)
+        forward(call, method, params)
 
 
 def _report(event: str, detail: str, message: dict[str, object]) -> None:

@@ -11,7 +11,7 @@ Read `port`, `link`, `control` (messages addressed to the conductor itself), `st
 - `message_queue`: messages held back, counted in bytes
 - `session_log`, `proxy_meta`: messages replayed to a restarted component
 - stages: `session_branches`, `lost_sessions`, `session_log`, `session_settings`, `session_names`,
-  `client_capabilities`, `observers`, `proxy_meta`; others are in `chain`, `supervision` and
+  `client_capabilities`, `proxy_meta`; others are in `chain`, `supervision` and
   `plugins`
 - `notices`, `failure_errors`, `proxy_meta`: what the conductor adds
 """

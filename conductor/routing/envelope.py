@@ -30,6 +30,7 @@ from conductor.jsonrpc.messages import (
 __all__ = [
     "DIALECTS",
     "ENVELOPE_METHODS",
+    "HANDSHAKE",
     "INIT_METHODS",
     "TRIED",
     "Dialect",
@@ -67,6 +68,8 @@ TRIED: Final[tuple[Dialect, ...]] = ("proxy", "_proxy")
 _MARK: Final = ("_meta", "proxy")
 
 INIT_METHODS: Final[dict[str, Dialect]] = {DIALECTS[each].initialize: each for each in TRIED}
+HANDSHAKE: Final = frozenset({*INIT_METHODS, "initialize"})
+"""Requests that initialize a component."""
 ENVELOPE_METHODS: Final[dict[str, Dialect]] = {
     method: dialect
     for dialect, names in DIALECTS.items()

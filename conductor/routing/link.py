@@ -43,7 +43,6 @@ from conductor.routing.control import (
 from conductor.routing.failure_errors import Disconnected, FailureErrors, answer_of_gone
 from conductor.routing.link_port import CLIENT_ROLES, LinkPort, LinkState, Report, Role
 from conductor.routing.message_queue import Hold, MessageQueue, QueuedMessage
-from conductor.routing.observers import LinkObserver, ReceivedRequests, SentRequests
 from conductor.routing.session_log import LoggedSetups, SuccessorSetups
 
 __all__ = ["Link"]
@@ -61,8 +60,6 @@ class Link(LinkState):
         self.plain: LinkPort = LinkPort(self, enveloped=False)
         has_successor = role in ("proxy", "parent")
         self.enveloped: LinkPort | None = LinkPort(self, enveloped=True) if has_successor else None
-        self._sent: SentRequests | None = None
-        self._received: list[ReceivedRequests] = []
         self._holds: list[Hold] = []
         self._disconnected: list[Disconnected] = []
         self.refuse(_NOT_RUNNING)
@@ -99,22 +96,6 @@ class Link(LinkState):
         for each in stopped:
             each.port.remove(each)
             self._disconnected.remove(each)
-
-    def observe_sent(self, observer: LinkObserver) -> None:
-        """Show an observer the requests that the peer gets from its predecessor."""
-        if self._sent is None:
-            self._sent = SentRequests()
-            self.plain.insert(self._sent)
-        self._sent.add(observer)
-
-    def observe_received(self, observer: LinkObserver) -> None:
-        """Show an observer the requests that the peer sends."""
-        if not self._received:
-            for port in self.ports:
-                self._received.append(stage := ReceivedRequests())
-                port.insert(stage)
-        for each in self._received:
-            each.add(observer)
 
     def start_queueing(self) -> None:
         """Queue messages for the component until `release_queue` or `release_queue_past`."""

@@ -53,12 +53,14 @@ ORDER: Final = (
     "initialization",  # the conductor itself carries out the handshake
     "client capabilities",  # a client is not asked for what it has not announced
     "questions",  # those of a cancelled turn are answered, and not asked
-    "observers",  # turns, stalls, slow set-ups, open questions and requests
-    "settings",  # for a restart; relies on `call.session`, which an observer sets
+    "turns",  # for deadlines, cancellations and restarts
+    "stalls",  # silent turns, and requests that are not answered in time
+    "slow set-ups",  # the component that a session set-up waits for is named
+    "prompts",  # the client gets again what it was told in an earlier turn
+    "settings",  # for a restart; relies on `call.session`, which the stage of turns sets
     "replayed history",  # the client has seen it before the restart
     "own requests",  # the conductor restores sessions in a restarted agent
     "session names",  # an agent that set up a session anew has another id for it
-    "proof of health",  # an answered prompt is one
     "stale login",  # a restarted agent may require another login
     "plugin info",  # an isolated plugin describes itself
     "proxy meta",  # an agent cannot forge what proxies tell each other

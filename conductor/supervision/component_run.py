@@ -20,18 +20,14 @@ from typing import Any, Final
 import msgspec
 import trio
 
-from conductor.acp import PROMPT
 from conductor.files import open_output
 from conductor.jsonrpc.connection import Connection
-from conductor.jsonrpc.in_flight import InFlightRequest
-from conductor.jsonrpc.messages import Payload
 from conductor.log import Logger
-from conductor.routing.stage import ForwardResponse, Stage
 from conductor.supervision.endpoint import Endpoint
 from conductor.token_bucket import TokenBucket
 from conductor.transport.io_loop import Flusher, ReadGate, read_loop, write_loop
 
-__all__ = ["ComponentRun", "ProofOfHealth", "StderrTail"]
+__all__ = ["ComponentRun", "StderrTail"]
 
 _EXIT_GRACE: Final = 1.0
 """Seconds from EOF of stdout to the exit, and from the exit to EOF of the pipes."""
@@ -45,29 +41,6 @@ _MAX_LINES_PER_CHUNK: Final = 500
 _LINE_COST: Final = 128
 """Bytes of the log for each line, besides its own."""
 _ANSI: Final = rb"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\r"
-
-
-class ProofOfHealth(Stage):
-    """Calls `on_success` of the present run when the component answers a prompt with a result."""
-
-    __slots__ = ("on_success",)
-
-    name = "proof of health"
-    sent: frozenset[str] = frozenset({PROMPT})
-
-    def __init__(self) -> None:
-        self.on_success: Callable[[], None] = lambda: None
-
-    def receive_response(
-        self,
-        forward: ForwardResponse,
-        call: InFlightRequest,
-        result: Payload | None,
-        error: Payload | None,
-    ) -> None:
-        if result is not None:
-            self.on_success()
-        forward(call, result, error)
 
 
 class StderrTail(msgspec.Struct, eq=False):

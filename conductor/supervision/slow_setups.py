@@ -7,7 +7,7 @@ successor's answer is not named: the successor is.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import ClassVar, Final
+from typing import Final
 
 import msgspec
 import trio
@@ -17,7 +17,7 @@ from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.jsonrpc.json_object import decoded_members
 from conductor.jsonrpc.messages import Payload
 from conductor.routing.link import Link
-from conductor.routing.observers import LinkObserver
+from conductor.routing.stage import ForwardRequest, ForwardResponse, Stage
 from conductor.supervision.deadlines import NEVER, Deadlines
 
 __all__ = ["SLOW", "SlowSetup", "SlowSetupMonitor"]
@@ -36,41 +36,70 @@ class SlowSetup(msgspec.Struct, frozen=True):
     """Names of the MCP servers of the request, which the component may be starting."""
 
 
-class SlowSetupMonitor(LinkObserver):
+class SlowSetupMonitor(Stage):
     """Monitor of one component; `on_slow` is called once with each slow set-up."""
 
-    requests: ClassVar[frozenset[str]] = SESSION_SETUP_METHODS
+    name = "slow set-ups"
+    sent: frozenset[str] = SESSION_SETUP_METHODS
+    received: frozenset[str] = SESSION_SETUP_METHODS
 
     def __init__(self, on_slow: Callable[[SlowSetup], None]) -> None:
         self._on_slow = on_slow
         self._open: dict[InFlightRequest, bytes] = {}
         """Raw params of those that are not reported."""
+        self._at_successor: set[InFlightRequest] = set()
         self._due: Deadlines[InFlightRequest] = Deadlines(self._report)
 
-    def observe(self, link: Link) -> None:
+    def insert(self, link: Link) -> None:
         """Observe the requests of both directions."""
-        link.observe_sent(self)
+        link.plain.insert(self)
         if link.enveloped is not None:
-            link.observe_received(_Forwarded(self))
+            link.enveloped.insert(_Forwarded(self.forwarded))
 
     async def run(self) -> None:
         """Wait for deadlines until cancelled."""
         self._open.clear()
         await self._due.run()
 
-    def postpone(self, deadline: float) -> None:
+    def forwarded(self, call: InFlightRequest) -> None:
+        """A proxy sends this set-up to its successor."""
+        self._at_successor.add(call)
+        self._postpone(NEVER)
+
+    def send_request(
+        self, forward: ForwardRequest, call: InFlightRequest, method: str, params: Payload | None
+    ) -> None:
+        self._open[call] = bytes(params or b"{}")
+        self._due[call] = trio.current_time() + SLOW
+        forward(call, method, params)
+
+    def receive_response(
+        self,
+        forward: ForwardResponse,
+        call: InFlightRequest,
+        result: Payload | None,
+        error: Payload | None,
+    ) -> None:
+        if self._open.pop(call, None) is not None:
+            self._due.pop(call, None)
+        forward(call, result, error)
+
+    def send_response(
+        self,
+        forward: ForwardResponse,
+        call: InFlightRequest,
+        result: Payload | None,
+        error: Payload | None,
+    ) -> None:
+        if call in self._at_successor:
+            self._at_successor.discard(call)
+            self._postpone(trio.current_time() + SLOW)
+        forward(call, result, error)
+
+    def _postpone(self, deadline: float) -> None:
         """Set the deadline of all open set-ups."""
         for call in self._open:
             self._due[call] = deadline
-
-    def on_request(self, call: InFlightRequest, method: str, params: Payload | None) -> None:
-        if method in SESSION_SETUP_METHODS:
-            self._open[call] = bytes(params or b"{}")
-            self._due[call] = trio.current_time() + SLOW
-
-    def on_response(self, call: InFlightRequest) -> None:
-        if self._open.pop(call, None) is not None:
-            self._due.pop(call, None)
 
     def _report(self, call: InFlightRequest) -> None:
         params = self._open.pop(call)
@@ -80,21 +109,19 @@ class SlowSetupMonitor(LinkObserver):
         self._on_slow(SlowSetup(call.method, session_id_of(params), names))
 
 
-class _Forwarded(LinkObserver):
-    """The session set-ups that a proxy has sent to its successor."""
+class _Forwarded(Stage):
+    """Tells of the session set-ups that a proxy sends to its successor."""
 
-    requests: ClassVar[frozenset[str]] = SESSION_SETUP_METHODS
+    __slots__ = ("_forwarded",)
 
-    def __init__(self, monitor: SlowSetupMonitor) -> None:
-        self._monitor = monitor
-        self._at_successor: set[InFlightRequest] = set()
+    name = "slow set-ups"
+    received: frozenset[str] = SESSION_SETUP_METHODS
 
-    def on_request(self, call: InFlightRequest, method: str, params: Payload | None) -> None:
-        if method in SESSION_SETUP_METHODS:
-            self._at_successor.add(call)
-            self._monitor.postpone(NEVER)
+    def __init__(self, forwarded: Callable[[InFlightRequest], None]) -> None:
+        self._forwarded = forwarded
 
-    def on_response(self, call: InFlightRequest) -> None:
-        if call in self._at_successor:
-            self._at_successor.discard(call)
-            self._monitor.postpone(trio.current_time() + SLOW)
+    def receive_request(
+        self, forward: ForwardRequest, call: InFlightRequest, method: str, params: Payload | None
+    ) -> None:
+        self._forwarded(call)
+        forward(call, method, params)

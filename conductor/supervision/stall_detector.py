@@ -33,8 +33,16 @@ from conductor.bounded_dict import BoundedDict
 from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.jsonrpc.json_object import decode_with_surrogates
 from conductor.jsonrpc.messages import Payload
+from conductor.routing.envelope import HANDSHAKE
 from conductor.routing.link import Link
-from conductor.routing.observers import LinkObserver
+from conductor.routing.stage import (
+    EVERY,
+    ForwardNotification,
+    ForwardRequest,
+    ForwardResponse,
+    Stage,
+    StageMethod,
+)
 from conductor.supervision.deadlines import NEVER, Deadlines
 
 __all__ = ["ESCALATION", "StallAction", "StallDetector", "StallMonitor", "StalledTurn"]
@@ -224,12 +232,14 @@ class StallDetector:
 
 
 @attrs.define(eq=False)
-class StallMonitor(LinkObserver):
+class StallMonitor(Stage):
     """Monitor of one component; `on_timeout` is called with each request that takes too long,
-    `on_stall` with each stalled turn. One of the observers after those that feed the turns of the
-    detector."""
+    `on_stall` with each stalled turn. Messages of the component are passed on first: the stage that
+    feeds the turns of the detector comes after this one."""
 
-    wants_notifications = True
+    name = "stalls"
+    sent = EVERY | HANDSHAKE
+    received = EVERY
 
     detector: StallDetector
     request_timeout: Mapping[str, float]
@@ -241,10 +251,14 @@ class StallMonitor(LinkObserver):
     def __attrs_post_init__(self) -> None:
         self._due = Deadlines(self._on_overdue)
 
-    def observe(self, link: Link) -> None:
+    def insert(self, link: Link) -> None:
         """Observe the requests of both directions."""
-        link.observe_sent(self)
-        link.observe_received(_ComponentRequests(self))
+        link.plain.insert(self)
+        if link.enveloped is not None:
+            link.enveloped.insert(_SuccessorRequests(self.detector))
+
+    def takes(self, kind: StageMethod, method: str) -> bool:
+        return method not in HANDSHAKE and super().takes(kind, method)
 
     async def run(self) -> None:
         """Wait for deadlines until cancelled."""
@@ -256,17 +270,46 @@ class StallMonitor(LinkObserver):
         if deadline < self._due.get(None, NEVER):
             self._due[None] = deadline
 
-    def on_request(self, call: InFlightRequest, method: str, params: Payload | None) -> None:
+    def send_request(
+        self, forward: ForwardRequest, call: InFlightRequest, method: str, params: Payload | None
+    ) -> None:
         now = trio.current_time()
         if (seconds := self.request_timeout.get(method)) is not None:
             self._due[call] = now + seconds
         self.expect_silence(self.detector.request_to(call, now))
+        forward(call, method, params)
 
-    def on_response(self, call: InFlightRequest) -> None:
+    def receive_response(
+        self,
+        forward: ForwardResponse,
+        call: InFlightRequest,
+        result: Payload | None,
+        error: Payload | None,
+    ) -> None:
         self._due.pop(call, None)
+        forward(call, result, error)
         self.detector.response_from(call)
 
-    def on_notification(self, method: str, params: Payload | None) -> None:
+    def receive_request(
+        self, forward: ForwardRequest, call: InFlightRequest, method: str, params: Payload | None
+    ) -> None:
+        self.detector.request_from(call, params, trio.current_time())
+        forward(call, method, params)
+
+    def send_response(
+        self,
+        forward: ForwardResponse,
+        call: InFlightRequest,
+        result: Payload | None,
+        error: Payload | None,
+    ) -> None:
+        self.expect_silence(self.detector.response_to(call, trio.current_time()))
+        forward(call, result, error)
+
+    def receive_notification(
+        self, forward: ForwardNotification, method: str, params: Payload | None
+    ) -> None:
+        forward(method, params)
         self.expect_silence(self.detector.notification_from(method, params, trio.current_time()))
 
     def _on_overdue(self, call: InFlightRequest | None) -> None:
@@ -278,18 +321,22 @@ class StallMonitor(LinkObserver):
         self.expect_silence(self.detector.next_deadline())
 
 
-@attrs.define(eq=False)
-class _ComponentRequests(LinkObserver):
-    """Requests of the component itself: while one is open, silence is not a stall."""
+class _SuccessorRequests(Stage):
+    """Requests that a proxy sends to its successor: while one is open, silence is not a stall."""
 
-    monitor: StallMonitor
+    __slots__ = ("_detector",)
 
-    def on_request(self, call: InFlightRequest, method: str, params: Payload | None) -> None:
-        self.monitor.detector.request_from(call, params, trio.current_time())
+    name = "stalls"
+    received: frozenset[str] = EVERY
 
-    def on_response(self, call: InFlightRequest) -> None:
-        monitor = self.monitor
-        monitor.expect_silence(monitor.detector.response_to(call, trio.current_time()))
+    def __init__(self, detector: StallDetector) -> None:
+        self._detector = detector
+
+    def receive_request(
+        self, forward: ForwardRequest, call: InFlightRequest, method: str, params: Payload | None
+    ) -> None:
+        self._detector.request_from(call, params, trio.current_time())
+        forward(call, method, params)
 
 
 class _ToolUpdate(msgspec.Struct, gc=False):

@@ -32,7 +32,7 @@ from conductor.routing.lost_sessions import LostSessions, StaleLogin
 from conductor.routing.session_settings import SettingsLog
 from conductor.routing.trace import TracedOwnRequests
 from conductor.supervision.component_errors import exit_error, handshake_error, start_error
-from conductor.supervision.component_run import ComponentRun, ProofOfHealth, StderrFile
+from conductor.supervision.component_run import ComponentRun, StderrFile
 from conductor.supervision.endpoint import Launcher, is_remote
 from conductor.supervision.initialization import Initialization
 from conductor.supervision.link_component import LinkComponent
@@ -76,6 +76,7 @@ class SupervisedComponent(LinkComponent):
         self._last_failure = ""
         """The last line of stderr at the last failure."""
         self._spawned = 0.0
+        self._forget_stderr: Callable[[], None] = lambda: None
         """When the present process was started, or the connection begun."""
         self._stale_login: StaleLogin | None = None
         self._lifecycle = Lifecycle()
@@ -98,9 +99,7 @@ class SupervisedComponent(LinkComponent):
             self._replays.settings = SettingsLog(self.link.session_log)
             self.link.plain.insert(self._replays.settings)
         self._slow_setups = SlowSetupMonitor(self._on_slow_setup)
-        self._slow_setups.observe(self.link)
-        self._health = ProofOfHealth()
-        self.link.plain.insert(self._health)
+        self._slow_setups.insert(self.link)
 
     @property
     def name(self) -> str:
@@ -238,7 +237,7 @@ class SupervisedComponent(LinkComponent):
             self.host.send_notice(setup.session, title, detail, severity="info")
 
     def _on_initialized(self) -> None:
-        self._health.on_success()
+        self._forget_stderr()
         self._log.lifecycle(
             "component initialized",
             version=(self.initialization.result or {}).get("protocolVersion"),
@@ -268,7 +267,8 @@ class SupervisedComponent(LinkComponent):
         )
         self.link.connect(connection)
         self._turns.hop.turns.lost()
-        self._health.on_success = partial(self._current_run.stderr.forget, endpoint.stderr_waiting)
+        self._forget_stderr = partial(self._current_run.stderr.forget, endpoint.stderr_waiting)
+        self._turns.hop.on_answered_prompt = self._forget_stderr
         if self.spec.stdin_head:
             connection.write((self.spec.stdin_head,))
         self.initialization.connected()

@@ -56,7 +56,6 @@ class TurnEnforcement(Blocker):
     def __attrs_post_init__(self) -> None:
         spec = self.spec
         self.hop = TurnObserver(self.link, self.speaks_version_2)
-        self.link.observe_sent(self.hop)
         if spec.request_timeout or spec.stall_timeout is not None:
             from conductor.supervision.stall_detector import StallDetector, StallMonitor
 
@@ -64,7 +63,7 @@ class TurnEnforcement(Blocker):
             self.stall_monitor = StallMonitor(
                 detector, spec.request_timeout, self._time_out, self._escalate
             )
-            self.stall_monitor.observe(self.link)
+            self.stall_monitor.insert(self.link)
 
     def end_turns(self, error: FailureErrors) -> None:
         """End the turns of the component with the error that says why (version 2).

@@ -6,49 +6,108 @@ searched for one word, and only those that contain it are decoded.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import msgspec
 import trio
 
-from conductor.acp import PROMPT, SESSION_END_METHODS, SESSION_SETUP_METHODS, session_id_of
+from conductor.acp import (
+    PROMPT,
+    SESSION_CANCEL,
+    SESSION_END_METHODS,
+    SESSION_SETUP_METHODS,
+    session_id_of,
+)
 from conductor.acp.turns import Ended, Turns
 from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.jsonrpc.json_object import decode_with_surrogates
 from conductor.jsonrpc.messages import Payload
 from conductor.jsonrpc.notification_batch import SESSION_UPDATE, NotificationBatch
 from conductor.routing.component import CancelReports
+from conductor.routing.envelope import HANDSHAKE
 from conductor.routing.link import Link
-from conductor.routing.observers import LinkObserver
+from conductor.routing.link_port import CLIENT_ROLES
+from conductor.routing.stage import (
+    EVERY,
+    ForwardBatch,
+    ForwardCancel,
+    ForwardNotification,
+    ForwardRequest,
+    ForwardResponse,
+    Stage,
+    StageMethod,
+)
 
 __all__ = ["TurnObserver"]
 
 _STATE: Final = b"state_update"
 _RESUME: Final = "session/resume"
 _OF_SESSIONS: Final = SESSION_SETUP_METHODS | SESSION_END_METHODS
+_REQUESTS: Final = _OF_SESSIONS | {PROMPT}
+_TO_COMPONENT: Final[Mapping[StageMethod, str]] = {
+    "send_request": "request",
+    "receive_response": "response",
+    "send_cancel": "cancel",
+    "send_notification": "session_cancel",
+    "receive_notification": "update",
+    "receive_batch": "updates",
+}
+_FROM_CLIENT: Final[Mapping[StageMethod, str]] = {
+    "receive_request": "request",
+    "send_response": "response",
+    "receive_cancel": "cancel",
+    "receive_notification": "session_cancel",
+    "send_notification": "update",
+    "send_batch": "updates",
+}
+"""What takes each kind of message of the requests that are observed."""
 
 
-class TurnObserver(LinkObserver):
+class TurnObserver(Stage):
     """Observer of the turns of one component, or of the client with the whole chain."""
+
+    name = "turns"
+    sent: frozenset[str] = EVERY | HANDSHAKE | _REQUESTS | {SESSION_CANCEL, SESSION_UPDATE}
+    received: frozenset[str] = sent
 
     def __init__(self, link: Link, speaks_version_2: Callable[[], bool]) -> None:
         self.link: Link = link
-        self.wants_notifications: bool = False
-        self._changed: Callable[[], None] = lambda: None
+        self._steps = _FROM_CLIENT if link.role in CLIENT_ROLES else _TO_COMPONENT
+        self._wants_updates = False
         self.turns: Turns[InFlightRequest] = Turns()
         self.turn_ended: Callable[[Ended[InFlightRequest]], None] = lambda ended: None
         """Called with the end of a turn that a state tells of (version 2)."""
+        self.on_answered_prompt: Callable[[], None] | None = None
+        """Called when a prompt was answered with a result."""
         self.cancels: CancelReports | None = None
         """Is told of cancelled turns and requests."""
         self._speaks_version_2 = speaks_version_2
         self._of_sessions: dict[InFlightRequest, str] = {}
         """Version 2: open requests that resume or end a session, with its id."""
+        link.plain.insert(self)
 
-    def added(self, changed: Callable[[], None]) -> None:
-        self._changed = changed
+    def takes(self, kind: StageMethod, method: str) -> bool:
+        match self._steps.get(kind):
+            case None:
+                return False
+            case "request":
+                return method in _REQUESTS
+            case "session_cancel":
+                return method == SESSION_CANCEL
+            case "update" | "updates":
+                return method == SESSION_UPDATE and self._wants_updates
+            case _:  # a handshake has `start_timeout`
+                return method not in HANDSHAKE
 
-    def on_request(self, call: InFlightRequest, method: str, params: Payload | None) -> None:
+    def step(self, kind: StageMethod, method: str) -> Callable[..., None]:
+        found: Callable[..., None] = getattr(self, self._steps[kind])
+        return found
+
+    def request(
+        self, forward: ForwardRequest, call: InFlightRequest, method: str, params: Payload | None
+    ) -> None:
+        """A request to the component, or of the client."""
         if method == PROMPT:
             if call.session is None:
                 call.session = session_id_of(params)
@@ -64,30 +123,59 @@ class TurnObserver(LinkObserver):
                 self._of_sessions[call] = session
                 if method == _RESUME:
                     self.turns.of(session).resume_sent()
+        forward(call, method, params)
 
-    def on_response(self, call: InFlightRequest) -> None:
+    def response(
+        self,
+        forward: ForwardResponse,
+        call: InFlightRequest,
+        result: Payload | None,
+        error: Payload | None,
+    ) -> None:
+        """The answer to it."""
         if call.method == PROMPT:
             turns = self.turns.sessions.get(call.session or "")
             if turns is not None:
                 turns.prompt_answered(call, trio.current_time(), accepted=not call.refused)
+            if self.on_answered_prompt is not None and not call.refused:
+                self.on_answered_prompt()
         elif call in self._of_sessions:
             self._session_answered(call)
         if call.cancelled and self.cancels is not None:
             self.cancels.answered(call)
+        forward(call, result, error)
 
-    def on_cancel_request(self, call: InFlightRequest) -> None:
-        if call.method != "initialize" and self.cancels is not None:  # has `start_timeout`
+    def cancel(self, forward: ForwardCancel, call: InFlightRequest) -> None:
+        """The cancellation of a request."""
+        if self.cancels is not None:
             self.cancels.cancelled(call)
+        forward(call)
 
-    def on_session_cancel(self, params: Payload | None) -> None:
+    def session_cancel(
+        self, forward: ForwardNotification, method: str, params: Payload | None
+    ) -> None:
+        """The cancellation of a turn."""
         session = session_id_of(params) or ""
         turns = self.turns.sessions.get(session)
         if turns is not None and turns.cancel(trio.current_time()) and self.cancels is not None:
             self.cancels.cancelled(session)
+        forward(method, params)
 
-    def on_notification(self, method: str, params: Payload | None) -> None:
-        if method != SESSION_UPDATE or params is None or _STATE not in bytes(params):
-            return
+    def update(self, forward: ForwardNotification, method: str, params: Payload | None) -> None:
+        """An update in the opposite direction."""
+        if params is not None and _STATE in bytes(params):
+            self._read_state(params)
+        forward(method, params)
+
+    def updates(self, forward: ForwardBatch, notifications: NotificationBatch) -> None:
+        """Several of them."""
+        if notifications.contains(_STATE):
+            for each in notifications.params:
+                if _STATE in bytes(each):
+                    self._read_state(each)
+        forward(notifications)
+
+    def _read_state(self, params: Payload) -> None:
         try:
             decoded = decode_with_surrogates(params, _decode)
         except ValueError:
@@ -107,17 +195,13 @@ class TurnObserver(LinkObserver):
         if ended is not None:
             self.turn_ended(ended)
 
-    def on_notifications(self, notifications: NotificationBatch) -> None:
-        if notifications.method == SESSION_UPDATE and notifications.contains(_STATE):
-            super().on_notifications(notifications)
-
     def _note_version(self) -> bool:
         """Record the version of the component; whether it is version 2."""
         wants = self._speaks_version_2()
         self.turns.version = 2 if wants else 1
-        if wants != self.wants_notifications:
-            self.wants_notifications = wants
-            self._changed()
+        if wants != self._wants_updates:
+            self._wants_updates = wants
+            self.port.changed()
         return wants
 
     def _session_answered(self, call: InFlightRequest) -> None:

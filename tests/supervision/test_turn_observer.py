@@ -21,7 +21,6 @@ class Watched:
     def __init__(self, version):
         self.bench = Bench("agent")
         self.observer = TurnObserver(self.bench.link, lambda: version == 2)
-        self.bench.link.observe_sent(self.observer)
         self.call = InFlightRequest("session/prompt", self.bench.before)
 
     @property
@@ -68,11 +67,12 @@ async def test_a_cancellation_is_seen_alone_and_in_a_run(watched, in_a_run, auto
 @pytest.mark.parametrize("watched", [2], indirect=True)
 @pytest.mark.parametrize("in_a_run", [False, True])
 async def test_states_of_version_2_are_seen_alone_and_in_a_run(watched, in_a_run):
+    """Also one with half an emoji, as JavaScript agents send."""
     watched.prompt()
     watched.bench.feed({"id": 1, "result": {"messageId": "m"}})
     around = [CHUNK] if in_a_run else []
 
-    watched.update(*around, state("running"), *around)
+    watched.update(*around, state("running", _meta={"x": "\ud83d"}), *around)
     assert watched.turns.is_running
     watched.update(*around, state("idle"), *around)
     assert not watched.turns.is_running

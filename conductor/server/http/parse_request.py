@@ -18,7 +18,7 @@ from conductor.acp import SESSION_HEADER, AmbiguousSessionId, unambiguous_sessio
 from conductor.jsonrpc.codec import Batch, Malformed, decode
 from conductor.jsonrpc.json_object import with_member
 from conductor.jsonrpc.messages import PARSE_ERROR, Message
-from conductor.routing.envelope import INIT_METHODS
+from conductor.routing.envelope import HANDSHAKE
 from conductor.server.access import Refusal
 
 __all__ = [
@@ -32,7 +32,6 @@ __all__ = [
 
 ENDPOINT_PATH: Final = "/acp"
 
-_INITIALIZE_METHODS: Final = frozenset({*INIT_METHODS, "initialize"})
 """`initialize`, and what a conductor sends to a chain of proxies."""
 _SESSION_METHODS: Final = frozenset(
     {
@@ -74,7 +73,7 @@ class PostedMessage:
 
     @property
     def is_initialize(self) -> bool:
-        return self.method in _INITIALIZE_METHODS and self.is_request
+        return self.method in HANDSHAKE and self.is_request
 
     @property
     def needs_session(self) -> bool:

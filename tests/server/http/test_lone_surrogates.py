@@ -11,23 +11,19 @@ from typing import Any
 import attrs
 import pytest
 import trio
-from support.raw_json import compact, dumps
+from support.raw_json import compact
 from support.remote_agents import reach
 from support.server_clients import PATIENCE, Remote, http, initialize, request
 
 from conductor.chain.chain import Chain
 from conductor.chain.components import ChainSpec
-from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.plugins.plugin_component import PluginComponent
 from conductor.proxy import Agent, on
 from conductor.routing.component import Component
-from conductor.routing.link import Link
-from conductor.routing.port import UNCONNECTED
 from conductor.server.access import AccessPolicy
 from conductor.server.http.parse_request import parse_post
 from conductor.server.listen.address import TcpAddress
 from conductor.server.run import RunningServer, ServerSettings, open_server
-from conductor.supervision.turn_observer import TurnObserver
 from conductor.transport.base import Transport
 
 HALF = "\ud83d"
@@ -152,17 +148,3 @@ def test_an_inserted_session_id_changes_no_other_bytes_of_the_params():
         posted.line == rb'{"jsonrpc":"2.0","method":"session/cancel",'
         rb'"params":{"\ud83d": "\udc00", "n": 1.50,"sessionId":"s"}}'
     )
-
-
-async def test_a_turn_of_version_2_is_seen():
-    observer = TurnObserver(Link("agent", "agent", lambda *_: None), lambda: True)
-    prompt = InFlightRequest("session/prompt", UNCONNECTED)
-    observer.on_request(prompt, "session/prompt", b'{"sessionId":"s","prompt":[]}')
-    observer.on_response(prompt)
-    seen = []
-    for state in ("running", "idle"):
-        update = {"sessionUpdate": "state_update", "state": state, "_meta": {"x": HALF}}
-        observer.on_notification("session/update", dumps({"sessionId": "s", "update": update}))
-        seen.append(observer.turns.of("s").work)
-
-    assert seen == ["running", "idle"]

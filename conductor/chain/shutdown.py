@@ -33,6 +33,7 @@ from conductor.errors import ComponentError
 from conductor.log import get_logger
 from conductor.routing.component import Component
 from conductor.routing.failure_errors import CHAIN_ENDED, FailureErrors
+from conductor.routing.stage import EVERY, Stage, StageMethod
 
 if TYPE_CHECKING:
     from conductor.chain.session_chains import SessionChains
@@ -98,6 +99,29 @@ class BusyPlugins(msgspec.Struct, eq=False):
         return min((time for _, time in self._since.values()), default=float("inf"))
 
 
+class _ToClient(Stage):
+    """Calls a function after each message to the client: a turn may have ended."""
+
+    __slots__ = ("_sent",)
+
+    name = "shutdown"
+    sent: frozenset[str] = EVERY
+    received: frozenset[str] = EVERY
+
+    def __init__(self, sent: Callable[[], None]) -> None:
+        self._sent = sent
+
+    def takes(self, kind: StageMethod, method: str) -> bool:
+        return kind in ("send_notification", "send_response")
+
+    def step(self, kind: StageMethod, method: str) -> Callable[..., None]:
+        return self._pass_on
+
+    def _pass_on(self, forward: Callable[..., None], *message: object) -> None:
+        forward(*message)
+        self._sent()
+
+
 class Shutdown(msgspec.Struct, eq=False):
     """The end of one chain; `stop_timeout` is in seconds, from `begin`."""
 
@@ -115,6 +139,7 @@ class Shutdown(msgspec.Struct, eq=False):
         """Count the time from now: EOF from the client, or another reason to end."""
         if self._began is None:
             self._began = trio.current_time()
+            self.client.link.plain.insert(_ToClient(self.client.flusher.made_room))
 
     def hurry(self) -> None:
         """Wait for nothing from now on, after the components were killed."""
@@ -144,7 +169,7 @@ class Shutdown(msgspec.Struct, eq=False):
                 if self._plugin_has_had_its_time():
                     return
                 with trio.move_on_after(_CLIENT_CHECK_INTERVAL):
-                    await self.client.flusher.wait_flushed()
+                    await self.client.flusher.wait_room()
 
     async def run(self, ending: Ending, *, answers: bool) -> None:
         """End the chain; `answers`: whether the client's open requests are answered."""
@@ -178,7 +203,7 @@ class Shutdown(msgspec.Struct, eq=False):
                 if self.client.transport.peer_closed_read() or self._plugin_has_had_its_time():
                     return
                 with trio.move_on_after(_CLIENT_CHECK_INTERVAL):
-                    await self.client.flusher.wait_flushed()
+                    await self.client.flusher.wait_room()
 
     async def _wait_killed(self) -> None:
         """Kill what still runs, and wait for it."""

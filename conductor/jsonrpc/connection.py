@@ -81,7 +81,9 @@ class Receiver(Protocol):
 class FlushScheduler(Protocol):
     """Flushes the connections that have unwritten messages."""
 
-    def schedule_flush(self, connection: Connection) -> None: ...
+    @property
+    def flush_soon(self) -> Callable[[Callable[[], object]], object]:
+        """Calls the function that flushes one, once the messages at hand are routed."""
 
 
 class Connection:
@@ -351,21 +353,23 @@ class Connection:
         self.write_buffer.unflushed += pieces
         if not self.needs_flush:
             self.needs_flush = True
-            self.flusher.schedule_flush(self)
+            self.flusher.flush_soon(self.flush)
 
-    def flush(self) -> bool:
-        """Write as much as the peer accepts now. False if bytes are left or were lost."""
+    def flush(self) -> None:
+        """Write as much as the peer accepts now."""
         self.needs_flush = False
         if self.closed:
-            return True
+            return
         try:
             empty = self.write_buffer.flush(self.transport.write_now)
         except ConnectionClosed:
             self.abort_writing()
-            return False  # wakes the write loop, which sees that the connection is closed
-        if empty and self.closing:
+            self.on_blocked()  # wakes the write loop, which sees that the connection is closed
+            return
+        if not empty:
+            self.on_blocked()
+        elif self.closing:
             self.abort_writing()
-        return empty
 
     def close_writing(self) -> None:
         """End the outgoing stream once the write buffer is empty."""

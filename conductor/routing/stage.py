@@ -39,6 +39,7 @@ ORDER: Final = (
     "observed plugin",  # `acp-conductor try` shows all that it receives and sends
     "trace context",  # each hop has a span of its own
     "trace",  # it has what the neighbour sends, whatever becomes of it
+    "shutdown",  # the end of a chain waits for answers and ends of turns
     "session branches",  # each session has its chain: of its project, or with its own process
     "startup gate",  # messages of the client wait until the chain is initialized
     "detached client",  # messages for a client wait until it returns

@@ -1,6 +1,5 @@
-"""Epoll fast path: reads and writes descriptors when trio is about to wait, without a task switch.
-
-Linux only.
+"""What runs when trio is about to wait: functions that are due, and on Linux the epoll fast path,
+which reads and writes descriptors there, without a task switch.
 
 A task that waits for a descriptor costs trio a system call to arm it and a scheduler turn to wake
 it, 15 µs together: more than the rest of a message's cost. So the I/O loops of `FdTransport`s do
@@ -36,7 +35,6 @@ import sys
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from functools import partial
 from time import monotonic
 from typing import Any, Final, NoReturn
 
@@ -47,7 +45,7 @@ import trio
 from conductor.log import get_logger
 from conductor.transport.wake_up import wake_up_of_thread
 
-__all__ = ["EpollFastPath", "Step", "before_wait", "current_fast_path"]
+__all__ = ["EpollFastPath", "Step", "current_fast_path", "due_before_wait"]
 
 log: Final = get_logger(component="conductor")
 _NO_TIMEOUT: Final = 3600.0
@@ -55,6 +53,7 @@ _NO_TIMEOUT: Final = 3600.0
 _current: trio.lowlevel.RunVar[EpollFastPath | None] = trio.lowlevel.RunVar(
     "epoll_fast_path", default=None
 )
+_caller: trio.lowlevel.RunVar[DueCalls | None] = trio.lowlevel.RunVar("due_calls", default=None)
 
 Step = Callable[[], bool]
 """Reads or writes without waiting; true if the waiting task has to continue."""
@@ -67,21 +66,37 @@ class _Waiter(msgspec.Struct, frozen=True, eq=False):
     step: Step
 
 
-class EpollFastPath(trio.abc.Instrument):
-    """Serves the descriptors of one trio run, while it is `installed`."""
+class DueCalls(trio.abc.Instrument):
+    """Calls the functions that are due when a trio run is about to wait for I/O."""
 
-    def __init__(self, trio_epoll: int) -> None:
-        self._trio_epoll = trio_epoll
-        self._epoll = select.epoll()
-        self._epoll.register(trio_epoll, select.EPOLLIN)
+    def __init__(self) -> None:
+        self.due: deque[Callable[[], object]] = deque()
         self._token = trio.lowlevel.current_trio_token()
-        self._waiters: dict[int, _Waiter] = {}
-        self._wake_up = wake_up_of_thread()
-        self.due: list[Callable[[], None]] = []
-        """Functions to call before trio waits."""
         self._woken: deque[trio.lowlevel.Task] = deque(maxlen=1)
         """A task that trio has woken since it was about to wait."""
         self.task_scheduled: Callable[[trio.lowlevel.Task], None] = self._woken.append  # type: ignore[assignment]
+
+    def before_io_wait(self, timeout: float) -> None:
+        self._woken.clear()
+        try:
+            while self.due:
+                self.due.popleft()()
+        except BaseException as exc:
+            self._token.run_sync_soon(_raise, exc)
+        if self._woken:  # trio would sleep nevertheless
+            self._token.run_sync_soon(bool, idempotent=True)
+
+
+class EpollFastPath(DueCalls):
+    """Serves the descriptors of one trio run, while it is `installed`."""
+
+    def __init__(self, trio_epoll: int) -> None:
+        super().__init__()
+        self._trio_epoll = trio_epoll
+        self._epoll = select.epoll()
+        self._epoll.register(trio_epoll, select.EPOLLIN)
+        self._waiters: dict[int, _Waiter] = {}
+        self._wake_up = wake_up_of_thread()
         self._expired_timeout = 0.0
         """The last timeout that expired, in seconds."""
 
@@ -98,12 +113,16 @@ class EpollFastPath(trio.abc.Instrument):
             yield
             return
         fast_path = cls(trio_epoll_fd)
+        if (before := _caller.get()) is not None:
+            fast_path.due = before.due
         trio.lowlevel.add_instrument(fast_path)
         _current.set(fast_path)
+        _caller.set(fast_path)
         try:
             yield
         finally:
             _current.set(None)
+            _caller.set(before)
             trio.lowlevel.remove_instrument(fast_path)
             fast_path._epoll.close()
 
@@ -155,7 +174,7 @@ class EpollFastPath(trio.abc.Instrument):
         poll = self._epoll.poll
         self._woken.clear()
         while self.due:
-            self.due.pop()()
+            self.due.popleft()()
         if timeout <= 0:
             if events := poll(0):
                 self._serve(events, monotonic())
@@ -174,7 +193,7 @@ class EpollFastPath(trio.abc.Instrument):
 
     def _serve(self, events: list[tuple[int, int]], now: float) -> bool:
         """Run the steps of ready descriptors; true if trio's epoll is ready too."""
-        trio_is_ready = False
+        trio_is_ready, due = False, self.due
         self._wake_up.time = now
         for fd, _ in events:
             waiter = self._waiters.get(fd)
@@ -182,14 +201,15 @@ class EpollFastPath(trio.abc.Instrument):
                 trio_is_ready |= fd == self._trio_epoll
                 continue
             try:
-                if not waiter.task.context.run(waiter.step):
+                goes_on = not waiter.task.context.run(waiter.step)
+                while due:
+                    due.popleft()()
+                if goes_on:
                     continue
                 result: outcome.Outcome[None] = outcome.Value(None)
             except BaseException as exc:
                 result = outcome.Error(exc)
             self._wake(fd, waiter, result)
-        while self.due:
-            self.due.pop()()
         self._wake_up.time = 0.0
         return trio_is_ready
 
@@ -220,11 +240,14 @@ def current_fast_path() -> EpollFastPath | None:
     return _current.get()
 
 
-def before_wait() -> Callable[[Callable[[], None]], object]:
-    """What calls a function once, before trio waits for I/O; or soon, without a fast path."""
-    if (fast_path := _current.get()) is not None:
-        return fast_path.due.append
-    return partial(trio.lowlevel.current_trio_token().run_sync_soon, idempotent=True)
+def due_before_wait() -> deque[Callable[[], object]]:
+    """Functions that are called once, before this trio run waits for I/O."""
+    caller = _caller.get()
+    if caller is None:
+        caller = DueCalls()
+        trio.lowlevel.add_instrument(caller)
+        _caller.set(caller)
+    return caller.due
 
 
 def _epoll_of_trio() -> int | None:

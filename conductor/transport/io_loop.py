@@ -9,6 +9,7 @@ pipe carries both directions, and pausing one pauses the other.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from functools import cached_property
 from typing import Final
@@ -17,7 +18,7 @@ import msgspec
 import trio
 
 from conductor.jsonrpc.connection import Connection
-from conductor.transport.epoll_loop import before_wait
+from conductor.transport.epoll_loop import due_before_wait
 
 __all__ = ["HIGH_WATERMARK", "Flusher", "ReadGate", "read_loop", "write_loop"]
 
@@ -29,23 +30,24 @@ HIGH_WATERMARK: Final = 3 * 512 * 1024
 
 
 class Flusher:
-    """Flushes connections once per routed chunk, and before trio waits."""
+    """Flushes connections before trio waits, and tells who waits for room in a write buffer."""
 
     def __init__(self) -> None:
-        self._unflushed: list[Connection] = []
-        self.routes: bool = False
-        """Whether a chunk is routed, and a flush follows."""
         self._room = trio.lowlevel.ParkingLot()
-        self._flushed = trio.lowlevel.ParkingLot()
 
     @cached_property
-    def _before_wait(self) -> Callable[[Callable[[], None]], object]:
-        return before_wait()
+    def flush_soon(self) -> Callable[[Callable[[], object]], object]:
+        """Calls the function that flushes a connection, before trio waits."""
+        return self._due.append
 
-    def schedule_flush(self, connection: Connection) -> None:
-        if not self._unflushed and not self.routes:
-            self._before_wait(self.flush)
-        self._unflushed.append(connection)
+    @cached_property
+    def _due(self) -> deque[Callable[[], object]]:
+        return due_before_wait()
+
+    def flush(self) -> None:
+        """Flush now."""
+        while self._due:
+            self._due.popleft()()
 
     async def route_rest(self, connection: Connection) -> None:
         """Route the rest of a chunk in steps, between which other tasks run."""
@@ -53,20 +55,6 @@ class Flusher:
         while more:
             await trio.lowlevel.checkpoint()
             more = connection.route_more()
-            self.flush()
-
-    def flush(self) -> None:
-        if self._unflushed and self._flushed:
-            self._flushed.unpark_all()
-        while self._unflushed:
-            needs_flush, self._unflushed = self._unflushed, []
-            for connection in needs_flush:
-                if not connection.flush():
-                    connection.on_blocked()
-
-    async def wait_flushed(self) -> None:
-        """Return after the next flush, complete or not."""
-        await self._flushed.park()
 
     def made_room(self) -> None:
         self._room.unpark_all()
@@ -110,12 +98,7 @@ async def read_loop(connection: Connection, flusher: Flusher, read_gate: ReadGat
     def take(chunk: bytes) -> bool:
         """Route a chunk; true if a rest is unrouted, or the gate is closed."""
         nonlocal unchecked_bytes, has_unrouted
-        flusher.routes = True
-        try:
-            has_unrouted = connection.feed_partial(chunk)
-        finally:
-            flusher.routes = False
-            flusher.flush()
+        has_unrouted = connection.feed_partial(chunk)
         unchecked_bytes += len(chunk)
         if has_unrouted:
             return True

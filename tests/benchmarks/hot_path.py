@@ -56,7 +56,8 @@ class Chain:
     """A client, some proxies and an agent, seen from inside the conductor."""
 
     def __init__(self, proxies: int = 0) -> None:
-        self._unflushed: list[Connection] = []
+        self._due: list[Callable[[], object]] = []
+        self.flush_soon = self._due.append
         self.gate = ReadGate(Flusher(), self._backlog)
         client = Link("client", "client", self._report)
         middle = [Link(f"proxy-{number}", "proxy", self._report) for number in range(proxies)]
@@ -75,13 +76,10 @@ class Chain:
         connection = self.links[at].connection
         assert connection is not None
         connection.feed_partial(chunk)
-        while self._unflushed:
-            self._unflushed.pop().flush()
+        while self._due:
+            self._due.pop()()
         if not self.gate.open:
             raise AssertionError("something waits to be written")
-
-    def schedule_flush(self, connection: Connection) -> None:
-        self._unflushed.append(connection)
 
     def written(self, at: int, feed: Callable[[], None]) -> list[bytes]:
         """The lines that a component gets."""

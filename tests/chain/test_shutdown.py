@@ -14,6 +14,7 @@ from conductor.chain.client_end import ClientEnd
 from conductor.chain.shutdown import Ending, Shutdown
 from conductor.errors import ComponentError, RequestError
 from conductor.proxy import Proxy, on
+from conductor.routing.link import Link
 from conductor.testing import FakeAgent, open_chain
 from conductor.transport.io_loop import Flusher
 
@@ -250,6 +251,7 @@ class OpenRequests:
 def shutdown(client, further=None):
     components = SimpleNamespace(running=[], tasks={})
     client.flusher = Flusher()
+    client.link = Link("client", "client", lambda *_: None)
     return Shutdown(client, components, STOP_TIMEOUT, further)
 
 

@@ -94,7 +94,7 @@ class Kept:
     def close_writing(self):
         pass
 
-    def schedule_flush(self, connection):
+    def flush_soon(self, flush):
         pass
 
     def answers(self):

@@ -162,15 +162,12 @@ class Flusher:
     """Flushes when told to."""
 
     def __init__(self) -> None:
-        self.dirty: list[Connection] = []
-
-    def schedule_flush(self, connection: Connection) -> None:
-        self.dirty.append(connection)
+        self.due: list[Callable[[], object]] = []
+        self.flush_soon = self.due.append
 
     def flush(self) -> None:
-        dirty, self.dirty = self.dirty, []
-        for connection in dirty:
-            connection.flush()
+        while self.due:
+            self.due.pop(0)()
 
 
 class Desk:

@@ -21,7 +21,7 @@ from conductor.json_values import decode_value
 from conductor.registry.entries import PackageDistribution
 from conductor.registry.pins import NpxPin, sealed
 from conductor.registry.store import InstalledPackage
-from conductor.registry.tools import FIRST_ANSWER_SECONDS, run_tool, work_directory
+from conductor.registry.tools import run_tool, work_directory
 
 __all__ = ["install_npm", "pin_npm", "script_packages", "split_package"]
 
@@ -30,9 +30,9 @@ _VERSION: Final = re.compile(r"[\w~^+-][\w.+~^-]*", re.ASCII)
 """What begins with a dot is a directory for npm."""
 _DROPPED: Final = frozenset({"license", "funding", "deprecated"})
 """Members of npm's lock file that `npm ci` does not need."""
-_OPTIONS: Final = ("--no-audit", "--no-fund", "--loglevel=http", "--allow-git=none")
-"""`run_tool` finds failed requests in the log. For packages in git, which have no checksum,
-npm would run git and ssh, with the user's keys; an old npm ignores the option."""
+_OPTIONS: Final = ("--no-audit", "--no-fund", "--allow-git=none")
+"""For packages in git, which have no checksum, npm would run git and ssh, with the user's keys; an
+old npm ignores the option."""
 _SHEBANG: Final = re.compile(rb"#!\s*/usr/bin/env\s+(?:-S\s+)?(\S[^\r\n]*)")
 
 
@@ -55,9 +55,9 @@ def pin_npm(distribution: PackageDistribution, *, scripts: bool) -> NpxPin:
     with work_directory() as directory:
         _write_manifest(directory, name, version)
         arguments = ["install", "--package-lock-only", "--ignore-scripts", *_OPTIONS]
-        arguments += ["--omit-lockfile-registry-resolved"]
-        what = f"{distribution.package} cannot be resolved"
-        run_tool("npm", arguments, directory, what, first_answer=FIRST_ANSWER_SECONDS)
+        # With an empty cache: npm would go on with what it has after failed requests.
+        arguments += ["--omit-lockfile-registry-resolved", f"--cache={directory / 'cache'}"]
+        run_tool("npm", arguments, directory, f"{distribution.package} cannot be resolved")
         lock = decode_value(read_own(directory / "package-lock.json"))
     known = lock["packages"]
     packages = {path: _needed(path, each, known) for path, each in known.items() if path}
@@ -89,8 +89,9 @@ def install_npm(pin: NpxPin, directory: Path) -> InstalledPackage:
         },
     }
     write_own(directory / "package-lock.json", msgspec.json.encode(lock))
-    arguments = ["ci", "--omit=dev", *_OPTIONS, *([] if pin.scripts else ["--ignore-scripts"])]
-    _download(pin, arguments, directory)
+    arguments = ["ci", "--omit=dev", "--prefer-offline", *_OPTIONS]
+    arguments += [] if pin.scripts else ["--ignore-scripts"]
+    run_tool("npm", arguments, directory, f"{pin.package} {pin.version} cannot be installed")
     program = f"node_modules/{pin.package}/{_program(pin)}"
     path = directory / program
     if not path.is_file():
@@ -101,24 +102,6 @@ def install_npm(pin: NpxPin, directory: Path) -> InstalledPackage:
         return InstalledPackage(program, interpreter=tuple(shebang[1].decode().split()))
     path.chmod(path.stat().st_mode | 0o700)
     return InstalledPackage(program)
-
-
-def _download(pin: NpxPin, arguments: list[str], directory: Path) -> None:
-    """Run `npm ci`; from npm's cache alone if the registry does not answer.
-
-    An archive may take minutes, so that only a small request tells whether there is a registry.
-    """
-    what = f"{pin.package} {pin.version} cannot be installed"
-    view = ["view", pin.package, "name", *_OPTIONS]
-    try:
-        run_tool("npm", view, directory, what, first_answer=FIRST_ANSWER_SECONDS)
-    except RegistryError as unreachable:
-        try:
-            run_tool("npm", [*arguments, "--offline"], directory, what)
-        except RegistryError:
-            raise unreachable from None
-    else:
-        run_tool("npm", arguments, directory, what)
 
 
 def script_packages(pin: NpxPin) -> list[str]:

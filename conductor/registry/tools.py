@@ -18,12 +18,11 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import IO, Final, Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from conductor.errors import RegistryError
 from conductor.files import read_regular, write_own
@@ -51,10 +50,6 @@ _HELP: Final = {
 }
 _RUNNERS: Final = {"npm": "npx", "uv": "uvx"}
 _TIMEOUT: Final = 900.0
-FIRST_ANSWER_SECONDS: Final = 25.0
-"""For the first answer to npm, where only metadata is asked for: npm does not bound connecting."""
-_OUTPUT_SECONDS: Final = 5.0
-"""For the end of stderr, which a program that was left running may keep open."""
 _MAX_LINES: Final = 8
 """Lines of the output in errors, from its beginning and again from its end."""
 _FAILURE_HELP: Final = (
@@ -72,10 +67,9 @@ _NETWORK: Final = {
 """How long a server may be silent (milliseconds for npm, seconds for uv), and how often a request
 is repeated; a user's variables take precedence. By default npm repeats each request for 70 s and
 waits 300 s for each answer."""
-_FAILED_REQUEST: Final = re.compile(r"npm http fetch GET (\S+) attempt ([0-9]+) failed with (\S+)")
 _IN_NPMRC: Final = re.compile(r"\$\{([^}?]+)\??\}")
 _NOISE: Final = re.compile(
-    r"npm (warn|notice|http)\b|npm error A complete log|npm error\s+/|npm error\s*$|\s*$"
+    r"npm (warn|notice)\b|npm error A complete log|npm error\s+/|npm error\s*$|\s*$"
 )
 
 
@@ -98,59 +92,36 @@ def work_directory() -> Iterator[Path]:
 
 
 def run_tool(
-    tool: Tool,
-    arguments: Sequence[str],
-    directory: Path,
-    what: str,
-    input: str | None = None,
-    first_answer: float | None = None,
+    tool: Tool, arguments: Sequence[str], directory: Path, what: str, input: str = ""
 ) -> str:
     """Run a package manager in a directory, which is in the store, and return its stdout.
 
-    Raises `RegistryError` with the last lines of its output. `what` is what failed, for people.
-    `first_answer`: seconds within which npm must have an answer from its registry.
+    Raises `RegistryError` with lines of its output. `what` is what failed, for people.
     """
     environment = tool_environment(os.environ)
     if tool == "npm":
         environment |= _named_in_npmrc(os.environ)
-    read_end, write_end = os.pipe()
-    errors = os.fdopen(read_end, errors="replace")  # its thread closes it
     try:
-        process = subprocess.Popen(
+        done = subprocess.run(
             [find_tool(tool), *arguments, *_closed(tool, directory)],
             cwd=directory,
             env=environment,
-            stdin=subprocess.DEVNULL if input is None else subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=write_end,
+            input=input,
+            capture_output=True,
             text=True,
             errors="replace",
+            timeout=_TIMEOUT,
         )
-    except (OSError, RegistryError) as exc:
-        errors.close()
-        if isinstance(exc, RegistryError):
-            raise
+    except OSError as exc:
         raise RegistryError(f"{what}: `{tool}` cannot be run: {exc.strerror}") from None
-    finally:
-        os.close(write_end)
-    stderr = _ErrorOutput(errors, _attempts(environment), process.kill, first_answer)
-    with process, stderr:
-        try:
-            stdout, _ = process.communicate(input, _TIMEOUT)
-        except subprocess.TimeoutExpired:
-            raise RegistryError(f"{what}: `{tool}` took more than {_TIMEOUT:g} s") from None
-        finally:
-            process.kill()
-    if process.returncode:
-        lines = stderr.lines
+    except subprocess.TimeoutExpired:
+        raise RegistryError(f"{what}: `{tool}` took more than {_TIMEOUT:g} s") from None
+    if done.returncode:
+        lines = [line for line in done.stderr.splitlines() if not _NOISE.match(line)]
         lines = lines[:_MAX_LINES] + lines[_MAX_LINES:][-_MAX_LINES:]
-        shown = "\n".join(lines) or f"it exited with status {process.returncode}"
-        if stderr.is_silent:
-            registry = _npm_registry(directory, environment)
-            shown = f"no answer from npm's registry, {registry}, in {first_answer:g} s"
-        shown = stderr.failed_request or shown
-        raise RegistryError(f"{what}: {shown}", _help(tool, "\n".join(stderr.lines)))
-    return stdout
+        shown = "\n".join(lines) or f"it exited with status {done.returncode}"
+        raise RegistryError(f"{what}: {shown}", _help(tool, done.stderr))
+    return done.stdout
 
 
 def tool_environment(environ: Mapping[str, str]) -> dict[str, str]:
@@ -184,79 +155,6 @@ def _closed(tool: Tool, directory: Path) -> list[str]:
     # A workspace of its own: uv looks no further, and merges it with those of user and system.
     write_own(directory / "pyproject.toml", b"[tool.uv.workspace]\n")
     return []
-
-
-class _ErrorOutput:
-    """Reads a package manager's stderr in a thread, and stops npm when a request fails for good.
-
-    With packages in its cache, npm would go on with those after each failed request: minutes in
-    all, and what is pinned would not be what the registry has now.
-    """
-
-    def __init__(
-        self, file: IO[str], attempts: int, stop: Callable[[], None], first: float | None
-    ) -> None:
-        self.lines: list[str] = []
-        self.failed_request: str | None = None
-        self.is_silent = False
-        """Whether there was no first answer in time."""
-        self._file = file
-        self._attempts = attempts
-        self._stop = stop
-        self._thread = threading.Thread(target=self._read, daemon=True)
-        self._timer = None if first is None else threading.Timer(first, self._no_answer)
-
-    def __enter__(self) -> _ErrorOutput:
-        self._thread.start()
-        if self._timer is not None:
-            self._timer.daemon = True
-            self._timer.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        self._thread.join(_OUTPUT_SECONDS)
-
-    def _read(self) -> None:
-        with self._file as file:
-            for line in file:
-                self._keep(line.rstrip("\n"))
-
-    def _keep(self, line: str) -> None:
-        found = _FAILED_REQUEST.match(line)
-        if found is None:
-            if self._timer is not None and line.startswith("npm http "):
-                self._timer.cancel()
-            if not _NOISE.match(line):
-                self.lines.append(line)
-        elif int(found[2]) >= self._attempts and self.failed_request is None:
-            self.failed_request = f"{found[1]} cannot be fetched ({found[3]})"
-            self._stop()
-
-    def _no_answer(self) -> None:
-        self.is_silent = True
-        self._stop()
-
-
-def _npm_registry(directory: Path, environment: Mapping[str, str]) -> str:
-    """The URL of the registry that npm is configured for."""
-    words = [find_tool("npm"), "config", "get", "registry", *_closed("npm", directory)]
-    try:
-        done = subprocess.run(
-            words, cwd=directory, env=environment, capture_output=True, text=True, timeout=10
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return "of its configuration"
-    return done.stdout.strip() or "of its configuration"
-
-
-def _attempts(environment: Mapping[str, str]) -> int:
-    """How often npm sends a request."""
-    for name, value in environment.items():
-        if name.lower() == "npm_config_fetch_retries" and value.isdecimal():
-            return int(value) + 1
-    return 1
 
 
 def _help(tool: Tool, output: str) -> str:

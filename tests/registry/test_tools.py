@@ -101,29 +101,6 @@ def test_a_package_manager_reads_nothing_of_stdin(npm, tmp_path):
     assert run_tool("npm", [], tmp_path, "x") == "end\n"
 
 
-def test_npm_is_stopped_when_a_request_has_failed_for_good(npm, tmp_path):
-    npm(
-        'echo "npm http fetch GET https://r.example/x attempt 1 failed with EAI_AGAIN" >&2\n'
-        'echo "npm http fetch GET https://r.example/x attempt 2 failed with EAI_AGAIN" >&2\n'
-        "exec sleep 3600"
-    )
-
-    with pytest.raises(RegistryError) as caught:
-        run_tool("npm", [], tmp_path, "x cannot be resolved")
-
-    expected = "x cannot be resolved: https://r.example/x cannot be fetched (EAI_AGAIN)"
-    assert caught.value.message == expected
-    assert "check the connection" in str(caught.value.help)
-
-
-def test_npm_without_a_first_answer_is_stopped(npm, tmp_path):
-    npm('[ "$1" = config ] && echo https://npm.example/ || exec sleep 3600')
-
-    expected = r"x: no answer from npm's registry, https://npm\.example/, in 0\.1 s"
-    with pytest.raises(RegistryError, match=expected):
-        run_tool("npm", ["ci"], tmp_path, "x", first_answer=0.1)
-
-
 def test_the_users_limits_for_the_network_take_precedence():
     passed = tool_environment({"NPM_CONFIG_FETCH_RETRIES": "5", "UV_HTTP_TIMEOUT": "60"})
 

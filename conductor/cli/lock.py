@@ -15,7 +15,7 @@ from conductor.cli.terminal_text import printable_lines
 if TYPE_CHECKING:
     from conductor.chainfile.model import ComponentSpec
     from conductor.errors import RegistryError
-    from conductor.registry.lock_components import LockedComponent
+    from conductor.registry.install import LockedComponent
 
 __all__ = ["command", "fail_registry", "lock_and_report", "update_command"]
 
@@ -50,7 +50,7 @@ def registry_components(file: str) -> list[ComponentSpec]:
 def lock_and_report(specs: list[ComponentSpec], update: Collection[str] = ()) -> None:
     """Lock the components and print a line for each; exit with 1 if one fails."""
     from conductor.errors import RegistryError
-    from conductor.registry.lock_components import lock_components
+    from conductor.registry.install import lock_components
 
     try:
         for locked in lock_components(specs, update):
@@ -66,7 +66,7 @@ def fail_registry(error: RegistryError) -> NoReturn:
 
 
 def _line(locked: LockedComponent) -> str:
-    from conductor.registry.status import pin_summary
+    from conductor.registry.resolve import pin_summary
 
     before, pin = locked.before, locked.pin
     if before is None or before == pin:
@@ -94,7 +94,7 @@ def update_command(file: str, names: tuple[str, ...]) -> None:
       acp-conductor update review.yaml
       acp-conductor update review.yaml claude-acp
     """
-    from conductor.registry.lock_components import refresh_sources
+    from conductor.registry.install import refresh_sources
 
     specs = registry_components(file)
     known = {spec.registry.name for spec in specs if spec.registry is not None}

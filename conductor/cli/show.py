@@ -184,7 +184,7 @@ def _text(value: object) -> str:
 def _registry(component: ComponentSpec) -> Iterator[tuple[str, str]]:
     """The version of the name, and its command if it is installed."""
     from conductor.errors import RegistryError
-    from conductor.registry.status import registry_status
+    from conductor.registry.resolve import registry_status
 
     name = component.registry
     assert name is not None

@@ -4,10 +4,10 @@
 
 `entries` reads the format of the ACP registry, `source` finds the registry itself: the snapshot
 that is shipped, its refreshed copy, a file or a URL. A `Pin` names exact versions and checksums, of
-all transitive packages; `lock_file` keeps pins beside the chain file. `store` holds what is
+all transitive packages; lock files keep pins beside the chain file. `store` holds what is
 installed, per pin. `resolve` gives a component its command without any network access, `install`
-pins and installs, and `install_program` does so in the process of a component that is not in the
-store yet.
+pins, installs and locks, and `install_program` installs in the process of a component that is not
+in the store yet.
 
 Resolving is plain and quick, because it happens at every start; everything that installs is
 imported when it is needed. Imports only `conductor.chainfile`, `errors` and each other.

@@ -17,8 +17,8 @@ from conductor.errors import RegistryError
 from conductor.files import open_own
 from conductor.registry.archive import program_in, unpack
 from conductor.registry.download import check_url, display_url, fetch_file
-from conductor.registry.entries import BinaryTarget, Entry
-from conductor.registry.pins import BinaryPin, LockedTarget, digest_of
+from conductor.registry.entries import Entry
+from conductor.registry.pins import BinaryPin, digest_of
 from conductor.registry.store import InstalledPackage, store_directory
 
 __all__ = ["discard_download", "install_binary", "pin_binary", "with_checksum"]
@@ -26,8 +26,8 @@ __all__ = ["discard_download", "install_binary", "pin_binary", "with_checksum"]
 
 def pin_binary(entry: Entry, platform: str) -> BinaryPin:
     """Pin the archives of an entry, with the checksum for this platform. Raises `RegistryError`."""
-    targets = {name: _locked(each) for name, each in entry.distribution.binary.items()}
-    return with_checksum(entry.id, BinaryPin(version=entry.version, targets=targets), platform)
+    pin = BinaryPin(version=entry.version, targets=entry.distribution.binary)
+    return with_checksum(entry.id, pin, platform)
 
 
 def with_checksum(name: str, pin: BinaryPin, platform: str) -> BinaryPin:
@@ -93,7 +93,3 @@ def _download(url: str) -> _Download:
 
 def _download_path(url: str) -> Path:
     return store_directory("staging") / f"{digest_of(url)[:32]}.download"
-
-
-def _locked(target: BinaryTarget) -> LockedTarget:
-    return LockedTarget(target.archive, target.cmd, target.args, target.env, target.sha256)

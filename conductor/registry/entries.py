@@ -16,9 +16,9 @@ import msgspec
 from conductor.chainfile.diagnostics import closest_match
 from conductor.errors import RegistryError
 from conductor.json_values import decode_value
+from conductor.registry.pins import BinaryTarget
 
 __all__ = [
-    "BinaryTarget",
     "Distribution",
     "Entry",
     "Kind",
@@ -39,16 +39,6 @@ class PackageDistribution(msgspec.Struct, frozen=True):
     package: str
     args: tuple[str, ...] = ()
     env: Mapping[str, str] = {}
-
-
-class BinaryTarget(msgspec.Struct, frozen=True):
-    """An archive, or a bare program, for one platform. `cmd` is a path in the archive."""
-
-    archive: str
-    cmd: str
-    args: tuple[str, ...] = ()
-    env: Mapping[str, str] = {}
-    sha256: str | None = None
 
 
 class Distribution(msgspec.Struct, frozen=True):

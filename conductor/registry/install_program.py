@@ -21,8 +21,7 @@ from typing import NoReturn
 from conductor.chainfile.model import RegistryName
 from conductor.errors import RegistryError
 from conductor.registry.install import ensure_installed, fetched_registry, install_unlocked
-from conductor.registry.pins import Pin
-from conductor.registry.platform import REGISTRY_VARIABLE
+from conductor.registry.pins import REGISTRY_VARIABLE, Pin
 from conductor.registry.resolve import command_parts, find_pin
 from conductor.registry.store import InstalledPackage
 

@@ -1,8 +1,8 @@
 """Resolve a registry component to a command, from the lock file, the store and the snapshot.
 
-Part of every start: uses no network and runs no program. A component that is not in the store gets
-the command of `install_program`, which installs the package, then executes the component in its
-place.
+Part of every start, and of `show` and `check`: uses no network and runs no program. A component
+that is not in the store gets the command of `install_program`, which installs the package, then
+executes the component in its place.
 """
 
 from __future__ import annotations
@@ -19,15 +19,32 @@ from conductor.chainfile.model import ComponentSpec, RegistryName
 from conductor.errors import RegistryError
 from conductor.files import read_own
 from conductor.json_values import decode_value
-from conductor.registry.lock_file import read_lock
-from conductor.registry.pins import BinaryPin, Pin, digest_of
-from conductor.registry.platform import REGISTRY_VARIABLE, current_platform
+from conductor.registry.pins import (
+    REGISTRY_VARIABLE,
+    BinaryPin,
+    NpxPin,
+    Pin,
+    check_digest,
+    current_platform,
+    digest_of,
+    read_lock,
+)
 from conductor.registry.store import InstalledPackage, find_installed, store_path
 
 if TYPE_CHECKING:
     from conductor.registry.entries import Entry, Kind
 
-__all__ = ["INSTALL_SECONDS", "command_parts", "find_pin", "locked_pin", "pin_path", "resolved"]
+__all__ = [
+    "INSTALL_SECONDS",
+    "RegistryStatus",
+    "command_parts",
+    "find_pin",
+    "locked_pin",
+    "pin_path",
+    "pin_summary",
+    "registry_status",
+    "resolved",
+]
 
 INSTALL_SECONDS: Final = 900.0
 """Added to `start_timeout` while the package is installed."""
@@ -134,3 +151,49 @@ def _installed_at_start(spec: ComponentSpec, name: RegistryName) -> ComponentSpe
         env={**spec.env, **source},
         start_timeout=spec.start_timeout + INSTALL_SECONDS,
     )
+
+
+class RegistryStatus(msgspec.Struct, frozen=True):
+    """State of one name: the pinned version, or the newest in the registry if nothing is pinned.
+
+    `command` is empty if it is not installed.
+    """
+
+    version: str
+    is_locked: bool
+    command: tuple[str, ...] = ()
+    detail: str = ""
+    """Kind and number of packages: `npx, 9 packages`; empty if nothing is pinned."""
+
+    def __str__(self) -> str:
+        words = [self.detail] if self.detail else []
+        words.append("locked" if self.is_locked else "not locked")
+        words.append("installed" if self.command else "not installed")
+        return f"{self.version} ({', '.join(words)})"
+
+
+def registry_status(name: RegistryName) -> RegistryStatus:
+    """The status of a name.
+
+    Raises `RegistryError` for an unknown name, or a lock file that does not fit or was changed by
+    hand. (A start does not compare digests: it takes the packages that are in the store under it.)
+    """
+    from conductor.registry.source import load_registry
+
+    pin = find_pin(name)
+    if pin is None:
+        return RegistryStatus(load_registry(name.source).find(name.name).version, is_locked=False)
+    check_digest(name.name, pin)
+    found = find_installed(name.name, pin)
+    command = () if found is None else command_parts(name.name, pin, *found)[0]
+    is_locked = name.name in read_lock(name.lock).pins
+    return RegistryStatus(pin.version, is_locked, command, pin_summary(pin))
+
+
+def pin_summary(pin: Pin) -> str:
+    """Kind and number of packages, or of platforms."""
+    if isinstance(pin, BinaryPin):
+        known = sum(target.sha256 is not None for target in pin.targets.values())
+        return f"binary, checksums of {known} of {len(pin.targets)} platforms"
+    count = len(pin.packages) if isinstance(pin, NpxPin) else len(pin.requirements)
+    return f"{pin.kind}, {count} package{'' if count == 1 else 's'}"

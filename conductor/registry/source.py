@@ -22,8 +22,7 @@ from conductor.files import read_own, read_regular
 from conductor.json_values import decode_value
 from conductor.registry.download import display_url
 from conductor.registry.entries import Registry, parse_registry
-from conductor.registry.pins import digest_of
-from conductor.registry.platform import REGISTRY_VARIABLE
+from conductor.registry.pins import REGISTRY_VARIABLE, digest_of
 from conductor.registry.store import replace_file, store_path
 
 __all__ = [

@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Final
@@ -28,13 +28,12 @@ from conductor.errors import RegistryError
 from conductor.files import locked, read_own, replacing, write_own
 from conductor.json_values import decode_value
 from conductor.places import data_directory
-from conductor.registry.pins import BinaryPin, Pin
-from conductor.registry.platform import current_platform
+from conductor.registry.pins import BinaryPin, Pin, current_platform
 
 __all__ = [
     "InstalledPackage",
     "find_installed",
-    "installing",
+    "install_into_store",
     "package_directory",
     "package_key",
     "replace_file",
@@ -112,44 +111,32 @@ def find_installed(name: str, pin: Pin) -> tuple[Path, InstalledPackage] | None:
     return directory, record
 
 
-@contextmanager
-def installing(name: str, pin: Pin) -> Iterator[Staging]:
-    """Context for the installation of a pin.
-
-    Unless `Staging.done`, the block fills `Staging.directory` and sets `record`; the directory is
-    then moved to its place, or removed after an exception.
+def install_into_store(
+    name: str, pin: Pin, install: Callable[[Path], InstalledPackage]
+) -> tuple[Path, InstalledPackage]:
+    """The directory and the record of a pin; unless it is installed, `install` fills an empty
+    directory, which is moved to its place if that succeeds.
 
     Blocks while another process installs the same pin.
     """
     target = package_directory(name, pin)
     with _lock(f"{name}-{target.name}"):
-        if find_installed(name, pin) is not None:
-            yield Staging(target, done=True)
-            return
+        if (found := find_installed(name, pin)) is not None:
+            return found
         _remove(target)  # incomplete: its interpreter or its program is gone
         # The name is fixed, so that the remains of an interrupted installation are found.
         directory = store_directory("staging") / f"{name}-{target.name}"
         _remove(directory)
         directory.mkdir(mode=0o700)
         try:
-            staging = Staging(directory)
-            yield staging
-            assert staging.record is not None
-            write_own(directory / _RECORD, msgspec.json.encode(staging.record))
+            record = install(directory)
+            write_own(directory / _RECORD, msgspec.json.encode(record))
             store_directory("packages", name, target.parent.name)
             os.rename(directory, target)
         except BaseException:
             _remove(directory)
             raise
-
-
-class Staging:
-    """An installation in progress. `done`: the pin is installed already, write nothing."""
-
-    def __init__(self, directory: Path, *, done: bool = False) -> None:
-        self.directory = directory
-        self.done = done
-        self.record: InstalledPackage | None = None
+    return target, record
 
 
 def replace_file(path: Path, data: bytes) -> None:

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from conductor.registry.platform import current_platform
+from conductor.registry.pins import current_platform
 
 COMMAND = [sys.executable, "-m", "conductor"]
 

@@ -12,11 +12,13 @@ import zipfile
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from conductor.chainfile import load
-from conductor.registry.platform import current_platform
+from conductor.registry.pins import Pin, current_platform
+from conductor.registry.store import InstalledPackage, install_into_store
 
 AGENT = f'#!/bin/sh\nexec {sys.executable} -m conductor.testing.agent "$@"\n'
 """A program that speaks ACP."""
@@ -148,6 +150,16 @@ def agent_spec(path: Path):
     agent = load(path).agent
     assert agent is not None
     return agent
+
+
+def put_into_store(pin: Pin, **record: Any) -> Path:
+    """Install a pin of `echo` with a program that is not one; returns its directory."""
+
+    def fill(directory: Path) -> InstalledPackage:
+        (directory / "echo").write_text("program")
+        return InstalledPackage("echo", **record)
+
+    return install_into_store("echo", pin, fill)[0]
 
 
 def offline(monkeypatch: pytest.MonkeyPatch) -> None:

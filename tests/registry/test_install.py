@@ -15,8 +15,7 @@ from conductor.registry.install import (
     install_unlocked,
     make_pin,
 )
-from conductor.registry.pins import UvxPin, sealed
-from conductor.registry.platform import current_platform
+from conductor.registry.pins import UvxPin, current_platform, sealed
 from conductor.registry.resolve import pin_path
 
 from .conftest import AGENT, binary_entry, entry, offline, path_without_tools, tar_of

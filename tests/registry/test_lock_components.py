@@ -8,12 +8,10 @@ import pytest
 from conductor.chainfile import load
 from conductor.cli.lock import lock_and_report
 from conductor.errors import RegistryError
-from conductor.registry.lock_components import lock_components, refresh_sources
-from conductor.registry.lock_file import read_lock, write_lock
-from conductor.registry.pins import BinaryPin, LockedTarget, UvxPin, sealed
-from conductor.registry.store import InstalledPackage, installing
+from conductor.registry.install import lock_components, refresh_sources
+from conductor.registry.pins import BinaryPin, BinaryTarget, UvxPin, read_lock, sealed, write_lock
 
-from .conftest import AGENT, agent_spec, binary_entry, tar_of
+from .conftest import AGENT, agent_spec, binary_entry, put_into_store, tar_of
 
 
 @pytest.fixture
@@ -67,7 +65,7 @@ def test_an_archive_that_was_replaced_is_pinned_by_update_alone(
 def test_names_that_are_no_longer_used_leave_the_lock_file(release, chain):
     release("1.0.0")
     path = chain()
-    old = BinaryPin("1.0.0", {"linux-x86_64": LockedTarget("https://a/b.tgz", "./b")})
+    old = BinaryPin("1.0.0", {"linux-x86_64": BinaryTarget("https://a/b.tgz", "./b")})
     write_lock(str(path.with_suffix(".lock")), {"old": old})
     lock(path)
 
@@ -118,9 +116,7 @@ def test_a_pin_that_was_changed_by_hand_is_not_kept_although_its_packages_are_in
 ):
     release("1.0.0")
     pin = sealed(UvxPin("echo", "1.0.0", "3.11", ("echo==1.0.0 --hash=sha256:0",)))
-    with installing("echo", pin) as staging:
-        (staging.directory / "echo").write_text("")
-        staging.record = InstalledPackage("echo")
+    put_into_store(pin)
     changed = msgspec.structs.replace(pin, requirements=("evil==1.0.0 --hash=sha256:1",))
     path = chain()
     write_lock(str(path.with_suffix(".lock")), {"echo": changed})

@@ -8,13 +8,20 @@ import os
 import pytest
 
 from conductor.errors import RegistryError
-from conductor.registry.lock_file import read_lock, write_lock
-from conductor.registry.pins import BinaryPin, LockedTarget, NpxPin, UvxPin, sealed
+from conductor.registry.pins import (
+    BinaryPin,
+    BinaryTarget,
+    NpxPin,
+    UvxPin,
+    read_lock,
+    sealed,
+    write_lock,
+)
 from conductor.registry.source import load_registry
 
 PINS = {
     "b": BinaryPin(
-        "1.0.0", {"linux-x86_64": LockedTarget("https://a/b.tgz", "./b", sha256="0" * 64)}
+        "1.0.0", {"linux-x86_64": BinaryTarget("https://a/b.tgz", "./b", sha256="0" * 64)}
     ),
     "n": sealed(NpxPin("n", "1.0.0", "sha512-x", {"node_modules/n": {"version": "1.0.0"}})),
     "u": sealed(UvxPin("u", "1.0.0", "3.12", ("u==1.0.0 --hash=sha256:0",), args=("--acp",))),

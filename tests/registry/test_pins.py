@@ -6,7 +6,15 @@ import msgspec
 import pytest
 
 from conductor.errors import RegistryError
-from conductor.registry.pins import BinaryPin, LockedTarget, NpxPin, UvxPin, sealed
+from conductor.registry import pins
+from conductor.registry.pins import (
+    BinaryPin,
+    BinaryTarget,
+    NpxPin,
+    UvxPin,
+    current_platform,
+    sealed,
+)
 
 NPX = sealed(NpxPin("n", "1.0.0", "sha512-x", {"node_modules/n": {"integrity": "sha512-x"}}))
 UVX = sealed(UvxPin("u", "1.0.0", "3.12", ("u==1.0.0 --hash=sha256:0",)))
@@ -36,7 +44,21 @@ def test_other_packages_have_another_digest(pin, change):
 
 
 def test_the_archive_for_another_platform_lists_the_platforms():
-    pin = BinaryPin("1.0.0", {"linux-x86_64": LockedTarget("https://a/b.tgz", "./b")})
+    pin = BinaryPin("1.0.0", {"linux-x86_64": BinaryTarget("https://a/b.tgz", "./b")})
 
     with pytest.raises(RegistryError, match="windows-x86_64; it has: linux-x86_64"):
         pin.target("b", "windows-x86_64")
+
+
+@pytest.mark.parametrize(
+    ("system", "machine", "expected"),
+    [
+        ("linux", "x86_64", "linux-x86_64"),
+        ("darwin", "arm64", "darwin-aarch64"),
+    ],
+)
+def test_platforms_are_named_as_in_the_registry(monkeypatch, system, machine, expected):
+    monkeypatch.setattr(pins.sys, "platform", system)
+    monkeypatch.setattr(pins.os, "uname", lambda: type("uname", (), {"machine": machine}))
+
+    assert current_platform() == expected

@@ -17,9 +17,8 @@ import pytest
 from conductor.errors import RegistryError
 from conductor.registry.entries import Entry, PackageDistribution
 from conductor.registry.install import ensure_installed, make_pin
-from conductor.registry.lock_file import read_lock, write_lock
 from conductor.registry.npm import pin_npm
-from conductor.registry.pins import sealed
+from conductor.registry.pins import read_lock, sealed, write_lock
 
 from .conftest import DEAD_PROXY, entry, tar_of, wheel
 
@@ -178,6 +177,10 @@ def test_scripts_of_npm_packages_run_only_if_allowed_and_without_secrets(
     assert record.command(directory)[0] == "node"
     assert ran.exists() == allowed
     assert not allowed or "hunter2" not in ran.read_text()
+
+    shutil.rmtree(directory)
+    server.bodies.clear()
+    assert ensure_installed("echo", pin)[0] == directory  # of npm's cache
 
 
 def test_a_locked_version_starts_offline(tmp_path):

@@ -11,22 +11,14 @@ import pytest
 from conductor.chainfile.model import Sandbox
 from conductor.errors import RegistryError
 from conductor.registry.install import install_unlocked
-from conductor.registry.lock_file import write_lock
-from conductor.registry.pins import NpxPin, UvxPin, sealed
+from conductor.registry.pins import NpxPin, UvxPin, sealed, write_lock
 from conductor.registry.resolve import INSTALL_SECONDS, resolved
 from conductor.registry.source import load_registry
-from conductor.registry.store import InstalledPackage, installing, package_directory
+from conductor.registry.store import package_directory
 
-from .conftest import AGENT, agent_spec, binary_entry, entry, tar_of
+from .conftest import AGENT, agent_spec, binary_entry, entry, put_into_store, tar_of
 
 PIN = sealed(UvxPin("echo", "1.0.0", "3.12", ("echo==1.0.0 --hash=sha256:0",), args=("--acp",)))
-
-
-def put_into_store(pin=PIN, **record):
-    with installing("echo", pin) as staging:
-        (staging.directory / "echo").write_text("program")
-        staging.record = InstalledPackage("echo", **record)
-    return package_directory("echo", pin)
 
 
 def locked(chain, registry_file, agent="echo", pin=PIN):
@@ -44,13 +36,13 @@ def test_a_component_without_a_name_of_the_registry_is_unchanged(chain):
 
 def test_the_lock_file_decides_and_not_the_registry(chain, registry_file):
     spec = locked(chain, registry_file)
-    directory = put_into_store()
+    directory = put_into_store(PIN)
 
     assert resolved(spec).run == (str(directory / "echo"), "--acp")
 
 
 def test_an_interpreter_comes_before_the_program(chain, registry_file):
-    directory = put_into_store(interpreter=("node", "--no-warnings"))
+    directory = put_into_store(PIN, interpreter=("node", "--no-warnings"))
 
     assert resolved(locked(chain, registry_file)).run == (
         *("node", "--no-warnings", str(directory / "echo"), "--acp"),
@@ -106,7 +98,7 @@ def test_nothing_is_installed_from_a_sandbox_or_an_empty_environment(chain, regi
 
 
 def test_a_sandbox_shows_the_package_and_its_interpreter(chain, registry_file):
-    directory = put_into_store(needs=("echo",))
+    directory = put_into_store(PIN, needs=("echo",))
     spec = locked(chain, registry_file, "{registry: echo, sandbox: {read: [/data]}}")
 
     assert isinstance(spec.sandbox, Sandbox)

@@ -7,10 +7,9 @@ import pytest
 
 from conductor.errors import RegistryError
 from conductor.registry.install import ensure_installed, make_pin
-from conductor.registry.lock_file import write_lock
-from conductor.registry.pins import UvxPin, sealed
+from conductor.registry.pins import UvxPin, sealed, write_lock
+from conductor.registry.resolve import registry_status
 from conductor.registry.source import load_registry
-from conductor.registry.status import registry_status
 
 from .conftest import AGENT, agent_spec, binary_entry, tar_of
 

@@ -13,7 +13,7 @@ from conductor.registry.pins import UvxPin, sealed
 from conductor.registry.store import (
     InstalledPackage,
     find_installed,
-    installing,
+    install_into_store,
     package_directory,
     store_directory,
     store_path,
@@ -24,11 +24,15 @@ PIN = sealed(UvxPin("u", "1.0.0", "3.12", ("u==1.0.0 --hash=sha256:0",)))
 
 def install(text: str = "program") -> bool:
     """Install the pin; returns whether it was not installed before."""
-    with installing("u", PIN) as staging:
-        if not staging.done:
-            (staging.directory / "u").write_text(text)
-            staging.record = InstalledPackage("u", needs=("u",))
-        return not staging.done
+    calls: list[Path] = []
+
+    def fill(directory: Path) -> InstalledPackage:
+        calls.append(directory)
+        (directory / "u").write_text(text)
+        return InstalledPackage("u", needs=("u",))
+
+    assert install_into_store("u", PIN, fill) == find_installed("u", PIN)
+    return bool(calls)
 
 
 def test_the_store_is_private_even_if_it_was_not(store):
@@ -57,13 +61,12 @@ def test_a_complete_package_is_found():
 
 
 def test_an_interrupted_installation_is_not_seen_and_its_remains_are_removed(store):
-    def interrupted() -> None:
-        with installing("u", PIN) as staging:
-            (staging.directory / "u").write_text("half")
-            raise KeyboardInterrupt
+    def interrupted(directory: Path) -> InstalledPackage:
+        (directory / "u").write_text("half")
+        raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        interrupted()
+        install_into_store("u", PIN, interrupted)
 
     assert find_installed("u", PIN) is None
     assert list((store / "staging").iterdir()) == []
@@ -96,15 +99,14 @@ def test_concurrent_installations_of_a_package_happen_once(capfd):
     inside, go_on = threading.Event(), threading.Event()
     results: list[bool] = []
 
-    def first() -> None:
-        with installing("u", PIN) as staging:
-            inside.set()
-            go_on.wait(10)
-            Path(staging.directory / "u").write_text("first")
-            staging.record = InstalledPackage("u")
-            results.append(not staging.done)
+    def first(directory: Path) -> InstalledPackage:
+        inside.set()
+        go_on.wait(10)
+        (directory / "u").write_text("first")
+        results.append(True)
+        return InstalledPackage("u")
 
-    threads = [threading.Thread(target=first)]
+    threads = [threading.Thread(target=install_into_store, args=("u", PIN, first))]
     threads[0].start()
     assert inside.wait(10)
     threads.append(threading.Thread(target=lambda: results.append(install("second"))))

@@ -16,8 +16,8 @@ from conductor.chainfile.model import ChainFile, ComponentSpec
 from conductor.chainfile.when import agent_names, fits_an_agent
 from conductor.errors import RegistryError
 from conductor.plugins.loading import ready_made_help
+from conductor.registry.resolve import RegistryStatus, registry_status
 from conductor.registry.source import NotFetched
-from conductor.registry.status import RegistryStatus, registry_status
 from conductor.transport.local_command import local_command
 from conductor.transport.spawn import SpawnError
 

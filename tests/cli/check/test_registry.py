@@ -5,13 +5,11 @@ from __future__ import annotations
 import json
 
 import pytest
-from registry.conftest import binary_entry
+from registry.conftest import binary_entry, put_into_store
 
 from conductor.chainfile import load
 from conductor.cli.check.components import check_registry, registry_lines
-from conductor.registry.lock_file import write_lock
-from conductor.registry.pins import UvxPin, sealed
-from conductor.registry.store import InstalledPackage, installing
+from conductor.registry.pins import UvxPin, sealed, write_lock
 
 
 @pytest.fixture
@@ -69,9 +67,7 @@ def test_an_interpreter_that_is_not_installed_is_a_warning(checked, tmp_path):
     pin = sealed(UvxPin("echo", "1.0.0", "3.11", ()))
     write_lock(str(tmp_path / "chain.lock"), {"echo": pin})
     checked("echo")  # sets the directory of the store
-    with installing("echo", pin) as staging:
-        (staging.directory / "echo").write_text("")
-        staging.record = InstalledPackage("echo", interpreter=("missing-interpreter",))
+    put_into_store(pin, interpreter=("missing-interpreter",))
     (problem,), lines = checked("echo")
 
     assert (problem.severity, problem.message) == (

@@ -10,7 +10,7 @@
   `planner` if there are files of the user or the project; `reloadable_chain`: reads changed files
 - `back_pressure`: when client, agent and proxies are not read; `shutdown`: the ordered
   end, and why it ended
-- `cancelled_turns`: ends cancelled turns and their questions, and running turns at the end
+- `client_turns`: which run; cancels them at the end, and answers questions of cancelled ones
 - `startup_gate`: queues messages until the chain is initialized; `start_failure`: explains a
   failed start to the user
 - `detached_client`: queues messages while the client is disconnected
@@ -18,6 +18,4 @@
 - `login_methods`: authentication methods for the client, with `login_words` on its command line
 - `plugin_endpoint`: a restartable plugin in this process; `agent_chain`: for a plugin's own agent
 - `stdio_server`, `watchdog`: serve one chain on stdin and stdout; exit even if a plugin blocks
-
-May import: everything but client, server, testing, cli.
 """

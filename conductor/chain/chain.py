@@ -6,7 +6,7 @@ after its start; a failed start is answered, and can be tried again.
 
 The parts: `client_end` has the client's connection, which may be lost and replaced, `startup_gate`
 holds the client's messages back until the chain is initialized, `components` starts, connects and
-replaces the components, `back_pressure` says who is read, `cancelled_turns` knows the client's
+replaces the components, `back_pressure` says who is read, `client_turns` knows the client's
 turns, `shutdown` ends the chain. Sessions may have chains of their own: `session_chains`.
 """
 
@@ -18,8 +18,8 @@ import attrs
 import trio
 
 from conductor.chain.back_pressure import BackPressure
-from conductor.chain.cancelled_turns import CancelledTurns
 from conductor.chain.client_end import ClientEnd
+from conductor.chain.client_turns import ClientTurns
 from conductor.chain.components import ChainComponents, ChainSpec
 from conductor.chain.login_methods import WithheldLogin, for_client
 from conductor.chain.login_words import TerminalLogin
@@ -75,7 +75,7 @@ class Chain:
     back_pressure: BackPressure = attrs.field(init=False)
     _hosted: ChainComponents = attrs.field(init=False)
     _shutdown: Shutdown = attrs.field(init=False)
-    _cancelled_turns: CancelledTurns | None = attrs.field(default=None, init=False)
+    _turns: ClientTurns | None = attrs.field(default=None, init=False)
     _sessions: SessionChains | None = attrs.field(default=None, init=False)
     _ending: Ending | None = attrs.field(default=None, init=False)
     _end: trio.Event = attrs.field(factory=trio.Event, init=False)
@@ -122,14 +122,12 @@ class Chain:
                 explains,
             )
         if spec.mode == "agent" and not spec.is_supervised:
-            self._cancelled_turns = CancelledTurns(
-                self._hosted, self.client, self.components, self.startup_gate
-            )
-            self._shutdown.turns = self._cancelled_turns
-            self._hosted.cancels = self._cancelled_turns.watch
-            self.client_end.turns = self._cancelled_turns.observer.turns
+            self._turns = ClientTurns(self._hosted, self.client, self.components, self.startup_gate)
+            self._shutdown.turns = self._turns
+            self._hosted.cancels = self._turns.watch
+            self.client_end.turns = self._turns.observer.turns
             if self._sessions is not None:
-                self._cancelled_turns.is_elsewhere = self._sessions.has
+                self._turns.is_elsewhere = self._sessions.has
 
     async def run(self) -> Ending:
         """Serve until the end; when it returns, all components have ended, except for plugins that
@@ -143,8 +141,8 @@ class Chain:
                 if self._sessions is not None:
                     self._sessions.nursery = nursery
                 nursery.start_soon(self._serve_client, nursery)
-                if self._cancelled_turns is not None:
-                    nursery.start_soon(self._cancelled_turns.run)
+                if self._turns is not None:
+                    nursery.start_soon(self._turns.run)
                 await self._end.wait()
                 assert self._ending is not None
                 await self._shutdown.end_turns(self._ending)
@@ -180,7 +178,7 @@ class Chain:
         """Status for `ps`, as JSON; called by another thread."""
         from conductor.chain.status import chain_status
 
-        turns = [] if self._cancelled_turns is None else self._cancelled_turns.turns()
+        turns = [] if self._turns is None else self._turns.turns()
         gate = self.startup_gate
         return {
             "name": "conductor" if self.recorder is None else self.recorder.chain,
@@ -192,8 +190,8 @@ class Chain:
 
     def turn_observer(self) -> TurnObserver:
         """Knows the client's turns. Call before `run`."""
-        if self._cancelled_turns is not None:
-            return self._cancelled_turns.observer
+        if self._turns is not None:
+            return self._turns.observer
         return TurnObserver(self.client, lambda: self.startup_gate.version == 2)
 
     def stop(self) -> None:

@@ -25,8 +25,8 @@ import msgspec
 import trio
 
 from conductor.background_tasks import background_tasks
-from conductor.chain.cancelled_turns import CancelledTurns
 from conductor.chain.client_end import ClientEnd
+from conductor.chain.client_turns import ClientTurns
 from conductor.chain.components import ChainComponents
 from conductor.chain.startup_gate import StartupGate
 from conductor.errors import ComponentError
@@ -129,7 +129,7 @@ class Shutdown(msgspec.Struct, eq=False):
     components: ChainComponents
     stop_timeout: float
     further: SessionChains | None = None
-    turns: CancelledTurns | None = None
+    turns: ClientTurns | None = None
     _began: float | None = None
     _busy: BusyPlugins = msgspec.field(default_factory=BusyPlugins)
     _given_up: set[Component] = msgspec.field(default_factory=set)

@@ -32,7 +32,7 @@ from conductor.supervision.cancel_watch import CancelWatch
 from conductor.supervision.deadlines import Deadlines
 from conductor.supervision.turn_observer import TurnObserver
 
-__all__ = ["CancelledTurns"]
+__all__ = ["ClientTurns"]
 
 _ANSWER_SECONDS: Final = 1.0
 """For the client to answer the open questions of a turn that it cancels."""
@@ -45,8 +45,8 @@ _CANCELLED: Final = {
 log: Final = get_logger(component="conductor")
 
 
-class CancelledTurns:
-    """Cancelled turns of one chain. `components` is the chain's list, which changes."""
+class ClientTurns:
+    """The turns of one client. `components` is the chain's list, which changes."""
 
     def __init__(
         self,

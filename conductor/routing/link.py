@@ -57,9 +57,11 @@ class Link(LinkState):
 
     def __init__(self, name: str, role: Role, report: Report) -> None:
         super().__init__(name, role, report)
-        self.plain: LinkPort = LinkPort(self, enveloped=False)
+        self.plain: LinkPort = LinkPort(self, is_enveloped=False)
         has_successor = role in ("proxy", "parent")
-        self.enveloped: LinkPort | None = LinkPort(self, enveloped=True) if has_successor else None
+        self.enveloped: LinkPort | None = (
+            LinkPort(self, is_enveloped=True) if has_successor else None
+        )
         self._holds: list[Hold] = []
         self._disconnected: list[Disconnected] = []
         self.refuse(_NOT_RUNNING)

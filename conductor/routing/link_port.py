@@ -50,20 +50,20 @@ class LinkPort(StagedPort):
     """One port of a link.
 
     A request gets an id of this connection and is recorded in `connection.sent`, so that its
-    response finds its originator. With `enveloped`, messages are sent in the successor envelope.
+    response finds its originator. One that is `is_enveloped` sends in the successor envelope.
     """
 
-    __slots__ = ("enveloped", "link")
+    __slots__ = ("is_enveloped", "link")
 
-    def __init__(self, link: LinkState, *, enveloped: bool) -> None:
+    def __init__(self, link: LinkState, *, is_enveloped: bool) -> None:
         super().__init__()
         self.link: LinkState = link
-        self.enveloped: bool = enveloped
+        self.is_enveloped: bool = is_enveloped
 
     @property
     def component_name(self) -> str:
         # An outer conductor brings the messages of both neighbours.
-        return "agent" if self.enveloped and self.link.role == "parent" else self.link.name
+        return "agent" if self.is_enveloped and self.link.role == "parent" else self.link.name
 
     def sender_of(self, method: str) -> str:
         return self.component_name
@@ -77,7 +77,7 @@ class LinkPort(StagedPort):
         assert connection is not None  # else the stage `disconnected` has answered
         call.target = self
         id = connection.open(call)
-        if self.enveloped:
+        if self.is_enveloped:
             connection.write(wrap_request(link.dialect, id, method, params))
         else:
             connection.write(request_pieces(id, method, params))
@@ -88,7 +88,7 @@ class LinkPort(StagedPort):
         connection = self.link.connection
         if connection is None:
             return
-        if self.enveloped:
+        if self.is_enveloped:
             connection.write(wrap_notification(self.link.dialect, method, params))
         else:
             connection.write(notification_pieces(method, params))
@@ -98,7 +98,7 @@ class LinkPort(StagedPort):
         if connection is None:
             return
         head, tail = notification_affixes(
-            self.link.dialect if self.enveloped else None, notifications.method
+            self.link.dialect if self.is_enveloped else None, notifications.method
         )
         connection.write((notifications.as_lines(head, tail),))
 
@@ -120,7 +120,7 @@ class LinkPort(StagedPort):
         connection = self.link.connection
         assert connection is not None
         params = b'{"requestId":%b}' % encode_id(call.target_id)
-        if self.enveloped and self.link.role == "parent":
+        if self.is_enveloped and self.link.role == "parent":
             connection.write(wrap_notification(self.link.dialect, CANCEL, params))
         else:
             connection.write(notification_pieces(CANCEL, params))

@@ -158,8 +158,8 @@ def _successor_port(link: LinkState, method: str) -> StagedPort:
 def _cancel(link: LinkState, params: Payload | None) -> None:
     """Cancel the request that the params name by its id on this connection.
 
-    The cancellation may come in an envelope or outside of one. `LinkPort.cancel` sends it on with
-    the id of the next hop. An unknown id is not an error: the response may have been sent before
+    The cancellation may come in an envelope or outside of one. `InFlightRequest.cancel` gives it to
+    the request's target. An unknown id is not an error: the response may have been sent before
     the cancellation was received.
     """
     if link.connection is None or params is None:

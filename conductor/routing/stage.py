@@ -8,7 +8,8 @@ methods that it sees: for each, the stages that name it are compiled into one ca
 stage is inserted or removed here or in the neighbour, whose stages come next. So a message of any
 other method costs nothing.
 
-`ORDER` is the order of all stages. To add one, write its class in a module, and add its row.
+`ORDER` is the order of all stages. To add one, write its class in a module, add its row, and insert
+it (`StagedPort.insert`) where its feature is set up. Ports of plugins have the first three only.
 """
 
 from __future__ import annotations

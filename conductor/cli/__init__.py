@@ -4,8 +4,6 @@ One module per command, with the click command as `command`, imported when it is
 in `command_group.py`. `chain_run.py` is the chain of a command, served on stdin and stdout;
 `usage_errors.py` reports wrong arguments. A command of several modules is a package with
 `command.py`.
-
-The last layer: may import every other package.
 """
 
 from __future__ import annotations

@@ -6,6 +6,4 @@ a `Message`, a `Batch` or `Malformed`, `NotificationBatch` is a run of notificat
 as one, `WriteBuffer` holds unwritten bytes. `json_object.py` reads and writes the members of raw
 JSON objects. All of them are pure; a task waits for a response with `AwaitedResponse`
 (`awaited_response.py`).
-
-May import `errors`, `limits` and `secrets`, and the `Transport` protocol for type checking.
 """

@@ -6,6 +6,4 @@
 - `line_channel`: the network end of a memory pair, in lines.
 - `sequence_numbers` (pure), `resumable_stream`: resume a cut connection without loss.
 - `backoff`: delays between attempts to reconnect.
-
-May import: errors, log, chainfile (the model of `tls:`), jsonrpc (line framing), transport.
 """

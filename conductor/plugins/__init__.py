@@ -8,6 +8,4 @@ plugin itself sends and has the handlers that wait for a response; `initializati
 `plugin_errors` contains the failures of handlers, `unanswered_requests` answers in their place.
 `loading` and `file_imports` find and make the instance, `isolation` prepares a process for
 `isolate: true`.
-
-May import: supervision, proxy, routing, transport, jsonrpc, acp, chainfile; not chain or server.
 """

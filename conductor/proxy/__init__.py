@@ -20,8 +20,7 @@ agent's model can call), `per_session` (state per session), `RawMessage` (what a
 messages gets). What fewer proxies need is in `proxy.peers` (the types of `self.agent` and
 `self.client`), `proxy.second_agent`, `proxy.commands`, `conductor.errors` and other modules, which
 the API reference lists.
-This package may import `schema`, `jsonrpc` and `routing`, and neither `plugins` nor `chain`;
-`run()` does, by starting the program `conductor.standalone`.
+`run()` starts the program `conductor.standalone`.
 
 Lanes: the order in which handlers run
 --------------------------------------

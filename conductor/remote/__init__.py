@@ -5,5 +5,5 @@
 - `resume_client`: a WebSocket connection to a conductor, resumed after a cut.
 - `message_meta`, `http_errors`, `ssh` (pure): message routing over HTTP, texts, command lines.
 
-May import: errors, log, jsonrpc, acp, transport, network. The mirror image is `server/`.
+The mirror image is `server/`.
 """

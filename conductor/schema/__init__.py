@@ -7,8 +7,7 @@
 - this module: the tables of methods by name. Importing this package imports no types; the functions
   that return types import them when called.
 
-`generate` writes the modules of types and methods from the pinned schemas in `data/`. May import
-only `conductor.errors` and `conductor.limits`.
+`generate` writes the modules of types and methods from the pinned schemas in `data/`.
 """
 
 from __future__ import annotations

@@ -6,6 +6,4 @@
 - `access`: authentication, Host, Origin. All tokens and certificates are devices of one user.
 - `protocol_sniff`: the first bytes of a stream, before its reader is chosen.
 - `limits`: use of memory.
-
-May import: everything below it, `chain`, `plugins`, `proxy`, `network` and `client` included.
 """

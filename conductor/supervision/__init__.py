@@ -6,6 +6,4 @@ from start to end. Decisions are pure: `states` (the state table), `restart_poli
 `StallDetector`. Modules that wait stand apart: `initialization` (the handshake), `replay` (after a
 restart), `deadlines`. `turn_observer` follows the turns of a link,
 `turn_enforcement` ends those of one component, `cancel_watch` the cancelled ones of a chain.
-
-May import: routing, transport, jsonrpc, acp, chainfile; not plugins, chain, server or client.
 """

@@ -4,6 +4,4 @@
 makes spans of trace records, with the attributes of the semantic conventions (`attributes`), and
 `live` exports them. Tracer, ids, sampler, resource, queue and exporter are those of the
 OpenTelemetry SDK, which takes 0.3 s to import: without `--otel` none of these modules is imported.
-
-May import: what `tracing` may import, and `tracing`.
 """

@@ -23,7 +23,7 @@
 - the pytest fixture `virtual_clock`: advances time when all tasks wait, so tests never sleep.
 
 Only `conductor.testing.plugin` needs pytest; pytest finds this plugin, with the fixtures, by
-itself. The package may import everything except `cli` and `server`.
+itself.
 """
 
 from __future__ import annotations

@@ -5,6 +5,4 @@ last messages that passed in memory (the flight recorder); `trace_writer` encode
 for `trace_file` and other listeners: `encoder` makes lines of entries, and `masking` masks their
 secrets. `records` is the format of the file, `reader` reads it, and `conversation` takes from it
 what is replayed. The `trace` commands (`conductor.cli`) show, check, compare and replay files.
-
-May import: errors, limits, log, secrets, acp, jsonrpc, routing.
 """

@@ -6,6 +6,4 @@
 `spawn.py` starts programs, `process_group.py` waits for them, `child_process.py` reads what they
 write, `process_tree.py` finds, ends and reaps descendants, and
 the orphan guard ends them if the conductor is killed.
-
-May import `jsonrpc` and what is below it.
 """

@@ -3,6 +3,4 @@
 `trace_index` makes one short row per record, which the page loads in blocks; `trace_source` reads a
 file that may grow, and gives whole records and searches them; `app` serves both (ASGI) and `run`
 listens. `page` puts the files of `static/` together: plain modules, without a library or a build.
-
-May import server, tracing and all that is below them; not `cli`, which opens the page.
 """

@@ -78,7 +78,7 @@ class ClientEnd:
         """Subjects of the notices in the last turn of each session."""
         self._untold: list[tuple[str, str | None, Severity, str | None]] = []
         """Notices that wait for a prompt, because no session was open."""
-        self.link.plain.insert(_Prompts(self._on_prompt))
+        self.link.plain.insert(_Prompts(self._on_prompt, self._told, self._untold))
         self._recorder: TraceRecorder | None = None
         self._detached: DetachedClient | None = None
         self._reattached = trio.Event()
@@ -159,7 +159,8 @@ class ClientEnd:
         if session in self.elsewhere:
             return
         before = self._told.pop(session, set())
-        untold, self._untold = self._untold, []
+        untold = tuple(self._untold)
+        self._untold.clear()
         for title, detail, severity, once in untold:
             if once not in before:
                 self._show(session, title, detail, severity, once)
@@ -262,21 +263,22 @@ class ClientEnd:
 
 
 class _Prompts(Stage):
-    """Calls a function with the session of each prompt of the client."""
+    """Calls a function with the session of a prompt of the client, if there are notices."""
 
-    __slots__ = ("_asked",)
+    __slots__ = ("_asked", "_notices")
 
     name = "prompts"
     received: frozenset[str] = frozenset({PROMPT})
 
-    def __init__(self, asked: Callable[[str], None]) -> None:
+    def __init__(self, asked: Callable[[str], None], *notices: Collection[object]) -> None:
         self._asked = asked
+        self._notices = notices
 
     def receive_request(
         self, forward: ForwardRequest, call: InFlightRequest, method: str, params: Payload | None
     ) -> None:
         call.session = session_id_of(params)
-        if call.session is not None:
+        if call.session is not None and any(self._notices):
             self._asked(call.session)
         forward(call, method, params)
 

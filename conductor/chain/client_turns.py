@@ -27,6 +27,7 @@ from conductor.routing.stage import (
     ForwardRequest,
     ForwardResponse,
     Stage,
+    StageMethod,
 )
 from conductor.supervision.cancel_watch import CancelWatch
 from conductor.supervision.deadlines import Deadlines
@@ -119,6 +120,9 @@ class _Questions(Stage):
         """Wait for deadlines until cancelled."""
         await self._due.run()
 
+    def takes(self, kind: StageMethod, method: str) -> bool:
+        return super().takes(kind, method) and (kind != "send_response" or bool(self._cancelled))
+
     def send_request(
         self, forward: ForwardRequest, call: InFlightRequest, method: str, params: Payload | None
     ) -> None:
@@ -151,6 +155,7 @@ class _Questions(Stage):
         error: Payload | None,
     ) -> None:
         self._cancelled.discard(call.session or "")
+        self.port.changed()
         forward(call, result, error)
 
     def receive_notification(
@@ -173,6 +178,7 @@ class _Questions(Stage):
         turns = self._turns.sessions.get(session)
         if self._turns.is_cancelled(session):
             self._cancelled.add(session)
+            self.port.changed()
         elif self._turns.version == 2 and (turns is None or not turns.is_underway):
             return  # they belong to work in the background, which is not cancelled
         deadline = trio.current_time() + _ANSWER_SECONDS

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import attrs
 import msgspec
@@ -42,7 +42,6 @@ from conductor.plugins.unanswered_requests import DeferredRequests
 from conductor.proxy.annotations import RawMessage
 from conductor.proxy.base import Agent, Plugin, Proxy
 from conductor.proxy.conversion import (
-    encode,
     invalid_params,
 )
 from conductor.proxy.misfits import passes_misfit
@@ -161,7 +160,11 @@ class Dispatcher:
         reply: _Reply | None = None
         try:
             with response_state.scope as scope:
-                reply = await self._reply(handler_call, response_state, item)
+                result = await handler_call.start(self.plugin)
+                if response_state.initialization is not None:
+                    await response_state.initialization.call_restart_hook(item.params)
+                if not response_state.deferred:
+                    reply = self._reply(handler_call, response_state, item, result)
             if scope.cancelled_caught and not response_state.settled:
                 if self._ending:
                     self.abort(port, item, self._may_have_arrived(handler_call))
@@ -225,7 +228,7 @@ class Dispatcher:
         if handler_call.awaited:
             for waited_for in handler_call.awaited:
                 waited_for.cancel()
-        else:
+        elif not handler_call.resumes:  # else it has what it waited for
             handler_call.response_state.scope.cancel()
 
     def answer_for(
@@ -247,24 +250,16 @@ class Dispatcher:
             if handler_call.awaited and handler_call.response_state is not None:
                 handler_call.response_state.scope.cancel()
 
-    async def _reply(
-        self, handler_call: HandlerCall, response_state: ResponseState, item: LaneRequest
-    ) -> _Reply | None:
-        """Run the handler and return its reply; None if it deferred the response."""
-        try:
-            coroutine = handler_call.start(self.plugin)
-        except ValueError as exc:
-            if self.plugin.on_error == "pass":
-                raise
-            sender = handler_call.port.sender(item.method)
-            return None, invalid_params(item.method, exc, sender)
-        result = await coroutine
+    def _reply(
+        self,
+        handler_call: HandlerCall,
+        response_state: ResponseState,
+        item: LaneRequest,
+        result: Any,
+    ) -> _Reply:
+        """The reply to a request whose handler has returned."""
+        raw = handler_call.handler.write(result)
         if (begun := response_state.initialization) is not None:
-            await begun.call_restart_hook(item.params)
-        if response_state.deferred:
-            return None
-        raw = encode(result)
-        if begun is not None:
             if not handler_call.forwarded:  # an agent
                 begun.answered(item.params, raw)
             elif isinstance(self.plugin, Proxy) and (
@@ -304,6 +299,12 @@ class Dispatcher:
             return None
         if response_state.deferred and not self.deferred.take(item.call):
             return None  # answered already
+        if (
+            handler_call.message is None  # it could not be read
+            and isinstance(exc, ValueError)
+            and self.plugin.on_error == "fail"
+        ):
+            return None, invalid_params(item.method, exc, handler_call.port.sender(item.method))
         refusal = request_error_in(exc)
         if refusal is not None:
             if _is_of_own_request(refusal, item, response_state.answer):

@@ -22,7 +22,7 @@ from conductor.log import bind_context
 from conductor.plugins.initialization import Initialization
 from conductor.plugins.lane import Lane, LaneItem, LaneResponse
 from conductor.plugins.plugin_port import PluginPort
-from conductor.proxy.conversion import encode, encode_edited
+from conductor.proxy.conversion import encode_edited
 from conductor.proxy.middleware import Handler
 from conductor.routing.trace import Mark
 
@@ -34,7 +34,7 @@ __all__ = [
     "begin_worker",
     "current_handler_call",
     "current_session",
-    "got_answer",
+    "current_task",
     "handled_message",
     "leave_handler_call",
 ]
@@ -73,6 +73,8 @@ class HandlerCall(msgspec.Struct, eq=False):
     response_state: ResponseState | None = None
     awaited: frozenset[InFlightRequest] = frozenset()
     """Requests of the handler that it waits for."""
+    resumes: bool = False
+    """Whether a response has come, and the task that waited for it has not run since."""
     is_observer_call: bool = False
     """Whether the handler is an observer, which may not release the lane."""
     forwarded: bool = False
@@ -118,7 +120,7 @@ class HandlerCall(msgspec.Struct, eq=False):
             if handler.is_decoded:
                 params = encode_edited(params, self.message, handler.read)
         elif changed is not self.message or handler.is_decoded:
-            params = encode(changed)
+            params = handler.write(changed)
         self.forwarded = True
         state = self.response_state
         if state is None:
@@ -146,14 +148,14 @@ def handled_message() -> Mark | None:
     handler_call = current_handler_call.get()
     if handler_call is not None:
         return None if handler_call.done else handler_call.mark
-    task = _task.get()
+    task = current_task.get()
     return None if task is None or task.done else task.cause
 
 
 def leave_handler_call() -> TaskBeside:
     """Make this task one of the plugin, beside its handlers, until it is `done`. If a handler has
     started it, its messages have the handled one as their cause, its log lines the session."""
-    handler_call, starter = current_handler_call.get(), _task.get()
+    handler_call, starter = current_handler_call.get(), current_task.get()
     if handler_call is not None:
         task = TaskBeside(handler_call.mark)
         names = handler_call.names()
@@ -161,22 +163,15 @@ def leave_handler_call() -> TaskBeside:
         current_handler_call.set(None)
     else:
         task = TaskBeside(None if starter is None else starter.cause)
-    _task.set(task)
+    current_task.set(task)
     return task
-
-
-def got_answer(call: InFlightRequest, result: bytes) -> None:
-    """Note the result of a request for the handler or the task that has sent it."""
-    asker = current_handler_call.get() or _task.get()
-    if asker is not None:
-        asker.answer = call, result
 
 
 def begin_worker() -> None:
     """Let go of the handler or task, perhaps of another plugin, that has started this worker by a
     message."""
     current_handler_call.set(None)
-    _task.set(None)
+    current_task.set(None)
     _session.set(_NONE)
 
 
@@ -206,7 +201,7 @@ class HandlerResponse(AwaitedResponse):
 bind_context(_context)
 _NONE: Final[Mapping[str, object]] = MappingProxyType({})
 _session: ContextVar[Mapping[str, object]] = ContextVar("_session", default=_NONE)
-_task: ContextVar[TaskBeside | None] = ContextVar("_task", default=None)
+current_task: ContextVar[TaskBeside | None] = ContextVar("current_task", default=None)
 current_handler_call: ContextVar[HandlerCall | None] = ContextVar(
     "current_handler_call", default=None
 )

@@ -25,7 +25,7 @@ from conductor.plugins.handler_call import (
     HandlerResponse,
     ResponseState,
     current_handler_call,
-    got_answer,
+    current_task,
 )
 from conductor.plugins.lane import Lane, LaneRequest, LaneResponse
 from conductor.plugins.observer_ids import ObserverIds
@@ -90,7 +90,8 @@ class OutgoingMessages:
             begun.pause()
         try:
             result = await response.wait()
-            got_answer(call, result)
+            if (asker := handler_call or current_task.get()) is not None:
+                asker.answer = call, result
             return result
         except trio.Cancelled:
             call.cancel()
@@ -99,6 +100,7 @@ class OutgoingMessages:
             self._awaited.pop(call, None)
             if handler_call is not None:
                 handler_call.awaited -= {call}
+                handler_call.resumes = False
             if begun is not None:
                 begun.resume()
 
@@ -144,6 +146,7 @@ class OutgoingMessages:
         if item.mark is not None:
             handler_call.mark = item.mark
         handler_call.awaited -= {item.call}
+        handler_call.resumes = True
         if awaited.forwards and handler_call.response_state is not None:
             handler_call.response_state.answer = item
             if item.call.method in SESSION_CREATING_METHODS:

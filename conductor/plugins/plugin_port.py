@@ -189,13 +189,14 @@ class PluginPort(StagedPort):
         if not self.lane.held and call.source is not self and self.observer is None:
             self.other.neighbour.respond(call, result, error)
         else:
-            self._enqueue(
-                LaneResponse(
-                    call,
-                    None if result is None else bytes(result),
-                    None if error is None else bytes(error),
-                )
+            item = LaneResponse(
+                call,
+                None if result is None else bytes(result),
+                None if error is None else bytes(error),
+                None if self.tracer is None else self.tracer.current,
             )
+            if not self._owner.deliver(self, item):
+                self._enqueue(item)
 
     def deliver_cancel(self, call: InFlightRequest) -> None:
         item = self.queued.pop(call, None)
@@ -328,8 +329,6 @@ class PluginPort(StagedPort):
             item.mark = self.tracer.current
         if self.closed:
             self._owner.discard(self, item)
-        elif type(item) is LaneResponse and self._owner.deliver(self, item):
-            pass
         elif self.lane.put(item):
             self._owner.schedule(self)
 

@@ -39,7 +39,7 @@ from conductor.proxy.second_agent import (
     SecondAgentHost,
     open_second_agent,
 )
-from conductor.proxy.sessions import Session, chain_info, session_of
+from conductor.proxy.sessions import PluginSessions, Session, chain_info, session_of
 
 __all__ = ["Agent", "Effect", "Placement", "Plugin", "Proxy", "Runtime"]
 
@@ -108,7 +108,7 @@ class Plugin:
 
     _acp_chain: Any
     _acp_runtime: Runtime
-    _acp_sessions: Any
+    _acp_sessions: PluginSessions
     _acp_toolbox: Any
 
     on_error: ClassVar[Literal["fail", "pass"]] = "fail"
@@ -148,7 +148,12 @@ class Plugin:
         cls._acp_handlers = handlers_of(cls)
         cls._acp_version_fits = {}
 
-    if not TYPE_CHECKING:  # for which every name would be an attribute
+    if not TYPE_CHECKING:  # for which any options would do, and every name be an attribute
+
+        def __new__(cls, *options: object, **named: object) -> Plugin:
+            plugin = super().__new__(cls)
+            plugin._acp_sessions = PluginSessions()
+            return plugin
 
         def __getattr__(self, name: str) -> Any:
             raise AttributeError(missing_attribute(type(self), name), name=name, obj=self)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
+from operator import attrgetter
 from typing import Any, Final, Literal, TypeAlias
 
 import attrs
@@ -61,6 +62,8 @@ class Handler:
     """Decodes the raw params to `annotation`. Raises `ValueError` if they do not fit."""
     read_answer: Callable[[bytes | None], Any] = attrs.field(init=False)
     """Decodes the raw result that `forward` returns."""
+    write: Callable[[Any], bytes | None] = attrs.field(init=False)
+    """Encodes changed params, or the result that the author returns."""
     is_decoded: bool = attrs.field(init=False)
     """Whether `read` decodes the params to a value that the author may change."""
     no_answer: Any = attrs.field(init=False)
@@ -73,6 +76,10 @@ class Handler:
     @read_answer.default
     def _answer_reader(self) -> Callable[[bytes | None], Any]:
         return answer_reader(self.method, self.result)
+
+    @write.default
+    def _writer(self) -> Callable[[Any], bytes | None]:
+        return attrgetter("raw") if self.annotation is Body else encode
 
     @is_decoded.default
     def _decodes(self) -> bool:

@@ -85,9 +85,10 @@ def layers_after(observers: Observers) -> Mapping[str, Sequence[Layer]]:
     """Return the layers that come after the author's, by method."""
     by_event = observers.by_event
     of_turns = _place(_of_turns(by_event))
+    observe_end = partial(_observe_end, by_event) if of_turns else None
     layers = {
         "initialize": [Layer(partial(_initialize, observers.commands))],
-        "session/prompt": [Layer(partial(_run_turn, by_event), observer=of_turns)],
+        "session/prompt": [Layer(partial(_run_turn, observe_end), observer=of_turns)],
         "session/cancel": [_observing(_cancel, by_event["on_cancel"])],
         "session/set_mode": [Layer(_set_mode)],
         "session/set_config_option": [Layer(_set_config_option)],
@@ -245,7 +246,7 @@ async def _answer_command(
 
 
 async def _run_turn(
-    by_event: Mapping[str, Sequence[_Function]], plugin: Any, body: Body, call_next: Next
+    observe_end: Callable[..., Awaitable[None]] | None, plugin: Any, body: Body, call_next: Next
 ) -> Body:
     session = session_in(plugin, body)
     if session is None or body.is_command:
@@ -259,14 +260,18 @@ async def _run_turn(
     except BaseException as exc:
         turns.prompt_answered(prompt, trio.current_time(), accepted=False)
         if is_version_1 and isinstance(exc, RequestError):
-            await _observe_end(by_event, plugin, session, session.turn_ended({}, exc))
+            end = session.turn_ended({}, exc)
+            if observe_end is not None:
+                await observe_end(plugin, session, end)
         raise
     result = answered.value
     is_turn = isinstance(result, dict) and not is_handled(result)
     reason = result.get("stopReason") or ("end_turn" if is_version_1 else None) if is_turn else None
     turns.prompt_answered(prompt, trio.current_time(), accepted=is_turn, stop_reason=reason)
     if is_version_1 and is_turn:
-        await _observe_end(by_event, plugin, session, session.turn_ended(result))
+        end = session.turn_ended(result)
+        if observe_end is not None:
+            await observe_end(plugin, session, end)
     return answered
 
 

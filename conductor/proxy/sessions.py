@@ -379,7 +379,7 @@ class per_session(Generic[T]):
     def __get__(self, instance: Any, owner: type) -> Any:
         if instance is None:
             return self
-        kept = _sessions_of(instance)
+        kept: PluginSessions = instance._acp_sessions
         found = kept.states.get(self._name)
         if found is None:
             factory = partial(self._factory, instance) if self._takes_plugin else self._factory
@@ -423,7 +423,7 @@ class _States(defaultdict[str, T]):
 
 
 @attrs.define
-class _PluginSessions:
+class PluginSessions:
     """The session state of one plugin."""
 
     open: set[str] = attrs.field(factory=set)
@@ -434,12 +434,12 @@ class _PluginSessions:
 
 def mark_sessions_open(plugin: Any, session_ids: Iterable[str]) -> None:
     """Record sessions as open: their state is kept until they end."""
-    _sessions_of(plugin).open.update(session_ids)
+    plugin._acp_sessions.open.update(session_ids)
 
 
 def forget_session(plugin: Any, session_id: str) -> None:
     """Drop the state of a session."""
-    kept = _sessions_of(plugin)
+    kept: PluginSessions = plugin._acp_sessions
     kept.open.discard(session_id)
     for sessions in kept.states.values():
         sessions.pop(session_id, None)
@@ -447,16 +447,6 @@ def forget_session(plugin: Any, session_id: str) -> None:
 
 def forget_all_sessions(plugin: Any) -> None:
     """Drop the state of all sessions."""
-    kept = _sessions_of(plugin)
+    kept: PluginSessions = plugin._acp_sessions
     kept.open.clear()
     kept.states.clear()
-
-
-def _sessions_of(plugin: Any) -> _PluginSessions:
-    """Return the session state of a plugin, created on first use: an author's `__init__` does not
-    set its slot."""
-    try:
-        kept: _PluginSessions = plugin._acp_sessions
-    except AttributeError:
-        kept = plugin._acp_sessions = _PluginSessions()
-    return kept

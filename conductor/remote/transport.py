@@ -81,9 +81,6 @@ class RemoteTransport:
         """Remote components have no stderr."""
         return b""
 
-    def stderr_waiting(self) -> int:
-        return 0
-
     def signal(self, number: signal.Signals) -> None:
         """SIGTERM and SIGKILL close the connection."""
         if number in (signal.SIGTERM, signal.SIGKILL):

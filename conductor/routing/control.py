@@ -23,7 +23,6 @@ from conductor.jsonrpc.messages import CANCEL, INVALID_REQUEST, Payload
 from conductor.jsonrpc.notification_batch import NotificationBatch
 from conductor.routing.envelope import ENVELOPE_METHODS, INIT_METHODS, is_marked, unmarked, unwrap
 from conductor.routing.link_port import LinkState
-from conductor.routing.stage import StagedPort
 
 __all__ = [
     "CONTROL_METHODS",
@@ -41,7 +40,8 @@ def control_request(
 ) -> None:
     """Handle a request of `CONTROL_METHODS`. Raises `RequestError` to refuse it."""
     if method in ENVELOPE_METHODS:
-        port = _successor_port(link, method)
+        if (port := link.enveloped) is None:
+            raise _no_successor(link, method)
         inner = unwrap(params)
         call.method = inner.method
         if inner.method in NOTIFICATIONS:
@@ -121,7 +121,8 @@ def control_notifications(link: LinkState, envelopes: NotificationBatch) -> None
 def control_notification(link: LinkState, method: str, params: Payload | None) -> None:
     """Handle a notification of `CONTROL_METHODS`. Raises `RequestError` if it is invalid."""
     if method in ENVELOPE_METHODS:
-        port = _successor_port(link, method)
+        if (port := link.enveloped) is None:
+            raise _no_successor(link, method)
         inner = unwrap(params)
         if inner.method == CANCEL:
             _cancel(link, inner.params)
@@ -148,11 +149,9 @@ def _flush_notifications(link: LinkState, method: str, batch: list[Payload]) -> 
         route.get(method, route.others)(NotificationBatch(method, batch))
 
 
-def _successor_port(link: LinkState, method: str) -> StagedPort:
-    if link.enveloped is None:
-        who = "a client" if link.role == "client" else "an agent"
-        raise _invalid_request(f"{method} is for proxies: {who} has no successor")
-    return link.enveloped
+def _no_successor(link: LinkState, method: str) -> RequestError:
+    who = "a client" if link.role == "client" else "an agent"
+    return _invalid_request(f"{method} is for proxies: {who} has no successor")
 
 
 def _cancel(link: LinkState, params: Payload | None) -> None:

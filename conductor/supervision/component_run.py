@@ -48,8 +48,6 @@ class StderrTail(msgspec.Struct, eq=False):
 
     _chunks: deque[bytes] = msgspec.field(default_factory=deque)
     _size: int = 0
-    _bytes_to_skip: int = 0
-    """Number of the next bytes that are not kept."""
     _partial: bytes = b""
     _log_rate: TokenBucket = msgspec.field(default_factory=lambda: TokenBucket(_LOG_RATE))
 
@@ -71,12 +69,10 @@ class StderrTail(msgspec.Struct, eq=False):
         self._log_rate.spend(_LINE_COST * len(lines))
         return [text for line in lines if (text := _readable(line))]
 
-    def forget(self, waiting: Callable[[], int]) -> None:
-        """Drop the tail, which does not explain a later failure, and the bytes that are `waiting`
-        to be read: stdout may be read before them."""
+    def forget(self) -> None:
+        """Drop the tail, which does not explain a later failure."""
         self._chunks.clear()
         self._size = 0
-        self._bytes_to_skip = waiting()
 
     def end(self) -> list[str]:
         """The last line at EOF, if it has no newline."""
@@ -94,11 +90,6 @@ class StderrTail(msgspec.Struct, eq=False):
         return tuple(line for line in lines if line)[-_ERROR_LINES:]
 
     def _keep(self, chunk: bytes) -> None:
-        over = min(self._bytes_to_skip, len(chunk))
-        self._bytes_to_skip -= over
-        chunk = chunk[over:]
-        if not chunk:
-            return
         self._chunks.append(chunk)
         self._size += len(chunk)
         while self._size - len(self._chunks[0]) >= _TAIL_BYTES:

@@ -41,9 +41,6 @@ class Endpoint(Protocol):
     async def read_stderr(self) -> bytes:
         """The next bytes of its stderr; `b""` at EOF."""
 
-    def stderr_waiting(self) -> int:
-        """Bytes of stderr that are written and not read yet."""
-
     def signal(self, number: signal.Signals) -> None:
         """Send a signal to the process group; SIGTERM and SIGKILL close a connection."""
 

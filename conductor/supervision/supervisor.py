@@ -76,7 +76,6 @@ class SupervisedComponent(LinkComponent):
         self._last_failure = ""
         """The last line of stderr at the last failure."""
         self._spawned = 0.0
-        self._forget_stderr: Callable[[], None] = lambda: None
         """When the present process was started, or the connection begun."""
         self._stale_login: StaleLogin | None = None
         self._lifecycle = Lifecycle()
@@ -237,7 +236,8 @@ class SupervisedComponent(LinkComponent):
             self.host.send_notice(setup.session, title, detail, severity="info")
 
     def _on_initialized(self) -> None:
-        self._forget_stderr()
+        if self._current_run is not None:
+            self._current_run.stderr.forget()
         self._log.lifecycle(
             "component initialized",
             version=(self.initialization.result or {}).get("protocolVersion"),
@@ -267,8 +267,7 @@ class SupervisedComponent(LinkComponent):
         )
         self.link.connect(connection)
         self._turns.hop.turns.lost()
-        self._forget_stderr = partial(self._current_run.stderr.forget, endpoint.stderr_waiting)
-        self._turns.hop.on_answered_prompt = self._forget_stderr
+        self._turns.hop.on_answered_prompt = self._current_run.stderr.forget
         if self.spec.stdin_head:
             connection.write((self.spec.stdin_head,))
         self.initialization.connected()

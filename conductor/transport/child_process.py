@@ -6,10 +6,7 @@ the `orphan_guard` ends the child.
 
 from __future__ import annotations
 
-import fcntl
 import os
-import sys
-import termios
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
@@ -38,15 +35,6 @@ class ChildProcess(ProcessGroup, eq=False, kw_only=True):
                     return os.read(self.stderr_fd, CHUNK_SIZE)
         except (OSError, trio.ClosedResourceError):
             return b""
-
-    def stderr_waiting(self) -> int:
-        """Number of unread bytes in the stderr pipe."""
-        waiting = bytearray(4)
-        try:
-            fcntl.ioctl(self.stderr_fd, termios.FIONREAD, waiting)
-        except (OSError, ValueError):  # closed
-            return 0
-        return int.from_bytes(waiting, sys.byteorder)
 
     @property
     def location(self) -> str:

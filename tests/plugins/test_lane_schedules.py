@@ -13,7 +13,7 @@ from typing import Any
 import attrs
 import pytest
 import trio
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from support.lane_model import OTHER, TO_AGENT, TO_CLIENT, BrokenRule, Lanes
 from support.peers.port import End, Hop, hop
@@ -229,6 +229,14 @@ async def finish(made: Hop, world: World) -> None:
 
 @pytest.mark.parametrize("settle", [True, False])
 @given(schedule=SCHEDULES)
+@example(  # it is cancelled between the response and the handler's next step
+    schedule=[
+        ("ask", TO_AGENT, ["forward", "forward"]),
+        ("settle", TO_AGENT, 0),
+        ("answer", TO_CLIENT, 0),
+        ("cancel", TO_AGENT, 0),
+    ]
+)
 def test_the_lane_rules_hold_and_every_request_is_answered_once(settle, schedule):
     world = trio.run(lambda: play(schedule, settle=settle))
 

@@ -85,9 +85,6 @@ class Process:
         printed, self._stderr = self._stderr, b""
         return printed
 
-    def stderr_waiting(self) -> int:
-        return len(self._stderr)
-
     def signal(self, number: signal.Signals) -> None:
         self.signals.append((number.name, trio.current_time()))
         if number is signal.SIGKILL or not self._ignores_sigterm:

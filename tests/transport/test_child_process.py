@@ -46,17 +46,6 @@ async def ended(child):
     return status
 
 
-async def test_the_number_of_unread_bytes_of_stderr_is_known():
-    child = shell("echo oops >&2")
-    await output(child)
-
-    assert child.stderr_waiting() == 5
-    await child.read_stderr()
-    assert child.stderr_waiting() == 0
-    await ended(child)
-    assert child.stderr_waiting() == 0
-
-
 async def test_a_child_has_three_pipes():
     child = shell("read line; echo got $line; echo oops >&2")
     assert child.status is None

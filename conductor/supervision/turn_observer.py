@@ -7,6 +7,7 @@ searched for one word, and only those that contain it are decoded.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import cached_property
 from typing import Any, Final
 
 import msgspec
@@ -116,7 +117,7 @@ class TurnObserver(Stage):
                 if turns is None:
                     self._note_version()
                     turns = self.turns.of(call.session)
-                turns.prompt_sent(call, trio.current_time())
+                turns.prompt_sent(call, self._now())
         elif method in _OF_SESSIONS and self._note_version():
             session = session_id_of(params)
             if session is not None and method != "session/fork":
@@ -136,7 +137,7 @@ class TurnObserver(Stage):
         if call.method == PROMPT:
             turns = self.turns.sessions.get(call.session or "")
             if turns is not None:
-                turns.prompt_answered(call, trio.current_time(), accepted=not call.refused)
+                turns.prompt_answered(call, self._now(), accepted=not call.refused)
             if self.on_answered_prompt is not None and not call.refused:
                 self.on_answered_prompt()
         elif call in self._of_sessions:
@@ -194,6 +195,11 @@ class TurnObserver(Stage):
         )
         if ended is not None:
             self.turn_ended(ended)
+
+    @cached_property
+    def _now(self) -> Callable[[], float]:
+        """trio's clock, in half the time of `trio.current_time`."""
+        return trio.lowlevel.current_clock().current_time
 
     def _note_version(self) -> bool:
         """Record the version of the component; whether it is version 2."""

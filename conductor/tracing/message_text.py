@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Any, Final, Literal
 
 from conductor.tracing.json_diff import short_json
-from conductor.tracing.records import LogRecord, NotificationRecord, RequestRecord
+from conductor.tracing.records import LogRecord, NotificationRecord, RequestRecord, ResponseRecord
 
-__all__ = ["log_text", "message_text", "method_text"]
+__all__ = ["log_text", "message_text", "method_and_text", "method_text"]
 
 _WITHOUT_DETAILS: Final = frozenset({"initialize"})
 _MAX_NAMES: Final = 8
@@ -45,6 +45,30 @@ def message_text(
         case "mcp/message", {"params": {"name": name, **rest}}:
             return f"tool {name} {short_json(rest.get('arguments', {}))}"
     return short_json({name: each for name, each in payload.items() if name != "sessionId"})
+
+
+def method_and_text(
+    message: RequestRecord | NotificationRecord | ResponseRecord,
+) -> tuple[str, str]:
+    """The method, or the kind of a session update, and the short text of a message; its `head` if
+    the payload is not in the trace."""
+    match message:
+        case ResponseRecord(is_error=True, payload={"code": code, "message": str(text)}):
+            method, text = message.method, f"{code} {text}"
+        case ResponseRecord():
+            method, is_error = message.method, message.is_error
+            text = message_text("response", method, message.payload, is_error=is_error)
+        case RequestRecord():
+            method = method_text(message)
+            text = message_text("request", message.method, message.params)
+        case NotificationRecord():
+            method = message.method
+            text = message_text("notification", method, message.params)
+            if method == "session/update" and text:
+                method, _, text = text.partition(" ")
+            else:
+                method = message.update_kind or method
+    return method, text or message.head or ""
 
 
 def method_text(message: RequestRecord | NotificationRecord) -> str:

@@ -14,9 +14,9 @@ import attrs
 import msgspec
 
 from conductor.acp.sessions import UsageMeter
-from conductor.tracing.json_diff import short_json, without_marks
+from conductor.tracing.json_diff import without_marks
 from conductor.tracing.links import Message, find_causes, is_same_message
-from conductor.tracing.message_text import log_text, message_text, method_text
+from conductor.tracing.message_text import log_text, method_and_text
 from conductor.tracing.records import (
     HandlerRecord,
     LogRecord,
@@ -89,8 +89,6 @@ class TraceIndex:
     _agents: set[str] = attrs.field(factory=set, init=False)
     _started: float | None = attrs.field(default=None, init=False)
     _meters: dict[str, UsageMeter] = attrs.field(factory=dict, init=False)
-    _methods: dict[int, str] = attrs.field(factory=dict, init=False)
-    """Methods of requests, by number."""
     _kept: list[Record] = attrs.field(factory=list, init=False)
     """Headers, and messages with the digest of their payload in its place."""
     _messages: dict[int, Message] = attrs.field(factory=dict, init=False)
@@ -189,30 +187,20 @@ class TraceIndex:
         row.toward_agent = int(message.toward == "agent")
         row.cause = message.cause or 0
         row.session = -1 if message.session is None else self._number(message.session)
-        method = message.method
+        method, row.text = method_and_text(message)
         match message:
             case ResponseRecord():
                 row.type, row.ref, row.took = "r", message.request, message.elapsed
                 row.is_error, row.is_mcp = int(message.is_error), int(message.error_domain == "mcp")
-                row.text = _error(message) if message.is_error else _said("response", message)
                 if method == "session/prompt":
                     row.extra = self._turn_end(message)
             case RequestRecord():
                 row.type, row.is_mcp = "q", int(message.protocol == "mcp")
-                row.text = _said("request", message)
-                self._methods[message.n], method = method, method_text(message)
                 if method == "session/prompt" and self._begins_turn(message):
                     row.extra = {"turn": 1}
             case NotificationRecord():
                 row.type, row.is_mcp = "n", int(message.protocol == "mcp")
-                row.text, row.ref = _said("notification", message), message.request
-                if method == "session/update" and row.text:
-                    method, _, row.text = row.text.partition(" ")
-                    row.extra = self._update(message)
-                else:
-                    method = message.update_kind or method
-        if message.head is not None and not row.text:
-            row.text = message.head
+                row.ref, row.extra = message.request, self._update(message)
         row.text = row.text[:_TEXT]
         row.method = self._number(method)
         if message.count > 1:
@@ -222,8 +210,9 @@ class TraceIndex:
         """Whether the client, or a plugin of its own accord, prompts here."""
         if prompt.from_ == "Client" or prompt.hop == 0:
             return True
+        cause = self._messages.get(prompt.cause or 0)
         own = (prompt.chain, prompt.sender) in self._recording
-        return own and self._methods.get(prompt.cause or 0) != "session/prompt"
+        return own and (cause is None or cause.method != "session/prompt")
 
     def _turn_end(self, response: ResponseRecord) -> dict[str, Any] | None:
         match response.payload:
@@ -297,18 +286,6 @@ def _encodable(value: Any) -> Any:
     if isinstance(value, str) and not value.isascii():
         return value.encode(errors="replace").decode()
     return value
-
-
-def _said(kind: Any, message: Message) -> str:
-    value = message.payload if isinstance(message, ResponseRecord) else message.params
-    return message_text(kind, message.method, value)
-
-
-def _error(response: ResponseRecord) -> str:
-    match response.payload:
-        case {"code": code, "message": str(text)}:
-            return f"{code} {text}"
-    return short_json(response.payload)
 
 
 def _without_payload(message: Message) -> Message:

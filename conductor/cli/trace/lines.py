@@ -10,7 +10,7 @@ on the left), size of the payload, and for a response the time since its request
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Any, Final
+from typing import Final
 
 import attrs
 
@@ -24,7 +24,7 @@ from conductor.cli.terminal_text import (
 )
 from conductor.cli.units import shown_duration, shown_size
 from conductor.tracing.json_diff import short_json
-from conductor.tracing.message_text import log_text, message_text, method_text
+from conductor.tracing.message_text import log_text, method_and_text
 from conductor.tracing.records import (
     HandlerRecord,
     LogRecord,
@@ -162,29 +162,14 @@ def hop_name(message: MessageRecord) -> str:
 
 def message_title(message: RequestRecord | NotificationRecord | ResponseRecord) -> str:
     """Method, number and short text of a message; of a session update its kind, not its method."""
+    title, text = method_and_text(message)
     match message:
-        case ResponseRecord(is_error=True):
-            title = f"error of {message.method}{_number(message.request or None)}"
-            text = _error(message.payload)
         case ResponseRecord():
-            title = f"answer to {message.method}{_number(message.request or None)}"
-            text = message_text("response", message.method, message.payload)
-        case RequestRecord():
-            title = method_text(message)
-            text = message_text("request", message.method, message.params)
+            what = "error of" if message.is_error else "answer to"
+            title = f"{what} {title}{_number(message.request or None)}"
+            title += " (cancelled)" if message.cancelled else ""
         case NotificationRecord(request=n) if n:
-            title, text = f"{message.method}{_number(n)}", ""
-        case NotificationRecord():
-            title = message.method
-            text = message_text("notification", message.method, message.params)
-            if title == "session/update" and text:
-                title, _, text = text.partition(" ")
-            elif message.update_kind is not None:
-                title = message.update_kind
-    if not text and message.head:
-        text = message.head
-    if isinstance(message, ResponseRecord) and message.cancelled:
-        title += " (cancelled)"
+            title, text = f"{title}{_number(n)}", ""
     if message.count > 1:
         title += f" ×{message.count}"
     return f"{title}  {_cut(text, _TEXT)}" if text else title
@@ -197,13 +182,6 @@ _LEVELS: Final[dict[str, Style]] = {
     "error": "error",
     "critical": "error",
 }
-
-
-def _error(payload: Any) -> str:
-    match payload:
-        case {"code": code, "message": str(text)}:
-            return f"{code} {text}"
-    return short_json(payload)
 
 
 def _number(n: int | None) -> str:

@@ -35,7 +35,7 @@ def command(file: str) -> None:
     from conductor.cli.trace.lines import hop_name, message_title
     from conductor.cli.trace.reading import load
 
-    records = load(file).records
+    records = load(file)
     problems, unchecked = _misfits(records)
     for message, problem in problems:
         place = f"#{message.n}  {message.ts:.3f}  {hop_name(message)}"

@@ -50,7 +50,7 @@ def command(old: str, new: str, ignore: tuple[str, ...], limit: int) -> None:
     from conductor.cli.trace.reading import load
     from conductor.tracing.comparison import compare
 
-    comparison = compare(load(old).records, load(new).records, ignore)
+    comparison = compare(load(old), load(new), ignore)
     coloured = is_coloured()
     for text, style in comparison_lines(comparison, limit):
         shown = printable(text)

@@ -17,15 +17,13 @@ import click
 from conductor.files import open_as_given
 
 if TYPE_CHECKING:
-    from conductor.tracing.reader import Trace, TraceFileError
+    from conductor.tracing.reader import TraceFileError
     from conductor.tracing.records import Record
 
 __all__ = [
     "check_is_trace",
     "dumped_file",
-    "file_of",
     "followed_records",
-    "followed_records_of_running",
     "is_running",
     "lines_and_records",
     "load",
@@ -44,6 +42,11 @@ def no_trace(error: TraceFileError) -> click.UsageError:
     return click.UsageError(f"{error}\nTrace files are written by `--trace FILE`.")
 
 
+def load(path: str) -> tuple[Record, ...]:
+    """The records of a trace. Raises `click.UsageError`."""
+    return tuple(records_of(path))
+
+
 def records_of(path: str) -> Iterator[Record]:
     """The records of a trace, in order; headers that a further file repeats are left out.
 
@@ -52,13 +55,12 @@ def records_of(path: str) -> Iterator[Record]:
     from conductor.tracing.records import TraceHeader
 
     headers: list[Record] = []
-    for part in _parts(path):
-        for record in _records(_lines(part), part):
-            if isinstance(record, TraceHeader):
-                if record in headers:
-                    continue
-                headers.append(record)
-            yield record
+    for _, record in lines_and_records(path):
+        if isinstance(record, TraceHeader):
+            if record in headers:
+                continue
+            headers.append(record)
+        yield record
 
 
 def lines_and_records(path: str) -> Iterator[tuple[bytes, Record]]:
@@ -77,13 +79,20 @@ def lines_and_records(path: str) -> Iterator[tuple[bytes, Record]]:
 
 
 def followed_records(path: str, wait: Callable[[], None]) -> Iterator[Record]:
-    """The records of a growing trace, without end; `wait` is called between them.
+    """The records of a growing trace, without end, and `wait` is called between them; or those of a
+    conductor without a file, until it ends.
 
     Raises `click.UsageError`.
     """
-    for part in _parts(path)[:-1]:
+    *before, last = _parts(path)
+    for part in before:
         yield from _records(_lines(part), part)
-    yield from _records(_followed_lines(path, wait), path)
+    if is_running(last):
+        lines = _asked_lines(int(last), "follow")
+        next(lines, None)  # the one that says where the records are
+        yield from _records(lines, f"conductor {last}")
+    else:
+        yield from _records(_followed_lines(last, wait), last)
 
 
 def _followed_lines(path: str, wait: Callable[[], None]) -> Iterator[bytes]:
@@ -99,28 +108,24 @@ def _followed_lines(path: str, wait: Callable[[], None]) -> Iterator[bytes]:
                 yield line
 
 
-def load(path: str) -> Trace:
-    """A trace in memory. Raises `click.UsageError`."""
-    from conductor.tracing.reader import Trace
-
-    return Trace(path, tuple(records_of(path)))
-
-
 def _parts(path: str) -> list[str]:
     """The files of a trace, the oldest first; the process id of a conductor that has none."""
     from conductor.tracing.reader import trace_parts
 
     if is_running(path):
-        file = file_of(int(path))
-        if file is None:
+        where = json.loads(next(_asked_lines(int(path), "records"), b"{}"))
+        if (file := where.get("file")) is None:
             return [path]
         path = file
     return [str(each) for each in trace_parts(path)]
 
 
 def _lines(path: str) -> Iterator[bytes]:
+    """The lines of a file, or of a conductor's flight recorder."""
     if is_running(path):
-        yield from lines_of_running(int(path))
+        lines = _asked_lines(int(path), "records")
+        next(lines, None)
+        yield from lines
         return
     with open_as_given(path) as file:
         yield from file
@@ -140,41 +145,6 @@ def _records(lines: Iterator[bytes], path: str) -> Iterator[Record]:
 def is_running(name: str) -> bool:
     """Whether an argument is a process id; a file called `123` is written `./123`."""
     return name.isdigit()
-
-
-def file_of(pid: int) -> str | None:
-    """The trace file of a conductor; `None` if it only has a flight recorder.
-
-    Raises `click.UsageError`.
-    """
-    where: dict[str, str | None] = json.loads(next(_asked_lines(pid, "records"), b"{}"))
-    return where.get("file")
-
-
-def lines_of_running(pid: int) -> Iterator[bytes]:
-    """The lines of a conductor's trace file, or else of its flight recorder.
-
-    Raises `click.UsageError`, and `OSError` if the file cannot be read.
-    """
-    lines = _asked_lines(pid, "records")
-    where: dict[str, str | None] = json.loads(next(lines, b"{}"))
-    if (file := where.get("file")) is None:
-        yield from lines
-        return
-    with open_as_given(file) as written:
-        yield from written
-
-
-def followed_records_of_running(pid: int, wait: Callable[[], None]) -> Iterator[Record]:
-    """The records of the flight recorder and those to come, until the conductor ends; `wait` is
-    called before each. Raises `click.UsageError`."""
-    from conductor.tracing.reader import read_records
-
-    lines = _asked_lines(pid, "follow")
-    next(lines, None)  # the one that says where the records are
-    for record in read_records(lines, f"conductor {pid}"):
-        yield record
-        wait()
 
 
 def dumped_file(pid: int) -> str:

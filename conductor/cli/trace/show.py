@@ -62,13 +62,7 @@ def command(file: str, follow: bool, stats: bool, top: int, **criteria: Any) -> 
     """
     from conductor.cli.terminal_text import is_coloured
     from conductor.cli.trace.lines import TraceLines
-    from conductor.cli.trace.reading import (
-        file_of,
-        followed_records,
-        followed_records_of_running,
-        is_running,
-        records_of,
-    )
+    from conductor.cli.trace.reading import followed_records, is_running, records_of
 
     if follow and stats:
         raise click.UsageError("--stats does not go together with --follow")
@@ -83,12 +77,8 @@ def command(file: str, follow: bool, stats: bool, top: int, **criteria: Any) -> 
         finally:  # what comes before a line that is not a record
             output.flush()
         return
-    if is_running(file) and (written := file_of(int(file))) is not None:
-        file = written
     try:
-        if is_running(file):
-            output.show(followed_records_of_running(int(file), output.flush))
-            return
+        output.block_size = 1 if is_running(file) else _BLOCK
         output.show(followed_records(file, output.wait))
     except KeyboardInterrupt:
         sys.exit(130)
@@ -99,7 +89,7 @@ def _print_statistics(file: str, criteria: dict[str, Any], top: int, width: int 
     from conductor.cli.trace.reading import load
     from conductor.cli.trace.statistics import statistics_lines
 
-    records = load(file).records
+    records = load(file)
     if records:
         chosen = record_filter(criteria, records[0])
         records = tuple(each for each in records if chosen.accepts(each))
@@ -116,6 +106,8 @@ class _Output:
         self._lines = lines
         self._criteria = criteria
         self._block: list[str] = []
+        self.block_size: int = _BLOCK
+        """1: those of a running conductor come one by one, without `wait`."""
 
     def show(self, records: Iterator[Record]) -> None:
         from conductor.tracing.records import TraceHeader
@@ -130,7 +122,7 @@ class _Output:
             if chosen.accepts(record):
                 shown += not isinstance(record, TraceHeader)
                 self._block.append(self._lines.format(record) + "\n")
-                if len(self._block) >= _BLOCK:
+                if len(self._block) >= self.block_size:
                     self.flush()
         if not shown:
             self.flush()

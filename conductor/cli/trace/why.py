@@ -44,7 +44,7 @@ def command(file: str, number: str) -> None:
     from conductor.cli.trace.reading import load
     from conductor.tracing.way import MessageWays
 
-    ways = MessageWays(load(file).records)
+    ways = MessageWays(load(file))
     wanted = number.removeprefix("#")
     message = ways.messages.get(int(wanted)) if wanted.isdecimal() else None
     if message is None:

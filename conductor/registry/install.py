@@ -29,7 +29,6 @@ from conductor.registry.pins import (
     BinaryPin,
     NpxPin,
     Pin,
-    check_digest,
     current_platform,
     read_lock,
     write_lock,
@@ -103,7 +102,6 @@ def ensure_installed(name: str, pin: Pin) -> tuple[Path, InstalledPackage]:
         if isinstance(pin, BinaryPin):
             discard_download(pin, current_platform())
         return found
-    check_digest(name, pin)
     begin = time.monotonic()
     _say(f"installing {name} {pin.version} from {_PLACES[pin.kind]}, once")
     found = install_into_store(name, pin, partial(_install, name, pin))
@@ -201,7 +199,6 @@ def _pin(name: RegistryName, known: Pin | None, *, renew: bool) -> Pin:
         known = find_pin(name) or make_pin(entry, scripts=name.install_scripts)
     if isinstance(known, BinaryPin):
         return with_checksum(name.name, known, current_platform())
-    check_digest(name.name, known)
     return known
 
 

@@ -19,7 +19,7 @@ from conductor.errors import RegistryError
 from conductor.files import open_regular, read_own, write_own
 from conductor.json_values import decode_value
 from conductor.registry.entries import PackageDistribution
-from conductor.registry.pins import NpxPin, sealed
+from conductor.registry.pins import NpxPin
 from conductor.registry.store import InstalledPackage
 from conductor.registry.tools import run_tool, work_directory
 
@@ -63,16 +63,14 @@ def pin_npm(distribution: PackageDistribution, *, scripts: bool) -> NpxPin:
     packages = {path: _needed(path, each, known) for path, each in known.items() if path}
     _check_integrity(packages)
     own = packages[f"node_modules/{name}"]
-    return sealed(
-        NpxPin(
-            package=name,
-            version=own["version"],
-            integrity=own["integrity"],
-            packages=packages,
-            args=distribution.args,
-            env=distribution.env,
-            scripts=scripts,
-        )
+    return NpxPin(
+        package=name,
+        version=own["version"],
+        integrity=own["integrity"],
+        packages=packages,
+        args=distribution.args,
+        env=distribution.env,
+        scripts=scripts,
     )
 
 

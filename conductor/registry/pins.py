@@ -1,7 +1,8 @@
 """Pins: exact versions with checksums, of a package and its transitive dependencies.
 
 A pin is the entry of a name in a lock file. `digest` identifies the files that are installed for
-it; arguments and environment are not part of it.
+it, and is part of their path in the store: a lock file that was edited names other files. Arguments
+and environment are not part of it.
 
 A lock file has the pins of a chain file, as JSON in `review.lock` beside `review.yaml`: written by
 `acp-conductor lock` and `update`, read at every start. It contains no host of a package registry,
@@ -13,7 +14,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
-from typing import Any, ClassVar, Final, Literal, TypeAlias, TypeVar
+from typing import Any, ClassVar, Final, Literal, TypeAlias
 
 import msgspec
 
@@ -29,11 +30,9 @@ __all__ = [
     "NpxPin",
     "Pin",
     "UvxPin",
-    "check_digest",
     "current_platform",
     "digest_of",
     "read_lock",
-    "sealed",
     "write_lock",
 ]
 
@@ -55,9 +54,13 @@ class NpxPin(msgspec.Struct, frozen=True, tag="npx", tag_field="kind", omit_defa
     env: Mapping[str, str] = {}
     scripts: bool = False
     """Whether the packages' installation scripts run."""
-    digest: str = ""
 
     kind: ClassVar[Literal["npx"]] = "npx"
+
+    @property
+    def digest(self) -> str:
+        content = {"package": self.package, "packages": self.packages, "scripts": self.scripts}
+        return digest_of(content)
 
 
 class UvxPin(msgspec.Struct, frozen=True, tag="uvx", tag_field="kind", omit_defaults=True):
@@ -72,9 +75,13 @@ class UvxPin(msgspec.Struct, frozen=True, tag="uvx", tag_field="kind", omit_defa
     env: Mapping[str, str] = {}
     scripts: bool = False
     """Whether packages without a wheel are built, which runs their code."""
-    digest: str = ""
 
     kind: ClassVar[Literal["uvx"]] = "uvx"
+
+    @property
+    def digest(self) -> str:
+        names = "package", "python", "requirements", "scripts"
+        return digest_of({name: getattr(self, name) for name in names})
 
 
 class BinaryTarget(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -112,38 +119,13 @@ class BinaryPin(msgspec.Struct, frozen=True, tag="binary", tag_field="kind", omi
 
 
 Pin: TypeAlias = NpxPin | UvxPin | BinaryPin
-_PackagePin = TypeVar("_PackagePin", bound=NpxPin | UvxPin)
 
 
 def digest_of(value: Any) -> str:
     """SHA-256 of a value as canonical JSON, in hex."""
-    import hashlib  # 1 ms, and not needed to start a locked npm or PyPI package
+    import hashlib  # 1 ms, and most chains have no component of the registry
 
     return hashlib.sha256(msgspec.json.encode(value, order="sorted")).hexdigest()
-
-
-def sealed(pin: _PackagePin) -> _PackagePin:
-    """The pin with its digest."""
-    content: dict[str, Any] = {"package": pin.package, "scripts": pin.scripts}
-    if isinstance(pin, NpxPin):
-        content |= {"packages": pin.packages}
-    else:
-        content |= {"python": pin.python, "requirements": pin.requirements}
-    return msgspec.structs.replace(pin, digest=digest_of(content))
-
-
-def check_digest(name: str, pin: Pin) -> None:
-    """Raise `RegistryError` if a pin does not match its digest.
-
-    The digest is part of the path in the store: an edited lock file must not install other packages
-    under the same path.
-    """
-    if not isinstance(pin, BinaryPin) and sealed(pin).digest != pin.digest:
-        raise RegistryError(
-            f"the pin of `{name}` was changed by hand: its digest is {pin.digest}, that of its"
-            f" packages {sealed(pin).digest}",
-            "restore the lock file, or pin anew with `acp-conductor update`",
-        )
 
 
 def current_platform() -> str:

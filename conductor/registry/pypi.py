@@ -16,7 +16,7 @@ from typing import Final
 from conductor.errors import RegistryError
 from conductor.files import read_own, write_own
 from conductor.registry.entries import PackageDistribution
-from conductor.registry.pins import UvxPin, sealed
+from conductor.registry.pins import UvxPin
 from conductor.registry.store import InstalledPackage
 from conductor.registry.tools import run_tool, work_directory
 
@@ -55,16 +55,14 @@ def pin_pypi(distribution: PackageDistribution, *, scripts: bool) -> UvxPin:
     version = _version(name, requirements)
     if any("--hash=" not in line for line in requirements):
         raise RegistryError(f"PyPI has no checksum for a package that {name} needs")
-    return sealed(
-        UvxPin(
-            package=name,
-            version=version,
-            python=python,
-            requirements=requirements,
-            args=distribution.args,
-            env=distribution.env,
-            scripts=scripts,
-        )
+    return UvxPin(
+        package=name,
+        version=version,
+        python=python,
+        requirements=requirements,
+        args=distribution.args,
+        env=distribution.env,
+        scripts=scripts,
     )
 
 

@@ -24,7 +24,6 @@ from conductor.registry.pins import (
     BinaryPin,
     NpxPin,
     Pin,
-    check_digest,
     current_platform,
     digest_of,
     read_lock,
@@ -175,15 +174,13 @@ class RegistryStatus(msgspec.Struct, frozen=True):
 def registry_status(name: RegistryName) -> RegistryStatus:
     """The status of a name.
 
-    Raises `RegistryError` for an unknown name, or a lock file that does not fit or was changed by
-    hand. (A start does not compare digests: it takes the packages that are in the store under it.)
+    Raises `RegistryError` for an unknown name, or a lock file that does not fit.
     """
     from conductor.registry.source import load_registry
 
     pin = find_pin(name)
     if pin is None:
         return RegistryStatus(load_registry(name.source).find(name.name).version, is_locked=False)
-    check_digest(name.name, pin)
     found = find_installed(name.name, pin)
     command = () if found is None else command_parts(name.name, pin, *found)[0]
     is_locked = name.name in read_lock(name.lock).pins

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import msgspec
 import pytest
 
 from conductor.chainfile import load
 from conductor.cli.lock import lock_and_report
 from conductor.errors import RegistryError
 from conductor.registry.install import lock_components, refresh_sources
-from conductor.registry.pins import BinaryPin, BinaryTarget, UvxPin, read_lock, sealed, write_lock
+from conductor.registry.pins import BinaryPin, BinaryTarget, read_lock, write_lock
 
-from .conftest import AGENT, agent_spec, binary_entry, put_into_store, tar_of
+from .conftest import AGENT, agent_spec, binary_entry, tar_of
 
 
 @pytest.fixture
@@ -108,18 +107,4 @@ def test_a_lock_file_that_cannot_be_written_is_an_error(release, chain, monkeypa
     path.with_suffix(".lock").mkdir()
 
     with pytest.raises(RegistryError, match=r"the lock file .*review\.lock cannot be"):
-        lock(path)
-
-
-def test_a_pin_that_was_changed_by_hand_is_not_kept_although_its_packages_are_installed(
-    release, chain, store
-):
-    release("1.0.0")
-    pin = sealed(UvxPin("echo", "1.0.0", "3.11", ("echo==1.0.0 --hash=sha256:0",)))
-    put_into_store(pin)
-    changed = msgspec.structs.replace(pin, requirements=("evil==1.0.0 --hash=sha256:1",))
-    path = chain()
-    write_lock(str(path.with_suffix(".lock")), {"echo": changed})
-
-    with pytest.raises(RegistryError, match="changed by hand"):
         lock(path)

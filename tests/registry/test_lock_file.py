@@ -14,7 +14,6 @@ from conductor.registry.pins import (
     NpxPin,
     UvxPin,
     read_lock,
-    sealed,
     write_lock,
 )
 from conductor.registry.source import load_registry
@@ -23,8 +22,8 @@ PINS = {
     "b": BinaryPin(
         "1.0.0", {"linux-x86_64": BinaryTarget("https://a/b.tgz", "./b", sha256="0" * 64)}
     ),
-    "n": sealed(NpxPin("n", "1.0.0", "sha512-x", {"node_modules/n": {"version": "1.0.0"}})),
-    "u": sealed(UvxPin("u", "1.0.0", "3.12", ("u==1.0.0 --hash=sha256:0",), args=("--acp",))),
+    "n": NpxPin("n", "1.0.0", "sha512-x", {"node_modules/n": {"version": "1.0.0"}}),
+    "u": UvxPin("u", "1.0.0", "3.12", ("u==1.0.0 --hash=sha256:0",), args=("--acp",)),
 }
 
 

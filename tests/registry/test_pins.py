@@ -13,20 +13,15 @@ from conductor.registry.pins import (
     NpxPin,
     UvxPin,
     current_platform,
-    sealed,
 )
 
-NPX = sealed(NpxPin("n", "1.0.0", "sha512-x", {"node_modules/n": {"integrity": "sha512-x"}}))
-UVX = sealed(UvxPin("u", "1.0.0", "3.12", ("u==1.0.0 --hash=sha256:0",)))
-
-
-def resealed(pin, **changes):
-    return sealed(msgspec.structs.replace(pin, **changes))
+NPX = NpxPin("n", "1.0.0", "sha512-x", {"node_modules/n": {"integrity": "sha512-x"}})
+UVX = UvxPin("u", "1.0.0", "3.12", ("u==1.0.0 --hash=sha256:0",))
 
 
 def test_arguments_and_environment_do_not_change_the_digest():
-    assert resealed(NPX, args=("--acp",), env={"A": "b"}).digest == NPX.digest
-    assert resealed(UVX, args=("--acp",), env={"A": "b"}).digest == UVX.digest
+    assert msgspec.structs.replace(NPX, args=("--acp",), env={"A": "b"}).digest == NPX.digest
+    assert msgspec.structs.replace(UVX, args=("--acp",), env={"A": "b"}).digest == UVX.digest
 
 
 @pytest.mark.parametrize(
@@ -40,7 +35,7 @@ def test_arguments_and_environment_do_not_change_the_digest():
     ],
 )
 def test_other_packages_have_another_digest(pin, change):
-    assert resealed(pin, **change).digest != pin.digest
+    assert msgspec.structs.replace(pin, **change).digest != pin.digest
 
 
 def test_the_archive_for_another_platform_lists_the_platforms():

@@ -18,7 +18,7 @@ from conductor.errors import RegistryError
 from conductor.registry.entries import Entry, PackageDistribution
 from conductor.registry.install import ensure_installed, make_pin
 from conductor.registry.npm import pin_npm
-from conductor.registry.pins import read_lock, sealed, write_lock
+from conductor.registry.pins import read_lock, write_lock
 
 from .conftest import DEAD_PROXY, entry, tar_of, wheel
 
@@ -86,7 +86,7 @@ def test_an_agent_of_npm_is_locked_and_starts_offline(npm, tmp_path):
     wrong = "sha512-" + "A" * 86 + "=="
     isexe = pin.packages["node_modules/isexe"]
     packages = {**pin.packages, "node_modules/isexe": {**isexe, "integrity": wrong}}
-    other = sealed(msgspec.structs.replace(pin, packages=packages))
+    other = msgspec.structs.replace(pin, packages=packages)
     write_lock(str(path.with_suffix(".lock")), {NPM_AGENT: other})
     shutil.rmtree(tmp_path / "data")
     refused = conductor("lock", path, home=tmp_path)

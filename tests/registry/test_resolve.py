@@ -11,14 +11,14 @@ import pytest
 from conductor.chainfile.model import Sandbox
 from conductor.errors import RegistryError
 from conductor.registry.install import install_unlocked
-from conductor.registry.pins import NpxPin, UvxPin, sealed, write_lock
+from conductor.registry.pins import NpxPin, UvxPin, write_lock
 from conductor.registry.resolve import INSTALL_SECONDS, resolved
 from conductor.registry.source import load_registry
 from conductor.registry.store import package_directory
 
 from .conftest import AGENT, agent_spec, binary_entry, entry, put_into_store, tar_of
 
-PIN = sealed(UvxPin("echo", "1.0.0", "3.12", ("echo==1.0.0 --hash=sha256:0",), args=("--acp",)))
+PIN = UvxPin("echo", "1.0.0", "3.12", ("echo==1.0.0 --hash=sha256:0",), args=("--acp",))
 
 
 def locked(chain, registry_file, agent="echo", pin=PIN):
@@ -125,7 +125,7 @@ def test_a_lock_file_without_the_installation_scripts_that_the_chain_file_allows
 
 def test_resolving_imports_nothing_that_installs(chain, registry_file):
     packages = {f"node_modules/{n}": {"integrity": "sha512-x"} for n in range(500)}
-    pin = sealed(NpxPin("echo", "1.0.0", "sha512-x", packages))
+    pin = NpxPin("echo", "1.0.0", "sha512-x", packages)
     put_into_store(pin)
     path = chain()
     write_lock(str(path.with_suffix(".lock")), {"echo": pin})
@@ -144,7 +144,6 @@ def test_resolving_imports_nothing_that_installs(chain, registry_file):
         "trio",
         "subprocess",
         "tarfile",
-        "hashlib",
         "tempfile",
         "shutil",
         "conductor.registry.install",

@@ -7,11 +7,11 @@ import pytest
 
 from conductor.errors import RegistryError
 from conductor.registry.install import ensure_installed, make_pin
-from conductor.registry.pins import UvxPin, sealed, write_lock
+from conductor.registry.pins import UvxPin, write_lock
 from conductor.registry.resolve import registry_status
 from conductor.registry.source import load_registry
 
-from .conftest import AGENT, agent_spec, binary_entry, tar_of
+from .conftest import AGENT, agent_spec, binary_entry, put_into_store, tar_of
 
 
 def test_a_name_that_nothing_is_known_of_has_the_version_of_the_registry(
@@ -47,12 +47,16 @@ def test_an_unknown_name_is_an_error(chain, registry_file):
         registry_status(agent_spec(chain()).registry)
 
 
-def test_a_pin_that_was_changed_by_hand_is_an_error(chain, registry_file):
+def test_other_packages_than_those_that_are_installed_are_not_installed(chain, registry_file):
     registry_file()
-    pin = sealed(UvxPin("echo", "1.0.0", "3.11", ("echo==1.0.0 --hash=sha256:0",)))
+    pin = UvxPin("echo", "1.0.0", "3.11", ("echo==1.0.0 --hash=sha256:0",))
+    put_into_store(pin)
     changed = msgspec.structs.replace(pin, requirements=("evil==1.0.0 --hash=sha256:1",))
     path = chain()
-    write_lock(str(path.with_suffix(".lock")), {"echo": changed})
+    states = []
+    for each in (pin, changed):
+        write_lock(str(path.with_suffix(".lock")), {"echo": each})
+        states.append(str(registry_status(agent_spec(path).registry)))
 
-    with pytest.raises(RegistryError, match="changed by hand"):
-        registry_status(agent_spec(path).registry)
+    detail = "1.0.0 (uvx, 1 package, locked"
+    assert states == [f"{detail}, installed)", f"{detail}, not installed)"]

@@ -9,7 +9,7 @@ import pytest
 from platformdirs import user_data_path
 
 from conductor.errors import RegistryError
-from conductor.registry.pins import UvxPin, sealed
+from conductor.registry.pins import UvxPin
 from conductor.registry.store import (
     InstalledPackage,
     find_installed,
@@ -19,7 +19,7 @@ from conductor.registry.store import (
     store_path,
 )
 
-PIN = sealed(UvxPin("u", "1.0.0", "3.12", ("u==1.0.0 --hash=sha256:0",)))
+PIN = UvxPin("u", "1.0.0", "3.12", ("u==1.0.0 --hash=sha256:0",))
 
 
 def install(text: str = "program") -> bool:
@@ -90,7 +90,7 @@ def test_a_package_whose_interpreter_is_gone_is_installed_again():
 
 
 def test_versions_cannot_name_other_directories(store):
-    pin = sealed(UvxPin("u", "../../../x", "3.12", ()))
+    pin = UvxPin("u", "../../../x", "3.12", ())
 
     assert package_directory("u", pin).parent == store / "packages" / "u" / "v.._.._.._x"
 

@@ -9,7 +9,7 @@ from registry.conftest import binary_entry, put_into_store
 
 from conductor.chainfile import load
 from conductor.cli.check.components import check_registry, registry_lines
-from conductor.registry.pins import UvxPin, sealed, write_lock
+from conductor.registry.pins import UvxPin, write_lock
 
 
 @pytest.fixture
@@ -64,7 +64,7 @@ def test_show_has_the_version_without_installing(run, chain_file, checked, tmp_p
 
 
 def test_an_interpreter_that_is_not_installed_is_a_warning(checked, tmp_path):
-    pin = sealed(UvxPin("echo", "1.0.0", "3.11", ()))
+    pin = UvxPin("echo", "1.0.0", "3.11", ())
     write_lock(str(tmp_path / "chain.lock"), {"echo": pin})
     checked("echo")  # sets the directory of the store
     put_into_store(pin, interpreter=("missing-interpreter",))

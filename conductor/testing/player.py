@@ -15,10 +15,10 @@ reported (`Deviation`), and the replay goes on.
 from __future__ import annotations
 
 import math
-from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final
 
 import attrs
 import trio
@@ -27,12 +27,12 @@ from conductor.error_codes import INTERNAL_ERROR
 from conductor.errors import ConnectionClosed, RequestError
 from conductor.jsonrpc.messages import CANCEL, METHOD_NOT_FOUND
 from conductor.peer import JsonRpcPeer
-from conductor.testing.replay_mcp import McpEnvelopes
+from conductor.testing.replay_mcp import McpEnvelopes, unwrapped
 from conductor.testing.replay_values import ReplayValues
 from conductor.tracing.comparison import Normalizer
 from conductor.tracing.conversation import End, RecordedMessage
 
-__all__ = ["BEGINNING", "Deviation", "ExpectedMessages", "Match", "Player", "live_key", "tracks"]
+__all__ = ["BEGINNING", "Deviation", "ExpectedMessages", "Player", "tracks"]
 
 _CANCEL_AFTER: Final = 0.3
 """Seconds after which a client cancels a request at the latest."""
@@ -144,37 +144,41 @@ class Player:
     # -- FallbackHandlers --------------------------------------------------------------------------
 
     def on_any_request(self, method: str, params: Any) -> Any:
-        method, params, server = self._mcp.unwrapped(method, params)
-        self._see_directory(params)
-        index = self._match(live_key("request", method, params, server), params)
+        live = unwrapped("request", self._other_side, method, params, None)
+        self._see_directory(live.payload)
+        index = self._match(live)
         if index is None:
-            known = self._expected.count(live_key("request", method, params, server))
+            known = self._expected.count(live)
             has = f"has {known} of them" if known else "has none"
-            raise RequestError(METHOD_NOT_FOUND, f"{method}: the recording {self.name} {has}")
+            raise RequestError(METHOD_NOT_FOUND, f"{live.method}: the recording {self.name} {has}")
         if self.side == "agent":
             self._begin.send_nowait(index)
         return self._answer(self.messages[index])
 
     def on_any_notification(self, method: str, params: Any) -> None:
-        method, params, server = self._mcp.unwrapped(method, params)
-        self._match(live_key("notification", method, params, server), params)
+        self._match(unwrapped("notification", self._other_side, method, params, None))
 
     # -- what the peer sends -----------------------------------------------------------------------
 
-    def _match(self, key: Key, params: Any) -> int | None:
+    @property
+    def _other_side(self) -> End:
+        return "client" if self.side == "agent" else "agent"
+
+    def _match(self, live: RecordedMessage) -> int | None:
         """The recorded message that one of the peer corresponds to; it has arrived."""
-        found = self._expected.take(key, params)
+        found = self._expected.take(live)
         if found is None:
-            self.on_deviation(Deviation(f"{key.label} is not in the recording", live=params))
+            what = f"{live.method} {live.update}" if live.update else live.method
+            self.on_deviation(Deviation(f"{what} is not in the recording", live=live.payload))
             return None
-        recorded = self.messages[found.index]
-        self.values.learn(recorded.payload, params)
-        if not found.is_equal and recorded.kind == "request":
-            live = self.values.recorded(params)
+        index, is_equal = found
+        recorded = self.messages[index]
+        self.values.learn(recorded.payload, live.payload)
+        if not is_equal and recorded.kind == "request":
             text = f"#{recorded.n} {recorded.method} differs from the recording"
-            self.on_deviation(Deviation(text, recorded, live))
-        self._arrive(found.index)
-        return found.index
+            self.on_deviation(Deviation(text, recorded, self.values.recorded(live.payload)))
+        self._arrive(index)
+        return index
 
     def _arrive(self, index: int) -> None:
         self._arrived.add(index)
@@ -353,38 +357,6 @@ def _cwd(params: Any) -> str | None:
     return found if isinstance(found, str) else None
 
 
-class Key(NamedTuple):
-    """Key of a message: equal for messages that correspond."""
-
-    kind: Literal["request", "notification", "response"]
-    method: str
-    update: str | None
-    is_mcp: bool
-
-    @property
-    def label(self) -> str:
-        return f"{self.method} {self.update}" if self.update else self.method
-
-
-@attrs.frozen
-class Match:
-    """A recorded message, and whether its payload is equal to that of the live one."""
-
-    index: int
-    is_equal: bool
-
-
-def key_of(message: RecordedMessage) -> Key:
-    return Key(message.kind, message.method, message.update, message.protocol == "mcp")
-
-
-def live_key(
-    kind: Literal["request", "notification"], method: str, params: Any, mcp_server: str | None
-) -> Key:
-    message = RecordedMessage(kind, "client", None, method, params)
-    return Key(kind, method, message.update, mcp_server is not None)
-
-
 @attrs.define(eq=False)
 class ExpectedMessages:
     """The recorded messages of the peer that have not come yet, by index."""
@@ -392,43 +364,44 @@ class ExpectedMessages:
     messages: Mapping[int, RecordedMessage]
     values: ReplayValues
     ignored: Collection[str] = ()
-    _waiting: defaultdict[Key, list[int]] = attrs.field(
+    _waiting: defaultdict[Hashable, list[int]] = attrs.field(
         factory=lambda: defaultdict(list), init=False
     )
-    _counts: dict[Key, int] = attrs.field(factory=dict, init=False)
+    _counts: Counter[Hashable] = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
         for index, message in self.messages.items():
-            self._waiting[key_of(message)].append(index)
-        self._counts = {key: len(indices) for key, indices in self._waiting.items()}
+            self._waiting[message.key].append(index)
+        self._counts = Counter(each.key for each in self.messages.values())
 
-    def take(self, key: Key, payload: Any) -> Match | None:
-        """The message that a live one corresponds to; it is not expected any more."""
-        waiting = self._waiting.get(key)
+    def take(self, message: RecordedMessage) -> tuple[int, bool] | None:
+        """Index of the message that a live one corresponds to, and whether their payloads are
+        equal; it is not expected any more."""
+        waiting = self._waiting.get(message.key)
         if not waiting:
             return None
         normalizer = Normalizer(self.ignored)
-        live = self.values.recorded(payload)
+        live = self.values.recorded(message.payload)
         shown = normalizer.normalize(live)
         for index in waiting[:_MAX_COMPARED]:
             if normalizer.normalize(self.messages[index].payload) == shown:
                 waiting.remove(index)
-                return Match(index, True)
+                return index, True
         session = live.get("sessionId") if isinstance(live, dict) else None
         same = (i for i in waiting if self.messages[i].session == session)
         index = next(same, waiting[0])
         waiting.remove(index)
-        return Match(index, False)
+        return index, False
 
     def arrived(self, index: int) -> None:
         """A message has come that was found by its id."""
-        waiting = self._waiting[key_of(self.messages[index])]
+        waiting = self._waiting[self.messages[index].key]
         if index in waiting:
             waiting.remove(index)
 
-    def count(self, key: Key) -> int:
-        """The number of recorded messages with a key."""
-        return self._counts.get(key, 0)
+    def count(self, message: RecordedMessage) -> int:
+        """The number of recorded messages that correspond to a live one."""
+        return self._counts[message.key]
 
 
 def tracks(messages: Sequence[RecordedMessage], side: End) -> dict[int, list[int]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from typing import Final
+from typing import Final, Literal
 
 import attrs
 
@@ -14,7 +14,7 @@ from conductor.testing.fakes import FakeClient
 from conductor.testing.player import Deviation, Player
 from conductor.testing.recorded_agent import RecordedAgent
 from conductor.testing.recording import Recording
-from conductor.testing.replay_mcp import McpEnvelopes
+from conductor.testing.replay_mcp import unwrapped
 from conductor.testing.replay_values import ReplayValues
 from conductor.testing.transcript import Heard, Transcript
 from conductor.tracing.comparison import Difference, compare
@@ -106,9 +106,8 @@ def _differences(
     """Differences in the messages that one end received."""
     sender: End = "agent" if end == "client" else "client"
     recorded = [_with_outer_method(each) for each in recording.messages if each.sender == sender]
-    envelopes = McpEnvelopes(recording.messages)
     live = [
-        _message(each, sender, n, envelopes)
+        _message(each, sender, n)
         for n, each in enumerate(transcript, 1)
         if each.kind != "malformed" and each.method != CANCEL  # left out of conversations
     ]
@@ -123,23 +122,17 @@ def _with_outer_method(message: RecordedMessage) -> RecordedMessage:
     return attrs.evolve(message, method="mcp/message") if is_answer else message
 
 
-def _message(heard: Heard, sender: End, n: int, envelopes: McpEnvelopes) -> RecordedMessage:
+def _message(heard: Heard, sender: End, n: int) -> RecordedMessage:
     plain = ReplayValues().recorded
     if heard.kind == "answer":
         is_error = heard.error is not None
         payload = plain(heard.error if is_error else heard.result)
         return RecordedMessage("response", sender, n, heard.method, payload, is_error, n)
-    method, params, server = envelopes.unwrapped(heard.method, heard.params)
-    return RecordedMessage(
-        "request" if heard.kind == "request" else "notification",
-        sender,
-        n,
-        method,
-        plain(params),
-        n=n,
-        mcp_server=server,
-        protocol="acp" if server is None else "mcp",
+    kind: Literal["request", "notification"] = (
+        "request" if heard.kind == "request" else "notification"
     )
+    message = unwrapped(kind, sender, heard.method, heard.params, n)
+    return attrs.evolve(message, payload=plain(message.payload))
 
 
 def _lines(difference: Difference) -> Iterator[str]:

@@ -8,19 +8,19 @@ have that one.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from conductor.testing.replay_values import ReplayValues
-from conductor.tracing.conversation import RecordedMessage
+from conductor.tracing.conversation import End, RecordedMessage
 
-__all__ = ["McpEnvelopes"]
+__all__ = ["McpEnvelopes", "unwrapped"]
 
 _MESSAGE: Final = "mcp/message"
 _SERVERS: Final = ("serverId", "connectionId", "acpId")
 
 
 class McpEnvelopes:
-    """Puts messages into envelopes, and takes them out."""
+    """Puts messages into envelopes."""
 
     def __init__(self, messages: Iterable[RecordedMessage]) -> None:
         self._connections = {
@@ -33,13 +33,6 @@ class McpEnvelopes:
         }
         self._requests: dict[str, str] = {}
         """By recorded server: the `requestId` of its last stateless request."""
-
-    def unwrapped(self, method: str, params: Any) -> tuple[str, Any, str | None]:
-        """Method, params and server of the message in `mcp/message`; other messages as they are."""
-        if method != _MESSAGE or not isinstance(params, dict):
-            return method, params, None
-        server = next((params[name] for name in _SERVERS if name in params), "")
-        return str(params.get("method", "")), params.get("params"), str(server)
 
     def wrapped(self, message: RecordedMessage, values: ReplayValues) -> tuple[str, Any]:
         """Method and params as they are sent, with the ids of the live conversation."""
@@ -55,3 +48,16 @@ class McpEnvelopes:
             self._requests[server] = f"replay-{message.n}"
         request = self._requests.get(server, "replay")
         return _MESSAGE, {"serverId": live, "requestId": request, **inner}
+
+
+def unwrapped(
+    kind: Literal["request", "notification"], sender: End, method: str, params: Any, n: int | None
+) -> RecordedMessage:
+    """A live message as a recording has it: that in `mcp/message`, others as they are."""
+    if method != _MESSAGE or not isinstance(params, dict):
+        return RecordedMessage(kind, sender, n, method, params, n=n or 0)
+    server = next((params[name] for name in _SERVERS if name in params), "")
+    method, params = str(params.get("method", "")), params.get("params")
+    return RecordedMessage(
+        kind, sender, n, method, params, n=n or 0, mcp_server=str(server), protocol="mcp"
+    )

@@ -13,15 +13,10 @@ from typing import Any, Final
 
 import attrs
 
+from conductor.tracing.comparison import IDS
+
 __all__ = ["ReplayValues"]
 
-_IDS: Final = frozenset(
-    {
-        *("sessionId", "toolCallId", "messageId", "userMessageId", "terminalId", "requestId"),
-        *("elicitationId", "connectionId", "serverId", "acpId"),
-    }
-)
-"""Members with an id of the sender's choice."""
 _END: Final = r"(?![\w.-])"
 """After a directory: not a longer name."""
 
@@ -42,7 +37,8 @@ class ReplayValues:
             case dict(), dict():
                 for name in recorded.keys() & live.keys():
                     old, new = recorded[name], live[name]
-                    if name in _IDS and isinstance(old, str) and isinstance(new, str):
+                    is_id = name in IDS or name == "sessionId"
+                    if is_id and isinstance(old, str) and isinstance(new, str):
                         self.set_id(old, new)
                     else:
                         self.learn(old, new)

@@ -20,9 +20,9 @@ import msgspec
 from conductor.tracing.links import Message
 from conductor.tracing.records import NotificationRecord, Record, ResponseRecord
 
-__all__ = ["Comparison", "Difference", "Normalizer", "compare"]
+__all__ = ["IDS", "Comparison", "Difference", "Normalizer", "compare"]
 
-_IDS: Final = frozenset(
+IDS: Final = frozenset(
     {
         *("toolCallId", "messageId", "userMessageId", "terminalId", "requestId", "elicitationId"),
         *("connectionId", "serverId", "acpId", "traceparent", "tracestate"),
@@ -84,7 +84,7 @@ class Normalizer:
         return [self._normalize(each) for each in value] if kind is list else value
 
     def _member(self, name: str, value: Any) -> Any:
-        if name in _IDS and isinstance(value, str | int):
+        if name in IDS and isinstance(value, str | int):
             return f"<{name}>"
         if name in _TIMES and isinstance(value, str | int | float):
             return "<time>"

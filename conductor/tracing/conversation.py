@@ -78,6 +78,11 @@ class RecordedMessage:
         return kind if isinstance(kind, str) else None
 
     @property
+    def key(self) -> tuple[str, str, str | None, str]:
+        """Equal for messages that correspond in two conversations."""
+        return self.kind, self.method, self.update, self.protocol
+
+    @property
     def session(self) -> str | None:
         """The session that the message is about, if it says so."""
         found = self.payload.get("sessionId") if isinstance(self.payload, dict) else None

@@ -1,4 +1,4 @@
-from conductor.testing.replay_mcp import McpEnvelopes
+from conductor.testing.replay_mcp import McpEnvelopes, unwrapped
 from conductor.testing.replay_values import ReplayValues
 from conductor.tracing.conversation import RecordedMessage
 
@@ -41,10 +41,11 @@ def test_messages_of_the_stateless_binding_have_the_id_of_their_request():
 
 
 def test_an_envelope_is_taken_off():
-    envelopes = McpEnvelopes([])
     inner = {"method": "tools/call", "params": {"name": "x"}}
-
+    content = RecordedMessage(
+        "request", "agent", 1, "tools/call", {"name": "x"}, n=1, mcp_server="s", protocol="mcp"
+    )
     for name in ("serverId", "connectionId", "acpId"):
-        found = envelopes.unwrapped("mcp/message", {name: "s", **inner})
-        assert found == ("tools/call", {"name": "x"}, "s")
-    assert envelopes.unwrapped("session/prompt", inner) == ("session/prompt", inner, None)
+        assert unwrapped("request", "agent", "mcp/message", {name: "s", **inner}, 1) == content
+    plain = unwrapped("request", "agent", "session/prompt", inner, 1)
+    assert plain == RecordedMessage("request", "agent", 1, "session/prompt", inner)

@@ -393,7 +393,7 @@ async def test_the_protocol_version_is_the_one_asked_for_or_the_nearest(chain, a
 
 async def test_in_version_2_the_end_of_a_replay_is_an_update(chain):
     async with talk(chain, version=2) as client:
-        await client.say("say hello")
+        await client.prompt_turn(client.session, "say hello")
         params = {"sessionId": client.session, "cwd": "/work"}
         before = len(client.transcript.updates())
         await client.request("session/resume", params)

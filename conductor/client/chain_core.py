@@ -20,7 +20,7 @@ from conductor.acp import MAX_AGENTS_ID
 from conductor.acp.turns import SessionTurns, Turns
 from conductor.bounded_dict import BoundedDict
 from conductor.chainfile import ChainFile, Diagnostic, SourceLocation, load
-from conductor.client.acp_client import Client
+from conductor.client.acp_client import ChainClient, Client
 from conductor.client.embedding import AttachedClient, attach_file
 from conductor.client.turn_core import TurnCore, TurnResult
 from conductor.error_codes import INTERNAL_ERROR, INVALID_PARAMS
@@ -78,10 +78,11 @@ def load_agent_chain(source: str | os.PathLike[str] | ChainFile) -> ChainFile:
 async def open_core(file: ChainFile, settings: ChainSettings) -> AsyncIterator[ChainCore]:
     """Run the chain for the block. Raises `StartError` if it does not start."""
     core = ChainCore(settings)
-    client = partial(Client, handlers=core.handlers(), unread=core.unread)
+    agent = file.agent.name if file.agent is not None else "agent"
+    client = partial(ChainClient, handlers=core.handlers(), unread=core.unread, agent=agent)
     async with attach_file(client, file) as attached:
         core.attached = attached
-        await core.initialize(file.agent.name if file.agent is not None else "agent")
+        await core.initialize(agent)
         yield core
 
 
@@ -174,7 +175,7 @@ class ChainCore:
     """The running chain and its sessions."""
 
     settings: ChainSettings
-    attached: AttachedClient[Client] = attrs.field(init=False)
+    attached: AttachedClient[ChainClient] = attrs.field(init=False)
     types: Any = attrs.field(default=None, init=False)
     """`conductor.schema.v1` or `v2`, by the negotiated version."""
     initialized: Any = attrs.field(default=None, init=False)

@@ -1,4 +1,4 @@
-"""Which tests run; hypothesis profiles; no log on the terminal.
+"""Which tests run; hypothesis profiles; no log on the terminal; projects with a file.
 
 `pytest` alone runs the fast tests: those of `FAST`. A path on the command line (`pytest
 tests/processes`) or an own `-m` runs all tests that it names, except `long`, which needs `--long`.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import gc
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -129,3 +129,43 @@ def _quiet_log():
     log.configure("off")
     yield
     log.configure("warning")
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home directory without chain files."""
+    path = tmp_path / "home"
+    path.mkdir()
+    monkeypatch.setenv("HOME", str(path))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(path / "config"))
+    monkeypatch.setenv("XDG_STATE_HOME", str(path / "state"))
+    return path
+
+
+@pytest.fixture
+def project(home: Path) -> Callable[..., Path]:
+    """Write the file of a project; returns its path."""
+
+    def write(
+        proxies: str = "[{use: context, with: {text: hello}}]",
+        name: str = "project",
+        rest: str = "",
+    ) -> Path:
+        directory = home / name
+        directory.mkdir(exist_ok=True)
+        path = directory / ".acp-conductor.yaml"
+        path.write_text(f"version: 1\nproxies: {proxies}\n{rest}")
+        return path
+
+    return write
+
+
+@pytest.fixture
+def trust() -> Callable[[Path], None]:
+    """Trust a project's file as it is."""
+    from conductor.chainfile.project_file import read_project_file
+    from conductor.chainfile.trust_store import TrustedFile, remember
+
+    return lambda path: remember(
+        TrustedFile(str(path), read_project_file(str(path), os.environ).files)
+    )

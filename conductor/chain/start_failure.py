@@ -189,7 +189,7 @@ REMEDIES: Final = {
 _LOADER_ERRORS: Final = ("shared librar", "symbol lookup error", "version `GLIBC", "LD_PRELOAD")
 _LOADER_REMEDY: Final = (
     "- Editors from Flatpak, Snap or an AppImage pass on the libraries of their package: "
-    '`env: {LD_LIBRARY_PATH: ""}` for the component keeps them out.'
+    "`env: {LD_LIBRARY_PATH: null}` for the component keeps them out."
 )
 """For a program that fails with these texts on stderr."""
 

@@ -14,7 +14,7 @@ _LOADERS: Final = ("LD_LIBRARY_PATH", "LD_PRELOAD", "PYTHONHOME", "PYTHONPATH")
 _PACKAGES: Final = ("/snap/", "/var/lib/snapd/", "/tmp/.mount_")
 """Where Snap packages and AppImages are mounted."""
 LEAK_HELP: Final = (
-    'for one component: `env: {{{name}: ""}}`; for all: let the editor start '
+    "for one component: `env: {{{name}: null}}`; for all: let the editor start "
     "`env -u {name} acp-conductor …`"
 )
 

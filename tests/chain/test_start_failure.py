@@ -219,7 +219,7 @@ def test_a_program_that_does_not_find_its_libraries_gets_a_remedy(line, is_expla
 
     text = FailureContext().describe(exception_to_error(error))
 
-    assert ('env: {LD_LIBRARY_PATH: ""}' in text) is is_explained
+    assert ("env: {LD_LIBRARY_PATH: null}" in text) is is_explained
 
 
 def test_an_error_of_a_component_names_the_component():

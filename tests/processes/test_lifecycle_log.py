@@ -73,4 +73,4 @@ def test_a_variable_of_the_package_of_the_editor_is_a_warning_and_can_be_emptied
     [warning] = [each for each in events if each["level"] == "warning"]
     assert warning["event"] == "variable of the editor's package"
     assert warning["name"] == "LD_LIBRARY_PATH"
-    assert 'env: {LD_LIBRARY_PATH: ""}' in warning["help"]
+    assert "env: {LD_LIBRARY_PATH: null}" in warning["help"]

@@ -14,6 +14,8 @@ import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, TypeAlias
 
+from conductor.directories import same_directory
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -71,7 +73,7 @@ def find_project_file(directory: str, *, trusted_first: bool = True) -> str | No
 
 def ends_search(directory: str) -> bool:
     """Whether a directory is the home directory or `/`, which have no project's file."""
-    return directory in (os.path.realpath(os.path.expanduser("~")), os.sep)
+    return any(same_directory(directory, end) for end in (os.path.expanduser("~"), os.sep))
 
 
 def user_chain_file() -> str | None:
@@ -88,9 +90,9 @@ def named_chain(word: str) -> str:
 
 
 def name_of_chain(path: str) -> str | None:
-    """The name of the user's chain that has this path, as `named_chain` returns it."""
+    """The name of the user's chain that has this path; `None` if none has it."""
     directory, file = os.path.split(path)
-    is_named = directory == _chains_directory() and file.endswith(".yaml")
+    is_named = file.endswith(".yaml") and same_directory(directory, _chains_directory())
     return file.removesuffix(".yaml") if is_named else None
 
 

@@ -22,6 +22,7 @@ from typing import Any, Final, Literal
 
 import attrs
 
+from conductor.directories import same_directory
 from conductor.error_codes import INVALID_PARAMS
 from conductor.proxy import (
     Forward,
@@ -106,7 +107,7 @@ def _checked(directories: Any, cwd: str) -> list[str]:
     )
     if not known:
         raise _error("they must be a list of absolute paths")
-    return [each for each in dict.fromkeys(directories) if each != cwd]
+    return [each for each in dict.fromkeys(directories) if not same_directory(each, cwd)]
 
 
 def _without_note(text: str) -> str:

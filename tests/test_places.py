@@ -6,6 +6,7 @@ import pytest
 
 from conductor.places import (
     find_project_file,
+    name_of_chain,
     named_chain,
     named_chains,
     stamp,
@@ -66,6 +67,8 @@ def test_a_chain_of_the_user_has_a_name(home, monkeypatch):
 
     assert named_chains() == ["review"]
     assert named_chain("review") == str(path)
+    (home / "link").symlink_to(path.parent)
+    assert name_of_chain(str(home / "link" / "review.yaml")) == "review"
     for path in ("./review", "sub/review", "review.yaml", "."):
         assert named_chain(path) == path
 

@@ -8,7 +8,6 @@ the command's file.
 
 from __future__ import annotations
 
-import os
 import shlex
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -16,6 +15,7 @@ from typing import Any
 import msgspec
 
 from conductor.chainfile.model import ChainFile, ComponentSpec
+from conductor.chainfile.paths import working_directory
 from conductor.chainfile.project_file import (
     Untrusted,
     not_trusted_yet,
@@ -23,6 +23,7 @@ from conductor.chainfile.project_file import (
     read_user_file,
 )
 from conductor.chainfile.trust_store import trusted_file
+from conductor.directories import same_directory
 from conductor.places import find_project_file, user_chain_file
 
 __all__ = ["Layers", "gather_layers", "merged", "trusted_chain"]
@@ -63,7 +64,7 @@ def gather_layers(
 
 def _trust_command(cwd: str) -> str:
     """The command that shows the project's file of a directory; short in that directory."""
-    where = "" if cwd == os.getcwd() else f" {shlex.quote(cwd)}"
+    where = "" if same_directory(cwd, working_directory()) else f" {shlex.quote(cwd)}"
     return f"to see what it runs: acp-conductor trust{where}"
 
 

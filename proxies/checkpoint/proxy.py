@@ -35,6 +35,7 @@ import attrs
 import trio
 from attrs.validators import ge, gt, matches_re
 
+from conductor.directories import same_directory
 from conductor.errors import details_are_withheld
 from conductor.proxy import (
     AgentToolCall,
@@ -196,7 +197,7 @@ class Checkpoint(Proxy):
         if not os.path.isabs(told) or not os.path.isdir(told):
             raise CheckpointError(f"the session has no directory ({told or 'none'}).")
         root = Path(told).resolve()
-        if root in (Path("/"), Path.home().resolve()):
+        if any(same_directory(told, each) for each in ("/", os.path.expanduser("~"))):
             raise CheckpointError(f"{root} is too large for checkpoints.")
         name = hashlib.sha256(os.fsencode(root)).hexdigest()[:16]
         directory = (self.directory or _state_directory()).resolve() / name

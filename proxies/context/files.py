@@ -20,6 +20,7 @@ from typing import Final
 
 import attrs
 
+from conductor.directories import same_directory
 from conductor.files import open_named
 
 __all__ = ["FoundFile", "found_files", "missing", "read_files", "search_path"]
@@ -94,11 +95,10 @@ def _matching(pattern: str, directories: Sequence[str]) -> list[FoundFile]:
 def _up(directory: str) -> Iterator[str]:
     """A directory with links resolved, and those above it, as far as the search may go."""
     directory = os.path.realpath(directory)
-    home = os.path.realpath(os.path.expanduser("~"))
     try:
         first = above = os.stat(directory)
         while (above.st_dev, above.st_uid) == (first.st_dev, first.st_uid):
-            if directory in (home, os.sep):
+            if any(same_directory(directory, each) for each in (os.path.expanduser("~"), os.sep)):
                 return
             yield directory
             directory = os.path.dirname(directory)

@@ -112,6 +112,19 @@ async def test_a_session_without_further_directories_is_left_alone(chain):
     assert given(agent) == [["one"], ["two"]]
 
 
+async def test_another_spelling_of_the_sessions_directory_is_no_further_one(chain, tmp_path):
+    (tmp_path / "link").symlink_to(".")
+    directories = [f"{tmp_path}/link", f"{tmp_path}/"]
+    agent = strict_agent()
+    async with chain(AdditionalDirectories(), agent) as client:
+        await client.initialize()
+        session = {**NEW, "cwd": str(tmp_path), "additionalDirectories": directories}
+        await client.request("session/new", session)
+        await client.prompt("s", "one")
+
+    assert given(agent) == [["one"]]
+
+
 async def test_an_agent_with_the_capability_gets_them_as_they_are(chain):
     agent = strict_agent(HAS)
     async with chain(AdditionalDirectories(), agent) as client:

@@ -276,7 +276,7 @@ def read_user_file(path: str, environ: Mapping[str, str]) -> ChainFile:
 
     def read(path: str) -> bytes:
         try:
-            return read_own_file(path, follows_links=True)
+            return read_own_file(os.path.realpath(path))  # links are the user's
         except UnsafeFile as exc:
             raise UnreadableFile(str(exc)) from None
         except FileNotFoundError:

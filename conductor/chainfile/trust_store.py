@@ -14,7 +14,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from conductor.files import open_regular, replacing
+from conductor.files import open_own, replacing
 from conductor.json_values import decode_value
 from conductor.places import trust_directory, trust_entry
 
@@ -29,7 +29,7 @@ __all__ = [
 ]
 
 MAX_BYTES = 256 * 1024
-_REPLACE = "put a file there that you can read"
+_REMEDIES = {errno.ELOOP: "put the file itself there", errno.EPERM: "copy it, or chown it"}
 
 
 class TrustedFile(msgspec.Struct, frozen=True):
@@ -96,25 +96,22 @@ class UnsafeFile(Exception):
         self.remedy = remedy
 
 
-def read_own_file(path: str, *, follows_links: bool = False) -> bytes:
+def read_own_file(path: str) -> bytes:
     """The bytes of a regular file of this user, or of root, that others cannot write.
 
     Checked is the open file, so that another one cannot take its place. A pipe is not waited for.
     Raises `UnsafeFile`, and `FileNotFoundError`.
     """
     try:
-        descriptor = open_regular(path, os.O_RDONLY if follows_links else os.O_NOFOLLOW)
+        descriptor = open_own(path, os.O_RDONLY)
     except FileNotFoundError:
         raise
     except OSError as exc:
-        if exc.errno == errno.ELOOP:
-            raise UnsafeFile(f"{exc.strerror}", "put the file itself there") from None
-        raise UnsafeFile(f"it cannot be read: {exc.strerror}", _REPLACE) from None
+        remedy = _REMEDIES.get(exc.errno or 0)
+        why = exc.strerror if remedy else f"it cannot be read: {exc.strerror}"
+        raise UnsafeFile(str(why), remedy or "put a file there that you can read") from None
     with os.fdopen(descriptor, "rb") as file:
-        found = os.fstat(descriptor)
-        if found.st_uid not in (0, os.geteuid()):
-            raise UnsafeFile("it belongs to another user", "copy it, or chown it")
-        if found.st_mode & stat.S_IWOTH:
+        if os.fstat(descriptor).st_mode & stat.S_IWOTH:
             remedy = f"chmod go-w {shlex.quote(path)}"
             raise UnsafeFile("every user of this machine can change it", remedy)
         data = file.read(MAX_BYTES + 1)

@@ -53,13 +53,16 @@ class AnswerInterceptor(Protocol):
 
 
 @attrs.define(eq=False, repr=False)
-class Initialization:
+class Initialization(Stage):
     """The initialization of the component behind a link, in one or several processes.
 
     `on_failed` is called with the reason when it cannot succeed. `restart_process` must replace the
-    process behind the link and call `connected` afterwards. `on_initialized` is called when the
+    process behind the link and call `on_connected` afterwards. `on_initialized` is called when the
     component has answered with a result, before its predecessor gets it.
     """
+
+    name = "initialization"
+    sent = _INITIALIZE | frozenset(INIT_METHODS)
 
     link: Link
     handshake: Handshake
@@ -89,21 +92,37 @@ class Initialization:
     _successor_request: InFlightRequest | None = attrs.field(default=None, init=False)
     _awaiting_process: bool = attrs.field(default=False, init=False)
     _known_result: bytes | None = attrs.field(default=None, init=False)
-    _stages: list[Stage] = attrs.field(init=False)
+    _at_successor: _SuccessorInitialize | None = attrs.field(default=None, init=False)
 
     def __attrs_post_init__(self) -> None:
         self.reply = self._reply_to_predecessor
         self.link.initializer = self
-        self._stages = [_Initialize(self)]
-        self.link.plain.insert(self._stages[0])
+        self.link.plain.insert(self)
         if self.link.enveloped is not None:
-            self._stages.append(_SuccessorInitialize(self))
-            self.link.enveloped.insert(self._stages[1])
+            self._at_successor = _SuccessorInitialize(self)
+            self.link.enveloped.insert(self._at_successor)
 
     def remove(self) -> None:
         """Another initialization takes the place of this one."""
-        for each in self._stages:
-            each.port.remove(each)
+        self.port.remove(self)
+        if self._at_successor is not None:
+            self._at_successor.port.remove(self._at_successor)
+
+    # -- Stage: it takes the `initialize` for the component ---------------------------------------
+
+    def send_request(
+        self, forward: ForwardRequest, call: InFlightRequest, method: str, params: Payload | None
+    ) -> None:
+        self.begin(call, params)
+
+    def receive_response(
+        self,
+        forward: ForwardResponse,
+        call: InFlightRequest,
+        result: Payload | None,
+        error: Payload | None,
+    ) -> None:
+        self.respond(call, result, error)
 
     # -- reactions of the component --------------------------------------------------------------
 
@@ -151,7 +170,7 @@ class Initialization:
 
     # -- connection events ------------------------------------------------------------------------
 
-    def connected(self) -> None:
+    def on_connected(self) -> None:
         """A process is connected to the link: the first, or one that replaces it."""
         self._awaiting_process = False
         if self._originator is not None and not self.done:
@@ -175,11 +194,6 @@ class Initialization:
 
     def respond(self, call: InFlightRequest, result: Payload | None, error: Payload | None) -> None:
         """As originator of the attempts."""
-        self.on_response(call, result, error)
-
-    def on_response(
-        self, call: InFlightRequest, result: Payload | None, error: Payload | None
-    ) -> None:
         if call is not self._attempt:
             return  # a late response to an abandoned attempt
         if self._is_taken_over(result, error):
@@ -246,7 +260,7 @@ class Initialization:
         self._successor_request = None
         self._attempt = call = InFlightRequest(self.handshake.method, self)
         params = marked(self._params) if self.handshake.dialect == "_meta" else self._params
-        self.link.plain.send(self._stages[0], call, self.handshake.method, params)
+        self.link.plain.send(self, call, self.handshake.method, params)
         if self._originator.cancelled:
             self._cancel_attempt(self._originator, call)
         self._set_deadline(trio.current_time() + self.timeout)
@@ -319,43 +333,16 @@ class Initialization:
         return reason
 
 
-class _HandshakeStage(Stage):
+class _SuccessorInitialize(Stage):
+    """Sees the `initialize` that the component forwards."""
+
     __slots__ = ("_initialization",)
 
     name = "initialization"
+    received: frozenset[str] = _INITIALIZE
 
     def __init__(self, initialization: Initialization) -> None:
         self._initialization = initialization
-
-
-class _Initialize(_HandshakeStage):
-    """Takes the `initialize` for the component: the conductor carries out the handshake."""
-
-    __slots__ = ()
-
-    sent: frozenset[str] = _INITIALIZE | frozenset(INIT_METHODS)
-
-    def send_request(
-        self, forward: ForwardRequest, call: InFlightRequest, method: str, params: Payload | None
-    ) -> None:
-        self._initialization.begin(call, params)
-
-    def receive_response(
-        self,
-        forward: ForwardResponse,
-        call: InFlightRequest,
-        result: Payload | None,
-        error: Payload | None,
-    ) -> None:
-        self._initialization.on_response(call, result, error)
-
-
-class _SuccessorInitialize(_HandshakeStage):
-    """Sees the `initialize` that the component forwards."""
-
-    __slots__ = ()
-
-    received: frozenset[str] = _INITIALIZE
 
     def receive_request(
         self, forward: ForwardRequest, call: InFlightRequest, method: str, params: Payload | None

@@ -122,7 +122,7 @@ class MemoryPairComponent(LinkComponent):
         self.starts += 1
         self._on_connected(far)
         self.link.connect(Connection(near, self.link, self._host.flusher, limits=self._host.limits))
-        self.initialization.connected()
+        self.initialization.on_connected()
 
     async def _run_once(self) -> None:
         connection = self.link.connection

@@ -31,8 +31,13 @@ from conductor.routing.link import Link
 from conductor.routing.lost_sessions import LostSessions, StaleLogin
 from conductor.routing.session_settings import SettingsLog
 from conductor.routing.trace import TracedOwnRequests
-from conductor.supervision.component_errors import exit_error, handshake_error, start_error
-from conductor.supervision.component_run import ComponentRun, StderrFile
+from conductor.supervision.component_run import (
+    ComponentRun,
+    StderrFile,
+    exit_error,
+    handshake_error,
+    start_error,
+)
 from conductor.supervision.endpoint import Launcher, is_remote
 from conductor.supervision.initialization import Initialization
 from conductor.supervision.link_component import LinkComponent
@@ -270,7 +275,7 @@ class SupervisedComponent(LinkComponent):
         self._turns.hop.on_answered_prompt = self._current_run.stderr.forget
         if self.spec.stdin_head:
             connection.write((self.spec.stdin_head,))
-        self.initialization.connected()
+        self.initialization.on_connected()
 
     async def _run_process(self) -> None:
         """Serve the process that was just started until its end."""

@@ -177,7 +177,7 @@ def open_agent_chain(
 ) -> AbstractAsyncContextManager[tuple[str, AgentConnection]]:
     """Run a chain for a second agent of a plugin; see `SecondAgentHost.open_agent_chain`. `files`
     are those that the plugin may load."""
-    from conductor.chain.agent_chain import run_agent_chain
+    from conductor.chain.inner_chains import run_agent_chain
 
     return run_agent_chain(spec_of, source, name=name, env=env, files=files)
 
@@ -314,7 +314,7 @@ def _restarted_plugin(
     patch_result: Callable[[bytes], bytes] | None,
 ) -> SupervisedComponent:
     """The plugin in this process, behind a link (`on_failure: restart`)."""
-    from conductor.chain.plugin_endpoint import plugin_endpoint
+    from conductor.chain.inner_chains import plugin_endpoint
     from conductor.plugins.loading import load_class_for_role
 
     required = spec.required or load_class_for_role(spec, role).required

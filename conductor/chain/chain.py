@@ -28,14 +28,13 @@ from conductor.chain.shutdown import Ending, Shutdown
 from conductor.chain.start_failure import FailureContext
 from conductor.chain.startup_gate import StartupGate
 from conductor.control import running_chains
-from conductor.errors import ComponentError, ConductorError
+from conductor.errors import ComponentError
 from conductor.log import get_logger
 from conductor.routing.capabilities import with_mcp_over_acp
 from conductor.routing.component import Component
 from conductor.routing.envelope import marked
 from conductor.routing.link import Link
 from conductor.routing.port import connect_ports
-from conductor.secrets.registered import redact
 from conductor.supervision.turn_observer import TurnObserver
 from conductor.tracing.recorder import TraceRecorder, current_recorder, report_failure
 from conductor.transport.base import Transport
@@ -84,14 +83,14 @@ class Chain:
     _reading: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
 
     def __attrs_post_init__(self) -> None:
-        spec, explains = self.spec, self.failure_context is not None
+        spec = self.spec
         role: Literal["client", "parent"] = "client" if spec.mode == "agent" else "parent"
         self.client_end = ClientEnd(self._first_transport, role, self.flusher, spec.limits)
         self.startup_gate = StartupGate(
             start=self._start,
             patch_result=self._patch_result,
             on_open=self._on_started,
-            on_start_failed=self._on_start_failed,
+            on_start_failed=lambda: self._hosted.discard(),
             on_removed=self.client_end.on_first_request,
             failure_context=self.failure_context,
             refusing=lambda: self._hosted.refusing(),
@@ -119,13 +118,12 @@ class Chain:
                 spec,
                 self.choice,
                 self._further_chain,
-                explains,
+                explains=self.failure_context is not None,
             )
         if spec.mode == "agent" and not spec.is_supervised:
-            self._turns = ClientTurns(self._hosted, self.client, self.components, self.startup_gate)
-            self._shutdown.turns = self._turns
-            self._hosted.cancels = self._turns.watch
-            self.client_end.turns = self._turns.observer.turns
+            self._turns = self._shutdown.turns = ClientTurns(
+                self.client_end, self._hosted, self.startup_gate
+            )
             if self._sessions is not None:
                 self._turns.is_elsewhere = self._sessions.has
 
@@ -169,24 +167,11 @@ class Chain:
         """The client's link."""
         return self.client_end.link
 
-    @property
-    def transport(self) -> Transport:
-        """The transport that the client uses now."""
-        return self.client_end.transport
-
     def status(self) -> dict[str, Any]:
         """Status for `ps`, as JSON; called by another thread."""
         from conductor.chain.status import chain_status
 
-        turns = [] if self._turns is None else self._turns.turns()
-        gate = self.startup_gate
-        return {
-            "name": "conductor" if self.recorder is None else self.recorder.chain,
-            "mode": self.spec.mode,
-            "client_label": self.client_label,
-            "sessions": self.client_end.sessions,
-            **chain_status(list(self.components), gate.params, gate.answer, turns),
-        }
+        return chain_status(self, [] if self._turns is None else self._turns.turns())
 
     def turn_observer(self) -> TurnObserver:
         """Knows the client's turns. Call before `run`."""
@@ -215,11 +200,7 @@ class Chain:
         self._began = trio.current_time()
         if self._sessions is not None:
             self._sessions.begin()
-        try:
-            self._hosted.prepare(self.startup_gate.params)
-        except ConductorError as exc:
-            self._start_has_failed(exc)
-            raise
+        self._hosted.prepare(self.startup_gate.params)
         if self.recorder is not None:
             self.recorder.attach(self.components)
             self.client_end.trace(self.recorder)
@@ -239,17 +220,12 @@ class Chain:
     def _on_failed(self, component: Component, error: ComponentError) -> None:
         """A component has failed: its start, or the whole chain, fails too."""
         if not self.initialized.is_set():
-            self._start_has_failed(error)
             self.startup_gate.fail(error)
             return
         log.error("component failed, chain ends", error=str(error), **error.private_details())
         self.client_end.tell_idle_sessions(error)
         self._hosted.end_turns_behind(component, error)
         self._finish(Ending("failed", error))
-
-    def _start_has_failed(self, error: ConductorError) -> None:
-        text = redact(str(error))
-        log.reported_error("chain failed to start", error=text, **error.private_details())
 
     def _patch_result(self, result: bytes) -> bytes:
         result = for_client(result, self.terminal_login, self.components)
@@ -258,11 +234,6 @@ class Chain:
         if self.client.dialect == "_meta":
             result = marked(result)
         return with_mcp_over_acp(result) if self.spec.announces_mcp_over_acp else result
-
-    def _on_start_failed(self) -> None:
-        """A start has failed: discard its components."""
-        self._hosted.discard()
-        self.flusher.made_room()
 
     def _on_started(self) -> None:
         gate = self.startup_gate

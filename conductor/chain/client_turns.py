@@ -15,11 +15,13 @@ import trio
 
 from conductor.acp import PROMPT, SESSION_CANCEL, session_id_of
 from conductor.acp.turns import Turns
+from conductor.chain.client_end import ClientEnd
+from conductor.chain.components import ChainComponents
 from conductor.chain.startup_gate import StartupGate
 from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.jsonrpc.messages import Payload
 from conductor.log import get_logger
-from conductor.routing.component import Cancelled, Component, ComponentHost
+from conductor.routing.component import Cancelled
 from conductor.routing.link import Link
 from conductor.routing.stage import (
     ForwardCancel,
@@ -47,21 +49,19 @@ log: Final = get_logger(component="conductor")
 
 
 class ClientTurns:
-    """The turns of one client. `components` is the chain's list, which changes."""
+    """The turns of one client, for the components of its chain and its end of it."""
 
     def __init__(
-        self,
-        host: ComponentHost,
-        client: Link,
-        components: list[Component],
-        startup_gate: StartupGate,
+        self, client_end: ClientEnd, components: ChainComponents, startup_gate: StartupGate
     ) -> None:
+        client = client_end.link
         self.is_elsewhere: Callable[[Cancelled], bool] = lambda what: False
         """Whether a further chain of the client has the turn or request, and ends it."""
         self.observer: TurnObserver = TurnObserver(client, lambda: startup_gate.version == 2)
-        self.watch: CancelWatch = CancelWatch(host, self.observer, components)
+        self.watch: CancelWatch = CancelWatch(components, self.observer, components.running)
         self.watch.ends = lambda what: startup_gate.state == "open" and not self.is_elsewhere(what)
-        self.observer.cancels = self.watch
+        self.observer.cancels = components.cancels = self.watch
+        client_end.turns = self.observer.turns
         self._questions = _Questions(
             client, self.observer.turns, lambda session: self.is_elsewhere(session)
         )

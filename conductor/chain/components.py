@@ -160,6 +160,7 @@ class ChainComponents(ComponentHost):
         for component in self.running:
             component.kill()
         self.running.clear()
+        self.flusher.made_room()
 
     def refusing(self) -> str | None:
         """The name of the last component that answered its initialization with an error."""

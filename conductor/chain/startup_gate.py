@@ -10,7 +10,7 @@ counts. The gate is removed with that request. A failed start may be tried again
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal
+from typing import Final, Literal
 
 from conductor.acp import SESSION_SETUP_METHODS, session_id_of
 from conductor.adapters.negotiated import announced_by_client
@@ -33,6 +33,7 @@ from conductor.jsonrpc.messages import (
     exception_to_error,
 )
 from conductor.limits import Limits
+from conductor.log import get_logger
 from conductor.routing.capabilities import protocol_version
 from conductor.routing.message_queue import MessageQueue, QueuedMessage
 from conductor.routing.notices import Notices
@@ -43,8 +44,11 @@ from conductor.routing.stage import (
     ForwardResponse,
     Stage,
 )
+from conductor.secrets.registered import redact
 
 __all__ = ["StartupGate"]
+
+log: Final = get_logger(component="conductor")
 
 GateState = Literal["waiting", "starting", "explaining", "open", "repeating"]
 
@@ -119,6 +123,8 @@ class StartupGate(Stage):
 
     def fail(self, error: ConductorError) -> None:
         """The chain cannot start: answer all waiting requests; the start may be tried again."""
+        text = redact(str(error))
+        log.reported_error("chain failed to start", error=text, **error.private_details())
         if self.state == "starting":
             self._on_start_failed(exception_to_error(error))
 
@@ -182,7 +188,7 @@ class StartupGate(Stage):
         try:
             self._start()
         except ConductorError as exc:
-            self._on_start_failed(exception_to_error(exc))
+            self.fail(exc)
             return
         self._initialize = call
         if method != "initialize":

@@ -235,13 +235,13 @@ class ClientRegistry:
                     nursery.start_soon(client.resumable_stream.run)
                 with nullcontext() if client.profile == "unix" else withhold_details():
                     client.ending = await client.chain.run()
-                client.chain.transport.close_writing()
+                client.chain.client_end.transport.close_writing()
                 if client.resumable_stream is not None:
                     with trio.move_on_after(_CLOSE_TIMEOUT):
                         await client.resumable_stream.wait_drained()
         except Exception as exc:  # other clients are not affected
             log.error("chain crashed", client=client.number, **exception_location(exc))
-            client.chain.transport.close()  # the client waits for an answer
+            client.chain.client_end.transport.close()  # the client waits for an answer
         finally:
             del self.by_id[client.id]
             self._counts[client.device.address] -= 1

@@ -146,7 +146,7 @@ async def test_the_nth_call_fails(monkeypatch, call, number):
             nursery.start_soon(client.read, read)
             nursery.start_soon(converse)
             await chain.run()
-            chain.transport.close()
+            chain.client_end.transport.close()
     monkeypatch.undo()
     client.close()
     lost_client = chain.client_end.connection.closed and call.startswith(("read", "write"))

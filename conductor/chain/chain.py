@@ -28,13 +28,14 @@ from conductor.chain.shutdown import Ending, Shutdown
 from conductor.chain.start_failure import FailureContext
 from conductor.chain.startup_gate import StartupGate
 from conductor.control import running_chains
-from conductor.errors import ComponentError
+from conductor.errors import ComponentError, ConductorError
 from conductor.log import get_logger
 from conductor.routing.capabilities import with_mcp_over_acp
 from conductor.routing.component import Component
 from conductor.routing.envelope import marked
 from conductor.routing.link import Link
 from conductor.routing.port import connect_ports
+from conductor.secrets.registered import redact
 from conductor.supervision.turn_observer import TurnObserver
 from conductor.tracing.recorder import TraceRecorder, current_recorder, report_failure
 from conductor.transport.base import Transport
@@ -91,6 +92,7 @@ class Chain:
             patch_result=self._patch_result,
             on_open=self._on_started,
             on_start_failed=lambda: self._hosted.discard(),
+            on_error=_log_failed_start,
             on_removed=self.client_end.on_first_request,
             failure_context=self.failure_context,
             refusing=lambda: self._hosted.refusing(),
@@ -171,7 +173,15 @@ class Chain:
         """Status for `ps`, as JSON; called by another thread."""
         from conductor.chain.status import chain_status
 
-        return chain_status(self, [] if self._turns is None else self._turns.turns())
+        turns = [] if self._turns is None else self._turns.turns()
+        gate = self.startup_gate
+        return {
+            "name": "conductor" if self.recorder is None else self.recorder.chain,
+            "mode": self.spec.mode,
+            "client_label": self.client_label,
+            "sessions": self.client_end.sessions,
+            **chain_status(list(self.components), gate.params, gate.answer, turns),
+        }
 
     def turn_observer(self) -> TurnObserver:
         """Knows the client's turns. Call before `run`."""
@@ -263,3 +273,8 @@ class Chain:
             self.client_end.initialize_result = None
             self._shutdown.begin()
             self._end.set()
+
+
+def _log_failed_start(error: ConductorError) -> None:
+    text = redact(str(error))
+    log.reported_error("chain failed to start", error=text, **error.private_details())

@@ -10,7 +10,7 @@ counts. The gate is removed with that request. A failed start may be tried again
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, Literal
+from typing import Literal
 
 from conductor.acp import SESSION_SETUP_METHODS, session_id_of
 from conductor.adapters.negotiated import announced_by_client
@@ -33,7 +33,6 @@ from conductor.jsonrpc.messages import (
     exception_to_error,
 )
 from conductor.limits import Limits
-from conductor.log import get_logger
 from conductor.routing.capabilities import protocol_version
 from conductor.routing.message_queue import MessageQueue, QueuedMessage
 from conductor.routing.notices import Notices
@@ -44,11 +43,8 @@ from conductor.routing.stage import (
     ForwardResponse,
     Stage,
 )
-from conductor.secrets.registered import redact
 
 __all__ = ["StartupGate"]
-
-log: Final = get_logger(component="conductor")
 
 GateState = Literal["waiting", "starting", "explaining", "open", "repeating"]
 
@@ -59,11 +55,12 @@ class StartupGate(Stage):
     `start` begins to start the chain and connects the port to the first component; it raises
     `ConductorError`. `patch_result` may change the raw result of `initialize`. `on_open` is called
     when the chain is initialized and the client has its response, each time; `on_removed` when the
-    client cannot initialize it again; `on_start_failed` when the start has failed. With a
-    `failure_context`, the start-failure agent tells the error, and which component has answered
-    with it (`refusing`); without, the client gets the error. `initialize` params over
-    `max_initialize` bytes are refused. With `is_for_session`, a session set-up follows that was
-    sent before the start: after a failed start it triggers no other attempt.
+    client cannot initialize it again; `on_start_failed` when the start has failed, before it
+    `on_error` with an error that no component has answered. With a `failure_context`, the
+    start-failure agent tells the error, and which component has answered with it (`refusing`);
+    without, the client gets the error. `initialize` params over `max_initialize` bytes are refused.
+    With `is_for_session`, a session set-up follows that was sent before the start: after a failed
+    start it triggers no other attempt.
     """
 
     name = "startup gate"
@@ -76,6 +73,7 @@ class StartupGate(Stage):
         patch_result: Callable[[bytes], bytes],
         on_open: Callable[[], None],
         on_start_failed: Callable[[], None],
+        on_error: Callable[[ConductorError], None] = lambda error: None,
         on_removed: Callable[[], None] = lambda: None,
         failure_context: FailureContext | None = None,
         refusing: Callable[[], str | None] = lambda: None,
@@ -95,6 +93,7 @@ class StartupGate(Stage):
         self._patch_result = patch_result
         self._on_open = on_open
         self._notify_start_failed = on_start_failed
+        self._on_error = on_error
         self._on_removed = on_removed
         self._failure_context = failure_context
         self._refusing = refusing
@@ -123,8 +122,7 @@ class StartupGate(Stage):
 
     def fail(self, error: ConductorError) -> None:
         """The chain cannot start: answer all waiting requests; the start may be tried again."""
-        text = redact(str(error))
-        log.reported_error("chain failed to start", error=text, **error.private_details())
+        self._on_error(error)
         if self.state == "starting":
             self._on_start_failed(exception_to_error(error))
 

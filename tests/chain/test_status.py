@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import attrs
 import pytest
 from support.raw_json import dumps
@@ -28,35 +26,23 @@ class Plugin:
     agent_port: object = "port"
 
 
-def status(components, client, answer, turns=()):
-    chain = SimpleNamespace(
-        components=components,
-        startup_gate=SimpleNamespace(params=client, answer=answer),
-        recorder=None,
-        spec=SimpleNamespace(mode="agent"),
-        client_label="",
-        client_end=SimpleNamespace(sessions=[]),
-    )
-    return chain_status(chain, turns)
-
-
 def test_both_ends_have_the_names_that_they_announced():
     client = dumps({"clientInfo": {"name": "editor", "version": "1.2"}})
     agent = dumps({"info": {"name": "second", "version": 3}})
 
-    shown = status([], client, agent, [("s1", 1.23456), (None, 2)])
+    status = chain_status([], client, agent, [("s1", 1.23456), (None, 2)])
 
-    assert (shown["client"], shown["agent"]) == ("editor 1.2", "second")
-    assert shown["turns"] == [
+    assert (status["client"], status["agent"]) == ("editor 1.2", "second")
+    assert status["turns"] == [
         {"session": "s1", "seconds": 1.235},
         {"session": None, "seconds": 2},
     ]
 
 
 def test_a_component_in_this_process_has_no_process_id_and_runs():
-    shown = status([Plugin("queue"), Process("gemini")], None, b"")
+    status = chain_status([Plugin("queue"), Process("gemini")], None, b"", [])
 
-    assert shown["components"] == [
+    assert status["components"] == [
         {"name": "queue", "kind": "plugin", "pid": None, "state": "running", "restarts": 0},
         {"name": "gemini", "kind": "agent", "pid": 7, "state": "backing off", "restarts": 2},
     ]
@@ -64,5 +50,5 @@ def test_a_component_in_this_process_has_no_process_id_and_runs():
 
 @pytest.mark.parametrize("answer", [b"", b"[]", b'{"agentInfo":7}', b"[" * 100_000, b"\xff"])
 def test_an_agent_without_a_name_has_that_of_its_component(answer):
-    assert status([Plugin("queue"), Process("gemini")], None, answer)["agent"] == "gemini"
-    assert status([Plugin("queue")], None, answer)["agent"] is None
+    assert chain_status([Plugin("queue"), Process("gemini")], None, answer, [])["agent"] == "gemini"
+    assert chain_status([Plugin("queue")], None, answer, [])["agent"] is None

@@ -107,7 +107,6 @@ PURE = [
     "conductor.tracing.reader",
     "conductor.tracing.record_filter",
     "conductor.tracing.records",
-    "conductor.tracing.way",
     "conductor.routing.control",
     "conductor.routing.link",
     "conductor.routing.link_port",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import Any, Final
 
 import attrs
 
@@ -29,6 +29,11 @@ from conductor.tracing.records import (
 
 __all__ = ["RecordFilter"]
 
+_SEARCHED: Final = (
+    *("method", "session", "head", "params", "payload"),
+    *("component", "handler", "event", "fields", "text"),
+)
+"""Members of records that `RecordFilter.text` may be in."""
 _Message = RequestRecord | NotificationRecord | ResponseRecord
 
 
@@ -183,20 +188,7 @@ def _contains(record: Record, text: str) -> bool:
 
 def _texts(record: Record) -> Iterator[str]:
     """Every text in a record: names, values, and the names of members."""
-    left: list[Any]
-    match record:
-        case RequestRecord() | NotificationRecord():
-            left = [record.method, record.session, record.head, record.params]
-        case ResponseRecord():
-            left = [record.method, record.session, record.head, record.payload]
-        case HandlerRecord():
-            left = [record.component, record.method, record.handler]
-        case LogRecord():
-            left = [record.component, record.event, record.fields]
-        case StderrRecord():
-            left = [record.component, record.text]
-        case _:
-            return
+    left: list[Any] = [getattr(record, name, None) for name in _SEARCHED]
     while left:
         match left.pop():
             case str(text):

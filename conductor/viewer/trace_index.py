@@ -15,7 +15,7 @@ import msgspec
 
 from conductor.acp.sessions import UsageMeter
 from conductor.tracing.json_diff import without_marks
-from conductor.tracing.links import Message, find_causes, is_same_message
+from conductor.tracing.links import LogSubjects, Message, find_causes, is_same_message
 from conductor.tracing.message_text import log_text, method_and_text
 from conductor.tracing.records import (
     HandlerRecord,
@@ -28,7 +28,6 @@ from conductor.tracing.records import (
     StderrRecord,
     TraceHeader,
 )
-from conductor.tracing.way import LogSubjects
 
 __all__ = ["Link", "Row", "TraceIndex"]
 

@@ -18,7 +18,7 @@ import trio
 
 from conductor.tracing.reader import Trace
 from conductor.tracing.records import RequestRecord
-from conductor.viewer.run import open_viewer
+from conductor.viewer.app import open_viewer
 from conductor.viewer.trace_source import TraceSource
 from support.chromium import Page, driven_chromium, open_page
 

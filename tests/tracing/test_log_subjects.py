@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from support.trace_records import TraceScript
 
-from conductor.tracing.way import LogSubjects, MessageWays
+from conductor.tracing.links import LogSubjects, MessageWays
 
 PROMPT = "session/prompt"
 

@@ -1,6 +1,6 @@
 from support.trace_records import TraceScript
 
-from conductor.tracing.way import MessageWays
+from conductor.tracing.links import MessageWays
 
 PROMPT = {"sessionId": "s", "prompt": [{"type": "text", "text": "hi"}]}
 

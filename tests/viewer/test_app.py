@@ -11,7 +11,7 @@ import pytest
 import trio
 
 from conductor.network.peer_user import user_at
-from conductor.viewer.run import open_viewer
+from conductor.viewer.app import open_viewer
 from conductor.viewer.trace_source import TraceSource
 
 

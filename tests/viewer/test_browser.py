@@ -12,8 +12,8 @@ import pytest
 from support.trace_records import TraceScript
 
 from conductor.viewer import page as viewer_page
+from conductor.viewer.app import open_viewer
 from conductor.viewer.page import exported_page
-from conductor.viewer.run import open_viewer
 from conductor.viewer.trace_source import TraceSource
 
 pytestmark = pytest.mark.external

@@ -11,7 +11,7 @@ import psutil
 import pytest
 from support.trace_records import TraceScript
 
-from conductor.viewer.run import open_viewer
+from conductor.viewer.app import open_viewer
 from conductor.viewer.trace_source import TraceSource
 
 pytestmark = pytest.mark.benchmark

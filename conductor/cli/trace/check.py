@@ -49,8 +49,8 @@ def command(file: str) -> None:
 
 def _misfits(records: Sequence[Record]) -> tuple[list[tuple[Message, str]], int]:
     """Messages with what does not fit, and the number of those that cannot be checked."""
+    from conductor.tracing.links import MessageWays
     from conductor.tracing.records import NotificationRecord, RequestRecord, ResponseRecord
-    from conductor.tracing.way import MessageWays
 
     ways = MessageWays(records)
     versions: dict[tuple[str, int], int] = {}

@@ -14,7 +14,7 @@ from conductor.acp.turns import Turns
 from conductor.cli.terminal_text import shown_path
 from conductor.cli.text_table import table
 from conductor.cli.units import shown_duration, shown_size
-from conductor.tracing.links import Message, is_diverted
+from conductor.tracing.links import Message, MessageWays, is_diverted
 from conductor.tracing.message_text import message_text, method_text
 from conductor.tracing.records import (
     HandlerRecord,
@@ -24,7 +24,6 @@ from conductor.tracing.records import (
     RequestRecord,
     ResponseRecord,
 )
-from conductor.tracing.way import MessageWays
 
 __all__ = ["statistics_lines"]
 

@@ -30,7 +30,7 @@ def command(file: str, port: int, browser: bool, live: bool, remove: bool) -> No
       acp-conductor trace view t.jsonl --no-browser --port 8800
     """
     from conductor.cli.trace.reading import check_is_trace, dumped_file, is_running
-    from conductor.viewer.run import view
+    from conductor.viewer.app import view
 
     path = Path(dumped_file(int(file)) if is_running(file) else file)
     try:

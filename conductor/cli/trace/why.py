@@ -10,8 +10,7 @@ import click
 
 if TYPE_CHECKING:
     from conductor.cli.terminal_text import Style
-    from conductor.tracing.links import Message
-    from conductor.tracing.way import MessageWays
+    from conductor.tracing.links import Message, MessageWays
 
 __all__ = ["command", "way_lines"]
 
@@ -42,7 +41,7 @@ def command(file: str, number: str) -> None:
     """
     from conductor.cli.terminal_text import is_coloured, printable, styled
     from conductor.cli.trace.reading import load
-    from conductor.tracing.way import MessageWays
+    from conductor.tracing.links import MessageWays
 
     ways = MessageWays(load(file))
     wanted = number.removeprefix("#")

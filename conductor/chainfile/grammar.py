@@ -78,7 +78,7 @@ def _restart_budget(value: Any) -> RestartBudget:
 def _item_hook(cls: type[ComponentItem], converter: Converter) -> Hook:
     def hook(data: Any) -> dict[str, Any]:
         if isinstance(data, str) and cls is AgentItem:
-            registry_name(None, None, data)
+            registry_name(data)
             data = {"registry": data}
         if not isinstance(data, Mapping):
             raise expected("a component", lambda written: "write `use: …` or `run: […]`")

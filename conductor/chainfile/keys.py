@@ -5,10 +5,9 @@ What else is known of it stands in its annotation: a `Unit` for its notation, va
 `Key`: `Annotated[Seconds, positive, Key(wrapped=True)]`. Reader, conflicts, JSON schema, `show`,
 `wrap` and the bootstrap of isolated plugins iterate these declarations.
 
-A validator is called with the values of the other keys as written, None, and the value, as those of
-attrs are, but only for a key that is given and could be read. Each key is read, validated and
-reported separately, as in `attrs_fields`, which does the same for the options of plugins: a Struct
-is defined in a tenth of the time of an attrs class.
+A validator is called with the value of a key that is given and could be read. Each key is read,
+validated and reported separately, as in `attrs_fields`, which does the same for the options of
+plugins: a Struct is defined in a tenth of the time of an attrs class.
 """
 
 from __future__ import annotations
@@ -117,10 +116,11 @@ def read_struct(
     given = read_keys(data, types, converter, "key", hints, found)
     values = {fields[key]: value for key, value in given.items()}
     for key, value in given.items():
-        if value is not INVALID and key in data:  # a misspelt one has been reported
+        # A misspelt one has been reported.
+        if value is not None and value is not INVALID and key in data:
             for validate in _metadata(cls, key):
                 if callable(validate):
-                    collect(found, (key,), validate, values, None, value)
+                    collect(found, (key,), validate, value)
     if found:
         raise InvalidValue(found)
     for key, value in given.items():

@@ -27,10 +27,10 @@ from conductor.chainfile.validators import (
     argv,
     component_name,
     environment_names,
+    every,
     host_name,
     http_headers,
     nonempty_path,
-    nonempty_paths,
     not_negative,
     plugin_name,
     positive,
@@ -39,7 +39,7 @@ from conductor.chainfile.validators import (
     url,
     workspace_paths,
 )
-from conductor.chainfile.value_errors import expected, invalid
+from conductor.chainfile.value_errors import InvalidValue, ValueIssue, expected, invalid
 from conductor.limits import Limits
 
 __all__ = [
@@ -151,12 +151,6 @@ class RegistryName(msgspec.Struct, frozen=True):
     """Content of the lock file, and of the registry if it is a file; see `ComponentSpec`."""
 
 
-def _certificate_key(tls: Mapping[str, Any], _: Any, value: str | None) -> None:
-    nonempty_path(tls, _, value)
-    if value is not None and tls.get("cert") is None:
-        raise invalid("`key` needs a certificate", "add `cert`")
-
-
 class Tls(msgspec.Struct, frozen=True):
     """The `tls:` mapping of a component: settings of a connection; files are PEM files."""
 
@@ -164,12 +158,17 @@ class Tls(msgspec.Struct, frozen=True):
     """Trusted CA certificates; without it, those of the system."""
     cert: Annotated[str | None, nonempty_path, _PATH] = None
     """The client certificate, with its chain."""
-    key: Annotated[str | None, _certificate_key, _PATH] = None
+    key: Annotated[str | None, nonempty_path, _PATH] = None
     """The private key of `cert`; without it, in the same file."""
     server_name: Annotated[str | None, host_name] = None
     """Name required in the server's certificate; without it, the host of the URL."""
     verify: bool = True
     """Whether the server's certificate is verified."""
+
+
+def _certificate_of_key(tls: Tls) -> None:
+    if tls.key is not None and tls.cert is None:
+        raise InvalidValue([ValueIssue("`key` needs a certificate", "add `cert`", path=("key",))])
 
 
 class McpStart(msgspec.Struct, frozen=True):
@@ -198,13 +197,13 @@ class SandboxItem(msgspec.Struct, frozen=True):
     ] = {}
     """Directories that the program may write to, with their paths inside the sandbox; empty: the
     working directory."""
-    read: Annotated[tuple[str, ...], nonempty_paths, _PATHS] = ()
+    read: Annotated[tuple[str, ...], every(nonempty_path), _PATHS] = ()
     """More files and directories, read-only; those that do not exist are skipped."""
-    write: Annotated[tuple[str, ...], nonempty_paths, _PATHS] = ()
+    write: Annotated[tuple[str, ...], every(nonempty_path), _PATHS] = ()
     """More files and directories that the program may write to."""
     hide: Annotated[
         tuple[str, ...],
-        nonempty_paths,
+        every(nonempty_path),
         Key(convert=lambda paths, _: tuple(map(os.path.expanduser, paths))),
     ] = ()
     """Shell patterns of files and directories that look empty; relative ones: in each workspace."""
@@ -229,7 +228,7 @@ def _sandbox(written: SandboxItem | bool, _: str) -> Sandbox | None:
     return Sandbox(**msgspec.structs.asdict(written))
 
 
-def _environment_conditions(_: Any, __: Any, value: list[str] | str | None) -> None:
+def _environment_conditions(value: list[str] | str) -> None:
     for text in _strings(value, ""):
         if re.fullmatch(_VARIABLE, text.partition("=")[0]) is None:
             raise expected("the name of a variable, or `NAME=VALUE`")
@@ -257,8 +256,8 @@ class When(msgspec.Struct, frozen=True):
     """An environment variable that is set, or `NAME=VALUE`."""
 
 
-def _conditions(_: Any, __: Any, value: When | None) -> None:
-    if value is not None and value == When():
+def _conditions(value: When) -> None:
+    if value == When():
         *most, last = (f"`{key}`" for key in value.__struct_fields__)
         raise invalid("`when` has no condition", f"add {', '.join(most)} or {last}")
 
@@ -334,7 +333,7 @@ class ComponentItem(msgspec.Struct, frozen=True, rename={"options": "with"}):
         Mapping[str, str], http_headers, Key(kinds=frozenset({"connect"}), secret=True)
     ] = {}
     """HTTP headers of every request to the `connect` URL."""
-    tls: Annotated[Tls | None, Key(kinds=frozenset({"connect"}))] = None
+    tls: Annotated[Tls | None, _certificate_of_key, Key(kinds=frozenset({"connect"}))] = None
     """For `connect` with `wss` or `https`; without it, default settings."""
     ping_timeout: Annotated[Seconds, positive, Key(kinds=frozenset({"connect", "ssh"}))] = 30.0
     """Seconds without an answer to a ping until a remote component counts as lost."""
@@ -348,7 +347,7 @@ class ComponentItem(msgspec.Struct, frozen=True, rename={"options": "with"}):
     """Seconds until `initialize` must be answered."""
     stop_timeout: Annotated[Seconds, Key(shown=True, wrapped=True, isolated=True)] = STOP_TIMEOUT
     """Seconds between closing the component's stdin and SIGTERM, and between that and SIGKILL."""
-    request_timeout: Annotated[Mapping[str, Seconds], positive, Key(wrapped=True)] = {}
+    request_timeout: Annotated[Mapping[str, Seconds], every(positive), Key(wrapped=True)] = {}
     """Seconds by method; methods without an entry have no limit."""
     stall_timeout: Annotated[Seconds | None, positive, Key(wrapped=True)] = None
     """Time without a message during a prompt turn that counts as a stall; without it, never."""

@@ -1,14 +1,14 @@
 """Validators of single values in chain files: names, commands, URLs, paths, headers, durations.
 
-Each is a validator of attrs: `(instance, attribute, value)`. It returns for `None`, the value of an
-absent key, and raises `InvalidValue` for a value that must be written differently.
+Each is called with a value that is given, and raises `InvalidValue` for one that must be written
+differently.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from conductor.chainfile.value_errors import InvalidValue, ValueIssue, collect, expected, invalid
@@ -17,10 +17,10 @@ __all__ = [
     "argv",
     "component_name",
     "environment_names",
+    "every",
     "host_name",
     "http_headers",
     "nonempty_path",
-    "nonempty_paths",
     "not_negative",
     "plugin_name",
     "positive",
@@ -40,37 +40,43 @@ _RESERVED_HEADERS = {
 }
 
 
-def positive(_: Any, __: Any, value: float | int | Mapping[str, float] | None) -> None:
-    if isinstance(value, Mapping):
+def every(validate: Callable[[Any], None]) -> Callable[[Any], None]:
+    """A validator of lists and mappings, by one of their values."""
+
+    def validate_all(values: Sequence[Any] | Mapping[str, Any]) -> None:
         found: list[ValueIssue] = []
-        for key, each in value.items():
-            collect(found, (key,), positive, None, None, each)
+        items = values.items() if isinstance(values, Mapping) else enumerate(values)
+        for key, value in items:
+            collect(found, (key,), validate, value)
         if found:
             raise InvalidValue(found)
-    elif value is not None and value <= 0:
+
+    return validate_all
+
+
+def positive(value: float) -> None:
+    if value <= 0:
         raise invalid("must be more than zero")
 
 
-def not_negative(_: Any, __: Any, value: int | None) -> None:
-    if value is not None and value < 0:
+def not_negative(value: int) -> None:
+    if value < 0:
         raise invalid("must not be negative")
 
 
-def component_name(_: Any, __: Any, value: str | None) -> None:
-    if value is not None and (not value.strip() or "/" in value or not value.isprintable()):
+def component_name(value: str) -> None:
+    if not value.strip() or "/" in value or not value.isprintable():
         raise expected("a name without `/`")
 
 
-def argv(_: Any, __: Any, value: tuple[str, ...] | None) -> None:
+def argv(value: tuple[str, ...]) -> None:
     if value == ():
         raise invalid("the command is empty")
-    if value and not value[0]:
+    if not value[0]:
         raise InvalidValue([ValueIssue("the command is empty", path=(0,))])
 
 
-def plugin_name(_: Any, __: Any, value: str | None) -> None:
-    if value is None:
-        return
+def plugin_name(value: str) -> None:
     looks_like_a_path = "/" in value or ":" in value or value.endswith(".py")
     if looks_like_a_path and not re.fullmatch(_PATH_AND_CLASS, value):
         raise expected("a name or `path.py:Class`", _class_of_the_file)
@@ -83,14 +89,14 @@ def _class_of_the_file(written: str) -> str:
     return f"name the class of the file: `{path}:Class`"
 
 
-def registry_name(_: Any, __: Any, value: str | None) -> None:
-    if value is not None and not re.fullmatch(_REGISTRY_NAME, value):
+def registry_name(value: str) -> None:
+    if not re.fullmatch(_REGISTRY_NAME, value):
         help = "`acp-conductor registry list` lists the names; a command is written `run: […]`"
         raise expected("a name of the registry such as `claude-acp`", help)
 
 
-def registry_source(_: Any, __: Any, value: str | None) -> None:
-    if value is None or (value and not value.startswith(("http://", "ftp://", "file://"))):
+def registry_source(value: str) -> None:
+    if value and not value.startswith(("http://", "ftp://", "file://")):
         return
     if value.startswith("http://"):
         from urllib.parse import urlsplit
@@ -100,9 +106,7 @@ def registry_source(_: Any, __: Any, value: str | None) -> None:
     raise expected("a file, or a URL that begins with `https://`")
 
 
-def url(_: Any, __: Any, value: str | None) -> None:
-    if value is None:
-        return
+def url(value: str) -> None:
     from urllib.parse import urlsplit
 
     try:
@@ -115,12 +119,12 @@ def url(_: Any, __: Any, value: str | None) -> None:
         raise expected("a URL such as `wss://proxy.example.org/acp`")
 
 
-def nonempty_path(_: Any, __: Any, value: str | None) -> None:
-    if value is not None and not value:
+def nonempty_path(value: str) -> None:
+    if not value:
         raise invalid("the path is empty")
 
 
-def environment_names(_: Any, __: Any, value: Mapping[str, str | None]) -> None:
+def environment_names(value: Mapping[str, str | None]) -> None:
     found = [
         ValueIssue(
             f"`{name}` cannot be the name of an environment variable", path=(name,), at_key=True
@@ -132,14 +136,12 @@ def environment_names(_: Any, __: Any, value: Mapping[str, str | None]) -> None:
         raise InvalidValue(found)
 
 
-def host_name(_: Any, __: Any, value: str | None) -> None:
-    if value is None:
-        return
+def host_name(value: str) -> None:
     if not value or value.startswith("-") or not value.isprintable() or " " in value:
         raise expected("a host such as `user@host`", "as the program `ssh` understands it")
 
 
-def http_headers(_: Any, __: Any, value: Mapping[str, str]) -> None:
+def http_headers(value: Mapping[str, str]) -> None:
     found = []
     for name, text in value.items():
         if not re.fullmatch(_HEADER_NAME, name):
@@ -155,19 +157,9 @@ def http_headers(_: Any, __: Any, value: Mapping[str, str]) -> None:
         raise InvalidValue(found)
 
 
-def nonempty_paths(_: Any, __: Any, value: Sequence[str]) -> None:
-    found = [
-        ValueIssue("the path is empty", path=(index,))
-        for index, path in enumerate(value)
-        if not path
-    ]
-    if found:
-        raise InvalidValue(found)
-
-
-def workspace_paths(_: Any, __: Any, value: list[str] | dict[str, str]) -> None:
+def workspace_paths(value: list[str] | dict[str, str]) -> None:
     if not isinstance(value, dict):
-        nonempty_paths(_, __, value)
+        every(nonempty_path)(value)
         return
     found = []
     for outside, inside in value.items():

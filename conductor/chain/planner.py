@@ -27,7 +27,7 @@ from conductor.chainfile.project_file import (
     read_trusted_file,
     read_user_file,
 )
-from conductor.chainfile.trust_store import UnsafeFile, read_own_file, trusted_file
+from conductor.chainfile.trust_store import UnreadableFile, read_own_file, trusted_file
 from conductor.chainfile.when import Facts, agent_names, client_facts, unmet_conditions
 from conductor.errors import ChainFileError
 from conductor.log import get_logger
@@ -162,5 +162,5 @@ def _identity(path: str) -> str:
     """Differs when the file has changed."""
     try:
         return read_own_file(path).decode(errors="replace")
-    except (UnsafeFile, OSError):
+    except UnreadableFile:
         return ""

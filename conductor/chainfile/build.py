@@ -23,7 +23,7 @@ from conductor.chainfile.model import (
     FileItem,
     ValuePath,
 )
-from conductor.chainfile.naming import command_name
+from conductor.chainfile.naming import command_name, untaken_name
 from conductor.chainfile.paths import absolute
 
 __all__ = ["build_chain"]
@@ -164,16 +164,7 @@ def _derived_name(
 def _unique_names(names: Sequence[tuple[str, bool]]) -> list[str]:
     """Make names unique, keeping their order. `names`: (name, whether the user gave it)."""
     taken = {name for name, given in names if given}
-    unique = []
-    for name, given in names:
-        if not given:
-            stem, number = name, 1
-            while name in taken:
-                number += 1
-                name = f"{stem}-{number}"
-            taken.add(name)
-        unique.append(name)
-    return unique
+    return [name if given else untaken_name(name, taken) for name, given in names]
 
 
 def _relative_paths(where: ValuePath, everything: Mapping[ValuePath, _T]) -> dict[ValuePath, _T]:

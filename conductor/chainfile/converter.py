@@ -33,7 +33,7 @@ from conductor.chainfile.value_errors import (
     invalid,
 )
 
-__all__ = ["make_converter"]
+__all__ = ["MAPPINGS", "SEQUENCES", "make_converter"]
 
 _TYPE_NAMES = {
     str: "text",
@@ -44,13 +44,13 @@ _TYPE_NAMES = {
     dict: "a mapping",
 }
 _DURATION = "a duration such as `500ms`, `10s` or `2m`"
-_SEQUENCES: dict[Any, Callable[[Iterable[Any]], Any]] = {
+SEQUENCES: dict[Any, Callable[[Iterable[Any]], Any]] = {
     **dict.fromkeys((list, abc.Sequence, abc.MutableSequence, abc.Iterable, abc.Collection), list),
     tuple: tuple,
     **dict.fromkeys((set, abc.MutableSet), set),
     **dict.fromkeys((frozenset, abc.Set), frozenset),
 }
-_MAPPINGS = (dict, abc.Mapping, abc.MutableMapping)
+MAPPINGS = (dict, abc.Mapping, abc.MutableMapping)
 
 
 def make_converter(directory: str, word: str, hooks: Mapping[Any, Hook] = {}) -> Converter:
@@ -79,8 +79,8 @@ def make_converter(directory: str, word: str, hooks: Mapping[Any, Hook] = {}) ->
         (lambda t: t in scalar_types, lambda t: _scalar_hook(*scalar_types[t])),
         (lambda t: t in (Any, object), lambda t: _as_it_is),
         (lambda t: t == scalars.Argv, lambda t: _argv_hook(converter)),
-        (lambda t: _origin(t) in _SEQUENCES, lambda t: _sequence_hook(t, converter)),
-        (lambda t: _origin(t) in _MAPPINGS, lambda t: _mapping_hook(t, converter)),
+        (lambda t: _origin(t) in SEQUENCES, lambda t: _sequence_hook(t, converter)),
+        (lambda t: _origin(t) in MAPPINGS, lambda t: _mapping_hook(t, converter)),
         (lambda t: _origin(t) in (Union, types.UnionType), lambda t: _union_hook(t, converter)),
         (lambda t: _origin(t) is Literal, lambda t: _choice_hook((v, v) for v in get_args(t))),
         (_is_enum, lambda t: _choice_hook((member.value, member) for member in t)),
@@ -104,7 +104,7 @@ def _scalar_hook(wanted: str, read: Callable[[str], Any]) -> Hook:
 
 
 def _sequence_hook(hint: Any, converter: Converter) -> Hook:
-    make, args = _SEQUENCES[_origin(hint)], get_args(hint)
+    make, args = SEQUENCES[_origin(hint)], get_args(hint)
     fixed = make is tuple and bool(args) and args[-1] is not Ellipsis
     any_item = args[0] if args else Any
 
@@ -216,9 +216,9 @@ def _is_enum(hint: Any) -> bool:
 def _shape(hint: Any) -> type | None:
     """The kind of data that a type is read from: list, dict or str; None if any."""
     origin = _origin(hint)
-    if origin in _SEQUENCES:
+    if origin in SEQUENCES:
         return list
-    if origin in _MAPPINGS or is_struct(origin) or (isinstance(origin, type) and attrs.has(origin)):
+    if origin in MAPPINGS or is_struct(origin) or (isinstance(origin, type) and attrs.has(origin)):
         return dict
     return None if hint in (Any, object) or origin in (Union, types.UnionType) else str
 

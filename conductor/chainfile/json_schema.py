@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 import re
 import types
-from collections import abc
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from enum import Enum
@@ -22,6 +21,7 @@ import attrs
 import msgspec
 
 from conductor.chainfile.attrs_fields import field_key, field_types
+from conductor.chainfile.converter import MAPPINGS, SEQUENCES
 from conductor.chainfile.docstrings import attribute_docstrings, option_docstrings
 from conductor.chainfile.keys import COMPONENT_KINDS, is_struct, type_as_written
 from conductor.chainfile.model import AgentItem, ComponentItem, FileItem, RestartBudget
@@ -79,8 +79,6 @@ _SCALARS: Final[dict[Any, JsonSchema]] = {
     Any: {},
     object: {},
 }
-_ARRAYS: Final = (list, tuple, set, frozenset, *(abc.Sequence, abc.MutableSequence, abc.Iterable))
-_MAPPINGS: Final = (dict, abc.Mapping, abc.MutableMapping)
 
 
 def chain_file_schema(options: Mapping[str, JsonSchema]) -> JsonSchema:
@@ -201,13 +199,10 @@ def _schema(
     if origin in (Union, types.UnionType):
         members = [inner(arg) for arg in args]
         return {"anyOf": [each for one in members for each in one.get("anyOf", [one])]}
-    if origin in _ARRAYS or origin in (abc.Set, abc.MutableSet, abc.Collection):
+    if origin in SEQUENCES:
         return {"type": "array", "items": inner(args[0]) if args else {}}
-    if origin in _MAPPINGS:
-        return {
-            "type": "object",
-            "additionalProperties": inner(args[1]) if args else True,
-        }
+    if origin in MAPPINGS:
+        return {"type": "object", "additionalProperties": inner(args[1]) if args else True}
     if not isinstance(origin, type):
         return {}
     if issubclass(origin, Enum):
@@ -220,9 +215,8 @@ def _schema(
         return _object(origin, None, around)
     if origin.__name__ not in definitions:
         definitions[origin.__name__] = {}  # a class may contain itself
-        title = re.sub(
-            "(Item|Start)$", "", origin.__name__
-        ).lower()  # in messages of the language server
+        # In messages of the language server.
+        title = re.sub("(Item|Start)$", "", origin.__name__).lower()
         definitions[origin.__name__] = {"title": title, **_object(origin, definitions)}
     return {"$ref": f"#/$defs/{origin.__name__}"}
 

@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from conductor.chainfile.model import ChainFile, ComponentSpec
+from conductor.chainfile.naming import untaken_name
 from conductor.chainfile.paths import working_directory
 from conductor.chainfile.project_file import (
     Untrusted,
@@ -111,12 +112,6 @@ def _with_settings(chain: ChainFile, file: ChainFile) -> ChainFile:
 
 def _renamed(proxies: Iterable[ComponentSpec], taken: set[str]) -> tuple[ComponentSpec, ...]:
     """The proxies with names that are not taken; these are taken then."""
-    renamed = []
-    for proxy in proxies:
-        name, number = proxy.name, 1
-        while name in taken:
-            number += 1
-            name = f"{proxy.name}-{number}"
-        taken.add(name)
-        renamed.append(msgspec.structs.replace(proxy, name=name))
-    return tuple(renamed)
+    return tuple(
+        msgspec.structs.replace(proxy, name=untaken_name(proxy.name, taken)) for proxy in proxies
+    )

@@ -29,6 +29,7 @@ from conductor.chainfile.model import (
 from conductor.chainfile.paths import absolute, files_read, from_working_directory
 from conductor.chainfile.source_location import SourceLocation
 from conductor.chainfile.source_text import SourceText
+from conductor.chainfile.trust_store import UnreadableFile
 from conductor.chainfile.type_dispatch import Converter
 from conductor.chainfile.value_errors import (
     INVALID,
@@ -40,7 +41,7 @@ from conductor.chainfile.value_errors import (
 from conductor.errors import ChainFileError
 from conductor.files import open_as_given, open_regular
 
-__all__ = ["UnreadableFile", "load_and_diagnose", "load_chain", "read_chain_file"]
+__all__ = ["load_and_diagnose", "load_chain", "read_chain_file"]
 
 MAX_FILE_BYTES = 256 * 1024
 MAX_NESTING = 16
@@ -81,10 +82,6 @@ def load_and_diagnose(
     except UnreadableFile as error:
         return None, [Diagnostic(SourceLocation.whole(path), str(error))]
     return chain, loading.diagnostics
-
-
-class UnreadableFile(Exception):
-    """A file cannot be read; the text is the reason, without the path."""
 
 
 class _Loader(msgspec.Struct, eq=False):

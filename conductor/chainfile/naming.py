@@ -1,13 +1,14 @@
-"""Default name of a component, derived from its command."""
+"""Names of components: the default one, derived from the command, and one that is not taken."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from itertools import chain, count
 from pathlib import PurePath
 from typing import Final
 
-__all__ = ["command_name"]
+__all__ = ["command_name", "untaken_name"]
 
 _LAUNCHER: Final = r"(python|pypy|node|bun|deno|ruby|npx|uvx|uv|npm)[0-9.]*"
 _VERBS: Final = frozenset({"run", "exec", "x"})
@@ -30,3 +31,11 @@ def command_name(argv: Sequence[str]) -> str:
         name = PurePath(word).name
         return name.removesuffix(".py").removesuffix(".js").partition("@")[0] or program
     return program
+
+
+def untaken_name(name: str, taken: set[str]) -> str:
+    """The name, which is added to those that are taken; a second `context` is `context-2`."""
+    numbered = (f"{name}-{number}" for number in count(2))
+    found = next(each for each in chain([name], numbered) if each not in taken)
+    taken.add(found)
+    return found

@@ -20,11 +20,11 @@ import attrs
 import msgspec
 
 from conductor.chainfile.diagnostics import Diagnostic
-from conductor.chainfile.loader import UnreadableFile, load_and_diagnose
+from conductor.chainfile.loader import load_and_diagnose
 from conductor.chainfile.model import NEVER_BESIDE_PLUGINS, ChainFile, ComponentSpec
 from conductor.chainfile.paths import absolute
 from conductor.chainfile.source_location import SourceLocation
-from conductor.chainfile.trust_store import TrustedFile, UnsafeFile, read_own_file
+from conductor.chainfile.trust_store import TrustedFile, UnreadableFile, UnsafeFile, read_own_file
 from conductor.errors import ChainFileError
 
 __all__ = [
@@ -79,8 +79,6 @@ class _HashingReader:
         except UnsafeFile as exc:
             named = "" if path == self.project else f"{path}: "
             raise Untrusted(f"is not used: {named}{exc.reason}", exc.remedy) from None
-        except FileNotFoundError:
-            raise UnreadableFile("there is no such file") from None
         self.add(path, hashlib.sha256(data).hexdigest())
         self.contents[os.path.abspath(path)] = data
         return data
@@ -275,12 +273,7 @@ def read_user_file(path: str, environ: Mapping[str, str]) -> ChainFile:
     """The user's `chain.yaml`. Raises `ChainFileError`, also if others can change the file."""
 
     def read(path: str) -> bytes:
-        try:
-            return read_own_file(os.path.realpath(path))  # links are the user's
-        except UnsafeFile as exc:
-            raise UnreadableFile(str(exc)) from None
-        except FileNotFoundError:
-            raise UnreadableFile("there is no such file") from None
+        return read_own_file(os.path.realpath(path))  # links are the user's
 
     chain, diagnostics = load_and_diagnose(path, environ, read=read)
     if chain is None or diagnostics:

@@ -20,6 +20,7 @@ from conductor.places import trust_directory, trust_entry
 
 __all__ = [
     "TrustedFile",
+    "UnreadableFile",
     "UnsafeFile",
     "forget",
     "read_own_file",
@@ -47,10 +48,10 @@ def trusted_file(path: str) -> TrustedFile | None:
     try:
         data = read_own_file(trust_entry(path))
         found = decode_value(data, type=TrustedFile)
-    except FileNotFoundError:
-        return None
     except (UnsafeFile, msgspec.MsgspecError):
         return TrustedFile(path, {})
+    except UnreadableFile:
+        return None
     return found if found.path == path else TrustedFile(path, {})
 
 
@@ -65,7 +66,7 @@ def trusted_files() -> list[TrustedFile]:
         try:
             data = read_own_file(os.path.join(trust_directory(), name))
             found.append(decode_value(data, type=TrustedFile))
-        except (FileNotFoundError, UnsafeFile, msgspec.MsgspecError):
+        except (UnreadableFile, msgspec.MsgspecError):
             continue
     return sorted(found, key=lambda entry: entry.path)
 
@@ -86,9 +87,13 @@ def forget(path: str) -> bool:
     return True
 
 
-class UnsafeFile(Exception):
-    """Others can decide what the file contains, or it cannot be read; the text is the reason,
-    without the path, and the remedy."""
+class UnreadableFile(Exception):
+    """A file cannot be read; the text is the reason, without the path."""
+
+
+class UnsafeFile(UnreadableFile):
+    """Others can decide what the file contains, or it is there and cannot be read; the text is the
+    reason, and the remedy."""
 
     def __init__(self, reason: str, remedy: str) -> None:
         super().__init__(f"{reason}; {remedy}")
@@ -100,12 +105,12 @@ def read_own_file(path: str) -> bytes:
     """The bytes of a regular file of this user, or of root, that others cannot write.
 
     Checked is the open file, so that another one cannot take its place. A pipe is not waited for.
-    Raises `UnsafeFile`, and `FileNotFoundError`.
+    Raises `UnsafeFile`, and `UnreadableFile` if there is none.
     """
     try:
         descriptor = open_own(path, os.O_RDONLY)
     except FileNotFoundError:
-        raise
+        raise UnreadableFile("there is no such file") from None
     except OSError as exc:
         remedy = _REMEDIES.get(exc.errno or 0)
         why = exc.strerror if remedy else f"it cannot be read: {exc.strerror}"

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from conductor.chainfile.trust_store import UnsafeFile, read_own_file
+from conductor.chainfile.trust_store import UnreadableFile, UnsafeFile, read_own_file
 
 
 @pytest.fixture
@@ -59,5 +59,6 @@ def test_a_long_file_is_refused(file):
 
 
 def test_a_missing_file_is_told_apart(tmp_path):
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(UnreadableFile, match="there is no such file") as caught:
         read_own_file(str(tmp_path / "none"))
+    assert not isinstance(caught.value, UnsafeFile)

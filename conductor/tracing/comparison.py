@@ -15,8 +15,8 @@ from difflib import SequenceMatcher
 from typing import Any, Final, TypeAlias
 
 import attrs
-import msgspec
 
+from conductor.tracing.json_diff import canonical_json
 from conductor.tracing.links import Message
 from conductor.tracing.records import NotificationRecord, Record, ResponseRecord
 
@@ -43,7 +43,6 @@ _MAX_COMPARED: Final = 400
 _COMPARED: Final = 1000
 _Pair: TypeAlias = tuple[int | None, int | None]
 """Indices of two equal items; or of one that was removed (second `None`) or added."""
-_encode: Final = msgspec.json.Encoder(order="deterministic").encode
 
 
 @attrs.define(eq=False)
@@ -207,20 +206,7 @@ def _end(message: Message) -> list[str]:
 def _entry(message: Message, normalizer: Normalizer) -> _ComparedMessage:
     value = message.payload if isinstance(message, ResponseRecord) else message.params
     payload = normalizer.normalize(message.head if value is None else value)
-    return _ComparedMessage(message, payload, (*_title(message), _encoded(payload)))
-
-
-def _encoded(payload: Any) -> bytes:
-    try:
-        return _encode(payload)
-    except RecursionError:
-        return b"nested too deeply: %d" % id(payload)
-    except (
-        ValueError,
-        msgspec.MsgspecError,
-        OverflowError,
-    ):  # a lone surrogate, large integers
-        return repr(payload).encode(errors="replace")
+    return _ComparedMessage(message, payload, (*_title(message), canonical_json(payload)))
 
 
 def _title(message: Message) -> tuple[Hashable, ...]:

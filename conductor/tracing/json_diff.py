@@ -7,11 +7,14 @@ import json
 from collections.abc import Iterator
 from typing import Any, Final
 
-__all__ = ["json_diff", "short_json", "without_marks"]
+import msgspec
+
+__all__ = ["canonical_json", "json_diff", "short_json", "without_marks"]
 
 _WIDTH: Final = 88
 _CONTEXT: Final = 24
 """Characters shown before the first difference of two texts."""
+_encode: Final = msgspec.json.Encoder(order="deterministic").encode
 
 
 def json_diff(old: Any, new: Any) -> list[str]:
@@ -32,6 +35,16 @@ def short_json(value: Any, width: int = _WIDTH) -> str:
     except RecursionError:
         return "(nested too deeply to be shown)"
     return text if len(text) <= width else text[: width - 1] + "…"
+
+
+def canonical_json(value: Any) -> bytes:
+    """A value as JSON with sorted names, to compare it by; empty if it is nested too deeply."""
+    try:
+        return _encode(value)
+    except RecursionError:
+        return b""
+    except (ValueError, OverflowError, msgspec.MsgspecError):  # a lone surrogate, a large integer
+        return json.dumps(value, sort_keys=True).encode()
 
 
 def without_marks(value: Any) -> Any:
@@ -67,7 +80,7 @@ def _diff(path: str, old: Any, new: Any) -> Iterator[str]:
 
 
 def _diff_lists(path: str, old: list[Any], new: list[Any]) -> Iterator[str]:
-    before, after = ([json.dumps(each, sort_keys=True) for each in items] for items in (old, new))
+    before, after = ([canonical_json(each) for each in items] for items in (old, new))
     matcher = difflib.SequenceMatcher(None, before, after, autojunk=False)
     for tag, i, i_end, j, j_end in matcher.get_opcodes():
         if tag == "replace" and i_end - i == j_end - j:

@@ -25,9 +25,9 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Final, Literal, TypeAlias
 
 import attrs
-import msgspec
 
 from conductor.acp import PROMPT
+from conductor.tracing.json_diff import canonical_json
 from conductor.tracing.records import (
     HandlerRecord,
     LogRecord,
@@ -54,7 +54,6 @@ How: TypeAlias = Literal["recorded", "equal payload", "order", "request"]
 _Key: TypeAlias = tuple[str, str, str, type, str]
 _Asked: TypeAlias = tuple[str, str, str, str | None]
 _LEVELS: Final = ("warning", "error")
-_encode: Final = msgspec.json.Encoder(order="deterministic").encode
 
 
 @attrs.frozen
@@ -199,10 +198,7 @@ def _payload(message: Message) -> Hashable:
     value = message.payload if isinstance(message, ResponseRecord) else message.params
     if value is None:
         return message.session, message.head, message.size
-    try:
-        return _encode(value)
-    except (msgspec.MsgspecError, RecursionError, UnicodeEncodeError, OverflowError):
-        return repr(type(value)), message.size
+    return canonical_json(value) or message.size
 
 
 def _link_responses(messages: Sequence[Message], causes: dict[int, Cause]) -> None:

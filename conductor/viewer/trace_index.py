@@ -7,14 +7,13 @@ indices into `TraceIndex.strings`. Payloads stay in the file.
 from __future__ import annotations
 
 import hashlib
-import json
 from typing import Any, Final, TypeAlias
 
 import attrs
 import msgspec
 
 from conductor.acp.sessions import UsageMeter
-from conductor.tracing.json_diff import without_marks
+from conductor.tracing.json_diff import canonical_json, without_marks
 from conductor.tracing.links import LogSubjects, Message, find_causes, is_same_message
 from conductor.tracing.message_text import log_text, method_and_text
 from conductor.tracing.records import (
@@ -40,7 +39,6 @@ Link: TypeAlias = tuple[int, int, str, int]
 """A message, its cause, how the link was found, and 1 if the payload differs from that of the same
 message one hop before."""
 _encode: Final = msgspec.json.Encoder().encode
-_encode_sorted: Final = msgspec.json.Encoder(order="deterministic").encode
 
 
 class Row(msgspec.Struct, array_like=True, kw_only=True):
@@ -292,17 +290,8 @@ def _without_payload(message: Message) -> Message:
     value = message.payload if isinstance(message, ResponseRecord) else message.params
     if value is None:
         return message
-    head = _digest(without_marks(value))
+    data = canonical_json(without_marks(value))
+    head = hashlib.blake2b(data, digest_size=_DIGEST).hexdigest()
     if isinstance(message, ResponseRecord):
         return msgspec.structs.replace(message, payload=None, head=head, size=0)
     return msgspec.structs.replace(message, params=None, head=head, size=0)
-
-
-def _digest(value: Any) -> str:
-    try:
-        data = _encode_sorted(value)
-    except UnicodeEncodeError:  # a lone surrogate
-        data = json.dumps(value, sort_keys=True).encode()
-    except (ValueError, msgspec.MsgspecError, OverflowError, RecursionError):
-        data = repr(type(value)).encode()
-    return hashlib.blake2b(data, digest_size=_DIGEST).hexdigest()

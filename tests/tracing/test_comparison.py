@@ -146,10 +146,14 @@ def test_deep_and_strange_payloads_are_compared():
     deep = []
     for _ in range(100_000):
         deep = [deep]
-    script = TraceScript("client", "agent")
-    for payload in ([0], ["\ud800"], [2**70]):
-        script.notify("client>agent", "m", None)
-        script.records[-1].params = payload
-    script.records[1].params = deep
 
-    assert compare(script.records, script.records).differences == []
+    def run(*payloads):
+        script = TraceScript("client", "agent")
+        for payload in (deep, *payloads):
+            script.notify("client>agent", "m", None)
+            script.records[-1].params = payload
+        return script.records
+
+    strange = run(["\ud800"], [2**70])
+    assert compare(strange, run(["\ud800"], [2**70])).differences == []
+    assert len(compare(strange, run(["\ud801"], [2**71])).differences) == 2

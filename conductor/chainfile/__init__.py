@@ -12,8 +12,6 @@ Files besides the one on the command line, those of the user and the project (`c
 proxies of all files into one chain, `when.py` tells which components have a condition that does not
 hold.
 
-Imports only `conductor.directories`, `errors`, `files`, `json_values`, `limits`, `places` and each
-other.
 PyYAML is imported when a file is loaded.
 """
 

@@ -21,8 +21,12 @@ from yaml.reader import ReaderError
 
 from conductor.chainfile.diagnostics import Diagnostic
 from conductor.chainfile.interpolation import expand, find_references
-from conductor.chainfile.source_location import InterpolatedString, SourceLocation, ValuePath
-from conductor.chainfile.source_text import SourceText
+from conductor.chainfile.source_location import (
+    InterpolatedString,
+    SourceLocation,
+    SourceText,
+    ValuePath,
+)
 from conductor.errors import ChainFileError
 
 __all__ = ["Document", "read_document"]

@@ -27,8 +27,7 @@ from conductor.chainfile.model import (
     ValuePath,
 )
 from conductor.chainfile.paths import absolute, files_read, from_working_directory
-from conductor.chainfile.source_location import SourceLocation
-from conductor.chainfile.source_text import SourceText
+from conductor.chainfile.source_location import SourceLocation, SourceText
 from conductor.chainfile.trust_store import UnreadableFile
 from conductor.chainfile.type_dispatch import Converter
 from conductor.chainfile.value_errors import (

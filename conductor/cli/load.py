@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from conductor.chainfile import ChainFile, Diagnostic, SourceLocation, load
+from conductor.chainfile.diagnostics import closest_match
 from conductor.errors import ChainFileError
 from conductor.places import PROJECT_FILE, name_of_chain, unknown_name_help
 from conductor.secrets.registered import redact, register_environment
@@ -29,6 +30,7 @@ __all__ = [
     "print_diagnostics",
     "read_chain",
     "report",
+    "similar_file",
 ]
 
 RequiredKind: TypeAlias = Literal["agent", "proxies", "either"]
@@ -82,13 +84,22 @@ def missing_chain(path: str) -> Diagnostic | None:
 
 def _similar_file_help(path: str) -> str | None:
     """The chain file beside it with a similar name."""
-    from conductor.cli.similar_file import similar_file
-
     try:
         meant = similar_file(path, (".yaml", ".yml"))
     except OSError:
         return f"there is no directory {os.path.dirname(path)} either"
     return None if meant is None else f"did you mean `{meant}`?"
+
+
+def similar_file(path: str, endings: tuple[str, ...]) -> str | None:
+    """Path of the file in the same directory, with one of these endings and a similar name.
+
+    Raises `OSError` if the directory cannot be listed.
+    """
+    directory, name = os.path.split(path)
+    files = [each for each in os.listdir(directory or ".") if each.endswith(endings)]
+    meant = closest_match(name, files)
+    return None if meant is None else os.path.join(directory, meant)
 
 
 def as_trusted(chain: ChainFile) -> ChainFile:

@@ -105,7 +105,7 @@ def _plugin(text: str) -> ComponentSpec:
 def _with_options(spec: ComponentSpec, text: str) -> ComponentSpec:
     """`text` is a YAML flow mapping, so JSON is accepted, too; `${VAR}` as in a chain file."""
     from conductor.chainfile.document import read_document
-    from conductor.chainfile.source_text import SourceText
+    from conductor.chainfile.source_location import SourceText
 
     try:
         document = read_document(SourceText(f"--use {spec.name}", text), os.environ)

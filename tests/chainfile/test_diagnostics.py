@@ -6,7 +6,7 @@ import pytest
 
 from conductor.chainfile import Diagnostic, SourceLocation
 from conductor.chainfile.diagnostics import closest_match
-from conductor.chainfile.source_text import SourceText
+from conductor.chainfile.source_location import SourceText
 
 
 def _location(line: str, value: str) -> SourceLocation:

@@ -57,8 +57,8 @@ def command(
     from conductor.chain.chooser import OtherFiles
     from conductor.chain.stdio_server import exit_now
     from conductor.chainfile.paths import working_directory
+    from conductor.cli.doctor.chain import project_findings
     from conductor.cli.doctor.finding import in_order, is_wrong, text_lines
-    from conductor.cli.doctor.projects import project_findings
     from conductor.cli.load import as_trusted, chain_here, read_chain
     from conductor.cli.trial import take_stdout
     from conductor.errors import ChainFileError
@@ -90,7 +90,7 @@ def command(
 
 def _machine_findings(chain: ChainFile | None, cwd: str) -> Iterator[Finding]:
     from conductor.cli.doctor import chain as chains
-    from conductor.cli.doctor import editors, files, machine, projects
+    from conductor.cli.doctor import editors, files, machine
     from conductor.cli.doctor.mcp_servers import added_servers
 
     needed: set[str] = set()
@@ -105,7 +105,7 @@ def _machine_findings(chain: ChainFile | None, cwd: str) -> Iterator[Finding]:
     yield from files.file_findings(files.gather_files(paths))
     yield from files.state_findings(files.gather_state(files.state_uses()))
     yield from editors.editor_findings(editors.gather_editors())
-    yield from projects.other_project_findings(cwd)
+    yield from chains.other_project_findings(cwd)
     if chain is not None:
         yield from chains.missing_program_findings(chain, cwd)
         yield from chains.version_findings(chain)

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Literal, TypeAlias
 
 from conductor.chainfile.diagnostics import Diagnostic
-from conductor.chainfile.source_location import SourceLocation
-from conductor.chainfile.source_text import SourceText
+from conductor.chainfile.source_location import SourceLocation, SourceText
 from conductor.cli.install.config_file import (
     ConfigFile,
     ConfigFileError,

@@ -1,4 +1,4 @@
-"""`acp-conductor trace`: commands that look at trace files. One module per subcommand."""
+"""`acp-conductor trace`: looks at trace files. One module per subcommand; `dump` is here."""
 
 from __future__ import annotations
 
@@ -20,10 +20,16 @@ _COMMANDS: Final = {
     "dump": "Write the flight recorder of a running conductor to a file.",
     "export": "Write a trace, or a part of it, in another format.",
 }
-"""The subcommands with their lines in `--help`; NAME is in the module of its name."""
+"""The subcommands with their lines in `--help`."""
 
 
-@click.group("trace", cls=LazyGroup, summaries=_COMMANDS, prefix="conductor.cli.trace.")
+@click.group(
+    "trace",
+    cls=LazyGroup,
+    summaries=_COMMANDS,
+    prefix="conductor.cli.trace.",
+    modules={"dump": "command:dump"},
+)
 def command() -> None:
     """Look at what passed between the components of a chain.
 
@@ -36,3 +42,21 @@ def command() -> None:
       acp-conductor trace show t.jsonl
       acp-conductor trace why t.jsonl 17
     """
+
+
+@click.command("dump")
+@click.argument("pid", type=click.IntRange(min=1))
+def dump(pid: int) -> None:
+    """Write the flight recorder of a running conductor to a file, and print its path.
+
+    Every conductor keeps its last messages in memory, with the beginning of their payloads. It
+    writes them itself when a component fails and on SIGUSR1. With --trace, the path is that of the
+    trace file. `acp-conductor ps` lists process ids.
+
+    \b
+    Examples:
+      acp-conductor trace show "$(acp-conductor trace dump 4711)"
+    """
+    from conductor.cli.trace.reading import dumped_file
+
+    click.echo(dumped_file(pid))

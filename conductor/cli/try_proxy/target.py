@@ -13,7 +13,7 @@ from typing import Any
 import attrs
 
 from conductor.chainfile.model import ComponentSpec
-from conductor.cli.similar_file import similar_file
+from conductor.cli.load import similar_file
 from conductor.cli.try_proxy.report import failure_lines
 from conductor.errors import StartError
 from conductor.plugins.file_imports import import_file

@@ -7,8 +7,7 @@ import os
 from conductor.chainfile import load
 from conductor.chainfile.project_file import read_project_file
 from conductor.chainfile.trust_store import TrustedFile, remember
-from conductor.cli.doctor.chain import missing_program_findings
-from conductor.cli.doctor.projects import other_project_findings
+from conductor.cli.doctor.chain import missing_program_findings, other_project_findings
 
 
 def test_a_missing_program_of_a_component_that_is_left_out_here_is_found(chain_file, tmp_path):

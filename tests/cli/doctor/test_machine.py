@@ -79,4 +79,4 @@ def test_variables_of_the_package_of_the_editor_are_a_warning(environ, leaked):
 
     found = [each for each in machine_findings(machine, ()) if each.check == "environment"]
     assert {each.message.partition("=")[0] for each in found} == leaked
-    assert all(f'env: {{{name}: ""}}' in found[0].help for name in leaked)
+    assert all(f"env: {{{name}: null}}" in found[0].help for name in leaked)

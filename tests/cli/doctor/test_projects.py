@@ -9,7 +9,7 @@ import pytest
 from conductor.chain.chooser import OtherFiles
 from conductor.chainfile.project_file import read_project_file
 from conductor.chainfile.trust_store import TrustedFile, remember
-from conductor.cli.doctor.projects import project_findings
+from conductor.cli.doctor.chain import project_findings
 
 
 @pytest.fixture

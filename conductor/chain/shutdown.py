@@ -11,13 +11,13 @@ has sent; after a component's failure the other way round, so that what the fail
 client reaches it through the proxies in between (in version 2 the end of a turn is an update).
 
 Each component gets what the one before it still had to send. A process that does not end by itself
-gets SIGTERM, then SIGKILL. A plugin is cancelled, and given up `stop_timeout` after the stop began:
-it may have a shielded task, wait for a thread, or catch `Cancelled`. The stop goes on without it.
+gets SIGTERM, then SIGKILL. A plugin is cancelled, and given up after its `stop_timeout`: it may
+have a shielded task, wait for a thread, or catch `Cancelled`. The stop goes on without it.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final, Literal, NoReturn
 
@@ -63,40 +63,9 @@ _FINAL_WRITE_TIMEOUT = 5.0
 _MIN_PATIENCE: Final = 1.0
 """Seconds that a plugin has at least, as in the watchdog: the machine may be busy."""
 _MAX_CLEANUP: Final = 1.0
+"""Seconds of the last part of a plugin's time, for its clean-up after the cancellation."""
 
 log: Final = get_logger(component="conductor")
-
-
-class BusyPlugins(msgspec.Struct, eq=False):
-    """Handlers that run without waiting for a response, and since when; sampled by `look`.
-
-    Before the components are stopped, open requests are answered. A handler that runs all the time
-    has had its `stop_timeout` then.
-    """
-
-    _since: dict[object, tuple[Component, float]] = msgspec.field(default_factory=dict)
-
-    def look(self, components: Iterable[Component]) -> None:
-        now, before = trio.current_time(), self._since
-        self._since = {
-            call: (component, before[call][1] if call in before else now)
-            for component in components
-            for call in component.busy_calls()
-        }
-
-    def since(self, component: Component) -> float | None:
-        """Since when the longest handler of a plugin has been running, at the last look."""
-        times = (time for owner, time in self._since.values() if owner is component)
-        return min(times, default=None)
-
-    def cancel_at(self, stop_timeout: float) -> float:
-        """Time (trio clock) at which the longest-running handler must be cancelled."""
-        return self.first + stop_timeout - _cleanup_seconds(stop_timeout)
-
-    @property
-    def first(self) -> float:
-        """Start of the longest-running handler (trio clock)."""
-        return min((time for _, time in self._since.values()), default=float("inf"))
 
 
 class _ToClient(Stage):
@@ -131,7 +100,6 @@ class Shutdown(msgspec.Struct, eq=False):
     further: SessionChains | None = None
     turns: ClientTurns | None = None
     _began: float | None = None
-    _busy: BusyPlugins = msgspec.field(default_factory=BusyPlugins)
     _given_up: set[Component] = msgspec.field(default_factory=set)
     _patient: trio.CancelScope = msgspec.field(default_factory=trio.CancelScope)
 
@@ -149,7 +117,7 @@ class Shutdown(msgspec.Struct, eq=False):
         """Wait for the end of a start, which delivers what waits at the gate; at most
         `stop_timeout` seconds or until the client is gone."""
         with trio.move_on_at(self._deadline()):
-            while gate.state == "starting" and not self._plugin_has_had_its_time():
+            while gate.state == "starting":
                 if self.client.transport.peer_closed_read():
                     return
                 with trio.move_on_after(_CLIENT_CHECK_INTERVAL):
@@ -166,8 +134,6 @@ class Shutdown(msgspec.Struct, eq=False):
         self.turns.cancel_running()
         with trio.move_on_after(min(_CANCEL_TIMEOUT, self.stop_timeout)):
             while self.turns.running() and not self._patient.cancel_called:
-                if self._plugin_has_had_its_time():
-                    return
                 with trio.move_on_after(_CLIENT_CHECK_INTERVAL):
                     await self.client.flusher.wait_room()
 
@@ -184,7 +150,7 @@ class Shutdown(msgspec.Struct, eq=False):
                 components.reverse()
             assert self._began is not None
             begin = self._began if ending.reason == "stopped" else trio.current_time()
-            await end_components(components, self.stop_timeout, begin, self._busy, self._give_up)
+            await end_components(components, self.stop_timeout, begin, self._give_up)
         await self._wait_killed()
         if self.further is not None:
             await self._wait_further(self.further)
@@ -195,12 +161,11 @@ class Shutdown(msgspec.Struct, eq=False):
     async def _wait_answered(self) -> None:
         """Wait until the client's open requests are answered, at most `stop_timeout` seconds.
 
-        After a component's failure too: its error is still passed on by the proxies before it. Ends
-        earlier if a handler of a plugin has been running all the time.
+        After a component's failure too: its error is still passed on by the proxies before it.
         """
         with trio.move_on_at(self._deadline()):
             while self.client.connection.unanswered() and not self.client.connection.closed:
-                if self.client.transport.peer_closed_read() or self._plugin_has_had_its_time():
+                if self.client.transport.peer_closed_read():
                     return
                 with trio.move_on_after(_CLIENT_CHECK_INTERVAL):
                     await self.client.flusher.wait_room()
@@ -238,10 +203,6 @@ class Shutdown(msgspec.Struct, eq=False):
         assert self._began is not None
         return self._began + self.stop_timeout
 
-    def _plugin_has_had_its_time(self) -> bool:
-        self._busy.look(self.components.running)
-        return trio.current_time() >= self._busy.cancel_at(self.stop_timeout)
-
 
 def _errors(ending: Ending) -> FailureErrors:
     """The errors for the client's open requests, after all components have ended."""
@@ -269,25 +230,18 @@ async def end_components(
     components: Sequence[Component],
     stop_timeout: float,
     begin: float,
-    busy: BusyPlugins,
     give_up: Callable[[Component], None],
 ) -> None:
     """Close the inputs in this order, then terminate and kill what remains.
 
     A component's input is closed when the one before it has drained, or `stop_timeout / 2` seconds
     after the start. From then on a process has its own `stop_timeout`, at most the one given. A
-    plugin has it from `begin` (trio clock), or from the time since which a handler is busy; if a
-    handler has had its time already, all plugins have the same deadline. `give_up` is called with a
-    plugin that still runs then.
+    plugin has it from `begin` (trio clock); `give_up` is called with one that still runs then.
     """
-    if busy.cancel_at(stop_timeout) <= trio.current_time():
-        begin = busy.first
 
     async def end(component: Component, done: trio.Event) -> None:
         if component.kind == "plugin":
-            since = busy.since(component)
-            since = begin if since is None else min(begin, since)
-            if not await _end_plugin(component, stop_timeout, since):
+            if not await _end_plugin(component, stop_timeout, begin):
                 give_up(component)
         else:
             await _end_process(component, stop_timeout)
@@ -348,15 +302,15 @@ async def _end_process(component: Component, stop_timeout: float) -> None:
         escalate()
 
 
-async def _end_plugin(component: Component, stop_timeout: float, since: float) -> bool:
+async def _end_plugin(component: Component, stop_timeout: float, begin: float) -> bool:
     """Wait for the end; cancel the handlers, then everything. Returns whether it has ended in time,
-    counted from `since`."""
+    counted from `begin`."""
     seconds = min(component.stop_timeout, stop_timeout)
     patience = max(seconds, _MIN_PATIENCE)
-    cleanup = _cleanup_seconds(patience)
-    end = max(since + patience, trio.current_time() + cleanup)
+    cleanup = min(patience / 4, _MAX_CLEANUP)
+    end = max(begin + patience, trio.current_time() + cleanup)
     steps = (
-        (min(since + seconds, end - cleanup), component.terminate),
+        (min(begin + seconds, end - cleanup), component.terminate),
         (end - cleanup / 2, component.kill),
         (end, lambda: None),
     )
@@ -367,8 +321,3 @@ async def _end_plugin(component: Component, stop_timeout: float, since: float) -
             return True
         escalate()
     return False
-
-
-def _cleanup_seconds(patience: float) -> float:
-    """The last part of a plugin's time, for its clean-up after the cancellation, in seconds."""
-    return min(patience / 4, _MAX_CLEANUP)

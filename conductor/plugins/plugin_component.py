@@ -9,7 +9,7 @@ stop).
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from typing import Literal
 
 import attrs
@@ -252,9 +252,6 @@ class PluginComponent(Component):
     def kill(self) -> None:
         self._stop.set()
         self._run_scope.cancel()
-
-    def busy_calls(self) -> Collection[object]:
-        return busy_calls(self._scheduler)
 
     def busy_handler(self) -> dict[str, str]:
         return next((call.fields() for call in busy_calls(self._scheduler)), {})

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Collection
 from typing import Literal, Protocol, TypeAlias
 
 import msgspec
@@ -241,12 +240,9 @@ class Component(Protocol):
         of a failure of another component."""
         return
 
-    def busy_calls(self) -> Collection[object]:
-        """Calls of handlers that run and do not wait for a response; of a plugin."""
-        return ()
-
     def busy_handler(self) -> dict[str, str]:
-        """Log fields for one of these: `handler` (its place in the file) and `method`."""
+        """Log fields for a handler of a plugin that runs and does not wait for a response:
+        `handler` (its place in the file) and `method`."""
         return {}
 
     # -- cancelled turns ---------------------------------------------------------------------------

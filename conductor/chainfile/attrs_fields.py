@@ -11,7 +11,7 @@ import inspect
 import keyword
 import sys
 import typing
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import SimpleNamespace
 from typing import Any
 
@@ -38,7 +38,7 @@ def attrs_hook(cls: Any, converter: Converter, word: str) -> Hook:
 
     def hook(data: Any) -> Any:
         found: list[ValueIssue] = []
-        values = read_keys(data, types, converter, word, {}, found)
+        values = read_keys(data, types, types.__getitem__, converter, word, {}, found)
         given = {fields[key].alias: value for key, value in values.items() if value is not INVALID}
         for key, field in fields.items():
             if key not in data and field.default is attrs.NOTHING:
@@ -55,33 +55,30 @@ def attrs_hook(cls: Any, converter: Converter, word: str) -> Hook:
 
 def read_keys(
     data: Any,
-    types: Mapping[str, Any],
+    known: Mapping[str, Any],
+    type_of: Callable[[str], Any],
     converter: Converter,
     word: str,
     hints: Mapping[str, str],
     found: list[ValueIssue],
 ) -> dict[str, Any]:
-    """Read the values of the known keys of a mapping, each as its type; `INVALID` stands for one
-    that cannot be read. The value of a misspelt key is read as that of the key which is suggested.
-    Issues are added to `found`. Raises `InvalidValue` for no mapping."""
+    """Read the values of the known keys of a mapping, each as its `type_of`, which is asked for the
+    given keys only; `INVALID` stands for one that cannot be read. The value of a misspelt key is
+    read as that of the key which is suggested. Issues are added to `found`. Raises `InvalidValue`
+    for no mapping."""
     if not isinstance(data, Mapping):
         raise expected("a mapping")
     values: dict[str, Any] = {}
     for key, value in data.items():
         meant = key
-        if key not in types:
-            help = hints.get(key) or unknown_key_help(key, types, word)
+        if key not in known:
+            help = hints.get(key) or unknown_key_help(key, known, word)
             found.append(ValueIssue(f"unknown {word} `{key}`", help, path=(key,), at_key=True))
-            meant = None if key in hints else meant_key(key, types, data)
+            closest = closest_match(key, known)
+            meant = None if key in hints or closest in data else closest
         if meant is not None:
-            values[meant] = collect(found, (key,), converter.structure, value, types[meant])
+            values[meant] = collect(found, (key,), converter.structure, value, type_of(meant))
     return values
-
-
-def meant_key(key: Any, types: Mapping[str, Any], data: Mapping[Any, Any]) -> str | None:
-    """Return the key that is suggested for a misspelt one, unless it is given, too."""
-    meant = closest_match(key, types)
-    return None if meant in data else meant
 
 
 def _construct(cls: Any, given: Mapping[str, Any]) -> Any:

@@ -13,12 +13,12 @@ plugins: a Struct is defined in a tenth of the time of an attrs class.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Annotated, Any, Final, TypeGuard, get_origin
 
 import msgspec
 
-from conductor.chainfile.attrs_fields import meant_key, read_keys, resolved_annotation
+from conductor.chainfile.attrs_fields import read_keys, resolved_annotation
 from conductor.chainfile.scalars import Bytes
 from conductor.chainfile.type_dispatch import Converter, Hook
 from conductor.chainfile.validators import positive
@@ -107,13 +107,9 @@ def read_struct(
     """The values of the keys that are given, by field, as the fields have them. `hints` maps
     unknown keys that users are likely to write to their help. Raises `InvalidValue`."""
     fields = key_names(cls)
-    types: dict[str, Any] = dict.fromkeys(fields)
-    for written in data if isinstance(data, Mapping) else ():
-        key = written if written in types else meant_key(written, types, data)
-        if key is not None:
-            types[key] = type_as_written(cls, key)
     found: list[ValueIssue] = []
-    given = read_keys(data, types, converter, "key", hints, found)
+    type_of = partial(type_as_written, cls)
+    given = read_keys(data, fields, type_of, converter, "key", hints, found)
     values = {fields[key]: value for key, value in given.items()}
     for key, value in given.items():
         # A misspelt one has been reported.

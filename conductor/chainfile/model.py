@@ -423,6 +423,12 @@ class ComponentSpec(AgentItem, frozen=True):
         shared = self.sandbox.workspaces or (self.cwd or working_directory(),)
         return tuple(os.path.realpath(path) for path in (*shared, *self.sandbox.write))
 
+    @property
+    def program_names(self) -> frozenset[str]:
+        """The names of its program: in the registry, and of its command."""
+        of_registry = [] if self.registry is None else [self.registry.name]
+        return frozenset([*of_registry, *([command_name(self.run)] if self.run else [])])
+
     def option_texts(self) -> Iterator[str]:
         """The strings in its options, at any depth; keys are left out."""
         return _texts(self.options)
@@ -557,10 +563,7 @@ class ChainFile(FileItem, frozen=True, kw_only=True):
             return agent.chain.session_processes
         if agent.session_processes is not None:
             return agent.session_processes
-        names = {agent.registry.name} if agent.registry is not None else set()
-        if agent.run:
-            names.add(command_name(agent.run))
-        return _PROCESSES if names & _SHARED_SERVERS else 0
+        return _PROCESSES if agent.program_names & _SHARED_SERVERS else 0
 
     @property
     def shares_processes(self) -> bool:

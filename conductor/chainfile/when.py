@@ -17,7 +17,6 @@ from typing import Any, Final
 import msgspec
 
 from conductor.chainfile.model import ChainFile, ComponentSpec
-from conductor.chainfile.naming import command_name
 from conductor.directories import directory_spellings, glob_spellings
 from conductor.json_values import decode_value
 
@@ -68,12 +67,7 @@ def agent_names(chain: ChainFile) -> frozenset[str]:
 
 def names_of_agent(agent: ComponentSpec) -> frozenset[str]:
     """The names by which a condition may mean this agent."""
-    names = {agent.name.rpartition("/")[2]}
-    if agent.run:
-        names.add(command_name(agent.run))
-    if agent.registry is not None:
-        names.add(agent.registry.name)
-    return frozenset(names)
+    return agent.program_names | {agent.name.rpartition("/")[2]}
 
 
 def unmet_conditions(specs: Sequence[ComponentSpec], facts: Facts) -> dict[str, str]:

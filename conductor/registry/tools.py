@@ -69,7 +69,7 @@ is repeated; a user's variables take precedence. By default npm repeats each req
 waits 300 s for each answer."""
 _IN_NPMRC: Final = re.compile(r"\$\{([^}?]+)\??\}")
 _NOISE: Final = re.compile(
-    r"npm (warn|notice)\b|npm error A complete log|npm error\s+/|npm error\s*$|\s*$"
+    r"npm (warn|notice)\b|npm error A complete log|npm error(  |\s*[/}]|\s*$)|\s*$"
 )
 
 

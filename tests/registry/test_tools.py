@@ -77,6 +77,7 @@ def test_the_last_lines_of_a_failure_are_reported_without_noise(npm, tmp_path):
     npm(
         'echo "npm warn deprecated x" >&2\n'
         'echo "npm error code E404" >&2\n'
+        'echo "npm error     at ClientRequest.emit (node:events:524:28)" >&2\n'
         'echo "npm error A complete log of this run" >&2\n'
         "exit 1"
     )

@@ -12,7 +12,7 @@ turns, `shutdown` ends the chain. Sessions may have chains of their own: `sessio
 
 from __future__ import annotations
 
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 import attrs
 import trio
@@ -27,6 +27,7 @@ from conductor.chain.session_chains import ChainChoice, SessionChains
 from conductor.chain.shutdown import Ending, Shutdown
 from conductor.chain.start_failure import FailureContext
 from conductor.chain.startup_gate import StartupGate
+from conductor.chain.status import ChainStatus
 from conductor.control import running_chains
 from conductor.errors import ComponentError, ConductorError
 from conductor.log import get_logger
@@ -64,8 +65,6 @@ class Chain:
     terminal_login: TerminalLogin = attrs.field(default="kept", kw_only=True)
     is_for_session: bool = attrs.field(default=False, kw_only=True)
     """Whether it is a further chain, started for a session that is waiting: see `StartupGate`."""
-    client_label: str = attrs.field(default="", init=False)
-    """The client's device for `ps`, in a server: its name or address."""
     flusher: Flusher = attrs.field(factory=Flusher, init=False)
     client_end: ClientEnd = attrs.field(init=False)
     components: list[Component] = attrs.field(factory=list, init=False)
@@ -133,7 +132,10 @@ class Chain:
         """Serve until the end; when it returns, all components have ended, except for plugins that
         were given up."""
         current_recorder.set(self.recorder)
-        running_chains.add(self)
+        shown = ChainStatus(
+            self.recorder, self.client_end, self.components, self.startup_gate, self._turns
+        )
+        running_chains.add(shown)
         try:
             async with trio.open_nursery() as nursery:
                 self._hosted.nursery = nursery
@@ -154,7 +156,7 @@ class Chain:
             report_failure()
             raise
         finally:
-            running_chains.remove(self)
+            running_chains.remove(shown)
             for component in self._hosted.tasks:  # plugins in another nursery
                 component.kill()
         assert self._ending is not None
@@ -168,20 +170,6 @@ class Chain:
     def client(self) -> Link:
         """The client's link."""
         return self.client_end.link
-
-    def status(self) -> dict[str, Any]:
-        """Status for `ps`, as JSON; called by another thread."""
-        from conductor.chain.status import chain_status
-
-        turns = [] if self._turns is None else self._turns.turns()
-        gate = self.startup_gate
-        return {
-            "name": "conductor" if self.recorder is None else self.recorder.chain,
-            "mode": self.spec.mode,
-            "client_label": self.client_label,
-            "sessions": self.client_end.sessions,
-            **chain_status(list(self.components), gate.params, gate.answer, turns),
-        }
 
     def turn_observer(self) -> TurnObserver:
         """Knows the client's turns. Call before `run`."""

@@ -56,6 +56,8 @@ class ClientEnd:
         flusher: Flusher,
         limits: Limits,
     ) -> None:
+        self.label: str = ""
+        """Its device for `ps`, in a server: its name or address."""
         self.transport: Transport = transport
         self.role = role
         self.flusher = flusher

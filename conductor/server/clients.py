@@ -217,7 +217,7 @@ class ClientRegistry:
             chain=chain,
             turns=observer.turns,
         )
-        client.chain.client_label = device.label
+        client.chain.client_end.label = device.label
         self.by_id[client.id] = client
         self._counts[device.address] += 1
         self._nursery.start_soon(self._run, client)

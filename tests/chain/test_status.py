@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import attrs
 import pytest
 from support.raw_json import dumps
 
-from conductor.chain.status import chain_status
+from conductor.chain.status import ChainStatus
 
 
 @attrs.define
@@ -26,23 +28,29 @@ class Plugin:
     agent_port: object = "port"
 
 
+def status(components, client, answer, turns=()):
+    end = SimpleNamespace(role="client", label="", sessions=[])
+    gate = SimpleNamespace(params=client, answer=answer)
+    return ChainStatus(None, end, components, gate, SimpleNamespace(turns=lambda: turns)).status()
+
+
 def test_both_ends_have_the_names_that_they_announced():
     client = dumps({"clientInfo": {"name": "editor", "version": "1.2"}})
     agent = dumps({"info": {"name": "second", "version": 3}})
 
-    status = chain_status([], client, agent, [("s1", 1.23456), (None, 2)])
+    shown = status([], client, agent, [("s1", 1.23456), (None, 2)])
 
-    assert (status["client"], status["agent"]) == ("editor 1.2", "second")
-    assert status["turns"] == [
+    assert (shown["client"], shown["agent"]) == ("editor 1.2", "second")
+    assert shown["turns"] == [
         {"session": "s1", "seconds": 1.235},
         {"session": None, "seconds": 2},
     ]
 
 
 def test_a_component_in_this_process_has_no_process_id_and_runs():
-    status = chain_status([Plugin("queue"), Process("gemini")], None, b"", [])
+    shown = status([Plugin("queue"), Process("gemini")], None, b"")
 
-    assert status["components"] == [
+    assert shown["components"] == [
         {"name": "queue", "kind": "plugin", "pid": None, "state": "running", "restarts": 0},
         {"name": "gemini", "kind": "agent", "pid": 7, "state": "backing off", "restarts": 2},
     ]
@@ -50,5 +58,5 @@ def test_a_component_in_this_process_has_no_process_id_and_runs():
 
 @pytest.mark.parametrize("answer", [b"", b"[]", b'{"agentInfo":7}', b"[" * 100_000, b"\xff"])
 def test_an_agent_without_a_name_has_that_of_its_component(answer):
-    assert chain_status([Plugin("queue"), Process("gemini")], None, answer, [])["agent"] == "gemini"
-    assert chain_status([Plugin("queue")], None, answer, [])["agent"] is None
+    assert status([Plugin("queue"), Process("gemini")], None, answer)["agent"] == "gemini"
+    assert status([Plugin("queue")], None, answer)["agent"] is None

@@ -52,10 +52,10 @@ def find_project_file(directory: str, *, trusted_first: bool = True) -> str | No
     need not be readable."""
     if not os.path.isabs(directory):
         return None
-    directory = os.path.realpath(directory)
     has_trust = trusted_first and os.path.isdir(trust_directory())
     nearest = None
     try:
+        directory = os.path.realpath(directory)
         device = os.stat(directory).st_dev
         while not ends_search(directory) and os.stat(directory).st_dev == device:
             path = os.path.join(directory, PROJECT_FILE)
@@ -66,7 +66,7 @@ def find_project_file(directory: str, *, trusted_first: bool = True) -> str | No
                 if not has_trust:
                     break
             directory = os.path.dirname(directory)
-    except OSError:
+    except (OSError, ValueError):  # a null character
         pass
     return nearest
 

@@ -219,6 +219,12 @@ async def test_a_client_that_sends_half_an_emoji_gets_chains_of_projects(home, a
         assert await it.tags(await it.session("one")) == ["one"]
 
 
+async def test_a_directory_that_cannot_exist_has_no_project(home, autojump_clock):
+    async with editor(home) as it:
+        for directory in (".\0", "\ud800", "a" * 5000):
+            assert await it.tags(await it.session(directory)) == []
+
+
 async def test_a_session_of_a_chain_that_failed_can_be_loaded_in_a_new_one(home, autojump_clock):
     write(home / "one", "one", on_failure="end_chain")
     async with editor(home) as it:

@@ -52,7 +52,7 @@ class InFlightRequest(msgspec.Struct, eq=False, weakref=True):
     cancelled: bool = False
     answered: bool = False
     refused: bool = False
-    """Whether its answer is an error; set before observers see the answer."""
+    """Whether its answer is an error; set before the stages see the answer."""
     session: str | None = None
     """The session id of a prompt, read once: 0.2 ms for a prompt of 1 MiB."""
     forwarded_as: tuple[InFlightRequest, bytes] | None = None

@@ -199,10 +199,10 @@ class Encoder:
             cause = None if passage.cause is None else passage.cause.part(index)
             yield self._notification(passage._replace(payload=params, mark=mark, cause=cause))
 
-    def _update_lines(self, passage: Passage, batch: NotificationBatch) -> Iterator[bytes]:
+    def _update_lines(self, passage: Passage, batch: NotificationBatch) -> list[bytes]:
         """The lines of an agent's updates, most of what passes: one record is encoded for those of
         a session, and the members that differ are put into its line, in a third of the time."""
-        n, cause = self._take(passage.mark, batch.count), _number(passage.cause)
+        first, cause = self._take(passage.mark, batch.count), _number(passage.cause)
         record = NotificationRecord(
             **_hop_members(passage.time, passage.port, passage.port.sender),
             protocol="acp",
@@ -210,20 +210,18 @@ class Encoder:
             params=None,
         )
         beginning, start = b"", b""
-        for index, params in enumerate(map(bytes, batch.params)):
+        lines = []
+        for n, params in enumerate(map(bytes, batch.params), first):
             if not beginning or not params.startswith(beginning):
                 beginning, record.session = _session_beginning(params), _session_of(params)
                 start = _encode(record).removesuffix(_NO_PARAMS)
-            if cause is not None:
-                yield b'%b"cause":%d,"n":%d,"size":%d,"params":%b}' % (
-                    start,
-                    cause + index,
-                    n + index,
-                    len(params),
-                    params,
-                )
+            if cause is None:
+                lines.append(b'%b"n":%d,"size":%d,"params":%b}' % (start, n, len(params), params))
             else:
-                yield b'%b"n":%d,"size":%d,"params":%b}' % (start, n + index, len(params), params)
+                about = start, cause, n, len(params), params
+                lines.append(b'%b"cause":%d,"n":%d,"size":%d,"params":%b}' % about)
+                cause += 1
+        return lines
 
     def _request(self, passage: Passage) -> RequestRecord:
         members = self._sent(passage)
@@ -339,14 +337,7 @@ class Encoder:
 def _hop_members(time: float, port: TraceStage, sender: str) -> dict[str, Any]:
     """The members of a message to a port that tell when and where it passed."""
     recorder = _recorder_of(port)
-    return {
-        **_when(recorder, time),
-        "from_": recorder.label(sender),
-        "to": recorder.label(port.component),
-        "sender": sender,
-        "receiver": port.component,
-        "hop": recorder.hop(port),
-    }
+    return {**_when(recorder, time), **recorder.place(port, sender)}
 
 
 def _recorder_of(port: TraceStage) -> TraceRecorder:

@@ -168,6 +168,8 @@ class TraceRecorder(Tracer):
         self.started_at: float = time.time()
         """The same moment in seconds since 1970."""
         self._traces: dict[StagedPort, TraceStage] = {}
+        self._places: dict[tuple[str, ...], dict[str, Any]] = {}
+        """What `place` has returned since the last start."""
         self._early: list[LogEntry] = []
         """Log events of the time before the components are built: the header comes first."""
         self.has_causes: bool = False
@@ -181,6 +183,7 @@ class TraceRecorder(Tracer):
         """Trace components that are about to be connected."""
         self._let_go()
         self.has_causes = any(each.has_handlers for each in components)
+        self._places.clear()
         self.components = [TraceComponent("client", "Client", "client")]
         for index, each in enumerate(components):
             label = "Agent" if each.agent_port is None else f"Proxy({index})"
@@ -236,6 +239,20 @@ class TraceRecorder(Tracer):
             TraceStage(self, component, "client", _CONDUCTOR),
             TraceStage(self, _CONDUCTOR, "agent", component),
         )
+
+    def place(self, port: TraceStage, sender: str) -> dict[str, Any]:
+        """The members of a record of a message to a port that tell where it passed."""
+        key = port.component, port.side, port.sender, sender
+        found = self._places.get(key)
+        if found is None:
+            found = self._places[key] = {
+                "from_": self.label(sender),
+                "to": self.label(port.component),
+                "sender": sender,
+                "receiver": port.component,
+                "hop": self.hop(port),
+            }
+        return found
 
     def hop(self, port: TraceStage) -> int:
         """The hop in front of a port: 0 is the one between the client and the first component.

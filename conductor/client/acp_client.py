@@ -103,7 +103,9 @@ class ChainClient(Client):
         prompt: str | Sequence[Any],
         *,
         answered: Callable[[Any], None] | None = None,
+        is_untouched: Callable[[], bool] = lambda: True,
     ) -> dict[str, Any]:
+        """See `Client.prompt`. `is_untouched`: see `SessionTurns`; else nothing is sent again."""
         if self.protocol_version == 1:
             return await super().prompt(session, prompt, answered=answered)
         params = {**_prompt_params(session, prompt), "idempotencyKey": uuid.uuid4().hex}
@@ -112,7 +114,8 @@ class ChainClient(Client):
             result = await ask()
         except RequestError as cut_off:
             data = cut_off.data if isinstance(cut_off.data, dict) else {}
-            if data.get("component") != self.agent or "exitStatus" not in data:
+            exited = data.get("component") == self.agent and "exitStatus" in data
+            if not exited or not is_untouched():
                 raise
             try:
                 result = await ask()

@@ -20,7 +20,7 @@ from conductor.acp import MAX_AGENTS_ID
 from conductor.acp.turns import SessionTurns, Turns
 from conductor.bounded_dict import BoundedDict
 from conductor.chainfile import ChainFile, Diagnostic, SourceLocation, load
-from conductor.client.acp_client import ChainClient, Client
+from conductor.client.acp_client import ChainClient
 from conductor.client.embedding import AttachedClient, attach_file
 from conductor.client.turn_core import TurnCore, TurnResult
 from conductor.error_codes import INTERNAL_ERROR, INVALID_PARAMS
@@ -157,9 +157,11 @@ class SessionCore:
 
     async def _run(self, turn: TurnCore, prompt: str | Sequence[Any]) -> None:
         blocks = prompt if isinstance(prompt, str) else [_plain(each) for each in prompt]
+        untouched = partial(self.turns.is_untouched, turn)
+        client = self.chain.client
         try:
             await self.chain.answer_of(
-                self.chain.client.prompt(self.id, blocks, answered=turn.on_response)
+                client.prompt(self.id, blocks, answered=turn.on_response, is_untouched=untouched)
             )
             await turn.ended.wait()
         except Exception as exc:  # raised where the program waits for the turn
@@ -189,7 +191,7 @@ class ChainCore:
     _requests: int = attrs.field(default=0, init=False)
 
     @property
-    def client(self) -> Client:
+    def client(self) -> ChainClient:
         return self.attached.client
 
     async def initialize(self, agent: str) -> None:

@@ -423,6 +423,13 @@ for line in sys.stdin:
             keys = kept.read_text().split() if kept.exists() else []
             key = asked["params"]["idempotencyKey"]
             kept.write_text(" ".join([*keys, key]))
+            text = asked["params"]["prompt"][0]["text"]
+            if text == "work":
+                update(sessionUpdate="state_update", state="running")
+            if text == "wait for cancel" and not keys:
+                chunk = {"type": "text", "text": "waiting"}
+                update(sessionUpdate="agent_message_chunk", messageId="w", content=chunk)
+                continue
             if len(keys) < int(sys.argv[2]):
                 os._exit(1)
             send(id=asked["id"], result={"messageId": key})
@@ -430,6 +437,8 @@ for line in sys.stdin:
             update(sessionUpdate="state_update", state="running")
             update(sessionUpdate="agent_message_chunk", messageId="m", content=content)
             update(sessionUpdate="state_update", state="idle", stopReason="end_turn")
+        case "session/cancel":
+            os._exit(1)
 """
 
 
@@ -468,3 +477,28 @@ def test_a_prompt_that_is_cut_off_twice_has_failed(run, tmp_path):
     assert run(main).text == "done"
     assert len(set(keys(tmp_path))) == 2
     assert len(keys(tmp_path)) == 3
+
+
+def test_a_prompt_whose_work_has_begun_is_not_sent_again(run, tmp_path):
+    async def main():
+        async with conductor.open_chain(agent_that_exits(1, tmp_path), version=2) as client:
+            session = await client.new_session()
+            with pytest.raises(RequestError, match="part of it may have been done"):
+                await session.prompt("work")
+            return await session.prompt("again")
+
+    assert run(main).text == "done"
+    assert len(set(keys(tmp_path))) == len(keys(tmp_path)) == 2
+
+
+def test_a_prompt_that_was_cancelled_is_not_sent_again(run, tmp_path):
+    async def main():
+        async with conductor.open_chain(agent_that_exits(1, tmp_path), version=2) as client:
+            session = await client.new_session()
+            async with session.turn("wait for cancel") as turn:
+                async for _ in turn:
+                    await session.cancel()
+
+    with pytest.raises(RequestError, match="The prompt was cut off"):
+        run(main)
+    assert len(keys(tmp_path)) == 1

@@ -24,8 +24,7 @@ from conductor.chainfile import ComponentSpec
 from conductor.errors import ComponentExited, StartError, withhold_details
 from conductor.limits import Limits
 from conductor.log import configure
-from conductor.plugins.loading import instantiate
-from conductor.plugins.option_arguments import option_of_argument
+from conductor.plugins.loading import instantiate, option_of_argument
 from conductor.proxy.base import Agent, Plugin
 from conductor.routing.component import Component
 from conductor.secrets.registered import take_secret

@@ -19,7 +19,7 @@ ROOT = Path(__file__).parent.parent
 
 BOUNDED = "server/websocket/bounded.py"
 TCP = "network/hypercorn_connection.py"
-NURSERY = "plugins/nursery_patch.py"
+NURSERY = "plugins/plugin_errors.py"
 PRIVATE = [
     # distribution, class or module, private or undocumented names, the module that uses them
     ("trio", "trio:Nursery", "_child_finished _nested_child_finished _add_exc", NURSERY),

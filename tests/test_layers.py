@@ -112,7 +112,6 @@ PURE = [
     "conductor.routing.link_port",
     "conductor.routing.stage",
     "conductor.routing.lost_sessions",
-    "conductor.routing.client_capabilities",
     "conductor.supervision.restart_policy",
     "conductor.supervision.states",
     "conductor.token_bucket",

@@ -24,7 +24,7 @@ from conductor.jsonrpc.messages import INTERNAL_ERROR, Payload, encode_error
 from conductor.limits import Limits
 from conductor.log import get_logger
 from conductor.network.running_time import move_on_after_running
-from conductor.routing.client_capabilities import ClientCapabilities
+from conductor.routing.capabilities import ClientCapabilities
 from conductor.routing.failure_errors import FailureErrors, answer_of_gone
 from conductor.routing.link import Link
 from conductor.routing.notices import Notices, Severity

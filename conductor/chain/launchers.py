@@ -16,7 +16,7 @@ from conductor.errors import RegistryError
 from conductor.files import outside_environment
 from conductor.supervision.endpoint import Endpoint, Launcher
 from conductor.transport.child_process import start_child
-from conductor.transport.local_command import local_command
+from conductor.transport.local_command import isolated_program, local_command
 from conductor.transport.spawn import SpawnError
 
 if TYPE_CHECKING:
@@ -111,8 +111,6 @@ def local_programs(chain: ChainFile) -> Iterator[LocalCommand]:
 
                 spec = resolved(spec)
             if spec.use is not None and spec.isolate:
-                from conductor.plugins.isolated_program import isolated_program
-
                 spec = isolated_program(spec)
             if spec.run is not None and spec.ssh is None:
                 yield local_command(spec, os.environ)

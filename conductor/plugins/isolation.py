@@ -20,11 +20,11 @@ from conductor.chainfile.source_location import InterpolatedString, SourceLocati
 from conductor.errors import details_are_withheld
 from conductor.jsonrpc.codec import DECODE_ERRORS
 from conductor.jsonrpc.messages import Payload
-from conductor.plugins.isolated_program import isolated_program
 from conductor.proxy.base import Plugin
 from conductor.routing.stage import ForwardNotification, Stage
 from conductor.supervision.handler_reports import HandlerReport
 from conductor.tracing.recorder import keeps_all
+from conductor.transport.local_command import isolated_program
 
 __all__ = [
     "PluginInfo",

@@ -1,17 +1,25 @@
-"""Loading of plugins: finds the class that `use:` names and makes an instance with its options."""
+"""Loading of plugins: finds the class that `use:` names and makes an instance with its options.
+
+Options may also be arguments: `--names '["a", "b"]'` of a program, `--with names=…` of `try`.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 import sys
+import types
+import typing
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
+from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import attrs
 
 from conductor.chainfile import structure_options
+from conductor.chainfile.attrs_fields import field_types
 from conductor.chainfile.model import ENTRY_POINT_GROUP, ComponentSpec
 from conductor.errors import ChainFileError, StartError, describe, line_in
 from conductor.proxy.base import Agent, Plugin
@@ -28,8 +36,12 @@ __all__ = [
     "instantiate",
     "load_class",
     "load_class_for_role",
+    "option_of_argument",
     "ready_made_help",
 ]
+
+_TEXTS: Final = (str, Path, Any)
+"""Types of options that are never read as JSON."""
 
 
 def instantiate(spec: ComponentSpec, cls: type[Plugin]) -> Plugin:
@@ -223,3 +235,32 @@ def _hint(name: str, known: Iterable[str]) -> str:
 def _start_error(spec: ComponentSpec, reason: str) -> StartError:
     location = spec.locations.get(("use",)) or spec.location
     return StartError(spec.name, reason, location=None if location is None else str(location))
+
+
+def option_of_argument(cls: type, name: str, text: str) -> Any:
+    """The value of an option of `cls`: JSON if it begins with `[` or `{`, except for text options.
+
+    Lists and mappings have no other form as an argument. Raises `ValueError` if it is not JSON.
+    """
+    if text[:1] not in ("[", "{") or not attrs.has(cls):
+        return text
+    try:
+        kind = field_types(cls).get(name, Any)
+    except TypeError:  # an annotation that cannot be resolved: making the instance explains it
+        return text
+    if _can_be_text(kind):
+        return text
+    try:
+        return json.loads(text)
+    except ValueError as exc:
+        example = '["a", "b"]' if text[0] == "[" else '{"a": "b"}'
+        raise ValueError(f"{name}: not valid JSON, such as `{example}`: {exc}") from exc
+
+
+def _can_be_text(kind: Any) -> bool:
+    origin = typing.get_origin(kind)
+    if origin in (typing.Union, types.UnionType):
+        return any(_can_be_text(each) for each in typing.get_args(kind))
+    if origin is Annotated:
+        return _can_be_text(typing.get_args(kind)[0])
+    return kind in _TEXTS

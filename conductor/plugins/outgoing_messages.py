@@ -1,7 +1,7 @@
 """Messages that a plugin sends itself, and the responses that it waits for.
 
 A handler that waits for a response releases its lane; `deliver` says which handler gets the lane of
-the response (lane rules 2 and 3 of `conductor.proxy`). Other tasks of the plugin hold no lane.
+the response (lane rules 2 and 3). Other tasks of the plugin hold no lane.
 
 Updates of a new session, from the agent or from the plugin, are withheld by the agent port until
 the client has the response that opens the session; the scheduler releases them after the handler.
@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import Literal
+from weakref import WeakKeyDictionary
 
 import attrs
 import trio
@@ -27,13 +29,13 @@ from conductor.plugins.handler_call import (
     current_handler_call,
     current_task,
 )
-from conductor.plugins.lane import Lane, LaneRequest, LaneResponse
-from conductor.plugins.observer_ids import ObserverIds
+from conductor.plugins.lane import Lane, LaneItem, LaneNotification, LaneRequest, LaneResponse
 from conductor.plugins.plugin_errors import call_plugin
 from conductor.plugins.plugin_port import PluginPort
+from conductor.proxy.annotations import RawMessage
 from conductor.proxy.peers import ResponseCallback
 
-__all__ = ["OutgoingMessages"]
+__all__ = ["ObserverIds", "OutgoingMessages"]
 
 
 @attrs.define(eq=False, repr=False)
@@ -208,3 +210,44 @@ class OutgoingMessages:
 
     def _callback_failed(self, method: str, exc: BaseException) -> None:
         self.failures.report("response callback failed", exc, method=method)
+
+
+@attrs.define(eq=False, repr=False)
+class ObserverIds:
+    """Gives a request and its response the same number.
+
+    A number lasts as long as its call: a request that a handler answers itself, or that is
+    cancelled while it waits, has no response that would remove it.
+    """
+
+    _numbers: WeakKeyDictionary[InFlightRequest, int] = attrs.field(
+        factory=WeakKeyDictionary, init=False
+    )
+    _last: int = attrs.field(default=0, init=False)
+
+    def forwarded(self, request: InFlightRequest, call: InFlightRequest) -> None:
+        """Record that a handler forwarded `request` as `call`: they share a number."""
+        number = self._numbers.get(request)
+        if number is not None:
+            self._numbers[call] = number
+
+    def observed_message(
+        self, source: Literal["client", "agent"], item: LaneItem
+    ) -> RawMessage | None:
+        """The message for the observer; None if the observer has seen it before."""
+        match item:
+            case LaneRequest(call, method, params):
+                number = self._numbers[call] = self._next()
+                return RawMessage("request", method, source, params, number=number)
+            case LaneNotification(method, params, already_observed):
+                return (
+                    None if already_observed else RawMessage("notification", method, source, params)
+                )
+            case LaneResponse(call, result, error):
+                number = self._numbers.pop(call, 0) or self._next()  # 0: a request of its own
+                payload, failed = (result, False) if error is None else (error, True)
+                return RawMessage("response", call.method, source, payload, failed, number)
+
+    def _next(self) -> int:
+        self._last += 1
+        return self._last

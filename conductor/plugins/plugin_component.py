@@ -21,9 +21,13 @@ from conductor.log import get_logger
 from conductor.plugins.blocked_turns import BlockedTurns, busy_calls
 from conductor.plugins.failure_log import FailureLog
 from conductor.plugins.handler_call import handled_message
-from conductor.plugins.nursery_patch import accept_exceptions_without_repr
 from conductor.plugins.plugin_code import line_of
-from conductor.plugins.plugin_errors import contain_failure, first_exception, split_failure
+from conductor.plugins.plugin_errors import (
+    accept_exceptions_without_repr,
+    contain_failure,
+    first_exception,
+    split_failure,
+)
 from conductor.plugins.plugin_runtime import AgentChainOpener, PluginRuntime
 from conductor.plugins.scheduler import LaneScheduler
 from conductor.proxy.base import Plugin

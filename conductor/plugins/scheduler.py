@@ -27,8 +27,7 @@ from conductor.plugins.handler_call import (
 )
 from conductor.plugins.initialization import Initialization
 from conductor.plugins.lane import Lane, LaneItem, LaneNotification, LaneRequest, LaneResponse
-from conductor.plugins.observer_ids import ObserverIds
-from conductor.plugins.outgoing_messages import OutgoingMessages
+from conductor.plugins.outgoing_messages import ObserverIds, OutgoingMessages
 from conductor.plugins.plugin_errors import call_plugin
 from conductor.plugins.plugin_port import AgentTerminus, PluginPort, port_pair
 from conductor.plugins.unanswered_requests import AbortedRequests

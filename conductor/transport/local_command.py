@@ -1,14 +1,19 @@
-"""Command line, environment and working directory of a component with `run`."""
+"""Command line, environment and working directory of a component with `run`, and of an isolated
+plugin."""
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Mapping
 from typing import Final, TypeAlias
+
+import msgspec
 
 from conductor.chainfile.model import ComponentSpec
 from conductor.files import outside_environment
 
-__all__ = ["LEAK_HELP", "LocalCommand", "leaked_variables", "local_command"]
+__all__ = ["LEAK_HELP", "LocalCommand", "isolated_program", "leaked_variables", "local_command"]
 
 _LOADERS: Final = ("LD_LIBRARY_PATH", "LD_PRELOAD", "PYTHONHOME", "PYTHONPATH")
 _PACKAGES: Final = ("/snap/", "/var/lib/snapd/", "/tmp/.mount_")
@@ -48,3 +53,14 @@ def leaked_variables(environ: Mapping[str, str]) -> dict[str, str]:
         if (value := environ.get(name, ""))
         and any(part.startswith(tuple(roots)) for part in value.replace(" ", ":").split(":"))
     }
+
+
+def isolated_program(spec: ComponentSpec) -> ComponentSpec:
+    """The component with the command that runs its plugin (`isolate: true`)."""
+    assert spec.use is not None
+    env = dict(spec.env)
+    if not spec.inherit_env:
+        env.setdefault("PATH", os.environ.get("PATH", os.defpath))
+    # -P: modules are not imported from the working directory, which may be a user's project.
+    run = (sys.executable, "-P", "-m", "conductor.standalone", spec.use)
+    return msgspec.structs.replace(spec, run=run, env=env)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from conductor.plugins.isolation import (
     plugin_info,
 )
 from conductor.proxy import Proxy
+from conductor.transport.local_command import isolated_program
 
 TEXT = """version: 1
 proxies:
@@ -29,6 +31,7 @@ proxies:
     stop_timeout: 2s
     required: true
 """
+ALONE = ComponentSpec(name="usage", use="usage", isolate=True, inherit_env=False, env={"A": "1"})
 
 
 def spec_of(tmp_path):
@@ -91,3 +94,17 @@ def test_a_process_says_why_it_is_about_to_end():
     _, params = failure_info("failed: OSError: no disk")
 
     assert parse_plugin_info(params).failed == "failed: OSError: no disk"
+
+
+def test_a_plugin_without_the_environment_still_has_the_path():
+    assert isolated_program(ALONE).environment(os.environ) == {
+        "A": "1",
+        "PATH": os.environ["PATH"],
+    }
+
+
+def test_the_chain_starts_the_same_program():
+    program, component = isolated_program(ALONE), as_isolated_process(ALONE, "proxy")
+
+    assert (program.run, program.env) == (component.run, component.env)
+    assert component.use is None

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import attrs
 import pytest
 
-from conductor.plugins.option_arguments import option_of_argument
+from conductor.plugins.loading import option_of_argument
 from conductor.proxy import Proxy
 
 

@@ -11,8 +11,11 @@ import trio
 from support.peers.port import hop
 
 from conductor.errors import ComponentExited, RequestError, StartError, describe
-from conductor.plugins.nursery_patch import accept_exceptions_without_repr
-from conductor.plugins.plugin_errors import first_exception, split_failure
+from conductor.plugins.plugin_errors import (
+    accept_exceptions_without_repr,
+    first_exception,
+    split_failure,
+)
 from conductor.proxy import Proxy, RawMessage, on
 
 

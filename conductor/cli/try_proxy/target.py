@@ -17,8 +17,13 @@ from conductor.cli.load import similar_file
 from conductor.cli.try_proxy.report import failure_lines
 from conductor.errors import StartError
 from conductor.plugins.file_imports import import_file
-from conductor.plugins.loading import InvalidOptions, entry_points, instantiate, load_class
-from conductor.plugins.option_arguments import option_of_argument
+from conductor.plugins.loading import (
+    InvalidOptions,
+    entry_points,
+    instantiate,
+    load_class,
+    option_of_argument,
+)
 from conductor.proxy import Agent, Proxy
 from conductor.proxy.base import Plugin
 from conductor.proxy.import_guard import importing_plugin

@@ -83,7 +83,7 @@ PURE = [
     "conductor.acp",
     "conductor.acp.sessions",
     "conductor.acp.turns",
-    "conductor.jsonrpc.surrogates",
+    "conductor.jsonrpc.json_text",
     "conductor.errors",
     "conductor.jsonrpc.line_framing",
     "conductor.jsonrpc.in_flight",

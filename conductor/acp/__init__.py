@@ -21,8 +21,8 @@ from msgspec import UNSET, UnsetType
 from conductor.json_values import decode_value
 from conductor.jsonrpc.codec import DECODE_ERRORS
 from conductor.jsonrpc.json_object import decode_with_surrogates, member_at, object_members
+from conductor.jsonrpc.json_text import has_surrogate, substitute_surrogates
 from conductor.jsonrpc.messages import Payload
-from conductor.jsonrpc.surrogates import has_surrogate, substitute_surrogates
 
 __all__ = [
     "CONNECTION_HEADER",

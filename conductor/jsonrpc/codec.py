@@ -20,6 +20,12 @@ from typing import Final, Literal, TypeAlias
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
+from conductor.jsonrpc.json_text import (
+    has_surrogate,
+    substitute_surrogates,
+    utf8_error,
+    utf8_error_in_copy,
+)
 from conductor.jsonrpc.messages import (
     INVALID_REQUEST,
     PARSE_ERROR,
@@ -27,8 +33,6 @@ from conductor.jsonrpc.messages import (
     Id,
     Message,
 )
-from conductor.jsonrpc.surrogates import has_surrogate, substitute_surrogates
-from conductor.jsonrpc.utf8 import utf8_error, utf8_error_in_copy
 
 __all__ = [
     "AMBIGUOUS_SURROGATES",

@@ -15,8 +15,8 @@ from msgspec import Raw
 
 from conductor.json_values import decode_value
 from conductor.jsonrpc.codec import AMBIGUOUS_SURROGATES, DECODE_ERRORS
+from conductor.jsonrpc.json_text import SubstitutedText, substitute_surrogates
 from conductor.jsonrpc.messages import Payload
-from conductor.jsonrpc.surrogates import SubstitutedText, substitute_surrogates
 
 __all__ = [
     "decode_with_surrogates",

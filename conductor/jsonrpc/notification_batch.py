@@ -28,8 +28,8 @@ from conductor.jsonrpc.codec import (
     decode_notification,
     detached_copy,
 )
+from conductor.jsonrpc.json_text import utf8_error
 from conductor.jsonrpc.messages import Payload
-from conductor.jsonrpc.utf8 import utf8_error
 
 __all__ = ["SESSION_UPDATE", "NotificationBatch", "params_at_start", "split_block"]
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from conductor.chain.build import build_components
 from conductor.chainfile.model import ComponentSpec
-from conductor.jsonrpc import utf8
-from conductor.jsonrpc.utf8 import utf8_error, utf8_error_in_copy
+from conductor.jsonrpc import json_text
+from conductor.jsonrpc.json_text import utf8_error, utf8_error_in_copy
 
 SIZE = 70_000
 HEADS = [
@@ -27,7 +27,7 @@ CHANGES = [b"\xff", b"\xc3", b"\xa9", b"\xed\xa0\x80", b"x", b""]
 
 @pytest.fixture(autouse=True)
 def _forget():
-    utf8._kept.clear()
+    json_text._kept.clear()
 
 
 def payload(character: str) -> bytes:
@@ -75,8 +75,8 @@ def test_lines_up_to_a_bound_are_kept_the_newest_ones():
     for line in some:
         assert utf8_error_in_copy(line) is None
 
-    assert 0 < sum(map(len, utf8._kept)) <= utf8._KEPT_BYTES
-    assert list(utf8._kept) == some[-len(utf8._kept) :]
+    assert 0 < sum(map(len, json_text._kept)) <= json_text._KEPT_BYTES
+    assert list(json_text._kept) == some[-len(json_text._kept) :]
 
 
 def test_a_copy_takes_the_place_of_its_original():
@@ -85,7 +85,7 @@ def test_a_copy_takes_the_place_of_its_original():
     for each in (line, copied):
         assert utf8_error_in_copy(each) is None
 
-    assert list(utf8._kept) == [copied]
+    assert list(json_text._kept) == [copied]
 
 
 def test_payloads_are_expected_again_from_processes_behind_each_other():
@@ -101,7 +101,7 @@ def test_a_copy_is_checked_in_half_of_the_time():
     line = HEADS[0] + payload("xx☃" * 8) * 8 + b"}\n"
     times: dict[str, float] = {}
     for _ in range(20):
-        utf8._kept.clear()
+        json_text._kept.clear()
         for name in ("original", "copy"):
             begin = time.process_time()
             assert utf8_error_in_copy(line + b"") is None

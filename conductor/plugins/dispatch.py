@@ -1,7 +1,7 @@
 """Dispatcher: calls a plugin's handlers and answers their requests.
 
 Every request that reaches a handler is answered exactly once, however the handler ends (lane rules
-5 to 7 of `conductor.proxy`). If the plugin ends first, `scheduler` answers; it also decides when a
+5 to 7). If the plugin ends first, `scheduler` answers; it also decides when a
 handler runs.
 """
 

@@ -2,7 +2,7 @@
 
 A lane is held while one of its messages is handled. The holder may release it (a handler that
 starts waiting for a response does), and another worker continues with the next message. A response
-gives its lane to the handler that waits for it. The rules are those of `conductor.proxy`; this
+gives its lane to the handler that waits for it. The rules are in docs/ordering.md; this
 module has the queues, `plugins.scheduler` the tasks.
 
 A lane that is not held is empty: messages without a handler pass it without being queued.

@@ -1,7 +1,7 @@
 """Component that runs a `Proxy` or an `Agent` in the conductor's process.
 
 It has no envelope and no ids: its two ports are objects (`plugin_port`). `scheduler` enforces the
-lane rules of `conductor.proxy`, `dispatch` calls the handlers, `plugin_runtime` has the functions
+lane rules (docs/ordering.md), `dispatch` calls the handlers, `plugin_runtime` has the functions
 that `Plugin` methods call; this module has the plugin's life cycle (`lifespan`, start timeout,
 stop).
 """

@@ -22,41 +22,8 @@ messages gets). What fewer proxies need is in `proxy.peers` (the types of `self.
 the API reference lists.
 `run()` starts the program `conductor.standalone`.
 
-Lanes: the order in which handlers run
---------------------------------------
-
-1. A plugin has two lanes, one toward the agent and one toward the client. A response is in the lane
-   of the direction in which it travels. A lane delivers one message at a time, in arrival order.
-   Messages without a handler keep their place in it.
-2. A handler holds its lane until it ends or *starts waiting for a response* (`await
-   forward(request)`, `await self.agent.request(…)`); the request is written before the lane
-   continues. So waiting never deadlocks.
-3. When the response arrives, the handler holds the lane of the response. At this moment, every
-   message that was sent before the response has been handled, and no later one has been started. A
-   handler that waits for several responses at once holds the lane of the last.
-4. Awaiting anything else keeps the lane, which preserves the order; `self.release_lane()` lets the
-   next message in; `self.start_soon(fn, *args)` runs a function outside the lanes. A lane that is
-   held for more than 5 s is logged with the handler's file:line.
-5. `forward(notification)` returns when the notification is queued at the next hop; a handler that
-   does not call it drops the notification. `forward(request)` returns the result or raises
-   `RequestError`; a handler that does not call it answers the request itself; calling it twice
-   sends the request twice.
-6. `$/cancel_request` never waits in a lane. A request that is still queued for a handler is
-   answered -32800 at once; one without a handler goes on, with its cancellation after it. If the
-   handler waits for a response, the forwarded request is cancelled, and the handler still gets
-   the real response. If it waits for anything else, the handler is cancelled and the request is
-   answered -32800.
-7. An exception other than `RequestError` is logged with proxy, method and session, and told to
-   the user, once per turn and handler. With `on_error = "fail"`, the default, because a broken
-   redactor must not let secrets through, a request is answered -32603 and a notification is
-   dropped. With `on_error = "pass"`, for proxies
-   that only observe, the message is forwarded unchanged; if the handler had forwarded it already,
-   it is not sent again, and a request gets the response that has come. The lane continues.
-
-Lanes belong to a hop, not to a session: order is also kept across sessions, because clients and
-agents rely on it (a session's first update follows the response to `session/new`; `session/list`
-and `session/close` concern other sessions). A handler that waits long for anything other than a
-response calls `self.release_lane()` first, and then delays no other message.
+A plugin has two lanes, one toward the agent and one toward the client, in which handlers run one at
+a time. The rules of their order are in docs/ordering.md; "lane rule N" refers to it.
 """
 
 from __future__ import annotations

@@ -405,7 +405,7 @@ class SupervisedComponent(LinkComponent):
         """Fail a handshake that cannot succeed: the start, or the current attempt to restart."""
         reason += f"; {stopped}" if (stopped := self.stopped) else ""
         if self._lifecycle.was_initialized:
-            self._kill(reason)
+            self._kill(f"could not be started again: {reason}")
             return
         self._fail(handshake_error(self.spec, self._current_run, reason))
 

@@ -31,9 +31,13 @@ from conductor.server.http.request_response import (
     encode_headers,
 )
 from conductor.server.websocket.bounded import PARTIAL_MESSAGE_KEY
-from conductor.server.websocket.connection import AsgiServerWebSocket, serve_websocket
+from conductor.server.websocket.connection import (
+    AdmittedWebSocket,
+    AsgiServerWebSocket,
+    admit_websocket,
+    serve_websocket,
+)
 from conductor.server.websocket.partial_message import PartialMessage
-from conductor.server.websocket.reconnect import AdmittedWebSocket, admit_websocket
 
 __all__ = ["BRIDGE_PATH", "CONNECTION_COOKIE", "AsgiApp", "Headers"]
 

@@ -39,7 +39,8 @@ _REAP_INTERVAL: Final = 1.0
 """Seconds between checks for expired clients."""
 
 _CLOSE_TIMEOUT: Final = 2.0
-"""Seconds for the last messages to be acknowledged."""
+"""Seconds for the last messages to be acknowledged, and for sockets to deliver the close."""
+_POLL_INTERVAL: Final = 0.1
 
 log: Final = get_logger(component="server")
 
@@ -227,6 +228,35 @@ class ClientRegistry:
     def find(self, id: str | None) -> RemoteClient | None:
         """The client with this id, which is a secret."""
         return self.by_id.get(id) if id is not None else None
+
+    async def drain(self) -> None:
+        """Refuse new clients, wait for turns to finish, then end every chain in order.
+
+        A client without a running turn or an open request is ended at once; after `timeouts.drain`
+        seconds all are. Returns when all chains have ended.
+        """
+        self.draining = True
+        with trio.move_on_after(self.timeouts.drain):
+            while self.by_id:
+                for client in list(self.by_id.values()):
+                    if not client.busy:
+                        client.end()
+                await trio.sleep(_POLL_INTERVAL)
+        left = list(self.by_id.values())
+        for client in left:
+            client.end()
+        for client in left:
+            await client.ended.wait()
+        with trio.move_on_after(_CLOSE_TIMEOUT):
+            for client in left:
+                await client.detached.wait()
+
+    def kill(self) -> None:
+        """End every chain now: its processes are killed and its lines are dropped."""
+        self.draining = True
+        for client in list(self.by_id.values()):
+            client.chain.kill()
+            client.lines.close()
 
     async def _run(self, client: RemoteClient) -> None:
         try:

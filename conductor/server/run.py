@@ -36,7 +36,6 @@ from conductor.server.access import AccessPolicy
 from conductor.server.app import AsgiApp
 from conductor.server.clients import ClientRegistry
 from conductor.server.current_chain import CurrentChain
-from conductor.server.drain import drain, kill
 from conductor.server.limits import ServerLimits, ServerTimeouts
 from conductor.server.listen.address import TcpAddress, UnixAddress, bind_tcp, listener_url
 from conductor.server.listen.tcp import TcpAcceptor
@@ -175,7 +174,7 @@ async def _serve(
             dog.end_within(settings.timeouts.drain + max_stop_seconds(longest))
             log.info("draining", clients=len(server.clients.by_id))
             nursery.start_soon(_kill_at_next_signal, received, server.clients, dog)
-            await drain(server.clients)
+            await server.clients.drain()
 
 
 def _counters(settings: ServerSettings, chain: ChainFile) -> MetricCounters | None:
@@ -261,7 +260,7 @@ async def _kill_at_next_signal(
 ) -> None:
     await anext(signals)
     dog.end_within(_KILL_TIMEOUT)
-    kill(clients)
+    clients.kill()
 
 
 def _announce(address: str, what: str = "listening on") -> None:

@@ -25,7 +25,6 @@ from support.server_clients import (
 from trio.testing import wait_all_tasks_blocked
 
 from conductor.server.access import AccessPolicy, read_tokens
-from conductor.server.drain import kill
 
 ANN, BOB = "a" * 32, "b" * 32
 TOKENS = AccessPolicy(tokens=read_tokens([f"ann:{ANN}", f"bob:{BOB}"]))
@@ -243,7 +242,7 @@ async def test_a_refused_body_does_not_close_a_shared_connection(tmp_path):
             for _ in range(10):
                 response = await client.post("/acp", json=initialize(), headers=bearer(ANN))
                 assert response.status_code == 200
-        kill(server.clients)
+        server.clients.kill()
 
 
 async def _post_unasked(client: httpx2.AsyncClient) -> None:

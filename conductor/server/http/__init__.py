@@ -3,5 +3,5 @@
 - `endpoint`: answers each HTTP request; `request_response`: body limits, response (ASGI).
 - `parse_request` (pure): validates a POST.
 - `connection.ServerHttpConnection`: state of one client; `stream_router` (pure): message -> stream.
-- `mailboxes`: queued messages per stream; `event_stream`: writes them as events.
+- `mailboxes`: queued messages per stream.
 """

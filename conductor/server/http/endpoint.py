@@ -10,6 +10,7 @@ GET     /accepting  the same with 404, by which HAProxy keeps existing clients o
 
 from __future__ import annotations
 
+from collections import deque
 from contextlib import suppress
 from typing import Any, Final, Protocol
 
@@ -19,10 +20,11 @@ import trio
 from conductor.acp import CONNECTION_HEADER, SESSION_HEADER
 from conductor.network.resumable_stream import RECEIVED_HEADER, RESUME_HEADER, SEQUENCE_HEADER
 from conductor.network.sequence_numbers import SequenceError
+from conductor.network.sse import encode_event
 from conductor.server.access import ALLOWED_METHODS, Refusal, TcpPeer
 from conductor.server.clients import ClientRegistry, Device, RemoteClient
 from conductor.server.http.connection import ServerHttpConnection, is_error
-from conductor.server.http.event_stream import send_events, send_numbered_events
+from conductor.server.http.mailboxes import Mailbox
 from conductor.server.http.parse_request import (
     ENDPOINT_PATH,
     accepts_event_stream,
@@ -35,6 +37,8 @@ __all__ = ["EndpointHandler", "EndpointHost"]
 
 _NO_STORE: Final = ("cache-control", "no-store")
 _LAST_EVENT_HEADER: Final = "last-event-id"
+_WRITE_SIZE: Final = 65536
+_COMMENT: Final = b":\n\n"
 
 
 class EndpointHost(Protocol):
@@ -208,10 +212,57 @@ class EndpointHandler(RequestResponse):
             nursery.start_soon(self.wait_disconnect, nursery.cancel_scope)
             await self.start(200, [("content-type", "text/event-stream"), _NO_STORE])
             if streamable.is_resumable:
-                await send_numbered_events(self, mailbox)
+                await self._send_numbered_events(mailbox)
             else:
-                await send_events(self, mailbox)
+                await self._send_events(mailbox)
             nursery.cancel_scope.cancel()
+
+    async def _send_events(self, mailbox: Mailbox) -> None:
+        """Write messages as events until EOF, with comments while idle."""
+        await self.write(_COMMENT)  # intermediaries must see an open stream
+        while True:
+            lines = None
+            with trio.move_on_after(self.timeouts.keep_alive):
+                lines = await mailbox.take()
+            if lines is None:
+                await self.write(_COMMENT)
+            elif not lines:
+                await self.write(b"", last=True)
+                return
+            else:
+                await self._write_events(mailbox, deque(lines))
+
+    async def _write_events(self, mailbox: Mailbox, lines: deque[bytes]) -> None:
+        """Write events in parts; the parts not written when the client disconnects are put back."""
+        try:
+            while lines:
+                # hypercorn accepts data after a disconnect without an error.
+                await trio.lowlevel.checkpoint()
+                part = bytearray()
+                while lines and len(part) < _WRITE_SIZE:
+                    part += b"data: %b\n\n" % lines.popleft()
+                await self.write(bytes(part))
+        finally:
+            if lines:
+                mailbox.put_back(list(lines))
+
+    async def _send_numbered_events(self, mailbox: Mailbox) -> None:
+        """Write numbered events to a conductor: the unacknowledged ones, then up to a window."""
+        await self.write(_COMMENT)
+        again = range(mailbox.sent.acknowledged + 1, mailbox.sent.last + 1)
+        events = [mailbox.sent.get(number) for number in again]
+        while True:
+            if events:
+                await self.write(b"".join([encode_event(e.text, e.number) for e in events]))
+            events = []
+            with trio.move_on_after(self.timeouts.keep_alive) as waiting:
+                await mailbox.wait_for_space()
+                events = await mailbox.take_numbered()
+            if waiting.cancelled_caught:
+                await self.write(_COMMENT)
+            elif not events:
+                await self.write(b"", last=True)
+                return
 
     # -- DELETE ------------------------------------------------------------------------------------
 

@@ -1,5 +1,5 @@
 """WebSocket, server end.
 
-- `connection`: relays the lines of a client over a WebSocket; `reconnect`: selects its client.
+- `connection`: selects the client of a WebSocket, and relays its lines.
 - `bounded`, `partial_message`: limits while a message is received.
 """

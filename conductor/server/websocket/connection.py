@@ -1,4 +1,4 @@
-"""Server end of a WebSocket, and the relay between it and the lines of a client.
+"""Server end of a WebSocket, its client, and the relay between it and the lines of the client.
 
 A text message is one line (a batch too). The peer is sent pings; if neither a pong nor other
 bytes pass within the timeout, the socket is cut and the client detached.
@@ -6,7 +6,7 @@ bytes pass within the timeout, the socket is cut and the client detached.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final
 
 import attrs
@@ -14,18 +14,25 @@ import trio
 import trio_websocket
 from wsproto.utilities import LocalProtocolError
 
+from conductor.acp import CONNECTION_HEADER
 from conductor.errors import ConnectionClosed
 from conductor.log import get_logger
-from conductor.network.resumable_stream import ResumableStream
+from conductor.network.resumable_stream import RECEIVED_HEADER, RESUME_HEADER, ResumableStream
 from conductor.network.running_time import sleep_running
 from conductor.network.sequence_numbers import SequenceError
 from conductor.network.websocket import WebSocket, WebSocketClosed
-from conductor.server.clients import RemoteClient
+from conductor.server.access import Refusal
+from conductor.server.clients import ClientRegistry, Device, RemoteClient
 from conductor.server.limits import ServerTimeouts
 from conductor.server.protocol_sniff import PeekableStream
-from conductor.server.websocket.reconnect import AdmittedWebSocket
 
-__all__ = ["AsgiServerWebSocket", "TrioServerWebSocket", "serve_websocket"]
+__all__ = [
+    "AdmittedWebSocket",
+    "AsgiServerWebSocket",
+    "TrioServerWebSocket",
+    "admit_websocket",
+    "serve_websocket",
+]
 
 _ABNORMAL_CLOSURE: Final = 1006
 _FINAL_CLOSE_CODES: Final = frozenset({1000, 1005})
@@ -148,6 +155,68 @@ class AsgiServerWebSocket(ServerWebSocket):
         if not self._closed:
             self._closed = True
             await self._send({"type": "websocket.close", "code": code, "reason": reason})
+
+
+@attrs.frozen
+class AdmittedWebSocket:
+    """The client of a new WebSocket."""
+
+    client: RemoteClient
+    headers: Sequence[tuple[str, str]] = ()
+    """Additional headers of the handshake response."""
+    received: int = 0
+    """Number of the newest text that a conductor has received."""
+
+
+def admit_websocket(
+    clients: ClientRegistry, headers: Mapping[str, str], cookie: str | None, device: Device
+) -> AdmittedWebSocket | Refusal:
+    """Select or create the client of a WebSocket, and with it the chain, or refuse it.
+
+    - A conductor names its connection and the newest text it has received: the resumable stream
+      continues, and neither its chain nor its user sees the cut.
+    - Another client names its connection by the header, or by the cookie if the connection has no
+      socket: it is attached to its chain again, with turns that ran on (`chain.detached_client`).
+      The header also replaces a socket that is not detected as lost yet, since the id is a secret.
+    - Any other WebSocket gets a new client with a chain.
+    """
+    if (received := headers.get(RECEIVED_HEADER)) is not None:
+        return _resume(clients.find(headers.get(CONNECTION_HEADER)), received)
+    if headers.get(RESUME_HEADER) is not None:
+        client = clients.admit(device, "websocket")
+        if isinstance(client, Refusal):
+            return client
+        client.resumable_stream = ResumableStream(client.lines, client.record_activity)
+        return AdmittedWebSocket(client, ((RESUME_HEADER, f"{clients.timeouts.keep:g}"),))
+    if not clients.draining:  # else the client had better use another server
+        named = clients.find(headers.get(CONNECTION_HEADER))
+        remembered = clients.find(cookie)
+        if named is not None and _can_reconnect(named):
+            return AdmittedWebSocket(named)
+        if remembered is not None and _can_reconnect(remembered) and not remembered.attached:
+            return AdmittedWebSocket(remembered)
+    client = clients.admit(device, "websocket")
+    if isinstance(client, Refusal):
+        return client
+    client.chain.client_end.allow_reattach()
+    return AdmittedWebSocket(client)
+
+
+def _resume(client: RemoteClient | None, received: str) -> AdmittedWebSocket | Refusal:
+    if client is None or client.resumable_stream is None:
+        return Refusal(404, "Unknown Acp-Connection-Id: it has ended, or was never here")
+    if not received.isascii() or not received.isdecimal() or len(received) > 18:
+        return Refusal(400, "Acp-Conductor-Received must be a number")
+    return AdmittedWebSocket(
+        client, ((RECEIVED_HEADER, str(client.resumable_stream.received)),), int(received)
+    )
+
+
+def _can_reconnect(client: RemoteClient) -> bool:
+    """Whether its chain accepts another WebSocket, now or after the loss of the current one."""
+    if client.profile != "websocket" or client.resumable_stream is not None:
+        return False
+    return client.runs_detached or (client.attached and client.chain.initialized.is_set())
 
 
 async def serve_websocket(

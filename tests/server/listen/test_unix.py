@@ -13,7 +13,6 @@ from support.raw_json import compact, dumps
 from support.server_clients import ask, initialize, new_session, prompt, request, serving, websocket
 
 from conductor.server.access import AccessPolicy, read_tokens
-from conductor.server.drain import kill
 from conductor.server.listen import unix
 from conductor.server.listen.address import TcpAddress, UnixAddress
 
@@ -34,7 +33,7 @@ async def test_a_unix_client_that_disconnects_during_output_does_not_affect_othe
         async with await trio.open_unix_socket(path) as stream:
             await line(stream, initialize(7))
             assert json.loads(await stream.receive_some())["id"] == 7
-        kill(server.clients)
+        server.clients.kill()
 
 
 async def test_a_unix_client_that_closes_with_unread_messages_is_ended(tmp_path):

@@ -26,7 +26,6 @@ from support.server_clients import (
 )
 
 from conductor.server.access import AccessPolicy
-from conductor.server.drain import kill
 from conductor.server.websocket.connection import TrioServerWebSocket
 
 QUICK = {"ping_interval": 0.1, "ping_timeout": 0.2}
@@ -172,7 +171,7 @@ async def test_a_lost_client_keeps_its_turn_and_undelivered_messages(tmp_path):
         assert client.busy
         assert client.has_session(session)
         assert not client.ended.is_set()
-        kill(server.clients)
+        server.clients.kill()
 
 
 async def test_a_peer_that_answers_no_ping_is_detached(tmp_path):
@@ -210,7 +209,7 @@ async def test_progress_of_a_slow_message_counts_as_a_pong(tmp_path):
             assert client.attached
             await trio.sleep(0.01)
         await client.detached.wait()  # now that nothing is read
-        kill(server.clients)
+        server.clients.kill()
 
 
 async def test_a_peer_that_answers_pings_stays_connected(tmp_path, monkeypatch):
@@ -250,7 +249,7 @@ async def test_a_peer_that_does_not_read_delays_neither_others_nor_the_stop(tmp_
             named["acp-session-id"] = "session-1"
             await client.post("/acp", json=message, headers=named)
         await ask(other, initialize())
-        kill(server.clients)
+        server.clients.kill()
     peer_closed_read.close()
 
 

@@ -24,7 +24,6 @@ from support.server_clients import (
 )
 
 from conductor.server.clients import RemoteClient
-from conductor.server.drain import kill
 
 Socket = trio_websocket.WebSocketConnection
 
@@ -162,7 +161,7 @@ async def test_a_draining_server_reattaches_no_client(tmp_path):
             await lose(first, client)
         server.clients.draining = True
         refused = await refusal(server, **{"acp-connection-id": client.id})
-        kill(server.clients)
+        server.clients.kill()
 
         assert refused == (503, "the server is shutting down")
 

@@ -35,8 +35,7 @@ if TYPE_CHECKING:
     from conductor.testing.chain import open_chain
     from conductor.testing.fake_proxy import FakeProxy
     from conductor.testing.fakes import FakeAgent, FakeClient
-    from conductor.testing.recorded_agent import RecordedAgent
-    from conductor.testing.recorded_session import RecordedSession
+    from conductor.testing.recorded_session import RecordedAgent, RecordedSession
     from conductor.testing.recording import Recorder, Recording
     from conductor.testing.transcript import Heard, Transcript
 
@@ -58,7 +57,7 @@ _HOMES: Final = {
     "FakeClient": "fakes",
     "FakeProxy": "fake_proxy",
     "Heard": "transcript",
-    "RecordedAgent": "recorded_agent",
+    "RecordedAgent": "recorded_session",
     "RecordedSession": "recorded_session",
     "Recorder": "recording",
     "Recording": "recording",

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shlex
 import signal
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NoReturn, TypeAlias
 
 import attrs
 import trio
@@ -20,14 +22,6 @@ import trio
 from conductor.error_codes import INTERNAL_ERROR
 from conductor.proxy import RequestError
 from conductor.testing import updates
-from conductor.testing.command_arguments import (
-    UsageError,
-    details,
-    integers,
-    one_and_json,
-    split_words,
-    two_and_json,
-)
 from conductor.testing.command_turn import CommandTurn, StopTurn
 from conductor.testing.mcp_client import McpServerFailure
 
@@ -43,6 +37,10 @@ _PERMISSIONS: Final = [
 
 
 Function: TypeAlias = Callable[[CommandTurn, str], Awaitable[None]]
+
+
+class UsageError(Exception):
+    """The arguments of a command are wrong."""
 
 
 @attrs.frozen
@@ -123,7 +121,7 @@ async def _think(turn: CommandTurn, text: str) -> None:
 
 @_command("stream N [SIZE]", "say N chunks of SIZE characters (16)")
 async def _stream(turn: CommandTurn, arguments: str) -> None:
-    count, size = integers(arguments, 1, 16)
+    count, size = _integers(arguments, 1, 16)
     text = ("0123456789abcdef" * (size // 16 + 1))[:size]
     for number in range(count):
         if number % _CHUNKS_PER_STEP == 0:
@@ -134,7 +132,7 @@ async def _stream(turn: CommandTurn, arguments: str) -> None:
 
 @_command("ask [TITLE] [kind=KIND] [path=PATH]... [command=COMMAND]", "ask for permission")
 async def _ask(turn: CommandTurn, arguments: str) -> None:
-    title, given = details(arguments, "kind", "path", "command")
+    title, given = _details(arguments, "kind", "path", "command")
     title = title or "Do something"
     more: dict[str, Any] = {}
     if paths := given["path"]:
@@ -162,8 +160,8 @@ async def _ask(turn: CommandTurn, arguments: str) -> None:
 
 @_command("read PATH [LINE [LIMIT]]", "say a file that the client reads")
 async def _read(turn: CommandTurn, arguments: str) -> None:
-    words = split_words(arguments, 1, 3)
-    line, limit = integers(" ".join(words[1:]), 0, 0)
+    words = _split_words(arguments, 1, 3)
+    line, limit = _integers(" ".join(words[1:]), 0, 0)
     params: dict[str, Any] = {"path": turn.path(words[0])}
     params |= {"line": line} if line else {}
     params |= {"limit": limit} if limit else {}
@@ -237,7 +235,7 @@ async def _tools(turn: CommandTurn, _: str) -> None:
 
 @_command("call SERVER TOOL [JSON]", "call a tool of an MCP server")
 async def _call(turn: CommandTurn, arguments: str) -> None:
-    server_name, tool, given = two_and_json(arguments)
+    server_name, tool, given = _two_and_json(arguments)
     id = await turn.begin_tool(f"{server_name}: {tool}")
     await turn.tool(id, "in_progress")
     server = turn.session.servers.get(server_name)
@@ -257,7 +255,7 @@ async def _call(turn: CommandTurn, arguments: str) -> None:
 
 @_command("request METHOD [JSON]", "send a request to the client and say its answer")
 async def _request(turn: CommandTurn, arguments: str) -> None:
-    method, given = one_and_json(arguments)
+    method, given = _one_and_json(arguments)
     try:
         await turn.say(json.dumps(await turn.client.request(method, given), ensure_ascii=False))
     except RequestError as exc:
@@ -266,7 +264,7 @@ async def _request(turn: CommandTurn, arguments: str) -> None:
 
 @_command("notify METHOD [JSON]", "send a notification to the client")
 async def _notify(turn: CommandTurn, arguments: str) -> None:
-    await turn.client.notify(*one_and_json(arguments))
+    await turn.client.notify(*_one_and_json(arguments))
 
 
 @_command("wait [SECONDS]", "wait, until cancelled if no time is given")
@@ -285,7 +283,7 @@ async def _stop(turn: CommandTurn, reason: str) -> None:
 @_command("fail CODE [MESSAGE]", "answer the prompt with an error")
 async def _fail(turn: CommandTurn, arguments: str) -> None:
     first, _, message = arguments.partition(" ")
-    (code,) = integers(first, INTERNAL_ERROR)
+    (code,) = _integers(first, INTERNAL_ERROR)
     raise RequestError(code, message or "failed, as the prompt said")
 
 
@@ -301,7 +299,7 @@ async def _log(turn: CommandTurn, text: str) -> None:
 
 @_command("exit STATUS", "end the agent's process at once")
 async def _exit(turn: CommandTurn, status: str) -> None:
-    (number,) = integers(status, 0)
+    (number,) = _integers(status, 0)
     await _before_the_end(turn)
     os._exit(number)
 
@@ -332,3 +330,73 @@ async def _before_the_end(turn: CommandTurn) -> None:
         raise StopTurn("refusal")
     for _ in range(3):
         await trio.lowlevel.checkpoint()
+
+
+# -- arguments (errors: `UsageError`) -------------------------------------------------------------
+
+
+def _split_words(arguments: str, least: int, most: int) -> list[str]:
+    """Return the words; there must be `least` to `most`."""
+    try:
+        words = shlex.split(arguments)
+    except ValueError:
+        raise UsageError from None
+    if not least <= len(words) <= most:
+        raise UsageError
+    return words
+
+
+def _integers(arguments: str, *defaults: int) -> list[int]:
+    """Return one integer per default; a missing word takes its default."""
+    words = _split_words(arguments, 0, len(defaults))
+    try:
+        return [*map(int, words), *defaults[len(words) :]]
+    except ValueError:
+        raise UsageError from None
+
+
+def _details(arguments: str, *names: str) -> tuple[str, dict[str, list[str]]]:
+    """Return the text before the first word `NAME=VALUE`, and the values by name from there on.
+
+    The text stays as it was written; only the words after it are split as in a shell.
+    """
+    first = re.search(rf"(?:^|\s)(?:{'|'.join(names)})=", arguments)
+    text, rest = (
+        (arguments[: first.start()], arguments[first.start() :]) if first else (arguments, "")
+    )
+    found: dict[str, list[str]] = {name: [] for name in names}
+    for word in _split_words(rest, 0, len(rest)):
+        name, is_given, value = word.partition("=")
+        if not is_given or name not in found:
+            raise UsageError
+        found[name].append(value)
+    return text.strip(), found
+
+
+def _one_and_json(arguments: str) -> tuple[str, dict[str, Any]]:
+    """Return the first word, and the JSON object after it; empty if there is none."""
+    first, _, rest = arguments.partition(" ")
+    if not first:
+        raise UsageError
+    return first, _object(rest)
+
+
+def _two_and_json(arguments: str) -> tuple[str, str, dict[str, Any]]:
+    """Return the first two words, and the JSON object after them; empty if there is none."""
+    first, _, rest = arguments.partition(" ")
+    second, given = _one_and_json(rest.strip())
+    return first, second, given
+
+
+def _object(text: str) -> dict[str, Any]:
+    if not text.strip():
+        return {}
+    try:
+        value = json.loads(text)
+    except ValueError:
+        _refuse()
+    return value if isinstance(value, dict) else _refuse()
+
+
+def _refuse() -> NoReturn:
+    raise UsageError

@@ -27,8 +27,7 @@ from conductor.error_codes import INTERNAL_ERROR
 from conductor.errors import ConnectionClosed, RequestError
 from conductor.jsonrpc.messages import CANCEL, METHOD_NOT_FOUND
 from conductor.peer import JsonRpcPeer
-from conductor.testing.replay_mcp import McpEnvelopes, unwrapped
-from conductor.testing.replay_values import ReplayValues
+from conductor.testing.replay_values import McpEnvelopes, ReplayValues, unwrapped
 from conductor.tracing.comparison import Normalizer
 from conductor.tracing.conversation import End, RecordedMessage
 

@@ -33,7 +33,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, o
     except Exception as exc:
         if _FIXTURES.isdisjoint(pyfuncitem.fixturenames):
             raise
-        from conductor.testing.readable import readable
+        from conductor.testing.failures import readable
 
         shown = readable(exc, full=pyfuncitem.config.getoption("fulltrace", default=False))
     before = shown.__context__

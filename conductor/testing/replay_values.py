@@ -1,4 +1,4 @@
-"""Values of a recording in place of those of a live conversation, and back. Pure.
+"""Messages of a recording as they are in a live conversation, and back. Pure.
 
 Ids differ in every run: those that the live peer makes are learned from its messages, by their
 place in the recorded ones, and put in place of the recorded ids. The same is done with the
@@ -8,14 +8,18 @@ working directory, also inside longer texts.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, Literal
 
 import attrs
 
 from conductor.tracing.comparison import IDS
+from conductor.tracing.conversation import End, RecordedMessage
 
-__all__ = ["ReplayValues"]
+__all__ = ["McpEnvelopes", "ReplayValues", "unwrapped"]
+
+_MESSAGE: Final = "mcp/message"
+_SERVERS: Final = ("serverId", "connectionId", "acpId")
 
 _END: Final = r"(?![\w.-])"
 """After a directory: not a longer name."""
@@ -71,6 +75,55 @@ class ReplayValues:
         directory = self._directory
         back = None if directory is None else (directory[1], directory[0])
         return _replaced_or_same(value, self._back, back)
+
+
+class McpEnvelopes:
+    """Puts messages into the envelopes of MCP over ACP: traces have the messages without them.
+
+    A connection (`mcp/connect`) is in the trace, so its messages are those with its id. All others
+    are of the stateless binding, where a request has an id of its own (`requestId`) and its
+    notifications have that one.
+    """
+
+    def __init__(self, messages: Iterable[RecordedMessage]) -> None:
+        self._connections = {
+            each.payload["connectionId"]
+            for each in messages
+            if each.kind == "response"
+            and each.method == "mcp/connect"
+            and isinstance(each.payload, dict)
+            and "connectionId" in each.payload
+        }
+        self._requests: dict[str, str] = {}
+        """By recorded server: the `requestId` of its last stateless request."""
+
+    def wrapped(self, message: RecordedMessage, values: ReplayValues) -> tuple[str, Any]:
+        """Method and params as they are sent, with the ids of the live conversation."""
+        params = values.live(message.payload)
+        server = message.mcp_server
+        if message.protocol != "mcp" or server is None:
+            return message.method, params
+        inner = {"method": message.method} | ({} if params is None else {"params": params})
+        live = values.live(server)
+        if server in self._connections:
+            return _MESSAGE, {"connectionId": live, **inner}
+        if message.kind == "request":
+            self._requests[server] = f"replay-{message.n}"
+        request = self._requests.get(server, "replay")
+        return _MESSAGE, {"serverId": live, "requestId": request, **inner}
+
+
+def unwrapped(
+    kind: Literal["request", "notification"], sender: End, method: str, params: Any, n: int | None
+) -> RecordedMessage:
+    """A live message as a recording has it: that in `mcp/message`, others as they are."""
+    if method != _MESSAGE or not isinstance(params, dict):
+        return RecordedMessage(kind, sender, n, method, params, n=n or 0)
+    server = next((params[name] for name in _SERVERS if name in params), "")
+    method, params = str(params.get("method", "")), params.get("params")
+    return RecordedMessage(
+        kind, sender, n, method, params, n=n or 0, mcp_server=str(server), protocol="mcp"
+    )
 
 
 def _same_options(recorded: Sequence[Any], live: Sequence[Any]) -> Iterator[tuple[str, str]]:

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from conductor.errors import RequestError
-from conductor.testing.readable import readable
+from conductor.testing.failures import readable
 
 pytest_plugins = ["pytester"]
 

@@ -30,7 +30,7 @@ from conductor.peer import JsonRpcPeer
 from conductor.routing.component import Component
 from conductor.secrets.masking import current_masker
 from conductor.testing.player import Deviation, Player
-from conductor.testing.recorded_agent import RecordedAgent
+from conductor.testing.recorded_session import RecordedAgent
 from conductor.testing.recording import Recording
 from conductor.tracing.comparison import Comparison, compare
 from conductor.tracing.conversation import (

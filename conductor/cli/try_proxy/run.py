@@ -31,7 +31,7 @@ from conductor.plugins.plugin_component import PluginComponent
 from conductor.routing.component import Component
 from conductor.testing.agent import TestAgent
 from conductor.testing.fakes import FULL_CAPABILITIES, FakeClient
-from conductor.testing.recorded_agent import RecordedAgent
+from conductor.testing.recorded_session import RecordedAgent
 from conductor.transport.process_tree import become_subreaper, kill_descendants
 
 __all__ = ["DEFAULT_PROMPT", "TrySettings", "answer_permission", "answer_question", "run_once"]

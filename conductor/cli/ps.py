@@ -36,7 +36,7 @@ def command(*, follow: bool, as_json: bool) -> None:
       acp-conductor ps --json | jq .chains[].components
     """
     from conductor.cli.terminal_text import printable
-    from conductor.control.temporary_directories import remove_stale_directories
+    from conductor.control.client import remove_stale_directories
 
     for path in remove_stale_directories():
         click.echo(f"removed {printable(path)}, which a killed conductor left", err=True)

@@ -3,5 +3,5 @@
 The Unix socket is in a private runtime directory (`directory`). A thread serves it (`server`), so
 that it responds while a plugin blocks the event loop. It is opened shortly after the start
 (`process`), which is therefore not slowed down. `running_chains` lists the chains of this process;
-`client` sends requests to another conductor; `temporary_directories` removes those of killed ones.
+`client` sends requests to another conductor, and removes what killed ones have left.
 """

@@ -1,24 +1,31 @@
-"""Requests to a running conductor over its control socket; see `server` for their form."""
+"""Other conductors: requests to running ones over their control sockets, and removal of what killed
+ones have left. `server` has the form of the requests.
+"""
 
 from __future__ import annotations
 
 import json
 import os
 import stat
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any, Final
 
 from conductor.control.directory import connect, socket_path, sockets
+from conductor.files import lock_directory
+from conductor.places import VIEW_PREFIX
 
 __all__ = [
     "NoConductor",
     "ask",
     "conductors",
     "lines",
+    "remove_stale_directories",
     "remove_stale_sockets",
 ]
 
@@ -27,6 +34,12 @@ _START_TIMEOUT: Final = 60.0
 """Seconds in which a socket gets its listener and its name."""
 _NO_LINE: Final = b'{"error": "it closed the connection without a response"}'
 _NO_ANSWER: Final = "no answer within a second"
+_FILES: Final = {"acp-mcp-": "s", VIEW_PREFIX: "trace.jsonl*"}
+"""Glob patterns of the files that conductors create, by prefix of the directory's name."""
+_BRIDGE_ROOT: Final = "/tmp"
+"""Fallback of the bridge if the usual path is too long for a socket address."""
+_MIN_AGE: Final = 1.0
+"""Seconds after its creation before a directory without a lock is stale."""
 
 
 class NoConductor(Exception):
@@ -115,3 +128,37 @@ def _is_stale(path: Path) -> bool:
     except OSError:  # a listener with too many connections, for example
         pass
     return False
+
+
+def remove_stale_directories() -> Iterator[str]:
+    """Remove the temporary directories of killed conductors (MCP bridge, `--view`); yields the path
+    of each.
+
+    A conductor holds a lock on each of its directories, which the kernel releases when it ends; so
+    a directory in use is never removed. Only directories that are private to this user are
+    considered, and only the files in them that conductors create are removed; one with other files
+    stays.
+    """
+    for root in dict.fromkeys((tempfile.gettempdir(), _BRIDGE_ROOT)):
+        with suppress(OSError), os.scandir(root) as entries:
+            for entry in entries:
+                pattern = next((_FILES[each] for each in _FILES if entry.name.startswith(each)), "")
+                if pattern and entry.is_dir(follow_symlinks=False):
+                    with suppress(OSError):
+                        if _remove_stale(entry.path, pattern):
+                            yield entry.path
+
+
+def _remove_stale(directory: str, pattern: str) -> bool:
+    """Raises `OSError`, also if the directory has other files."""
+    is_new = time.time() - os.lstat(directory).st_ctime < _MIN_AGE
+    if is_new or (lock := lock_directory(directory)) is None:
+        return False
+    try:
+        for name in os.listdir(lock):
+            if fnmatch(name, pattern):
+                os.unlink(name, dir_fd=lock)
+        os.rmdir(directory)
+    finally:
+        os.close(lock)
+    return True

@@ -1,6 +1,6 @@
 """Parts shared by both ends of a network connection: `remote/` (client) and `server/`.
 
-- `address`, `tls`, `http_proxy`, `cookies`, `keepalive`, `tcp`: open a byte stream to a URL.
+- `address`, `tls`, `cookies`, `keepalive`, `tcp`: open a byte stream to a URL.
 - `accept`, `hypercorn_connection`: connections of clients.
 - `websocket` (the interface), `close_handshake`, `sse`: framing of messages.
 - `line_channel`: the network end of a memory pair, in lines.

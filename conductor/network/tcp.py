@@ -1,5 +1,8 @@
 """Open a byte stream to a remote address: TCP, an HTTP proxy from the environment, TLS.
 
+The variables are `http_proxy`, `https_proxy`, `all_proxy` and `no_proxy`; the stream is a tunnel
+through the proxy (`CONNECT`, RFC 9110 §9.3.6).
+
 Every failure becomes `Unreachable`, with a text that names the cause and a remedy.
 """
 
@@ -10,27 +13,36 @@ import ssl
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
+from urllib.request import (  # type: ignore[attr-defined]  # typeshed has only one of them
+    getproxies_environment,
+    proxy_bypass_environment,
+)
 
 import trio
 
 from conductor.log import get_logger
-from conductor.network.address import RemoteAddress
-from conductor.network.http_proxy import HttpProxyError, display_url, open_tunnel, proxy_for
+from conductor.network.address import RemoteAddress, basic_authorization
 from conductor.network.keepalive import client_keep_alive
 from conductor.network.tls import TlsConfigError, client_context, describe_tls_error
 
 __all__ = [
+    "HttpProxyError",
     "Unreachable",
+    "causes",
     "describe_os_error",
+    "display_url",
     "is_connection_refused",
     "network_errors",
     "open_stream",
+    "proxy_for",
     "warn_about_plaintext_credentials",
 ]
 
 log: Final = get_logger(component="conductor")
 
+_MAX_HEAD: Final = 64 * 1024
+"""Bytes of the response of a proxy."""
 _NOTHING_LISTENS: Final = "connection refused: is it running there?"
 
 
@@ -44,6 +56,10 @@ class Unreachable(Exception):
         super().__init__(reason)
         self.status = status
         self.refused = refused
+
+
+class HttpProxyError(Exception):
+    """The proxy cannot be used, or refused the tunnel."""
 
 
 async def open_stream(
@@ -61,6 +77,30 @@ async def open_stream(
         if context is None:
             return stream
         return await _start_tls(stream, context, address.tls.server_name or address.host)
+
+
+def proxy_for(address: RemoteAddress) -> str | None:
+    """URL of the proxy for this address, or `None`. Raises `HttpProxyError`."""
+    proxies = getproxies_environment()
+    if proxy_bypass_environment(f"{address.host}:{address.port}", proxies):
+        return None
+    url = proxies.get("https" if address.is_secure else "http") or proxies.get("all")
+    if not url:
+        return None
+    url = url if "://" in url else f"http://{url}"
+    if urlsplit(url).scheme not in ("http", "https"):
+        raise HttpProxyError(
+            f"the proxy {display_url(url)} of the environment is not an HTTP proxy"
+        )
+    return url
+
+
+def display_url(url: str) -> str:
+    """The URL of a proxy without its user part, for logs and errors."""
+    parts: SplitResult = urlsplit(url)
+    return (
+        f"{parts.scheme}://{parts.hostname}:{parts.port}" if parts.port else parts.hostname or url
+    )
 
 
 def warn_about_plaintext_credentials(address: RemoteAddress) -> None:
@@ -91,29 +131,29 @@ def network_errors(address: RemoteAddress) -> Iterator[None]:
 
 def describe_os_error(error: OSError) -> str:
     """Text for an error of `connect` or name resolution."""
-    causes = [error, *_causes(error)]
-    for cause in causes:
+    found = list(causes(error))
+    for cause in found:
         if isinstance(cause, socket.gaierror):
             return f"the name of the host is not known ({cause.strerror})"
         if isinstance(cause, ConnectionRefusedError):
             return _NOTHING_LISTENS
-    first = next((cause for cause in causes if getattr(cause, "strerror", None)), error)
+    first = next((cause for cause in found if getattr(cause, "strerror", None)), error)
     return str(getattr(first, "strerror", None) or first).lower()
 
 
 def is_connection_refused(error: BaseException) -> bool:
     """Whether the TCP connection was refused at every address tried."""
-    attempts = [each for each in (error, *_causes(error)) if isinstance(each, OSError)]
+    attempts = [each for each in causes(error) if isinstance(each, OSError)]
     refused = [each for each in attempts if isinstance(each, ConnectionRefusedError)]
     return bool(refused) and all(each in refused or each.errno is None for each in attempts)
 
 
-def _causes(error: BaseException) -> Iterator[BaseException]:
-    """The errors below an error: those of the single attempts, for several addresses."""
+def causes(error: BaseException) -> Iterator[BaseException]:
+    """An error and those below it: those of the single attempts, for several addresses."""
+    yield error
     for cause in (error.__cause__ or error.__context__, *getattr(error, "exceptions", ())):
         if cause is not None:
-            yield cause
-            yield from _causes(cause)
+            yield from causes(cause)
 
 
 async def _connect_tcp(host: str, port: int, ping_timeout: float) -> trio.SocketStream:
@@ -136,11 +176,37 @@ async def _connect_through_proxy(
     if is_secure:
         stream = await _start_tls(stream, ssl.create_default_context(), host)
     try:
-        await open_tunnel(stream, proxy, address)
+        await _open_tunnel(stream, proxy, address)
     except BaseException:
         await trio.aclose_forcefully(stream)
         raise
     return stream
+
+
+async def _open_tunnel(stream: trio.abc.Stream, proxy: str, address: RemoteAddress) -> None:
+    """Ask the proxy at the other end of `stream` for a tunnel. Raises `HttpProxyError`."""
+    parts = urlsplit(proxy)
+    target = f"{f'[{address.host}]' if ':' in address.host else address.host}:{address.port}"
+    lines = [f"CONNECT {target} HTTP/1.1", f"Host: {target}"]
+    if parts.username is not None:
+        lines.append(f"Proxy-Authorization: {basic_authorization(parts.username, parts.password)}")
+    await stream.send_all("\r\n".join([*lines, "", ""]).encode())
+    answer = await _read_head(stream)
+    status = answer.partition(b"\r\n")[0].split(None, 2)
+    if len(status) < 2 or not status[1].startswith(b"2"):
+        words = b" ".join(status[1:]).decode("latin-1")
+        raise HttpProxyError(f"the proxy {display_url(proxy)} refused to connect ({words})")
+
+
+async def _read_head(stream: trio.abc.Stream) -> bytes:
+    """Read the head of the response. Byte by byte: the bytes after it belong to the tunnel."""
+    head = b""
+    while not head.endswith(b"\r\n\r\n"):
+        byte = await stream.receive_some(1)
+        if not byte or len(head) > _MAX_HEAD:
+            raise HttpProxyError("the proxy closed the connection without an answer")
+        head += byte
+    return head
 
 
 async def _start_tls(

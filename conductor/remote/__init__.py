@@ -1,8 +1,8 @@
 """Components on other machines, seen by the conductor as if they were child processes.
 
 - `transport.RemoteTransport`: one connection; pairs a memory transport with a relay function.
-- `websocket`, `streamable_http`, `unix`: `run_transport`, the relay function of each network.
-- `resume_client`: a WebSocket connection to a conductor, resumed after a cut.
+- `websocket`, `streamable_http`, `unix`: `run_transport`, the relay function of each network. That
+  of `websocket` resumes a connection to a conductor after a cut.
 - `message_meta`, `http_errors`, `ssh` (pure): message routing over HTTP, texts, command lines.
 
 The mirror image is `server/`.

@@ -28,10 +28,10 @@ from conductor.jsonrpc.messages import INTERNAL_ERROR, encode_error
 from conductor.network.address import RemoteAddress
 from conductor.network.resumable_stream import RESUME_HEADER, SEQUENCE_HEADER
 from conductor.network.tcp import warn_about_plaintext_credentials
-from conductor.remote.http_client import HttpClientPool
 from conductor.remote.http_connection import (
     JSON_TYPE,
     ClientHttpConnection,
+    HttpClientPool,
 )
 from conductor.remote.http_errors import refusal_message, server_text
 from conductor.remote.http_streams import SessionStreams, is_header_value

@@ -15,7 +15,7 @@ from remote.test_error_messages import why_it_does_not_start
 from support.remote_agents import reach, sdk_server
 
 from conductor.network.address import RemoteAddress
-from conductor.network.http_proxy import HttpProxyError, proxy_for
+from conductor.network.tcp import HttpProxyError, proxy_for
 
 needs_proxy = pytest.mark.skipif(
     importlib.util.find_spec("proxy") is None, reason="pip install proxy.py"

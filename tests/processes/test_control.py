@@ -20,7 +20,7 @@ from support.raw_json import compact
 
 from bridges import shim_listener
 from conductor.cli import ps
-from conductor.control import directory, temporary_directories
+from conductor.control import client, directory
 from conductor.control.client import ask, conductors, remove_stale_sockets
 from conductor.control.directory import connect, usable_path
 from conductor.files import lock_directory
@@ -211,13 +211,13 @@ def temporary(directories, monkeypatch):
     path = directories / "TMPDIR"
     path.mkdir(mode=0o700)
     monkeypatch.setattr("tempfile.tempdir", str(path))
-    monkeypatch.setattr(temporary_directories, "_BRIDGE_ROOT", str(path))
+    monkeypatch.setattr(client, "_BRIDGE_ROOT", str(path))
     return path
 
 
 @pytest.mark.fast
 def test_ps_removes_directories_without_a_lock_and_no_others(temporary, monkeypatch):
-    monkeypatch.setattr(temporary_directories, "_MIN_AGE", 0)
+    monkeypatch.setattr(client, "_MIN_AGE", 0)
     monkeypatch.setattr(shim_listener, "_MAX_PATH", 1000)
     in_use = shim_listener.SocketDirectory.make()
     stale, kept, shared, locked, other = (

@@ -100,7 +100,7 @@ async def test_after_the_server_was_killed_its_sessions_are_loaded_again(scheme,
 async def test_a_prompt_is_answered_soon_after_connection_refused(scheme, tmp_path, monkeypatch):
     """Long before the time is over for which the server would have kept its chain."""
     monkeypatch.setattr("conductor.network.backoff.REFUSED_TIMEOUT", 0.3)
-    monkeypatch.setattr("conductor.remote.resume_client.REFUSED_TIMEOUT", 0.3)
+    monkeypatch.setattr("conductor.remote.websocket.REFUSED_TIMEOUT", 0.3)
     with serve(tmp_path, echo_agent()) as (process, line):
         async with reach(connect=where(line, scheme), restarts=RestartBudget(0, 1.0)) as client:
             client.handlers["session/request_permission"] = lambda _: _kill(process)

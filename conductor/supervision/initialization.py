@@ -62,7 +62,7 @@ class Initialization(Stage):
     """
 
     name = "initialization"
-    sent = _INITIALIZE | frozenset(INIT_METHODS)
+    sent: frozenset[str] = attrs.field(default=_INITIALIZE | frozenset(INIT_METHODS), init=False)
 
     link: Link
     handshake: Handshake

@@ -238,8 +238,8 @@ class StallMonitor(Stage):
     feeds the turns of the detector comes after this one."""
 
     name = "stalls"
-    sent = EVERY | HANDSHAKE
-    received = EVERY
+    sent: frozenset[str] = attrs.field(default=EVERY | HANDSHAKE, init=False)
+    received: frozenset[str] = attrs.field(default=EVERY, init=False)
 
     detector: StallDetector
     request_timeout: Mapping[str, float]

@@ -7,7 +7,8 @@ handler runs.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, Final, TypeAlias
 
@@ -20,6 +21,7 @@ from conductor.errors import (
     LocalProtocolError,
     RequestCancelled,
     RequestError,
+    StartError,
 )
 from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.jsonrpc.json_object import join_members, object_members
@@ -34,18 +36,18 @@ from conductor.jsonrpc.messages import (
 from conductor.jsonrpc.notification_batch import SESSION_UPDATE
 from conductor.plugins.failure_log import FailureLog
 from conductor.plugins.handler_call import HandlerCall, ResponseState
-from conductor.plugins.initialization import Initialization
 from conductor.plugins.lane import LaneNotification, LaneRequest, LaneResponse
 from conductor.plugins.plugin_errors import contain_failure, request_error_in, split_failure
 from conductor.plugins.plugin_port import CANCELLED_ERROR, PluginPort
 from conductor.plugins.unanswered_requests import DeferredRequests
 from conductor.proxy.annotations import RawMessage
 from conductor.proxy.base import Agent, Plugin, Proxy
-from conductor.proxy.conversion import (
-    invalid_params,
-)
+from conductor.proxy.conversion import decode_params, invalid_params
+from conductor.proxy.handlers import version_fit
+from conductor.proxy.middleware import Handler
 from conductor.proxy.misfits import passes_misfit
-from conductor.proxy.sessions import forget_session, mark_sessions_open
+from conductor.proxy.sessions import chain_info, forget_session, mark_sessions_open
+from conductor.routing.proxy_meta import restarted_sessions
 from conductor.schema import needed_result
 
 __all__ = ["Dispatcher"]
@@ -99,8 +101,10 @@ class Dispatcher:
     request: Callable[..., Awaitable[bytes]]
     abort: Callable[[PluginPort, LaneRequest, bool], None]
     """Takes a request that is left unanswered, and whether the agent may have got it."""
-    initialization: Callable[[trio.CancelScope], Initialization]
-    """Begins an `initialize`, with the scope of its handler."""
+    use_handlers: Callable[[Sequence[Handler]], None]
+    """Takes the handlers that run from now on."""
+    start_timeout: float
+    """In seconds, for the handler of `initialize`."""
     failures: FailureLog
     running: dict[InFlightRequest, HandlerCall] = attrs.field(factory=dict, init=False)
     """Requests with a running handler."""
@@ -154,24 +158,24 @@ class Dispatcher:
             return
         handler_call.response_state = response_state = ResponseState(call, self.request)
         if item.method == "initialize":
-            response_state.initialization = self.initialization(response_state.scope)
+            response_state.keep, response_state.time_limit = self._keep, self.start_timeout
+            response_state.start_clock()
         self.running[call] = handler_call
         port.handled_bytes += size
         reply: _Reply | None = None
         try:
             with response_state.scope as scope:
                 result = await handler_call.start(self.plugin)
-                if response_state.initialization is not None:
-                    await response_state.initialization.call_restart_hook(item.params)
+                if item.method == "initialize":
+                    await self._call_restart_hook(item.params)
                 if not response_state.deferred:
                     reply = self._reply(handler_call, response_state, item, result)
             if scope.cancelled_caught and not response_state.settled:
                 if self._ending:
                     self.abort(port, item, self._may_have_arrived(handler_call))
-                elif (begun := response_state.initialization) and (
-                    trio.current_time() >= scope.deadline
-                ):
-                    reply = None, exception_to_error(begun.timed_out())
+                elif trio.current_time() >= scope.deadline:
+                    seconds = f"{self.start_timeout:g} s (start_timeout)"
+                    reply = self._not_started(f"it did not answer `initialize` within {seconds}")
                 else:
                     reply = None, CANCELLED_ERROR
         except BaseException as exc:
@@ -259,11 +263,11 @@ class Dispatcher:
     ) -> _Reply:
         """The reply to a request whose handler has returned."""
         raw = handler_call.handler.write(result)
-        if (begun := response_state.initialization) is not None:
+        if item.method == "initialize":
             if not handler_call.forwarded:  # an agent
-                begun.answered(item.params, raw)
+                self._keep(item.params, raw)
             elif isinstance(self.plugin, Proxy) and (
-                reply := begun.fit_version(response_state.answer)
+                reply := self._fit_version(response_state.answer)
             ):
                 return reply
         if raw is None:
@@ -330,6 +334,60 @@ class Dispatcher:
         # Some clients, such as Toad, show `reason` and not the message.
         data = {"component": self.name, "plugin": type(self.plugin).__name__, "reason": title}
         return None, encode_error(INTERNAL_ERROR, title, data)
+
+    # -- initialize --------------------------------------------------------------------------------
+
+    def _keep(self, params: bytes | None, result: bytes | None) -> None:
+        """Keep members of the request and of its answer, for `Plugin.protocol_version` and
+        others."""
+        info = chain_info(self.plugin)
+        with suppress(ValueError):  # the peer answers it
+            info.asked(decode_params(params, dict))
+            info.answered(decode_params(result, dict))
+
+    async def _call_restart_hook(self, params: bytes | None) -> None:
+        """Call `on_restart` at the end of the handshake, if the params have a restart marker."""
+        sessions, hook = restarted_sessions(params), getattr(self.plugin, "on_restart", None)
+        if sessions is not None and hook is not None:
+            await hook(sessions)
+
+    def _fit_version(self, answer: LaneResponse | None) -> _Reply | None:
+        """Leave out handlers of a proxy for another version of the protocol than the negotiated
+        one.
+
+        `answer` is the response to the forwarded request. Returns the reply to the client if it is
+        not that of the handler: an error of a required proxy, and the unchanged response if the
+        proxy is bypassed.
+        """
+        cls, version = type(self.plugin), self.plugin.protocol_version
+        fit = version_fit(cls, version)
+        if fit.handlers is self.plugin._acp_handlers:
+            return None
+        if self.plugin._acp_runtime.required and not fit.is_complete:
+            return self._not_started(fit.problem(cls, version))
+        if fit.is_bypassed:
+            self.failures.log.warning(
+                "proxy is bypassed: it is not for this version of the protocol",
+                plugin=cls.__name__,
+                versions=sorted(cls.versions or ()),
+                protocol_version=version,
+            )
+        for handler in fit.left_out:
+            self.failures.log.warning(
+                "handler is left out: its type is of another version of the protocol",
+                plugin=cls.__name__,
+                handler=handler.location,
+                method=handler.method,
+                handler_version=handler.version,
+                protocol_version=version,
+            )
+        self.use_handlers(fit.handlers)
+        return (answer.result, answer.error) if fit.is_bypassed and answer is not None else None
+
+    def _not_started(self, reason: str) -> _Reply:
+        return None, exception_to_error(StartError(self.name, reason))
+
+    # ----------------------------------------------------------------------------------------------
 
     def _track_session(self, item: LaneRequest, result: bytes) -> None:
         """Keep the `per_session` state of an opened session; drop that of an ended one."""

@@ -19,7 +19,6 @@ from conductor.acp import message_names
 from conductor.jsonrpc.awaited_response import AwaitedResponse
 from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.log import bind_context
-from conductor.plugins.initialization import Initialization
 from conductor.plugins.lane import Lane, LaneItem, LaneResponse
 from conductor.plugins.plugin_port import PluginPort
 from conductor.proxy.conversion import encode_edited
@@ -46,8 +45,11 @@ class ResponseState(msgspec.Struct, eq=False):
     call: InFlightRequest
     send: Callable[..., Awaitable[bytes]]
     """Sends a request of the handler and waits: `OutgoingMessages.request`."""
-    initialization: Initialization | None = None
-    """Set for `initialize`."""
+    keep: Callable[[bytes | None, bytes | None], None] | None = None
+    """Of `initialize`: keeps members of its params and of its result."""
+    time_limit: float | None = None
+    """Of `initialize`, in seconds. The time in which the handler waits for a response does not
+    count: the successor has a `start_timeout` of its own."""
     scope: trio.CancelScope = msgspec.field(default_factory=trio.CancelScope)
     settled: bool = False
     """Whether it was answered in the handler's place; the handler's answer is dropped."""
@@ -57,6 +59,11 @@ class ResponseState(msgspec.Struct, eq=False):
     """The last response to the forwarded request."""
     created_sessions: tuple[str, ...] = ()
     """Sessions that the response may open; their updates are withheld until it is sent."""
+
+    def start_clock(self) -> None:
+        """The handler runs from now on."""
+        if self.time_limit is not None:
+            self.scope.deadline = trio.current_time() + self.time_limit
 
 
 class HandlerCall(msgspec.Struct, eq=False):
@@ -127,8 +134,8 @@ class HandlerCall(msgspec.Struct, eq=False):
             self.port.other.neighbour.notify(item.method, params)
             return handler.no_answer
         raw = await state.send(self.port.other, item.method, params, forwards=True)
-        if state.initialization is not None:
-            state.initialization.answered(params, raw)
+        if state.keep is not None:
+            state.keep(params, raw)
         return handler.read_answer(raw)
 
 

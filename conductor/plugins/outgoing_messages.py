@@ -81,15 +81,15 @@ class OutgoingMessages:
             if forwards and observed and type(handler_call.item) is LaneRequest:
                 self.observer_ids.forwarded(handler_call.item.call, call)
         port.neighbour.request(call, method, params)
-        begun = None
+        timed = None
         if handler_call is not None:
             if (state := handler_call.response_state) is not None:
-                begun = state.initialization
+                timed = None if state.time_limit is None else state
                 if state.call.cancelled:
                     call.cancel()
             self.release(handler_call)
-        if begun is not None:
-            begun.pause()
+        if timed is not None:
+            timed.scope.deadline = float("inf")
         try:
             result = await response.wait()
             if (asker := handler_call or current_task.get()) is not None:
@@ -103,8 +103,8 @@ class OutgoingMessages:
             if handler_call is not None:
                 handler_call.awaited -= {call}
                 handler_call.resumes = False
-            if begun is not None:
-                begun.resume()
+            if timed is not None:
+                timed.start_clock()
 
     def notify(self, port: PluginPort, method: str, params: bytes | None) -> None:
         """Send a notification from the plugin through a port."""

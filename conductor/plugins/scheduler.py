@@ -9,7 +9,6 @@ handlers, plus one per lane, and no task is started per message.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from time import monotonic
 from typing import Final
 
@@ -25,7 +24,6 @@ from conductor.plugins.handler_call import (
     begin_worker,
     current_handler_call,
 )
-from conductor.plugins.initialization import Initialization
 from conductor.plugins.lane import Lane, LaneItem, LaneNotification, LaneRequest, LaneResponse
 from conductor.plugins.outgoing_messages import ObserverIds, OutgoingMessages
 from conductor.plugins.plugin_errors import call_plugin
@@ -98,14 +96,8 @@ class LaneScheduler:
             self.plugin,
             self.outgoing.request,
             self.aborted.add,
-            partial(
-                Initialization,
-                self.name,
-                self.plugin,
-                self.start_timeout,
-                self._use_handlers,
-                self.failures.log,
-            ),
+            self._use_handlers,
+            self.start_timeout,
             self.failures,
         )
 

@@ -6,6 +6,7 @@ import json
 from contextlib import asynccontextmanager
 from typing import ClassVar
 
+import pytest
 import trio
 import trio.lowlevel
 from support.peers.port import End, Scripted, hop
@@ -161,3 +162,25 @@ async def test_a_lifespan_that_does_not_begin_is_a_failure_to_start(autojump_clo
 
 def test_a_plugin_that_was_not_started_has_no_backlog():
     assert PluginComponent("x", Scripted(), "proxy").backlog() == 0
+
+
+@pytest.mark.parametrize(
+    ("seconds", "answer"), [(20, {"protocolVersion": 1}), (40, -32603)], ids=["in time", "late"]
+)
+async def test_the_start_timeout_of_a_plugin_does_not_run_while_it_waits_for_its_successor(
+    seconds, answer, autojump_clock
+):
+    class Slow(Proxy):
+        @on("initialize")
+        async def initialize(self, params, forward):
+            await trio.sleep(20)
+            result = await forward()
+            await trio.sleep(seconds)
+            return result
+
+    async with hop(Slow()) as on_hop:  # with 30 s
+        on_hop.client.ask("initialize", {"protocolVersion": 1})
+        await trio.sleep(100)
+        on_hop.agent.answer({"protocolVersion": 1})
+        await trio.sleep(100)
+        assert on_hop.client.heard == [("answer", "initialize", answer)]

@@ -58,10 +58,7 @@ class BlockedTurns(Blocker):
     def end_request(
         self, call: InFlightRequest, result: Payload | None, error: Payload | None
     ) -> None:
-        dispatcher = self.scheduler.dispatcher
-        if call in dispatcher.running:
-            dispatcher.answer_for(dispatcher.running[call], result, error)
-        elif not dispatcher.deferred.answer(call, result, error):
+        if not self.scheduler.dispatcher.answer_for(call, result, error):
             for port in self.scheduler.ports:
                 for item in port.lane.waiting():
                     if type(item) is LaneRequest and item.call is call:
@@ -71,14 +68,12 @@ class BlockedTurns(Blocker):
 
     def _held(self) -> dict[InFlightRequest, LaneItem]:
         """The unanswered requests that handlers have, that are deferred, or that are queued."""
-        dispatcher = self.scheduler.dispatcher
         items = [
             *(
                 each.item
-                for each in dispatcher.running.values()
-                if each.response_state is not None and not each.response_state.settled
+                for each in self.scheduler.dispatcher.running.values()
+                if each.response_state is not None and not each.response_state.answered
             ),
-            *dispatcher.deferred.items(),
             *(item for port in self.scheduler.ports for item in port.lane.waiting()),
         ]
         return {

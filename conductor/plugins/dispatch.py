@@ -35,17 +35,22 @@ from conductor.jsonrpc.messages import (
 )
 from conductor.jsonrpc.notification_batch import SESSION_UPDATE
 from conductor.plugins.failure_log import FailureLog
-from conductor.plugins.handler_call import HandlerCall, ResponseState
+from conductor.plugins.handler_call import HandlerCall, ResponseState, current_handler_call
 from conductor.plugins.lane import LaneNotification, LaneRequest, LaneResponse
-from conductor.plugins.plugin_errors import contain_failure, request_error_in, split_failure
+from conductor.plugins.plugin_errors import (
+    call_plugin,
+    contain_failure,
+    request_error_in,
+    split_failure,
+)
 from conductor.plugins.plugin_port import CANCELLED_ERROR, PluginPort
-from conductor.plugins.unanswered_requests import DeferredRequests
 from conductor.proxy.annotations import RawMessage
 from conductor.proxy.base import Agent, Plugin, Proxy
-from conductor.proxy.conversion import decode_params, invalid_params
+from conductor.proxy.conversion import decode_params, encode, invalid_params
 from conductor.proxy.handlers import version_fit
 from conductor.proxy.middleware import Handler
 from conductor.proxy.misfits import passes_misfit
+from conductor.proxy.peers import DeferredAnswer
 from conductor.proxy.sessions import chain_info, forget_session, mark_sessions_open
 from conductor.routing.proxy_meta import restarted_sessions
 from conductor.schema import needed_result
@@ -100,19 +105,15 @@ class Dispatcher:
     plugin: Plugin
     request: Callable[..., Awaitable[bytes]]
     abort: Callable[[PluginPort, LaneRequest, bool], None]
-    """Takes a request that is left unanswered, and whether the agent may have got it."""
+    """Takes a request that the plugin will not answer, and whether the agent may have got it."""
     use_handlers: Callable[[Sequence[Handler]], None]
     """Takes the handlers that run from now on."""
     start_timeout: float
     """In seconds, for the handler of `initialize`."""
     failures: FailureLog
     running: dict[InFlightRequest, HandlerCall] = attrs.field(factory=dict, init=False)
-    """Requests with a running handler."""
+    """Requests with a running handler, and deferred ones until they are answered."""
     _ending: bool = attrs.field(default=False, init=False)
-    deferred: DeferredRequests = attrs.field(init=False)
-
-    def __attrs_post_init__(self) -> None:
-        self.deferred = DeferredRequests(self.failures)
 
     def notification_failed(
         self, handler_call: HandlerCall, item: LaneNotification, exc: BaseException
@@ -168,11 +169,11 @@ class Dispatcher:
                 result = await handler_call.start(self.plugin)
                 if item.method == "initialize":
                     await self._call_restart_hook(item.params)
-                if not response_state.deferred:
+                if response_state.on_cancelled is None:
                     reply = self._reply(handler_call, response_state, item, result)
-            if scope.cancelled_caught and not response_state.settled:
+            if scope.cancelled_caught and not response_state.answered:
                 if self._ending:
-                    self.abort(port, item, self._may_have_arrived(handler_call))
+                    self._abort(handler_call)
                 elif trio.current_time() >= scope.deadline:
                     seconds = f"{self.start_timeout:g} s (start_timeout)"
                     reply = self._not_started(f"it did not answer `initialize` within {seconds}")
@@ -185,15 +186,18 @@ class Dispatcher:
                     reply = self._failure_reply(handler_call, response_state, item, failure)
                 if passing is not None:
                     reply = None
-                    if not response_state.settled:
-                        self.abort(port, item, self._may_have_arrived(handler_call))
+                    self._abort(handler_call)
                     raise passing from None
             finally:
                 del failure, passing  # a reference cycle: exception, traceback, frame
         finally:
-            del self.running[call]
             port.handled_bytes -= size
-            if reply is not None and not response_state.settled:
+            if reply is None and response_state.on_cancelled and not response_state.answered:
+                handler_call.message = None  # it may be large
+            else:
+                del self.running[call]
+            if reply is not None and not response_state.answered:
+                response_state.answered = True
                 if reply[0] is not None and item.method in _SESSIONS:
                     self._track_session(item, reply[0])
                 if (got := response_state.answer) is not None and got.result is not None:
@@ -201,10 +205,6 @@ class Dispatcher:
                 port.neighbour.respond(call, *reply)
                 if reply[1] is None and handler_call.after_answer:
                     await self._run_after_answer(handler_call, item)
-
-    def _may_have_arrived(self, handler_call: HandlerCall) -> bool:
-        """Whether the agent may have got the message: it is this plugin, or it was forwarded."""
-        return handler_call.forwarded or isinstance(self.plugin, Agent)
 
     async def _run_after_answer(self, handler_call: HandlerCall, item: LaneRequest) -> None:
         for function, args in handler_call.after_answer:
@@ -223,29 +223,75 @@ class Dispatcher:
             )
 
     def cancel(self, call: InFlightRequest) -> None:
-        """Cancel a request with a running handler (lane rule 6)."""
-        if self.deferred.cancel(call):
-            return
+        """Cancel a request that is deferred or has a running handler (lane rule 6)."""
         handler_call = self.running.get(call)
-        if handler_call is None or handler_call.response_state is None:
+        if handler_call is None or (state := handler_call.response_state) is None:
             return
-        if handler_call.awaited:
+        if state.on_cancelled is not None and not state.answered:
+            self._call_on_cancelled(state)
+        elif handler_call.awaited:
             for waited_for in handler_call.awaited:
                 waited_for.cancel()
         elif not handler_call.resumes:  # else it has what it waited for
-            handler_call.response_state.scope.cancel()
+            state.scope.cancel()
+
+    def defer(self, on_cancelled: Callable[[], None]) -> DeferredAnswer:
+        """See `Plugin.defer`."""
+        handler_call = current_handler_call.get()
+        state = None if handler_call is None or handler_call.done else handler_call.response_state
+        if handler_call is None or state is None or state.on_cancelled is not None:
+            raise LocalProtocolError("defer() is for the handler of a request, once")
+        state.on_cancelled, port = on_cancelled, handler_call.port
+
+        def answer(result: Any, error: Any) -> None:
+            raw_result, raw_error = encode(result), encode(error)
+            if self._take(handler_call):
+                port.neighbour.respond(state.call, raw_result, raw_error)
+
+        return answer
 
     def answer_for(
-        self, handler_call: HandlerCall, result: Payload | None, error: Payload | None
-    ) -> None:
-        """Answer a request in its handler's place, and cancel the handler."""
-        response_state = handler_call.response_state
-        if response_state is not None and not response_state.settled:
-            response_state.settled = True
-            if response_state.deferred and not self.deferred.take(response_state.call):
-                return  # answered already
-            handler_call.port.neighbour.respond(response_state.call, result, error)
-            response_state.scope.cancel()
+        self, call: InFlightRequest, result: Payload | None, error: Payload | None
+    ) -> bool:
+        """Answer a request in the plugin's place, and cancel its handler; False if it has neither
+        a handler nor is deferred."""
+        handler_call = self.running.get(call)
+        if handler_call is None or (state := handler_call.response_state) is None:
+            return False
+        if self._take(handler_call):
+            self._call_on_cancelled(state)
+            handler_call.port.neighbour.respond(call, result, error)
+            state.scope.cancel()
+        return True
+
+    def abort_deferred(self) -> None:
+        """Abort the deferred requests: the plugin has ended."""
+        for each in list(self.running.values()):
+            if each.response_state is not None and each.response_state.on_cancelled is not None:
+                self._abort(each)
+
+    def _abort(self, handler_call: HandlerCall) -> None:
+        item, state = handler_call.item, handler_call.response_state
+        if state is not None and type(item) is LaneRequest and self._take(handler_call):
+            is_deferred, is_agent = state.on_cancelled is not None, isinstance(self.plugin, Agent)
+            self.abort(handler_call.port, item, handler_call.forwarded or is_deferred or is_agent)
+
+    def _take(self, handler_call: HandlerCall) -> bool:
+        """Whether the request is still to be answered; the caller does that now."""
+        state = handler_call.response_state
+        if state is None or state.answered:
+            return False
+        state.answered = True
+        if handler_call.done:
+            del self.running[state.call]
+        return True
+
+    def _call_on_cancelled(self, state: ResponseState) -> None:
+        def failed(exc: BaseException) -> None:
+            self.failures.report("callback of defer() failed", exc, method=state.call.method)
+
+        if state.on_cancelled is not None:
+            call_plugin(failed, state.on_cancelled)
 
     def cancel_awaiting_handlers(self) -> None:
         """Cancel handlers that wait for a response: the chain ends."""
@@ -297,12 +343,10 @@ class Dispatcher:
         exc: BaseException,
     ) -> _Reply | None:
         """The reply to a request after its handler raised (lane rules 5 and 7)."""
-        if response_state.settled:
+        if response_state.answered:
             if not isinstance(request_error_in(exc), RequestCancelled):  # of its `forward`
                 self._log_failure(handler_call, item.method, item.params, exc)
             return None
-        if response_state.deferred and not self.deferred.take(item.call):
-            return None  # answered already
         if (
             handler_call.message is None  # it could not be read
             and isinstance(exc, ValueError)
@@ -326,6 +370,7 @@ class Dispatcher:
             if response_state.answer is not None:
                 return response_state.answer.result, response_state.answer.error
             if not handler_call.forwarded:
+                response_state.answered = True  # by the next component
                 handler_call.port.forward_unchanged(item)
                 return None
         if mistake is not None:

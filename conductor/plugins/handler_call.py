@@ -51,10 +51,11 @@ class ResponseState(msgspec.Struct, eq=False):
     """Of `initialize`, in seconds. The time in which the handler waits for a response does not
     count: the successor has a `start_timeout` of its own."""
     scope: trio.CancelScope = msgspec.field(default_factory=trio.CancelScope)
-    settled: bool = False
-    """Whether it was answered in the handler's place; the handler's answer is dropped."""
-    deferred: bool = False
-    """Whether it is answered later, through `Plugin.defer`."""
+    answered: bool = False
+    """Whether the request has its answer; further ones are dropped. If the handler still runs, it
+    is cancelled, unless it has itself answered the deferred request."""
+    on_cancelled: Callable[[], None] | None = None
+    """Set if the request is answered later, through `Plugin.defer`: called when it is cancelled."""
     answer: LaneResponse | None = None
     """The last response to the forwarded request."""
     created_sessions: tuple[str, ...] = ()

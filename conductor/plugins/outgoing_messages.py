@@ -68,7 +68,8 @@ class OutgoingMessages:
             forwards
             and handler_call is not None
             and handler_call.response_state is not None
-            and handler_call.response_state.settled
+            and handler_call.response_state.answered
+            and handler_call.response_state.scope.cancel_called
         ):
             raise RequestCancelled  # its request was answered in its place
         call = InFlightRequest(method, port)

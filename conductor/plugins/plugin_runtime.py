@@ -122,7 +122,7 @@ class PluginRuntime:
         )
 
     def defer(self, on_cancelled: Callable[[], None]) -> DeferredAnswer:
-        return self.scheduler.dispatcher.deferred.defer(on_cancelled)
+        return self.scheduler.dispatcher.defer(on_cancelled)
 
     async def wait_room(self) -> None:
         await self._host.edge_read_gate().wait()

@@ -13,8 +13,10 @@ from time import monotonic
 from typing import Final
 
 import attrs
+import msgspec
 import trio
 
+from conductor.acp import session_id_of
 from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.log import Logger
 from conductor.plugins.dispatch import Dispatcher
@@ -28,9 +30,9 @@ from conductor.plugins.lane import Lane, LaneItem, LaneNotification, LaneRequest
 from conductor.plugins.outgoing_messages import ObserverIds, OutgoingMessages
 from conductor.plugins.plugin_errors import call_plugin
 from conductor.plugins.plugin_port import AgentTerminus, PluginPort, port_pair
-from conductor.plugins.unanswered_requests import AbortedRequests
 from conductor.proxy.base import Plugin
 from conductor.proxy.middleware import Handler
+from conductor.routing.failure_errors import CHAIN_ENDED, FailureErrors, answer_of_gone
 from conductor.routing.trace import HandlerOutcome, Mark
 from conductor.transport.io_loop import Flusher
 
@@ -43,6 +45,44 @@ _WARN_AFTER: Final = 5.0
 class _IdleWorker:
     lane: Lane | None = None
     has_work: trio.Event = attrs.field(factory=trio.Event)
+
+
+@attrs.define(eq=False, repr=False)
+class AbortedRequests:
+    """Requests that a plugin will not answer any more, because it has ended: they get their errors
+    once it is known why."""
+
+    _errors: FailureErrors | None = attrs.field(default=None, init=False)
+    """The errors for them, once known."""
+    _waiting: list[tuple[PluginPort, LaneRequest, bool]] = attrs.field(factory=list, init=False)
+    """Requests to be answered with `_errors`, and whether the agent may have got each."""
+
+    def add(self, port: PluginPort, item: LaneRequest, delivered: bool) -> None:
+        """Answer a request that has come in through `port`, now or in `answer`."""
+        if self._errors is None:
+            self._waiting.append((port, item, delivered))
+        else:
+            error = self._errors.answer(item.method, delivered=delivered)
+            port.neighbour.respond(item.call, *answer_of_gone(item.method, error))
+
+    def answer(self, failure: FailureErrors | None = None) -> None:
+        """Answer aborted requests, now and from now on, with the errors of `failure` or "chain
+        ended".
+
+        After a failure, delivered prompts are also cancelled with `session/cancel`: their turns
+        have no client that waits for them.
+        """
+        if self._errors is not None:
+            return
+        self._errors = failure or CHAIN_ENDED
+        waiting, self._waiting = self._waiting, []
+        for port, item, delivered in waiting:
+            error = self._errors.answer(item.method, delivered=delivered)
+            port.neighbour.respond(item.call, *answer_of_gone(item.method, error))
+            session = session_id_of(item.params) if item.method == "session/prompt" else None
+            if failure is not None and delivered and session is not None:
+                params = msgspec.json.encode({"sessionId": session})
+                port.other.neighbour.notify("session/cancel", params)
 
 
 @attrs.define(eq=False, repr=False)
@@ -108,7 +148,8 @@ class LaneScheduler:
     @property
     def busy(self) -> bool:
         """Whether a message is handled or queued."""
-        return bool(self.dispatcher.running) or self.holds_lane
+        running = self.dispatcher.running.values()
+        return any(not each.done for each in running) or self.holds_lane
 
     @property
     def holds_lane(self) -> bool:
@@ -133,7 +174,7 @@ class LaneScheduler:
         for port in self.ports:
             for item in port.close():
                 self.discard(port, item)
-        self.dispatcher.deferred.close(self.aborted.add)
+        self.dispatcher.abort_deferred()
 
     # -- LaneOwner, called by the ports ------------------------------------------------------------
 

@@ -39,6 +39,46 @@ async def test_at_the_end_every_open_request_is_answered():
         assert [what[2]["n"] for what in on_hop.agent.heard] == [1, 4, 7]
 
 
+@pytest.mark.parametrize("waits", [True, False], ids=["handler waits", "handler has ended"])
+async def test_at_the_end_a_deferred_request_is_answered_once(waits, autojump_clock):
+    async def defer(self, params, forward):
+        self.defer(lambda: None)
+        if waits:
+            await self.agent.request("_y", {})
+
+    async with hop(Scripted(defer)) as on_hop:
+        on_hop.client.ask("_x", {"n": 1})
+        await on_hop.settle()
+        with trio.fail_after(60):
+            await on_hop.component.wait_drained()
+        await on_hop.ended.wait()
+        assert on_hop.client.heard == [("answer", "_x", -32603)]
+
+
+async def test_later_answers_to_a_deferred_request_are_dropped():
+    answers = []
+
+    class Passes(Scripted):
+        on_error = "pass"
+
+    async def defer(self, params, forward):
+        answers.append(self.defer(lambda: None))
+        if params["n"] == "failed":
+            raise ValueError("passed on")
+
+    async with hop(Passes(defer)) as on_hop:
+        for name in ("failed", "deferred"):
+            on_hop.client.ask("_x", {"n": name}, name=name)
+        await on_hop.settle()
+        on_hop.agent.answer("of the agent")
+        for answer in (*answers, *answers):
+            answer("of the plugin", None)
+        assert on_hop.client.heard == [
+            ("answer", "failed", "of the agent"),
+            ("answer", "deferred", "of the plugin"),
+        ]
+
+
 async def test_after_a_failure_prompts_that_the_agent_may_have_got_are_cut_off():
     class Client(End):
         def respond(self, call, result, error):

@@ -37,38 +37,38 @@ __all__ = [
 ]
 
 ORDER: Final = (
-    "observed plugin",  # `acp-conductor try` shows all that it receives and sends
-    "trace context",  # each hop has a span of its own
-    "trace",  # it has what the neighbour sends, whatever becomes of it
-    "shutdown",  # the end of a chain waits for answers and ends of turns
-    "session branches",  # each session has its chain: of its project, or with its own process
-    "startup gate",  # messages of the client wait until the chain is initialized
-    "detached client",  # messages for a client wait until it returns
-    "hold",  # messages wait while the component is started again
-    "disconnected",  # nothing is sent to a component that is gone
-    "recorded answers",  # what a restarted proxy repeats does not reach its successor
-    "handler reports",  # reports of an isolated plugin name the messages that it was sent
-    "withheld login",  # errors for an isolated client name no commands of this machine
-    "lost sessions",  # a restarted agent is not asked for sessions that it has lost
-    "bridge insertion",  # the first set-up that needs the MCP bridge inserts it
-    "session log",  # handshake and set-ups are kept for a restart
-    "initialization",  # the conductor itself carries out the handshake
-    "client capabilities",  # a client is not asked for what it has not announced
-    "questions",  # those of a cancelled turn are answered, and not asked
-    "turns",  # for deadlines, cancellations and restarts
-    "stalls",  # silent turns, and requests that are not answered in time
-    "slow set-ups",  # the component that a session set-up waits for is named
-    "prompts",  # the client gets again what it was told in an earlier turn
-    "settings",  # for a restart; relies on `call.session`, which the stage of turns sets
-    "replayed history",  # the client has seen it before the restart
-    "own requests",  # the conductor restores sessions in a restarted agent
-    "session names",  # an agent that set up a session anew has another id for it
-    "stale login",  # a restarted agent may require another login
-    "plugin info",  # an isolated plugin describes itself
-    "proxy meta",  # an agent cannot forge what proxies tell each other
+    "observed plugin",  # plugins.observed_plugin: shows all to `acp-conductor try`
+    "trace context",  # telemetry.propagation: each hop has a span of its own
+    "trace",  # routing.trace: it has what the neighbour sends, whatever becomes of it
+    "shutdown",  # chain.shutdown: the end of a chain waits for answers and ends of turns
+    "session branches",  # routing.session_branches: each session has its chain
+    "startup gate",  # chain.startup_gate: messages wait until the chain is initialized
+    "detached client",  # chain.detached_client: messages for a client wait until it returns
+    "hold",  # routing.message_queue: messages wait while the component is started again
+    "disconnected",  # routing.failure_errors: nothing is sent to a component that is gone
+    "recorded answers",  # supervision.replay: repeated set-ups do not reach the successor
+    "handler reports",  # supervision.handler_reports: an isolated plugin's reports name messages
+    "withheld login",  # chain.login_methods: errors name no commands of this machine
+    "lost sessions",  # routing.lost_sessions: a restarted agent is not asked for these
+    "bridge insertion",  # chain.bridge_insertion: the first set-up that needs the bridge
+    "session log",  # routing.session_log: handshake and set-ups are kept for a restart
+    "initialization",  # supervision.initialization: the conductor itself carries out the handshake
+    "client capabilities",  # routing.capabilities: it is asked for what it has announced
+    "questions",  # chain.client_turns: those of a cancelled turn are answered, and not asked
+    "turns",  # supervision.turn_observer: for deadlines, cancellations and restarts
+    "stalls",  # supervision.stall_detector: silent turns, unanswered requests
+    "slow set-ups",  # supervision.slow_setups: what a session set-up waits for is named
+    "prompts",  # chain.client_end: the client gets again what it was told in an earlier turn
+    "settings",  # routing.session_settings: for a restart; after `turns`, which sets `call.session`
+    "replayed history",  # supervision.replay: the client has seen it before the restart
+    "own requests",  # supervision.replay: the conductor restores sessions in a restarted agent
+    "session names",  # routing.session_names: a session set up anew has another id there
+    "stale login",  # routing.lost_sessions: a restarted agent may require another login
+    "plugin info",  # plugins.isolation: an isolated plugin describes itself
+    "proxy meta",  # routing.proxy_meta: an agent cannot forge what proxies tell each other
 )
-"""Names of the stages, that nearest the neighbour first: messages to the component pass them in
-this order, messages from it in the opposite one."""
+"""Names of the stages, and their modules; that nearest the neighbour first: messages to the
+component pass them in this order, messages from it in the opposite one."""
 
 ForwardRequest: TypeAlias = Callable[[InFlightRequest, str, Payload | None], None]
 ForwardNotification: TypeAlias = Callable[[str, Payload | None], None]

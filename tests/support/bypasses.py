@@ -29,6 +29,8 @@ def make_places(directory: Path) -> dict[str, Path]:
     (cwd / "src" / "link").symlink_to(outside)
     (cwd / "src" / "up").symlink_to("/")
     (cwd / "link").symlink_to(outside / "deep")
+    (cwd / "a/b").mkdir(parents=True)
+    (cwd / "a/b/out").symlink_to(outside)
     (cwd / "keys").symlink_to(home / ".ssh")
     return places
 

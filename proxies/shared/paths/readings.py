@@ -37,6 +37,8 @@ MAX_PATH_LENGTH: Final = 4096
 _DRIVE: Final = re.compile(r"[A-Za-z]:[\\/]")
 WILDCARDS: Final = frozenset("*?[{")
 """Characters of globs, and of braces."""
+_CLASS: Final = re.compile(r"\[[^/\]]*\[[:.=][^/\]]*\][^/\]]*\]")
+"""A bracket expression with a class, such as `[[:alpha:]]`."""
 _QUOTES: Final = "'\"`<>@\ufeff"
 """Characters around a path that some tools remove."""
 _OF_PROCESS: Final = re.compile(
@@ -135,7 +137,8 @@ def wildcard_expansions(word: str, cwd: str) -> list[str]:
                     names = [entry.name for entry in itertools.islice(entries, 1000)]
             except (OSError, ValueError):
                 continue
-            found += [f"{directory}/{one}" for one in fnmatch.filter(names, name)][:100]
+            pattern = _CLASS.sub("?", name).replace("[^", "[!")
+            found += [f"{directory}/{one}" for one in fnmatch.filter(names, pattern)][:100]
     return found[:200]
 
 
@@ -167,7 +170,8 @@ def _alternatives(word: str) -> list[str]:
         if not closed or "{" not in whole:
             alternatives.insert(0, whole)
             break
-        alternatives += [before + each + after for each in inner.split(",")[:50]]
+        inside = [*inner.split(",")[:50], *(["*"] if ".." in inner else [])]  # `{a..z}`
+        alternatives += [before + each + after for each in inside]
     return alternatives
 
 

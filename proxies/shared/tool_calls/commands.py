@@ -61,19 +61,28 @@ _IN_WORD: Final = re.compile(r"[;&|`<>()$\\\x00-\x08\x0a-\x1f\x7f]")
 """Characters that a word of a list must not have: the agent may pass it to a shell."""
 _MAX_COMMAND: Final = 65_536
 """Maximum characters of a command that is read."""
+_MAX_OPERATORS: Final = 1000
+"""Maximum operators, wildcards and line breaks of a line that is parsed: the time grows with
+the square of their number."""
 _MAX_PLACES: Final = 64
-"""Maximum directories of a line, from one `cd` on."""
+"""Maximum directories of a line: each `cd` doubles them, as it may fail."""
 _STRUCTURE: Final = frozenset({"program", "list", "pipeline", "redirected_statement"})
 _SEPARATORS: Final = frozenset({"|", "&&", "||", ";"})
 _LITERALS: Final = frozenset({"word", "number", "raw_string", "string", "concatenation"})
 _KNOWN_EXPANSION: Final = re.compile(r"\$\{?(?:HOME|PWD|IFS)\b\}?|\$\(pwd\)|`pwd`")
 """Home and working directory: rules that deny know them."""
-_EXPANSION: Final = r"\$[\w{(@*]|`|(?:^|[\s=:,;|&(])\$'"
+_EXPANSION: Final = (
+    r"\$[\w{(@*]|`|(?:^|[\s=:,;|&(])\$'"
+    r"|(?:^|[\s;|&({])(?:cd|pushd|popd)[ \t]*(?:$|[-+;|&)}\n])"
+)
+"""What a shell replaces; also `cd` without a directory, which is `$HOME`, or `$OLDPWD`."""
 _AFTER_EXPANSION: Final = re.compile(r"(?:\$\w+|[)}`])/*([^\s\"'`;&|<>(){}$]+)")
 """The end of a word such as `$(pwd)/.env`."""
 _EXPANDED_PROGRAM: Final = (
-    r"(?:^|[;&|({`\n]|\b(?:sudo|env|exec|command|xargs|eval|then|do|else)\s)\s*"
-    r"(?:\w+=\S*\s+)*[^\s;&|=$`]*(?:\$[\w{(@*']|`)"
+    r"(?:^|[;&|({`\n]|\b(?:sudo|env|exec|command|xargs|eval|then|do|else)\s"
+    r"|(?:^|[^\w-])(?:if|elif|while|until|time|coproc|nohup|builtin|!)\s)\s*"
+    r"(?:-\S+\s+|\w+\+?=(?:'[^']*'|\"[^\"]*\"|\S)*\s+|[0-9]*[<>]+&?[ \t]*\S+\s+)*"
+    r"[^\s;&|=$`]*(?:\$[\w{(@*']|`)"
 )
 _WORD: Final = re.compile(r"[^\s\"'`;&|<>()]+")
 _PLAIN: Final = re.compile(r"[\w@%+=:,./^~-]+")
@@ -113,7 +122,7 @@ class Commands:
         for text in dict.fromkeys([*self.texts, *self.all_texts, *([title] if title else [])]):
             yield text
             bare = re.sub(r"\\\r?\n", "", text)
-            bare = re.sub(r"\$\{?IFS\}?|\s+", " ", re.sub(r"[\"'\\]", "", bare)).strip()
+            bare = re.sub(r"\$\{?IFS\}?|\s+", " ", re.sub(r"\$?[\"']|\\", "", bare)).strip()
             if bare != text:
                 yield bare
 
@@ -134,7 +143,7 @@ class Commands:
 
     def expands(self) -> bool:
         """Whether a shell may put words into a command that its text does not show."""
-        return any(
+        return "\0" in self.directories or any(
             compile_pattern(_EXPANSION).search(_KNOWN_EXPANSION.sub("", text))
             for text in self.searched(None)
         )
@@ -205,6 +214,8 @@ def simple_commands(command: str | tuple[str, ...]) -> tuple[SimpleCommand, ...]
             return None
         return (SimpleCommand(shlex.join(command), command),)
     if len(command) > _MAX_COMMAND or _HIDDEN.search(command) is not None:
+        return None
+    if sum(map(command.count, "|<>()[]{}&;@?\n")) > _MAX_OPERATORS:
         return None
     source = command.encode(errors="surrogatepass")
     found: list[SimpleCommand] = []
@@ -310,11 +321,13 @@ def _directories(members: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _changed_directories(simple: tuple[SimpleCommand, ...]) -> Iterator[str]:
-    """Where commands after `cd` may run."""
+    """Where commands after `cd` may run; a null character is a directory that is not known."""
     places = [""]
     for each in simple:
         if each.words is not None and each.words[0] in ("cd", "pushd", "popd"):
             known = len(each.words) == 2 and not each.words[1].startswith(("-", "+"))
-            to = each.words[1] if known else "\0"
-            places += [os.path.join(place, to) for place in places][:_MAX_PLACES]
+            to = each.words[1] if known and len(places) < _MAX_PLACES else "\0"
+            places += [os.path.join(place, to) for place in places]
+            if to == "\0":
+                break
     yield from places[1:]

@@ -28,6 +28,9 @@ __all__ = ["program_in", "unpack"]
 
 _TAR: Final = (".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz", ".tar")
 _INSTALLERS: Final = (".dmg", ".pkg", ".deb", ".rpm", ".msi", ".appimage")
+_MAX_UNPACKED: Final = 2 << 30
+"""Maximum bytes that an archive fills on the disk, with a block more for each member."""
+_BLOCK: Final = 4096
 _UNUSABLE: Final = (
     *(tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error),
     *(EOFError, OSError, RuntimeError, ValueError, LookupError, ArithmeticError),
@@ -82,9 +85,11 @@ def _unpack_tar(archive: Path, directory: Path) -> None:
     if not hasattr(tarfile, "data_filter"):
         raise RegistryError("archives need Python 3.11.4 or newer, to be unpacked safely")
     with tarfile.open(archive) as tar:
+        size = 0
         for member in tar:
             if member.size < 0 or member.sparse is not None:
                 raise RegistryError(f"a member of unknown size in the archive: {member.name!r}")
+            _check_size(size := size + member.size + _BLOCK)
             tarfile.data_filter(member, str(directory))
             _check_links(directory, member)
             tar.extract(member, directory, filter="data")
@@ -92,6 +97,7 @@ def _unpack_tar(archive: Path, directory: Path) -> None:
 
 def _unpack_zip(archive: Path, directory: Path) -> None:
     with zipfile.ZipFile(archive) as bundle:
+        _check_size(sum(each.file_size + _BLOCK for each in bundle.infolist()))
         for member in bundle.infolist():
             mode = member.external_attr >> 16
             if stat.S_IFMT(mode) not in (0, stat.S_IFREG, stat.S_IFDIR):
@@ -104,6 +110,11 @@ def _unpack_zip(archive: Path, directory: Path) -> None:
             with bundle.open(member) as packed, open(path, "xb") as unpacked:
                 shutil.copyfileobj(packed, unpacked)
             os.chmod(path, 0o755 if mode & 0o111 else 0o644)
+
+
+def _check_size(size: int) -> None:
+    if size > _MAX_UNPACKED:
+        raise RegistryError(f"it unpacks to more than {_MAX_UNPACKED >> 30} GiB: refused")
 
 
 def _check_links(directory: Path, member: tarfile.TarInfo) -> None:

@@ -103,6 +103,28 @@ def test_damaged_archives_are_refused(unpacked, url):
         unpacked(b"<html>not found</html>", url)
 
 
+def test_an_archive_that_would_fill_the_disk_is_refused(unpacked, tmp_path):
+    member = tarfile.TarInfo("a")
+    member.size = 3 << 30
+
+    with pytest.raises(RegistryError, match="unpacks to more than 2 GiB"):
+        unpacked(gzip.compress(member.tobuf()))
+
+    assert not any((tmp_path / "out").iterdir())
+
+
+def test_a_zip_that_would_fill_the_disk_is_refused(unpacked, tmp_path):
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as bundle:
+        bundle.writestr("a", "x")
+        bundle.filelist[0].file_size = 3 << 30
+
+    with pytest.raises(RegistryError, match="unpacks to more than 2 GiB"):
+        unpacked(buffer.getvalue(), "https://example.org/a.zip")
+
+    assert not any((tmp_path / "out").iterdir())
+
+
 @pytest.mark.parametrize("kind", [tarfile.DIRTYPE, b"Z"], ids=["directory", "unknown"])
 def test_a_negative_size_in_a_tar_is_refused(unpacked, kind):
     header = bytearray(512)

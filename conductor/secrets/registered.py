@@ -116,4 +116,7 @@ def take_secret(name: str) -> str | None:
 def _escaped_forms(line: str) -> set[str]:
     import json
 
-    return {line, line.strip(), json.dumps(line)[1:-1], json.dumps(line, ensure_ascii=False)[1:-1]}
+    forms = {line, line.strip()}
+    for _ in range(2):  # a trace has lines of JSON in its texts
+        forms |= {json.dumps(f, ensure_ascii=only)[1:-1] for f in forms for only in (True, False)}
+    return forms

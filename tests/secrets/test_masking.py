@@ -255,6 +255,14 @@ def test_a_secret_with_the_form_of_another_one_inside_is_masked_to_its_end(
     assert f'{{"a": "is {MASK}, yes"}}' in text
 
 
+@pytest.mark.parametrize("ascii_only", [True, False])
+def test_a_secret_in_json_that_a_component_prints_is_masked(known_secret, ascii_only):
+    registered.register_secrets(['horse"é\\battery'])
+    printed = json.dumps({"x": 'horse"é\\battery'}, ensure_ascii=ascii_only)
+
+    assert mask_text(printed) == '{"x": "***"}'
+
+
 def test_log_events_stderr_names_places_and_errors_are_masked(tmp_path, known_secret):
     file = TraceFile(tmp_path / "trace")
     recorder = file.recorder(f"chain {KNOWN}")

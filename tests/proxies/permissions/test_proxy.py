@@ -443,7 +443,7 @@ async def asked_in(chain, proxy, child, told, *, version=1, cwd=None):
     agent.turns = [[work]]
     async with chain(proxy, agent) as client:
         await client.initialize(version=version)
-        await client.prompt(await client.new_session("/work"), "go")
+        await client.prompt_turn(await client.new_session("/work"), "go")
     return answers[0]
 
 

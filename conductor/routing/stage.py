@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import ClassVar, Final, Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.jsonrpc.messages import Payload
@@ -31,6 +31,7 @@ __all__ = [
     "ForwardNotification",
     "ForwardRequest",
     "ForwardResponse",
+    "SeenRequests",
     "Stage",
     "StageMethod",
     "StagedPort",
@@ -107,8 +108,9 @@ class Stage:
 
     `sent` are the methods of the messages to the component that it sees, `received` those of the
     messages from it; on the link of a client, the client is the component. It also sees the
-    responses to these requests, and their cancellations; those of the component's own requests only
-    in the plain port, whichever port the requests have passed. No method waits, or raises.
+    responses to these requests, in the same port, and their cancellations; cancellations of the
+    component's own requests only in the plain port, whichever port the requests have passed. No
+    method waits, or raises.
 
     To answer a request to the component: `port.answer`. To answer one of the component:
     `port.respond`, whose response other stages see, or `call.source.respond`.
@@ -116,7 +118,7 @@ class Stage:
 
     __slots__ = ("port",)
 
-    name: ClassVar[str]
+    name: str
     """Its row in `ORDER`."""
     port: StagedPort
     """The port that it is inserted in."""
@@ -197,6 +199,41 @@ class Stage:
     def receive_cancel(self, forward: ForwardCancel, call: InFlightRequest) -> None:
         """The cancellation of a request of the component."""
         forward(call)
+
+
+class SeenRequests(Stage):
+    """Shows the requests of the component in this port, and that they are answered: beside a stage
+    of the plain port, those that a proxy sends to its successor."""
+
+    __slots__ = ("_answered", "_asked", "name", "received")
+
+    def __init__(
+        self,
+        name: str,
+        methods: frozenset[str],
+        asked: Callable[[InFlightRequest, Payload | None], None],
+        answered: Callable[[InFlightRequest], None],
+    ) -> None:
+        self.name: str = name
+        self.received: frozenset[str] = methods
+        self._asked = asked
+        self._answered = answered
+
+    def receive_request(
+        self, forward: ForwardRequest, call: InFlightRequest, method: str, params: Payload | None
+    ) -> None:
+        self._asked(call, params)
+        forward(call, method, params)
+
+    def send_response(
+        self,
+        forward: ForwardResponse,
+        call: InFlightRequest,
+        result: Payload | None,
+        error: Payload | None,
+    ) -> None:
+        self._answered(call)
+        forward(call, result, error)
 
 
 class StagedPort(Port):

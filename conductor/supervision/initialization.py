@@ -25,7 +25,7 @@ from conductor.jsonrpc.messages import (
 from conductor.routing.envelope import INIT_METHODS, marked
 from conductor.routing.handshake import FailStart, Handshake, NextStep, SendInit
 from conductor.routing.link import Link
-from conductor.routing.stage import ForwardRequest, ForwardResponse, Stage
+from conductor.routing.stage import ForwardRequest, ForwardResponse, SeenRequests, Stage
 from conductor.supervision.slow_setups import SLOW
 
 __all__ = ["AnswerInterceptor", "Initialization"]
@@ -92,14 +92,16 @@ class Initialization(Stage):
     _successor_request: InFlightRequest | None = attrs.field(default=None, init=False)
     _awaiting_process: bool = attrs.field(default=False, init=False)
     _known_result: bytes | None = attrs.field(default=None, init=False)
-    _at_successor: _SuccessorInitialize | None = attrs.field(default=None, init=False)
+    _at_successor: SeenRequests | None = attrs.field(default=None, init=False)
 
     def __attrs_post_init__(self) -> None:
         self.reply = self._reply_to_predecessor
         self.link.initializer = self
         self.link.plain.insert(self)
         if self.link.enveloped is not None:
-            self._at_successor = _SuccessorInitialize(self)
+            self._at_successor = SeenRequests(
+                self.name, _INITIALIZE, self._on_forwarded, self._on_successor_response
+            )
             self.link.enveloped.insert(self._at_successor)
 
     def remove(self) -> None:
@@ -140,7 +142,7 @@ class Initialization(Stage):
         else:
             self._send_attempt()
 
-    def on_forwarded(self, call: InFlightRequest) -> None:
+    def _on_forwarded(self, call: InFlightRequest, params: Payload | None) -> None:
         """The component sent `initialize` to its successor: it waits for that."""
         self._successor_request = call
         self._set_deadline(float("inf"))
@@ -187,7 +189,7 @@ class Initialization(Stage):
         self._take(self.handshake.closed_early())
         return self._awaiting_process
 
-    def on_successor_response(self, call: InFlightRequest) -> None:
+    def _on_successor_response(self, call: InFlightRequest) -> None:
         """The successor answered the `initialize` that the component forwarded."""
         if call is self._successor_request and not self.done:
             self._set_deadline(trio.current_time() + self.timeout)
@@ -331,31 +333,3 @@ class Initialization(Stage):
         if self.handshake.may_retry:
             reason += "; if it only knows `_proxy/initialize`, give it `dialect: _proxy`"
         return reason
-
-
-class _SuccessorInitialize(Stage):
-    """Sees the `initialize` that the component forwards."""
-
-    __slots__ = ("_initialization",)
-
-    name = "initialization"
-    received: frozenset[str] = _INITIALIZE
-
-    def __init__(self, initialization: Initialization) -> None:
-        self._initialization = initialization
-
-    def receive_request(
-        self, forward: ForwardRequest, call: InFlightRequest, method: str, params: Payload | None
-    ) -> None:
-        self._initialization.on_forwarded(call)
-        forward(call, method, params)
-
-    def send_response(
-        self,
-        forward: ForwardResponse,
-        call: InFlightRequest,
-        result: Payload | None,
-        error: Payload | None,
-    ) -> None:
-        self._initialization.on_successor_response(call)
-        forward(call, result, error)

@@ -17,7 +17,7 @@ from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.jsonrpc.json_object import decoded_members
 from conductor.jsonrpc.messages import Payload
 from conductor.routing.link import Link
-from conductor.routing.stage import ForwardRequest, ForwardResponse, Stage
+from conductor.routing.stage import ForwardRequest, ForwardResponse, SeenRequests, Stage
 from conductor.supervision.deadlines import NEVER, Deadlines
 
 __all__ = ["SLOW", "SlowSetup", "SlowSetupMonitor"]
@@ -41,30 +41,25 @@ class SlowSetupMonitor(Stage):
 
     name = "slow set-ups"
     sent: frozenset[str] = SESSION_SETUP_METHODS
-    received: frozenset[str] = SESSION_SETUP_METHODS
 
     def __init__(self, on_slow: Callable[[SlowSetup], None]) -> None:
         self._on_slow = on_slow
         self._open: dict[InFlightRequest, bytes] = {}
         """Raw params of those that are not reported."""
-        self._at_successor: set[InFlightRequest] = set()
         self._due: Deadlines[InFlightRequest] = Deadlines(self._report)
 
     def insert(self, link: Link) -> None:
         """Observe the requests of both directions."""
         link.plain.insert(self)
         if link.enveloped is not None:
-            link.enveloped.insert(_Forwarded(self.forwarded))
+            link.enveloped.insert(
+                SeenRequests(self.name, SESSION_SETUP_METHODS, self._forwarded, self._answered)
+            )
 
     async def run(self) -> None:
         """Wait for deadlines until cancelled."""
         self._open.clear()
         await self._due.run()
-
-    def forwarded(self, call: InFlightRequest) -> None:
-        """A proxy sends this set-up to its successor."""
-        self._at_successor.add(call)
-        self._postpone(NEVER)
 
     def send_request(
         self, forward: ForwardRequest, call: InFlightRequest, method: str, params: Payload | None
@@ -84,17 +79,13 @@ class SlowSetupMonitor(Stage):
             self._due.pop(call, None)
         forward(call, result, error)
 
-    def send_response(
-        self,
-        forward: ForwardResponse,
-        call: InFlightRequest,
-        result: Payload | None,
-        error: Payload | None,
-    ) -> None:
-        if call in self._at_successor:
-            self._at_successor.discard(call)
-            self._postpone(trio.current_time() + SLOW)
-        forward(call, result, error)
+    def _forwarded(self, call: InFlightRequest, params: Payload | None) -> None:
+        """A proxy sends a set-up to its successor."""
+        self._postpone(NEVER)
+
+    def _answered(self, call: InFlightRequest) -> None:
+        """Its successor has answered one."""
+        self._postpone(trio.current_time() + SLOW)
 
     def _postpone(self, deadline: float) -> None:
         """Set the deadline of all open set-ups."""
@@ -107,21 +98,3 @@ class SlowSetupMonitor(Stage):
         named = [each for each in servers if isinstance(each, dict)] if servers else []
         names = [str(each.get("name", "")) for each in named]
         self._on_slow(SlowSetup(call.method, session_id_of(params), names))
-
-
-class _Forwarded(Stage):
-    """Tells of the session set-ups that a proxy sends to its successor."""
-
-    __slots__ = ("_forwarded",)
-
-    name = "slow set-ups"
-    received: frozenset[str] = SESSION_SETUP_METHODS
-
-    def __init__(self, forwarded: Callable[[InFlightRequest], None]) -> None:
-        self._forwarded = forwarded
-
-    def receive_request(
-        self, forward: ForwardRequest, call: InFlightRequest, method: str, params: Payload | None
-    ) -> None:
-        self._forwarded(call)
-        forward(call, method, params)

@@ -40,6 +40,7 @@ from conductor.routing.stage import (
     ForwardNotification,
     ForwardRequest,
     ForwardResponse,
+    SeenRequests,
     Stage,
     StageMethod,
 )
@@ -255,7 +256,7 @@ class StallMonitor(Stage):
         """Observe the requests of both directions."""
         link.plain.insert(self)
         if link.enveloped is not None:
-            link.enveloped.insert(_SuccessorRequests(self.detector))
+            link.enveloped.insert(SeenRequests(self.name, EVERY, self._asked, self._answered))
 
     def takes(self, kind: StageMethod, method: str) -> bool:
         return method not in HANDSHAKE and super().takes(kind, method)
@@ -293,7 +294,7 @@ class StallMonitor(Stage):
     def receive_request(
         self, forward: ForwardRequest, call: InFlightRequest, method: str, params: Payload | None
     ) -> None:
-        self.detector.request_from(call, params, trio.current_time())
+        self._asked(call, params)
         forward(call, method, params)
 
     def send_response(
@@ -303,7 +304,7 @@ class StallMonitor(Stage):
         result: Payload | None,
         error: Payload | None,
     ) -> None:
-        self.expect_silence(self.detector.response_to(call, trio.current_time()))
+        self._answered(call)
         forward(call, result, error)
 
     def receive_notification(
@@ -312,6 +313,13 @@ class StallMonitor(Stage):
         forward(method, params)
         self.expect_silence(self.detector.notification_from(method, params, trio.current_time()))
 
+    def _asked(self, call: InFlightRequest, params: Payload | None) -> None:
+        """The component asks another one: silence is no stall until that answers."""
+        self.detector.request_from(call, params, trio.current_time())
+
+    def _answered(self, call: InFlightRequest) -> None:
+        self.expect_silence(self.detector.response_to(call, trio.current_time()))
+
     def _on_overdue(self, call: InFlightRequest | None) -> None:
         if call is not None:
             self.on_timeout(call)
@@ -319,24 +327,6 @@ class StallMonitor(Stage):
         for turn in self.detector.overdue(trio.current_time()):
             self.on_stall(turn)
         self.expect_silence(self.detector.next_deadline())
-
-
-class _SuccessorRequests(Stage):
-    """Requests that a proxy sends to its successor: while one is open, silence is not a stall."""
-
-    __slots__ = ("_detector",)
-
-    name = "stalls"
-    received: frozenset[str] = EVERY
-
-    def __init__(self, detector: StallDetector) -> None:
-        self._detector = detector
-
-    def receive_request(
-        self, forward: ForwardRequest, call: InFlightRequest, method: str, params: Payload | None
-    ) -> None:
-        self._detector.request_from(call, params, trio.current_time())
-        forward(call, method, params)
 
 
 class _ToolUpdate(msgspec.Struct, gc=False):

@@ -705,6 +705,25 @@ async def test_a_proxy_is_not_blamed_for_the_silence_of_its_successor(tmp_path, 
 
 
 @attrs.define(eq=False)
+class KeepsAnswers(PassProxy):
+    """Passes no answer to a prompt on."""
+
+    def on_response(self, message):
+        if b"stopReason" not in message.get("result", b""):
+            super().on_response(message)
+
+
+async def test_a_proxy_that_keeps_the_answer_of_its_successor_is_silent(tmp_path, autojump_clock):
+    proxy = {"name": "p", **STALLS}
+    async with played_chain(tmp_path, None, proxy, peers={"p": KeepsAnswers}) as chain:
+        await chain.open("s1")
+        chain.finish(await chain.prompt(1))
+        await trio.sleep(301)
+
+        assert told(await chain.client.receive())[1].endswith("p has been silent for 300 s")
+
+
+@attrs.define(eq=False)
 class KeepsPrompts(PassProxy):
     """Never passes a prompt on."""
 

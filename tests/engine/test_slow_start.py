@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 
+import attrs
 import pytest
 import trio
+from support.peers.wire import PassProxy
 from support.played_chain import played_chain, prompt, told
 
 BOTH = pytest.mark.parametrize("version", [1, 2])
@@ -111,6 +113,29 @@ async def test_a_slow_new_session_is_logged_with_the_mcp_servers_that_may_be_sta
         }
         await chain.serve("session/new", {"sessionId": "s1"})
         assert await chain.client.receive() == {"id": 1, "result": {"sessionId": "s1"}}
+
+
+@attrs.define(eq=False)
+class KeepsSessions(PassProxy):
+    """Passes no answer to `session/new` on."""
+
+    def on_response(self, message):
+        if b"sessionId" not in message.get("result", b""):
+            super().on_response(message)
+
+
+async def test_a_proxy_that_keeps_the_answer_of_its_successor_is_named(tmp_path, autojump_clock):
+    async with played_chain(tmp_path, None, {"name": "p"}, peers={"p": KeepsSessions}) as chain:
+        await chain.open()
+        params = {"cwd": "/", "mcpServers": []}
+        chain.client.send({"id": 1, "method": "session/new", "params": params})
+        await trio.sleep(1.5)
+        await chain.serve("session/new", {"sessionId": "s1"})
+        await trio.sleep(1.5)
+        assert chain.events(SET_UP) == []
+        await trio.sleep(1)
+
+        assert [event["component"] for event in chain.events(SET_UP)] == ["p"]
 
 
 @BOTH

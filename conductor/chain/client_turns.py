@@ -155,7 +155,8 @@ class _Questions(Stage):
         error: Payload | None,
     ) -> None:
         self._cancelled.discard(call.session or "")
-        self.port.changed()
+        if not self._cancelled:
+            self.port.changed()
         forward(call, result, error)
 
     def receive_notification(
@@ -174,11 +175,13 @@ class _Questions(Stage):
     def _cancel(self, session: str) -> None:
         if self._is_elsewhere(session):
             return
+        was_empty = not self._cancelled
         self._cancelled = {each for each in self._cancelled if self._turns.is_cancelled(each)}
         turns = self._turns.sessions.get(session)
         if self._turns.is_cancelled(session):
             self._cancelled.add(session)
-            self.port.changed()
+            if was_empty:
+                self.port.changed()
         elif self._turns.version == 2 and (turns is None or not turns.is_underway):
             return  # they belong to work in the background, which is not cancelled
         deadline = trio.current_time() + _ANSWER_SECONDS

@@ -81,7 +81,7 @@ class _ToClient(Stage):
         self._sent = sent
 
     def takes(self, kind: StageMethod, method: str) -> bool:
-        return kind in ("send_notification", "send_response")
+        return kind in ("send_notification", "send_batch", "send_response")
 
     def step(self, kind: StageMethod, method: str) -> Callable[..., None]:
         return self._pass_on

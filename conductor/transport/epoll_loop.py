@@ -50,9 +50,6 @@ __all__ = ["EpollFastPath", "Step", "current_fast_path", "due_before_wait"]
 log: Final = get_logger(component="conductor")
 _NO_TIMEOUT: Final = 3600.0
 """Seconds; a longer timeout means that trio has no deadline."""
-_current: trio.lowlevel.RunVar[EpollFastPath | None] = trio.lowlevel.RunVar(
-    "epoll_fast_path", default=None
-)
 _caller: trio.lowlevel.RunVar[DueCalls | None] = trio.lowlevel.RunVar("due_calls", default=None)
 
 Step = Callable[[], bool]
@@ -116,12 +113,10 @@ class EpollFastPath(DueCalls):
         if (before := _caller.get()) is not None:
             fast_path.due = before.due
         trio.lowlevel.add_instrument(fast_path)
-        _current.set(fast_path)
         _caller.set(fast_path)
         try:
             yield
         finally:
-            _current.set(None)
             _caller.set(before)
             trio.lowlevel.remove_instrument(fast_path)
             fast_path._epoll.close()
@@ -237,7 +232,8 @@ class EpollFastPath(DueCalls):
 
 def current_fast_path() -> EpollFastPath | None:
     """The epoll fast path of this trio run; `None` without one."""
-    return _current.get()
+    caller = _caller.get()
+    return caller if isinstance(caller, EpollFastPath) else None
 
 
 def due_before_wait() -> deque[Callable[[], object]]:

@@ -33,10 +33,12 @@ from conductor.bounded_dict import BoundedDict
 from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.jsonrpc.json_object import decode_with_surrogates
 from conductor.jsonrpc.messages import Payload
+from conductor.jsonrpc.notification_batch import NotificationBatch
 from conductor.routing.envelope import HANDSHAKE
 from conductor.routing.link import Link
 from conductor.routing.stage import (
     EVERY,
+    ForwardBatch,
     ForwardNotification,
     ForwardRequest,
     ForwardResponse,
@@ -312,6 +314,12 @@ class StallMonitor(Stage):
     ) -> None:
         forward(method, params)
         self.expect_silence(self.detector.notification_from(method, params, trio.current_time()))
+
+    def receive_batch(self, forward: ForwardBatch, notifications: NotificationBatch) -> None:
+        forward(notifications)
+        method, now = notifications.method, trio.current_time()
+        for params in notifications.params:
+            self.expect_silence(self.detector.notification_from(method, params, now))
 
     def _asked(self, call: InFlightRequest, params: Payload | None) -> None:
         """The component asks another one: silence is no stall until that answers."""

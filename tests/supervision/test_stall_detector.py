@@ -1,15 +1,19 @@
 """The escalation for a silent turn, on given times. Pure."""
 
 import pytest
+from routing.test_link import Bench
 from support.raw_json import dumps
+from support.seen_port import SeenPort
 
 from conductor.acp.turns import Turns
 from conductor.jsonrpc.in_flight import InFlightRequest
+from conductor.routing.port import connect_ports
 from conductor.supervision.stall_detector import (
     ESCALATION,
     NEVER,
     StallDetector,
     StalledTurn,
+    StallMonitor,
 )
 
 
@@ -329,6 +333,18 @@ def test_a_component_that_invents_sessions_tool_calls_and_subagents_is_watched_i
         say(detector, 1, sessionUpdate="tool_call_update", toolCallId=f"{n}", status="completed")
     assert say(detector, 2, "child 1099") == 12
     assert say(detector, 2, "child 99") == NEVER
+
+
+async def test_a_run_of_updates_stays_one_for_what_comes_behind():
+    agent, client = Bench("agent"), SeenPort()
+    connect_ports(client, agent.link.plain)
+    StallMonitor(StallDetector(Turns(), 5.0), {}, lambda call: None, lambda turn: None).insert(
+        agent.link
+    )
+
+    agent.feed(*[{"method": "session/update", "params": {"sessionId": "s"}}] * 2)
+
+    assert [len(each.params) for each in client.seen] == [2]
 
 
 def test_long_ids_are_not_watched():

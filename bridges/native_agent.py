@@ -23,7 +23,7 @@ from bridges.bindings import (
 )
 from bridges.declarations import declared_servers, session_id_in
 from bridges.mcp_connection import Cancel, ConnectionMode, DeclaredServer, McpConnection
-from bridges.revisions import Handshake
+from bridges.revisions import SameRevision
 from conductor.bridge_api import (
     INTERNAL_ERROR,
     INVALID_REQUEST,
@@ -112,7 +112,7 @@ class NativeAgent:
 
         def begin(mcp_connection: McpConnection) -> ConnectionMode:
             answer(msgspec.json.encode({"connectionId": connection}), None)
-            return Handshake(mcp_connection)
+            return SameRevision(mcp_connection)
 
         def ended(error: bytes) -> None:
             self._connections.pop(connection, None)
@@ -153,7 +153,7 @@ class NativeAgent:
             consumer = _AgentConsumer(
                 self.host, server.id, None, lambda error: self._connections.pop(server.id, None)
             )
-            mcp_connection = McpConnection(consumer, Handshake, self.host.start_soon)
+            mcp_connection = McpConnection(consumer, SameRevision, self.host.start_soon)
             self._connections[server.id] = mcp_connection
             AcpProvider(server, mcp_connection, self.host).open()
         self._ask(mcp_connection, carrier)

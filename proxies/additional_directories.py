@@ -37,9 +37,8 @@ from conductor.proxy import (
     on_update,
     per_session,
 )
-from proxies.shared.agent_capabilities import SESSION, has_capability, with_capability
-from proxies.shared.echoed_prompts import has_user_text
-from proxies.shared.first_prompt import forward_with
+from proxies.shared.capabilities import SESSION, has_capability, with_capability
+from proxies.shared.first_prompt import forward_with, has_user_text
 
 __all__ = ["AdditionalDirectories"]
 

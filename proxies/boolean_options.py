@@ -23,7 +23,7 @@ from conductor.proxy import (
     on_update,
     per_session,
 )
-from proxies.shared.client_capabilities import announce, client_has
+from proxies.shared.capabilities import announce, client_has
 
 __all__ = ["BooleanOptions"]
 

@@ -35,7 +35,7 @@ from conductor.proxy import (
     on_session,
 )
 from proxies.shared.ask_first import ask_first
-from proxies.shared.client_capabilities import announce, client_has
+from proxies.shared.capabilities import announce, client_has
 from proxies.shared.session_files import (
     read_text,
     resolved_inside,

@@ -34,7 +34,7 @@ from conductor.directories import directory_spellings, glob_spellings
 from conductor.error_codes import INVALID_PARAMS
 from conductor.proxy import Forward, Proxy, RequestError, SessionSetup, get_logger, on_session_setup
 from conductor.proxy.commands import program_warning
-from proxies.shared.paths.globs import matches
+from proxies.shared.paths import matches
 
 __all__ = ["McpServers", "Server"]
 

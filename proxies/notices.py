@@ -13,8 +13,8 @@ from typing import Any
 import attrs
 
 from conductor.proxy import Forward, Proxy, Session, on, on_update
-from proxies.shared.client_capabilities import announce, client_has
-from proxies.shared.notice_text import notice_text
+from proxies.shared.capabilities import announce, client_has
+from proxies.shared.client_texts import notice_text
 
 __all__ = ["NoticesAsText"]
 

@@ -11,13 +11,14 @@ Options:
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import attrs
 
 from conductor.error_codes import INVALID_PARAMS, METHOD_NOT_FOUND
+from conductor.files import is_below
 from conductor.proxy import Forward, Proxy, RequestError, on
-from proxies.shared.paths.members import below
 
 __all__ = ["SandboxGuard"]
 
@@ -48,9 +49,12 @@ class SandboxGuard(Proxy):
     @on("session/fork")
     async def set_up(self, params: dict[str, Any], forward: Forward) -> Any:
         for path in (params.get("cwd"), *(params.get("additionalDirectories") or ())):
-            if isinstance(path, str) and not any(below(path, each) for each in self.directories):
+            if isinstance(path, str) and not self._shows(path):
                 raise RequestError(INVALID_PARAMS, self._refusal(path))
         return await forward()
+
+    def _shows(self, path: str) -> bool:
+        return any(is_below(os.path.normpath(path), each) for each in self.directories)
 
     def _refusal(self, path: str) -> str:
         shown = ", ".join(self.directories)

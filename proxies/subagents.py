@@ -19,7 +19,7 @@ import attrs
 from conductor.acp import MAX_AGENTS_ID
 from conductor.bounded_dict import BoundedDict
 from conductor.proxy import Forward, Proxy, Session, on, on_update, per_session
-from proxies.shared.client_capabilities import announce, client_has
+from proxies.shared.capabilities import announce, client_has
 
 __all__ = ["Subagents"]
 

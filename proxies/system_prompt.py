@@ -42,9 +42,8 @@ from conductor.proxy import (
 )
 from conductor.proxy.slash_commands import is_slash_command
 from proxies.context.files import search_path
-from proxies.shared.agent_capabilities import SESSION, with_capability
-from proxies.shared.echoed_prompts import has_user_text
-from proxies.shared.first_prompt import forward_with
+from proxies.shared.capabilities import SESSION, with_capability
+from proxies.shared.first_prompt import forward_with, has_user_text
 
 __all__ = ["SystemPrompt"]
 

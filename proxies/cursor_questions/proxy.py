@@ -42,7 +42,7 @@ from proxies.cursor_questions.forms import (
     questions,
     todo_entries,
 )
-from proxies.shared.agent_capabilities import has_member
+from proxies.shared.capabilities import has_member
 
 __all__ = ["CursorQuestions"]
 

@@ -49,7 +49,7 @@ from proxies.elicitation.forms import (
     titled,
     why_not_asked,
 )
-from proxies.shared.client_capabilities import announce, client_has
+from proxies.shared.capabilities import announce, client_has
 
 __all__ = ["Elicitation"]
 

@@ -43,7 +43,7 @@ from conductor.proxy.slash_commands import is_slash_command
 from proxies.journal.files import JournalFiles, KeptSession, agent_directory, masker
 from proxies.journal.ids import SessionIds
 from proxies.journal.session import JournalSession, has_transcript, notice, replayed, transcript_of
-from proxies.shared.agent_capabilities import has_member
+from proxies.shared.capabilities import has_member
 
 __all__ = ["Journal"]
 

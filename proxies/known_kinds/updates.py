@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import attrs
 
-from proxies.shared.notice_text import notice_text
+from proxies.shared.client_texts import notice_text
 from proxies.v1_v2.known_values import known_block
 from proxies.v1_v2.members import Json, objects, text_block
 from proxies.v1_v2.plans import PlansToV1

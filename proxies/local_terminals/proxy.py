@@ -43,9 +43,14 @@ from conductor.proxy import (
 from proxies.local_terminals.content import TerminalContent
 from proxies.local_terminals.output_tail import OutputTail
 from proxies.local_terminals.terminal import LocalTerminal, argv_of, shown_command
-from proxies.shared.agent_capabilities import SESSION, has_capability, with_capability
 from proxies.shared.ask_first import ask_first
-from proxies.shared.client_capabilities import announce, client_has
+from proxies.shared.capabilities import (
+    SESSION,
+    announce,
+    client_has,
+    has_capability,
+    with_capability,
+)
 from proxies.shared.session_files import resolved_inside, session_directories
 
 __all__ = ["LocalTerminals"]

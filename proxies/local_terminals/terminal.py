@@ -13,7 +13,7 @@ import trio
 
 from conductor.proxy.commands import RunningCommand, open_command
 from proxies.local_terminals.output_tail import OutputTail
-from proxies.shared.console_text import console_text, exit_text
+from proxies.shared.client_texts import console_text, exit_text
 
 __all__ = ["LocalTerminal", "argv_of", "shown_command"]
 

@@ -138,7 +138,7 @@ class Rule:
         yield _verdict_of(not self.agent or _any(self.agent, [call.agent]))
         yield self._kind(call)
         if self.title is not None:
-            yield _verdict_of(compile_pattern(self.title).search(call.title) is not None)
+            yield _verdict_of(compile_pattern(self.title).search(call.title))
         yield self._about(call)
         if self.mcp_tool:
             yield self._tool(call)

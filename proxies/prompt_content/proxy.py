@@ -45,7 +45,7 @@ from conductor.proxy import (
 from conductor.proxy.slash_commands import is_slash_command
 from proxies.prompt_content.blocks import KINDS, Given, as_link, as_text, key_of, kind_of, media_of
 from proxies.prompt_content.files import PromptFiles, TooLarge
-from proxies.shared.agent_capabilities import PROMPT, has_capability, with_capability
+from proxies.shared.capabilities import PROMPT, has_capability, with_capability
 
 __all__ = ["PromptContent"]
 

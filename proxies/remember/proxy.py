@@ -58,7 +58,7 @@ from proxies.remember.chosen_settings import (
     without_repeated,
 )
 from proxies.remember.settings_file import SettingsFile
-from proxies.shared.agent_capabilities import has_member
+from proxies.shared.capabilities import has_member
 
 __all__ = ["Remember"]
 

@@ -2,7 +2,7 @@
 
 Python's `re` backtracks: some patterns need minutes for 30 characters, and block the event loop
 meanwhile. RE2 needs time linear in the text, for every pattern; it has no lookaround
-and no back-references. A pattern uses up to `MAX_MEMORY` bytes and `MAX_PROGRAM` instructions.
+and no back-references. A pattern has up to `MAX_PROGRAM` instructions.
 
 Differences from `re`: `$` matches at the end of the text only (not before a last newline), `\\d`,
 `\\w`, `\\s` and `\\b` are ASCII-only, `\\z` instead of `\\Z`.
@@ -16,14 +16,14 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 import attrs
 
-__all__ = ["MAX_MEMORY", "MAX_PROGRAM", "Pattern", "compile_pattern", "escape"]
+__all__ = ["MAX_PROGRAM", "Pattern", "compile_pattern"]
 
-MAX_MEMORY: Final = 8 << 20
+_MAX_MEMORY: Final = 8 << 20
 """Bytes for one pattern's program and automaton."""
 MAX_PROGRAM: Final = 10_000
 """Instructions of a compiled pattern: the time per character is at most proportional to it."""
@@ -46,32 +46,22 @@ _ESCAPES: Final[Mapping[str, str]] = {
     "\\N": "write `\\x{…}` for a character by its number",
 }
 _TOO_LARGE: Final = "it is too large: shorten its counted repetitions, such as `{1000}`"
-_SPECIAL: Final = frozenset("\\.+*?()|[]{}^$-")
 _SURROGATES: Final = re.compile("[\ud800-\udfff]")
 
 
 @attrs.frozen
 class Pattern:
-    """A compiled pattern. Offsets are in characters of the text, as with `re`.
+    """A compiled pattern. A lone surrogate, which cannot be encoded, matches as U+FFFD."""
 
-    A lone surrogate cannot be encoded as UTF-8; it matches as U+FFFD.
-    """
+    _compiled: Any
 
-    source: str
-    _compiled: Any = attrs.field(repr=False, eq=False)
-
-    def search(self, text: str, start: int = 0) -> Any:
-        """Return the first match, with the methods of `re.Match`, or `None`."""
-        return self._compiled.search(_encodable(text), start)
+    def search(self, text: str) -> bool:
+        """Whether the pattern matches a part of the text."""
+        return self._compiled.search(_encodable(text)) is not None
 
     def fullmatch(self, text: str) -> bool:
         """Whether the pattern matches the whole text."""
         return self._compiled.fullmatch(_encodable(text)) is not None
-
-    def finditer(self, text: str, start: int = 0) -> Iterator[Any]:
-        """Return all non-overlapping matches, from left to right."""
-        found: Iterator[Any] = self._compiled.finditer(_encodable(text), start)
-        return found
 
 
 @functools.lru_cache(1000)
@@ -84,7 +74,7 @@ def compile_pattern(source: str, *, dot_all: bool = False) -> Pattern:
     import re2
 
     options = re2.Options()
-    options.max_mem, options.dot_nl, options.log_errors = MAX_MEMORY, dot_all, False
+    options.max_mem, options.dot_nl, options.log_errors = _MAX_MEMORY, dot_all, False
     try:
         compiled = re2.compile(_encodable(source), options)
     except re2.error as exc:
@@ -93,12 +83,7 @@ def compile_pattern(source: str, *, dot_all: bool = False) -> Pattern:
         raise ValueError(f"not a regular expression: {_explained(text, source)}") from None
     if compiled.programsize > MAX_PROGRAM:
         raise ValueError(f"not a regular expression: {_TOO_LARGE}")
-    return Pattern(source, compiled)
-
-
-def escape(text: str) -> str:
-    """Return a pattern that matches exactly this text."""
-    return "".join(f"\\{each}" if each in _SPECIAL else each for each in text)
+    return Pattern(compiled)
 
 
 def _encodable(text: str) -> str:

@@ -17,10 +17,9 @@ from contextlib import contextmanager, suppress
 from typing import BinaryIO, Final
 
 from conductor.error_codes import INTERNAL_ERROR, INVALID_PARAMS, RESOURCE_NOT_FOUND
-from conductor.files import open_parent, open_regular
+from conductor.files import is_below, open_parent, open_regular
 from conductor.proxy import RequestError, Session
-from proxies.shared.paths.members import below
-from proxies.shared.paths.readings import real_path
+from proxies.shared.paths import real_path
 
 __all__ = [
     "MAX_TEXT",
@@ -111,10 +110,10 @@ def _resolved_inside(path: str, directories: Sequence[str]) -> tuple[str, str]:
         # As text, `missing/..` and `file/..` would be resolved.
         os.stat("/".join(parts[: len(parts) - 1 - parts[:-1][::-1].index("..")]))
     real = os.path.realpath(path)
-    if not any(below(real, each) for each in _NOT_ON_DISK):
+    if not any(is_below(real, each) for each in _NOT_ON_DISK):
         for each in directories:
             root = real_path(each)
-            if root is not None and below(real, root):
+            if root is not None and is_below(real, root):
                 return root, real
     raise RequestError(
         INVALID_PARAMS, f"`{path}` is not in the directories of the session: {_listed(directories)}"

@@ -12,7 +12,7 @@ from typing import Any, Final
 import attrs
 
 from conductor.bounded_dict import BoundedDict
-from proxies.shared.console_text import console_text, exit_text
+from proxies.shared.client_texts import console_text, exit_text
 from proxies.v1_v2.members import Json, key_of
 
 __all__ = ["Terminals"]

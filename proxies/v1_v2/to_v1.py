@@ -12,7 +12,7 @@ from typing import Any
 
 import attrs
 
-from proxies.shared.notice_text import notice_text
+from proxies.shared.client_texts import notice_text
 from proxies.v1_v2.content import convert_blocks, convert_suggestions
 from proxies.v1_v2.kept_content import KeptContent
 from proxies.v1_v2.members import Json, objects, text_block, without

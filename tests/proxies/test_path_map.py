@@ -7,8 +7,7 @@ import pytest
 
 from conductor.schema import METHODS_BY_VERSION
 from conductor.testing import FakeAgent
-from proxies.path_map import PathMap
-from proxies.shared.paths.members import PARAMS, RESULTS, UPDATES, PathMapping
+from proxies.path_map import PARAMS, RESULTS, UPDATES, PathMap, PathMapping
 
 PATHS = {"/home/me/app": "/workspace", "/home/me/app/lib": "/lib"}
 SCHEMAS = Path(__file__).parents[2] / "conductor" / "schema" / "data"

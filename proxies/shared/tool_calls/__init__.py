@@ -1,5 +1,5 @@
 """The subject of a tool call, as rules read it.
 
 `call` has its kinds, tool and subject; it puts together what `commands` and `paths` find in the
-`texts` of the call. `patch_files` has the files that a patch names.
+`texts` of the call.
 """

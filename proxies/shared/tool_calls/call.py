@@ -9,7 +9,7 @@ from typing import Any, Final
 import attrs
 
 from conductor.proxy.tool_names import About, Evidence, Identity, ToolTable, identify
-from proxies.shared.paths.readings import home_expanded
+from proxies.shared.paths import home_expanded
 from proxies.shared.tool_calls.commands import Commands, commands
 from proxies.shared.tool_calls.paths import NamedPaths, named_paths
 from proxies.shared.tool_calls.texts import parsed_json

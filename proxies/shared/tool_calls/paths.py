@@ -17,14 +17,14 @@ from typing import Any, Final
 import attrs
 
 from conductor.files import is_below
-from proxies.shared.paths.globs import matches
-from proxies.shared.paths.readings import (
+from proxies.shared.paths import (
     MAX_PATH_LENGTH,
     WILDCARDS,
     PathReading,
     home_expanded,
     is_web_address,
     leads_elsewhere,
+    matches,
     may_be_path,
     normal_path,
     real_path,

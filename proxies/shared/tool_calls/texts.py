@@ -1,7 +1,7 @@
 """Texts in a tool call that are paths, or may be: by the names of their members, and by their form.
 
 In: a tool call, of either protocol version. Out: texts; what they mean is decided in
-`proxies.shared.paths.readings`.
+`proxies.shared.paths`.
 """
 
 from __future__ import annotations
@@ -12,8 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from conductor.json_values import NestedTooDeeply, check_depth
-from proxies.shared.paths.readings import home_expanded, leads_out
-from proxies.shared.tool_calls.patch_files import apply_patch_files, diff_files
+from proxies.shared.paths import home_expanded, leads_out
 
 __all__ = ["base_texts", "key_words", "parsed_json", "path_texts", "strings"]
 
@@ -62,6 +61,14 @@ _STRUCTURED: Final = _words("edits changes")
 _TEXTS: Final = _CONTENTS - _STRUCTURED
 _UNREADABLE: Final = {"path": "\0"}
 """In place of JSON that is not read: a path that cannot be resolved."""
+_PATCH_FILE: Final = re.compile(  # of `apply_patch`
+    r"^\*\*\* (?:Add File|Update File|Delete File|Move to): (.+)$", re.M
+)
+_DIFF_FILE: Final = re.compile(r"^(?:---|\+\+\+|(?:rename|copy) (?:from|to)|Index:) (\S.*)$", re.M)
+_GIT_FILES: Final = re.compile(r"^diff --git (\S.*)$", re.M)
+"""For a binary or empty file, or a change of mode, no other line has the name."""
+_QUOTED: Final = re.compile(r'"((?:[^"\\]|\\.)*)"')
+_ESCAPED: Final = re.compile(r"\\([0-7]{1,3}|.)")
 
 
 def strings(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
@@ -113,10 +120,10 @@ def path_texts(call: Mapping[str, Any]) -> tuple[list[str], list[str], list[str]
     for key, text in strings(given):
         name = "".join(key_words(key))
         if "*** " in text:
-            found += apply_patch_files(text)
+            found += _PATCH_FILE.findall(text)
         is_patch = name in _PATCH_WORDS or not {"patch", "diff"}.isdisjoint(key_words(key))
         if is_patch:
-            found += diff_files(text)
+            found += _diff_files(text)
         if name in _STRUCTURED and text.lstrip()[:1] in ("{", "[") and _json(key, text) is None:
             possible.append(text)  # tools may repair it
         if (
@@ -226,3 +233,46 @@ def _is_one_path(text: str) -> bool:
 
 def _list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
+
+
+def _diff_files(text: str) -> Iterator[str]:
+    """Yield the files that a patch names, without git's prefixes `a/` and `b/`."""
+    names = [name for found in _DIFF_FILE.findall(text) for name in _header_names(found)]
+    for line in _GIT_FILES.findall(text):
+        names += _header_names(line) if line.startswith('"') else _git_names(line)
+    return (name for name in names if name != "/dev/null")
+
+
+def _header_names(text: str) -> list[str]:
+    """Return the names in a header line of a patch; git quotes unusual ones as C does."""
+    quoted = [_unquoted(found) for found in _QUOTED.findall(text)] if text[0] == '"' else []
+    rest = _QUOTED.sub("", text).strip() if quoted else text
+    return [_without_prefix(each) for each in [*quoted, rest] if each]
+
+
+def _unquoted(text: str) -> str:
+    def char(found: re.Match[str]) -> str:
+        if found[1][0] in "01234567":
+            return chr(int(found[1], 8) & 255)
+        return {"t": "\t", "n": "\n"}.get(found[1], found[1])
+
+    return _ESCAPED.sub(char, text).encode("latin-1", "replace").decode(errors="replace")
+
+
+def _git_names(line: str) -> list[str]:
+    """Return the names after `diff --git`: one if the file is not renamed, else the names of all
+    possible splits."""
+    half = len(line) // 2
+    same = _without_prefix(line[:half]), _without_prefix(line[half + 1 :])
+    if line[half : half + 1] == " " and same[0] == same[1]:
+        return [same[0]]
+    words = line.split(" ")
+    if len(words) > 20:
+        return ["\0"]
+    splits = [(" ".join(words[:at]), " ".join(words[at:])) for at in range(1, len(words))]
+    return [_without_prefix(name) for split in splits for name in split]
+
+
+def _without_prefix(name: str) -> str:
+    name = name.partition("\t")[0]
+    return name[2:] if name.startswith(("a/", "b/")) else name

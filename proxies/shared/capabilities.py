@@ -1,4 +1,9 @@
-"""Capabilities in an agent's answer to `initialize`, in protocol versions 1 and 2. Pure."""
+"""Capabilities: of an agent, in its answer to `initialize` of version 1 or 2, and of a client of
+version 1, in its request. Pure.
+
+A member of another type than the protocol's counts as absent, as the schema has it
+(`x-deserialize-default-on-error`).
+"""
 
 from __future__ import annotations
 
@@ -8,6 +13,8 @@ from typing import Any
 __all__ = [
     "PROMPT",
     "SESSION",
+    "announce",
+    "client_has",
     "has_capability",
     "has_member",
     "with_capability",
@@ -36,6 +43,16 @@ def with_capability(
 ) -> dict[str, Any]:
     """The answer with this capability and all else that it announces."""
     return with_member(result, (*where[_version(result)], name), value)
+
+
+def client_has(request: dict[str, Any], *path: str) -> bool:
+    """Whether the client announces it: it is neither absent nor `false` nor `null`."""
+    return has_member(request, ("clientCapabilities", *path))
+
+
+def announce(request: dict[str, Any], value: Any, *path: str) -> None:
+    """Put this capability into the request, beside what the client announces."""
+    request.update(with_member(request, ("clientCapabilities", *path), value))
 
 
 def has_member(holder: Any, path: tuple[str, ...]) -> bool:

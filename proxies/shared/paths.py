@@ -1,13 +1,15 @@
-"""Readings of a path: how the operating system, or a tool, may understand a text.
+"""Paths: the files that a text may mean, and globs for them (`*` within a directory, `**` across).
 
-In: a text, and the directories that it may be relative to. Out: as written, normalized as text
-(`a/../b`), with symbolic links followed first, as a `file:` URL, with `~` expanded. Paths that
-cannot be resolved (`$DIR/x`, the home of an unknown user, other schemes) are reported as such.
+`resolve` gives the readings of a text, as the operating system, or a tool, may understand it: as
+written, normalized as text (`a/../b`), with symbolic links followed first, as a `file:` URL, with
+`~` expanded. Paths that cannot be resolved (`$DIR/x`, the home of an unknown user, other schemes)
+are reported as such.
 """
 
 from __future__ import annotations
 
 import fnmatch
+import functools
 import itertools
 import os
 import re
@@ -17,6 +19,9 @@ from urllib.parse import unquote
 
 import attrs
 
+from conductor.files import is_below
+from proxies.shared.regex import Pattern, compile_pattern
+
 __all__ = [
     "MAX_PATH_LENGTH",
     "WILDCARDS",
@@ -25,6 +30,7 @@ __all__ = [
     "is_web_address",
     "leads_elsewhere",
     "leads_out",
+    "matches",
     "may_be_path",
     "normal_path",
     "real_path",
@@ -47,6 +53,7 @@ _OF_PROCESS: Final = re.compile(
 """A path that depends on the process that opens it."""
 _URI: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://|(file):", re.IGNORECASE)
 _WEB: Final = frozenset({"http", "https", "ws", "wss", "ftp", "git", "ssh"})
+_REGEX_BY_WILDCARD = {"**/": "(?:[^/]+/)*", "**": ".*", "*": "[^/]*", "?": "[^/]"}
 
 
 @attrs.frozen
@@ -55,6 +62,20 @@ class PathReading:
 
     lexical: str
     real: str
+
+
+def matches(path: str, glob: str, directory: str = "") -> bool:
+    """Whether an absolute path matches; a relative glob is under `directory`, `~` is expanded.
+
+    A glob that names a directory also matches everything below it; `.` is `directory` itself.
+    Only the glob's own `*` and `?` are special, not those of `directory`.
+    """
+    base, pattern = _anchored(glob, directory)
+    if not base.startswith("/"):
+        return False  # relative, to an unknown directory
+    if not is_below(path, base):
+        return False
+    return _pattern(pattern).fullmatch(path[len(base.rstrip("/")) :])
 
 
 def resolve(text: str, bases: Sequence[str]) -> tuple[list[PathReading], bool]:
@@ -187,6 +208,26 @@ def normal_path(path: str) -> str:
     """Return a path without `.`, `..` and repeated slashes, as text."""
     normal = os.path.normpath(path)
     return normal[1:] if normal.startswith("//") else normal
+
+
+def _anchored(glob: str, directory: str) -> tuple[str, str]:
+    """Return the base directory of a glob, and the glob below it, which begins with `/`."""
+    home, _, rest = glob.partition("/")
+    if home.startswith("~"):
+        directory, glob = os.path.expanduser(home), rest
+    elif glob.startswith("/"):
+        directory = "/"
+    directory, glob = os.path.normpath(directory), os.path.normpath(glob.lstrip("/"))
+    while glob == ".." or glob.startswith("../"):
+        directory, glob = os.path.dirname(directory), glob[3:] or "."
+    return directory, "" if glob == "." else f"/{glob}"
+
+
+@functools.lru_cache(1000)
+def _pattern(glob: str) -> Pattern:
+    pieces = re.split(r"(\*\*/|\*\*|\*|\?)", glob)
+    body = "".join(_REGEX_BY_WILDCARD.get(piece, re.escape(piece)) for piece in pieces)
+    return compile_pattern(body + "(?:/.*)?", dot_all=True)
 
 
 def _of_process(text: str) -> str | None:

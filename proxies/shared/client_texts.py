@@ -1,8 +1,11 @@
-"""A terminal as text, for a client that cannot show one. Pure."""
+"""Notices and terminals as text, for a client that cannot show them. Pure."""
 
 from __future__ import annotations
 
-__all__ = ["console_text", "exit_text"]
+from collections.abc import Mapping
+from typing import Any
+
+__all__ = ["console_text", "exit_text", "notice_text"]
 
 
 def console_text(command: str, output: str, ending: str, *, is_cut: bool) -> str:
@@ -21,3 +24,12 @@ def console_text(command: str, output: str, ending: str, *, is_cut: bool) -> str
 def exit_text(code: object, signal: object) -> str:
     """How a command ended, in brackets."""
     return f"[ended by {signal}]" if signal else f"[exit code {code}]"
+
+
+def notice_text(notice: Mapping[str, Any]) -> str:
+    """`[warning: title: description]`, a paragraph; information has no severity."""
+    severity = notice.get("severity")
+    parts = (notice.get("title"), notice.get("description"))
+    text = ": ".join(str(part) for part in parts if part)
+    prefix = "" if severity in (None, "info") else f"{severity}: "
+    return f"\n\n[{prefix}{text}]\n\n"

@@ -149,8 +149,7 @@ class Shutdown(msgspec.Struct, eq=False):
             if ending.reason == "failed":
                 components.reverse()
             assert self._began is not None
-            begin = self._began if ending.reason == "stopped" else trio.current_time()
-            await end_components(components, self.stop_timeout, begin, self._give_up)
+            await end_components(components, self.stop_timeout, self._began, self._give_up)
         await self._wait_killed()
         if self.further is not None:
             await self._wait_further(self.further)

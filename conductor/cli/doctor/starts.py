@@ -19,7 +19,6 @@ import attrs
 import trio
 
 from conductor.background_tasks import background_tasks
-from conductor.chain.blocking_log import blocked_by
 from conductor.chain.start_failure import remedies
 from conductor.chainfile.model import ChainFile
 from conductor.cli.doctor.finding import Finding, Severity
@@ -28,6 +27,7 @@ from conductor.cli.login_help import is_authentication_required, next_steps, off
 from conductor.cli.terminal_text import printable
 from conductor.cli.trial import Trial
 from conductor.errors import RequestError
+from conductor.plugins.plugin_code import blocking_line
 from conductor.proxy.import_guard import import_in_thread
 from conductor.routing.component import Component
 from conductor.transport.process_tree import descendants, kill_new_descendants
@@ -270,12 +270,9 @@ def reported_if_blocked(seconds: float, report: Callable[[Finding], NoReturn]) -
 
 def blocked_finding(frame: FrameType | None) -> Finding:
     """The finding about a blocked loop, by its innermost frame."""
-    told = blocked_by(frame)
-    plugin, place = told.get("plugin"), told.get("at", "an unknown place")
-    if plugin is None:
-        return Finding("error", "start", f"the event loop is blocked at {place}")
-    message = f"{plugin} blocks the event loop, and so the whole chain, at {place}"
-    help = "let the plugin wait with `await trio.sleep(…)` and trio's functions, compute in "
+    place, _ = blocking_line(frame)
+    message = f"the event loop, and so the whole chain, is blocked at {place}"
+    help = "let a plugin wait with `await trio.sleep(…)` and trio's functions, compute in "
     help += "`await trio.to_thread.run_sync(…)`, and do nothing long while it is imported; "
     help += "`isolate: true` gives it a process of its own"
     return Finding("error", "start", message, help)

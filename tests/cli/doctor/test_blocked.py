@@ -11,7 +11,7 @@ import trio
 
 from conductor.chainfile import load
 from conductor.cli.doctor import starts as blocked
-from conductor.cli.doctor.starts import blocked_finding, gather_starts, reported_if_blocked
+from conductor.cli.doctor.starts import gather_starts, reported_if_blocked
 from conductor.cli.trial import Trial
 
 PLUGIN = """
@@ -58,7 +58,7 @@ def test_a_plugin_that_blocks_its_import_is_reported_with_its_line(report, chain
 
     [finding] = report.findings
     assert (finding.severity, finding.check) == ("error", "start")
-    assert f"Slow blocks the event loop, and so the whole chain, at {tmp_path}/slow.py:3" in (
+    assert f"the event loop, and so the whole chain, is blocked at {tmp_path}/slow.py:3" in (
         finding.message
     )
 
@@ -79,9 +79,3 @@ async def test_a_loop_that_is_blocked_before_and_not_after_the_limit_is_not_repo
         threading.Event().wait(0.01)
 
     assert report.findings == []
-
-
-def test_other_code_than_a_plugin_is_named_by_its_place():
-    finding = blocked_finding(sys._getframe())
-
-    assert finding.message.startswith(f"the event loop is blocked at {__file__}:")

@@ -16,7 +16,6 @@ ALLOWED: dict[str, str] = {
     "conductor/schema/generate.py": "a tool of developers",
     "conductor/cli/new.py": "files in a new directory that the user has typed",
     "conductor/cli/prompt/display.py": "writes to stdout",
-    "conductor/cli/prompt/rich_display.py": "writes to stdout",
     "conductor/registry/archive.py": "files in a new private directory of the store",
     "conductor/registry/download.py": "a file in a new private directory of the store",
     "proxies/checkpoint/shadow_git.py": "files of a private repository",

@@ -120,7 +120,7 @@ def command(
     log_for_people(ctx)
     from conductor.chain.chooser import OtherFiles
     from conductor.cli.load import chain_or_exit
-    from conductor.cli.prompt.attachments import AttachmentError, read_attachments
+    from conductor.cli.prompt.files import AttachmentError, read_attachments
     from conductor.cli.prompt.run import RunSettings, run_prompt
     from conductor.cli.terminal_text import printable
 

@@ -14,6 +14,8 @@ __all__ = [
     "content_text",
     "diffs_of",
     "json_text",
+    "message_text",
+    "notice_text",
     "options_of",
     "paths_of",
     "raw_input_lines",
@@ -23,8 +25,6 @@ __all__ = [
 
 _LONGEST_INPUT: Final = 4000
 _LINE: Final = 200
-_MOST_PATHS: Final = 20
-
 _MAX_DIFFED: Final = 2000
 """Maximum number of lines of a file for a diff, which takes quadratic time."""
 
@@ -49,6 +49,17 @@ def content_text(content: Any) -> str:
         case {"type": str(type)}:
             return f"[{type}]"
     return ""
+
+
+def message_text(update: Mapping[str, Any]) -> str:
+    """The text of a whole message of version 2."""
+    content = update.get("content")
+    return "".join(map(content_text, content if isinstance(content, list) else ()))
+
+
+def notice_text(update: Mapping[str, Any]) -> str:
+    about, more = f"{update.get('severity')}: {update.get('title')}", update.get("description")
+    return f"{about}; {more}" if more else about
 
 
 def diffs_of(content: Iterable[Any]) -> tuple[FileDiff, ...]:
@@ -90,9 +101,7 @@ def paths_of(call: Mapping[str, Any]) -> tuple[str, ...]:
 def unseen_paths(paths: Sequence[str], diffs: Iterable[FileDiff], seen: Iterable[str]) -> list[str]:
     """The paths that are neither in a diff nor in a text that the user sees."""
     text = "\n".join([*seen, *(each.path for each in diffs)])
-    unseen = [each for each in dict.fromkeys(paths) if each not in text]
-    more = len(unseen) - _MOST_PATHS
-    return unseen if more <= 0 else [*unseen[:_MOST_PATHS], f"… and {more} more files"]
+    return [each for each in dict.fromkeys(paths) if each not in text]
 
 
 def raw_input_lines(raw_input: Any) -> list[str]:

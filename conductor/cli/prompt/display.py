@@ -10,19 +10,20 @@ import locale
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import attrs
 import trio
 
 from conductor.acp.sessions import FINISHED
-from conductor.bounded_dict import BoundedDict
 from conductor.chain.start_failure import remedies
 from conductor.cli.prompt.content import (
     as_mapping,
     content_text,
     diffs_of,
     json_text,
+    message_text,
+    notice_text,
     options_of,
     paths_of,
     raw_input_lines,
@@ -34,21 +35,16 @@ from conductor.errors import RequestError
 from conductor.log import call_before_lines
 
 __all__ = [
-    "CANCELLING",
     "Display",
     "JsonDisplay",
     "Stdout",
     "TextDisplay",
-    "chosen_option",
     "error_lines",
     "one_line",
 ]
 
 _WIDEST: Final = 500
 _LONGEST_ERROR: Final = 5000
-_REMEMBERED: Final = 1000
-"""Ids of tool calls and messages."""
-CANCELLING: Final = "cancelling; press again to kill the chain"
 _MARKS: Final = {"completed": "x", "in_progress": ">"}
 
 
@@ -81,57 +77,11 @@ class Stdout:
             self.broken()
 
 
-class Display(Protocol):
-    """Shows the events of one session, in order."""
-
-    stdout: Stdout
-
-    def initialized(self, result: Mapping[str, Any]) -> None: ...
-
-    def opened(self, result: Mapping[str, Any]) -> None: ...
-
-    def update(self, session: str, update: Mapping[str, Any]) -> None: ...
-
-    def history(self, session: str, update: Mapping[str, Any]) -> None:
-        """An update of an earlier turn, sent again for a session that is continued."""
-        ...
-
-    def ask(self, request: Mapping[str, Any], options: Sequence[Mapping[str, Any]]) -> None:
-        """Show a permission question; `permission` follows when it is decided."""
-        ...
-
-    def permission(self, request: Mapping[str, Any], outcome: Mapping[str, Any]) -> None: ...
-
-    def begin_turn(self) -> None: ...
-
-    def ended(self, result: Mapping[str, Any]) -> None: ...
-
-    def failed(self, step: str, error: RequestError) -> None: ...
-
-    def note(self, text: str) -> None: ...
-
-    def cancelling(self) -> None: ...
-
-    async def refresh(self) -> None:
-        """Run until cancelled; for what changes with time."""
-
-    def end(self) -> None: ...
-
-
 @attrs.define(eq=False)
-class TextDisplay:
-    """Human-readable text output."""
+class Display:
+    """Shows the events of one session, in order; this one shows nothing but notes."""
 
     stdout: Stdout
-    _in_line: bool = attrs.field(default=False, init=False)
-    _titles: BoundedDict[str, str] = attrs.field(
-        factory=lambda: BoundedDict(_REMEMBERED), init=False
-    )
-    _last: str = attrs.field(default="", init=False)
-    _streamed: BoundedDict[str, None] = attrs.field(
-        factory=lambda: BoundedDict(_REMEMBERED), init=False
-    )
-    """Ids of messages (version 2) with chunks that were written."""
 
     def initialized(self, result: Mapping[str, Any]) -> None:
         pass
@@ -139,19 +89,67 @@ class TextDisplay:
     def opened(self, result: Mapping[str, Any]) -> None:
         pass
 
+    def begin_turn(self) -> None:
+        pass
+
+    def update(self, session: str, update: Mapping[str, Any]) -> None:
+        pass
+
+    def history(self, session: str, update: Mapping[str, Any]) -> None:
+        """An update of an earlier turn, sent again for a session that is continued."""
+
+    def ask(self, request: Mapping[str, Any], options: Sequence[Mapping[str, Any]]) -> None:
+        """Show a permission question; `permission` follows when it is decided."""
+        print_question(request, options)
+
+    def permission(self, request: Mapping[str, Any], outcome: Mapping[str, Any]) -> None:
+        title = tool_call_of(request).get("title") or request.get("title") or "a tool call"
+        self.note(f"permission: {title}: {_chosen_option(request, outcome)}")
+
+    def ended(self, result: Mapping[str, Any]) -> None:
+        reason = result.get("stopReason")
+        if reason != "end_turn":
+            message = as_mapping(result.get("error")).get("message")
+            self.note(f"stopped: {reason}" + (f": {message}" if message else ""))
+
+    def failed(self, step: str, error: RequestError) -> None:
+        pass
+
+    def note(self, text: str) -> None:
+        print(one_line(text), file=sys.stderr, flush=True)
+
+    def cancelling(self) -> None:
+        self.note("cancelling; press again to kill the chain")
+
+    async def refresh(self) -> None:
+        """Run until cancelled; for what changes with time."""
+
+    def end(self) -> None:
+        pass
+
+
+@attrs.define(eq=False)
+class TextDisplay(Display):
+    """Human-readable text output."""
+
+    _in_line: bool = attrs.field(default=False, init=False)
+    _titles: dict[str, str] = attrs.field(factory=dict, init=False)
+    _last: str = attrs.field(default="", init=False)
+    """The last line on stderr, unless other output has followed."""
+    _streamed: set[str] = attrs.field(factory=set, init=False)
+    """Ids of messages (version 2) with chunks that were written."""
+
     def update(self, session: str, update: Mapping[str, Any]) -> None:
         match update.get("sessionUpdate"):
             case "agent_message_chunk":
-                self._streamed[str(update.get("messageId"))] = None
+                self._streamed.add(str(update.get("messageId")))
                 self._write_answer(content_text(update.get("content")))
             case "tool_call" | "tool_call_update":
                 self._note_tool_call(update)
             case "notice":
-                about = f"{update.get('severity')}: {update.get('title')}"
-                more = update.get("description")
-                self.note(f"{about}; {more}" if more else about)
-            case "agent_message":
-                self._write_message(update)
+                self.note(notice_text(update))
+            case "agent_message" if str(update.get("messageId")) not in self._streamed:
+                self._write_answer(message_text(update))
             case "plan":
                 self.note(f"plan: {_plan(update.get('entries'))}")
             case "plan_update":
@@ -159,27 +157,14 @@ class TextDisplay:
             case "current_mode_update":
                 self.note(f"mode: {update.get('currentModeId')}")
 
-    def history(self, session: str, update: Mapping[str, Any]) -> None:
-        pass
-
     def ask(self, request: Mapping[str, Any], options: Sequence[Mapping[str, Any]]) -> None:
         self._end_line()
-        print_question(request, options)
+        super().ask(request, options)
         self._last = ""
-
-    def begin_turn(self) -> None:
-        pass
-
-    def permission(self, request: Mapping[str, Any], outcome: Mapping[str, Any]) -> None:
-        title = tool_call_of(request).get("title") or request.get("title") or "a tool call"
-        self.note(f"permission: {title}: {chosen_option(request, outcome)}")
 
     def ended(self, result: Mapping[str, Any]) -> None:
         self._end_line()
-        reason = result.get("stopReason")
-        if reason != "end_turn":
-            message = as_mapping(result.get("error")).get("message")
-            self.note(f"stopped: {reason}" + (f": {message}" if message else ""))
+        super().ended(result)
 
     def failed(self, step: str, error: RequestError) -> None:
         self._end_line()
@@ -195,9 +180,6 @@ class TextDisplay:
             print(line, file=sys.stderr, flush=True)
         self._last = line
 
-    def cancelling(self) -> None:
-        self.note(CANCELLING)
-
     async def refresh(self) -> None:
         """Keep lines of the log apart from the answer while both go to one terminal or file."""
         if not _is_same_file(self.stdout.fd, 2):
@@ -210,14 +192,6 @@ class TextDisplay:
 
     def end(self) -> None:
         self._end_line()
-
-    def _write_message(self, update: Mapping[str, Any]) -> None:
-        """Write a whole message of version 2, unless its chunks have been written."""
-        if str(update.get("messageId")) not in self._streamed:
-            content = update.get("content")
-            self._write_answer(
-                "".join(map(content_text, content if isinstance(content, list) else ()))
-            )
 
     def _write_answer(self, text: str) -> None:
         if text:
@@ -244,10 +218,8 @@ class TextDisplay:
 
 
 @attrs.define(eq=False)
-class JsonDisplay:
+class JsonDisplay(Display):
     """JSON output: one object per line, with the kind of event as `type`."""
-
-    stdout: Stdout
 
     def initialized(self, result: Mapping[str, Any]) -> None:
         self._event("initialized", result=result)
@@ -261,12 +233,6 @@ class JsonDisplay:
     def history(self, session: str, update: Mapping[str, Any]) -> None:
         self._event("history", sessionId=session, update=update)
 
-    def ask(self, request: Mapping[str, Any], options: Sequence[Mapping[str, Any]]) -> None:
-        print_question(request, options)
-
-    def begin_turn(self) -> None:
-        pass
-
     def permission(self, request: Mapping[str, Any], outcome: Mapping[str, Any]) -> None:
         self._event("permission", request=request, outcome=outcome)
 
@@ -277,18 +243,6 @@ class JsonDisplay:
         data = {} if error.data is None else {"data": error.data}
         error_object = {"code": error.code, "message": error.message, **data}
         self._event("error", step=step, error=error_object)
-
-    def note(self, text: str) -> None:
-        print(one_line(text), file=sys.stderr, flush=True)
-
-    def cancelling(self) -> None:
-        self.note(CANCELLING)
-
-    async def refresh(self) -> None:
-        pass
-
-    def end(self) -> None:
-        pass
 
     def _event(self, type: str, **members: Any) -> None:
         self.stdout.write(json_text({"type": type, **members}) + "\n")
@@ -346,7 +300,7 @@ def _plan(entries: Any) -> str:
     return "  ".join(shown)
 
 
-def chosen_option(request: Mapping[str, Any], outcome: Mapping[str, Any]) -> str:
+def _chosen_option(request: Mapping[str, Any], outcome: Mapping[str, Any]) -> str:
     for option in options_of(request):
         if option.get("optionId") == outcome.get("optionId"):
             return str(option.get("name"))

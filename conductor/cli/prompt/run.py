@@ -28,11 +28,9 @@ from conductor.cli.login_help import (
     next_steps,
     offered_methods,
 )
-from conductor.cli.prompt.attachments import Attachment, AttachmentError, prompt_blocks
-from conductor.cli.prompt.conversation import Conversation
+from conductor.cli.prompt.conversation import Conversation, PermissionPrompt, open_terminal
 from conductor.cli.prompt.display import Display, JsonDisplay, Stdout, TextDisplay, one_line
-from conductor.cli.prompt.files import ClientFiles
-from conductor.cli.prompt.permissions import PermissionPrompt, open_terminal
+from conductor.cli.prompt.files import Attachment, AttachmentError, ClientFiles, prompt_blocks
 from conductor.cli.trial import take_stdout
 from conductor.client.acp_client import ChainClient
 from conductor.client.embedding import attach_file
@@ -264,5 +262,4 @@ _CODES: Final = {
 
 def exit_code_of(stop_reason: object) -> int:
     """The exit code for a stop reason; an unknown one has a code too."""
-    known = _CODES.get(stop_reason) if isinstance(stop_reason, str) else None
-    return ExitCode.OTHER_STOP_REASON if known is None else known
+    return _CODES.get(str(stop_reason), ExitCode.OTHER_STOP_REASON)

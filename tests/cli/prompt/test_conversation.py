@@ -10,8 +10,12 @@ import pytest
 import trio
 
 from conductor.chainfile.model import ChainFile, ComponentSpec
-from conductor.cli.prompt.conversation import Conversation
-from conductor.cli.prompt.permissions import PermissionPrompt
+from conductor.cli.prompt.conversation import (
+    Conversation,
+    DeclaredCapabilities,
+    PermissionPrompt,
+    declared_capabilities,
+)
 from conductor.client.acp_client import ChainClient
 from conductor.client.embedding import attach_file
 from conductor.errors import RequestError
@@ -140,3 +144,54 @@ async def test_a_turn_of_version_2_ends_with_its_own_work_and_tells_its_error():
     told("running")  # the agent works by itself
     assert await conversation.prompt([]) == "error"
     assert display.endings() == [{"stopReason": "error", "error": error}]
+
+
+@pytest.mark.parametrize(
+    ("version", "answer", "found"),
+    [
+        (1, {"agentCapabilities": ["odd"]}, {}),
+        (
+            1,
+            {
+                "agentCapabilities": {
+                    "loadSession": True,
+                    "promptCapabilities": {"image": True, "embeddedContext": True},
+                    "sessionCapabilities": {"resume": {}},
+                }
+            },
+            {"image": True, "embedded_context": True, "load": True, "resume": True},
+        ),
+        (
+            2,
+            {"capabilities": {"session": {"prompt": {"image": {}}}}},
+            {"image": True, "resume": True},
+        ),
+    ],
+)
+def test_the_capabilities_of_an_agent(version, answer, found):
+    assert declared_capabilities(answer, version) == DeclaredCapabilities(**found)
+
+
+def option(id, kind, name="Yes"):
+    return {"optionId": id, "kind": kind, "name": name}
+
+
+@pytest.mark.parametrize(
+    ("options", "chosen"),
+    [
+        ([option("1", "allow_always"), option("2", "allow_once"), option("3", "reject_once")], "2"),
+        ([option("1", "allow_always"), option("3", "reject_once")], "1"),
+        ([option("1", "allow_once"), option("2", "allow_once"), option("3", "reject_once")], None),
+        ([option("1", "allow_once", "Use auto mode"), option("3", "reject_once")], None),
+        ([option("1", "allow_once"), option("2", "allow_always")], None),
+    ],
+)
+async def test_a_run_that_allows_answers_no_questions(options, chosen):
+    display = Recorder()
+    prompt = PermissionPrompt("allow", None, display)
+
+    outcome = (await prompt.decide({"options": options}))["outcome"]
+
+    notes = [each for each in display.events if each[0] == "note"]
+    assert outcome.get("optionId") == chosen
+    assert (outcome["outcome"] == "cancelled") == bool(notes) == (chosen is None)

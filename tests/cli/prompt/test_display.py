@@ -8,15 +8,12 @@ import queue
 import subprocess
 import sys
 import threading
-import time
 from contextlib import suppress
 
 import pytest
 
-from conductor.cli.prompt import renderables, rich_display
 from conductor.cli.prompt.display import JsonDisplay, Stdout, TextDisplay
 from conductor.cli.prompt.rich_display import RichDisplay
-from conductor.cli.prompt.view import Answer
 from conductor.schema.convert import decode
 
 EVIL = "\x1b]52;c;ZXZpbA==\x07\x1b[2J\x9b31m\u202e\ud800\u2066\x00\r\x08"
@@ -128,62 +125,6 @@ def test_a_question_names_the_files_that_nothing_else_in_it_names(terminal, capf
 
     shown = read().decode() + capfd.readouterr().err
     assert [shown.count(each["path"]) for each in locations] == [1, 1, 1]
-
-
-def test_what_comes_while_the_user_is_asked_is_bounded(terminal, monkeypatch):
-    monkeypatch.setattr(rich_display, "_MAX_LATER", 5)
-    stdout, read = terminal
-    display = RichDisplay(stdout)
-    display.ask({"toolCall": {"toolCallId": "t", "title": "Edit"}}, [])
-    for number in range(20):
-        display.note(f"note {number}.")
-    display.release()
-
-    text = read().decode()
-    assert "(15 earlier messages are not shown)" in text
-    assert "note 14." not in text
-    assert "note 15." in text
-
-
-def test_ids_of_a_turn_are_bounded(terminal):
-    display = RichDisplay(terminal[0])
-    for number in range(2000):
-        call = {"sessionUpdate": "tool_call", "toolCallId": str(number)}
-        display.view.apply(call, 0)
-
-    assert list(display.view.calls)[:2] == ["1000", "1001"]
-
-
-@pytest.mark.parametrize(
-    "markdown",
-    [
-        "```perl\n" + "'\\" * 30_000 + "\n```",
-        "|a" * 200 + "|\n" + "|-" * 200 + "|\n" + "|\n" * 20_000,
-    ],
-    ids=["slow pattern", "large table"],
-)
-def test_markdown_made_to_take_long_is_shown_without_colours(terminal, markdown):
-    """45 s and 4 s otherwise; the time is that of this thread's processor."""
-    console = rich_display.terminal_console(Stdout(os.open(os.devnull, os.O_WRONLY)))
-    begin = time.thread_time()
-    console.print(renderables.block(Answer(markdown), 0))
-
-    assert time.thread_time() - begin < 2
-
-
-def test_after_a_slow_block_the_turn_is_plain_text(terminal, monkeypatch):
-    stdout, read = terminal
-    display = RichDisplay(stdout)
-    display.begin_turn()
-    monkeypatch.setattr(rich_display, "_LONG", 0.0)
-    for _ in range(2):
-        text = {"type": "text", "text": "**bold**\n\n"}
-        display.update("s", {"sessionUpdate": "agent_message_chunk", "content": text})
-        display.note("")
-    seen = read()
-
-    assert b"\x1b[1mbold" in seen
-    assert b"**bold**" in seen
 
 
 PROGRAM = """

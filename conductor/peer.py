@@ -11,8 +11,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
-from functools import partial
-from typing import Any, Final, Protocol, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 import attrs
 import trio
@@ -41,7 +40,7 @@ from conductor.proxy.conversion import decode_params, encode
 from conductor.transport.base import Transport
 from conductor.transport.io_loop import Flusher, ReadGate, read_loop, write_loop
 
-__all__ = ["FallbackHandlers", "JsonRpcPeer", "MessageHandler"]
+__all__ = ["JsonRpcPeer", "MessageHandler"]
 
 log: Final = get_logger(component="endpoint")
 
@@ -49,14 +48,6 @@ MessageHandler: TypeAlias = Callable[[Any], Any]
 """Takes the decoded params; returns the result, or a coroutine of it, or raises `RequestError`."""
 
 Self = TypeVar("Self", bound="JsonRpcPeer")
-
-
-class FallbackHandlers(Protocol):
-    """Handlers of all methods; what they return and raise is as for a `MessageHandler`."""
-
-    def on_any_request(self, method: str, params: Any) -> Any: ...
-
-    def on_any_notification(self, method: str, params: Any) -> Any: ...
 
 
 class _PeerResponse(AwaitedResponse):
@@ -80,8 +71,6 @@ class JsonRpcPeer:
     unread: Callable[[], int] = lambda: 0
     """Returns the bytes that handlers have taken and not worked off. Above the high watermark
     nothing is read; `made_room` signals that it has decreased."""
-    fallback: FallbackHandlers | None = None
-    """For requests and notifications without a handler."""
     ended: trio.Event = attrs.field(factory=trio.Event, init=False)
     """Set at the end of the incoming stream, or when `open()` ends."""
     connection: Connection = attrs.field(init=False)
@@ -169,8 +158,6 @@ class JsonRpcPeer:
         if self.tap is not None:
             self.tap.on_request(call, method, params)
         handler = self.handlers.get(method)
-        if handler is None and self.fallback is not None:
-            handler = partial(self.fallback.on_any_request, method)
         if handler is None:
             error = encode_error(METHOD_NOT_FOUND, "Method not found", method)
             self.connection.respond(call, None, error)
@@ -196,8 +183,6 @@ class JsonRpcPeer:
         if self.tap is not None:
             self.tap.on_notification(method, params)
         handler = self.handlers.get(method)
-        if handler is None and self.fallback is not None and method != CANCEL:
-            handler = partial(self.fallback.on_any_notification, method)
         if method != CANCEL and handler is None:
             return
         try:

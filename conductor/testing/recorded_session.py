@@ -9,11 +9,10 @@ from typing import Final, Literal
 
 import attrs
 
-from conductor.background_tasks import background_tasks
 from conductor.jsonrpc.messages import CANCEL
 from conductor.peer import MessageHandler
 from conductor.testing.fakes import FakeClient, FakeComponent
-from conductor.testing.player import Deviation, Player
+from conductor.testing.player import Player
 from conductor.testing.recording import Recording
 from conductor.testing.replay_values import ReplayValues, unwrapped
 from conductor.testing.transcript import Heard, Transcript
@@ -21,9 +20,13 @@ from conductor.tracing.comparison import Difference, compare
 from conductor.tracing.conversation import End, RecordedMessage, as_records
 from conductor.tracing.json_diff import json_diff, short_json
 
-__all__ = ["RecordedAgent", "RecordedSession"]
+__all__ = ["RecordedAgent", "RecordedSession", "differences"]
 
 _ENDS: Final[Sequence[End]] = ("client", "agent")
+
+
+def _recording(given: Recording | str | os.PathLike[str]) -> Recording:
+    return given if isinstance(given, Recording) else Recording.load(given)
 
 
 @attrs.define(eq=False)
@@ -41,37 +44,16 @@ class RecordedAgent(FakeComponent):
     the first session replaces that of the recording.
     """
 
-    recording: Recording | str | os.PathLike[str]
+    recording: Recording = attrs.field(converter=_recording)
     handlers: dict[str, MessageHandler] = attrs.field(factory=dict, kw_only=True)
     name: str = attrs.field(default="recorded-agent", kw_only=True)
     role: Literal["proxy", "agent"] = attrs.field(default="agent", init=False)
-    speed: float | None = attrs.field(default=None, kw_only=True)
-    """Messages are sent at the recorded pace, this many times faster; `None`: at once."""
-    deviations: list[Deviation] = attrs.field(factory=list, init=False)
-    """Differences between the client's behaviour and the recording."""
-    player: Player = attrs.field(init=False)
-    """The player of the last start."""
-    _recording: Recording = attrs.field(init=False)
-
-    def __attrs_post_init__(self) -> None:
-        given = self.recording
-        self._recording = given if isinstance(given, Recording) else Recording.load(given)
-        self.player = self._new_player()
 
     async def _run_peer(self) -> None:
-        async with background_tasks() as tasks:
-            self.player = self._new_player()
-            self.player.start(self.endpoint, tasks)
-            await super()._run_peer()
-
-    def _new_player(self) -> Player:
-        return Player(
-            self._recording.messages,
-            "agent",
-            name=self._recording.name,
-            speed=self.speed,
-            on_deviation=self.deviations.append,
-        )
+        async with self.endpoint.open():
+            Player(self.recording, "agent", self.endpoint, self.transcript).play_agent()
+            await self.endpoint.ended.wait()
+            self.endpoint.connection.flush()
 
 
 @attrs.define(eq=False)
@@ -96,8 +78,8 @@ class RecordedSession:
     agent: RecordedAgent = attrs.field(init=False)
     timeout: float = attrs.field(default=10.0, kw_only=True)
     """Seconds to wait for a message of the chain."""
-    timeouts: list[Deviation] = attrs.field(factory=list, init=False)
-    """Messages that `play` waited for and that did not come."""
+    timeouts: list[str] = attrs.field(factory=list, init=False)
+    """What `play` waited for and did not come, as lines of text."""
     _client: FakeClient | None = attrs.field(default=None, init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -116,20 +98,10 @@ class RecordedSession:
         in `client.transcript` and among the `differences`.
         """
         self._client = client
-        handlers, client.handlers = client.handlers, {}
-        player = Player(
-            self.client_recording.messages,
-            "client",
-            name=self.client_recording.name,
-            patience=self.timeout,
-            on_deviation=self._deviates,
-        )
-        try:
-            async with background_tasks() as tasks:
-                player.start(client, tasks)
-                await player.play()
-        finally:
-            client.handlers, client.fallback = handlers, None
+        recording, patience = self.client_recording, self.timeout
+        player = Player(recording, "client", client, client.transcript, patience)
+        await player.play_client()
+        self.timeouts += player.timeouts
 
     def differences(self, *, ignore: Sequence[str] = ()) -> list[str]:
         """Differences between the received and the recorded messages, as lines of text.
@@ -137,21 +109,17 @@ class RecordedSession:
         Ids and times are not compared, nor members named in `ignore`. Empty if nothing differs.
         Call it after the chain has ended, when all messages have arrived.
         """
-        lines = [each.text for each in self.timeouts]
-        client = None if self._client is None else self._client.transcript
-        if client is not None:
-            lines += _differences(self.client_recording, "client", client, ignore)
-        return [*lines, *_differences(self.agent_recording, "agent", self.agent.transcript, ignore)]
-
-    def _deviates(self, deviation: Deviation) -> None:
-        if deviation.is_timeout:
-            self.timeouts.append(deviation)
+        lines = list(self.timeouts)
+        if self._client is not None:
+            received = self._client.transcript
+            lines += differences(self.client_recording, "client", received, ignore)
+        return [*lines, *differences(self.agent_recording, "agent", self.agent.transcript, ignore)]
 
 
-def _differences(
+def differences(
     recording: Recording, end: End, transcript: Transcript, ignore: Sequence[str]
 ) -> Iterator[str]:
-    """Differences in the messages that one end received."""
+    """The differences in the messages that one end of a recording received, as lines of text."""
     sender: End = "agent" if end == "client" else "client"
     recorded = [_with_outer_method(each) for each in recording.messages if each.sender == sender]
     live = [

@@ -58,13 +58,9 @@ class ReplayValues:
         self._back[live] = recorded
 
     def set_directory(self, recorded: str, live: str) -> None:
-        """Replace the working directory, also in texts that contain it."""
+        """Replace the working directory, also in texts that contain it; the first call counts."""
         if self._directory is None and recorded.strip("/"):
             self._directory = recorded, live
-
-    @property
-    def has_directory(self) -> bool:
-        return self._directory is not None
 
     def live(self, value: Any) -> Any:
         """A recorded value, as it is to be sent; one that is nested too deeply stays as it is."""

@@ -135,6 +135,47 @@ async def test_a_turn_waits_for_the_client(acp_chain, agent):
     ]
 
 
+def prompt(id, text, session="s"):
+    blocks = [{"type": "text", "text": text}]
+    return request(id, "session/prompt", {"sessionId": session, "prompt": blocks})
+
+
+async def test_an_equal_prompt_gets_its_turn_before_the_next_one(acp_chain, agent):
+    turns = [
+        *(prompt(3, "one"), response(3, {"stopReason": "one"})),
+        *(prompt(4, "two"), response(4, {"stopReason": "two"})),
+    ]
+    async with acp_chain(agent(*turns)) as client:
+        session = await open_session(client)
+        reasons = [(await client.prompt(session, each))["stopReason"] for each in ("two", "three")]
+
+    assert reasons == ["two", "one"]
+
+
+async def test_turns_of_several_sessions_are_independent(acp_chain, agent):
+    """That of the second session waits for the client, the first one does not wait for it."""
+    turns = [
+        request(3, "session/new", {"cwd": "/other", "mcpServers": []}),
+        response(3, {"sessionId": "t"}),
+        prompt(4, "one"),
+        prompt(5, "two", "t"),
+        request(6, "fs/read_text_file", {"sessionId": "t", "path": "/x"}, "Agent"),
+        response(6, {"content": "x"}, "Client"),
+        chunk(", one"),
+        response(5, {"stopReason": "refusal"}),
+        response(4, {"stopReason": "end_turn"}),
+    ]
+    async with acp_chain(agent(*turns)) as client:
+        first = await open_session(client)
+        second = await client.new_session("/other")
+        client.handlers["fs/read_text_file"] = lambda params: {"content": ""}
+
+        assert (await client.prompt(second, "any text"))["stopReason"] == "refusal"
+        assert client.transcript.text() == "at /project"
+        assert (await client.prompt(first, "any text"))["stopReason"] == "end_turn"
+        assert client.transcript.text() == "at /project, one"
+
+
 async def test_a_turn_goes_on_although_an_mcp_server_does_not_start(acp_chain, agent):
     asked = request(4, "initialize", {}, "Agent") | {"protocol": "mcp", "mcp_server": "tools"}
     turn = [

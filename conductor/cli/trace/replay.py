@@ -29,12 +29,6 @@ _TIMEOUT: Final = {"client": 60.0, "through": 10.0}
     metavar="CHAIN.yaml",
     help="Play both sides, with this chain between them; its `agent:` is not used.",
 )
-@click.option(
-    "--speed",
-    type=click.FloatRange(min=0, min_open=True),
-    metavar="N",
-    help="Send at the recorded pace, N times faster; the default is at once.",
-)
 @click.option("--chain", metavar="NAME", help="The chain to replay, in the trace of a server.")
 @click.option("--ignore", multiple=True, metavar="NAME", help="Members that may differ, as cwd.")
 @click.option(
@@ -57,6 +51,7 @@ def command(
     side: Literal["agent", "client"] | None,
     through: str | None,
     chain: str | None,
+    cwd: str | None,
     timeout: float | None,
     **settings: Any,
 ) -> None:
@@ -92,17 +87,18 @@ def command(
     from conductor.cli.trace.replay_run import ReplaySettings, play_agent, play_client, play_through
 
     if side == "agent":
-        play_agent(_recording(file, "agent", chain), ReplaySettings(**settings))
+        play_agent(_recording(file, "agent", chain).moved(cwd), ReplaySettings(**settings))
     wait = _TIMEOUT["client" if through is None else "through"] if timeout is None else timeout
     options = ReplaySettings(**settings, timeout=wait, trace=open_trace())
     client = _recording(file, "client", chain)
     if through is None:
-        play_client(client, _chain_of(agent), options)
+        play_client(client.moved(cwd), _chain_of(agent), options)
     from conductor.cli.load import read_chain
+    from conductor.testing.recorded_session import RecordedSession
 
-    play_through(
-        client, _recording(file, "agent", chain).received_by(client), read_chain(through), options
-    )
+    behind = _recording(file, "agent", chain).received_by(client)
+    session = RecordedSession(client.moved(cwd), behind.moved(cwd))
+    play_through(session, read_chain(through), options)
 
 
 def _recording(file: str, end: End, chain: str | None) -> Recording:

@@ -15,7 +15,6 @@ import attrs
 import msgspec
 import trio
 
-from conductor.background_tasks import background_tasks
 from conductor.chain.build import build_components
 from conductor.chain.components import ChainSpec
 from conductor.chain.stdio_server import exit_now
@@ -23,16 +22,17 @@ from conductor.chainfile.model import ChainFile
 from conductor.cli.attached_chain import attached_chain
 from conductor.cli.terminal_text import Style, is_coloured, printable, styled
 from conductor.cli.trace.diff import comparison_lines
-from conductor.client.acp_client import Client
 from conductor.client.embedding import AttachedClient, attach, attach_file
 from conductor.errors import StartError
 from conductor.peer import JsonRpcPeer
 from conductor.routing.component import Component
 from conductor.secrets.masking import current_masker
-from conductor.testing.player import Deviation, Player
-from conductor.testing.recorded_session import RecordedAgent
+from conductor.testing.fakes import FakeClient
+from conductor.testing.player import Player
+from conductor.testing.recorded_session import RecordedSession, differences
 from conductor.testing.recording import Recording
-from conductor.tracing.comparison import Comparison, compare
+from conductor.testing.transcript import Transcript
+from conductor.tracing.comparison import compare
 from conductor.tracing.conversation import (
     ConversationError,
     End,
@@ -40,7 +40,6 @@ from conductor.tracing.conversation import (
     as_records,
     conversation,
 )
-from conductor.tracing.json_diff import json_diff
 from conductor.tracing.reader import read_records
 from conductor.tracing.recorder import TraceRecorder
 from conductor.tracing.records import Record
@@ -56,9 +55,7 @@ __all__ = ["ReplaySettings", "play_agent", "play_client", "play_through"]
 class ReplaySettings:
     """The options of `trace replay`."""
 
-    speed: float | None = None
     ignore: Sequence[str] = ()
-    cwd: str | None = None
     limit: int = 100
     timeout: float = math.inf
     trace: TraceWriter | None = None
@@ -67,67 +64,58 @@ class ReplaySettings:
 
 def play_agent(recording: Recording, settings: ReplaySettings) -> NoReturn:
     """Serve the recorded agent on stdio, until the client leaves."""
-    deviations: list[Deviation] = []
+    transcript = Transcript()
 
-    def report(deviation: Deviation) -> None:
-        deviations.append(deviation)
-        for line in _deviation_lines(deviation):
-            print(printable(line), file=sys.stderr, flush=True)
+    async def serve(peer: JsonRpcPeer) -> None:
+        async with peer.open():
+            Player(recording, "agent", peer, transcript).play_agent()
+            await peer.ended.wait()
+            peer.connection.flush()
 
-    player = Player(
-        recording.messages,
-        "agent",
-        name=recording.name,
-        speed=settings.speed,
-        ignored=settings.ignore,
-        on_deviation=report,
-    )
     with claim_stdio() as transport:
         try:
-            trio.run(_serve, JsonRpcPeer(transport), player)
+            trio.run(serve, JsonRpcPeer(transport))
         except* KeyboardInterrupt:
             pass
-    exit_now(1 if deviations else 0)
-
-
-async def _serve(peer: JsonRpcPeer, player: Player) -> None:
-    async with background_tasks() as tasks, peer.open():
-        player.start(peer, tasks)
-        await peer.ended.wait()
-        await peer.wait_idle()
-        peer.connection.flush()
+    found = list(differences(recording, "agent", transcript, settings.ignore))
+    for line in found:
+        print(printable(f"trace replay: {line}"), file=sys.stderr, flush=True)
+    exit_now(1 if found else 0)
 
 
 def play_client(recording: Recording, chain: ChainFile, settings: ReplaySettings) -> NoReturn:
     """Play the client of a chain, and compare what it got with the recording."""
 
-    def open_chain(recorder: TraceRecorder) -> AbstractAsyncContextManager[AttachedClient[Client]]:
-        return attach_file(Client, chain, recorder=recorder)
+    def open_chain(
+        recorder: TraceRecorder,
+    ) -> AbstractAsyncContextManager[AttachedClient[FakeClient]]:
+        return attach_file(FakeClient, chain, recorder=recorder)
 
-    _replay(recording, None, chain, open_chain, settings)
+    _replay(RecordedSession(recording, recording), ("client",), chain, open_chain, settings)
 
 
-def play_through(
-    client: Recording, agent: Recording, chain: ChainFile, settings: ReplaySettings
-) -> NoReturn:
+def play_through(session: RecordedSession, chain: ChainFile, settings: ReplaySettings) -> NoReturn:
     """Play both ends of a chain, and compare what they got with the recording."""
 
     def make() -> Sequence[Component]:
         proxies = build_components(chain.proxies, mode="proxy", limits=chain.limits)
-        return [*proxies, RecordedAgent(agent, name="agent", speed=settings.speed)]
+        return [*proxies, session.agent]
 
-    def open_chain(recorder: TraceRecorder) -> AbstractAsyncContextManager[AttachedClient[Client]]:
+    def open_chain(
+        recorder: TraceRecorder,
+    ) -> AbstractAsyncContextManager[AttachedClient[FakeClient]]:
         spec = ChainSpec(make, limits=chain.limits, stop_timeout=chain.stop_timeout)
-        return attach(Client, spec, recorder=recorder)
+        return attach(FakeClient, spec, recorder=recorder)
 
-    _replay(client, agent, chain, open_chain, settings)
+    session.agent.name = "agent"
+    _replay(session, ("client", "agent"), chain, open_chain, settings)
 
 
 def _replay(
-    client: Recording,
-    agent: Recording | None,
+    session: RecordedSession,
+    ends: Sequence[End],
     chain: ChainFile,
-    open_chain: Callable[[TraceRecorder], AbstractAsyncContextManager[AttachedClient[Client]]],
+    open_chain: Callable[[TraceRecorder], AbstractAsyncContextManager[AttachedClient[FakeClient]]],
     settings: ReplaySettings,
 ) -> NoReturn:
     become_subreaper()
@@ -140,7 +128,8 @@ def _replay(
         trace = TraceWriter()
         trace.start()
     trace.listeners.append(lines.extend)
-    replay = _Replay(client, settings, chain.stop_timeout)
+    session.timeout = settings.timeout
+    replay = _Replay(session, chain.stop_timeout)
 
     def leave() -> NoReturn:
         kill_descendants()
@@ -148,7 +137,7 @@ def _replay(
         if replay.signals:
             exit_now(128 + replay.signals[0])
         os.dup2(stdout, 1)
-        found = replay.compare(agent, tuple(read_records(lines)))
+        found = _compare(session, ends, tuple(read_records(lines)), settings)
         exit_now(3 if not replay.started else 1 if found or replay.given_up else 0)
 
     def give_up() -> NoReturn:
@@ -166,12 +155,10 @@ def _replay(
 
 @attrs.define(eq=False)
 class _Replay:
-    """A replayed session, with the recorded client."""
+    """A replayed session."""
 
-    recording: Recording
-    settings: ReplaySettings
+    session: RecordedSession
     max_blocked: float
-    timeouts: list[Deviation] = attrs.field(factory=list)
     signals: list[int] = attrs.field(factory=list)
     started: bool = False
     """Whether the chain started."""
@@ -180,24 +167,13 @@ class _Replay:
 
     async def run(
         self,
-        chain: AbstractAsyncContextManager[AttachedClient[Client]],
+        chain: AbstractAsyncContextManager[AttachedClient[FakeClient]],
         give_up: Callable[[], NoReturn],
     ) -> None:
         """Play the client; `give_up` ends the process although a plugin still runs."""
-        player = Player(
-            self.recording.messages,
-            "client",
-            name=self.recording.name,
-            speed=self.settings.speed,
-            patience=self.settings.timeout,
-            on_deviation=self._deviates,
-        )
-        if self.settings.cwd is not None and (recorded := self.recording.cwd) is not None:
-            player.values.set_directory(recorded, self.settings.cwd)
         running = attached_chain(chain, self.signals, give_up, max_blocked=self.max_blocked)
-        async with running as attached, background_tasks() as tasks:
-            player.start(attached.client, tasks)
-            await player.play()
+        async with running as attached:
+            await self.session.play(attached.client)
             self.started = attached.chain.initialized.is_set()
         ending = attached.ending
         if ending is not None and ending.error is not None:
@@ -205,27 +181,26 @@ class _Replay:
         is_start = ending is not None and isinstance(ending.error, StartError)
         self.started = not is_start and (ending is None or ending.reason != "never started")
 
-    def _deviates(self, deviation: Deviation) -> None:
-        if deviation.is_timeout:
-            self.timeouts.append(deviation)
 
-    def compare(self, agent: Recording | None, replayed: Sequence[Record]) -> bool:
-        """Print what differs; whether anything does."""
-        comparison = self._compare_ends(agent, replayed)
-        lines: list[tuple[str, Style]] = [(each.text, "warning") for each in self.timeouts]
-        for text, style in [*lines, *comparison_lines(comparison, self.settings.limit)]:
-            shown = printable(text)
-            print(styled(shown, style) if is_coloured() else shown)
-        return bool(comparison.differences or self.timeouts)
-
-    def _compare_ends(self, agent: Recording | None, replayed: Sequence[Record]) -> Comparison:
-        cwd = self.settings.cwd
-        old = as_records(self.recording.moved(cwd).messages, "client")
-        new = as_records(_messages(replayed, "client"), "client")
-        if agent is not None:
-            old += as_records(agent.moved(cwd).messages, "agent")
-            new += as_records(_messages(replayed, "agent"), "agent")
-        return compare(_masked(old), new, self.settings.ignore)
+def _compare(
+    session: RecordedSession,
+    ends: Sequence[End],
+    replayed: Sequence[Record],
+    settings: ReplaySettings,
+) -> bool:
+    """Print what differs at these ends of the chain; whether anything does."""
+    old: list[Record] = []
+    new: list[Record] = []
+    for end in ends:
+        recording = session.client_recording if end == "client" else session.agent_recording
+        old += as_records(recording.messages, end)
+        new += as_records(_messages(replayed, end), end)
+    comparison = compare(_masked(old), new, settings.ignore)
+    lines: list[tuple[str, Style]] = [(each, "warning") for each in session.timeouts]
+    for text, style in [*lines, *comparison_lines(comparison, settings.limit)]:
+        shown = printable(text)
+        print(styled(shown, style) if is_coloured() else shown)
+    return bool(comparison.differences or session.timeouts)
 
 
 def _masked(records: Sequence[Record]) -> Sequence[Record]:
@@ -249,10 +224,3 @@ def _messages(records: Sequence[Record], end: End) -> Sequence[RecordedMessage]:
         return conversation(records, end)
     except ConversationError:
         return ()
-
-
-def _deviation_lines(deviation: Deviation) -> list[str]:
-    lines = [f"trace replay: {deviation.text}"]
-    if deviation.recorded is not None:
-        lines += [f"  {each}" for each in json_diff(deviation.recorded.payload, deviation.live)]
-    return lines

@@ -72,7 +72,7 @@ def test_a_recorded_agent_answers_a_real_client_as_the_real_one_did(run, trace, 
     result = run("prompt", chain, "say hello\nask Edit a file\nsay bye", "--permissions", "allow")
 
     assert (result.returncode, result.stdout) == (0, "hello\nEdit a file: allow\nbye\n")
-    assert "differs" not in result.stderr
+    assert "trace replay" not in result.stderr
 
 
 def test_a_recorded_agent_tells_what_the_client_does_differently(run, trace, chain_file):
@@ -81,9 +81,9 @@ def test_a_recorded_agent_tells_what_the_client_does_differently(run, trace, cha
     result = run("--log", "info", "prompt", chain, "say goodbye")
 
     assert (result.returncode, result.stdout) == (0, "hello\n")
-    assert "trace replay: #18 session/prompt differs from the recording" in result.stderr
-    assert '- prompt[0].text: "say hello"' in result.stderr
-    assert '+ prompt[0].text: "say goodbye"' in result.stderr
+    told = "trace replay: chain → agent: #18 session/prompt"
+    assert f'{told} - prompt[0].text: "say hello"' in result.stderr
+    assert f'{told} + prompt[0].text: "say goodbye"' in result.stderr
 
 
 def test_a_recorded_agent_ends_with_exit_code_1_after_another_request(run, trace):
@@ -109,7 +109,7 @@ def test_a_recorded_agent_ends_with_exit_code_1_after_another_request(run, trace
     assert [each["id"] for each in answers if "id" in each] == [each["id"] for each in wire]
     assert answers[-1]["result"] == {"stopReason": "end_turn"}
     assert other.returncode == 1
-    assert other.stderr == "trace replay: session/list is not in the recording\n"
+    assert other.stderr == "trace replay: chain → agent: + session/list null\n"
 
 
 def test_a_recorded_client_drives_the_same_agent_without_differences(run, trace):
@@ -229,22 +229,6 @@ def test_a_recording_of_a_real_agent_goes_through_a_chain(run, proxies, name):
     assert "+ prompt" not in changed.stdout
 
 
-def test_the_recorded_pace_is_kept_when_asked_for(run, proxies, tmp_path):
-    """Two seconds between two messages of the agent, four times faster."""
-    lines = [json.loads(line) for line in recording_of("opencode").splitlines()]
-    for line in lines:
-        line["ts"] = 0.0 if line.get("id") in (1, 2) else 2.0
-    path = tmp_path / "slow.jsonl"
-    path.write_text("".join(json.dumps(each) + "\n" for each in lines))
-    options = ["--through", proxies("Shout"), "--speed", "4", "--trace", tmp_path / "new"]
-
-    run("trace", "replay", path, *options)
-
-    records = [json.loads(each) for each in (tmp_path / "new").read_text().splitlines()]
-    at = {each["method"]: each["ts"] for each in reversed(records) if each["type"] == "request"}
-    assert at["session/prompt"] - at["session/new"] >= 0.5
-
-
 def test_ctrl_c_ends_a_replayed_agent_without_an_error():
     command = [*REPLAY, "opencode", "--as", "agent"]
     pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
@@ -257,10 +241,6 @@ def test_ctrl_c_ends_a_replayed_agent_without_an_error():
         process.send_signal(signal.SIGINT)
         assert process.wait(PATIENCE) in (0, 1)  # 1: initialize differs from the recording
         assert "Traceback" not in process.stderr.read()
-
-
-def recording_of(name):
-    return (ROOT / "conductor" / "testing" / "recordings" / f"{name}.jsonl").read_text()
 
 
 def test_a_chain_that_does_not_start_is_told_with_exit_code_3(run, proxies):

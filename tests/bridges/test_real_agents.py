@@ -1,24 +1,28 @@
 """Third-party coding agents use a server over ACP, with a scripted model.
 
-Opt-in, since it fetches packages from npm: `ACP_TEST_CLAUDE=1`, `ACP_TEST_CODEX=1`,
-`ACP_TEST_GEMINI=1`, `ACP_TEST_OPENCODE=1`, `ACP_TEST_QWEN=1`.
+Opt-in, since it fetches packages: `ACP_TEST_CLAUDE=1`, `ACP_TEST_CODEX=1`, `ACP_TEST_FAST_AGENT=1`,
+`ACP_TEST_GEMINI=1`, `ACP_TEST_OPENCODE=1`, `ACP_TEST_QWEN=1`, `ACP_TEST_VIBE=1`.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import re
 from contextlib import asynccontextmanager
 
 import attrs
 import pytest
-from support.bridges_real_agents import Model, conversation, from_npm
+from support.bridges_real_agents import Model, conversation
 from support.mcp_providers import Provider, declaration, toolbox
+from support.measure_questions import AGENTS
 from support.record_agents import ALL_PROGRAMS
 
 pytestmark = pytest.mark.external
 
 PROMPT = "Add 20 and 22."
+FOUND = "select:mcp__tools__add"
+"""What a model asks that does not see all tools."""
 
 
 @attrs.define(eq=False)
@@ -38,16 +42,23 @@ class AddingModel(Model):
         if add := re.search(r'"name": "([^"]*tools[^"]*add)"', offered):
             self._called = True
             return called(add[1], numbers)
-        if "tool_search" in offered and "select:" in text:  # qwen-code: what was found is called
+        if '"mcp__tools"' in offered:  # codex-acp: a namespace with tools
             self._called = True
-            return called("tool_call", {"name": "mcp__tools__add", "arguments": numbers})
-        if "tool_search" in offered:
-            return called("tool_search", {"query": "select:mcp__tools__add"})
+            return called("add", numbers, namespace="mcp__tools")
+        if '"run_typescript"' in offered:  # vibe: the model writes a program that calls tools
+            self._called = True
+            code = "async function main() { return await tools.mcp_tools.add({a: 20, b: 22}); }"
+            return called("run_typescript", {"code": code})
+        if search := re.search(r'"name": "(tool_search|ToolSearch)"', offered):
+            if FOUND in text:
+                self._called = True
+                return called("mcp__tools__add", numbers)
+            return called(search[1], {"query": FOUND})
         return {"role": "assistant", "content": "nothing to do"}, "stop"
 
 
-def called(name, arguments):
-    function = {"name": name, "arguments": json.dumps(arguments)}
+def called(name, arguments, **more):
+    function = {"name": name, "arguments": json.dumps(arguments), **more}
     call = {"index": 0, "id": f"call-{name}", "type": "function", "function": function}
     return {"role": "assistant", "content": None, "tool_calls": [call]}, "tool_calls"
 
@@ -60,15 +71,17 @@ def permit(params):
 @asynccontextmanager
 async def prompted(name, binding, era, home):
     """Prompt an agent in a session with the server; yields the provider and the model."""
-    agent, model, work = ALL_PROGRAMS[name], AddingModel(), home / "work"
-    program = from_npm(agent.package, agent.program, variable=agent.variable)
+    agent, model, work = AGENTS[name], AddingModel(), home / "work"
+    settings = ALL_PROGRAMS.get(name, agent)
+    if not os.environ.get(agent.variable):
+        pytest.skip(f"{agent.variable} is not set: it would fetch and run {name}")
     work.mkdir()
 
     def environment(url):
-        return {**agent.environment(url, home), "GEMINI_CLI_TRUST_WORKSPACE": "true"}
+        return {**settings.environment(url, home), "GEMINI_CLI_TRUST_WORKSPACE": "true"}
 
     handlers = {"session/update": lambda params: None, "session/request_permission": permit}
-    command = " ".join((program, *agent.arguments))
+    command = " ".join(agent.program())
     async with conversation(command, model, home, environment, handlers) as client:
         provider = Provider(client, binding, toolbox, era=era).mount()
         await client.initialize()
@@ -80,23 +93,18 @@ async def prompted(name, binding, era, home):
 @pytest.mark.parametrize(
     ("name", "binding", "era"),
     [
+        ("claude-agent-acp", "stateless", "new"),
+        ("codex-acp", "serverId", "new"),
+        ("fast-agent", "acpId", "both"),
         ("gemini-cli", "acpId", "old"),
         ("opencode", "serverId", "both"),
         ("qwen-code", "stateless", "new"),
         ("qwen-code", "serverId", "old"),
+        ("vibe", "serverId", "old"),
+        ("vibe", "acpId", "new"),
     ],
 )
 async def test_an_agent_calls_a_tool_of_the_client(name, binding, era, tmp_path):
     async with prompted(name, binding, era, tmp_path) as (provider, model):
         assert "tools/call" in provider.methods()
         assert any(model.sums)
-
-
-@pytest.mark.parametrize(
-    ("name", "binding", "era"),
-    [("claude-agent-acp", "stateless", "new"), ("codex-acp", "serverId", "new")],
-)
-async def test_an_agent_lists_the_tools_of_the_client(name, binding, era, tmp_path):
-    """Their models call tools in other ways than the scripted one: by a search, by namespaces."""
-    async with prompted(name, binding, era, tmp_path) as (provider, _):
-        assert "tools/list" in provider.methods()

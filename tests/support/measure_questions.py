@@ -124,7 +124,8 @@ def _pypi(package: str, name: str, *arguments: str) -> Callable[[], tuple[str, .
     def program() -> tuple[str, ...]:
         place = PLACE / f"v-{package}"
         if not (place / "bin" / name).exists():
-            for argv in (["venv", str(place)], ["pip", "install", "--python", str(place), package]):
+            venv = ["venv", "--clear", "--python", ">=3.12", str(place)]
+            for argv in (venv, ["pip", "install", "--python", str(place), package]):
                 subprocess.run(["uv", *argv], check=True, timeout=300)
         return (str(place / "bin" / name), *arguments)
 

@@ -77,8 +77,8 @@ def responses_answer(message: Mapping[str, Any]) -> tuple[bytes, bytes]:
     text = {"type": "output_text", "text": message["content"], "annotations": []}
     item = {"type": "message", "id": "msg_1", "role": "assistant", "content": [text]}
     for call in _calls(message):
-        names = {"name": call["name"], "arguments": json.dumps(call["arguments"])}
-        item = {"type": "function_call", "id": "fc_1", "call_id": call["id"], **names}
+        names = {**call, "arguments": json.dumps(call["arguments"]), "id": "fc_1"}
+        item = {"type": "function_call", "call_id": call["id"], **names}
     usage = {"input_tokens": 1, "output_tokens": 1, "total_tokens": 2}
     response = {"id": "resp_1", "object": "response", "output": [item], "usage": usage}
     events = [
@@ -97,10 +97,7 @@ def _events(events: Sequence[Mapping[str, Any]]) -> tuple[bytes, bytes]:
 
 def _calls(message: Mapping[str, Any]) -> Sequence[dict[str, Any]]:
     return [
-        {
-            "id": each["id"],
-            "name": each["function"]["name"],
-            "arguments": json.loads(each["function"]["arguments"]),
-        }
+        {**function, "id": each["id"], "arguments": json.loads(function["arguments"])}
         for each in message.get("tool_calls", ())
+        for function in [each["function"]]
     ]

@@ -9,8 +9,7 @@ import attrs
 from proxies.shared.client_texts import notice_text
 from proxies.v1_v2.known_values import known_block
 from proxies.v1_v2.members import Json, objects, text_block
-from proxies.v1_v2.plans import PlansToV1
-from proxies.v1_v2.to_v1 import V1Features
+from proxies.v1_v2.to_v1 import PlansToV1, V1Features
 
 __all__ = ["CHUNKS", "UnknownUpdates", "known_kinds"]
 

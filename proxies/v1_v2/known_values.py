@@ -1,7 +1,8 @@
-"""Replace enumeration values and content types that a client of version 1 does not know. Pure.
+"""Content blocks and enumeration values in protocol versions 1 and 2. Pure.
 
-All functions change a decoded message in place: a value that the schema does not have becomes the
-nearest that it has. `_meta` of the object keeps the value, or the whole block, as `ORIGINAL`.
+Version 2 is open for other values: for a client of version 1, one that its schema does not have
+becomes the nearest that it has, and a block of another type a text. `_meta` keeps the value, or the
+whole block, as `ORIGINAL`. The functions `know_…` change a decoded message in place.
 """
 
 from __future__ import annotations
@@ -9,13 +10,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from proxies.v1_v2.members import Json, objects, text_block
+from proxies.v1_v2.members import Json, each, objects, text_block
 
 __all__ = [
     "BLOCKS",
+    "ENTRY_STATUSES",
     "ORIGINAL",
+    "PERMISSIONS",
+    "PRIORITIES",
     "STOP_REASONS",
-    "know_blocks",
+    "TOOL_KINDS",
+    "TOOL_STATUSES",
+    "convert_block",
+    "convert_blocks",
+    "convert_suggestions",
     "know_commands",
     "know_options",
     "know_permission",
@@ -31,18 +39,57 @@ STOP_REASONS: Final = frozenset(
 )
 BLOCKS: Final = frozenset({"text", "image", "audio", "resource_link", "resource"})
 _TOOL_CONTENT: Final = frozenset({"content", "diff", "terminal"})
-_TOOL_KINDS: Final = frozenset(
+TOOL_KINDS: Final = frozenset(
     {"read", "edit", "delete", "move", "search", "execute", "think", "fetch", "switch_mode"}
     | {"other"}
 )
-_TOOL_STATUSES: Final = frozenset({"pending", "in_progress", "completed", "failed"})
-_ENTRY_STATUSES: Final = frozenset({"pending", "in_progress", "completed"})
-_PRIORITIES: Final = frozenset({"high", "medium", "low"})
-_PERMISSIONS: Final = frozenset({"allow_once", "allow_always", "reject_once", "reject_always"})
+TOOL_STATUSES: Final = frozenset({"pending", "in_progress", "completed", "failed"})
+ENTRY_STATUSES: Final = frozenset({"pending", "in_progress", "completed"})
+PRIORITIES: Final = frozenset({"high", "medium", "low"})
+PERMISSIONS: Final = frozenset({"allow_once", "allow_always", "reject_once", "reject_always"})
 _ENDS: Final = {"cancelled": "failed", "canceled": "failed", "error": "failed"}
 _ENTRY_ENDS: Final = {"cancelled": "completed", "canceled": "completed", "failed": "completed"}
+_ROLES: Final = ("assistant", "user")
 _TEXTS: Final = ("text", "title", "name", "uri", "url")
 """Members of an unknown block that can stand for it, the best first."""
+
+
+def convert_block(block: Any, to_version: int) -> Any:
+    """A content block."""
+    if not isinstance(block, dict):
+        return block
+    if to_version == 1:
+        return known_block(_with_known_audience(block))
+    meta = block.get("_meta")
+    original = meta.get(ORIGINAL) if isinstance(meta, dict) else None
+    is_block = isinstance(original, dict) and isinstance(original.get("type"), str)
+    return original if is_block else block
+
+
+def _with_known_audience(block: Json) -> Json:
+    annotations = block.get("annotations")
+    if not isinstance(annotations, dict):
+        return block
+    audience = annotations.get("audience")
+    if not isinstance(audience, list) or all(role in _ROLES for role in audience):
+        return block
+    known = [role for role in audience if role in _ROLES]
+    return {**block, "annotations": {**annotations, "audience": known}}
+
+
+def convert_blocks(blocks: Any, to_version: int) -> Any:
+    if not isinstance(blocks, list):
+        return blocks
+    return [convert_block(block, to_version) for block in blocks]
+
+
+def convert_suggestions(update: Json, to_version: int) -> Json:
+    """A `prompt_suggestions_update`."""
+
+    def convert(suggestion: Json) -> Json:
+        return {**suggestion, "prompt": convert_blocks(suggestion.get("prompt"), to_version)}
+
+    return each(update, "suggestions", convert)
 
 
 def known_block(block: Any) -> Any:
@@ -57,19 +104,10 @@ def known_block(block: Any) -> Any:
     return {**text_block(text or f"[content of type {type}]"), "_meta": _kept(block, block)}
 
 
-def know_blocks(holder: Json) -> None:
-    """Content blocks in the member `content`: one, or a list."""
-    value = holder.get("content")
-    if isinstance(value, list):
-        holder["content"] = [known_block(each) for each in value]
-    elif "content" in holder:
-        holder["content"] = known_block(value)
-
-
 def know_tool_call(call: Json) -> None:
     """A tool call, of an update or a permission request."""
-    _know(call, "kind", _TOOL_KINDS, {}, "other")
-    _know(call, "status", _TOOL_STATUSES, _ENDS, "in_progress")
+    _know(call, "kind", TOOL_KINDS, {}, "other")
+    _know(call, "status", TOOL_STATUSES, _ENDS, "in_progress")
     if isinstance(call.get("content"), list):
         call["content"] = [_tool_content(item) for item in call["content"]]
 
@@ -80,15 +118,15 @@ def _tool_content(item: Any) -> Any:
     if item["type"] not in _TOOL_CONTENT:  # also a content block without its wrapper
         return {"type": "content", "content": known_block(item)}
     if item["type"] == "content":
-        know_blocks(item)
+        item["content"] = known_block(item.get("content"))
     return item
 
 
 def know_plan(update: Json) -> None:
     """The entries of a plan."""
     for entry in objects(update.get("entries")):
-        _know(entry, "status", _ENTRY_STATUSES, _ENTRY_ENDS, "pending")
-        _know(entry, "priority", _PRIORITIES, {}, "medium")
+        _know(entry, "status", ENTRY_STATUSES, _ENTRY_ENDS, "pending")
+        _know(entry, "priority", PRIORITIES, {}, "medium")
 
 
 def know_permission(params: Json) -> None:
@@ -100,7 +138,7 @@ def know_permission(params: Json) -> None:
         if isinstance(kind, str):
             answer = "allow" if "allow" in kind else "reject"
             often = "always" if "always" in kind else "once"
-            _know(option, "kind", _PERMISSIONS, {}, f"{answer}_{often}")
+            _know(option, "kind", PERMISSIONS, {}, f"{answer}_{often}")
 
 
 def know_options(holder: Any, *, booleans: bool) -> None:

@@ -5,15 +5,13 @@ All functions return new objects; members that a conversion does not know stay w
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final, TypeAlias
 
 __all__ = [
+    "MAIN_PLAN",
     "Json",
-    "Version",
     "each",
-    "key_of",
     "known",
     "objects",
     "renamed",
@@ -21,12 +19,9 @@ __all__ = [
     "without",
 ]
 
-_MAX_ID: Final = 200
-"""Characters."""
-
 Json: TypeAlias = dict[str, Any]
-Version: TypeAlias = int
-"""1 or 2."""
+MAIN_PLAN: Final = "main"
+"""The id of the plan of version 1 (RFD v2 plan variants)."""
 
 
 def renamed(value: Mapping[str, Any], names: Mapping[str, str]) -> Json:
@@ -56,13 +51,6 @@ def objects(items: Any) -> list[Json]:
 def known(value: Any, names: Collection[str], default: Any) -> Any:
     """A value of an enumeration, or `default` for one that the other version does not have."""
     return value if isinstance(value, str) and value in names else default
-
-
-def key_of(id: str) -> str:
-    """An id as a key of what is remembered: of a long one, which an agent may choose, the hash."""
-    if len(id) <= _MAX_ID:
-        return id
-    return hashlib.blake2b(id.encode(errors="surrogatepass"), digest_size=16).hexdigest()
 
 
 def text_block(text: str) -> Json:

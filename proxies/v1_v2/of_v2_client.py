@@ -14,7 +14,8 @@ import attrs
 from conductor.bounded_dict import BoundedDict
 from conductor.error_codes import INVALID_PARAMS, METHOD_NOT_FOUND, REQUEST_CANCELLED
 from conductor.proxy import Forward, RequestError
-from proxies.v1_v2.content import convert_blocks
+from proxies.shared.capabilities import has_member
+from proxies.v1_v2.known_values import convert_blocks
 from proxies.v1_v2.members import Json, without
 from proxies.v1_v2.sessions import convert_setup_params, set_option_params
 from proxies.v1_v2.side import Side
@@ -25,35 +26,6 @@ __all__ = ["OfV2Client"]
 
 _MAX_KEYS: Final = 1000
 """Remembered keys of a session; the oldest are forgotten."""
-
-
-@attrs.frozen
-class _V1Agent:
-    """Announced features of a version 1 agent that every agent of version 2 has."""
-
-    lists: bool
-    closes: bool
-    resumes: bool
-    loads: bool
-    logs_out: bool
-
-    @classmethod
-    def announced(cls, result: Json) -> _V1Agent:
-        capabilities = result.get("agentCapabilities")
-
-        def has(*path: str) -> bool:
-            value = capabilities
-            for name in path:
-                value = value.get(name) if isinstance(value, dict) else None
-            return value is True or isinstance(value, dict)
-
-        return cls(
-            lists=has("sessionCapabilities", "list"),
-            closes=has("sessionCapabilities", "close"),
-            resumes=has("sessionCapabilities", "resume"),
-            loads=has("loadSession"),
-            logs_out=has("auth", "logout"),
-        )
 
 
 @attrs.define
@@ -71,10 +43,12 @@ class _V2ClientSession:
 class OfV2Client(Side[_V2ClientSession]):
     """Converts between a client of version 2 and an agent of version 1."""
 
-    agent: _V1Agent = attrs.field(init=False)
+    def agent_can(self, name: str) -> bool:
+        """Whether the agent announces this method of sessions, which in version 2 all have."""
+        return self._has("sessionCapabilities", name)
 
-    def __attrs_post_init__(self) -> None:
-        self.agent = _V1Agent.announced(self.result)
+    def _has(self, *path: str) -> bool:
+        return has_member(self.result, ("agentCapabilities", *path))
 
     def new_session(self) -> _V2ClientSession:
         return _V2ClientSession()
@@ -83,7 +57,7 @@ class OfV2Client(Side[_V2ClientSession]):
         return await self._ask("authenticate", params)
 
     async def log_out(self, params: Json) -> Json:
-        if not self.agent.logs_out:
+        if not self._has("auth", "logout"):
             raise RequestError(METHOD_NOT_FOUND, "v1_v2: this agent of version 1 cannot log out")
         return await self._ask("logout", params)
 
@@ -105,20 +79,21 @@ class OfV2Client(Side[_V2ClientSession]):
     async def _resume(self, params: Json, replay: Any) -> Json:
         """Open an earlier session, with its history or without."""
         id = str(params.get("sessionId"))
+        resumes = self.agent_can("resume")
         if isinstance(replay, dict):
             if replay.get("type") != "start":
                 raise RequestError(
                     INVALID_PARAMS, "v1_v2: replayFrom: an agent of version 1 has `start`"
                 )
-            if self.agent.loads:
-                self._session(id).converter.history_begins()
+            if self._has("loadSession"):
+                self._session(id).converter.turn_ended()
                 return await self._ask("session/load", params)
-            if self.agent.resumes:
+            if resumes:
                 self.proxy.after_answer(self._no_history, id)
                 return await self._ask("session/resume", params)
-        elif self.agent.resumes:
+        elif resumes:
             return await self._ask("session/resume", params)
-        elif self.agent.loads:
+        elif self._has("loadSession"):
             async with self.proxy.muted(id):
                 return await self._ask("session/load", params)
         raise RequestError(

@@ -131,7 +131,7 @@ class V1V2(Proxy):
 
     @on("session/list")
     async def list_sessions(self, params: dict[str, Any], forward: Forward) -> Any:
-        if isinstance(self._sides, OfV2Client) and not self._sides.agent.lists:
+        if isinstance(self._sides, OfV2Client) and not self._sides.agent_can("list"):
             return {"sessions": []}
         return await forward()
 
@@ -143,7 +143,7 @@ class V1V2(Proxy):
 
     @on("session/close")
     async def close_session(self, params: dict[str, Any], forward: Forward) -> Any:
-        if isinstance(self._sides, OfV2Client) and not self._sides.agent.closes:
+        if isinstance(self._sides, OfV2Client) and not self._sides.agent_can("close"):
             await self.agent.notify("session/cancel", {"sessionId": params.get("sessionId")})
             return {}
         return await forward()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from proxies.v1_v2.content import convert_blocks
+from proxies.v1_v2.known_values import convert_blocks
 from proxies.v1_v2.members import Json, each, objects, renamed, without
 
 __all__ = [

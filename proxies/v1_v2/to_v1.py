@@ -1,31 +1,42 @@
 """One session of an agent of version 2, for a client of version 1. Pure.
 
 `convert` returns the updates of version 1 that show an update of version 2, none if the client
-cannot show it. State updates are none: they end turns, which `v1_v2` does.
+cannot show it. State updates are none: they end turns, which `v1_v2` does. Version 2 replaces the
+content of a message by a whole-message update, version 1 can only append to it. Version 1 has one
+plan of entries (`plan`), and as an announced extension the plans of version 2, which have ids and
+several types.
 """
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 import attrs
 
+from conductor.bounded_dict import BoundedDict
+from proxies.shared.capabilities import client_has
 from proxies.shared.client_texts import notice_text
-from proxies.v1_v2.content import convert_blocks, convert_suggestions
-from proxies.v1_v2.kept_content import KeptContent
-from proxies.v1_v2.members import Json, objects, text_block, without
-from proxies.v1_v2.messages import MessagesToV1
-from proxies.v1_v2.plans import PlansToV1
+from proxies.v1_v2.known_values import (
+    ENTRY_STATUSES,
+    PRIORITIES,
+    convert_block,
+    convert_blocks,
+    convert_suggestions,
+)
+from proxies.v1_v2.members import MAIN_PLAN, Json, each, known, objects, text_block, without
 from proxies.v1_v2.sessions import convert_commands, convert_options, mode_option, modes_of_option
 from proxies.v1_v2.tool_calls import ToolCallsToV1
 
-__all__ = ["SessionToV1", "V1Features"]
+__all__ = ["PlansToV1", "SessionToV1", "V1Features"]
 
 _COMMAND = re.compile(r"/(\S+)\s*(.*)", re.DOTALL)
 _SUBAGENTS = ("subagent_update", "session_message", "session_message_chunk")
 _COMPACTION = ("compaction_update", "compaction_summary_chunk")
+_PLANS = frozenset({"items", "file", "markdown"})
+_MAX_MESSAGES: Final = 100
+"""Messages of a session whose text is remembered; the oldest are forgotten."""
 
 
 @attrs.frozen
@@ -41,24 +52,16 @@ class V1Features:
     cursors: bool = False
 
     @classmethod
-    def announced(cls, params: Mapping[str, Any]) -> V1Features:
+    def announced(cls, params: Json) -> V1Features:
         """From the params of `initialize`."""
-        capabilities = params.get("clientCapabilities")
-
-        def has(*path: str) -> bool:
-            value = capabilities
-            for name in path:
-                value = value.get(name) if isinstance(value, dict) else None
-            return isinstance(value, dict)
-
         return cls(
-            plans=has("plan"),
-            notices=has("session", "notices"),
-            compaction=has("session", "compaction"),
-            subagents=has("subagents"),
-            boolean_options=has("session", "configOptions", "boolean"),
-            suggestions=has("session", "promptSuggestions"),
-            cursors=has("session", "cursors"),
+            plans=client_has(params, "plan"),
+            notices=client_has(params, "session", "notices"),
+            compaction=client_has(params, "session", "compaction"),
+            subagents=client_has(params, "subagents"),
+            boolean_options=client_has(params, "session", "configOptions", "boolean"),
+            suggestions=client_has(params, "session", "promptSuggestions"),
+            cursors=client_has(params, "session", "cursors"),
         )
 
 
@@ -67,8 +70,7 @@ class SessionToV1:
     """Converts the updates and results of one session."""
 
     features: V1Features
-    kept: KeptContent = attrs.field(factory=KeptContent)
-    messages: MessagesToV1 = attrs.field(factory=MessagesToV1, init=False)
+    messages: MessagesToV1 = attrs.field(factory=lambda: MessagesToV1(), init=False)
     tool_calls: ToolCallsToV1 = attrs.field(init=False)
     plans: PlansToV1 = attrs.field(init=False)
     mode: Json | None = attrs.field(default=None, init=False)
@@ -77,7 +79,7 @@ class SessionToV1:
     """Names of the skills, which the client has as commands."""
 
     def __attrs_post_init__(self) -> None:
-        self.tool_calls = ToolCallsToV1(self.kept, self.features.subagents)
+        self.tool_calls = ToolCallsToV1(self.features.subagents)
         self.plans = PlansToV1(self.features.plans)
 
     def convert(self, update: Json) -> list[Json]:
@@ -106,7 +108,7 @@ class SessionToV1:
             case "config_option_update":
                 return self._options(update)
             case "notice":
-                return [update] if self.features.notices else [_as_text(update)]
+                return [update] if self.features.notices else [_notice_as_text(update)]
             case "prompt_suggestions_update":
                 return [convert_suggestions(update, 1)] if self.features.suggestions else []
             case "cursor_update":
@@ -165,7 +167,7 @@ class SessionToV1:
         return updates
 
 
-def _as_text(notice: Json) -> Json:
+def _notice_as_text(notice: Json) -> Json:
     meta = {"_meta": notice["_meta"]} if "_meta" in notice else {}
     content = text_block(notice_text(notice))
     return {"sessionUpdate": "agent_message_chunk", "content": content, **meta}
@@ -182,3 +184,130 @@ def _converted_blocks(update: Json) -> Json:
         elif isinstance(changed.get(name), dict):
             changed[name] = convert_blocks([changed[name]], 1)[0]
     return changed
+
+
+# -- messages --------------------------------------------------------------------------------------
+
+
+@attrs.define
+class _Sent:
+    """The part of a message that a client of version 1 has received."""
+
+    text: str = ""
+    replacement: int = 0
+    """The number of the replacement that it is; each has an id of its own there."""
+
+    def named(self, update: Json) -> Json:
+        """An update of the message with its id there."""
+        id = update.get("messageId")
+        if not self.replacement or not isinstance(id, str):
+            return update
+        return {**update, "messageId": f"{id}#{self.replacement}"}
+
+
+@attrs.define
+class MessagesToV1:
+    """Converts the messages of one session to version 1."""
+
+    _sent: BoundedDict[str, _Sent] = attrs.field(
+        factory=lambda: BoundedDict(_MAX_MESSAGES), init=False
+    )
+    _replaced: int = attrs.field(default=0, init=False)
+
+    def chunk(self, update: Json) -> list[Json]:
+        """The chunk of version 1 for one of version 2."""
+        sent = self._sent.setdefault(str(update.get("messageId")), _Sent())
+        sent.text += _as_text(update.get("content"))
+        return [{**sent.named(update), "content": convert_block(update.get("content"), 1)}]
+
+    def whole(self, update: Json) -> list[Json]:
+        """Chunks for a whole-message update.
+
+        Only what is new if the message begins with what was sent, else everything, as another
+        message. A client of version 1 cannot clear a message.
+        """
+        key, blocks = str(update.get("messageId")), objects(update.get("content"))
+        sent = self._sent.setdefault(key, _Sent())
+        if not blocks:
+            return []
+        text = "".join(map(_as_text, blocks))
+        if not text.startswith(sent.text):
+            self._replaced += 1
+            sent = self._sent[key] = _Sent(replacement=self._replaced)
+        left = _behind(blocks, len(sent.text))
+        sent.text = text
+        kind = f"{update['sessionUpdate']}_chunk"
+        base = {**without(sent.named(update), "content"), "sessionUpdate": kind}
+        return [{**base, "content": convert_block(block, 1)} for block in left]
+
+
+def _as_text(block: Any) -> str:
+    """A block as text: equal blocks, and texts cut at any place, are equal."""
+    if isinstance(block, dict) and block.get("type") == "text":
+        return str(block.get("text"))
+    return "\0" + json.dumps(block, sort_keys=True) + "\0"
+
+
+def _behind(blocks: list[Json], length: int) -> list[Json]:
+    """The blocks without the first characters."""
+    left: list[Json] = []
+    for block in blocks:
+        size = len(_as_text(block))
+        if length <= 0:
+            left.append(block)
+        elif size > length:  # only a text is ever cut
+            left.append({**text_block(""), **block, "text": str(block.get("text"))[length:]})
+        length -= size
+    return left
+
+
+# -- plans -----------------------------------------------------------------------------------------
+
+
+@attrs.define
+class PlansToV1:
+    """Converts the plans of one session to version 1. `knows_ids`: the client announces `plan`."""
+
+    knows_ids: bool
+    _shown: str = attrs.field(default="", init=False)
+    """The plan that the client shows, if it shows only one."""
+
+    def update(self, update: Json) -> list[Json]:
+        plan = update.get("plan")
+        if not isinstance(plan, dict):
+            return []
+        kind = plan.get("type")
+        if kind == "items":
+            plan = each(plan, "entries", _entry)
+        is_main = kind == "items" and plan.get("planId") == MAIN_PLAN
+        if self.knows_ids and kind in _PLANS and not is_main:
+            return [{**update, "plan": plan}]
+        self._shown = str(plan.get("planId"))
+        entries = plan.get("entries") if kind == "items" else [_as_entry(plan)]
+        base = {**without(update, "plan"), "sessionUpdate": "plan"}
+        return [{**base, "entries": entries if isinstance(entries, list) else []}]
+
+    def removed(self, update: Json) -> list[Json]:
+        if self.knows_ids and update.get("planId") != MAIN_PLAN:
+            return [update]
+        if update.get("planId") != self._shown:
+            return []
+        return [{**without(update, "planId"), "sessionUpdate": "plan", "entries": []}]
+
+
+def _entry(entry: Json) -> Json:
+    changed = dict(entry)
+    status = entry.get("status")
+    if status == "cancelled":
+        changed["content"] = f"{entry.get('content')} (cancelled)"
+    changed["status"] = known(
+        status, ENTRY_STATUSES, "completed" if status == "cancelled" else "pending"
+    )
+    changed["priority"] = known(entry.get("priority"), PRIORITIES, "medium")
+    return changed
+
+
+def _as_entry(plan: Json) -> Json:
+    """One entry for a plan of another type than a list."""
+    text: Any = plan.get("content") or plan.get("uri") or f"[a plan of type {plan.get('type')}]"
+    return {"content": str(text), "priority": "medium", "status": "in_progress"}

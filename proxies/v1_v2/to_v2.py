@@ -1,7 +1,7 @@
 """One session of an agent of version 1, for a client of version 2. Pure.
 
 `convert` returns the updates of version 2 for an update of version 1. Chunks get message ids, which
-version 1 may leave out; modes become an option.
+version 1 may leave out; modes become an option, the plan that of the id `main`.
 """
 
 from __future__ import annotations
@@ -11,10 +11,8 @@ from typing import Any
 import attrs
 
 from conductor.bounded_dict import BoundedDict
-from proxies.v1_v2.content import convert_suggestions
-from proxies.v1_v2.members import Json, key_of, without
-from proxies.v1_v2.messages import MessagesToV2
-from proxies.v1_v2.plans import plan_to_v2
+from proxies.v1_v2.known_values import convert_block, convert_suggestions
+from proxies.v1_v2.members import MAIN_PLAN, Json, without
 from proxies.v1_v2.sessions import (
     convert_commands,
     convert_options,
@@ -29,15 +27,13 @@ __all__ = ["SessionToV2"]
 _CHUNKS = ("user_message_chunk", "agent_message_chunk", "agent_thought_chunk")
 _MAX_TITLES = 1000
 """Titles of tool calls of a session that are remembered for permission requests."""
-_MAX_TITLE = 1000
-"""Characters of a title that are remembered."""
 
 
 @attrs.define
 class SessionToV2:
     """Converts the updates, results and permission requests of one session."""
 
-    messages: MessagesToV2 = attrs.field(factory=MessagesToV2, init=False)
+    messages: MessagesToV2 = attrs.field(factory=lambda: MessagesToV2(), init=False)
     options: list[Json] = attrs.field(factory=list, init=False)
     """All options, of version 2."""
     modes_option: Json | None = attrs.field(default=None, init=False)
@@ -63,7 +59,7 @@ class SessionToV2:
                 return [tool_call_to_v2(update)]
             case "plan":
                 self.messages.interrupt()
-                return [plan_to_v2(update)]
+                return [_plan(update)]
             case "available_commands_update":
                 commands = convert_commands(update.get("availableCommands"), 2)
                 return [{**update, "availableCommands": commands}]
@@ -85,10 +81,6 @@ class SessionToV2:
     def turn_ended(self) -> None:
         self._echoes = False
         self.messages.interrupt()
-
-    def history_begins(self) -> None:
-        """The agent repeats the session from its start, the user's messages too."""
-        self.turn_ended()
 
     def setup_result(self, result: Json) -> Json:
         """The result of a set-up of the session."""
@@ -122,7 +114,7 @@ class SessionToV2:
         call = params.get("toolCall")
         title = None
         if isinstance(call, dict):
-            title = self._titles.get(key_of(str(call.get("toolCallId"))))
+            title = self._titles.get(str(call.get("toolCallId")))
             self._remember(call)
         return permission_to_v2(params, title)
 
@@ -133,6 +125,49 @@ class SessionToV2:
         return [{**base, "sessionUpdate": "config_option_update", "configOptions": self.options}]
 
     def _remember(self, call: Json) -> None:
-        id, title = key_of(str(call.get("toolCallId"))), call.get("title")
-        if isinstance(title, str):
-            self._titles[id] = title[:_MAX_TITLE]
+        if isinstance(title := call.get("title"), str):
+            self._titles[str(call.get("toolCallId"))] = title
+
+
+def _plan(update: Json) -> Json:
+    """The `plan_update` for a `plan`."""
+    plan = {"type": "items", "planId": MAIN_PLAN, "entries": update.get("entries", [])}
+    return {
+        **without(update, "entries", "sessionUpdate"),
+        "sessionUpdate": "plan_update",
+        "plan": plan,
+    }
+
+
+@attrs.define
+class MessagesToV2:
+    """Gives the chunks of one session the ids that version 2 requires.
+
+    Chunks without an id that follow each other are one message, as clients of version 1 show them.
+    """
+
+    _kind: str = attrs.field(default="", init=False)
+    _number: int = attrs.field(default=0, init=False)
+
+    def chunk(self, update: Json) -> Json:
+        kind = str(update.get("sessionUpdate"))
+        block = update.get("content")
+        if (converted := convert_block(block, 2)) is not block:
+            update = {**update, "content": converted}
+        if isinstance(update.get("messageId"), str):
+            self._kind = ""
+            return update
+        if kind != self._kind:
+            self._kind = kind
+            self._number += 1
+        return {**update, "messageId": f"message-{self._number}"}
+
+    def new_id(self) -> str:
+        """The id of a further message."""
+        self.interrupt()
+        self._number += 1
+        return f"message-{self._number}"
+
+    def interrupt(self) -> None:
+        """Begin another message with the next chunk: a turn or a tool call is in between."""
+        self._kind = ""

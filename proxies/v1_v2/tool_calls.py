@@ -1,36 +1,47 @@
-"""Tool calls and permission requests in protocol versions 1 and 2. Pure.
+"""Tool calls, their terminals and permission requests in protocol versions 1 and 2. Pure.
 
 Version 2 has one update that creates or changes a call, where null clears a member and an absent
 one leaves it; chunks append content. Version 1 has `tool_call` and `tool_call_update`, where null
-and absent leave a member, and content is always replaced.
+and absent leave a member, and content is always replaced: the content of a call is kept until it
+ends. A terminal of version 1 belongs to the client, which shows one of the agent as text.
 """
 
 from __future__ import annotations
 
+import base64
+import binascii
 from typing import Any, Final
 
 import attrs
 
 from conductor.bounded_dict import BoundedDict
-from proxies.v1_v2.content import tool_content_to_v1, tool_content_to_v2
-from proxies.v1_v2.kept_content import KeptContent
-from proxies.v1_v2.members import Json, each, key_of, known, objects, text_block, without
-from proxies.v1_v2.terminals import Terminals
+from proxies.shared.client_texts import console_text, exit_text
+from proxies.v1_v2.diffs import diff_to_v1, diff_to_v2
+from proxies.v1_v2.known_values import (
+    PERMISSIONS,
+    TOOL_KINDS,
+    TOOL_STATUSES,
+    convert_block,
+    known_block,
+)
+from proxies.v1_v2.members import Json, each, known, objects, text_block, without
 
 __all__ = ["ToolCallsToV1", "permission_result_to_v1", "permission_to_v2", "tool_call_to_v2"]
 
 _PATCHED: Final = frozenset(
     {"title", "name", "kind", "status", "content", "locations", "rawInput", "rawOutput"}
 )
-_KINDS: Final = frozenset(
-    {"read", "edit", "delete", "move", "search", "execute", "think", "fetch", "switch_mode"}
-)
-"""Without `other`, which stands for all others."""
-_STATUSES: Final = frozenset({"pending", "in_progress", "completed", "failed"})
 _FINAL: Final = frozenset({"completed", "failed", "cancelled"})
-_OPTION_KINDS: Final = frozenset({"allow_once", "allow_always", "reject_once", "reject_always"})
 _MAX_CALLS: Final = 10_000
 """Calls of a session that are known; the oldest are forgotten, and created a second time."""
+_MAX_KEPT: Final = 50
+"""Calls of a session whose content is kept, and terminals; the oldest are forgotten."""
+_MAX_CONTENT: Final = 1024 * 1024
+"""Characters of the content of a call that are kept; the oldest items are forgotten."""
+_MAX_OUTPUT: Final = 16 * 1024
+"""Bytes at the end of a terminal's output that are kept and shown."""
+_STEP: Final = 1024
+"""Bytes of new output after which a terminal is shown again."""
 
 
 def tool_call_to_v2(call: Json) -> Json:
@@ -39,7 +50,16 @@ def tool_call_to_v2(call: Json) -> Json:
     changed = {k: v for k, v in call.items() if v is not None or k not in _PATCHED}
     if "sessionUpdate" in changed:
         changed["sessionUpdate"] = "tool_call_update"
-    return each(changed, "content", tool_content_to_v2)
+    return each(changed, "content", _item_to_v2)
+
+
+def _item_to_v2(item: Json) -> Json:
+    match item.get("type"):
+        case "diff":
+            return diff_to_v2(item)
+        case "content":
+            return {**item, "content": convert_block(item.get("content"), 2)}
+    return item
 
 
 def permission_to_v2(params: Json, title: str | None) -> Json:
@@ -59,17 +79,50 @@ def permission_result_to_v1(result: Json) -> Json:
     return {**result, "outcome": {"outcome": "cancelled"}}
 
 
-@attrs.define(eq=False)
+@attrs.define
+class _V2Terminal:
+    """A terminal of the agent."""
+
+    command: str = ""
+    output: bytes = b""
+    is_cut: bool = False
+    ending: str = ""
+    unshown: int = _STEP
+    """Bytes since it was last shown; at first as many as are needed to show it."""
+
+    def append(self, data: Any) -> None:
+        """Take output in Base64."""
+        try:
+            output = base64.b64decode(data) if isinstance(data, str) else b""
+        except (binascii.Error, ValueError):
+            return
+        self.unshown += len(output)
+        self.output += output
+        if len(self.output) > _MAX_OUTPUT:
+            self.is_cut = True
+            self.output = self.output[-_MAX_OUTPUT:]
+
+    def text(self) -> str:
+        """The output as Markdown."""
+        output = self.output.decode(errors="replace")
+        return console_text(self.command, output, self.ending, is_cut=self.is_cut)
+
+
+@attrs.define
 class ToolCallsToV1:
     """Converts what an agent of version 2 says about the tool calls of one session."""
 
-    kept: KeptContent = attrs.field(factory=KeptContent)
-    """Content of version 2 of the calls of all sessions that have not ended."""
     shows_sessions: bool = False
     """Whether the client shows references to the sessions of subagents."""
-    terminals: Terminals = attrs.field(factory=Terminals, init=False)
     _known: BoundedDict[str, None] = attrs.field(
         factory=lambda: BoundedDict(_MAX_CALLS), init=False
+    )
+    _kept: BoundedDict[str, list[Json]] = attrs.field(
+        factory=lambda: BoundedDict(_MAX_KEPT), init=False
+    )
+    """The content of the calls that have not ended, in version 2."""
+    _terminals: BoundedDict[str, _V2Terminal] = attrs.field(
+        factory=lambda: BoundedDict(_MAX_KEPT), init=False
     )
     _asked: int = attrs.field(default=0, init=False)
 
@@ -80,19 +133,29 @@ class ToolCallsToV1:
     def chunk(self, update: Json) -> list[Json]:
         """The update with the whole content, for a `tool_call_content_chunk`."""
         id, item = str(update.get("toolCallId")), update.get("content")
-        items = self.kept.items(self, id)
+        items = self._kept.get(id, [])
         if isinstance(item, dict):
-            items.append(item)
-            self.kept.append(self, id, item)
+            items = [*items, item]
+            self._keep(id, items)
         return [self._with_content(id, items, update.get("_meta"))]
 
     def terminal_update(self, update: Json) -> list[Json]:
-        if not self.terminals.update(update):
-            return []
-        return self._showing(update)
+        terminal = self._terminal(update)
+        if "command" in update:
+            terminal.command = str(update["command"] or "")[:_MAX_OUTPUT]
+        if "output" in update:
+            terminal.output, terminal.is_cut = b"", False
+            output = update["output"]
+            terminal.append(output.get("data") if isinstance(output, dict) else None)
+        status = update.get("exitStatus")
+        if isinstance(status, dict):
+            terminal.ending = exit_text(status.get("exitCode"), status.get("signal"))
+        return self._showing(update, terminal)
 
     def terminal_chunk(self, update: Json) -> list[Json]:
-        return self._showing(update) if self.terminals.chunk(update) else []
+        terminal = self._terminal(update)
+        terminal.append(update.get("data"))
+        return self._showing(update, terminal) if terminal.unshown >= _STEP else []
 
     def permission(self, params: Json) -> Json:
         """The params of `session/request_permission` for a client of version 1.
@@ -123,31 +186,26 @@ class ToolCallsToV1:
         rest = without(params, "title", "description", "subject", "options")
         return {**rest, "toolCall": shown, **options}
 
-    def forget(self) -> None:
-        """Drop the content of calls: the turn has ended."""
-        for call in self.kept.calls(self):
-            self.kept.drop(self, call)
-
     # ----------------------------------------------------------------------------------------------
 
     def _converted(self, update: Json) -> Json:
         id = str(update.get("toolCallId"))
         if "content" in update:
-            self.kept.replace(self, id, objects(update["content"]))
+            self._keep(id, objects(update["content"]))
         changed = without(update, "capabilities")
-        for name in _PATCHED & changed.keys():
-            if changed[name] is None:
-                changed[name] = [] if name in ("content", "locations") else None
+        for name in ("content", "locations"):
+            if name in changed and changed[name] is None:
+                changed[name] = []
         if isinstance(changed.get("content"), list):
             changed["content"] = self._content(objects(changed["content"]))
         if changed.get("kind") is not None:
-            changed["kind"] = known(changed["kind"], _KINDS, "other")
+            changed["kind"] = known(changed["kind"], TOOL_KINDS, "other")
         status = changed.get("status")
         if status is not None:
             other = "failed" if status == "cancelled" else "in_progress"
-            changed["status"] = known(status, _STATUSES, other)
+            changed["status"] = known(status, TOOL_STATUSES, other)
         if changed.get("status") in _FINAL:
-            self.kept.drop(self, id)
+            self._kept.pop(id, None)
         is_new = self._is_new(id)
         changed = {k: v for k, v in changed.items() if v is not None or k not in _PATCHED}
         if not is_new or "sessionUpdate" not in update:
@@ -156,21 +214,37 @@ class ToolCallsToV1:
         changed.setdefault("title", str(changed.get("name") or "Tool call"))
         return changed
 
+    def _keep(self, id: str, items: list[Json]) -> None:
+        sizes = [len(str(item)) for item in items]
+        first = 0
+        while sum(sizes[first:]) > _MAX_CONTENT:
+            first += 1
+        self._kept[id] = items[first:]
+
     def _is_new(self, id: str) -> bool:
-        key = key_of(id)
-        if key in self._known:
+        if id in self._known:
             return False
-        self._known[key] = None
+        self._known[id] = None
         return True
 
     def _content(self, items: list[Json]) -> list[Json]:
-        return [
-            made
-            for item in items
-            for made in tool_content_to_v1(
-                item, self.terminals.text, shows_sessions=self.shows_sessions
-            )
-        ]
+        return [made for item in items for made in self._item(item)]
+
+    def _item(self, item: Json) -> list[Json]:
+        """The items of version 1 that show one of version 2."""
+        match item.get("type"):
+            case "session" if self.shows_sessions:
+                return [item]
+            case "content":
+                return [{**item, "content": convert_block(item.get("content"), 1)}]
+            case "diff":
+                return diff_to_v1(item)
+            case "terminal":
+                terminal = self._terminals.get(str(item.get("terminalId")))
+                block = text_block(terminal.text() if terminal else "[a terminal of the agent]")
+            case _:
+                block = known_block(item)
+        return [{"type": "content", "content": block}]
 
     def _with_content(self, id: str, items: list[Json], meta: Any = None) -> Json:
         update = {"sessionUpdate": "tool_call_update", "toolCallId": id}
@@ -179,14 +253,17 @@ class ToolCallsToV1:
         marked = {} if meta is None else {"_meta": meta}
         return {**update, "content": self._content(items), **marked}
 
-    def _showing(self, update: Json) -> list[Json]:
+    def _terminal(self, update: Json) -> _V2Terminal:
+        return self._terminals.setdefault(str(update.get("terminalId")), _V2Terminal())
+
+    def _showing(self, update: Json, terminal: _V2Terminal) -> list[Json]:
         """The updates of the calls that show a terminal."""
-        terminal = update.get("terminalId")
-        shown = [(call, self.kept.items(self, call)) for call in self.kept.calls(self)]
+        terminal.unshown = 0
+        id = update.get("terminalId")
         return [
             self._with_content(call, items)
-            for call, items in shown
-            if any(item.get("terminalId") == terminal for item in items)
+            for call, items in self._kept.items()
+            if any(item.get("terminalId") == id for item in items)
         ]
 
     def _new_id(self) -> str:
@@ -197,4 +274,4 @@ class ToolCallsToV1:
 def _option(option: Json) -> Json:
     kind = option.get("kind")
     other = "allow_once" if str(kind).removeprefix("_").startswith("allow") else "reject_once"
-    return {**option, "kind": known(kind, _OPTION_KINDS, other)}
+    return {**option, "kind": known(kind, PERMISSIONS, other)}

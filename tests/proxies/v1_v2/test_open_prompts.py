@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from proxies.v1_v2.open_prompts import OpenPrompt, OpenPrompts
+from proxies.v1_v2.of_v1_client import OpenPrompt, OpenPrompts
 
 IDLE = {"state": "idle", "stopReason": "end_turn"}
 
@@ -42,103 +42,6 @@ async def test_an_accepted_prompt_ends_without_a_running_state(turns, turn, answ
     turns.state({**IDLE, "stopReason": "new", "usage": {"n": 1}, "state": "idle"})
 
     assert answers == [({"stopReason": "end_turn", "usage": {"n": 1}}, None)]
-
-
-async def test_an_idle_state_that_is_reported_again_with_background_work_ends_nothing(
-    turns, turn, answers
-):
-    turns.state({"state": "running"})
-    turns.state({"state": "idle"})
-    turns.accepted(turn, {})
-    assert len(answers) == 1
-    answers.clear()
-    turns.begin(turn)
-    turns.accepted(turn, {})
-    turns.state({**IDLE, "background": [{"type": "terminal", "terminalId": "t"}]})
-    assert answers == []
-
-    turns.state({"state": "running", "background": []})
-    turns.state({**IDLE, "background": []})
-    assert answers == [({"stopReason": "end_turn"}, None)]
-
-
-async def test_an_agent_that_never_reports_that_it_runs_does_not_hold_the_prompt(
-    turns, turn, answers
-):
-    turns.accepted(turn, {})
-    turns.state({**IDLE, "background": []})
-
-    assert answers == [({"stopReason": "end_turn"}, None)]
-
-
-async def test_work_from_before_the_prompt_does_not_end_it(turns, turn, answers):
-    turns.accepted(turn, {"stopReason": "end_turn"})
-    answers.clear()
-    turns.state({"state": "running"})
-    turns.begin(turn)
-    turns.state({"state": "running", "background": []})
-    turns.state(IDLE)
-    assert answers == []
-
-    turns.accepted(turn, {})
-    turns.state({"state": "running"})
-    turns.state(IDLE)
-    assert answers == [({"stopReason": "end_turn"}, None)]
-
-
-async def test_a_prompt_that_is_accepted_while_the_agent_works_ends_with_this_work(
-    turns, turn, answers
-):
-    turns.accepted(turn, {"stopReason": "end_turn"})
-    answers.clear()
-    turns.state({"state": "running"})
-    turns.begin(turn)
-    turns.accepted(turn, {})
-    turns.state({**IDLE, "background": []})
-
-    assert answers == [({"stopReason": "end_turn"}, None)]
-
-
-@pytest.mark.parametrize("state", ["requires_action", "unknown", "_new"])
-async def test_other_states_end_no_prompt(turns, turn, answers, state):
-    turns.accepted(turn, {})
-    turns.state({"state": "running"})
-    turns.state({"state": state})
-    assert answers == []
-
-    turns.state(IDLE)
-    assert answers == [({"stopReason": "end_turn"}, None)]
-
-
-async def test_a_prompt_that_is_cancelled_before_work_begins_ends_by_an_idle_state(
-    turns, turn, answers
-):
-    turns.accepted(turn, {"stopReason": "end_turn"})
-    turns.state({"state": "running"})
-    turns.state(IDLE)
-    turns.begin(turn)
-    turns.accepted(turn, {})
-    turns.state(IDLE)
-    assert len(answers) == 1
-
-    turns.cancelled()
-    turns.state({"state": "idle", "stopReason": "cancelled"})
-    assert answers[1:] == [({"stopReason": "cancelled"}, None)]
-
-
-async def test_states_of_a_history_end_no_prompt_but_the_last_one_is_the_present(
-    turns, turn, answers
-):
-    turns.accepted(turn, {})
-    turns.state({"state": "running"})
-    turns.replay_begins()
-    turns.state(IDLE)
-    turns.state({"state": "running"})
-    turns.state(IDLE)
-    assert answers == []
-    turns.replay_ends()
-
-    assert answers == [({"stopReason": "end_turn"}, None)]
 
 
 @pytest.mark.parametrize("meta", [{"_meta": {"acp-conductor/handled": True}}, {}])

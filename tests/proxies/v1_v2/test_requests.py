@@ -3,7 +3,6 @@ the table of methods in docs/adapters-v1-v2.md."""
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 
@@ -171,26 +170,6 @@ async def test_an_error_of_a_prompt_is_a_state_and_the_other_way_round(chain, er
         assert (caught.value.code, caught.value.message, caught.value.data) == error
 
 
-@pytest.mark.parametrize("version", [1, 2])
-async def test_a_session_is_forked_in_the_form_of_the_agent(chain, version):
-    agent = agent_of(3 - version)
-    option = {"id": "m", "name": "Model", "type": "select", "currentValue": "a", "options": []}
-    key = "id" if version == 2 else "configId"
-    told = {key: "m", **{name: each for name, each in option.items() if name != "id"}}
-    agent.handlers["session/fork"] = lambda params: {"sessionId": "f", "configOptions": [told]}
-    server = {"name": "n", "command": "/bin/n", "args": [], "env": []}
-    of_client = {**({"type": "stdio"} if version == 2 else {}), **server}
-    of_agent = {**({"type": "stdio"} if version == 1 else {}), **server}
-    async with chain(V1V2(3 - version), agent, strict=True) as client:
-        session = await opened(client, version)
-        params = {"sessionId": session, "cwd": "/work", "mcpServers": [of_client]}
-        fork = await client.request("session/fork", params)
-    (sent,) = agent.transcript.of("session/fork", "request")
-    assert sent.params == {**params, "mcpServers": [of_agent]}
-    (shown,) = fork["configOptions"]
-    assert (fork["sessionId"], shown["id" if version == 1 else "configId"]) == ("f", "m")
-
-
 async def test_what_an_agent_of_version_1_cannot_do_is_an_error_with_the_name(chain):
     async with chain(V1V2(1), FakeAgent(capabilities={"loadSession": True})) as client:
         session = await opened(client, 2)
@@ -223,25 +202,6 @@ async def test_a_mode_that_the_agent_does_not_have_is_an_error_with_the_name(cha
         session = await opened(client, 1)
         with pytest.raises(RequestError, match="v1_v2: the agent has no option that is a mode"):
             await client.request("session/set_mode", {"sessionId": session, "modeId": "x"})
-
-
-async def test_an_option_that_changes_the_mode_says_so_in_version_1(chain):
-    def options(mode):
-        values = [{"value": value, "name": value} for value in ("ask", "code")]
-        select = {"type": "select", "currentValue": mode, "options": values}
-        return [{"configId": "m", "name": "Mode", "category": "mode", **select}]
-
-    agent = agent_of(2)
-    new = {"sessionId": "s", "configOptions": options("ask")}
-    agent.handlers["session/new"] = lambda params: new
-    agent.handlers["session/set_config_option"] = lambda params: {"configOptions": options("code")}
-    async with chain(V1V2(2), agent, strict=True) as client:
-        session = await opened(client, 1)
-        chosen = {"sessionId": session, "configId": "m", "value": "code"}
-        answer = await client.request("session/set_config_option", chosen)
-    assert answer["configOptions"][0]["currentValue"] == "code"
-    (told,) = updates(client, "current_mode_update")
-    assert told["currentModeId"] == "code"
 
 
 # -- cancellation ----------------------------------------------------------------------------------
@@ -301,22 +261,6 @@ async def test_a_prompt_that_version_1_answers_as_cancelled_is_a_cancelled_turn(
     assert (end["stopReason"], "error" in end) == ("cancelled", False)
 
 
-@pytest.mark.parametrize("version", [1, 2])
-async def test_a_question_in_a_cancelled_turn_is_answered_as_cancelled(chain, version):
-    agent = agent_of(3 - version)
-    answers = []
-
-    async def ask(session):
-        answers.append(await agent.ask(session, {"toolCallId": "1", "title": "Edit"}))
-
-    agent.turns = [[ask]]
-    async with chain(V1V2(3 - version), agent, strict=True) as client:
-        cancelled = {"outcome": {"outcome": "cancelled"}}
-        client.handlers["session/request_permission"] = lambda params: cancelled
-        await client.prompt_turn(await opened(client, version), "hi")
-    assert answers == ["cancelled"]
-
-
 async def test_prompts_during_a_turn_end_with_one_state(chain):
     """An agent of version 1 gets them as they come; the session is idle after the last answer."""
     agent, first, second = agent_of(1), trio.Event(), trio.Event()
@@ -343,35 +287,3 @@ async def test_prompts_during_a_turn_end_with_one_state(chain):
 
 
 # -- batches ---------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("version", [1, 2])
-async def test_members_of_a_batch_are_converted_in_their_order(chain, version):
-    agent = agent_of(3 - version, turns=[["Hello"]])
-    agent.handlers["session/list"] = lambda params: {"sessions": []}
-    before = Seen()
-    async with chain(before, V1V2(3 - version), agent, strict=True) as client:
-        session = await opened(client, version)
-
-        def member(id, method, **params):
-            return {"jsonrpc": "2.0", "id": id, "method": method, "params": params}
-
-        batch = [
-            member("p", "session/prompt", sessionId=session, prompt=TEXT),
-            member("l", "session/list"),
-            {"jsonrpc": "2.0", "method": "session/cancel", "params": {"sessionId": "other"}},
-            member("n", "session/new", **SETUP),
-        ]
-        client.send_line(dumps(batch))
-        await agent.transcript.wait("session/cancel")
-        await agent.transcript.wait("session/new?", count=2)
-        if version == 2:
-            await client.transcript.wait(lambda heard: '"idle"' in json.dumps(heard.params))
-        else:
-            await client.transcript.wait("session/update agent_message_chunk")
-        await trio.testing.wait_all_tasks_blocked()
-    sent = [each.method for each in agent.transcript if each.kind != "response"]
-    assert sent[2:6] == ["session/prompt", "session/list", "session/cancel", "session/new"]
-    (prompt,) = [json.loads(each) for each in before.payloads["response", "session/prompt"]]
-    assert prompt.keys() == ({"stopReason"} if version == 1 else {"messageId"})
-    assert len(before.payloads["response", "session/new"]) == 2

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from _socket import socket
     from collections.abc import Callable, Mapping
 
-# unix:/path, unix:@abstract-name, or tcp:127.0.0.1:port where there are no Unix sockets
+# unix:/path, or unix:@abstract-name
 _ADDRESS = "ACP_MCP_BRIDGE"
 _TOKEN = "ACP_MCP_TOKEN"
 _CHUNK = 65536
@@ -31,8 +31,6 @@ def main(environ: "Mapping[str, str]") -> int:
         connection.sendall(token.encode() + b"\n")
     except OSError as exc:
         return _fail("cannot connect to the bridge: " + str(exc))
-    if sys.platform == "win32":
-        return _relay_in_threads(connection)
     return _relay(connection)
 
 
@@ -44,14 +42,9 @@ def _fail(problem: str) -> int:
 def _connect(address: str) -> "socket":
     import _socket
 
-    kind, _, place = address.partition(":")
-    if kind == "unix":
-        connection = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
-        connection.connect("\0" + place[1:] if place.startswith("@") else place)
-    else:
-        host, _, port = place.rpartition(":")
-        connection = _socket.socket(_socket.AF_INET, _socket.SOCK_STREAM)
-        connection.connect((host, int(port)))
+    place = address.removeprefix("unix:")
+    connection = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
+    connection.connect("\0" + place[1:] if place.startswith("@") else place)
     return connection
 
 
@@ -62,13 +55,11 @@ def _is_same_user(connection: "socket") -> bool:
     """
     import _socket
 
-    if connection.family == _socket.AF_INET or not hasattr(_socket, "SO_PEERCRED"):
+    if not hasattr(_socket, "SO_PEERCRED"):
         return True
     import posix
 
-    credentials = connection.getsockopt(
-        _socket.SOL_SOCKET, _socket.SO_PEERCRED, 12
-    )  # pid, uid, gid
+    credentials = connection.getsockopt(_socket.SOL_SOCKET, _socket.SO_PEERCRED, 12)
     return int.from_bytes(credentials[4:8], sys.byteorder) == posix.geteuid()  # pid, uid, gid
 
 
@@ -140,39 +131,8 @@ def _write_some(write: "Callable[..., int]", *args: object) -> int:
         return 0
 
 
-def _relay_in_threads(connection: "socket") -> int:
-    import _thread
-    import os
-
-    def to_bridge() -> None:
-        try:
-            while True:
-                chunk = os.read(0, _CHUNK)
-                if not chunk:
-                    break
-                connection.sendall(chunk)
-            connection.shutdown(1)
-        except OSError:
-            pass
-
-    _thread.start_new_thread(to_bridge, ())
-    try:
-        while True:
-            chunk = connection.recv(_CHUNK)
-            if not chunk:
-                return 0
-            while chunk:
-                chunk = chunk[os.write(1, chunk) :]
-    except OSError:
-        return 0
-
-
 def _environment() -> "Mapping[str, str]":
     """The two variables, without importing `os`."""
-    if sys.platform == "win32":
-        import os
-
-        return os.environ
     import posix
 
     return {name: posix.environ.get(name.encode(), b"").decode() for name in (_ADDRESS, _TOKEN)}
@@ -180,15 +140,10 @@ def _environment() -> "Mapping[str, str]":
 
 def _exit(code: int) -> None:
     """Exit without the interpreter's shutdown, which takes 5 ms."""
+    import posix
+
     sys.stderr.flush()
-    if sys.platform == "win32":
-        import os
-
-        os._exit(code)
-    else:
-        import posix
-
-        posix._exit(code)
+    posix._exit(code)
 
 
 if __name__ == "__main__":

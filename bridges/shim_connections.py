@@ -21,7 +21,7 @@ from bridges.mcp_connection import CANCELLED, Cancel, McpConnection, import_erro
 from bridges.remote_provider import RemoteProvider
 from bridges.revisions import SameRevision
 from bridges.server_starts import ServerStarts
-from bridges.shim_listener import ShimListener, SocketTransport
+from bridges.shim_listener import ShimListener, ShimTransport
 from conductor.bridge_api import (
     DECODE_ERRORS,
     HIGH_WATERMARK,
@@ -87,7 +87,7 @@ class ShimConnections:
         while isinstance(consumer, ShimConsumer) and consumer.crowded and not mcp_connection.closed:
             await self._flusher.wait_room()
 
-    async def _serve_shim(self, declaration: object, transport: SocketTransport) -> None:
+    async def _serve_shim(self, declaration: object, transport: ShimTransport) -> None:
         """Serve the connection of one shim, after its token was accepted."""
         assert isinstance(declaration, Declaration)
         host = self.host
@@ -140,7 +140,7 @@ async def _serve(serve: Callable[..., Awaitable[None]], *args: Any) -> None:
 class ShimConsumer:
     """Consumer of an `McpConnection` and receiver of the socket's JSON-RPC `Connection`."""
 
-    def __init__(self, transport: SocketTransport, flusher: Flusher, limit: int) -> None:
+    def __init__(self, transport: ShimTransport, flusher: Flusher, limit: int) -> None:
         self.transport = transport
         self.connection = Connection(
             transport, self, flusher, answers_malformed=True, limits=Limits(max_message_bytes=limit)

@@ -12,9 +12,9 @@ Messages: one line to a `Message` or `Malformed` and back; payloads stay raw JSO
     and the exceptions of a decoder (`DECODE_ERRORS`).
 A request in flight, answered exactly once, and the callback for the response to a request:
     `InFlightRequest`, `ResponseCallback`.
-A peer on any transport, the task that writes to it, and its high-water mark:
+A peer on descriptors, the task that writes to it, and its high-water mark:
     `Connection`, `NotificationBatch`, `Limits`, `Flusher`, `write_loop`, `HIGH_WATERMARK`,
-    `WaitingTransport` (base of a transport).
+    `FdTransport`.
 Capabilities of the agent in an `initialize` result:
     `with_mcp_over_acp`.
 Names of MCP servers that the bridge renamed for the agent, for proxies that read tool names:
@@ -25,8 +25,8 @@ Notices of the conductor to the user, in the form that the client supports:
     `Notices` and their `Severity`.
 An HTTP client that reads no more of an answer than may be kept (imported with the name):
     `bounded_client`.
-A listener that survives a lack of descriptors:
-    `accept`.
+A listener that survives a lack of descriptors, and the user at the other end of a Unix socket:
+    `accept`, `is_same_user`.
 Imports that take long, beside the event loop:
     `import_in_thread`.
 A task that a handler starts, and that serves others: what it sends is not caused by the handler's
@@ -67,13 +67,14 @@ from conductor.jsonrpc.messages import (
 from conductor.jsonrpc.notification_batch import NotificationBatch
 from conductor.limits import Limits
 from conductor.network.accept import accept
+from conductor.network.peer_user import is_same_user
 from conductor.plugins.handler_call import begin_worker
 from conductor.proxy.import_guard import import_in_thread
 from conductor.proxy.peers import ResponseCallback
 from conductor.routing.capabilities import with_mcp_over_acp
 from conductor.routing.notices import Notices, Severity
 from conductor.routing.proxy_meta import declared_server_names, with_server_names
-from conductor.transport.base import WaitingTransport
+from conductor.transport.fd_transport import FdTransport
 from conductor.transport.io_loop import HIGH_WATERMARK, Flusher, write_loop
 
 if TYPE_CHECKING:
@@ -88,6 +89,7 @@ __all__ = [
     "METHOD_NOT_FOUND",
     "REQUEST_CANCELLED",
     "Connection",
+    "FdTransport",
     "Flusher",
     "Id",
     "InFlightRequest",
@@ -99,7 +101,6 @@ __all__ = [
     "Payload",
     "ResponseCallback",
     "Severity",
-    "WaitingTransport",
     "accept",
     "begin_worker",
     "bounded_client",
@@ -109,6 +110,7 @@ __all__ = [
     "encode_id",
     "error_to_exception",
     "import_in_thread",
+    "is_same_user",
     "join_members",
     "list_items",
     "member_at",

@@ -6,19 +6,18 @@ import errno
 import os
 import socket
 import stat
-import struct
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
 from conductor.log import get_logger
+from conductor.network.peer_user import is_same_user
 from conductor.places import runtime_directory
 
 __all__ = [
     "PrivateDirectoryError",
     "connect",
-    "is_same_user",
     "private_directory",
     "private_runtime_directory",
     "socket_path",
@@ -118,14 +117,3 @@ def connect(path: Path, timeout: float = _TIMEOUT) -> socket.socket:
         connection.close()
         raise
     return connection
-
-
-def is_same_user(connection: socket.socket) -> bool:
-    """Whether the other end belongs to this user; where it cannot be asked, the directory's mode
-    has decided."""
-    option = getattr(socket, "SO_PEERCRED", None)
-    if option is None:
-        return True
-    size = struct.calcsize("3i")
-    _, user, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, option, size))
-    return bool(user == os.geteuid())

@@ -21,13 +21,13 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from conductor import __version__
 from conductor.control.directory import (
-    is_same_user,
     private_runtime_directory,
     socket_path,
     usable_path,
 )
 from conductor.control.running_chains import flights, running_chains
 from conductor.json_values import decode_loosely
+from conductor.network.peer_user import is_same_user
 
 if TYPE_CHECKING:
     import psutil

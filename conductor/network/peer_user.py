@@ -1,17 +1,19 @@
-"""The user id of the process at the other end of a TCP connection on this machine (Linux).
+"""The user id of the process at the other end of a connection on this machine (Linux).
 
-The kernel is asked by netlink (`sock_diag(7)`) for the one socket with these addresses: 60 µs,
-however many connections there are. Without its module for TCP, the table in /proc is read.
+For a TCP connection, the kernel is asked by netlink (`sock_diag(7)`) for the one socket with these
+addresses: 60 µs, however many connections there are. Without its module for TCP, the table in /proc
+is read.
 """
 
 from __future__ import annotations
 
+import os
 import socket
 import struct
 import sys
 from typing import Any, Final, TypeAlias
 
-__all__ = ["NO_USER", "peer_user", "user_at"]
+__all__ = ["NO_USER", "is_same_user", "peer_user", "user_at"]
 
 _Address: TypeAlias = tuple[bytes, int]
 """The packed address, and the port."""
@@ -26,6 +28,20 @@ _REQUEST: Final = struct.Struct("=BBBBI")
 _USER_AND_INODE: Final = struct.Struct("=II")
 _AT_USER: Final = _HEADER.size + 64
 """Offset of `idiag_uid` in the answer, behind the sizes of the queues."""
+
+
+def is_same_user(connection: Any) -> bool:
+    """Whether the other end of a Unix socket belongs to this user. Where it cannot be asked, the
+    mode of the socket's directory has decided."""
+    option = getattr(socket, "SO_PEERCRED", None)
+    if option is None:
+        return True
+    size = struct.calcsize("3i")
+    try:
+        _, user, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, option, size))
+    except OSError:
+        return False  # it is gone already
+    return bool(user == os.geteuid())
 
 
 def peer_user(connection: Any) -> int | None:

@@ -1,8 +1,7 @@
-"""The socket directory: private under any umask and parent; few tries to create it."""
+"""The socket directory: private under any umask and parent."""
 
 from __future__ import annotations
 
-import fcntl
 import os
 import socket
 import stat
@@ -10,11 +9,10 @@ import tempfile
 
 import pytest
 import trio
-from support.bridge_harness import mcp_client, shim, situation
+from support.bridge_harness import mcp_client, situation
 
-from bridges import shim_listener
 from bridges.shim import main
-from bridges.shim_listener import SocketDirectory
+from bridges.shim_listener import ShimListener
 from conductor.errors import RequestError
 
 
@@ -44,57 +42,28 @@ def odd(request, root):
     os.umask(before)
 
 
-def test_the_directory_is_private(odd):
-    made = SocketDirectory.make()
-    mode = stat.S_IMODE(os.stat(made.directory).st_mode)
-    made.remove()
-    assert mode & 0o777 == 0o700
-
-
-async def test_a_session_gets_its_server(odd):
+async def test_a_session_gets_its_server_through_a_private_directory(odd, root):
     async with situation() as on:
         [entry] = await on.declare()
+        [directory] = os.scandir(root)
+        mode = stat.S_IMODE(os.stat(directory.path).st_mode)
         async with mcp_client(entry, mode="auto") as client:
             result = await client.call_tool("add", {"a": 1, "b": 2})
+    assert mode & 0o777 == 0o700
     assert result.structured_content == {"result": 3}
-
-
-def test_leftovers_in_the_directory_are_removed(odd, root):
-    left = SocketDirectory.make()
-    os.close(left._lock)  # as when its conductor was killed
-    SocketDirectory.make().remove()
     assert os.listdir(root) == []
 
 
-@pytest.mark.parametrize("problem", ["locked", "mode"])
-async def test_after_several_tries_the_session_gets_the_error(root, monkeypatch, problem):
-    made = []
-    mkdtemp = tempfile.mkdtemp
-
-    def counted(**options):
-        made.append(mkdtemp(**options))
-        return made[-1]
-
-    def locked(fd, how):
-        raise BlockingIOError
-
-    monkeypatch.setattr(tempfile, "mkdtemp", counted)
-    if problem == "locked":
-        monkeypatch.setattr(fcntl, "flock", locked)
-    else:
-        monkeypatch.setattr(os, "fchmod", lambda fd, mode: os.chmod(made[-1], 0o750))
+async def test_a_directory_that_stays_open_to_others_is_the_error_of_the_session(root, monkeypatch):
     async with situation() as on:
-        with pytest.raises(
-            RequestError, match=r"MCP server 'tools': cannot create the bridge.s socket.*TMPDIR"
-        ):
-            await on.declare()
-        await on.client.new_session("/work")
-        monkeypatch.undo()
-        monkeypatch.setattr(tempfile, "tempdir", root)
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "fchmod", lambda fd, mode: os.chmod(fd, 0o750))
+            with pytest.raises(
+                RequestError, match=r"MCP server 'tools': cannot create the bridge.s socket.*TMPDIR"
+            ):
+                await on.declare()
+            assert os.listdir(root) == []
         assert await on.declare()  # the next session tries again
-
-    assert len(made) == shim_listener._MAX_ATTEMPTS
-    assert os.listdir(root) == []
 
 
 async def test_a_root_that_cannot_be_written_is_the_error_of_the_session(monkeypatch):
@@ -131,23 +100,16 @@ async def test_a_shim_tells_its_token_only_to_its_own_user(monkeypatch):
             assert stream.recv(100) == b""
 
 
-async def test_a_shim_of_the_same_user_is_accepted():
-    async with situation() as on:
-        [entry] = await on.declare()
-        async with shim(entry):
-            await on.until(lambda: bool(on.bridge._shims.shims))
-
-
 @pytest.mark.parametrize("name", [b"n\xff", b"\xc3\xbc" * 40])
-def test_a_temporary_directory_that_cannot_be_told_to_the_agent_is_not_used(
+async def test_a_temporary_directory_that_cannot_be_told_to_the_agent_is_not_used(
     root, monkeypatch, name
 ):
     """Its name is not UTF-8, or has more bytes than fit a socket's address."""
     odd = os.fsdecode(os.path.join(os.fsencode(root), name))
     os.mkdir(odd)
     monkeypatch.setattr(tempfile, "tempdir", odd)
-    made = SocketDirectory.make()
+    listener = ShimListener()
     try:
-        assert os.path.dirname(made.directory) == "/tmp"
+        assert listener.open().startswith("unix:/tmp/acp-mcp-")
     finally:
-        made.remove()
+        listener.close()

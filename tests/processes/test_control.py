@@ -216,10 +216,11 @@ def temporary(directories, monkeypatch):
 
 
 @pytest.mark.fast
-def test_ps_removes_directories_without_a_lock_and_no_others(temporary, monkeypatch):
+async def test_ps_removes_directories_without_a_lock_and_no_others(temporary, monkeypatch):
     monkeypatch.setattr(client, "_MIN_AGE", 0)
     monkeypatch.setattr(shim_listener, "_MAX_PATH", 1000)
-    in_use = shim_listener.SocketDirectory.make()
+    in_use = shim_listener.ShimListener()
+    used = Path(in_use.open().removeprefix("unix:")).parent
     stale, kept, shared, locked, other = (
         temporary / name
         for name in (*(f"{VIEW_PREFIX}{n}" for n in ("stale", "kept", "shared", "locked")), "other")
@@ -240,10 +241,10 @@ def test_ps_removes_directories_without_a_lock_and_no_others(temporary, monkeypa
         f"{path}," for path in (stale, left)
     )
     assert sorted(temporary.iterdir()) == sorted(
-        (Path(in_use.directory), kept, shared, locked, other, temporary / "acp-mcp-link")
+        (used, kept, shared, locked, other, temporary / "acp-mcp-link")
     )
     os.close(lock)
-    in_use.remove()
+    in_use.close()
 
 
 @pytest.mark.fast

@@ -91,7 +91,7 @@ class McpBridge(Proxy):
             sandboxed=self.sandboxed,
             offline=self.offline,
         )
-        self._native = NativeAgent(self)
+        self._native = NativeAgent(self, self._rewriter.servers)
 
     @asynccontextmanager
     async def lifespan(self) -> AsyncIterator[None]:
@@ -128,8 +128,6 @@ class McpBridge(Proxy):
         return await self._set_up(params, forward, session_id_in(params))
 
     async def _set_up(self, params: bytes, forward: Any, session: str | None) -> bytes:
-        if self._rewriter.agent.acp:
-            return await self._native.set_up(params, forward)
         declared: list[Declaration] = []
         try:
             changed = self._rewriter.rewrite(params, declared)
@@ -174,7 +172,7 @@ class McpBridge(Proxy):
     async def _wait_required(self, declared: list[Declaration], result: bytes) -> None:
         """Wait for the servers of a session that requires them; if one fails, close the session."""
         try:
-            await self._starts.wait_all(declared)
+            await self._starts.wait_all([each for each in declared if each.token])
         except RequestError:
             session = session_id_in(result)
             if self._rewriter.agent.closes_sessions and session is not None:
@@ -197,7 +195,6 @@ class McpBridge(Proxy):
         result: bytes = await forward()
         session = session_id_in(params) or ""
         self._rewriter.release(self._sessions.pop(session, []))
-        self._native.release_session(session)
         return result
 
     # -- messages of a native agent ----------------------------------------------------------------

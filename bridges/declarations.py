@@ -86,11 +86,12 @@ def agent_mcp_support(result: bytes) -> AgentMcpSupport:
 
 @attrs.define(eq=False)
 class Declaration:
-    """A replaced declaration: one server of one session, as given to the agent."""
+    """A declaration that is bridged: one server of one session, as given to the agent."""
 
     server: DeclaredServer
     name: str
     token: str
+    """Of the shims that may connect; empty for an agent that takes MCP over ACP."""
     is_remote: bool = False
     """Whether it replaces an HTTP or SSE server."""
     mcp_connections: set[McpConnection] = attrs.field(factory=set)
@@ -118,7 +119,8 @@ class DeclarationRewriter:
     offline: bool = False
     """Whether that sandbox has no network, so that the agent cannot connect to the bridge."""
     shim_listener: ShimListener = attrs.field(init=False)
-    _servers: dict[str, DeclaredServer] = attrs.field(factory=dict, init=False)
+    servers: dict[str, Declaration] = attrs.field(factory=dict, init=False)
+    """The newest declaration of each server over ACP, by server id."""
 
     def __attrs_post_init__(self) -> None:
         self.shim_listener = ShimListener(abstract=self.sandboxed)
@@ -131,15 +133,15 @@ class DeclarationRewriter:
         return "stdio" if agent.stdio and self.mode != "off" else "none"
 
     def rewrite(self, params: bytes, declared: list[Declaration]) -> bytes:
-        """Return the params with servers replaced that the agent does not take, and append these to
-        `declared`; `params` itself if there is none.
+        """Return the params with servers replaced that the agent does not take; `params` itself if
+        there is none. Append these to `declared`, and the servers over ACP that the agent takes.
 
         `_meta` and unknown members of a replaced declaration are kept. Raises `RequestError` if the
         agent cannot get a server at all.
         """
         entries = declared_servers(params)
         names = {str(_get(entry, "name")) for entry, _ in entries if _get(entry, "type") != "acp"}
-        rewritten = []
+        rewritten, is_changed = [], False
         for entry, raw in entries:
             other = self._replaced(entry, names, declared) if isinstance(entry, dict) else None
             if other is not None:
@@ -147,14 +149,15 @@ class DeclarationRewriter:
                 members = object_members(raw).items()
                 kept = {name: value for name, value in members if name not in _REPLACED_MEMBERS}
                 raw = join_members({n: _encoded(value) for n, value in other.items()} | kept)
+                is_changed = True
             rewritten.append(raw)
-        return _with_servers(params, rewritten) if declared else params
+        return _with_servers(params, rewritten) if is_changed else params
 
     def release(self, declarations: Sequence[Declaration]) -> None:
         for declaration in declarations:
             self.shim_listener.revoke(declaration.token)
-            if self._servers.get(declaration.server.id) is declaration.server:
-                del self._servers[declaration.server.id]
+            if self.servers.get(declaration.server.id) is declaration:
+                del self.servers[declaration.server.id]
             for mcp_connection in list(declaration.mcp_connections):
                 mcp_connection.close()
 
@@ -181,19 +184,26 @@ class DeclarationRewriter:
             raise RequestError(INVALID_PARAMS, f"MCP server {name!r}: {why}")
         id = entry.get("serverId", entry.get("id"))
         if not isinstance(id, str) or not isinstance(name, str):
+            if self.agent.acp:
+                return None
             raise RequestError(
                 INVALID_PARAMS, "An MCP server of type acp needs a name and a serverId", entry
             )
         server = DeclaredServer(id, name, entry)
-        if known := self._servers.get(id):
-            server.binding, server.revision = known.binding, known.revision
-        self._servers[id] = server
+        if known := self.servers.get(id):
+            server.binding, server.revision = known.server.binding, known.server.revision
+        if self.agent.acp:
+            self.servers[id] = Declaration(server, name, "")
+            declared.append(self.servers[id])
+            return None
         if self.offline:
             log.warning(
                 "MCP server of a proxy not available to the agent: its sandbox has no network",
                 server=server.name,
             )
-        return self._over_stdio(server, names, declared)
+        entry = self._over_stdio(server, names, declared)
+        self.servers[id] = declared[-1]
+        return entry
 
     def _over_stdio(
         self,

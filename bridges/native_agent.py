@@ -6,7 +6,7 @@ connection as a consumer, and connects to the server as for a shim.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import attrs
@@ -21,8 +21,8 @@ from bridges.bindings import (
     message_params,
     wrap_outcome,
 )
-from bridges.declarations import declared_servers, session_id_in
-from bridges.mcp_connection import Cancel, ConnectionMode, DeclaredServer, McpConnection
+from bridges.declarations import Declaration
+from bridges.mcp_connection import Cancel, ConnectionMode, McpConnection
 from bridges.revisions import SameRevision
 from conductor.bridge_api import (
     INTERNAL_ERROR,
@@ -45,51 +45,16 @@ class NativeAgent:
     """The connections of a native agent that the bridge translates."""
 
     host: BridgeHost
-    _servers: dict[str, DeclaredServer] = attrs.field(factory=dict, init=False)
+    declared: Mapping[str, Declaration]
+    """The declarations of the agent's sessions, by server id."""
     _connections: dict[str, McpConnection] = attrs.field(factory=dict, init=False)
     """By connection id; in the stateless binding by server id."""
 
-    async def set_up(self, params: bytes, forward: Any) -> bytes:
-        """Forward a session set-up unchanged; record its servers, for which bindings may differ."""
-        found: list[DeclaredServer] = []
-        for entry, _ in declared_servers(params):
-            id = entry.get("serverId", entry.get("id")) if isinstance(entry, dict) else None
-            if isinstance(id, str) and entry.get("type") == "acp":
-                server = DeclaredServer(id, str(entry.get("name")), entry, session_id_in(params))
-                if known := self._servers.get(id):
-                    server.binding, server.revision = known.binding, known.revision
-                self._servers[id] = server
-                found.append(server)
-        try:
-            result: bytes = await forward()
-        except BaseException:
-            for server in found:
-                self._release(server)
-            raise
-        for server in found:
-            server.session = session_id_in(result) or server.session
-        return result
-
-    def release_session(self, session: str) -> None:
-        for server in [one for one in self._servers.values() if one.session == session]:
-            self._release(server)
-
-    def _release(self, server: DeclaredServer) -> None:
-        self._servers.pop(server.id, None)
-        for mcp_connection in self._connections_of(server):
-            mcp_connection.close()
-
-    def _connections_of(self, server: DeclaredServer) -> list[McpConnection]:
-        return [
-            each
-            for each in self._connections.values()
-            if isinstance(each.consumer, _AgentConsumer) and each.consumer.server_id == server.id
-        ]
-
     async def connect(self, carrier: CarrierParams, forward: Any) -> Any:
-        server = self._servers.get(carrier.server or "")
-        if server is None:
+        declaration = self.declared.get(carrier.server or "")
+        if declaration is None:
             return await forward()
+        server = declaration.server
         own = Binding("acpId" if isinstance(carrier.acpId, str) else "serverId")
         if server.binding in (None, own) and own in candidates(server.declaration):
             try:
@@ -102,7 +67,7 @@ class NativeAgent:
                 server.binding = own
                 return result
         most = self.host.limits.max_mcp_connections
-        if len(self._connections_of(server)) >= most:
+        if len(declaration.mcp_connections) >= most:
             problem = f"More than {most} connections to one server (max_mcp_connections)"
             raise RequestError(INVALID_REQUEST, problem)
 
@@ -110,20 +75,9 @@ class NativeAgent:
             answer(None, encode_error(REQUEST_CANCELLED, "Request cancelled"))
             mcp_connection.close()
 
-        def begin(mcp_connection: McpConnection) -> ConnectionMode:
-            answer(msgspec.json.encode({"connectionId": connection}), None)
-            return SameRevision(mcp_connection)
-
-        def ended(error: bytes) -> None:
-            self._connections.pop(connection, None)
-            answer(None, error)
-
         answer = self.host.defer(cancelled)
         connection = f"acp-conductor:{self.host.new_request_id()}"
-        consumer = _AgentConsumer(self.host, server.id, connection, ended)
-        mcp_connection = McpConnection(consumer, begin, self.host.start_soon, refused=ended)
-        self._connections[connection] = mcp_connection
-        AcpProvider(server, mcp_connection, self.host).open()
+        mcp_connection = self._open(declaration, connection, answer)
         return None
 
     async def message(self, carrier: CarrierParams, forward: Any) -> Any:
@@ -136,8 +90,11 @@ class NativeAgent:
             else:
                 mcp_connection.notification(str(carrier.method), carrier.inner)
             return None
-        server = self._servers.get(carrier.server or "")
-        if server is None or not self.host.answering or server.binding == Binding(None):
+        declaration = self.declared.get(carrier.server or "")
+        if declaration is None or not self.host.answering:
+            return await forward()
+        server = declaration.server
+        if server.binding == Binding(None):
             return await forward()
         if server.binding is None:
             try:
@@ -148,14 +105,7 @@ class NativeAgent:
             else:
                 server.binding = Binding(None)
                 return result
-        mcp_connection = self._connections.get(server.id)
-        if mcp_connection is None:
-            consumer = _AgentConsumer(
-                self.host, server.id, None, lambda error: self._connections.pop(server.id, None)
-            )
-            mcp_connection = McpConnection(consumer, SameRevision, self.host.start_soon)
-            self._connections[server.id] = mcp_connection
-            AcpProvider(server, mcp_connection, self.host).open()
+        mcp_connection = self._connections.get(server.id) or self._open(declaration)
         self._ask(mcp_connection, carrier)
         return None
 
@@ -165,6 +115,32 @@ class NativeAgent:
             return await forward()
         mcp_connection.close()
         return {}
+
+    def _open(
+        self,
+        declaration: Declaration,
+        connection: str | None = None,
+        answer: ResponseCallback = lambda result, error: None,
+    ) -> McpConnection:
+        """Connect to a server; `answer` gets the connection id, or the error."""
+        key = connection or declaration.server.id
+
+        def begin(mcp_connection: McpConnection) -> ConnectionMode:
+            answer(msgspec.json.encode({"connectionId": connection}), None)
+            return SameRevision(mcp_connection)
+
+        def ended(error: bytes) -> None:
+            self._connections.pop(key, None)
+            declaration.mcp_connections.discard(mcp_connection)
+            answer(None, error)
+
+        consumer = _AgentConsumer(self.host, declaration.server.id, connection, ended)
+        refused = ended if connection is not None else None
+        mcp_connection = McpConnection(consumer, begin, self.host.start_soon, refused)
+        self._connections[key] = mcp_connection
+        declaration.mcp_connections.add(mcp_connection)
+        AcpProvider(declaration.server, mcp_connection, self.host).open()
+        return mcp_connection
 
     def _ask(self, mcp_connection: McpConnection, carrier: CarrierParams) -> None:
         def cancelled() -> None:

@@ -89,7 +89,7 @@ async def test_a_close_at_any_point_leaves_nothing(step, closer):
         bridge = on.bridge
         await on.until(lambda: not bridge.connections or step == "connecting")
         assert not any((bridge.exchanges, bridge._sessions))
-        assert not any((bridge._rewriter.shim_listener._tokens, bridge._rewriter._servers))
+        assert not any((bridge._rewriter.shim_listener._tokens, bridge._rewriter.servers))
 
         step = "next"
         [entry] = await on.declare(declaration("serverId", id="server-2"))

@@ -80,7 +80,7 @@ async def test_nothing_is_kept_of_a_set_up_with_a_declaration_that_is_refused():
             await on.declare(good, {"type": "acp", "name": "b"})
         offers = on.bridge._rewriter
         assert not offers.shim_listener._tokens
-        assert not offers._servers
+        assert not offers.servers
 
 
 async def test_a_shim_tells_its_token_only_to_its_own_user(monkeypatch):

@@ -120,8 +120,8 @@ def run_isolated() -> NoReturn:
     line = _read_bootstrap_line()
     if not line:
         sys.exit(0)  # EOF: the parent process has ended
-    spec, role, withheld, reports_all = parse_bootstrap_line(line)
-    recorder = ReportingRecorder("", reports_all=reports_all)
+    spec, role, withheld = parse_bootstrap_line(line)
+    recorder = ReportingRecorder("")
 
     def make() -> Sequence[Component]:
         components = build_components((spec,), mode=role)

@@ -58,8 +58,7 @@ def plugin_endpoint(make: Callable[[], PluginComponent], max_message_bytes: int)
         runtime.start_soon(runtime.client.notify, *plugin_info(component.plugin))
         recorder = None
         if (outer := current_recorder.get()) is not None:
-            all = outer.keeps_payloads
-            recorder = ReportingRecorder(outer.chain, outer=outer, reports_all=all)
+            recorder = ReportingRecorder(outer.chain, outer=outer)
             runtime.start_soon(recorder.send_reports, runtime.client.notify)
         limits = Limits(max_message_bytes=max_message_bytes)
         seconds = component.stop_timeout

@@ -1,9 +1,9 @@
 """Reports the handlers of a plugin behind a link to the conductor, for its trace.
 
 The chain of the plugin (`isolate: true`, `on_failure: restart`) has a `ReportingRecorder` instead
-of one that keeps what passes. It remembers which message each handler has got, by what the
-conductor knows it by (`MessageKey`), and sends the runs of handlers that ended in one turn of the
-event loop as one notification `PLUGIN_INFO`, which the conductor takes off the connection.
+of one that keeps what passes. It remembers which request each handler has got, by its id on the
+connection, and sends the runs of handlers that ended in one turn of the event loop as one
+notification `PLUGIN_INFO`, which the conductor takes off the connection.
 """
 
 from __future__ import annotations
@@ -15,92 +15,60 @@ import trio
 
 from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.jsonrpc.messages import Payload
-from conductor.jsonrpc.notification_batch import NotificationBatch
 from conductor.plugins.isolation import report_info
 from conductor.plugins.plugin_port import PluginPort
-from conductor.routing.stage import (
-    EVERY,
-    ForwardBatch,
-    ForwardNotification,
-    ForwardRequest,
-    Stage,
-    StagedPort,
-)
+from conductor.routing.stage import EVERY, ForwardRequest, Stage, StagedPort, StageMethod
 from conductor.routing.trace import HandlerOutcome, Mark
-from conductor.supervision.handler_reports import HandlerReport, MessageKey
+from conductor.supervision.handler_reports import HandlerReport
 from conductor.tracing.recorder import Entry, TraceRecorder
 
 __all__ = ["ReportingRecorder"]
 
 
 class _Arrival(Mark):
-    """Stands for a message that the plugin has got."""
+    """Stands for a request that the plugin has got."""
 
-    key: MessageKey = ("request", 0)
-
-    def part(self, index: int) -> Mark:
-        kind, number = self.key
-        return _Arrival(0.0, key=(kind, number + index))
+    request: int = 0
+    """Its id on the connection; 0 for `initialize`."""
 
 
 class _Arrivals(Stage):
-    """Remembers the message that a port of the plugin is given, while the port has it."""
+    """Remembers the request that a port of the plugin is given, while the port has it."""
 
-    __slots__ = ("_number", "_recorder", "_side")
+    __slots__ = ("_recorder",)
 
     name = "trace"
     sent: frozenset[str] = EVERY
 
-    def __init__(self, recorder: ReportingRecorder, side: Literal["client", "agent"]) -> None:
+    def __init__(self, recorder: ReportingRecorder) -> None:
         self._recorder = recorder
-        self._side: Literal["client", "agent"] = side
-        self._number = 0
-        """Notifications that have come."""
+
+    def takes(self, kind: StageMethod, method: str) -> bool:
+        return kind == "send_request"
 
     def send_request(
         self, forward: ForwardRequest, call: InFlightRequest, method: str, params: Payload | None
     ) -> None:
         number = 0 if method == "initialize" else cast("int", call.source_id)  # from a conductor
-        self._recorder.current = _Arrival(0.0, key=("request", number))
+        self._recorder.current = _Arrival(0.0, request=number)
         forward(call, method, params)
         self._recorder.current = None
-
-    def send_notification(
-        self, forward: ForwardNotification, method: str, params: Payload | None
-    ) -> None:
-        self._notified(1)
-        forward(method, params)
-        self._recorder.current = None
-
-    def send_batch(self, forward: ForwardBatch, notifications: NotificationBatch) -> None:
-        self._notified(notifications.count)
-        forward(notifications)
-        self._recorder.current = None
-
-    def _notified(self, count: int) -> None:
-        self._recorder.current = _Arrival(0.0, key=(self._side, self._number))
-        self._number += count
 
 
 class ReportingRecorder(TraceRecorder):
     """Keeps nothing of what passes; `send_reports` sends which handlers have run."""
 
-    def __init__(
-        self, chain: str, *, outer: TraceRecorder | None = None, reports_all: bool = True
-    ) -> None:
+    def __init__(self, chain: str, *, outer: TraceRecorder | None = None) -> None:
         super().__init__(chain)
         self.add: Callable[[Entry], None] = _ignore
         self.outer = outer
         """The conductor's own `Tracer`, if the plugin runs in its process."""
-        self.reports_all = reports_all
-        """Whether handlers of notifications are reported: 6 µs each, which a flight recorder is not
-        worth."""
         self._handled: list[HandlerReport] = []
         self._has_reports = trio.Event()
 
     def trace(self, port: StagedPort, component: str, side: Literal["client", "agent"]) -> None:
         if isinstance(port, PluginPort):  # else it is at an end of the plugin's chain
-            port.insert(_Arrivals(self, side))
+            port.insert(_Arrivals(self))
 
     def handler_ended(
         self,
@@ -113,11 +81,8 @@ class ReportingRecorder(TraceRecorder):
         outcome: HandlerOutcome,
     ) -> None:
         assert isinstance(message, _Arrival)
-        key = message.key
-        if not self.reports_all and outcome != "failed" and key[0] != "request":
-            return
         self._handled.append(
-            HandlerReport(component, method, location, key, started, ended, outcome)
+            HandlerReport(component, method, location, message.request, started, ended, outcome)
         )
         self._has_reports.set()
 

@@ -23,7 +23,6 @@ from conductor.jsonrpc.messages import Payload
 from conductor.proxy.base import Plugin
 from conductor.routing.stage import ForwardNotification, Stage
 from conductor.supervision.handler_reports import HandlerReport
-from conductor.tracing.recorder import keeps_all
 from conductor.transport.local_command import isolated_program
 
 __all__ = [
@@ -60,8 +59,6 @@ class _Bootstrap(msgspec.Struct):
     written: list[tuple[list[str | int], InterpolatedString]]
     withheld: bool
     """Whether error details are withheld, because they go to a remote client."""
-    reports_all: bool
-    """Whether handlers of notifications are reported, too."""
 
 
 _BY_PATH = ("locations", "key_locations", "written")
@@ -88,14 +85,12 @@ def bootstrap_line(spec: ComponentSpec, role: Role) -> bytes:
     }
     places: dict[str, Any] = {name: getattr(spec, name) for name in _PLACES}
     places |= {name: _pairs(getattr(spec, name)) for name in _BY_PATH}
-    withheld = details_are_withheld()
-    line = _Bootstrap(keys=keys, role=role, withheld=withheld, reports_all=keeps_all(), **places)
+    line = _Bootstrap(keys=keys, role=role, withheld=details_are_withheld(), **places)
     return _encoder.encode(line) + b"\n"
 
 
-def parse_bootstrap_line(line: bytes) -> tuple[ComponentSpec, Role, bool, bool]:
-    """Parse a bootstrap line: the component, its role, whether error details are withheld, and
-    whether handlers of notifications are reported."""
+def parse_bootstrap_line(line: bytes) -> tuple[ComponentSpec, Role, bool]:
+    """Parse a bootstrap line: the component, its role, and whether error details are withheld."""
     decoded = _decoder.decode(line)
     keys = {
         key_names(AgentItem)[key]: msgspec.convert(value, field_type(AgentItem, key))
@@ -105,7 +100,7 @@ def parse_bootstrap_line(line: bytes) -> tuple[ComponentSpec, Role, bool, bool]:
     places |= {name: {tuple(path): of for path, of in getattr(decoded, name)} for name in _BY_PATH}
     # A failure ends the process; the restart policy is applied by the conductor outside.
     spec = ComponentSpec(on_failure="end_chain", **keys, **places)
-    return spec, decoded.role, decoded.withheld, decoded.reports_all
+    return spec, decoded.role, decoded.withheld
 
 
 def plugin_info(plugin: Plugin) -> tuple[str, dict[str, Any]]:

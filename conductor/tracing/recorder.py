@@ -45,7 +45,6 @@ __all__ = [
     "StderrEntry",
     "TraceRecorder",
     "current_recorder",
-    "keeps_all",
     "on_failure",
     "report_failure",
 ]
@@ -153,7 +152,6 @@ class TraceRecorder(Tracer):
         sink: Callable[[Entry], None] | None = None,
         flight: deque[Entry] | None = None,
     ) -> None:
-        global _keeps_all
         self.chain = chain
         self.sink = sink
         self.flight: deque[Entry] = deque(maxlen=FLIGHT_ENTRIES) if flight is None else flight
@@ -173,7 +171,6 @@ class TraceRecorder(Tracer):
         self._early: list[LogEntry] = []
         """Log events of the time before the components are built: the header comes first."""
         self.has_causes: bool = False
-        _keeps_all |= self.keeps_payloads
 
     def for_chain(self, chain: str) -> TraceRecorder:
         """A recorder for another chain of the same client, with the same `sink` and `flight`."""
@@ -309,11 +306,6 @@ def _logged(level: str, event: str, fields: dict[str, Any]) -> None:
         recorder.logged(level, event, fields)
 
 
-def keeps_all() -> bool:
-    """Whether chains of this process are recorded whole, and not only by the flight recorder."""
-    return _keeps_all
-
-
 def on_failure(listener: Callable[[], None]) -> None:
     """Call `listener` when a component of any chain has failed, or the conductor itself."""
     global _failure_listener
@@ -334,6 +326,5 @@ def _context() -> dict[str, object]:
 listen(_logged)
 bind_context(_context)
 _failure_listener: Callable[[], None] | None = None
-_keeps_all = False
 current_recorder: ContextVar[TraceRecorder | None] = ContextVar("current_recorder", default=None)
 """The recorder of the chain that this task belongs to."""

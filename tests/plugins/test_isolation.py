@@ -44,7 +44,7 @@ def test_settings_of_the_chain_file_reach_the_process(tmp_path):
     spec = spec_of(tmp_path)
 
     process = as_isolated_process(spec, "proxy")
-    read, role, withheld, _ = parse_bootstrap_line(process.stdin_head)
+    read, role, withheld = parse_bootstrap_line(process.stdin_head)
 
     same = ("name", "use", "options", "env", "secrets", "directory", "start_timeout")
     same += ("stop_timeout", "required", "location", "locations", "key_locations", "written")

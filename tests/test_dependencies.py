@@ -19,11 +19,8 @@ ROOT = Path(__file__).parent.parent
 
 BOUNDED = "server/websocket/bounded.py"
 TCP = "network/hypercorn_connection.py"
-NURSERY = "plugins/plugin_errors.py"
 PRIVATE = [
     # distribution, class or module, private or undocumented names, the module that uses them
-    ("trio", "trio:Nursery", "_child_finished _nested_child_finished _add_exc", NURSERY),
-    ("trio", "trio:Nursery", "_pending_excs", NURSERY),
     (
         "trio-websocket",
         "trio_websocket:WebSocketConnection",

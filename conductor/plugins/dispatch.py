@@ -34,15 +34,15 @@ from conductor.jsonrpc.messages import (
     exception_to_error,
 )
 from conductor.jsonrpc.notification_batch import SESSION_UPDATE
-from conductor.plugins.failure_log import FailureLog
-from conductor.plugins.handler_call import HandlerCall, ResponseState, current_handler_call
-from conductor.plugins.lane import LaneNotification, LaneRequest, LaneResponse
-from conductor.plugins.plugin_errors import (
+from conductor.plugins.failures import (
+    FailureLog,
     call_plugin,
     contain_failure,
     request_error_in,
     split_failure,
 )
+from conductor.plugins.handler_call import HandlerCall, ResponseState, current_handler_call
+from conductor.plugins.lane import LaneNotification, LaneRequest, LaneResponse
 from conductor.plugins.plugin_port import CANCELLED_ERROR, PluginPort
 from conductor.proxy.annotations import RawMessage
 from conductor.proxy.base import Agent, Plugin, Proxy

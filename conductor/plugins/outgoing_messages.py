@@ -21,7 +21,7 @@ from conductor.acp import SESSION_CREATING_METHODS, session_id_of
 from conductor.errors import ConnectionClosed, LocalProtocolError, RequestCancelled
 from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.jsonrpc.notification_batch import SESSION_UPDATE
-from conductor.plugins.failure_log import FailureLog
+from conductor.plugins.failures import FailureLog, call_plugin
 from conductor.plugins.handler_call import (
     HandlerCall,
     HandlerResponse,
@@ -30,7 +30,6 @@ from conductor.plugins.handler_call import (
     current_task,
 )
 from conductor.plugins.lane import Lane, LaneItem, LaneNotification, LaneRequest, LaneResponse
-from conductor.plugins.plugin_errors import call_plugin
 from conductor.plugins.plugin_port import PluginPort
 from conductor.proxy.annotations import RawMessage
 from conductor.proxy.peers import ResponseCallback

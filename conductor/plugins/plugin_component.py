@@ -3,43 +3,44 @@
 It has no envelope and no ids: its two ports are objects (`plugin_port`). `scheduler` enforces the
 lane rules (docs/ordering.md), `dispatch` calls the handlers, `plugin_runtime` has the functions
 that `Plugin` methods call; this module has the plugin's life cycle (`lifespan`, start timeout,
-stop).
+stop), and what it has of cancelled turns (`BlockedTurns`).
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from typing import Literal
 
 import attrs
 import trio
 
+from conductor.acp import PROMPT, SESSION_CANCEL, session_id_of
 from conductor.chainfile.model import CANCEL_TIMEOUT, START_TIMEOUT, STOP_TIMEOUT
 from conductor.errors import ComponentExited, StartError, describe
+from conductor.jsonrpc.in_flight import InFlightRequest
+from conductor.jsonrpc.messages import Payload
+from conductor.jsonrpc.notification_batch import SESSION_UPDATE
 from conductor.log import get_logger
-from conductor.plugins.blocked_turns import BlockedTurns, busy_calls
-from conductor.plugins.failure_log import FailureLog
-from conductor.plugins.handler_call import handled_message
-from conductor.plugins.plugin_code import line_of
-from conductor.plugins.plugin_errors import (
-    accept_exceptions_without_repr,
+from conductor.plugins.failures import (
+    FailureLog,
     contain_failure,
     first_exception,
     split_failure,
 )
+from conductor.plugins.handler_call import HandlerCall, handled_message
+from conductor.plugins.lane import LaneItem, LaneNotification, LaneRequest, LaneResponse
+from conductor.plugins.plugin_code import line_of
+from conductor.plugins.plugin_port import PluginPort
 from conductor.plugins.plugin_runtime import AgentChainOpener, PluginRuntime
 from conductor.plugins.scheduler import LaneScheduler
 from conductor.proxy.base import Plugin
-from conductor.proxy.peers import text
 from conductor.proxy.session_tracking import end_sessions
 from conductor.proxy.sessions import forget_all_sessions
-from conductor.proxy.update_kinds import UpdateFilter
 from conductor.routing.component import Blocker, Component, ComponentHost
 from conductor.routing.failure_errors import FailureErrors
 from conductor.routing.port import Port
 from conductor.routing.trace import Tracer
-from conductor.schema.convert import is_schema_type, reader, unstructure
+from conductor.supervision.cancel_watch import cancelled_answer
 from conductor.supervision.restart_policy import Bypass, EndChain
 from conductor.supervision.slow_setups import SLOW
 
@@ -114,10 +115,6 @@ class PluginComponent(Component):
     def agent_port(self) -> Port | None:
         return None if self.role == "agent" else self._scheduler.agent_port
 
-    def filter_updates(self, accepts: UpdateFilter) -> None:
-        """Give the plugin the updates that `accepts` returns true for, in the place of kinds."""
-        self._scheduler.agent_port.filter_updates(accepts)
-
     def trace(self, tracer: Tracer) -> None:
         tracer.handled = handled_message
         for port in self._scheduler.ports:
@@ -129,29 +126,21 @@ class PluginComponent(Component):
     def prepare(self, host: ComponentHost) -> None:
         self.host = self.failures.host = host
         self.runtime.attach(host, self, self.agent_chain_opener)
-        accept_exceptions_without_repr()
         self.plugin._acp_runtime = self.runtime
 
     async def run(self) -> None:
-        failures: list[BaseException] = []
         try:
             with self._run_scope:
                 async with trio.open_nursery() as around:
                     around.start_soon(self._watch_start)
-                    try:
-                        await self._run_lifespan()
-                    except BaseException as exc:  # a nursery asks for its repr, which may raise
-                        contain_failure(exc, failures.append)
+                    await self._run_lifespan()
                     around.cancel_scope.cancel()
-            for failure in failures:
-                self._fail(failure)
         except BaseException as exc:
             contain_failure(exc, self._fail)
         finally:
             self._scheduler.close()
             if not self._answered_elsewhere:
                 self._scheduler.aborted.answer()
-            self.failures.close()
             forget_all_sessions(self.plugin)
             self._ended.set()
             self._scheduler.became_idle.set()  # ends `wait_drained`
@@ -159,7 +148,6 @@ class PluginComponent(Component):
     async def _run_lifespan(self) -> None:
         """Run the handlers inside `lifespan()`; its exit is not cancelled by a normal stop."""
         try:
-            _load_for_messages(self.plugin)
             async with self.plugin.lifespan():
                 await self._handle_messages()
         except BaseException as exc:
@@ -264,15 +252,101 @@ class PluginComponent(Component):
         return max(port.lane.size for port in self._scheduler.ports)
 
 
-def _load_for_messages(plugin: Plugin) -> None:
-    """Load what the first message would load: the types of the handlers, and that of `text`.
+@attrs.frozen(eq=False)
+class BlockedTurns(Blocker):
+    """What one plugin has of cancelled turns and requests, and their forced end.
 
-    The schema takes 100 ms, while other components start.
+    A plugin blocks a request while its handler waits for no response, after `Plugin.defer`, and
+    while it is queued in a lane; a prompt also while its handler waits for anything but the
+    successor's answer to it. It blocks a turn, too, if the cancellation or the end of the turn is
+    queued in a lane that a handler holds.
     """
-    module = sys.modules.get(type(plugin).__module__)
-    if module is not None and any(value is text for value in vars(module).values()):
-        unstructure(text(""))
-    for handler in plugin._acp_handlers:
-        for annotation in (handler.annotation, handler.result):
-            if is_schema_type(annotation):
-                reader(annotation)
+
+    name: str
+    scheduler: LaneScheduler
+
+    def cancelled_since(self, session: str) -> float | None:
+        to_agent, to_client = map(self._lane, self.scheduler.ports)
+        blocks = (
+            bool(self._prompts(session))
+            or any(_is(item, SESSION_CANCEL, session) for item in to_agent)
+            or any(_ends_turn(item, session) for item in to_client)
+        )
+        return float("-inf") if blocks else None
+
+    def end_turn(self, session: str, until: float, problem: str, *, version_2: bool) -> bool:
+        """A queued cancellation is forwarded past the handler that holds its lane."""
+        prompts = self._prompts(session)
+        for call in prompts:
+            self.end_request(call, *cancelled_answer(PROMPT, self.name, version_2=version_2))
+        client_port, agent_port = self.scheduler.ports
+        for item in client_port.lane.waiting():
+            if type(item) is LaneNotification and _is(item, SESSION_CANCEL, session):
+                client_port.lane.remove(item)
+                agent_port.neighbour.notify(item.method, item.params)
+        return bool(prompts)
+
+    def requests(self) -> list[InFlightRequest]:
+        return [call for call in self._held() if call.cancelled and not self._awaited(call)]
+
+    def end_request(
+        self, call: InFlightRequest, result: Payload | None, error: Payload | None
+    ) -> None:
+        if not self.scheduler.dispatcher.answer_for(call, result, error):
+            for port in self.scheduler.ports:
+                for item in port.lane.waiting():
+                    if type(item) is LaneRequest and item.call is call:
+                        item.answered = True
+                        port.queued.pop(call, None)
+                        port.neighbour.respond(call, result, error)
+
+    def _held(self) -> dict[InFlightRequest, LaneItem]:
+        """The unanswered requests that handlers have, that are deferred, or that are queued."""
+        items = [
+            *(
+                each.item
+                for each in self.scheduler.dispatcher.running.values()
+                if each.response_state is not None and not each.response_state.answered
+            ),
+            *(item for port in self.scheduler.ports for item in port.lane.waiting()),
+        ]
+        return {
+            item.call: item for item in items if type(item) is LaneRequest and not item.answered
+        }
+
+    def _awaited(self, call: InFlightRequest) -> frozenset[InFlightRequest]:
+        """The requests that the handler of a request waits for."""
+        handler_call = self.scheduler.dispatcher.running.get(call)
+        return frozenset() if handler_call is None else handler_call.awaited
+
+    def _prompts(self, session: str) -> list[InFlightRequest]:
+        """The prompts of this session that are blocked here."""
+        found = [call for call, item in self._held().items() if _is(item, PROMPT, session)]
+        return [
+            call for call in found if PROMPT not in (each.method for each in self._awaited(call))
+        ]
+
+    def _lane(self, port: PluginPort) -> list[LaneItem]:
+        """The messages of a port's lane: the one being handled, then those queued."""
+        call = self.scheduler.last_handlers.get(port.lane)
+        is_held = call is not None and not call.done and call.lane is port.lane
+        return [*([call.item] if call is not None and is_held else []), *port.lane.waiting()]
+
+
+def busy_calls(scheduler: LaneScheduler) -> set[HandlerCall]:
+    """The handlers of requests, and those that hold a lane, that wait for no response."""
+    calls = {*scheduler.dispatcher.running.values(), *scheduler.last_handlers.values()}
+    return {call for call in calls if not call.done and not call.awaited}
+
+
+def _is(item: LaneItem, method: str, session: str) -> bool:
+    if type(item) is LaneResponse or item.method != method:
+        return False
+    return session_id_of(item.params) == session
+
+
+def _ends_turn(item: LaneItem, session: str) -> bool:
+    """Whether it may end a turn: the response to a prompt, or in version 2 an update."""
+    if type(item) is LaneResponse:
+        return item.call.method == PROMPT
+    return _is(item, SESSION_UPDATE, session) and b"state_update" in (item.params or b"")

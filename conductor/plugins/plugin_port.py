@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterable
 from typing import Final, Literal, Protocol
 
-import attrs
-
 from conductor.acp import session_id_of
 from conductor.errors import RequestCancelled
 from conductor.jsonrpc.in_flight import InFlightRequest
@@ -25,7 +23,6 @@ from conductor.plugins.lane import Lane, LaneItem, LaneNotification, LaneRequest
 from conductor.proxy.handlers import ALL_METHODS
 from conductor.proxy.middleware import Handler
 from conductor.proxy.peers import NotificationTap
-from conductor.proxy.update_kinds import UpdateFilter
 from conductor.routing.port import UnconnectedPort
 from conductor.routing.stage import StagedPort
 from conductor.routing.trace import Tracer
@@ -130,10 +127,6 @@ class PluginPort(StagedPort):
         self.observer: Handler | None = own.pop(ALL_METHODS, None)
         self.handlers: dict[str, Handler] = own
         self._update_intercepted()
-
-    def filter_updates(self, accepts: UpdateFilter) -> None:
-        """Give the handler of updates those that `accepts` returns true for, and no others."""
-        self.handlers[SESSION_UPDATE] = attrs.evolve(self.handlers[SESSION_UPDATE], accepts=accepts)
 
     def deliver_request(self, call: InFlightRequest, method: str, params: Payload | None) -> None:
         if not self.lane.held and method not in self.intercepted:

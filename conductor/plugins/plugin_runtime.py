@@ -14,9 +14,8 @@ from typing import Any, Literal, Protocol, cast
 import trio
 
 from conductor.errors import LocalProtocolError
-from conductor.plugins.failure_log import FailureLog
+from conductor.plugins.failures import FailureLog, contain_failure
 from conductor.plugins.handler_call import TaskBeside, current_handler_call, leave_handler_call
-from conductor.plugins.plugin_errors import contain_failure
 from conductor.plugins.plugin_port import PluginPort
 from conductor.plugins.scheduler import LaneScheduler
 from conductor.proxy.base import Plugin

@@ -20,7 +20,7 @@ from conductor.acp import session_id_of
 from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.log import Logger
 from conductor.plugins.dispatch import Dispatcher
-from conductor.plugins.failure_log import FailureLog
+from conductor.plugins.failures import FailureLog, call_plugin
 from conductor.plugins.handler_call import (
     HandlerCall,
     begin_worker,
@@ -28,7 +28,6 @@ from conductor.plugins.handler_call import (
 )
 from conductor.plugins.lane import Lane, LaneItem, LaneNotification, LaneRequest, LaneResponse
 from conductor.plugins.outgoing_messages import ObserverIds, OutgoingMessages
-from conductor.plugins.plugin_errors import call_plugin
 from conductor.plugins.plugin_port import AgentTerminus, PluginPort, port_pair
 from conductor.proxy.base import Plugin
 from conductor.proxy.middleware import Handler

@@ -9,7 +9,7 @@ A cancelled turn is blocked by, and is ended there so:
 - a component behind a link that has not ended it: its prompts are answered in its place, in version
   2 the session is reported as idle, and `on_cancel_timeout` may restart it
 - a component that restarts, by prompts in its queue: they are answered
-- a plugin, by a handler or in a lane (`plugins.blocked_turns`): its prompts are answered, and their
+- a plugin, by a handler or in a lane (`BlockedTurns`): its prompts are answered, and their
   handlers are cancelled; if it has none, those of the last one before it that waits are answered
 - no known component: the client's prompts are answered
 

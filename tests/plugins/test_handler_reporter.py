@@ -1,4 +1,4 @@
-"""Handlers of requests in plugins behind a link are in the trace of the chain, each with its message."""
+"""Handlers of requests in plugins behind a link are in the trace, each with its message."""
 
 from __future__ import annotations
 

@@ -10,34 +10,13 @@ import pytest
 import trio
 from support.peers.port import hop
 
-from conductor.errors import ComponentExited, RequestError, StartError, describe
-from conductor.plugins.plugin_errors import (
-    accept_exceptions_without_repr,
-    first_exception,
-    split_failure,
-)
+from conductor.errors import ComponentExited, RequestError, StartError
+from conductor.plugins.failures import split_failure
 from conductor.proxy import Proxy, RawMessage, on
 
 
 class OwnError(BaseException):
     """A `BaseException`, as some libraries raise."""
-
-
-class NoText(Exception):
-    def __str__(self):
-        raise RuntimeError("no text")
-
-
-class ExitsInText(Exception):
-    def __str__(self):
-        raise SystemExit(3)
-
-
-class NothingToShow(Exception):
-    def __str__(self):
-        raise RuntimeError("no text")
-
-    __repr__ = __str__
 
 
 class NoRepr:
@@ -50,15 +29,10 @@ RAISED = {
     "own": OwnError,
     "exit": lambda: SystemExit(0),
     "interrupt": KeyboardInterrupt,
-    "recursion": RecursionError,
     "asyncio": asyncio.CancelledError,
     "generator": GeneratorExit,
     "cancelled": lambda: trio.Cancelled._create(source="unknown"),
     "group": lambda: BaseExceptionGroup("g", [OwnError(), asyncio.CancelledError()]),
-    "no text": NoText,
-    "text that exits": ExitsInText,
-    "neither text nor repr": NothingToShow,
-    "no Unicode": lambda: ValueError("\udcff"),
     "refusal that is not JSON": lambda: RequestError(-1, "x", {"data": NoRepr()}),
 }
 every_exception = pytest.mark.parametrize("make", RAISED.values(), ids=RAISED)
@@ -124,8 +98,7 @@ async def test_a_request_whose_handler_raises_is_answered(make, logged):
 
         assert on_hop.client.heard == [("answer", "_x", -32603)]
         assert await is_alive(on_hop)
-    assert logged[0][0] == "handler failed"
-    assert len(logged) == 2
+    assert {event for event, _ in logged} == {"handler failed"}
 
 
 @every_exception
@@ -249,72 +222,7 @@ async def test_cancellations_in_an_exception_group_propagate_and_the_rest_is_the
         cancelled, failure = trio.Cancelled._create(source="unknown"), OwnError()
         group = BaseExceptionGroup("a", [BaseExceptionGroup("b", [cancelled]), failure])
 
-        assert split_failure(group) == (failure, cancelled)
+        of_plugin, passing = split_failure(group)
+        assert of_plugin.exceptions == (failure,)
+        assert passing.exceptions[0].exceptions == (cancelled,)
         assert split_failure(cancelled) == (None, cancelled)
-
-
-async def test_an_exception_group_may_be_nested_deeply():
-    exc: BaseException = OwnError("deep")
-    for _ in range(100_000):
-        exc = BaseExceptionGroup("g", [exc])
-
-    assert describe(first_exception(exc)) == "OwnError: deep"
-    assert split_failure(exc) == (exc, None)
-    while isinstance(exc, BaseExceptionGroup):  # freed one by one: Python recurses
-        exc = exc.exceptions[0]
-
-
-@attrs.define(eq=False)
-class Nurseries(Proxy):
-    """Raises within nurseries of its own: in a task, or in the block."""
-
-    make: object
-
-    @on("_x", source="client")
-    async def handle(self, params: dict, forward):
-        if params.get("background"):
-            self.start_soon(self.strike, params["where"])
-            return await forward()
-        return await self.strike(params["where"])
-
-    async def strike(self, where):
-        async with trio.open_nursery() as outer, trio.open_nursery() as nursery:
-            outer.start_soon(trio.sleep_forever)
-            if where == "block":
-                raise self.make()
-            nursery.start_soon(self.die)
-            nursery.start_soon(self.die)
-            await trio.sleep_forever()
-
-    async def die(self):
-        raise self.make()
-
-
-@pytest.mark.parametrize("where", ["task", "block"])
-@pytest.mark.parametrize("make", [NothingToShow, lambda: OwnError(NoRepr())])
-async def test_an_exception_without_a_repr_from_a_plugins_nursery_is_answered(make, where, logged):
-    async with hop(Nurseries(make)) as on_hop:
-        on_hop.client.ask("_x", {"where": where})
-        await on_hop.settle()
-
-        assert on_hop.client.heard == [("answer", "_x", -32603)]
-        assert await is_alive(on_hop)
-    assert [event for event, _ in logged] == ["handler failed"]
-
-
-async def test_an_exception_without_a_repr_from_a_plugins_task_is_logged(logged):
-    async with hop(Nurseries(NothingToShow)) as on_hop:
-        on_hop.client.ask("_x", {"where": "task", "background": True})
-        await on_hop.settle()
-        on_hop.agent.answer("real")
-
-        assert await is_alive(on_hop)
-    assert [event for event, _ in logged] == ["task failed"]
-
-
-async def test_an_exception_without_a_repr_leaves_its_nursery_unchanged():
-    accept_exceptions_without_repr()
-    accept_exceptions_without_repr()
-    with pytest.raises(BaseExceptionGroup) as caught:
-        await Nurseries(NothingToShow).strike("task")
-    assert type(first_exception(caught.value)) is NothingToShow

@@ -1,6 +1,14 @@
-"""`FailureLog`: the one place to which failures of a plugin's code go, for the log and the user.
+"""Exceptions raised by plugin code: contained, logged, and told to the user.
 
-The user reads each in the chat, once per turn and handler:
+Every call into plugin code (handlers, observers, callbacks, `lifespan`, tasks) goes through
+`contain_failure` or `call_plugin`. A plugin may raise any `BaseException`; none of them may end the
+conductor or leave a request unanswered. Two exceptions are not failures and must propagate: a
+`trio.Cancelled` of a cancelled scope around the call, and the `GeneratorExit` of a coroutine that
+is being closed. A `Cancelled` that a plugin raises although no scope is cancelled is a failure like
+any other.
+
+`FailureLog` is the one place to which failures go. The user reads each in the chat, once per turn
+and handler:
 
     [acp-conductor] Exc failed in on_text: AttributeError: 'str' object has … (exc2.py:9)
 
@@ -12,22 +20,23 @@ the handler has got. Both are compared with the schema only then, so good ones c
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 import attrs
+import trio
 
 from conductor.bounded_dict import BoundedDict
-from conductor.errors import LocalProtocolError, describe, details_are_withheld
+from conductor.errors import LocalProtocolError, RequestError, describe, details_are_withheld
 from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.jsonrpc.messages import INTERNAL_ERROR, encode_error, truncate
 from conductor.log import Logger
 from conductor.plugins.handler_call import HandlerCall, current_session
 from conductor.plugins.lane import LaneRequest, LaneResponse
 from conductor.plugins.plugin_code import raised_at
-from conductor.plugins.plugin_errors import first_exception
 from conductor.proxy.base import Plugin
 from conductor.proxy.conversion import invalid_params
 from conductor.proxy.events import event_marks
@@ -37,7 +46,17 @@ from conductor.routing.component import ComponentHost
 from conductor.schema.convert import decode
 from conductor.secrets.registered import redact
 
-__all__ = ["FailureListener", "FailureLog"]
+__all__ = [
+    "FailureListener",
+    "FailureLog",
+    "call_plugin",
+    "contain_failure",
+    "first_exception",
+    "request_error_in",
+    "split_failure",
+]
+
+T = TypeVar("T")
 
 FailureListener = Callable[[BaseException, str | None], object]
 """Called with an exception of a plugin's code, and with `file:line` of the handler that raised it
@@ -45,6 +64,58 @@ or `None`. `conductor.testing` raises it in the test."""
 _MAX_KINDS: Final = 100
 """Failures that are counted, by handler, exception and line."""
 _MAX_CHARS: Final = 300
+
+
+def split_failure(exc: BaseException) -> tuple[BaseException | None, BaseException | None]:
+    """The plugin's failure in `exc`, and the exception that must propagate; each may be None."""
+    if isinstance(exc, BaseExceptionGroup):
+        passing, failure = exc.split(_must_propagate)
+        return failure, passing
+    return (None, exc) if _must_propagate(exc) else (exc, None)
+
+
+def contain_failure(exc: BaseException, failed: Callable[[BaseException], object]) -> None:
+    """Call `failed` with the plugin's failure in `exc`; re-raise what must propagate."""
+    failure, passing = split_failure(exc)
+    if failure is not None:
+        failed(failure)
+    if passing is not None:
+        raise passing
+
+
+def call_plugin(
+    failed: Callable[[BaseException], object], function: Callable[..., T], *args: object
+) -> T | None:
+    """Call a synchronous function of a plugin; None if it failed."""
+    try:
+        return function(*args)
+    except BaseException as exc:
+        contain_failure(exc, failed)
+        return None
+
+
+def request_error_in(exc: BaseException) -> RequestError | None:
+    """The `RequestError` in an exception or group: trio groups what a nursery's tasks raise."""
+    if isinstance(exc, RequestError):
+        return exc
+    if isinstance(exc, BaseExceptionGroup):
+        found = [request_error_in(each) for each in exc.exceptions]
+        if None not in found:
+            return found[0]
+    return None
+
+
+def first_exception(exc: BaseException) -> BaseException:
+    """The first exception of a group, at any depth; any other exception is returned as it is."""
+    while isinstance(exc, BaseExceptionGroup):
+        exc = exc.exceptions[0]
+    return exc
+
+
+def _must_propagate(exc: BaseException) -> bool:
+    if isinstance(exc, trio.Cancelled):
+        return trio.current_effective_deadline() == -math.inf
+    return isinstance(exc, GeneratorExit) and not trio.lowlevel.in_trio_task()
 
 
 class _FailedCode(NamedTuple):
@@ -174,13 +245,6 @@ class FailureLog:
             session, once = session or current_session(), f"{self.name} {about}"
             self.host.send_notice(session, title, detail, severity="error", once=once)
 
-    def close(self) -> None:
-        """Log the last counts: the plugin has ended."""
-        for key, count in self._counts.items():
-            if count > 1 and not _is_logged(count):
-                self._log_count(key, count)
-        self._counts.clear()
-
     def _failed_code(self, exc: BaseException, place: str, handler: str | None) -> _FailedCode:
         frames = list(raised_at(exc))
         cause = first_exception(exc)
@@ -204,19 +268,11 @@ class FailureLog:
         self._counts[key] = count = self._counts.get(key, 0) + 1
         if count == 1:
             self.log.error(event, **fields, exc_info=exc)
-        elif _is_logged(count):
-            self._log_count(key, count)
-
-    def _log_count(self, key: tuple[str, ...], count: int) -> None:
-        event, function, error, at = key
-        self.log.error(
-            "failed again", what=event, function=function, error=error, at=at, times=count
-        )
-
-
-def _is_logged(count: int) -> bool:
-    """Whether a count is logged at once: 10, 100, 1000 and so on."""
-    return count >= 10 and str(count).strip("0") == "1"
+        elif count >= 10 and str(count).strip("0") == "1":  # 10, 100, 1000 and so on
+            what, function, error, at = key
+            self.log.error(
+                "failed again", what=what, function=function, error=error, at=at, times=count
+            )
 
 
 def _answers(handler_call: HandlerCall) -> Iterator[tuple[InFlightRequest, bytes]]:

@@ -2,26 +2,18 @@
 
 Session ids are read only here, from the `sessionId` member of params or of a result, lone
 surrogates included.
-`session_id_of` is for routing and records, and never raises.
-`unambiguous_session_id` is for access control: it refuses params that two parsers could read
-differently, and recognizes every spelling that an agent may accept for `sessionId` (Go ignores
-case, the Python SDK also takes `session_id`).
 """
 
 from __future__ import annotations
 
-import re
-from functools import cache, lru_cache
-from itertools import islice
-from typing import Any, Final
+from typing import Final
 
 import msgspec
-from msgspec import UNSET, UnsetType
 
 from conductor.json_values import decode_value
 from conductor.jsonrpc.codec import DECODE_ERRORS
 from conductor.jsonrpc.json_object import decode_with_surrogates, member_at, object_members
-from conductor.jsonrpc.json_text import has_surrogate, substitute_surrogates
+from conductor.jsonrpc.json_text import has_surrogate
 from conductor.jsonrpc.messages import Payload
 
 __all__ = [
@@ -39,12 +31,10 @@ __all__ = [
     "SESSION_HEADER",
     "SESSION_SETTING_METHODS",
     "SESSION_SETUP_METHODS",
-    "AmbiguousSessionId",
     "announced_subagent",
     "asks_for_history",
     "named_sessions",
     "session_id_of",
-    "unambiguous_session_id",
 ]
 
 PROMPT: Final = "session/prompt"
@@ -136,16 +126,8 @@ MAX_AGENTS_ID: Final = 1024
 """Characters of a session's id that the agent alone has named; longer ones are not remembered."""
 
 
-class AmbiguousSessionId(ValueError):
-    """Two parsers could read different session ids."""
-
-
 class _HasSession(msgspec.Struct, gc=False):
     sessionId: str
-
-
-class _MayHaveSession(msgspec.Struct, gc=False):
-    sessionId: str | None = None
 
 
 class _AnnouncedSubagent(msgspec.Struct, gc=False):
@@ -158,41 +140,14 @@ class _SubagentParams(msgspec.Struct, gc=False):
     update: _AnnouncedSubagent
 
 
-class _NamedMember:
-    """The value of a member that names a session."""
-
-
-_NAMED_MEMBER: Final = _NamedMember()
-
 _decode: Final = msgspec.json.Decoder(_HasSession).decode
-_decode_optional: Final = msgspec.json.Decoder(_MayHaveSession).decode
 _decode_subagent: Final = msgspec.json.Decoder(_SubagentParams).decode
 _SUBAGENT_UPDATE: Final = b"subagent_update"
-_decode_name: Final = msgspec.json.Decoder(str).decode
-_MAX_NAMES: Final = 1000
-"""Most members, at any depth, that are named like a session id; more are refused."""
-_MAX_SPELLINGS: Final = 8
-
-
-def _spelling_pattern(letters: str) -> str:
-    """A pattern for all JSON spellings of these letters, in either case, escapes included."""
-    any_of = {"s": "|\xc5\xbf|\\\\u017[fF]"}  # the capital of U+017F is S
-    return "".join(
-        f"(?:[{c}{c.upper()}]|\\\\u00(?i:{ord(c):02x}|{ord(c.upper()):02x}){any_of.get(c, '')})"
-        for c in letters
-    )
-
-
-@cache
-def _names() -> re.Pattern[bytes]:
-    """The names of members that may hold a session id. Compiling it takes 0.6 ms, which a start
-    does without."""
-    spelling = rf'("{_spelling_pattern("session")}(?:_|\\u005[fF])?{_spelling_pattern("id")}")'
-    return re.compile((spelling + r"[ \t\r\n]*:").encode("latin-1"))
 
 
 def session_id_of(payload: Payload | None) -> str | None:
-    """The session id in raw params or a raw result; `None` if there is none."""
+    """The session id in raw params or a raw result; `None` if there is none, or one that cannot be
+    written as UTF-8."""
     if payload is None:
         return None
     try:
@@ -201,8 +156,10 @@ def session_id_of(payload: Payload | None) -> str | None:
         if not has_surrogate(payload):
             return None
     try:
-        return unambiguous_session_id(payload)
-    except AmbiguousSessionId:
+        session = decode_with_surrogates(payload, _decode).sessionId
+        session.encode()
+        return session
+    except ValueError:
         return None
 
 
@@ -232,111 +189,20 @@ def message_names(method: str, payload: Payload | None) -> dict[str, object]:
     return {"method": method} if session is None else {"method": method, "session": session}
 
 
-def unambiguous_session_id(payload: Payload | None) -> str | None:
-    """The session id in raw params or a raw result; `None` if there is none.
-
-    Raises `AmbiguousSessionId` if a peer might read another one: the payload is not an object, the
-    member occurs twice in any spelling, or its value is neither a string nor null.
-    """
-    return None if payload is None else _read_session_id(bytes(payload))[0]
-
-
 def named_sessions(params: Payload | None) -> list[str]:
     """The sessions that raw params name: their own, and those that an update in them is about, such
-    as that of a subagent. Raises `AmbiguousSessionId`."""
-    text = bytes(params or b"{}")
-    own, is_alone = _read_session_id(text)
-    named: list[Any] = [own]
-    if own is None or not is_alone:
-        try:
-            update = object_members(text).get("update", b"null")
-            if update.startswith(b"{"):
-                unambiguous_session_id(update)
-                members = object_members(update).items()
-                named += [decode_value(each) for name, each in members if _is_session_id(name)]
-        except ValueError as exc:
-            raise AmbiguousSessionId(str(exc)) from None
-    return [each for each in named if isinstance(each, str)]
+    as that of a subagent. Raises `ValueError` if they are no object, or nested too deeply.
 
-
-def _is_session_id(name: str) -> bool:
-    """Also `senderSessionId`."""
-    return name.lower().replace("_", "").endswith("sessionid")
-
-
-def _read_session_id(text: bytes) -> tuple[str | None, bool]:
-    """As `unambiguous_session_id`, and whether no other member, at any depth, has the name."""
-    try:
-        if _has_canonical_spelling(text):
-            return _decode_optional(text).sessionId, True
-        found = _session_ids_in(text)
-    except DECODE_ERRORS as exc:
-        raise AmbiguousSessionId(str(exc)) from None
-    if len(found) > 1:
-        raise AmbiguousSessionId(f"sessionId occurs {len(found)} times")
-    return (found[0] if found else None), False
-
-
-def _has_canonical_spelling(text: bytes) -> bool:
-    """Whether the name occurs once at most, and in no other spelling; false if that is not certain.
-
-    Takes 1 ms for each MiB of text. `isascii` and the search for one byte take a tenth of the time
-    of the search that they save.
+    For access checks: names are read in every spelling that an agent or a client may accept (Go
+    ignores case, the Python SDK also takes `session_id`), and `senderSessionId`.
     """
-    if b"\\" in text and b"\\u" in text:
-        return False
-    if not text.isascii() and b"\xc5\xbf" in text:
-        return False
-    lower = text.lower()
-    names = 0
-    index = -1
-    for _ in range(_MAX_NAMES):
-        index = lower.find(b"session", index + 1)
-        if index < 0:
-            return True
-        if lower.startswith((b'id"', b'_id"'), index + 7):
-            names += 1
-            if names > 1 or not text.startswith(b'"sessionId"', index - 1):
-                return False
-    return False
-
-
-def _session_ids_in(text: bytes) -> list[str | None]:
-    """The values of all members of the object that name a session.
-
-    No Python object is created for any other value: there may be millions, and all clients would
-    wait."""
-    hidden = substitute_surrogates(text) if has_surrogate(text) else None
-    if hidden is not None:
-        text = hidden.text
-    matches = list(islice(_names().finditer(text), _MAX_NAMES + 1))
-    names = sorted({_decode_name(match[1]) for match in matches})
-    if len(matches) > _MAX_NAMES or len(names) > _MAX_SPELLINGS:
-        raise AmbiguousSessionId("sessionId occurs too often")
-    values: list[str | None] = []
-
-    def collect(_: type, value: Any) -> _NamedMember:
-        values.append(value)
-        return _NAMED_MEMBER
-
-    checked, collecting = _decoders_for(tuple(names))
-    checked.decode(text)  # raises unless each value is a string or null
-    msgspec.json.Decoder(collecting, dec_hook=collect).decode(text)
-    if hidden is None:
-        return values
-    written = [None if each is None else hidden.encodable(each) for each in values]
-    if written.count(None) > values.count(None):
-        raise AmbiguousSessionId("a lone surrogate")
-    return written
-
-
-@lru_cache(64)
-def _decoders_for(names: tuple[str, ...]) -> tuple[msgspec.json.Decoder[Any], type]:
-    """For objects with members of these names: a decoder that checks their types, and the type that
-    collects their values."""
-    rename = {f"name{index}": name for index, name in enumerate(names)}
-    checked, collecting = (
-        msgspec.defstruct("_Names", [(each, kind, UNSET) for each in rename], rename=rename)
-        for kind in (str | None | UnsetType, _NamedMember | UnsetType)
-    )
-    return msgspec.json.Decoder(checked), collecting
+    members = object_members(params or b"{}")
+    named = list(members.items())
+    if members.get("update", b"").startswith(b"{"):
+        named += object_members(members["update"]).items()
+    values = [
+        decode_value(each)
+        for name, each in named
+        if name.casefold().replace("_", "").endswith("sessionid")
+    ]
+    return [each for each in values if isinstance(each, str)]

@@ -561,7 +561,7 @@ class SessionBranches(Stage):
 
     def _is_foreign(self, branch: Branch | None, method: str, params: Payload | None) -> bool:
         """Whether a message to the client is for what belongs to another chain than its own; it is
-        logged then. So is one that two parsers could read differently."""
+        logged then."""
         try:
             is_foreign = any(self.is_of_another(each, branch) for each in named_sessions(params))
             if not is_foreign and (method in MCP_METHODS or method.startswith("terminal/")):

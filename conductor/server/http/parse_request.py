@@ -14,9 +14,9 @@ import attrs
 import msgspec
 from msgspec import UNSET
 
-from conductor.acp import SESSION_HEADER, AmbiguousSessionId, unambiguous_session_id
+from conductor.acp import SESSION_HEADER, session_id_of
 from conductor.jsonrpc.codec import Batch, Malformed, decode
-from conductor.jsonrpc.json_object import with_member
+from conductor.jsonrpc.json_object import member_at, with_member
 from conductor.jsonrpc.messages import PARSE_ERROR, Message
 from conductor.routing.envelope import HANDSHAKE
 from conductor.server.access import Refusal
@@ -114,9 +114,8 @@ def _addressed(message: Message, body: bytes, header: str | None) -> PostedMessa
         if header is not None:
             return Refusal(400, "Acp-Session-Id header requires object params")
         params = None
-    try:
-        named = unambiguous_session_id(params)
-    except AmbiguousSessionId:
+    named = session_id_of(params)
+    if named is None and member_at(params or b"{}", "sessionId") not in (None, b"null"):
         return Refusal(400, "params.sessionId must be a string")
     if header is None:
         if method in _SESSION_METHODS or (method in ATTACH_METHODS and named is None):

@@ -113,7 +113,6 @@ PURE = [
     "conductor.routing.stage",
     "conductor.routing.lost_sessions",
     "conductor.supervision.restart_policy",
-    "conductor.supervision.states",
     "conductor.token_bucket",
     "conductor.bounded_dict",
     "conductor.network.address",

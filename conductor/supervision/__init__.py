@@ -2,7 +2,7 @@
 
 `supervisor.SupervisedComponent` is one component, on the base `link_component.LinkComponent`;
 `endpoint.Endpoint` is its process or connection, `component_run.ComponentRun` serves one of them
-from start to end. Decisions are pure: `states` (the state table), `restart_policy`,
+from start to end. Decisions are pure: `restart_policy`,
 `StallDetector`. Modules that wait stand apart: `initialization` (the handshake), `replay` (after a
 restart), `deadlines`. `turn_observer` follows the turns of a link,
 `turn_enforcement` ends those of one component, `cancel_watch` the cancelled ones of a chain.

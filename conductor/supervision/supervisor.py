@@ -2,14 +2,15 @@
 
 The component is a process, a connection to another machine, or a plugin that restarts in this
 process; `Endpoint` hides the difference. `component_run` serves one process from start to end,
-`states` has the state table, `restart_policy` decides what follows a failure, `replay` restores the
-sessions, `turn_enforcement` applies the timeouts of turns and requests. While a component restarts,
-messages to it wait in the link's queue; requests that it had not answered are answered at once with
-an error that names it, since it is unknown how far they were carried out.
+`restart_policy` decides what follows a failure, `replay` restores the sessions, `turn_enforcement`
+applies the timeouts of turns and requests. While a component restarts, messages to it wait in the
+link's queue; requests that it had not answered are answered at once with an error that names it,
+since it is unknown how far they were carried out.
 """
 
 from __future__ import annotations
 
+import enum
 import random
 import signal
 from collections.abc import Awaitable, Callable
@@ -44,11 +45,30 @@ from conductor.supervision.link_component import LinkComponent
 from conductor.supervision.replay import Replay, ReplayFailed, session_resume_methods
 from conductor.supervision.restart_policy import Bypass, Decision, EndChain, Restart, RestartPolicy
 from conductor.supervision.slow_setups import SlowSetup, SlowSetupMonitor
-from conductor.supervision.states import Event, Lifecycle, State
 from conductor.supervision.turn_enforcement import TurnEnforcement
 from conductor.transport.spawn import SpawnError
 
 __all__ = ["SupervisedComponent"]
+
+
+class _State(enum.IntEnum):
+    """State of a component. From STOPPING on, only later ones follow."""
+
+    STARTING = 1
+    """The first handshake is not complete; it may need a second process for the other dialect."""
+    RUNNING = 2
+    """Initialized; messages pass."""
+    BACKING_OFF = 3
+    """Failed after it was initialized; the next process starts at `_start_at`. A process that
+    cannot be started then, and a failed replay, are failures as while it was running."""
+    REPLAYING = 4
+    """A new process repeats the handshake and the session set-up; messages wait in the queue."""
+    STOPPING = 5
+    """The chain stops or bypasses it; no further process is started."""
+    FAILED = 6
+    """Failed for good: reported to the chain once, which stops it."""
+    ENDED = 7
+    """`run` has returned: the process has exited, and its resources are released."""
 
 
 class SupervisedComponent(LinkComponent):
@@ -83,7 +103,11 @@ class SupervisedComponent(LinkComponent):
         self._spawned = 0.0
         """When the present process was started, or the connection begun."""
         self._stale_login: StaleLogin | None = None
-        self._lifecycle = Lifecycle()
+        self._state = _State.STARTING
+        self._was_initialized = False
+        """Whether it has been RUNNING: the restart policy decides on later failures."""
+        self._start_at: float | None = None
+        """Time of the next start, after a failure or for the other dialect."""
         self._stop = trio.Event()
         self._log = get_logger(component=spec.name)
         self.link: Link = Link(spec.name, role, self._report)
@@ -122,7 +146,7 @@ class SupervisedComponent(LinkComponent):
     @property
     def state(self) -> str:
         """In words: starting, running, restarting, …"""
-        return self._lifecycle.state.name.lower().replace("_", " ")
+        return self._state.name.lower().replace("_", " ")
 
     @property
     def pid(self) -> int | None:
@@ -160,14 +184,14 @@ class SupervisedComponent(LinkComponent):
     async def run(self) -> None:
         try:
             await self._run_process()
-            while (start_at := self._lifecycle.start_at) is not None:
+            while (start_at := self._start_at) is not None:
                 with trio.move_on_at(start_at):
                     await self._stop.wait()
-                if self._lifecycle.is_stopping:
+                if self._is_stopping:
                     break
                 await self._start_next()
         finally:
-            self._lifecycle.on(Event.ENDED)
+            self._enter(_State.ENDED)
             self.link.release_queue()  # without a connection, they are answered with an error
             self.host.flusher.made_room()
             self._drained.set()
@@ -193,8 +217,19 @@ class SupervisedComponent(LinkComponent):
         self._begin_stop()
         self._signal(signal.SIGKILL)
 
+    def _enter(self, state: _State, *, start_at: float | None = None) -> None:
+        if not self._is_stopping or state > self._state:
+            self._state = state
+            self._was_initialized = self._was_initialized or state is _State.RUNNING
+            self._start_at = start_at
+
+    @property
+    def _is_stopping(self) -> bool:
+        """Whether no further process is started."""
+        return self._state >= _State.STOPPING
+
     def _begin_stop(self) -> None:
-        self._lifecycle.on(Event.STOP)
+        self._enter(_State.STOPPING)
         self._stop.set()
 
     def set_end_cause(self, end_cause: str) -> None:
@@ -249,8 +284,8 @@ class SupervisedComponent(LinkComponent):
             **({} if self.link_dialect is None else {"dialect": self.link_dialect}),
             seconds=round(trio.current_time() - self._spawned, 3),
         )
-        if self._lifecycle.state is State.STARTING:
-            self._lifecycle.on(Event.INITIALIZED)
+        if self._state is _State.STARTING:
+            self._enter(_State.RUNNING)
 
     def _spawn(self) -> None:
         self._current_run, self._spawned = None, trio.current_time()
@@ -290,7 +325,7 @@ class SupervisedComponent(LinkComponent):
         ]
         if self._turns.stall_monitor is not None:
             background.append(self._turns.stall_monitor.run)
-        if self._lifecycle.state is State.REPLAYING:
+        if self._state is _State.REPLAYING:
             background.append(partial(self._replay, component_run))
         await component_run.run(self.host.read_gate(self), background)
         self._on_process_ended(component_run)
@@ -299,18 +334,18 @@ class SupervisedComponent(LinkComponent):
 
     async def _start_next(self) -> None:
         """Start the process of a restart, or of the handshake in the other dialect."""
-        if self._lifecycle.was_initialized:
+        if self._was_initialized:
             self.initialization.remove()
             self.initialization = self._new_initialization(self.link_dialect)
         try:
             self._spawn()
         except StartError as exc:
-            if self._lifecycle.was_initialized:
+            if self._was_initialized:
                 self._after_failure(exc)
             else:
                 self._fail(exc)
             return
-        self._lifecycle.on(Event.STARTED)
+        self._enter(_State.REPLAYING if self._was_initialized else _State.STARTING)
         await self._run_process()
 
     @property
@@ -336,28 +371,28 @@ class SupervisedComponent(LinkComponent):
         self._stale_login = StaleLogin(self.name) if restart.login_is_stale else None
         if self._stale_login is not None:
             link.plain.insert(self._stale_login)
-        self._lifecycle.on(Event.REPLAYED)
+        self._enter(_State.RUNNING)
         self.host.on_restarted(self, msgspec.structs.replace(restart, cause=self._last_failure))
         link.release_queue()
         self.host.flusher.made_room()
 
     def _on_process_ended(self, component_run: ComponentRun) -> None:
-        if self._lifecycle.was_initialized or self.initialization.done:
+        if self._was_initialized or self.initialization.done:
             self._after_failure(exit_error(self.spec, component_run))
             return
         error_at_start = start_error(self.spec, component_run, f"it {component_run.end_reason}")
-        may_retry = component_run.endpoint.reached and not self._lifecycle.is_stopping
+        may_retry = component_run.endpoint.reached and not self._is_stopping
         if may_retry and self.initialization.on_closed():
-            self._lifecycle.on(Event.RETRY, start_at=trio.current_time())
+            self._enter(_State.STARTING, start_at=trio.current_time())
             self.link.disconnect(FailureErrors.of(error_at_start))
             return
         self.link.disconnect(FailureErrors.of(error_at_start))
-        if not self._lifecycle.is_stopping:
+        if not self._is_stopping:
             self._fail(error_at_start)
 
     def _after_failure(self, error: ComponentExited | StartError) -> None:
         """Apply the restart policy to a failure of a component that was initialized before."""
-        if self._lifecycle.is_stopping:
+        if self._is_stopping:
             self.link.disconnect(CHAIN_ENDED)
             self.host.flusher.made_room()
             return
@@ -373,12 +408,12 @@ class SupervisedComponent(LinkComponent):
             self._turns.end_turns(FailureErrors.of(error))
         match decision:
             case Restart(delay):
-                self._lifecycle.on(Event.RESTART, start_at=trio.current_time() + delay)
+                self._enter(_State.BACKING_OFF, start_at=trio.current_time() + delay)
                 if self.link.queue is None:
                     self.link.start_queueing()
                 self.link.disconnect(FailureErrors.of(error))
             case Bypass():
-                self._lifecycle.on(Event.STOP)
+                self._enter(_State.STOPPING)
                 self.link.disconnect(FailureErrors.of(error))
                 self.host.bypass(self, error)
                 self.link.release_queue_past()
@@ -404,14 +439,14 @@ class SupervisedComponent(LinkComponent):
     def _fail_start(self, reason: str) -> None:
         """Fail a handshake that cannot succeed: the start, or the current attempt to restart."""
         reason += f"; {stopped}" if (stopped := self.stopped) else ""
-        if self._lifecycle.was_initialized:
+        if self._was_initialized:
             self._kill(f"could not be started again: {reason}")
             return
         self._fail(handshake_error(self.spec, self._current_run, reason))
 
     def _fail(self, error: StartError | ComponentExited) -> None:
-        if self._lifecycle.state is not State.FAILED:
-            self._lifecycle.on(Event.FAIL)
+        if self._state is not _State.FAILED:
+            self._enter(_State.FAILED)
             self.host.component_failed(self, error)
 
     def _report(self, event: str, detail: str, message: dict[str, object]) -> None:

@@ -94,7 +94,6 @@ PURE = [
     "conductor.routing.capabilities",
     "conductor.chain.startup_gate",
     "conductor.routing.envelope",
-    "conductor.routing.handshake",
     "conductor.routing.message_queue",
     "conductor.routing.session_log",
     "conductor.routing.proxy_meta",

@@ -7,7 +7,7 @@ What the conductor itself does to the messages of a port are stages; `stage.ORDE
 Read `port`, `link`, `control` (messages addressed to the conductor itself), `stage`, `link_port`.
 
 - `component`: the interfaces `Component` (a proxy or the agent) and `ComponentHost` (its chain)
-- `envelope`, `handshake`, `capabilities`: `proxy/successor`, dialects, initialization
+- `envelope`, `capabilities`: `proxy/successor`, dialects, initialization
 - `message_queue`: messages held back, counted in bytes
 - `session_log`, `proxy_meta`: messages replayed to a restarted component
 - stages: `trace`, `session_branches`, `message_queue`, `failure_errors`, `lost_sessions`,

@@ -1,7 +1,21 @@
-"""Handshake driver: initializes one component, tries the other dialect, enforces `start_timeout`.
+"""Initialization of one component: method name and dialect, `start_timeout`, attempts.
 
-`routing.handshake` decides what follows each reaction of the component; this module sends the
-requests and runs the clock. The clock stops while a proxy waits for its successor.
+The dialect of a proxy is not known before it answers. `proxy/initialize` is sent first. Reactions
+of existing components that implement only the other name, and what the conductor does:
+
+    error -32601                        send again in the other dialect, on the same connection
+    error -32600                        the process may be unusable: restart it, other dialect
+                                        (unless about the protocol version: a final answer)
+    init returned in an envelope        (Rust) refuse the echo, send again on the same connection
+    result without having initialized   the component is not a proxy
+      its successor
+    init returned as it was sent        the component does not speak ACP (`cat`)
+    connection closed                   restart it, other dialect
+
+The oldest dialect is spoken only to a component whose chain file names it. With no dialect left to
+try, the start fails, and the reason says what the component may be instead. Any other error is the
+component's answer and is passed on to the predecessor. The clock of `start_timeout` stops while a
+proxy waits for its successor.
 """
 
 from __future__ import annotations
@@ -18,12 +32,12 @@ from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.jsonrpc.messages import (
     INTERNAL_ERROR,
     INVALID_REQUEST,
+    METHOD_NOT_FOUND,
     Payload,
     encode_error,
     error_to_exception,
 )
-from conductor.routing.envelope import INIT_METHODS, marked
-from conductor.routing.handshake import FailStart, Handshake, NextStep, SendInit
+from conductor.routing.envelope import DIALECTS, INIT_METHODS, TRIED, Dialect, marked
 from conductor.routing.link import Link
 from conductor.routing.stage import ForwardRequest, ForwardResponse, SeenRequests, Stage
 from conductor.supervision.slow_setups import SLOW
@@ -56,7 +70,8 @@ class AnswerInterceptor(Protocol):
 class Initialization(Stage):
     """The initialization of the component behind a link, in one or several processes.
 
-    `on_failed` is called with the reason when it cannot succeed. `restart_process` must replace the
+    If `dialect` is given, no other one is tried; an agent has none. `on_failed` is called with the
+    reason, which is text for the user, when it cannot succeed. `restart_process` must replace the
     process behind the link and call `on_connected` afterwards. `on_initialized` is called when the
     component has answered with a result, before its predecessor gets it.
     """
@@ -65,7 +80,7 @@ class Initialization(Stage):
     sent: frozenset[str] = attrs.field(default=_INITIALIZE | frozenset(INIT_METHODS), init=False)
 
     link: Link
-    handshake: Handshake
+    dialect: Dialect | None
     timeout: float
     on_failed: Callable[[str], None]
     restart_process: Callable[[], None]
@@ -94,7 +109,12 @@ class Initialization(Stage):
     _known_result: bytes | None = attrs.field(default=None, init=False)
     _at_successor: SeenRequests | None = attrs.field(default=None, init=False)
 
+    _untried: list[Dialect] = attrs.field(factory=list, init=False)
+
     def __attrs_post_init__(self) -> None:
+        if self.link.role == "proxy":
+            self._untried = list(TRIED if self.dialect is None else (self.dialect,))
+            self.dialect = self._untried.pop(0)
         self.reply = self._reply_to_predecessor
         self.link.initializer = self
         self.link.plain.insert(self)
@@ -109,6 +129,11 @@ class Initialization(Stage):
         self.port.remove(self)
         if self._at_successor is not None:
             self._at_successor.port.remove(self._at_successor)
+
+    @property
+    def method(self) -> str:
+        """Method name of the initialization to send now."""
+        return "initialize" if self.dialect is None else DIALECTS[self.dialect].initialize
 
     # -- Stage: it takes the `initialize` for the component ---------------------------------------
 
@@ -149,11 +174,16 @@ class Initialization(Stage):
 
     def on_echoed(self) -> None:
         if self._attempt is not None:
-            self._take(self.handshake.echoed_to_successor())
+            what = "it sent its own initialization on to its successor"
+            self._try_again(f"{what}: it does not know `{self.method}`")
 
     def on_sent_back(self, method: str) -> None:
         if self._attempt is not None:
-            self._take(self.handshake.echoed_to_predecessor(method))
+            what = "what it was sent" if method == self.method else f"`{method}`"
+            self._fail(
+                f"it sent {what} back instead of answering `{self.method}`: is it a program that "
+                "speaks ACP?"
+            )
 
     # -- RequestTarget ---------------------------------------------------------------------------
 
@@ -186,7 +216,7 @@ class Initialization(Stage):
             return False
         if self._successor_request is not None:
             return False  # the component understood the dialect: another one would not help
-        self._take(self.handshake.closed_early())
+        self._try_again("it ended during initialization", in_new_process=True)
         return self._awaiting_process
 
     def _on_successor_response(self, call: InFlightRequest) -> None:
@@ -201,8 +231,12 @@ class Initialization(Stage):
         if self._is_taken_over(result, error):
             return
         if result is not None:
-            if self._is_unforwarded:
-                self._take(self.handshake.answered_alone())
+            is_proxy = self.link.role == "proxy"
+            if is_proxy and self._successor_request is None and not self.done:
+                self._fail(
+                    f"it answered `{self.method}` without having initialized its successor: is it "
+                    "an agent rather than a proxy?"
+                )
             else:
                 self._finish(result, None)
             return
@@ -211,18 +245,14 @@ class Initialization(Stage):
         text = f"{refused.message}: {refused.data}" if refused.data else refused.message
         if self.answer_interceptor is not None:
             error = self.answer_interceptor.explained(self._params, error)
-        has_dialect = self.done or self._successor_request is not None
-        step = None if has_dialect else self.handshake.answered_with_error(refused.code, text)
-        if step is None:
+        if self.done or self._successor_request is not None:
             self._finish(None, error)
+        elif refused.code == METHOD_NOT_FOUND:
+            self._try_again(self._unknown(text))
+        elif refused.code == INVALID_REQUEST and "version" not in text:
+            self._try_again(self._unknown(text), in_new_process=True)
         else:
-            self._take(step)
-
-    @property
-    def _is_unforwarded(self) -> bool:
-        """Whether a proxy has not initialized its successor, which the first `initialize` must."""
-        is_proxy = self.handshake.role == "proxy"
-        return is_proxy and self._successor_request is None and not self.done
+            self._finish(None, error)
 
     # -- for the answer interceptor --------------------------------------------------------------
 
@@ -257,26 +287,40 @@ class Initialization(Stage):
         if not self.done and (connection is None or self._awaiting_process):
             return
         assert self._originator is not None
-        if self.handshake.dialect is not None:
-            self.link.dialect = self.handshake.dialect
+        if self.dialect is not None:
+            self.link.dialect = self.dialect
         self._successor_request = None
-        self._attempt = call = InFlightRequest(self.handshake.method, self)
-        params = marked(self._params) if self.handshake.dialect == "_meta" else self._params
-        self.link.plain.send(self, call, self.handshake.method, params)
+        self._attempt = call = InFlightRequest(self.method, self)
+        params = marked(self._params) if self.dialect == "_meta" else self._params
+        self.link.plain.send(self, call, self.method, params)
         if self._originator.cancelled:
             self._cancel_attempt(self._originator, call)
         self._set_deadline(trio.current_time() + self.timeout)
 
-    def _take(self, step: NextStep) -> None:
+    def _try_again(self, reason: str, *, in_new_process: bool = False) -> None:
+        """Send the initialization in the next dialect; without one, fail for this reason."""
+        if not self._untried:
+            self._fail(reason)
+            return
         self._attempt = None
-        match step:
-            case SendInit(in_new_process=True):
-                self._awaiting_process = True
-                self.restart_process()
-            case SendInit():
-                self._send_attempt()
-            case FailStart(reason):
-                self.on_failed(reason)
+        self.dialect = self._untried.pop(0)
+        if in_new_process:
+            self._awaiting_process = True
+            self.restart_process()
+        else:
+            self._send_attempt()
+
+    def _fail(self, reason: str) -> None:
+        self._attempt = None
+        self.on_failed(reason)
+
+    def _unknown(self, text: str) -> str:
+        """Failure reason for a component that knows no dialect; `text` is its error."""
+        if self.link.role == "agent":
+            hint = "is it an agent, and does its command line ask it to speak ACP?"
+        else:
+            hint = "is it an agent rather than a proxy?"
+        return f"it does not take `{self.method}`: {hint} It says: {text}"
 
     def _finish(self, result: Payload | None, error: Payload | None) -> None:
         originator = self._originator
@@ -323,13 +367,11 @@ class Initialization(Stage):
                 is_slow = True
                 self.on_slow()
             elif scope.cancelled_caught and self._attempt is not None:
-                self._attempt = None
-                self.on_failed(self._timeout_reason())
+                self._fail(self._timeout_reason())
                 return
 
     def _timeout_reason(self) -> str:
-        name = self.handshake.method
-        reason = f"it did not answer `{name}` within {self.timeout:g} s (start_timeout)"
-        if self.handshake.may_retry:
+        reason = f"it did not answer `{self.method}` within {self.timeout:g} s (start_timeout)"
+        if self._untried:
             reason += "; if it only knows `_proxy/initialize`, give it `dialect: _proxy`"
         return reason

@@ -27,7 +27,6 @@ from conductor.log import get_logger
 from conductor.routing.component import Blocker, ComponentHost
 from conductor.routing.envelope import Dialect
 from conductor.routing.failure_errors import CHAIN_ENDED, FailureErrors
-from conductor.routing.handshake import Handshake
 from conductor.routing.link import Link
 from conductor.routing.lost_sessions import LostSessions, StaleLogin
 from conductor.routing.session_settings import SettingsLog
@@ -242,7 +241,7 @@ class SupervisedComponent(LinkComponent):
     def _new_initialization(self, dialect: Dialect | None) -> Initialization:
         return Initialization(
             self.link,
-            Handshake(self.role, dialect),
+            dialect,
             self.spec.start_timeout,
             on_failed=self._fail_start,
             restart_process=self._end_process_for_other_dialect,
@@ -252,7 +251,7 @@ class SupervisedComponent(LinkComponent):
         )
 
     def _on_slow_start(self) -> None:
-        method = self.initialization.handshake.method
+        method = self.initialization.method
         stopped = {"stopped": self.stopped} if self.stopped else {}
         self._log.warning("component slow to start", waits_for=f"its answer to {method}", **stopped)
 
@@ -432,7 +431,7 @@ class SupervisedComponent(LinkComponent):
         """Kill the process; the handshake continues in a new one."""
         self._log.debug(
             "component restarting in the other dialect",
-            dialect=self.initialization.handshake.dialect,
+            dialect=self.initialization.dialect,
         )
         self._signal(signal.SIGKILL)
 

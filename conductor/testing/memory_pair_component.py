@@ -20,7 +20,6 @@ from conductor.jsonrpc.connection import Connection
 from conductor.routing.component import ComponentHost
 from conductor.routing.envelope import Dialect
 from conductor.routing.failure_errors import FailureErrors
-from conductor.routing.handshake import Handshake
 from conductor.routing.link import Link
 from conductor.routing.proxy_meta import WithoutProxyMeta
 from conductor.supervision.initialization import Initialization
@@ -83,7 +82,7 @@ class MemoryPairComponent(LinkComponent):
             self.link.plain.insert(WithoutProxyMeta())
         self.initialization = Initialization(
             self.link,
-            Handshake(self.role, self.dialect),
+            self.dialect,
             self.start_timeout,
             on_failed=self._fail_start,
             restart_process=self._start_again,

@@ -127,7 +127,7 @@ def _not_inserted(file: ChainFile, inserted: Sequence[str]) -> Iterator[str]:
 def _dialect(initialization: Initialization | None) -> str:
     if initialization is None:
         return "in process"
-    return f"{initialization.handshake.dialect}/*"
+    return f"{initialization.dialect}/*"
 
 
 def _agent_name(answer: Mapping[str, Any]) -> str:

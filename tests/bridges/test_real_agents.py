@@ -52,7 +52,9 @@ class AddingModel(Model):
         if search := re.search(r'"name": "(tool_search|ToolSearch)"', offered):
             if FOUND in text:
                 self._called = True
-                return called("mcp__tools__add", numbers)
+                if search[1] == "ToolSearch":
+                    return called("mcp__tools__add", numbers)
+                return called("tool_call", {"name": "mcp__tools__add", "arguments": numbers})
             return called(search[1], {"query": FOUND})
         return {"role": "assistant", "content": "nothing to do"}, "stop"
 

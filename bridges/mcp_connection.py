@@ -2,8 +2,9 @@
 
 Consumer: the agent's MCP client, behind a shim or over ACP. Provider: access to the MCP server,
 over ACP or HTTP. A message is handed on synchronously, which keeps the order. A `ConnectionMode`
-handles the messages: `revisions.SameRevision`, or a translator for a legacy client of a modern
-server. While the provider is being reached and initialized, messages of the consumer are queued.
+handles the messages: `revisions.Handshake` at first, then one that forwards them, or a translator
+if the two ends speak different MCP revisions. While the provider is being reached and during the
+handshake, messages of the consumer are queued.
 """
 
 from __future__ import annotations
@@ -173,6 +174,8 @@ class McpConnection:
         self._on_refused = refused
         self._provider: Provider | None = None
         self._paused = True
+        self._urgent: str | None = None
+        """A method that is not queued."""
         self._refused: bytes | None = None
         self._waiting: deque[tuple[InFlightRequest | None, str, bytes | None]] = deque()
         self._waiting_bytes = 0
@@ -218,9 +221,11 @@ class McpConnection:
         else:
             self.withdraw_connect()
 
-    def pause(self) -> None:
-        """Queue the consumer's messages until `resume`."""
+    def pause(self, urgent: str | None = None) -> None:
+        """Queue the consumer's messages, but for requests of the method `urgent`, until
+        `resume`."""
         self._paused = True
+        self._urgent = urgent
 
     def resume(self, mode: ConnectionMode | None = None) -> None:
         """Send the queued messages of the consumer, in `mode` if given."""
@@ -262,7 +267,7 @@ class McpConnection:
         call.target = self
         if self._refused is not None:
             self.consumer.respond(call, None, self._refused)
-        elif self._paused:
+        elif self._paused and method != self._urgent:
             self._wait(call, method, params)
         else:
             assert self.mode is not None

@@ -23,7 +23,7 @@ from bridges.bindings import (
 )
 from bridges.declarations import Declaration
 from bridges.mcp_connection import Cancel, ConnectionMode, McpConnection
-from bridges.revisions import SameRevision
+from bridges.revisions import Handshake
 from conductor.bridge_api import (
     INTERNAL_ERROR,
     INVALID_REQUEST,
@@ -127,7 +127,7 @@ class NativeAgent:
 
         def begin(mcp_connection: McpConnection) -> ConnectionMode:
             answer(msgspec.json.encode({"connectionId": connection}), None)
-            return SameRevision(mcp_connection)
+            return Handshake(mcp_connection)
 
         def ended(error: bytes) -> None:
             self._connections.pop(key, None)

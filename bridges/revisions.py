@@ -1,9 +1,9 @@
-"""The revisions of MCP: a server of 2026-07-28 serves clients of earlier ones.
+"""The revisions of MCP: find those of both ends of a connection, and translate if they differ.
 
 A client opens with `initialize` (*legacy*: revisions up to 2025-11-25) or `server/discover`
-(*modern*: 2026-07-28). Messages are forwarded unchanged. A modern client whose `server/discover` is
-refused opens with `initialize` itself, as the SDKs do; a legacy client knows no other way. So only
-if the server refuses `initialize`, the bridge discovers it and translates.
+(*modern*: 2026-07-28). The request is forwarded unchanged, as a server of the same revision needs
+no translation. Only if the server refuses it, or leaves `server/discover` without an answer, the
+bridge opens in the other revision and translates.
 
 The types of MCP take a third of a second to import, and are not needed for this: members that have
 no counterpart keep their bytes.
@@ -11,14 +11,18 @@ no counterpart keep their bytes.
 
 from __future__ import annotations
 
+import math
+import secrets
 from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
+import attrs
 import msgspec
 import trio
 
 from bridges.mcp_connection import Cancel, ConnectionMode, McpConnection
+from conductor.bounded_dict import BoundedDict
 from conductor.bridge_api import (
     INTERNAL_ERROR,
     INVALID_PARAMS,
@@ -26,6 +30,9 @@ from conductor.bridge_api import (
     REQUEST_CANCELLED,
     InFlightRequest,
     Payload,
+    ResponseCallback,
+    encode_error,
+    error_to_exception,
     join_members,
     member_at,
     members_or_empty,
@@ -34,7 +41,7 @@ from conductor.bridge_api import (
 from conductor.json_values import decode_value
 from conductor.proxy import RequestError
 
-__all__ = ["DISCOVER_PARAMS", "MODERN_VERSION", "SameRevision", "is_modern"]
+__all__ = ["DISCOVER_PARAMS", "MODERN_VERSION", "Handshake", "is_modern"]
 
 MODERN_VERSION: Final = "2026-07-28"
 LEGACY_VERSIONS: Final = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
@@ -57,13 +64,26 @@ _CHANGES: Final = frozenset(
         "notifications/resources/updated",
     }
 )
+CACHEABLE_METHODS: Final = frozenset(
+    {
+        "server/discover",
+        "tools/list",
+        "prompts/list",
+        "resources/list",
+        "resources/templates/list",
+        "resources/read",
+    }
+)
+INPUT_REQUIRED_METHODS: Final = frozenset({"tools/call", "prompts/get", "resources/read"})
 
 _SILENCE_SECONDS: Final = 3.0
-"""Seconds after which `server/discover` is refused for a server that does not answer it."""
+"""Seconds after which a server that has not answered `server/discover` is asked to initialize."""
 _MAX_ROUNDS: Final = 10
 """Maximum rounds of input for one request, as in the SDKs."""
 _RETRY_SECONDS: Final = 0.25
 """Seconds before a retry, if the server returned a state without input requests."""
+_MAX_SUSPENDED: Final = 64
+"""Maximum number of requests that wait for a retry with input; the oldest is given up."""
 _MAX_URI_CHARACTERS: Final = 256 * 1024
 
 _encode = msgspec.json.Encoder().encode
@@ -79,6 +99,7 @@ DISCOVER_PARAMS: Final = _encode(
     }
 )
 """Params of the bridge's own `server/discover`."""
+_NO_RESPONSE: Final = encode_error(INVALID_PARAMS, "No response was given")
 
 
 def is_modern(params: Payload | None) -> bool:
@@ -88,60 +109,48 @@ def is_modern(params: Payload | None) -> bool:
     return member_at(params, "_meta", _VERSION_KEY) is not None
 
 
-class SameRevision(ConnectionMode):
-    """First mode of a connection: forwards messages unchanged, except subscription ids.
-
-    Notifications of a `subscriptions/listen` stream name the request that opened it by its id at
-    the server; the id is replaced by the client's. `LegacyClient` takes over if the server refuses
-    `initialize`.
-    """
+class Handshake(ConnectionMode):
+    """Mode of a connection until the revisions of both ends are known."""
 
     def __init__(self, connection: McpConnection) -> None:
         super().__init__(connection)
-        self._unacknowledged: deque[InFlightRequest] = deque()
-        self._listening: dict[bytes, InFlightRequest] = {}
-        """Acknowledged requests, by the server's id."""
+        self._silence = trio.CancelScope()
 
     def request(self, call: InFlightRequest, method: str, params: Payload | None) -> None:
-        connection = self.connection
-        match method:
-            case "initialize":
-                self._initialize(call, bytes(params) if params is not None else b"{}")
-            case "server/discover":
-                connection.start(call, self._discover, call, params and bytes(params))
-            case "ping" if connection.provider.server.revision == "modern":
-                connection.reply(call, b"{}", None)
-            case "subscriptions/listen":
-                self._listen(call, params)
-            case _:
-                super().request(call, method, params)
+        raw = bytes(params) if params is not None else b"{}"
+        if method == "initialize":
+            self._initialize(call, raw)
+        elif method == _DISCOVER or is_modern(params):
+            self.connection.pause(urgent="initialize")
+            self.connection.start(call, self._discover, call, method, raw)
+        elif method == "ping" and self.connection.provider.server.revision == "modern":
+            self.connection.reply(call, b"{}", None)
+        else:
+            super().request(call, method, params)
 
-    async def _discover(self, call: InFlightRequest, params: bytes | None) -> bytes:
-        """Forward `server/discover`; refuse it for a server that leaves it without an answer."""
-        server = self.connection.provider.server
-        if server.revision != "legacy":
-            with trio.move_on_after(_SILENCE_SECONDS):
-                return await self.connection.fetch(call, _DISCOVER, params)
-            server.revision = "legacy"
-        raise RequestError(METHOD_NOT_FOUND, "The MCP server does not answer server/discover")
+    # -- legacy client -----------------------------------------------------------------------------
 
     def _initialize(self, call: InFlightRequest, params: bytes) -> None:
         connection = self.connection
+        self._silence.deadline = math.inf  # of a discovery that the client has given up
+        connection.mode = handshake = Handshake(connection)
         connection.pause()
 
         def answered(result: bytes | None, error: bytes | None) -> None:
             if result is None and not _is_cancelled(error):
-                connection.start(call, self._translate, call, params, error)
+                connection.start(call, handshake._translate_initialize, call, params, error)
                 return
             connection.reply(call, result, error)
-            connection.resume()
+            connection.resume(SameRevision(connection) if result is not None else None)
 
         if connection.provider.server.revision == "modern":
             answered(None, None)
         else:
             connection.ask(call, "initialize", params, answered)
 
-    async def _translate(self, call: InFlightRequest, params: bytes, refusal: bytes | None) -> None:
+    async def _translate_initialize(
+        self, call: InFlightRequest, params: bytes, refusal: bytes | None
+    ) -> None:
         """Translate if the server is modern; else the client gets its refusal."""
         connection, mode = self.connection, None
         try:
@@ -158,7 +167,90 @@ class SameRevision(ConnectionMode):
         finally:
             connection.resume(mode)
 
-    def _listen(self, call: InFlightRequest, params: Payload | None) -> None:
+    # -- modern client -----------------------------------------------------------------------------
+
+    async def _discover(self, call: InFlightRequest, method: str, params: bytes) -> bytes | None:
+        """The client discovers the server, or takes it for modern and begins with any request."""
+        connection = self.connection
+        is_discovery = method == _DISCOVER
+        mode: ConnectionMode | None = None
+        found = refusal = None
+        try:
+            try:
+                found = await self._ask_discover(call, params if is_discovery else DISCOVER_PARAMS)
+            except RequestError as exc:
+                if exc.code == REQUEST_CANCELLED:
+                    raise
+                refusal = exc
+            if connection.mode is not self:  # the client has initialized the server meanwhile
+                if refusal is not None and is_discovery:
+                    raise refusal
+                if is_discovery:
+                    return found
+                connection.request(call, method, params)
+                return None
+            mode = SameRevision(connection)
+            if found is None or not _offers_modern(found):
+                try:
+                    translator = await self._initialized(call, params)
+                except RequestError as exc:
+                    if is_discovery and found is None:
+                        mode = None
+                        raise refusal or exc from None
+                else:
+                    mode = translator
+                    found = translator.discover_result
+                    if refusal is None:
+                        connection.provider.server.revision = "legacy"
+            if is_discovery:
+                connection.reply(call, found, None)
+            else:
+                mode.request(call, method, params)
+        finally:
+            if connection.mode is self:
+                connection.resume(mode)
+        return None
+
+    async def _ask_discover(self, call: InFlightRequest, params: bytes) -> bytes | None:
+        """The result of `server/discover`; `None` if the server is silent."""
+        if self.connection.provider.server.revision == "legacy":
+            return None
+        self._silence = trio.CancelScope(deadline=trio.current_time() + _SILENCE_SECONDS)
+        with self._silence:
+            return await self.connection.fetch(call, _DISCOVER, params)
+        self.connection.pause()  # from now on an `initialize` of the client waits
+        return None
+
+    async def _initialized(self, call: InFlightRequest, params: bytes) -> ModernClient:
+        """Initialize the server as a legacy client does."""
+        meta = members_or_empty(members_or_empty(params).get("_meta", b"{}"))
+        hello = {
+            "protocolVersion": _encode(LEGACY_VERSIONS[-1]),
+            "capabilities": meta.get(_CAPABILITIES_KEY, b"{}"),
+            "clientInfo": meta.get(_CLIENT_KEY, _IDENTITY),
+        }
+        result = await self.connection.fetch(call, "initialize", join_members(hello))
+        self.connection.provider.notify("notifications/initialized", None)
+        return ModernClient(self.connection, result)
+
+
+class SameRevision(ConnectionMode):
+    """Mode for ends of the same revision: forwards messages unchanged, except subscription ids.
+
+    Notifications of a `subscriptions/listen` stream name the request that opened it by its id at
+    the server; the id is replaced by the client's.
+    """
+
+    def __init__(self, connection: McpConnection) -> None:
+        super().__init__(connection)
+        self._unacknowledged: deque[InFlightRequest] = deque()
+        self._listening: dict[bytes, InFlightRequest] = {}
+        """Acknowledged requests, by the server's id."""
+
+    def request(self, call: InFlightRequest, method: str, params: Payload | None) -> None:
+        if method != _LISTEN:
+            super().request(call, method, params)
+            return
         self._unacknowledged.append(call)
 
         def answered(result: bytes | None, error: bytes | None) -> None:
@@ -168,7 +260,7 @@ class SameRevision(ConnectionMode):
             renamed = None if result is None else _with_subscription(result, call)
             self.connection.reply(call, renamed, error)
 
-        self.connection.ask(call, _LISTEN, params, answered)
+        self.connection.ask(call, method, params, answered)
 
     def server_notification(
         self, method: str, params: Payload | None, owner: InFlightRequest | None
@@ -191,6 +283,9 @@ class SameRevision(ConnectionMode):
             self._unacknowledged.remove(owner)
             self._listening[id] = owner
         return owner
+
+
+# -- legacy client, modern server ------------------------------------------------------------------
 
 
 class LegacyClient(ConnectionMode):
@@ -339,6 +434,238 @@ def _without_meta(members: dict[str, bytes], name: str) -> dict[str, bytes]:
     meta = members_or_empty(members.pop("_meta", b"{}"))
     meta.pop(name, None)
     return {**members, "_meta": join_members(meta)} if meta else members
+
+
+# -- modern client, legacy server ------------------------------------------------------------------
+
+
+@attrs.define(eq=False)
+class _Question:
+    """A request of the server during a request of the client."""
+
+    method: str
+    params: bytes | None
+    answered: ResponseCallback
+    is_withdrawn: bool = False
+
+
+@attrs.define(eq=False)
+class _Running:
+    """A request at the server, which may ask questions until it is answered."""
+
+    method: str
+    cancel: Cancel = lambda: None
+    outcome: tuple[bytes | None, bytes | None] | None = None
+    waiting: list[_Question] = attrs.field(factory=list)
+    """Questions that the client does not have yet."""
+    asked: dict[str, _Question] = attrs.field(factory=dict)
+    changed: trio.Event = attrs.field(factory=trio.Event)
+
+    def give_up(self) -> None:
+        questions = [*self.asked.values(), *self.waiting]
+        self.asked, self.waiting = {}, []
+        for question in questions:
+            question.answered(None, _NO_RESPONSE)
+        self.cancel()
+
+
+@attrs.frozen
+class _Stream:
+    """An open `subscriptions/listen`."""
+
+    call: InFlightRequest
+    methods: frozenset[str]
+    uris: tuple[str, ...]
+
+
+class ModernClient(ConnectionMode):
+    """Translates for a modern client of a legacy server.
+
+    Requests lose the modern members of `_meta`; results get the members that revision 2026-07-28
+    requires. A request of the server during a call becomes the result of that call
+    (`input_required`); the client's retry with its answer waits for the result of the same call.
+    """
+
+    def __init__(self, connection: McpConnection, initialize_result: bytes) -> None:
+        super().__init__(connection)
+        self._initialize_result = initialize_result
+        result = members_or_empty(initialize_result)
+        self._server_info = result.get("serverInfo", b"{}")
+        self._has = decode_value(result.get("capabilities", b"{}"), type=dict[str, Any])
+        known = {"supportedVersions": _encode([MODERN_VERSION])}
+        known |= {name: result[name] for name in result.keys() & {"capabilities", "instructions"}}
+        self.discover_result = self._as_modern(_DISCOVER, join_members(known))
+        self._level: str | None = None
+        self._running: list[_Running] = []
+        self._suspended: BoundedDict[str, _Running] = BoundedDict(_MAX_SUSPENDED)
+        self._streams: list[_Stream] = []
+
+    def request(self, call: InFlightRequest, method: str, params: Payload | None) -> None:
+        members = members_or_empty(params or b"{}")
+        match method:
+            case "server/discover":
+                self.connection.reply(call, self.discover_result, None)
+            case "initialize":  # the client did not wait for the answer to `server/discover`
+                self.connection.mode = SameRevision(self.connection)
+                self.connection.reply(call, self._initialize_result, None)
+            case "subscriptions/listen":
+                self._listen(call, members)
+            case _ if "requestState" in members and method in INPUT_REQUIRED_METHODS:
+                self._retry(call, members)
+            case _:
+                self._send(call, method, members)
+
+    def notification(self, method: str, params: Payload | None) -> None:
+        """Drop the notification: a modern client has none but cancellations."""
+
+    def server_request(
+        self, method: str, params: Payload | None, answered: ResponseCallback
+    ) -> Cancel:
+        question = _Question(method, None if params is None else bytes(params), answered)
+        if method == "ping":
+            answered(b"{}", None)
+        elif running := self._asking():
+            running.waiting.append(question)
+            running.changed.set()
+        else:
+            text = "A client of 2026-07-28 can be asked only while it waits for a request"
+            answered(None, encode_error(METHOD_NOT_FOUND, text, method))
+
+        def withdraw() -> None:
+            question.is_withdrawn = True
+
+        return withdraw
+
+    def _asking(self) -> _Running | None:
+        """The request during which the server asks: the newest that may be answered so."""
+        able = (each for each in reversed(self._running) if each.method in INPUT_REQUIRED_METHODS)
+        return next(able, None)
+
+    def server_notification(
+        self, method: str, params: Payload | None, owner: InFlightRequest | None
+    ) -> None:
+        if method in _CHANGES:
+            uri = member_at(params or b"{}", "uri")
+            for stream in self._streams:
+                if method in stream.methods or (uri and decode_value(uri) in stream.uris):
+                    named = _with_subscription(params or b"{}", stream.call)
+                    self.connection.consumer.notify(method, named, stream.call)
+        elif method != "notifications/message" or self._level is not None:
+            self.connection.consumer.notify(method, params, owner)
+
+    def closed(self) -> None:
+        self._streams.clear()
+        for running in list(self._running):
+            running.give_up()
+
+    # -- requests and questions --------------------------------------------------------------------
+
+    def _send(self, call: InFlightRequest, method: str, members: dict[str, bytes]) -> None:
+        meta = members_or_empty(members.pop("_meta", b"{}"))
+        level = decode_value(meta.get(_LEVEL_KEY, b"null"))
+        if level is not None and level != self._level and "logging" in self._has:
+            self._level = level
+            self.connection.send_own("logging/setLevel", _encode({"level": level}))
+        kept = {name: value for name, value in meta.items() if not name.startswith(_RESERVED)}
+        if kept:
+            members["_meta"] = join_members(kept)
+        running = _Running(method)
+        self._running.append(running)
+
+        def answered(result: bytes | None, error: bytes | None) -> None:
+            self._running.remove(running)
+            running.outcome = result, error
+            running.changed.set()
+
+        provider = self.connection.provider
+        running.cancel = provider.request(call, method, join_members(members), answered)
+        self.connection.start(call, self._outcome, running)
+
+    async def _outcome(self, running: _Running) -> bytes:
+        """The server's result, or one that asks its questions."""
+        try:
+            while running.outcome is None:
+                if any(not each.is_withdrawn for each in running.waiting):
+                    return self._input_required(running)
+                running.changed = trio.Event()
+                await running.changed.wait()
+        except trio.Cancelled:
+            running.give_up()
+            raise
+        result, error = running.outcome
+        if result is None:
+            raise error_to_exception(error or b"{}")
+        return self._as_modern(running.method, result)
+
+    def _input_required(self, running: _Running) -> bytes:
+        waiting, running.waiting = running.waiting, []
+        asked = (each for each in waiting if not each.is_withdrawn)
+        running.asked = {f"{index}": each for index, each in enumerate(asked)}
+        requests = {}
+        for key, each in running.asked.items():
+            params = {} if each.params is None else {"params": each.params}
+            requests[key] = join_members({"method": _encode(each.method), **params})
+        state = secrets.token_urlsafe(16)
+        if (dropped := self._suspended.add(state, running)) is not None:
+            dropped[1].give_up()
+        return join_members(
+            {
+                "resultType": b'"input_required"',
+                "inputRequests": join_members(requests),
+                "requestState": _encode(state),
+            }
+        )
+
+    def _retry(self, call: InFlightRequest, members: Mapping[str, bytes]) -> None:
+        running = self._suspended.pop(str(decode_value(members["requestState"])), None)
+        if running is None:
+            raise RequestError(INVALID_PARAMS, "Unknown or used requestState")
+        responses = members_or_empty(members.get("inputResponses", b"{}"))
+        asked, running.asked = running.asked, {}
+        for key, question in asked.items():
+            response = responses.get(key)
+            question.answered(response, _NO_RESPONSE if response is None else None)
+        self.connection.start(call, self._outcome, running)
+
+    # -- change notifications ----------------------------------------------------------------------
+
+    def _listen(self, call: InFlightRequest, members: Mapping[str, bytes]) -> None:
+        wanted = decode_value(members.get("notifications", b"{}"), type=dict[str, Any])
+        kinds = [kind for kind in _LISTED_KINDS if wanted.get(f"{kind}ListChanged")]
+        uris = tuple(str(uri) for uri in wanted.get("resourceSubscriptions") or () if uri)
+        _check_uris([*uris, *(uri for stream in self._streams for uri in stream.uris)])
+        methods = frozenset(f"notifications/{kind}/list_changed" for kind in kinds)
+        self._streams.append(stream := _Stream(call, methods, uris))
+        for uri in uris:
+            self.connection.send_own("resources/subscribe", _encode({"uri": uri}))
+        honored: dict[str, Any] = {f"{kind}ListChanged": True for kind in kinds}
+        if uris:
+            honored["resourceSubscriptions"] = uris
+        params = {"notifications": honored, "_meta": {_SUBSCRIPTION_KEY: call.source_id}}
+        self.connection.consumer.notify(_ACKNOWLEDGED, _encode(params), call)
+        self.connection.start(call, self._hold, stream)
+
+    async def _hold(self, stream: _Stream) -> None:
+        """Keep the stream until the client cancels its request."""
+        try:
+            await trio.sleep_forever()
+        finally:
+            if not self.connection.closed:
+                self._streams.remove(stream)
+                others = {uri for other in self._streams for uri in other.uris}
+                for uri in set(stream.uris) - others:
+                    self.connection.send_own("resources/unsubscribe", _encode({"uri": uri}))
+
+    def _as_modern(self, method: str, result: bytes) -> bytes:
+        defaults = {"resultType": b'"complete"'}
+        if method in CACHEABLE_METHODS:
+            defaults |= {"ttlMs": b"0", "cacheScope": b'"private"'}
+        members = members_or_empty(result)
+        meta = {_SERVER_KEY: self._server_info, **members_or_empty(members.pop("_meta", b"{}"))}
+        return join_members({**defaults, **members, "_meta": join_members(meta)})
+
+
+# --------------------------------------------------------------------------------------------------
 
 
 def _with_subscription(params: Payload, call: InFlightRequest) -> bytes:

@@ -19,7 +19,7 @@ from bridges.acp_provider import AcpProvider, BridgeHost
 from bridges.declarations import Declaration
 from bridges.mcp_connection import CANCELLED, Cancel, McpConnection, import_error
 from bridges.remote_provider import RemoteProvider
-from bridges.revisions import SameRevision
+from bridges.revisions import Handshake
 from bridges.server_starts import ServerStarts
 from bridges.shim_listener import ShimListener, ShimTransport
 from conductor.bridge_api import (
@@ -95,7 +95,7 @@ class ShimConnections:
             log.warning("MCP connection refused: too many for one server", name=declaration.name)
             return
         consumer = ShimConsumer(transport, self._flusher, host.limits.max_message_bytes)
-        mcp_connection = McpConnection(consumer, SameRevision, host.start_soon)
+        mcp_connection = McpConnection(consumer, Handshake, host.start_soon)
         consumer.mcp_connection = mcp_connection
         declaration.mcp_connections.add(mcp_connection)
         self.starts.watch(declaration, mcp_connection)

@@ -184,6 +184,7 @@ def test_the_bridge_is_found_by_its_entry_point():
 def test_constants_match_the_sdk():
     import mcp.types as sdk
     from mcp.types import version
+    from mcp_types import methods
 
     from bridges import revisions
 
@@ -197,3 +198,5 @@ def test_constants_match_the_sdk():
     assert list(keys) == list(keys.values())
     assert version.MODERN_PROTOCOL_VERSIONS == (revisions.MODERN_VERSION,)
     assert version.HANDSHAKE_PROTOCOL_VERSIONS == revisions.LEGACY_VERSIONS
+    assert methods.CACHEABLE_METHODS == revisions.CACHEABLE_METHODS
+    assert methods.INPUT_REQUIRED_METHODS == revisions.INPUT_REQUIRED_METHODS

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import trio
 from support.bridge_harness import situation
-from support.mcp_providers import BINDINGS, SERVED, Waiting, declaration
+from support.mcp_providers import BINDINGS, SERVED, Waiting, asking_old, declaration
 
 from conductor.errors import RequestError
 
@@ -59,8 +59,8 @@ async def test_an_agent_and_a_provider_that_share_a_binding_are_left_alone():
     assert on.provider.log[0] == ("mcp/connect", {"serverId": "server-1"})
 
 
-@pytest.mark.parametrize(("binding", "era"), [each for each in SERVED if each[1] != "old"])
-async def test_a_stateless_agent_reaches_every_provider_of_its_revision(binding, era):
+@pytest.mark.parametrize(("binding", "era"), SERVED)
+async def test_a_stateless_agent_reaches_every_provider(binding, era):
     async with situation(binding, era=era, capabilities=ACP) as on:
         await on.declare()
         carrier = {"serverId": "server-1", "requestId": "a", "method": "tools/call"}
@@ -86,6 +86,31 @@ async def test_progress_reaches_a_stateless_agent_under_its_own_request_id(bindi
         ("server-1", "mine", 1),
         ("server-1", "mine", 2),
     ]
+
+
+async def test_an_old_server_asks_a_stateless_agent_by_its_answer():
+    async with situation("serverId", asking_old, era="old", capabilities=ACP) as on:
+        await on.declare()
+        ask = on.agent.endpoint.request
+        carrier = {"serverId": "server-1", "method": "tools/call"}
+        params = {"name": "confirm", "arguments": {}, "_meta": META}
+        first = await ask("mcp/message", {**carrier, "requestId": "1", "params": params})
+        [(key, question)] = first["result"]["inputRequests"].items()
+        more = {
+            "inputResponses": {key: {"action": "accept", "content": {"ok": True}}},
+            "requestState": first["result"]["requestState"],
+        }
+        second = await ask(
+            "mcp/message", {**carrier, "requestId": "2", "params": {**params, **more}}
+        )
+        again = await ask(
+            "mcp/message", {**carrier, "requestId": "3", "params": {**params, **more}}
+        )
+
+    assert first["result"]["resultType"] == "input_required"
+    assert (question["method"], question["params"]["message"]) == ("elicitation/create", "Really?")
+    assert second["result"]["content"][0]["text"] == "confirmed: {'ok': True}"
+    assert again["error"]["message"] == "Unknown or used requestState"
 
 
 @pytest.mark.parametrize("binding", BINDINGS)

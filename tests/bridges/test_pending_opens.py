@@ -58,7 +58,8 @@ class Server:
         ("serverId", "mcp/connect", (), "initialize", {}),
         ("stateless", "server/discover", (), "initialize", {}),
         ("serverId", "server/discover", ("initialize",), "initialize", {}),
-        ("serverId", "server/discover", (), "server/discover", {"_meta": META}),
+        ("serverId", "initialize", ("server/discover",), "server/discover", {"_meta": META}),
+        ("serverId", "server/discover", (), "tools/list", {"_meta": META}),
     ],
 )
 async def test_requests_to_a_server_are_cancelled_when_its_open_is_abandoned(

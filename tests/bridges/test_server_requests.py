@@ -169,6 +169,49 @@ async def test_a_server_withdraws_its_question():
     assert pong["result"] == {}
 
 
+async def test_a_question_that_a_new_client_was_handed_is_withdrawn_without_a_second_answer():
+    """The modern client got the question as the result of its call; its retry with an obsolete
+    input does not reach the server."""
+    called = trio.Event()
+
+    async with situation() as on:
+        connecting(on)
+        answer_hello = on.client.handlers["mcp/message"]
+
+        async def message(params):
+            if params["method"] != "tools/call":
+                return answer_hello(params)
+            called.set()
+            await gone.wait()
+            return {"content": []}
+
+        gone = trio.Event()
+        on.client.handlers["mcp/message"] = message
+        [entry] = await on.declare()
+        async with shim(entry) as process:
+            await send(process, 1, "tools/call", {"name": "x", "arguments": {}, "_meta": META})
+            await called.wait()
+            withdraw = await ask(on)
+            handed = (await receive(process))["result"]
+            withdraw.cancel()
+            settled = await answers_to(on, "mcp/message")
+            gone.set()
+            again = {
+                "name": "x",
+                "arguments": {},
+                "_meta": META,
+                "requestState": handed["requestState"],
+                "inputResponses": {key: {"action": "accept"} for key in handed["inputRequests"]},
+            }
+            result = await request(process, 2, "tools/call", again)
+
+    assert handed["resultType"] == "input_required"
+    assert settled == [-32800]
+    assert await answers_to(on, "mcp/message") == [-32800]
+    assert result["result"]["content"] == []
+    assert result["result"]["resultType"] == "complete"
+
+
 async def test_a_tool_that_gives_up_its_question_withdraws_it():
     """The SDK's own way: a scope around the question, `notifications/cancelled` from the server."""
     scope = trio.CancelScope()
@@ -197,6 +240,12 @@ async def test_a_tool_that_gives_up_its_question_withdraws_it():
     assert gone["method"] == "notifications/cancelled"
     assert gone["params"]["requestId"] == question["id"]
     assert result["result"]["content"] == [{"type": "text", "text": "gave up"}]
+
+
+META = {
+    "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+    "io.modelcontextprotocol/clientCapabilities": {"elicitation": {"form": {}}},
+}
 
 
 async def ask(on):

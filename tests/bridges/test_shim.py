@@ -24,7 +24,7 @@ from support.mcp_providers import BINDINGS, Waiting, asking_new, asking_old
 
 from conductor.errors import RequestError
 
-# mode of the client, era of the server
+# mode of the client, era of the server: every pair that does not agree is translated
 PAIRS = [
     ("legacy", "both"),
     ("auto", "both"),
@@ -33,6 +33,7 @@ PAIRS = [
     ("2026-07-28", "new"),
     ("legacy", "new"),
     ("auto", "old"),
+    ("2026-07-28", "old"),
 ]
 
 

@@ -1,18 +1,18 @@
 """Servers of older SDKs that do not answer `server/discover` at all, not even with an error.
 
-The agent takes MCP over ACP, in another form than the server offers it.
+The agent takes MCP over ACP, in another form than the server offers it: the bridge is between them.
 """
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import Any
 
-import pytest
+import attrs
 import trio
-from support.bridge_harness import situation
+from support.bridge_harness import Situation, situation
 from trio.testing import wait_all_tasks_blocked
-
-from conductor.errors import RequestError
 
 SECONDS = 10
 """Agents wait longer for a server, 30 s and more."""
@@ -28,13 +28,27 @@ HELLO = {
 }
 
 
-def message(connection: Any, method: str, params: Any) -> dict[str, Any]:
-    return {**connection, "method": method, "params": params}
+@attrs.define(eq=False)
+class Agent:
+    """One MCP client of the agent."""
+
+    on: Situation
+    connection: dict[str, str]
+
+    async def ask(self, method: str, params: Any) -> Any:
+        carried = {**self.connection, "method": method, "params": params}
+        return await self.on.agent.endpoint.request("mcp/message", carried)
+
+    async def discover(self, answered: Callable[[Any], object]) -> None:
+        answered(await self.ask("server/discover", {"_meta": META}))
+
+    async def initialize(self, answered: Callable[[Any], object]) -> None:
+        answered(await self.ask("initialize", HELLO))
 
 
-async def test_an_agent_that_discovers_is_told_to_initialize_after_a_few_seconds(mock_clock):
-    acp = {"mcpCapabilities": {"acp": True}}
-    async with situation("acpId", era="old", capabilities=acp) as on:
+@asynccontextmanager
+async def silent_server() -> AsyncIterator[Situation]:
+    async with situation("acpId", era="old", capabilities={"mcpCapabilities": {"acp": True}}) as on:
         answer = on.client.handlers["mcp/message"]
 
         async def answer_known(params: Any) -> Any:
@@ -43,22 +57,52 @@ async def test_an_agent_that_discovers_is_told_to_initialize_after_a_few_seconds
                 await trio.sleep_forever()
             return await answer(params)
 
-        async def discover(connection: Any) -> None:
-            with pytest.raises(RequestError) as refused:
-                await ask("mcp/message", message(connection, "server/discover", {"_meta": META}))
-            assert refused.value.code == -32601
-
         on.client.handlers["mcp/message"] = answer_known
         await on.declare()
-        ask = on.agent.endpoint.request
-        async with trio.open_nursery() as nursery:
-            first = await ask("mcp/connect", {"serverId": "server-1"})
-            nursery.start_soon(discover, first)
-            await wait_all_tasks_blocked()
-            assert "server/discover" in on.provider.methods()
-            mock_clock.jump(SECONDS)
-        hello = await ask("mcp/message", message(first, "initialize", HELLO))
-        await discover(await ask("mcp/connect", {"serverId": "server-1"}))  # the clock stands still
+        yield on
 
-    assert hello["protocolVersion"] == "2025-11-25"
+
+async def connected(on: Situation) -> Agent:
+    return Agent(on, await on.agent.endpoint.request("mcp/connect", {"serverId": "server-1"}))
+
+
+async def reached(on: Situation, method: str) -> None:
+    """Check that the server gets this request, once all tasks have done what they can."""
+    await wait_all_tasks_blocked()
+    assert method in on.provider.methods()
+
+
+async def test_an_agent_that_discovers_is_answered_after_a_few_seconds(mock_clock):
+    async with silent_server() as on, trio.open_nursery() as nursery:
+        agent, found = await connected(on), []
+        nursery.start_soon(agent.discover, found.append)
+        await reached(on, "server/discover")
+        mock_clock.jump(SECONDS)
+        await reached(on, "initialize")
+        await on.until(lambda: bool(found))
+        add = {"name": "add", "arguments": {"a": 2, "b": 3}, "_meta": META}
+        result = await agent.ask("tools/call", add)
+
+        again = await connected(on)  # the clock stands still
+        await again.discover(found.append)
+
+    assert found[0]["supportedVersions"] == found[1]["supportedVersions"] == ["2026-07-28"]
+    assert result["structuredContent"] == {"result": 5}
     assert on.provider.methods().count("server/discover") == 1
+
+
+async def test_an_agent_that_does_not_wait_initializes_the_server_itself(mock_clock):
+    async with silent_server() as on, trio.open_nursery() as nursery:
+        agent = await connected(on)
+        nursery.start_soon(agent.discover, print)
+        await reached(on, "server/discover")
+        hello: list[Any] = []
+        nursery.start_soon(agent.initialize, hello.append)
+        await reached(on, "initialize")
+        await on.until(lambda: bool(hello))
+        mock_clock.jump(SECONDS)
+        result = await agent.ask("tools/call", {"name": "add", "arguments": {"a": 2, "b": 3}})
+        nursery.cancel_scope.cancel()
+
+    assert hello[0]["protocolVersion"] == "2025-11-25"
+    assert result["structuredContent"] == {"result": 5}

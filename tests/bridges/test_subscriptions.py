@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import trio
 from support.bridge_harness import initialize, receive, receive_all, request, send, shim, situation
 
@@ -16,6 +17,11 @@ LISTEN = {"notifications": {"toolsListChanged": True}, "_meta": META}
 CHANGED = "notifications/tools/list_changed"
 ACKNOWLEDGED = "notifications/subscriptions/acknowledged"
 CAPABILITIES = {"tools": {"listChanged": True}}
+OLD = {
+    "protocolVersion": "2025-11-25",
+    "capabilities": CAPABILITIES,
+    "serverInfo": {"name": "old", "version": "1"},
+}
 NEW = {
     "supportedVersions": ["2026-07-28"],
     "capabilities": CAPABILITIES,
@@ -25,21 +31,28 @@ NEW = {
 }
 
 
-def server(on):
+def server(on, *, speaks):
     """A server in the connecting binding that acknowledges a stream, and then announces."""
 
-    def tell(method, params):
-        on.client.notify("mcp/message", {"connectionId": "c", "method": method, "params": params})
+    def tell(method, params=None):
+        carrier = {"connectionId": "c", "method": method}
+        if params is not None:
+            carrier["params"] = params
+        on.client.notify("mcp/message", carrier)
 
     async def message(params):
         method = params["method"]
-        if method == "server/discover":
-            return NEW
-        if method == "subscriptions/listen":
+        if method == ("initialize" if speaks == "old" else "server/discover"):
+            return OLD if speaks == "old" else NEW
+        if method == "subscriptions/listen" and speaks == "new":
             meta = {"_meta": {ID: 77}}
             tell(ACKNOWLEDGED, {"notifications": {"toolsListChanged": True}, **meta})
             tell(CHANGED, meta)
             await trio.sleep_forever()
+        if method in ("notifications/initialized", "announce"):
+            if speaks == "old" and method == "announce":
+                tell(CHANGED)
+            return {}
         raise RequestError(-32601, "Method not found")
 
     on.client.handlers["mcp/connect"] = lambda params: {"connectionId": "c"}
@@ -47,29 +60,33 @@ def server(on):
     on.client.handlers["mcp/message"] = message
 
 
-async def test_a_modern_client_gets_notifications_under_the_id_of_its_request():
+@pytest.mark.parametrize("speaks", ["old", "new"])
+async def test_a_modern_client_gets_notifications_under_the_id_of_its_request(speaks):
     async with situation() as on:
-        server(on)
+        server(on, speaks=speaks)
         [entry] = await on.declare()
         async with shim(entry) as process:
-            await request(process, 1, "server/discover", {"_meta": META})
+            found = await request(process, 1, "server/discover", {"_meta": META})
             await send(process, 5, "subscriptions/listen", LISTEN)
-            told = await receive_all(process, 2)
+            if speaks == "old":
+                await send(process, 6, "announce", {"_meta": META})
+            record_update = await receive_all(process, 3 if speaks == "old" else 2)
 
-    assert [one["method"] for one in told] == [ACKNOWLEDGED, CHANGED]
-    assert [one["params"]["_meta"][ID] for one in told] == [5, 5]
+    assert found["result"]["supportedVersions"] == ["2026-07-28"]
+    assert [one.get("method") for one in record_update][:2] == [ACKNOWLEDGED, CHANGED]
+    assert [one["params"]["_meta"][ID] for one in record_update[:2]] == [5, 5]
 
 
 async def test_a_legacy_client_of_a_modern_server_gets_plain_notifications():
     async with situation() as on:
-        server(on)
+        server(on, speaks="new")
         [entry] = await on.declare()
         async with shim(entry) as process:
             hello = await initialize(process)
-            told = await receive(process)
+            record_update = await receive(process)
 
     assert hello["result"]["capabilities"] == CAPABILITIES
-    assert told == {"jsonrpc": "2.0", "method": CHANGED}
+    assert record_update == {"jsonrpc": "2.0", "method": CHANGED}
 
 
 async def test_the_loss_of_the_agent_ends_its_shims():

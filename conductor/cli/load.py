@@ -31,6 +31,7 @@ __all__ = [
     "read_chain",
     "report",
     "similar_file",
+    "trusted",
 ]
 
 RequiredKind: TypeAlias = Literal["agent", "proxies", "either"]
@@ -105,21 +106,27 @@ def similar_file(path: str, endings: tuple[str, ...]) -> str | None:
 def as_trusted(chain: ChainFile) -> ChainFile:
     """The chain; that of a project's file as the user trusts it. Exits with 2 if it is not trusted:
     its plugins are not imported."""
+    try:
+        return trusted(chain)
+    except ChainFileError as exc:
+        report(exc)
+        sys.exit(2)
+
+
+def trusted(chain: ChainFile) -> ChainFile:
+    """`as_trusted`, but raising `ChainFileError`."""
     path = os.path.realpath(chain.path)
     if os.path.basename(path) != PROJECT_FILE:
         return chain
     from conductor.chainfile.layers import trusted_chain
     from conductor.chainfile.project_file import Untrusted
 
-    help = "`acp-conductor trust` shows what it runs"
     try:
         return trusted_chain(path, os.environ)
     except Untrusted as exc:
-        mistake = Diagnostic(SourceLocation.whole(path), f"the file {exc}", help=exc.remedy or help)
-        report(ChainFileError([mistake]))
-    except ChainFileError as exc:
-        report(exc)
-    sys.exit(2)
+        help = exc.remedy or "`acp-conductor trust` shows what it runs"
+        mistake = Diagnostic(SourceLocation.whole(path), f"the file {exc}", help=help)
+        raise ChainFileError([mistake]) from exc
 
 
 def check_options(chain: ChainFile) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from typing import Any, Final, NoReturn
@@ -18,12 +18,13 @@ import msgspec
 import trio
 
 from conductor.background_tasks import background_tasks
+from conductor.chain.components import ChainSpec
 from conductor.chain.stdio_server import exit_now
 from conductor.chainfile.model import ChainFile, ComponentSpec
 from conductor.cli.attached_chain import attached_chain
 from conductor.cli.login_help import AUTH_CAPABILITY
 from conductor.client.acp_client import Client
-from conductor.client.embedding import AttachedClient, attach_file
+from conductor.client.embedding import AttachedClient, attach, attach_file
 from conductor.errors import ConnectionClosed, RemoteProtocolError, RequestError
 from conductor.proxy.agent_questions import agent_questions
 from conductor.routing.component import Component
@@ -115,11 +116,28 @@ class Trial:
         return 128 + self.signals[0] if self.signals else self.code
 
     @asynccontextmanager
-    async def running(self) -> AsyncIterator[AttachedClient[Client]]:
-        """Run the chain for the block, which a signal cancels."""
+    async def running(
+        self,
+        client: Callable[..., Client] = Client,
+        spec: ChainSpec | None = None,
+        *,
+        max_blocked: float | None = None,
+        before_exit: Callable[[], None] = lambda: None,
+    ) -> AsyncIterator[AttachedClient[Any]]:
+        """Run the chain for the block, which a signal cancels: that of the file, or of `spec`.
+        `max_blocked`, `before_exit`: see `attached_chain`."""
         async with background_tasks() as tasks:
-            attached = attach_file(Client, self.tried, made=partial(self._watch, tasks))
-            async with attached_chain(attached, self.signals, self.leave) as running:
+            if spec is None:
+                attached = attach_file(client, self.tried, made=partial(self._watch, tasks))
+            else:
+                attached = attach(client, spec)
+            async with attached_chain(
+                attached,
+                self.signals,
+                self.leave,
+                max_blocked=max_blocked,
+                before_exit=before_exit,
+            ) as running:
                 yield running
 
     def leave(self) -> NoReturn:
@@ -137,15 +155,16 @@ class Trial:
 
     async def start(
         self,
-        attached: AttachedClient[Client],
+        attached: AttachedClient[Any],
         capabilities: Mapping[str, Any] = EDITOR_CAPABILITIES,
+        version: int = 1,
         params: Mapping[str, Any] | None = None,
     ) -> bool:
         """Start the chain by `initialize`, with these capabilities or params; whether it did."""
         begin, client = trio.current_time(), attached.client
         with self.failing():
             if params is None:
-                self.answer = await client.initialize(capabilities=capabilities)
+                self.answer = await client.initialize(version=version, capabilities=capabilities)
             else:
                 self.answer = await client.initialize_with(params)
             self.seconds = trio.current_time() - begin
@@ -153,12 +172,14 @@ class Trial:
             self.components = [name for name in self.components if name in running]
         return self.error is None
 
-    async def open_session(self, attached: AttachedClient[Client]) -> None:
-        """Open a session in the working directory."""
-        begin = trio.current_time()
+    async def open_session(self, attached: AttachedClient[Any]) -> str | None:
+        """Open a session in the working directory; its id, if it opens."""
+        begin, session = trio.current_time(), None
+        client: Client = attached.client
         with self.failing():
-            await attached.client.new_session(os.getcwd())
+            session = await client.new_session(os.getcwd())
             self.session_seconds = trio.current_time() - begin
+        return session
 
     def unasked_calls(self) -> UnaskedCalls | None:
         """Calls of the agent about which it does not ask, if a proxy decides by requests."""

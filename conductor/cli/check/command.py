@@ -137,7 +137,7 @@ def _load_all(
     if any(spec.use is not None for spec in components):
         from conductor.cli.plugin_checks import check_plugins
 
-        checked, untrusted = (chains, []) if trusts else _without_untrusted(chains, starts=starts)
+        checked, untrusted = (chains, []) if trusts else _trusted(chains, starts=starts)
         for problem in [*check_plugins(checked), *untrusted]:
             (diagnostics if problem.severity == "error" else warnings).append(problem)
     if any(spec.registry is not None for spec in components):
@@ -154,42 +154,29 @@ def _load_all(
     return chains, warnings
 
 
-def _without_untrusted(
-    chains: list[ChainFile], *, starts: bool
-) -> tuple[list[ChainFile], list[Diagnostic]]:
-    """The chains with the trusted code of projects' files, or without it; and a line for each
-    plugin that is not imported, an error if the chain would be started."""
+def _trusted(chains: list[ChainFile], *, starts: bool) -> tuple[list[ChainFile], list[Diagnostic]]:
+    """The chains whose plugins may be imported; and a line for each other one, an error if it would
+    be started."""
     import msgspec
 
-    from conductor.chainfile import Diagnostic, SourceLocation
-    from conductor.chainfile.layers import trusted_chain
-    from conductor.chainfile.project_file import Untrusted
+    from conductor.cli.load import trusted
     from conductor.errors import ChainFileError
-    from conductor.places import PROJECT_FILE
 
     checked, found = [], []
     for chain in chains:
-        path = os.path.realpath(chain.path)
-        if os.path.basename(path) != PROJECT_FILE:
-            checked.append(chain)
-            continue
         try:
-            checked.append(trusted_chain(path, os.environ))
-        except (Untrusted, ChainFileError):
-            *proxies, last = chain.flat()
-            kept = [each for each in (*proxies, last) if ".py:" not in (each.use or "")]
-            for spec in chain.flat():
-                if spec not in kept:
-                    where = spec.locations.get(("use",)) or SourceLocation.whole(chain.path)
-                    message = f"{spec.name} is not imported: you do not trust this file as it is"
-                    help = "`acp-conductor trust` shows it; --trust-plugins imports it"
-                    problem = Diagnostic(where, message, help=help)
-                    if not starts:
-                        problem = msgspec.structs.replace(problem, severity="warning")
-                    found.append(problem)
-            agent = last if chain.agent is not None and last in kept else None
-            proxies = [each for each in kept if each is not agent]
-            checked.append(msgspec.structs.replace(chain, proxies=tuple(proxies), agent=agent))
+            checked.append(trusted(chain))
+        except ChainFileError as exc:
+            if not any(".py:" in (spec.use or "") for spec in chain.flat()):
+                checked.append(chain)  # of installed packages
+                continue
+            for problem in exc.diagnostics:
+                message = f"its plugins are not imported: {problem.message}"
+                help = "`acp-conductor trust` shows it; --trust-plugins imports them"
+                severity = problem.severity if starts else "warning"
+                found.append(
+                    msgspec.structs.replace(problem, message=message, help=help, severity=severity)
+                )
     return checked, found
 
 

@@ -16,6 +16,7 @@ from conductor.chain.stdio_server import exit_now
 from conductor.chainfile.model import ChainFile
 from conductor.cli.login_help import next_steps, offered_methods
 from conductor.cli.prompt.display import Stdout, TextDisplay, one_line
+from conductor.cli.text_table import table
 from conductor.cli.trial import Trial, take_stdout
 from conductor.cli.tried_client import TriedClient
 from conductor.errors import ConnectionClosed, RemoteProtocolError, RequestError
@@ -95,7 +96,8 @@ def _report(trial: Trial, chain: Chain, client: TriedClient | None) -> str:
             below = decode_value(with_mcp_over_acp(msgspec.json.encode(result)))
         else:
             below = result if result is not None else below
-    lines = [_table([("component", "kind", "dialect", "start", "capabilities"), *rows[::-1]])]
+    head = ("component", "kind", "dialect", "start", "capabilities")
+    lines = [f"  {line}" for line in table(head, rows[::-1], left=len(head))]
     lines.append(f"  protocol version {answer.get('protocolVersion')}, {_agent_name(answer)}")
     lines.append(f"  MCP over ACP: {_mcp_over_acp(answer, agent_answer)}")
     if adapters := [name for name in components if name.startswith(adapter_name(""))]:
@@ -182,12 +184,3 @@ def _capability_words(capabilities: Mapping[str, Any]) -> list[str]:
         elif not (isinstance(value, Mapping) and name.endswith("Capabilities")):
             words.append(short)
     return words
-
-
-def _table(rows: Sequence[Sequence[str]]) -> str:
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    return "\n".join(
-        "  "
-        + "  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in rows
-    )

@@ -5,30 +5,20 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Final
 
 from conductor.chain.chooser import OtherFiles
-from conductor.chainfile.diagnostics import Diagnostic
 from conductor.chainfile.layers import trusted_chain
-from conductor.chainfile.model import ChainFile, ComponentSpec
+from conductor.chainfile.model import ChainFile
 from conductor.chainfile.project_file import Untrusted, read_user_file
-from conductor.chainfile.trust_store import trusted_files
-from conductor.chainfile.when import Facts, agent_names, client_facts, unmet_conditions
 from conductor.cli.check.components import check_commands, check_registry, registry_lines
-from conductor.cli.doctor.finding import Finding, Severity
+from conductor.cli.doctor.finding import Finding
 from conductor.cli.plugin_checks import check_plugins
 from conductor.errors import ChainFileError
 from conductor.places import find_project_file, user_chain_file
 
-__all__ = [
-    "gather_warnings",
-    "missing_program_findings",
-    "other_project_findings",
-    "project_findings",
-    "proxy_findings",
-    "version_findings",
-]
+__all__ = ["program_findings", "project_findings", "proxy_findings", "version_findings"]
 
 _PROXY_LIMIT: Final = 2.0
 """Seconds for a proxy; the start of the chain tells if one takes longer."""
@@ -50,40 +40,27 @@ def version_findings(file: ChainFile) -> Iterator[Finding]:
         yield Finding("ok", "versions", line)
 
 
-def gather_warnings(chain: ChainFile) -> list[Diagnostic]:
-    """The warnings of `check`. Errors are left out: the start of the chain reports them.
+def proxy_findings(chain: ChainFile) -> Iterator[Finding]:
+    """The warnings of `check` about options and order, with the place in the file and that of the
+    other proxy. Errors are left out: the start of the chain reports them.
 
     Call it before any other process is started (`check_plugins`).
     """
     if all(spec.use is None for spec in chain.flat()):
-        return []
-    found = check_plugins([chain], start_timeout=_PROXY_LIMIT)
-    return [problem for problem in found if problem.severity == "warning"]
+        return
+    for problem in check_plugins([chain], start_timeout=_PROXY_LIMIT):
+        if problem.severity == "warning":
+            lines = [f"{problem.location}: {problem.message}"]
+            if problem.note is not None:
+                lines.append(f"{problem.note[0]}: {problem.note[1]}")
+            yield Finding("warning", "proxies", "\n".join(lines), problem.help)
 
 
-def proxy_findings(warnings: Iterable[Diagnostic]) -> Iterator[Finding]:
-    """Findings with the place in the file, and that of the other proxy."""
-    for warning in warnings:
-        lines = [f"{warning.location}: {warning.message}"]
-        if warning.note is not None:
-            lines.append(f"{warning.note[0]}: {warning.note[1]}")
-        yield Finding("warning", "proxies", "\n".join(lines), warning.help)
-
-
-def missing_program_findings(chain: ChainFile, cwd: str) -> Iterator[Finding]:
-    """Findings about all components; those that a session of `doctor` in `cwd` does not have are
-    only warnings."""
-    specs = chain.flat()
-    left_out = unmet_conditions(
-        specs, client_facts(None, Facts(os.environ, cwd, agent_names(chain)))
-    )
-    for spec in specs:
-        condition = left_out.get(spec.name)
-        if condition is None:
-            yield from _missing_programs([spec], "the chain does not start", "error")
-        else:
-            where = f"left out here, without {condition}; elsewhere it does not start"
-            yield from _missing_programs([spec], where, "warning")
+def program_findings(chain: ChainFile) -> Iterator[Finding]:
+    """Programs that do not exist: those of components that `when:` leaves out here, too."""
+    for problem in check_commands(chain.flat(), names_path=False):
+        message = f"{problem.location}: {problem.message}"
+        yield Finding("warning", "programs", message, problem.help)
 
 
 def project_findings(cwd: str, others: OtherFiles) -> Iterator[Finding]:
@@ -111,31 +88,6 @@ def project_findings(cwd: str, others: OtherFiles) -> Iterator[Finding]:
         yield Finding(
             "ok", "projects", f"{path} is trusted, and adds {_proxies(count)} to its sessions"
         )
-
-
-def other_project_findings(cwd: str) -> Iterator[Finding]:
-    """Findings about the trusted files of projects other than that of `cwd`."""
-    here = find_project_file(cwd)
-    for entry in trusted_files():
-        if entry.path == here:
-            continue
-        try:
-            specs = trusted_chain(entry.path, os.environ).flat()
-        except Untrusted:  # it has no effect, and `trust` is asked for when it is needed
-            continue
-        except ChainFileError as exc:
-            yield Finding("warning", "projects", str(exc), "sessions of that project fail")
-            continue
-        yield from _missing_programs(specs, "sessions of that project fail", "warning")
-
-
-def _missing_programs(
-    specs: Iterable[ComponentSpec], consequence: str, severity: Severity
-) -> Iterator[Finding]:
-    """Findings about programs that do not exist; `consequence`: what follows from it."""
-    for problem in check_commands(specs, names_path=False):
-        message = f"{problem.location}: {problem.message}; {consequence}"
-        yield Finding(severity, "programs", message, problem.help)
 
 
 def _proxies(count: int) -> str:

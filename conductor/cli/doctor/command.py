@@ -72,7 +72,7 @@ def command(
     findings = list(project_findings(cwd, others))
     with suppress(ChainFileError):  # a finding of `projects`
         chain = chain_here(chain, cwd, others)
-    findings += _machine_findings(chain, cwd)
+    findings += _machine_findings(chain)
 
     def report(*more: Finding) -> NoReturn:
         found = [*findings, *more]
@@ -88,28 +88,29 @@ def command(
     report(*([] if chain is None else _chain_findings(chain, report)))
 
 
-def _machine_findings(chain: ChainFile | None, cwd: str) -> Iterator[Finding]:
+def _machine_findings(chain: ChainFile | None) -> Iterator[Finding]:
     from conductor.cli.doctor import chain as chains
-    from conductor.cli.doctor import editors, files, machine
-    from conductor.cli.doctor.mcp_servers import added_servers
+    from conductor.cli.doctor import machine
+    from conductor.cli.doctor.starts import added_servers
 
     needed: set[str] = set()
-    paths = files.state_directories()
+    paths = machine.state_directories()
     if chain is not None:
         specs = chain.flat()
         commands = [spec.run for spec in specs if spec.run is not None and spec.ssh is None]
         commands += [server.command for server in added_servers(chain) if server.command]
         needed = {os.path.basename(command[0]) for command in commands}
-        paths = files.chain_files(chain) | paths
-    yield from machine.machine_findings(machine.gather_machine(os.environ), needed)
-    yield from files.file_findings(files.gather_files(paths))
-    yield from files.state_findings(files.gather_state(files.state_uses()))
-    yield from editors.editor_findings(editors.gather_editors())
-    yield from chains.other_project_findings(cwd)
+        paths = machine.chain_files(chain) | paths
+        # First: it ends all processes that this one has started.
+        proxies = list(chains.proxy_findings(chain))
+    yield from machine.machine_findings(os.environ, needed)
+    yield from machine.file_findings(paths)
+    yield from machine.state_findings()
+    yield from machine.editor_findings()
     if chain is not None:
-        yield from chains.missing_program_findings(chain, cwd)
+        yield from chains.program_findings(chain)
         yield from chains.version_findings(chain)
-        yield from chains.proxy_findings(chains.gather_warnings(chain))
+        yield from proxies
 
 
 def _chain_findings(chain: ChainFile, report: Callable[[Finding], NoReturn]) -> list[Finding]:
@@ -117,8 +118,12 @@ def _chain_findings(chain: ChainFile, report: Callable[[Finding], NoReturn]) -> 
     plugin blocks it."""
     import trio
 
-    from conductor.cli.doctor.mcp_servers import server_findings
-    from conductor.cli.doctor.starts import LIMIT, gather_starts, start_findings
+    from conductor.cli.doctor.starts import (
+        LIMIT,
+        gather_starts,
+        server_findings,
+        start_findings,
+    )
     from conductor.cli.trial import Trial
     from conductor.transport.process_tree import kill_descendants
 

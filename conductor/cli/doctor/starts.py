@@ -1,45 +1,50 @@
 """Start a chain, open a session and start its MCP servers, all together and for a limited time;
-findings about what came of it.
-
-If a plugin blocks the event loop, the limit cannot end the trial: a thread reports instead, and
-ends the process."""
+findings about what came of it."""
 
 from __future__ import annotations
 
 import os
 import shlex
-import sys
-import threading
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from types import FrameType
-from typing import Final, NoReturn
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, Final, NoReturn
 
 import attrs
 import trio
 
-from conductor.background_tasks import background_tasks
 from conductor.chain.start_failure import remedies
 from conductor.chainfile.model import ChainFile
 from conductor.cli.doctor.finding import Finding, Severity
-from conductor.cli.doctor.mcp_servers import AddedServer, ServerStart, added_servers, gather_server
 from conductor.cli.login_help import is_authentication_required, next_steps, offered_methods
-from conductor.cli.terminal_text import printable
 from conductor.cli.trial import Trial
 from conductor.errors import RequestError
-from conductor.plugins.plugin_code import blocking_line
+from conductor.limits import Limits
 from conductor.proxy.import_guard import import_in_thread
 from conductor.routing.component import Component
-from conductor.transport.process_tree import descendants, kill_new_descendants
 
-__all__ = ["LIMIT", "blocked_finding", "gather_starts", "reported_if_blocked", "start_findings"]
+__all__ = [
+    "LIMIT",
+    "AddedServer",
+    "ServerStart",
+    "added_servers",
+    "gather_server",
+    "gather_starts",
+    "server_findings",
+    "start_findings",
+]
 
 LIMIT: Final = 12.0
 """Seconds that a user waits for all of it."""
-_GRACE: Final = 0.5
-"""Seconds between the end of the time and that of the programs that run then."""
-_TELL_EVERY: Final = 3.0
+_BLOCKED: Final = "a plugin blocks the event loop, and so the whole chain: the log has its line"
+_UNBLOCK: Final = (
+    "let the plugin wait with `await trio.sleep(…)` and trio's functions, compute in "
+    "`await trio.to_thread.run_sync(…)`, and do nothing long while it is imported; "
+    "`isolate: true` gives it a process of its own"
+)
 _SLOW: Final = 2.0
+_SLOW_SERVER: Final = 5.0
 
 
 async def gather_starts(trial: Trial, report: Callable[[Finding], NoReturn]) -> list[ServerStart]:
@@ -47,33 +52,23 @@ async def gather_starts(trial: Trial, report: Callable[[Finding], NoReturn]) -> 
     servers of its `mcp_servers`, for at most `start_timeout` of the chain's `mcp`. Stop all.
 
     `report` ends the process, with one finding more; it is called in a thread if a plugin blocks
-    the event loop beyond the limit.
+    the event loop for as long as the limit.
     """
-    with reported_if_blocked(trial.limit, report):
-        return await _gather_starts(trial)
-
-
-async def _gather_starts(trial: Trial) -> list[ServerStart]:
     file, limit = trial.file, trial.limit
     servers = added_servers(file)
     if servers:
         await import_in_thread("mcp")
-    pending = _Pending(limit)
     results: dict[int, ServerStart] = {}
-    known = descendants(os.getpid())
 
     async def try_server(index: int, server: AddedServer) -> None:
-        with pending.waiting(f"MCP server {server.name}"):
-            results[index] = await gather_server(server, min(file.mcp.start_timeout, limit))
+        results[index] = await gather_server(server, min(file.mcp.start_timeout, limit))
 
-    async with background_tasks() as background, trial.running() as running:
-        background.start_soon(_kill_after, limit + _GRACE, known)
+    blocked = Finding("error", "start", _BLOCKED, _UNBLOCK)
+    async with trial.running(max_blocked=limit, before_exit=lambda: report(blocked)) as running:
         async with trio.open_nursery() as nursery:
-            if sys.stderr.isatty():
-                background.start_soon(pending.tell)
             for index, server in enumerate(servers):
                 nursery.start_soon(try_server, index, server)
-            with pending.waiting("the chain and a session"), trio.move_on_after(limit) as scope:
+            with trio.move_on_after(limit) as scope:
                 if await trial.start(running):
                     await trial.open_session(running)
         trial.is_overdue = scope.cancelled_caught
@@ -191,14 +186,6 @@ def _agent_text(start: Trial) -> str:
     return f"{name} speaks version {answer.get('protocolVersion')} of the protocol"
 
 
-async def _kill_after(seconds: float, known: Collection[int]) -> None:
-    """End all programs but these: closing the connection to one that hangs waits for its end."""
-    while True:
-        await trio.sleep(seconds)
-        kill_new_descendants(known)
-        seconds = _GRACE
-
-
 def _unanswered(components: Sequence[Component]) -> list[str]:
     """The names of those that have not answered `initialize`."""
     found = {each.name: getattr(each, "initialization", None) for each in components}
@@ -210,69 +197,140 @@ def _unanswered(components: Sequence[Component]) -> list[str]:
     ]
 
 
-@attrs.define(eq=False)
-class _Pending:
-    """Names of the operations in progress; each may take `limit` seconds."""
+@attrs.frozen
+class AddedServer:
+    """An entry of `servers:` that adds a server."""
 
-    limit: float
-    names: list[str] = attrs.field(factory=list)
+    name: str
+    command: tuple[str, ...] = ()
+    env: Mapping[str, str] = attrs.field(factory=dict, repr=False)
+    url: str | None = None
+    type: str = "http"
+    headers: Mapping[str, str] = attrs.field(factory=dict, repr=False)
 
-    @contextmanager
-    def waiting(self, name: str) -> Iterator[None]:
-        self.names.append(name)
+
+@attrs.frozen
+class ServerStart:
+    """Result of the start of a server: duration in seconds, number of tools, error."""
+
+    server: AddedServer
+    seconds: float
+    tools: int | None = None
+    error: str | None = None
+    is_overdue: bool = False
+    """Whether the error is that it did not answer in time."""
+
+
+def added_servers(file: ChainFile) -> list[AddedServer]:
+    """The servers of all `mcp_servers` proxies of a chain.
+
+    Entries with mistakes are left out: with them the chain does not start, which is a finding of
+    its own.
+    """
+    found = []
+    for spec in file.flat():
+        entries = spec.options.get("servers") if spec.use == "mcp_servers" else None
+        for entry in entries if isinstance(entries, list) else []:
+            if isinstance(entry, Mapping) and (server := _added(entry)) is not None:
+                found.append(server)
+    return found
+
+
+def _added(entry: Mapping[str, Any]) -> AddedServer | None:
+    command, url = entry.get("command") or [], entry.get("url")
+    env, headers = entry.get("env") or {}, entry.get("headers") or {}
+    is_valid = isinstance(command, list) and isinstance(env, Mapping)
+    if not (is_valid and isinstance(headers, Mapping) and (command or isinstance(url, str))):
+        return None
+    return AddedServer(
+        name=str(entry.get("name")),
+        command=tuple(map(str, command)),
+        env={str(name): str(value) for name, value in env.items()},
+        url=url,
+        type=str(entry.get("type", "http")),
+        headers={str(name): str(value) for name, value in headers.items()},
+    )
+
+
+async def gather_server(server: AddedServer, limit: float) -> ServerStart:
+    """Connect to a server, list its tools, and end it."""
+    begin = trio.current_time()
+    tools = None
+    error: str | None = None
+    is_overdue = False
+    with tempfile.TemporaryFile("w+") as stderr:
         try:
-            yield
-        finally:
-            self.names.remove(name)
-
-    async def tell(self) -> None:
-        """Say on stderr why there is no output yet, now and every few seconds."""
-        begin = trio.current_time()
-        while True:
-            await trio.lowlevel.checkpoint()  # the first time: what begins has its name here
-            if self.names:
-                spent = trio.current_time() - begin
-                text = f"waiting for {', '.join(self.names)}: {spent:.0f} of {self.limit:g} s"
-                print(printable(text), file=sys.stderr, flush=True)
-            await trio.sleep(_TELL_EVERY)
-
-
-_PATIENCE: Final = 1.0
-"""Seconds in which a loop that is not blocked replies."""
+            with trio.fail_after(limit):
+                tools = await _count_tools(server, stderr)
+        except trio.TooSlowError:
+            is_overdue = True
+            error = f"it did not answer within {limit:g} s"
+        except Exception as exc:  # of the SDK, of its transports and of the operating system
+            error = _reason(exc)
+        seconds = limit if is_overdue else trio.current_time() - begin
+        if error is not None:
+            stderr.seek(0)
+            last = stderr.read()[-4000:].splitlines()[-3:]
+            error = "\n".join([error, *last])
+    return ServerStart(server, seconds, tools, error, is_overdue)
 
 
-@contextmanager
-def reported_if_blocked(seconds: float, report: Callable[[Finding], NoReturn]) -> Iterator[None]:
-    """Call `report`, in a thread, if the loop of this thread is blocked `seconds` after the begin
-    of the block, or later on before its end. `report` ends the process."""
-    token, loop_thread = trio.lowlevel.current_trio_token(), threading.get_ident()
-    ended, reporting = threading.Event(), threading.Lock()
+async def _count_tools(server: AddedServer, stderr: Any) -> int:
+    from mcp import Client, StdioServerParameters
+    from mcp.client.sse import sse_client
+    from mcp.client.stdio import stdio_client
+    from mcp.client.streamable_http import streamable_http_client
 
-    def watch() -> None:
-        wait = seconds
-        while not ended.wait(wait):
-            replied = threading.Event()
-            with suppress(trio.RunFinishedError):
-                token.run_sync_soon(replied.set)
-            if not replied.wait(_PATIENCE):
-                with reporting:
-                    if not ended.is_set():
-                        report(blocked_finding(sys._current_frames().get(loop_thread)))
-            wait = _PATIENCE
+    if server.url is None:
+        program, *args = server.command
+        if shutil.which(program) is None:
+            raise FileNotFoundError(f"command not found: {program}")
+        env = {**os.environ, **server.env}
+        parameters = StdioServerParameters(command=program, args=args, env=env)
+        async with Client(stdio_client(parameters, errlog=stderr)) as client:
+            return len((await client.list_tools()).tools)
+    from conductor.network.bounded_http import bounded_client
 
-    threading.Thread(target=watch, daemon=True).start()
-    try:
-        yield
-    finally:
-        with reporting:  # a report that has begun ends the process
-            ended.set()
+    headers, limit = dict(server.headers), Limits().max_message_bytes
+    if server.type == "sse":
+        bounded = partial(bounded_client, limit)
+        async with Client(
+            sse_client(server.url, headers=headers, httpx_client_factory=bounded)
+        ) as client:
+            return len((await client.list_tools()).tools)
+    async with (
+        bounded_client(limit, headers=headers) as http,
+        Client(streamable_http_client(server.url, http_client=http)) as client,
+    ):
+        return len((await client.list_tools()).tools)
 
 
-def blocked_finding(frame: FrameType | None) -> Finding:
-    """The finding about a blocked loop, by its innermost frame."""
-    place, _ = blocking_line(frame)
-    message = f"the event loop, and so the whole chain, is blocked at {place}"
-    help = "let a plugin wait with `await trio.sleep(…)` and trio's functions, compute in "
-    help += "`await trio.to_thread.run_sync(…)`, and do nothing long while it is imported; "
-    help += "`isolate: true` gives it a process of its own"
-    return Finding("error", "start", message, help)
+def server_findings(start: ServerStart) -> Iterator[Finding]:
+    server, seconds = start.server, start.seconds
+    if start.error is not None:
+        message = f"MCP server {server.name} does not start: {start.error}"
+        yield Finding("error", "mcp", message, _help(start), seconds)
+    elif seconds > _SLOW_SERVER:
+        message = f"MCP server {server.name} is slow: sessions may wait for it"
+        help = "install its program, instead of npx or uvx that look for it at each start"
+        yield Finding("warning", "mcp", message, help if server.command else None, seconds)
+    else:
+        yield Finding(
+            "ok", "mcp", f"MCP server {server.name} starts; tools: {start.tools}", None, seconds
+        )
+
+
+def _help(start: ServerStart) -> str:
+    server = start.server
+    if server.url is not None:
+        return f"see whether {server.url} can be reached, and its `headers:`"
+    if start.error is not None and start.error.startswith("command not found"):
+        return "install it, or write its absolute path"
+    return f"run it in a terminal: {shlex.join(server.command)}"
+
+
+def _reason(exc: BaseException) -> str:
+    """The first exception that is not a group."""
+    while isinstance(exc, BaseExceptionGroup):
+        exc = exc.exceptions[0]
+    return str(exc) or type(exc).__name__

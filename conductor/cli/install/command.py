@@ -13,8 +13,7 @@ import click
 from conductor.chainfile.naming import command_name
 from conductor.cli.arguments import CHAIN_PATH, SimilarChoice, complete_component
 from conductor.cli.component_specs import absolute_program
-from conductor.cli.install.config_file import ConfigFileError
-from conductor.cli.install.editors import EDITORS, OTHER_NAMES, Editor, current_platform, find_place
+from conductor.cli.install.editors import EDITORS, OTHER_NAMES, Editor, find_place
 from conductor.cli.install.formats import (
     Launch,
     captured_path,
@@ -23,7 +22,7 @@ from conductor.cli.install.formats import (
     wrap_words,
 )
 
-__all__ = ["command", "editor_file", "uninstall_command"]
+__all__ = ["command", "uninstall_command"]
 
 
 @click.command("install", context_settings={"allow_interspersed_args": True})
@@ -73,8 +72,8 @@ def command(
     """Put a chain into the configuration of an editor.
 
     EDITOR is zed, jetbrains, vscode, codecompanion, avante, agent-shell, acpx, toad or marimo.
-    Prints what to insert; with --write, edits the file, keeps a backup, and `uninstall` restores
-    it.
+    Prints what to insert; with --write, edits the file and keeps a backup; `uninstall` takes the
+    entry out again.
 
     \b
     Examples:
@@ -93,19 +92,9 @@ def command(
     if chosen.format is None:
         _show(chosen, launch, chain, write)
         return
-    file = editor_file(chosen, path, wrapped or launch.name)
-    try:
-        _install(chosen, file, launch, write)
-    except ConfigFileError as exc:
-        print(exc, file=sys.stderr)
-        sys.exit(1)
-
-
-def editor_file(editor: Editor, path: Path | None, name: str) -> Path:
-    """The configuration file: `--file`, else the usual one of this platform."""
-    if path is not None:
-        return path.absolute()
-    return find_place(editor, current_platform(sys.platform), os.environ, Path.home(), name)
+    if path is None:
+        path = find_place(chosen, os.environ, Path.home(), wrapped or launch.name)
+    _install(chosen, path.absolute(), launch, write)
 
 
 def _words(
@@ -186,16 +175,19 @@ def _show(editor: Editor, launch: Launch, chain: str | None, write: bool) -> Non
 
 
 def _install(editor: Editor, path: Path, launch: Launch, write: bool) -> None:
-    from conductor.cli.install.installation import install, preview
-    from conductor.cli.install.records import Records
+    from conductor.cli.install.installation import ConfigFileError, Records, install, preview
 
     assert editor.format is not None
-    records = Records.load()
-    if not write:
-        print(preview(path, editor.format, launch, records), end="")
-        _note(f"insert this into {path}, or run the command again with --write")
-        return
-    change, backup = install(editor.name, path, editor.format, launch, records)
+    try:
+        records = Records.load()
+        if not write:
+            print(preview(path, editor.format, launch, records), end="")
+            _note(f"insert this into {path}, or run the command again with --write")
+            return
+        change, backup = install(editor.name, path, editor.format, launch, records)
+    except ConfigFileError as exc:
+        print(exc, file=sys.stderr)
+        sys.exit(1)
     if change == "unchanged":
         print(f"{path} has this entry already")
     else:
@@ -205,13 +197,6 @@ def _install(editor: Editor, path: Path, launch: Launch, write: bool) -> None:
 
 def _note(text: str) -> None:
     print(f"note: {text}", file=sys.stderr)
-
-
-_DONE = {
-    "restored": "restored as it was before",
-    "removed": "removed {names}; the rest of the file stays",
-    "deleted": "deleted",
-}
 
 
 @click.command("uninstall")
@@ -226,40 +211,33 @@ _DONE = {
 def uninstall_command(editor: str, name: str | None, path: Path | None) -> None:
     """Take the chains out of the configuration of an editor.
 
-    Removes what `install --write` has written for EDITOR. If the file has not been changed since,
-    it is restored to the byte; else only the entries are removed. An agent that was wrapped gets
-    its command back.
+    Removes what `install --write` has written for EDITOR; the rest of the file stays. An agent that
+    was wrapped gets its command back.
 
     \b
     Examples:
       acp-conductor uninstall zed
       acp-conductor uninstall zed --name review
     """
+    from conductor.cli.install.installation import ConfigFileError, Records, uninstall
+
+    chosen, target = EDITORS[editor], None if path is None else Path(os.path.realpath(path))
+    is_found = False
     try:
-        _uninstall(EDITORS[editor], name, path)
+        records = Records.load()
+        for file in records.of(editor, target):
+            names = [each for each in file.entries if name in (None, each)]
+            if names and chosen.format is not None:
+                is_found = True
+                change = uninstall(file, names, chosen.format, records)
+                removed = f"removed {', '.join(names)}; the rest of the file stays"
+                print(f"{file.path}: {'deleted' if change == 'deleted' else removed}")
     except ConfigFileError as exc:
         print(exc, file=sys.stderr)
         sys.exit(1)
-
-
-def _uninstall(editor: Editor, name: str | None, path: Path | None) -> None:
-    from conductor.cli.install.installation import uninstall
-    from conductor.cli.install.records import Records
-
-    records = Records.load()
-    target = None if path is None else Path(os.path.realpath(path))
-    is_found = False
-    for file in records.of(editor.name, target):
-        names = [each for each in file.entries if name in (None, each)]
-        if not names:
-            continue
-        is_found = True
-        assert editor.format is not None
-        change = uninstall(file, names, editor.format, records)
-        print(f"{file.path}: {_DONE[change].format(names=', '.join(names))}")
     if not is_found:
         what = "nothing" if name is None else f"no agent {name!r}"
-        raise ConfigFileError(
-            f"`install --write` has written {what} for {editor.title}"
-            + ("" if path is None else f" to {path}")
-        )
+        where = "" if path is None else f" to {path}"
+        message = f"`install --write` has written {what} for {chosen.title}{where}"
+        print(message, file=sys.stderr)
+        sys.exit(1)

@@ -1,17 +1,17 @@
 """Table of the editors of `install`: path and format of the configuration, and the next step.
 
-Paths begin with `~` (the home directory), `CONFIG`
-(`$XDG_CONFIG_HOME`, else `~/.config`), `APPDATA` or `LOCALAPPDATA` (Windows). `NVIM_APPNAME` is
-replaced by that variable, else `nvim`; `NAME` by the name of the agent.
+Paths begin with `~` (the home directory) or `CONFIG` (`$XDG_CONFIG_HOME`, else `~/.config`).
+`NVIM_APPNAME` is replaced by that variable, else `nvim`; `NAME` by the name of the agent.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final, Literal, TypeAlias
+from typing import Final
 
 import attrs
 
@@ -19,14 +19,12 @@ from conductor.cli.install.code_blocks import ElispBlock, LuaFile
 from conductor.cli.install.formats import ConfigFormat
 from conductor.cli.install.json_settings import JsonSettings
 
-__all__ = ["EDITORS", "OTHER_NAMES", "Editor", "Platform", "current_platform", "find_place"]
-
-Platform: TypeAlias = Literal["linux", "macos", "windows"]
+__all__ = ["EDITORS", "OTHER_NAMES", "Editor", "find_place"]
 
 
 @attrs.frozen
 class Editor:
-    """`places` are the files by platform: the first that exists is used, else the last.
+    """`places` are its files: the first that exists is used, else the last.
 
     Without `format` the editor has no file for agents: `shown` is the command to use, where
     `{command}` is that of the chain, `{name}` its name, `{program}` acp-conductor, and `{file}` the
@@ -38,7 +36,7 @@ class Editor:
     then: str
     """Next step for the user after the installation; `{name}` is the agent's name."""
     format: ConfigFormat | None = None
-    places: Mapping[Platform, tuple[str, ...]] = {}
+    places: tuple[str, ...] = ()
     has_poor_path: bool = False
     """Whether it is started from a desktop, where PATH lacks what shells add."""
     selects_agent: bool = False
@@ -46,20 +44,8 @@ class Editor:
     shown: str | None = None
 
 
-def _everywhere(*places: str) -> Mapping[Platform, tuple[str, ...]]:
-    return {"linux": places, "macos": places, "windows": places}
-
-
-_NEOVIM: Final[Mapping[Platform, str]] = {
-    "linux": "CONFIG/NVIM_APPNAME/after/plugin/",
-    "macos": "CONFIG/NVIM_APPNAME/after/plugin/",
-    "windows": "LOCALAPPDATA/NVIM_APPNAME/after/plugin/",
-}
-
-
-def _neovim(file: str) -> Mapping[Platform, tuple[str, ...]]:
-    return {platform: (directory + file,) for platform, directory in _NEOVIM.items()}
-
+_MAC_SUPPORT: Final = "~/Library/Application Support"
+_NEOVIM: Final = "CONFIG/NVIM_APPNAME/after/plugin"
 
 _CODECOMPANION_ADD: Final = """
 local function add(config)
@@ -118,11 +104,7 @@ _ALL: Final = (
         name="zed",
         title="Zed",
         format=JsonSettings(("agent_servers",), {"type": "custom"}),
-        places={
-            "linux": ("CONFIG/zed/settings.json",),
-            "macos": ("~/.config/zed/settings.json",),
-            "windows": ("APPDATA/Zed/settings.json",),
-        },
+        places=("CONFIG/zed/settings.json",),
         has_poor_path=True,
         then="choose {name!r} in the + menu of the agent panel",
     ),
@@ -130,7 +112,7 @@ _ALL: Final = (
         name="jetbrains",
         title="JetBrains IDEs",
         format=JsonSettings(("agent_servers",)),
-        places=_everywhere("~/.jetbrains/acp.json"),
+        places=("~/.jetbrains/acp.json",),
         has_poor_path=True,
         then="choose {name!r} in the list of agents of the AI Chat",
     ),
@@ -138,11 +120,9 @@ _ALL: Final = (
         name="vscode",
         title="VS Code with the extension ACP Client",
         format=JsonSettings(("acp.agents",)),
-        places={
-            "linux": ("CONFIG/Code/User/settings.json",),
-            "macos": ("~/Library/Application Support/Code/User/settings.json",),
-            "windows": ("APPDATA/Code/User/settings.json",),
-        },
+        places=(
+            f"{_MAC_SUPPORT if sys.platform == 'darwin' else 'CONFIG'}/Code/User/settings.json",
+        ),
         has_poor_path=True,
         then="connect to {name!r} in the view of ACP Client",
     ),
@@ -150,7 +130,7 @@ _ALL: Final = (
         name="acpx",
         title="acpx",
         format=JsonSettings(("agents",), is_line=True),
-        places=_everywhere("~/.acpx/config.json"),
+        places=("~/.acpx/config.json",),
         then='run: acpx {name} exec "…"',
     ),
     Editor(
@@ -162,7 +142,7 @@ _ALL: Final = (
             add=_CODECOMPANION_ADD,
             wrap=_CODECOMPANION_WRAP,
         ),
-        places=_neovim("acp-conductor-codecompanion-NAME.lua"),
+        places=(f"{_NEOVIM}/acp-conductor-codecompanion-NAME.lua",),
         then="restart Neovim, then: :CodeCompanionChat adapter={name}",
     ),
     Editor(
@@ -174,23 +154,17 @@ _ALL: Final = (
             add=_AVANTE_ADD,
             wrap=_AVANTE_WRAP,
         ),
-        places=_neovim("acp-conductor-avante-NAME.lua"),
+        places=(f"{_NEOVIM}/acp-conductor-avante-NAME.lua",),
         then="restart Neovim, then choose {name!r} in :AvanteSwitchProvider",
     ),
     Editor(
         name="agent-shell",
         title="Emacs agent-shell",
         format=ElispBlock(),
-        places={
-            **_everywhere(
-                "~/.emacs.el",
-                "~/.emacs",
-                "~/.emacs.d/init.el",
-                "CONFIG/emacs/init.el",
-                "~/.emacs.d/init.el",
-            ),
-            "windows": ("APPDATA/.emacs.el", "APPDATA/.emacs", "APPDATA/.emacs.d/init.el"),
-        },
+        places=(
+            *("~/.emacs.el", "~/.emacs", "~/.emacs.d/init.el"),
+            *("CONFIG/emacs/init.el", "~/.emacs.d/init.el"),
+        ),
         selects_agent=True,
         then="restart Emacs, then: M-x agent-shell",
     ),
@@ -220,28 +194,13 @@ OTHER_NAMES: Final[Mapping[str, tuple[str, ...]]] = {
 """Programs that people may name, and the editors of the table that they may mean."""
 
 
-def current_platform(name: str) -> Platform:
-    """The platform for a value of `sys.platform`."""
-    if name == "darwin":
-        return "macos"
-    return "windows" if name.startswith("win") else "linux"
-
-
-def find_place(
-    editor: Editor, platform: Platform, environ: Mapping[str, str], home: Path, name: str
-) -> Path:
+def find_place(editor: Editor, environ: Mapping[str, str], home: Path, name: str) -> Path:
     """The file to edit for an agent of this name: the first that exists, else the last."""
     file_name = re.sub(r"[^\w-]+", "-", name)
-    roots = {
-        "~": home,
-        "CONFIG": Path(environ.get("XDG_CONFIG_HOME") or home / ".config"),
-        "APPDATA": Path(environ.get("APPDATA") or home / "AppData/Roaming"),
-        "LOCALAPPDATA": Path(environ.get("LOCALAPPDATA") or home / "AppData/Local"),
-    }
+    roots = {"~": home, "CONFIG": Path(environ.get("XDG_CONFIG_HOME") or home / ".config")}
     found = []
-    for place in editor.places[platform]:
+    for place in editor.places:
         root, _, rest = place.partition("/")
         rest = rest.replace("NVIM_APPNAME", environ.get("NVIM_APPNAME") or "nvim")
-        rest = rest.replace("NAME", file_name)
-        found.append(roots[root] / rest)
+        found.append(roots[root] / rest.replace("NAME", file_name))
     return next((path for path in found if os.path.lexists(path)), found[-1])

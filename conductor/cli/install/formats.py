@@ -90,8 +90,7 @@ def own_program() -> tuple[str, ...]:
 
     `-P`: an editor starts it in a project, which may have a directory `conductor`.
     """
-    name = "acp-conductor.exe" if os.name == "nt" else "acp-conductor"
-    beside = Path(sys.executable).parent / name
+    beside = Path(sys.executable).parent / "acp-conductor"
     if beside.exists():
         return (str(beside),)
     found = shutil.which("acp-conductor")

@@ -1,6 +1,6 @@
 """Entries in JSON settings: `{"agent_servers": {NAME: {"command": …, "args": […]}}}`.
 
-Comments and formatting of the file stay (`jsonc_edit`). To wrap an agent that the file already has,
+Comments and formatting of the file stay (`jsonc`). To wrap an agent that the file already has,
 only its `command` and `args` are changed.
 """
 
@@ -136,7 +136,7 @@ def _is_wrapped(value: Mapping[str, Any]) -> bool:
     words = value.get("argv") or [command, *(value.get("args") or [])]
     with suppress(ValueError):  # an unbalanced quote
         words = shlex.split(command) if isinstance(command, str) and " " in command else words
-    program = PurePath(str(words[0] or "")).name.removesuffix(".exe")
+    program = PurePath(str(words[0] or "")).name
     options = [word for word in words[1:4] if word != "-P"]
     return program == "acp-conductor" or options[:2] == ["-m", "conductor"]
 

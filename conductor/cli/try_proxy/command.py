@@ -2,6 +2,15 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Final, NoReturn
+
 import click
 
 from conductor.cli.arguments import complete_component
@@ -82,22 +91,20 @@ def command(
       acp-conductor try notes.py --watch --prompt "/notes" --prompt "say hello"
       acp-conductor try context --with 'files=["AGENTS.md"]' --prompt echo
     """
-    from conductor.cli.try_proxy.target import parse_options, recorded
+    from conductor.cli.try_proxy.target import parse_options, recorded_prompts
 
     try:
         options = parse_options(settings)
-        recording = None if agent is None else recorded(agent)
+        prompts_of_agent = None if agent is None else recorded_prompts(agent)
     except (ValueError, OSError) as exc:
         raise click.UsageError(str(exc)) from exc
     if watch:
-        from conductor.cli.try_proxy.watch import watch_and_run
-
         options_given = [f"--prompt={text}" for text in prompts]
         options_given += [f"--with={setting}" for setting in settings]
         options_given += [] if agent is None else [f"--agent={agent}"]
         options_given += [f"--permissions={permissions}", f"--protocol={protocol}"]
         options_given += [f"--timeout={timeout}"]
-        watch_and_run(proxy, ["try", *options_given, "--", proxy])
+        _watch(proxy, ["try", *options_given, "--", proxy])
     from conductor.cli.log_defaults import log_for_people
     from conductor.cli.try_proxy.run import DEFAULT_PROMPT, TrySettings, run_once
 
@@ -105,11 +112,58 @@ def command(
     run_once(
         proxy,
         TrySettings(
-            prompts=prompts or (recording.prompts if recording else (DEFAULT_PROMPT,)),
-            recording=recording,
+            prompts=prompts or prompts_of_agent or (DEFAULT_PROMPT,),
+            recording=agent,
             options=options,
             permissions="allow" if permissions == "allow" else "deny",
             version=int(protocol),
             timeout=timeout,
         ),
     )
+
+
+_INTERVAL: Final = 0.5
+_STOP_TIMEOUT: Final = 5.0
+
+
+def _watch(target: str, arguments: Sequence[str]) -> NoReturn:
+    """Run `acp-conductor` with these arguments until a signal: again, in a new process, after each
+    change of the Python files in the proxy's directory. A run that still goes on is ended first."""
+    from conductor.cli.try_proxy.target import TargetError, watched_directory
+
+    try:
+        directory = Path(watched_directory(target))
+    except TargetError as exc:
+        raise click.UsageError(str(exc)) from exc
+    command = [sys.executable, "-P", "-m", "conductor", *arguments]
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda number, _: sys.exit(128 + number))
+    while True:
+        before = _stamps(directory)
+        process = subprocess.Popen(command)
+        try:
+            is_running = True
+            while (now := _stamps(directory)) == before:
+                if is_running and process.poll() is not None:
+                    is_running = False
+                    click.echo(f"\n--- waiting for changes in {directory} ---")
+                time.sleep(_INTERVAL)
+        finally:
+            process.terminate()
+            try:
+                process.wait(_STOP_TIMEOUT)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        changed = {name for name, _ in now.items() ^ before.items()}
+        click.echo(f"\n--- {', '.join(sorted(changed))} changed ---\n")
+
+
+def _stamps(directory: Path) -> Mapping[str, tuple[int, int]]:
+    """Time of modification and size of the Python files in a directory, by name."""
+    stamps = {}
+    for path in directory.glob("*.py"):
+        with suppress(OSError):  # removed meanwhile
+            status = path.stat()
+            stamps[path.name] = (status.st_mtime_ns, status.st_size)
+    return stamps

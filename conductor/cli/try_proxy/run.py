@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, Literal, NoReturn
 
@@ -13,21 +12,21 @@ import attrs
 import trio
 
 from conductor.chain.build import bridge_component, open_agent_chain
-from conductor.chain.chain import Chain
 from conductor.chain.components import ChainSpec
 from conductor.chain.stdio_server import exit_now
 from conductor.chainfile.model import STOP_TIMEOUT, ChainFile
-from conductor.cli.attached_chain import SIGNALS, attached_chain
+from conductor.cli.attached_chain import SIGNALS
 from conductor.cli.prompt.files import ClientFiles
 from conductor.cli.terminal_text import is_coloured
 from conductor.cli.trial import Trial
 from conductor.cli.try_proxy.report import Report, tell_started_functions
-from conductor.cli.try_proxy.target import PlayedRecording, TargetError, TriedProxy, load_target
-from conductor.client.embedding import AttachedClient, attach
+from conductor.cli.try_proxy.target import TargetError, load_target
+from conductor.client.embedding import AttachedClient
 from conductor.errors import ConnectionClosed, RemoteProtocolError, RequestError
 from conductor.limits import Limits
 from conductor.plugins.observed_plugin import ObservedPlugin
 from conductor.plugins.plugin_component import PluginComponent
+from conductor.proxy import Proxy
 from conductor.routing.component import Component
 from conductor.testing.agent import TestAgent
 from conductor.testing.fakes import FULL_CAPABILITIES, FakeClient
@@ -46,8 +45,6 @@ _CAPABILITIES: Final[dict[int, dict[str, Any]]] = {
 }
 """Capabilities of the client, by protocol version."""
 
-_START_TIMEOUT: Final = 60.0
-"""Seconds for the answers before the first turn."""
 _STOP_TIMEOUT: Final = 2.0
 """Seconds that a proxy has to end: a person waits at the terminal."""
 
@@ -58,13 +55,12 @@ class TrySettings:
 
     prompts: Sequence[str] = (DEFAULT_PROMPT,)
     options: Mapping[str, Any] = attrs.field(factory=dict)
-    recording: PlayedRecording | None = None
-    """The agent; `None`: the test agent."""
+    recording: str | None = None
+    """Name or path of that of the agent; `None`: the test agent."""
     permissions: Literal["allow", "deny"] = "allow"
     version: int = 1
     timeout: float = 60.0
     """Seconds for each turn."""
-    cwd: str = attrs.field(factory=os.getcwd)
 
 
 def run_once(target: str, settings: TrySettings) -> NoReturn:
@@ -93,34 +89,33 @@ def _end_now(number: int, _: object) -> None:
 
 def _run(target: str, settings: TrySettings, report: Report) -> int:
     try:
-        tried = load_target(target, dict(settings.options))
+        proxy = load_target(target, settings.options)
     except TargetError as exc:
         for line in exc.lines:
             report.line(line, "error")
         return 3
-    recording = settings.recording
-    agent = "the test agent" if recording is None else f"the recorded agent {recording.file}"
-    report.line(f"{target}: {tried.name}, with {agent}")
-    with tell_started_functions(type(tried.proxy), report.function_started):
-        trial = Trial(ChainFile(path=target, name=tried.name), code=3)
-        trio.run(_TryRun(trial, tried, settings, report).run)
+    name, recording = type(proxy).__name__, settings.recording
+    agent = "the test agent" if recording is None else f"the recorded agent {recording}"
+    report.line(f"{target}: {name}, with {agent}")
+    with tell_started_functions(type(proxy), report.function_started):
+        trial = Trial(ChainFile(path=target, name=name), code=3)
+        trio.run(_TryRun(trial, proxy, settings, report).run)
     return trial.exit_code
 
 
 @attrs.define(eq=False)
 class _TryRun:
     trial: Trial
-    tried: TriedProxy
+    proxy: Proxy
     settings: TrySettings
     report: Report
 
     async def run(self) -> None:
         trial = self.trial
-        chain = attach(FakeClient, ChainSpec(self._components, stop_timeout=_STOP_TIMEOUT))
-        running = attached_chain(chain, trial.signals, self._give_up, max_blocked=STOP_TIMEOUT)
-        async with running as attached:
+        spec = ChainSpec(self._components, stop_timeout=_STOP_TIMEOUT)
+        async with trial.running(FakeClient, spec, max_blocked=STOP_TIMEOUT) as attached:
             attached.client.handlers |= self._handlers()
-            with trial.failing(), suppress(trio.TooSlowError):  # told by `_limited`
+            with trial.failing():
                 await self._take_turns(attached)
             match trial.error:
                 case RequestError() as error:
@@ -130,48 +125,38 @@ class _TryRun:
         trial.code = trial.code or int(self.report.failures > 0)
 
     async def _take_turns(self, attached: AttachedClient[FakeClient]) -> None:
-        client, version, trial = attached.client, self.settings.version, self.trial
-        with self._limited("answer to initialize", _START_TIMEOUT, attached.chain):
-            await client.initialize(version=version, capabilities=_CAPABILITIES[version])
+        trial, version = self.trial, self.settings.version
+        if not await trial.start(attached, _CAPABILITIES[version], version):
+            return
         trial.code = 1
-        with self._limited("answer to session/new", _START_TIMEOUT, attached.chain):
-            session = await client.new_session(self.settings.cwd)
+        if (session := await trial.open_session(attached)) is None:
+            return
         for prompt in self.settings.prompts:
-            awaited = "end of the turn (--timeout)"
-            with self._limited(awaited, self.settings.timeout, attached.chain):
-                await client.prompt_turn(session, prompt)
+            busy: dict[str, dict[str, str]] = {}
+            with trio.move_on_after(self.settings.timeout) as limit:
+                try:
+                    await attached.client.prompt_turn(session, prompt)
+                except trio.Cancelled:
+                    busy = {each.name: each.busy_handler() for each in attached.chain.components}
+                    raise
+            if limit.cancelled_caught:
+                self._say_overdue(busy)
+                return
         trial.code = 0
 
-    @contextmanager
-    def _limited(self, awaited: str, seconds: float, chain: Chain) -> Iterator[None]:
-        """Raise `trio.TooSlowError` after the timeout, and say which handlers are busy."""
-        busy: dict[str, dict[str, str]] = {}
-        with trio.move_on_after(seconds) as limit:
-            try:
-                yield
-            except trio.Cancelled:
-                busy = {each.name: each.busy_handler() for each in chain.components}
-                raise
-        if limit.cancelled_caught:
-            self.report.failures += 1
-            self.report.line(f"no {awaited} within {seconds:g} s", "error")
-            for name, fields in busy.items():
-                if not fields:
-                    continue
+    def _say_overdue(self, busy: Mapping[str, Mapping[str, str]]) -> None:
+        """Say which handlers are busy after the timeout."""
+        seconds = self.settings.timeout
+        self.report.line(f"no end of the turn (--timeout) within {seconds:g} s", "error")
+        for name, fields in busy.items():
+            if fields:
                 place, method = os.path.basename(fields["handler"]), fields["method"]
                 self.report.line(f"  {name} is busy in {place}, with {method}", "error")
-            raise trio.TooSlowError
-
-    def _give_up(self) -> NoReturn:
-        """Exit although a plugin still runs; that is logged before."""
-        self.trial.code = self.trial.code or 1
-        self.trial.leave()
 
     def _components(self) -> list[Component]:
-        tried = self.tried
         observed = ObservedPlugin(
-            tried.name,
-            tried.proxy,
+            self.trial.file.name,
+            self.proxy,
             "proxy",
             agent_chain_opener=open_agent_chain,
             observer=self.report,
@@ -181,7 +166,7 @@ class _TryRun:
         agent: Component = (
             PluginComponent("test-agent", TestAgent("counted"), "agent")
             if recording is None
-            else RecordedAgent(recording.file)
+            else RecordedAgent(recording)
         )
         return [observed, bridge_component("auto", Limits()), agent]
 
@@ -191,7 +176,7 @@ class _TryRun:
         return {
             "session/request_permission": partial(answer_permission, allows=agrees),
             "elicitation/create": partial(answer_question, accepts=agrees),
-            "fs/read_text_file": ClientFiles(self.settings.cwd).read,
+            "fs/read_text_file": ClientFiles(os.getcwd()).read,
             "fs/write_text_file": lambda params: {},
         }
 

@@ -6,11 +6,10 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from types import ModuleType
 from typing import Any
-
-import attrs
 
 from conductor.chainfile.model import ComponentSpec
 from conductor.cli.load import similar_file
@@ -29,15 +28,7 @@ from conductor.proxy.base import Plugin
 from conductor.proxy.import_guard import importing_plugin
 from conductor.testing.recording import Recording
 
-__all__ = [
-    "PlayedRecording",
-    "TargetError",
-    "TriedProxy",
-    "load_target",
-    "parse_options",
-    "recorded",
-    "watched_directory",
-]
+__all__ = ["TargetError", "load_target", "parse_options", "recorded_prompts", "watched_directory"]
 
 
 class TargetError(Exception):
@@ -56,15 +47,7 @@ class TargetError(Exception):
         return [*text.splitlines(), *(f"  {line}" for line in place if line not in text)]
 
 
-@attrs.frozen(eq=False)
-class TriedProxy:
-    """A proxy, made with its options."""
-
-    name: str
-    proxy: Proxy
-
-
-def load_target(target: str, options: dict[str, Any]) -> TriedProxy:
+def load_target(target: str, options: Mapping[str, Any]) -> Proxy:
     """Import the class and make an instance. Raises `TargetError`."""
     cls = _class(target)
     try:
@@ -72,11 +55,9 @@ def load_target(target: str, options: dict[str, Any]) -> TriedProxy:
             name: option_of_argument(cls, name, value) if isinstance(value, str) else value
             for name, value in options.items()
         }
+        made = instantiate(ComponentSpec(name=cls.__name__, use=target, options=given), cls)
     except ValueError as exc:
         raise _wrong_options(cls, str(exc)) from exc
-    spec = ComponentSpec(name=cls.__name__, use=target, options=given)
-    try:
-        proxy = instantiate(spec, cls)
     except InvalidOptions as exc:
         problems = "\n".join(
             each.message + (f"; {each.help}" if each.help else "") for each in exc.diagnostics
@@ -84,8 +65,8 @@ def load_target(target: str, options: dict[str, Any]) -> TriedProxy:
         raise _wrong_options(cls, problems) from exc
     except StartError as exc:
         raise TargetError(exc.reason, exc.__cause__) from exc
-    assert isinstance(proxy, Proxy)
-    return TriedProxy(cls.__name__, proxy)
+    assert isinstance(made, Proxy)
+    return made
 
 
 def _wrong_options(cls: type[Proxy], problems: str) -> TargetError:
@@ -125,24 +106,23 @@ def watched_directory(target: str) -> str:
 
 def _class(target: str) -> type[Proxy]:
     path = _file_of(target)
-    if path is not None:
-        module = _imported(lambda: import_file(path), path)
-        name = target.rpartition(":")[2] if path != target else None
-        return _proxy_class(module, path, name)
-    if ":" in target:
-        module_name, _, class_name = target.partition(":")
-        sys.path.append(os.getcwd())  # last: it must not replace installed packages
-        with importing_plugin():
-            module = _imported(lambda: importlib.import_module(module_name), module_name)
-        return _proxy_class(module, module_name, class_name)
-    if target in entry_points():
+    if path is not None and path == target:
+        return _only_proxy(_imported(lambda: import_file(target), target), target)
+    if path is not None or target in entry_points():
         spec = ComponentSpec(name=target, use=target)
-        cls = _imported(lambda: load_class(spec), target)
-        return _checked(cls, target)
-    raise TargetError(
-        f"{target} is neither a file nor a name for `use:` (acp-conductor components lists them); "
-        f"write notes.py, notes.py:Notes or package.module:Notes"
-    )
+        return _checked(_imported(lambda: load_class(spec), target), target)
+    if ":" not in target:
+        raise TargetError(
+            f"{target} is neither a file nor a name for `use:` (acp-conductor components lists "
+            f"them); write notes.py, notes.py:Notes or package.module:Notes"
+        )
+    module_name, _, class_name = target.partition(":")
+    sys.path.append(os.getcwd())  # last: it must not replace installed packages
+    with importing_plugin():
+        module = _imported(lambda: importlib.import_module(module_name), module_name)
+    if not hasattr(module, class_name):
+        raise TargetError(f"{module_name} has no class {class_name!r}")
+    return _checked(getattr(module, class_name), target)
 
 
 def _file_of(target: str) -> str | None:
@@ -151,7 +131,10 @@ def _file_of(target: str) -> str | None:
     for each in (target, path if colon else ""):
         if each.endswith((".py", ".yaml", ".yml")) or (os.sep in each and os.path.isfile(each)):
             if not os.path.exists(each):
-                raise TargetError(f"no such file: {each}{_similar_file(each)}")
+                with suppress(OSError):
+                    if (meant := similar_file(each, (".py",))) is not None:
+                        raise TargetError(f"no such file: {each}; did you mean {meant}?")
+                raise TargetError(f"no such file: {each}")
             if each.endswith((".yaml", ".yml")):
                 raise TargetError(
                     f"{each} is a chain file; try runs one proxy, such as notes.py: "
@@ -159,14 +142,6 @@ def _file_of(target: str) -> str | None:
                 )
             return each
     return None
-
-
-def _similar_file(path: str) -> str:
-    try:
-        meant = similar_file(path, (".py",))
-    except OSError:
-        return ""
-    return "" if meant is None else f"; did you mean {meant}?"
 
 
 def _imported(load: Any, what: str) -> Any:
@@ -178,16 +153,13 @@ def _imported(load: Any, what: str) -> Any:
         raise TargetError(f"{what} cannot be imported:", exc) from exc
 
 
-def _proxy_class(module: ModuleType, where: str, name: str | None) -> type[Proxy]:
-    """The class called `name`, or the only proxy of the module."""
-    if name is not None:
-        found = getattr(module, name, None)
-        if found is None:
-            classes = ", ".join(each.__name__ for each in _plugins_of(module))
-            hint = f"; it has {classes}" if classes else ""
-            raise TargetError(f"{where} has no class {name!r}{hint}")
-        return _checked(found, f"{where}:{name}")
-    plugins = _plugins_of(module)
+def _only_proxy(module: ModuleType, where: str) -> type[Proxy]:
+    own = [
+        value
+        for value in vars(module).values()
+        if isinstance(value, type) and value.__module__ == module.__name__
+    ]
+    plugins = [each for each in own if issubclass(each, Plugin)]
     proxies = [each for each in plugins if issubclass(each, Proxy)]
     if len(proxies) == 1:
         return proxies[0]
@@ -199,7 +171,7 @@ def _proxy_class(module: ModuleType, where: str, name: str | None) -> type[Proxy
     example = "".join(
         part.capitalize() for part in os.path.splitext(os.path.basename(where))[0].split("_")
     )
-    others = [name for name, value in _own_classes(module) if not name.startswith("_")]
+    others = [each.__name__ for each in own if not each.__name__.startswith("_")]
     hint = f" ({', '.join(others)}: not derived from Proxy)" if others else ""
     raise TargetError(
         f"{where} has no proxy class{hint}; write\n\n"
@@ -211,19 +183,6 @@ def _proxy_class(module: ModuleType, where: str, name: str | None) -> type[Proxy
     )
 
 
-def _plugins_of(module: ModuleType) -> list[type[Plugin]]:
-    """The plugin classes that a module defines, in order."""
-    return [value for _, value in _own_classes(module) if issubclass(value, Plugin)]
-
-
-def _own_classes(module: ModuleType) -> list[tuple[str, type]]:
-    return [
-        (name, value)
-        for name, value in vars(module).items()
-        if isinstance(value, type) and value.__module__ == module.__name__
-    ]
-
-
 def _checked(found: Any, what: str) -> type[Proxy]:
     if isinstance(found, type) and issubclass(found, Proxy):
         return found
@@ -233,18 +192,11 @@ def _checked(found: Any, what: str) -> type[Proxy]:
     raise TargetError(f"{what} is not a proxy: its class begins with `class {name}(Proxy):`")
 
 
-@attrs.frozen
-class PlayedRecording:
-    """A recording, and the prompts that play it."""
+def recorded_prompts(file: str) -> Sequence[str]:
+    """The prompts of a recording, up to the first turn that its client cancels: `try` cancels none.
 
-    file: str
-    """Its name in the package, or its path."""
-    prompts: Sequence[str]
-    """Up to the first turn that the client cancels: `try` cancels none."""
-
-
-def recorded(file: str) -> PlayedRecording:
-    """Read a recording. Raises `ValueError` if it is none, `OSError` if it cannot be read."""
+    Raises `ValueError` if it is none, `OSError` if it cannot be read.
+    """
     recording = Recording.load(file)
     prompts = 0
     for message in recording.messages:
@@ -253,4 +205,4 @@ def recorded(file: str) -> PlayedRecording:
         elif message.sender == "client" and message.method == "session/cancel":
             prompts -= 1
             break
-    return PlayedRecording(file, recording.prompts[:prompts])
+    return recording.prompts[:prompts]

@@ -1,66 +1,46 @@
-"""What `doctor` says of Python, PATH and programs."""
+"""What `doctor` says of this machine, of files and of editors."""
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
-from conductor.cli.doctor.machine import Machine, gather_machine, machine_findings
-
-GOOD = Machine(
-    python=(3, 12, 1),
-    executable="/venv/bin/python",
-    path=("/usr/bin",),
-    command="/venv/bin/acp-conductor",
-    launchers={"node": ("/usr/bin/node", "v22.1.0"), "npx": None, "uvx": None},
+from conductor.chainfile import load
+from conductor.cli.doctor.machine import (
+    chain_files,
+    editor_findings,
+    file_findings,
+    machine_findings,
+    state_findings,
 )
+from conductor.cli.install.formats import Edit
+from conductor.cli.install.installation import InstalledFile, Records
 
 
-def problems(machine, *needed):
-    found = machine_findings(machine, needed)
-    return [(each.severity, each.message) for each in found if each.severity != "ok"]
+def told(findings):
+    return [(each.severity, each.check, each.message) for each in findings]
 
 
-def test_nothing_is_wrong():
-    assert problems(GOOD, "node") == []
-    told = [each.message for each in machine_findings(GOOD, ())]
-    assert "node v22.1.0, /usr/bin/node" in told
-
-
-def test_a_launcher_is_missing_only_if_the_chain_needs_it():
-    assert problems(GOOD, "npx") == [("error", "npx is not in PATH; the chain needs it")]
-
-
-def test_what_is_wrong_with_python_and_path():
-    machine = Machine(
-        python=(3, 9, 0),
-        executable="python",
-        path=("bin", "", "/open"),
-        writable_by_others=frozenset({"/open"}),
-    )
-
-    assert problems(machine) == [
-        ("error", "Python 3.9.0 is too old"),
-        ("warning", "acp-conductor is not in PATH"),
-        ("warning", "PATH has the relative directory bin"),
-        ("warning", "PATH has an empty entry, which is the working directory"),
-        ("warning", "every user of this machine can put programs into /open of PATH"),
-    ]
-
-
-def test_facts_are_gathered(tmp_path, monkeypatch):
+def test_path_and_the_programs_in_it(tmp_path, monkeypatch):
     tmp_path.chmod(0o777)
     node = tmp_path / "node"
     node.write_text("#!/bin/sh\n[ -e other ] || echo v99.0.1\n")
+    node.chmod(0o755)
     (tmp_path / "other").touch()  # launchers read configuration of the working directory
     monkeypatch.chdir(tmp_path)
-    node.chmod(0o755)
 
-    machine = gather_machine({"PATH": f"{tmp_path}:/no/such/directory"})
+    found = told(machine_findings({"PATH": f"{tmp_path}:bin::/no/such"}, ["npx"]))
 
-    assert machine.launchers == {"node": (str(node), "v99.0.1"), "npx": None, "uvx": None}
-    assert machine.writable_by_others == {str(tmp_path)}
-    assert machine.missing == {"/no/such/directory"}
-    assert machine.command is None
+    assert found[1:] == [
+        ("warning", "path", "acp-conductor is not in PATH"),
+        ("warning", "path", f"every user of this machine can put programs into {tmp_path} of PATH"),
+        ("warning", "path", "PATH has the relative directory bin"),
+        ("warning", "path", "PATH has an empty entry, which is the working directory"),
+        ("ok", "programs", f"node v99.0.1, {node}"),
+        ("error", "programs", "npx is not in PATH; the chain needs it"),
+        ("ok", "programs", "uvx is not in PATH; nothing here needs it"),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -75,8 +55,91 @@ def test_facts_are_gathered(tmp_path, monkeypatch):
     ],
 )
 def test_variables_of_the_package_of_the_editor_are_a_warning(environ, leaked):
-    machine = gather_machine({"PATH": "/no/such/directory", **environ})
+    found = machine_findings({"PATH": "/no/such/directory", **environ}, ())
 
-    found = [each for each in machine_findings(machine, ()) if each.check == "environment"]
-    assert {each.message.partition("=")[0] for each in found} == leaked
-    assert all(f"env: {{{name}: null}}" in found[0].help for name in leaked)
+    warnings = [each for each in found if each.check == "environment"]
+    assert {each.message.partition("=")[0] for each in warnings} == leaked
+    assert all(f"env: {{{name}: null}}" in warnings[0].help for name in leaked)
+
+
+@pytest.mark.parametrize(
+    ("kind", "mode", "severity"),
+    [
+        ("chain file", 0o644, "ok"),
+        ("chain file", 0o664, "warning"),
+        ("chain file", 0o666, "error"),
+        ("key", 0o600, "ok"),
+        ("key", 0o644, "error"),
+        ("state directory", 0o757, "error"),
+    ],
+)
+def test_others_must_not_decide_what_runs(tmp_path, kind, mode, severity):
+    path = tmp_path / "file"
+    path.touch()
+    path.chmod(mode)
+
+    [finding] = file_findings({str(path): kind})
+
+    assert finding.severity == severity
+    assert (finding.help is None) == (severity == "ok")
+
+
+def test_a_file_of_another_user_is_an_error(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "getuid", lambda: 4711)
+    path = tmp_path / "file"
+    path.touch()
+    if path.stat().st_uid == 0:
+        os.chown(path, 4712, -1)
+
+    [finding] = file_findings({str(path): "chain file"})
+
+    assert (finding.severity, "belongs to another user" in finding.message) == ("error", True)
+
+
+def test_the_files_of_a_chain_are_looked_at(tmp_path):
+    (tmp_path / "inner.yaml").write_text("version: 1\nproxies: [{use: './p.py:P'}]\n")
+    outer = tmp_path / "outer.yaml"
+    outer.write_text("version: 1\nproxies: [{chain: inner.yaml}]\nagent: {run: x}\n")
+
+    found = chain_files(load(str(outer)))
+
+    assert found.keys() == {str(tmp_path / name) for name in ("outer.yaml", "inner.yaml", "p.py")}
+
+
+def test_a_directory_for_state_that_cannot_be_made_says_what_is_lost(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    assert told(state_findings()) == [
+        ("ok", "state", "the directories for state can be written"),
+    ]
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "file"))
+    [finding] = state_findings()
+
+    assert finding.severity == "warning"
+    assert finding.message.startswith(
+        f"no file can be made in {tmp_path}/file/acp-conductor/agents"
+    )
+    assert finding.message.endswith("): no agent is installed")
+    assert "XDG_DATA_HOME" in finding.help
+
+
+@pytest.mark.parametrize("is_line", [True, False])
+def test_entries_of_editors_and_what_they_start(tmp_path, monkeypatch, is_line):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    settings, program, chain = (tmp_path / name for name in ("s.json", "acp-conductor", "r.yaml"))
+    for each in (settings, program, chain):
+        each.touch()
+    value = {"command": str(program), "args": ["run", str(chain)]}
+    edit = Edit(("agent_servers", "r"), {"command": f"{program} run {chain}"} if is_line else value)
+    file = InstalledFile("zed", str(settings), str(settings), True, {"r": (edit,)})
+    Records(tmp_path / "state" / "acp-conductor" / "editors", {file.path: file}).save()
+
+    assert told(editor_findings()) == [("ok", "editors", f"zed: r in {settings}")]
+    chain.unlink()
+    gone = f"zed: r in {settings} starts what is not there: {chain}"
+    assert told(editor_findings()) == [("error", "editors", gone)]
+    settings.unlink()
+    assert told(editor_findings()) == [("warning", "editors", f"{settings} of zed is gone, with r")]

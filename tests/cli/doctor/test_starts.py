@@ -1,33 +1,47 @@
-"""What `doctor` says of a started chain."""
+"""What `doctor` says of a chain and of MCP servers that it starts, for a limited time."""
 
 from __future__ import annotations
 
-import pytest
+import json
+import os
+import signal
+import socket
 
+import pytest
+import trio
+
+from conductor.chainfile import load
 from conductor.chainfile.model import ChainFile, ComponentSpec, RegistryName
-from conductor.cli.doctor.starts import start_findings
+from conductor.cli.doctor.starts import (
+    AddedServer,
+    ServerStart,
+    added_servers,
+    gather_server,
+    gather_starts,
+    server_findings,
+    start_findings,
+)
 from conductor.cli.trial import Trial
 from conductor.errors import RequestError, StartError
 
 FILE = ChainFile(path="c.yaml", name="c", agent=ComponentSpec("agent", run=("agent",)))
 
 
+def started(**facts):
+    return Trial(FILE, **{"seconds": 0.5, "waited": {"agent": 0.4}, **facts})
+
+
+def found(trial):
+    found = [each for each in start_findings(trial) if each.severity != "ok"]
+    return [(each.severity, each.check, each.message) for each in found]
+
+
 def problems(**facts):
-    start = Trial(FILE, **{"seconds": 0.5, "waited": {"agent": 0.4}, **facts})
-    return [(x.severity, x.check, x.message) for x in start_findings(start) if x.severity != "ok"]
+    return found(started(**facts))
 
 
 def helps(**facts):
-    start = Trial(FILE, **{"seconds": 0.5, "waited": {"agent": 0.4}, **facts})
-    return [x.help for x in start_findings(start) if x.severity != "ok"]
-
-
-def test_a_good_start_has_no_problems():
-    assert problems(session_seconds=0.1) == []
-
-
-def test_a_slow_component_is_a_warning():
-    assert problems(waited={"agent": 3.0}) == [("warning", "start", "agent is slow to start")]
+    return [each.help for each in start_findings(started(**facts)) if each.severity != "ok"]
 
 
 @pytest.mark.parametrize(
@@ -36,21 +50,16 @@ def test_a_slow_component_is_a_warning():
         (ComponentSpec("agent", run=("npx", "-y", "some-agent")), "acp-conductor lock"),
         (ComponentSpec("agent", run=("agent",)), "prewarm"),
         (ComponentSpec("agent", registry=RegistryName("agent", "c.lock")), "prewarm"),
+        (ComponentSpec("agent", connect="wss://example.org/acp"), None),
     ],
 )
-def test_a_slow_program_gets_the_remedy_that_fits_it(spec, expected):
+def test_a_slow_component_gets_the_remedy_that_fits_it(spec, expected):
     file = ChainFile(path="c.yaml", name="c", agent=spec)
-    start = Trial(file, waited={"agent": 3.0}, seconds=3.0)
 
-    assert expected in next(start_findings(start)).help
+    slow = next(start_findings(Trial(file, waited={"agent": 3.0}, seconds=3.0)))
 
-
-def test_a_slow_connection_has_no_remedy():
-    spec = ComponentSpec("agent", connect="wss://example.org/acp")
-    file = ChainFile(path="c.yaml", name="c", agent=spec)
-    start = Trial(file, waited={"agent": 3.0}, seconds=3.0)
-
-    assert next(start_findings(start)).help is None
+    assert (slow.severity, slow.message) == ("warning", "agent is slow to start")
+    assert slow.help is expected is None or expected in slow.help
 
 
 def test_a_failed_start_has_the_last_lines_of_stderr():
@@ -102,11 +111,6 @@ def test_a_refused_session_is_an_error_and_a_missing_login_another():
             "OpenCode",
             ["warning"],
         ),
-        (
-            ComponentSpec("p", use="hooks", options={"hooks": [{"events": ["error"]}]}),
-            "OpenCode",
-            [],
-        ),
     ],
 )
 def test_rules_that_the_agent_does_not_ask_are_a_finding_with_its_own_setting(
@@ -125,3 +129,99 @@ def test_rules_that_the_agent_does_not_ask_are_a_finding_with_its_own_setting(
         assert "`p` cannot decide about that" in each.message
         assert "sandbox: true" in each.help
         assert ("opencode.json" in each.help) is (agent == "OpenCode")
+
+
+SERVERS = "proxies: [{use: mcp_servers, with: {servers: %s}}]\nagent: {use: test-agent}\n"
+
+
+def attempt(chain_file, text, limit):
+    """The trial, and the starts of the servers."""
+
+    def report(finding):
+        raise AssertionError("a plugin blocks the event loop")
+
+    trial = Trial(load(chain_file(text)), limit=limit)
+    return trial, trio.run(gather_starts, trial, report)
+
+
+def test_an_agent_that_does_not_answer_is_named_and_ended(chain_file, tmp_path):
+    program = f"trap '' TERM; echo $$$$ > {tmp_path}/pid; while :; do sleep 100; done"
+
+    trial, _ = attempt(chain_file, f"agent: {{run: [sh, -c, {json.dumps(program)}]}}\n", 0.5)
+
+    message = "the chain does not start within 0.5 s: sh has not answered"
+    assert found(trial) == [("error", "start", message)]
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((tmp_path / "pid").read_text()), signal.SIGCONT)
+
+
+@pytest.mark.slow
+def test_a_session_that_waits_for_a_server_names_it(chain_file):
+    servers = [{"name": "deaf", "command": ["sleep", "100"]}]
+
+    trial, servers = attempt(chain_file, SERVERS % json.dumps(servers), 1.5)
+
+    assert found(trial) == [("error", "session", "session/new has no answer within 1.5 s")]
+    assert trial.waits_for == ["deaf"]
+    assert [start.error for start in servers] == ["it did not answer within 1.5 s"]
+
+
+def test_the_servers_of_a_chain_are_found(tmp_path):
+    path = tmp_path / "c.yaml"
+    path.write_text(
+        "version: 1\nproxies:\n  - use: mcp_servers\n    with:\n      servers:\n"
+        "        - {name: a, command: [a, --fast], env: {K: v}}\n"
+        "        - {name: b, url: 'https://b', type: sse, headers: {H: v}}\n"
+        "        - {name: c, remove: true}\nagent: {run: x}\n"
+    )
+
+    assert added_servers(load(str(path))) == [
+        AddedServer("a", ("a", "--fast"), {"K": "v"}),
+        AddedServer("b", url="https://b", type="sse", headers={"H": "v"}),
+    ]
+
+
+@pytest.mark.parametrize(
+    "entry",
+    ["command: npx, args: [-y, a]", "command: []", "command: [a], env: [K=v]", "url: [u]"],
+)
+def test_an_entry_with_mistakes_is_no_server_that_does_not_start(tmp_path, entry):
+    path = tmp_path / "c.yaml"
+    servers = f"{{servers: [{{name: a, {entry}}}]}}"
+    path.write_text(
+        f"version: 1\nproxies: [{{use: mcp_servers, with: {servers}}}]\nagent: {{run: x}}\n"
+    )
+
+    assert added_servers(load(str(path))) == []
+
+
+@pytest.mark.parametrize(
+    ("start", "severity", "help"),
+    [
+        (ServerStart(AddedServer("a", ("a",)), 0.1, tools=2), "ok", None),
+        (ServerStart(AddedServer("a", url="u"), 9.0, tools=2), "warning", None),
+        (
+            ServerStart(AddedServer("a", ("a b", "c")), 0.1, error="gone"),
+            "error",
+            "run it in a terminal: 'a b' c",
+        ),
+        (
+            ServerStart(AddedServer("a", ("a",)), 0.1, error="command not found: a"),
+            "error",
+            "install it, or write its absolute path",
+        ),
+    ],
+)
+def test_what_to_do(start, severity, help):
+    [finding] = server_findings(start)
+
+    assert (finding.severity, finding.help) == (severity, help)
+
+
+def test_a_server_that_hangs_has_the_limit_of_the_chain():
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        server = AddedServer("a", url=f"http://127.0.0.1:{silent.getsockname()[1]}/")
+
+        start = trio.run(gather_server, server, 0.1)
+
+    assert (start.error, start.is_overdue) == ("it did not answer within 0.1 s", True)

@@ -17,7 +17,7 @@ CHAIN = "version: 1\nname: review\nproxies: [{use: usage}]\nagent: {use: test-ag
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The home and working directory, with `review.yaml`."""
-    for name in ("XDG_CONFIG_HOME", "XDG_STATE_HOME", "NVIM_APPNAME", "APPDATA", "LOCALAPPDATA"):
+    for name in ("XDG_CONFIG_HOME", "XDG_STATE_HOME", "NVIM_APPNAME"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("PATH", "relative:/usr/bin:/no/such/directory:/bin:/usr/bin")

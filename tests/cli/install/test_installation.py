@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import os
 from pathlib import Path
 
 import pytest
@@ -49,21 +49,8 @@ def test_wrapping_again_with_another_chain_wraps_once(settings, call):
     assert "usage" not in text
 
 
-def test_uninstall_restores_the_file_to_the_byte(settings, call, home):
-    settings.chmod(0o600)
-    call("install", "zed", "--use", "usage", "--wrap", "g", "--write")
-    call("install", "zed", "--chain", "review.yaml", "--write")
-
-    result = call("uninstall", "zed")
-
-    assert settings.read_bytes() == BEFORE
-    assert settings.stat().st_mode & 0o777 == 0o600
-    assert f"{settings}: restored as it was before" in result.stdout
-    backups = (home / ".local" / "state" / "acp-conductor" / "editors").glob("settings.json.*")
-    assert list(backups) == []
-
-
-def test_uninstall_of_one_agent_leaves_the_other(settings, call):
+def test_uninstall_of_one_agent_leaves_the_other_and_of_both_the_file_as_it_was(settings, call):
+    settings.chmod(0o640)
     call("install", "zed", "--use", "usage", "--wrap", "g", "--write")
     call("install", "zed", "--chain", "review.yaml", "--write")
 
@@ -74,6 +61,7 @@ def test_uninstall_of_one_agent_leaves_the_other(settings, call):
 
     call("uninstall", "zed", "--name", "review")
     assert settings.read_bytes() == BEFORE
+    assert settings.stat().st_mode & 0o777 == 0o640
 
 
 def test_uninstall_leaves_later_changes_of_a_person(settings, call):
@@ -85,16 +73,6 @@ def test_uninstall_leaves_later_changes_of_a_person(settings, call):
 
     assert settings.read_bytes() == BEFORE.replace(b"// mine", b"// still mine")
     assert "removed g, review; the rest of the file stays" in result.stdout
-
-
-def test_uninstall_after_a_change_between_two_installations_loses_neither(settings, call):
-    call("install", "zed", "--chain", "review.yaml", "--write")
-    settings.write_bytes(settings.read_bytes().replace(b"// mine", b"// still mine"))
-    call("install", "zed", "--use", "usage", "--wrap", "g", "--write")
-
-    call("uninstall", "zed")
-
-    assert settings.read_bytes() == BEFORE.replace(b"// mine", b"// still mine")
 
 
 def test_objects_that_were_created_go_with_the_last_entry(settings, call):
@@ -123,20 +101,12 @@ def test_a_lua_file_that_has_been_changed_is_deleted_and_kept_as_backup(home, ca
     (path,) = (home / ".config/nvim/after/plugin").iterdir()
     path.write_text("-- mine now\n")
 
-    call("uninstall", "codecompanion")
+    done = call("uninstall", "codecompanion")
 
+    assert done.stdout == f"{path}: deleted\n"
     backups = (home / ".local/state/acp-conductor/editors").glob(f"{path.name}.*")
     assert [backup.read_text() for backup in backups] == ["-- mine now\n"]
     assert not path.exists()
-
-
-def test_a_deleted_file_needs_no_uninstallation(settings, call):
-    call("install", "zed", "--chain", "review.yaml", "--write")
-    settings.unlink()
-
-    call("uninstall", "zed")
-
-    assert not settings.exists()
 
 
 def test_a_linked_file_is_edited_where_it_is(settings, call, home):
@@ -182,10 +152,55 @@ def test_a_record_that_is_no_json_is_named(settings, call, home):
     assert f"{directory}/editors.json cannot be read" in result.stderr
 
 
-def test_the_record_names_each_entry(settings, call, home):
-    call("install", "zed", "--chain", "review.yaml", "--write")
+def test_a_read_only_file_is_not_replaced(settings, call, home):
+    target = home / "generated.json"
+    settings.rename(target)
+    target.chmod(0o444)
+    settings.symlink_to(target)
 
-    file = home / ".local" / "state" / "acp-conductor" / "editors" / "editors.json"
-    (installed,) = json.loads(file.read_text())["files"].values()
-    assert (installed["editor"], installed["path"]) == ("zed", str(settings))
-    assert list(installed["entries"]) == ["review"]
+    result = call("install", "zed", "--chain", "review.yaml", "--write", code=1)
+
+    assert (
+        f"{settings} (a link to {target}) is read-only: change what generates it" in result.stderr
+    )
+    assert target.read_bytes() == BEFORE
+
+
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [
+        ("latin", "DIR/latin:2: byte 0xe9 is not UTF-8; save the file as UTF-8"),
+        (".", "DIR cannot be read: it is a directory, not a regular file"),
+        ("pipe", "DIR/pipe cannot be read: it is a named pipe, not a regular file"),
+        ("latin/x", "DIR/latin/x cannot be read: Not a directory"),
+    ],
+)
+def test_what_is_no_file_of_text_is_refused(call, home, name, problem):
+    (home / "latin").write_bytes(b'{\n"a": "\xe9"}')
+    os.mkfifo(home / "pipe")
+
+    result = call("install", "zed", "--chain", "review.yaml", "--file", name, "--write", code=1)
+
+    assert result.stderr.replace(str(home), "DIR") == f"{problem}\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["zed", "--name", "x"], "`install --write` has written no agent 'x' for Zed"),
+        (["zed", "--file", "x.json"], "has written nothing for Zed to x.json"),
+        (["toad"], "`install --write` has written nothing for Toad"),
+    ],
+)
+def test_there_is_nothing_to_uninstall(call, words, message):
+    assert message in call("uninstall", *words, code=1).stderr
+
+
+def test_only_the_file_that_is_named_is_changed(call, home):
+    for name in ("made/a.json", "b.json"):
+        call("install", "zed", "--chain", "review.yaml", "--file", name, "--write")
+
+    call("uninstall", "zed", "--file", "made/a.json")
+
+    assert not (home / "made" / "a.json").exists()
+    assert '"review"' in (home / "b.json").read_text()

@@ -59,7 +59,6 @@ def test_a_line_is_quoted_and_has_no_environment():
         ("[]", "expected an object", 0),
         ('{"agents": []}', "expected an object", 11),
         ('{"agents": {"r": 1}}', "there is an entry 'r' already", 17),
-        ('{"agents" {}}', "not valid JSON: expected `:` after the key", 10),
     ],
 )
 def test_settings_that_cannot_take_the_entry(text, message, index):

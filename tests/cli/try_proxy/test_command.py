@@ -352,19 +352,11 @@ def test_an_unknown_recording_is_wrong_usage(run, write):
 
 
 @pytest.mark.slow
-def test_permissions_are_denied_on_request(run, write):
-    result = run("try", write("class P(Proxy):\n    pass\n"), "--permissions", "deny")
-
-    assert '"Edit a file: reject\\n"' in result.stdout
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("protocol", ["1", "2"])
 @pytest.mark.parametrize(
-    ("permissions", "answer", "said"),
+    ("protocol", "permissions", "answer", "said"),
     [
-        ("allow", '{"action": "accept", "content": {"name": "ann"}}', "ann"),
-        ("deny", '{"action": "decline"}', "nobody"),
+        ("2", "allow", '{"action": "accept", "content": {"name": "ann"}}', "ann"),
+        ("1", "deny", '{"action": "decline"}', "nobody"),
     ],
 )
 def test_questions_are_answered(run, write, protocol, permissions, answer, said):
@@ -405,23 +397,3 @@ def test_control_characters_of_the_proxy_do_not_reach_the_terminal(run, write):
 """
     )
     assert "\x1b" not in run("try", name).stdout
-
-
-@pytest.mark.slow
-def test_ctrl_c_ends_a_handler_that_blocks(terminal, write):
-    name = write(
-        """import time
-
-
-class Hanging(Proxy):
-    @on_prompt
-    async def hang(self, session, prompt, forward):
-        print("it hangs", flush=True)
-        time.sleep(1000)
-"""
-    )
-    shown = terminal("try", name)
-    shown.wait_for("it hangs")
-    shown.type("\x03")
-
-    assert shown.exit_code() == 130

@@ -1,11 +1,20 @@
-"""The Lua file adds the agent after the set-up of the plugin, also of one that is loaded later."""
+"""Configuration in the languages of editors.
+
+The Lua file adds the agent after the set-up of the plugin, also of one that is loaded later. The
+Emacs init file has one block for each name, replaced and removed by its markers."""
 
 from __future__ import annotations
 
 import lupa
 import pytest
 
-from conductor.cli.install.code_blocks import LuaFile, lua_string
+from conductor.cli.install.code_blocks import (
+    ElispBlock,
+    LuaFile,
+    elisp_string,
+    elisp_symbol,
+    lua_string,
+)
 from conductor.cli.install.formats import FormatError, Launch
 
 FORMAT = LuaFile(
@@ -25,7 +34,6 @@ package.preload["plugin.config"] = function()
 end
 """
 RUN = Launch("r", ("/bin/acp-conductor",), ("run", 'a "b".yaml'))
-OTHER = Launch("other", ("/bin/acp-conductor",), ("run", "c.yaml"))
 WRAP = Launch("g", ("/bin/acp-conductor",), ("wrap", "--"), wrapped="g")
 SETUP = 'result = require("plugin.config").setup({ g = "gemini" })\n'
 
@@ -58,12 +66,6 @@ def test_the_agent_is_added_again_after_another_set_up():
     assert agents(SETUP, FORMAT.snippet("", RUN), SETUP) == {"g": "gemini", "r": ADDED}
 
 
-def test_two_files_add_two_agents():
-    found = agents(FORMAT.snippet("", RUN), FORMAT.snippet("", OTHER), SETUP)
-
-    assert found == {"g": "gemini", "r": ADDED, "other": ["/bin/acp-conductor", "run", "c.yaml"]}
-
-
 def test_an_agent_of_the_plugin_is_wrapped():
     assert agents(FORMAT.snippet("", WRAP), SETUP) == {"g": ["/bin/acp-conductor", "gemini"]}
 
@@ -76,3 +78,27 @@ def test_strings_are_read_back_by_lua(text):
 def test_a_file_of_a_person_is_not_replaced():
     with pytest.raises(FormatError, match="this file is not from acp-conductor"):
         FORMAT.install("-- mine\n", RUN)
+
+
+ALL = Launch("my chain", ("/bin/acp-conductor",), ("wrap", "--"))
+ONE = Launch("x", ("/bin/acp-conductor",), ("wrap", "--"), wrapped="gemini-cli")
+
+
+def test_blocks_follow_what_is_there_and_are_removed_alone():
+    format, before = ElispBlock(), "(setq a 1)\r\n"
+    both = before
+    for launch in (ALL, ONE):
+        both, _ = format.install(both, launch)
+        assert format.install(both, launch)[0] == both
+
+    assert both.count("\r\n") == both.count("\n")
+    assert "(defun acp-conductor-wrap-my\\ chain (arguments)" in both
+    assert "(if (eq 'gemini-cli" in both
+    without = format.uninstall(both, "my chain", [])
+    assert without == format.install(before, ONE)[0]
+    assert format.uninstall(without or "", "gemini-cli", []) == before
+
+
+def test_strings_and_symbols():
+    assert elisp_string('a "b" \\ c') == '"a \\"b\\" \\\\ c"'
+    assert elisp_symbol("Claude Code's") == "Claude\\ Code\\'s"

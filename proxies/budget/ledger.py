@@ -2,7 +2,8 @@
 
 The file is locked while it is read and written, so checking a limit and adding to it is atomic
 across processes. It is overwritten in place, since the lock belongs to the file. A crash between
-writing and truncating leaves the end of the old content, which is ignored.
+writing and truncating leaves the end of the old content, which is ignored. Nothing else runs while
+another process keeps the lock; after a failed wait, it is not waited for again until it is free.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import math
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import attrs
 
@@ -23,6 +24,11 @@ from conductor.files import lock_file, open_own
 __all__ = ["Ledger", "LedgerError", "Sums"]
 
 Sums = dict[str, float]
+
+_MAX_BYTES: Final = 65536
+"""Maximum bytes read from the file."""
+_PATIENCE: Final = 0.5
+"""Seconds to wait for the lock."""
 
 
 class LedgerError(Exception):
@@ -43,15 +49,13 @@ class Ledger:
     """Sums of today, as last read."""
     _unwritten: Sums = attrs.field(factory=dict, init=False)
     """Amounts of today that could not be written yet."""
+    _patience: float = attrs.field(default=_PATIENCE, init=False)
 
     def reserve(
         self, amounts: Mapping[str, float], over: Callable[[Sums], str | None]
     ) -> str | None:
         """Add the amounts unless `over` returns a reason for today's sums; return the reason.
-
-        Raises `LedgerError`, and `BlockingIOError` while another process has the file locked; then
-        nothing was added.
-        """
+        Raises `LedgerError`; then nothing was added."""
         self._start_day()
         refused: list[str | None] = []
 
@@ -63,21 +67,13 @@ class Ledger:
         return refused[0]
 
     def add(self, amounts: Mapping[str, float]) -> None:
-        """Add spent amounts. If writing fails, they are written with the next ones.
-
-        Raises as `reserve`.
-        """
+        """Add spent amounts. If that raises `LedgerError`, they are written with the next ones."""
         self._start_day()
         self._unwritten = _sum(self._unwritten, amounts)
         self._transact(lambda sums: sums)
 
-    @property
-    def is_written(self) -> bool:
-        """Whether all amounts of today are in the file."""
-        return not self._unwritten
-
     def refund(self, amounts: Mapping[str, float], day: str) -> None:
-        """Subtract amounts reserved on `day`, if that is still today. Raises as `reserve`."""
+        """Subtract amounts reserved on `day`, if that is still today. Raises as `add`."""
         if day == self.today():
             self.add({name: -amount for name, amount in amounts.items()})
 
@@ -90,7 +86,7 @@ class Ledger:
         self._start_day()
         try:
             self._transact(lambda sums: sums)
-        except (LedgerError, BlockingIOError):
+        except LedgerError:
             return _sum(self._sums, self._unwritten)
         return self._sums
 
@@ -110,7 +106,9 @@ class Ledger:
             # Opened each time, as another chain's conductor may have made the file.
             descriptor = open_own(self.file, os.O_RDWR | os.O_CREAT)
             try:
-                lock_file(descriptor, 0)
+                patience, self._patience = self._patience, 0.0
+                lock_file(descriptor, patience)
+                self._patience = _PATIENCE
                 before = _read(os.pread(descriptor, _MAX_BYTES, 0), self._day)
                 after = change(_sum(before, self._unwritten))
                 after = {name: max(0, amount) for name, amount in after.items()}
@@ -118,18 +116,12 @@ class Ledger:
                     _write(descriptor, {"day": self._day, "sums": after})
             finally:
                 os.close(descriptor)
-        except BlockingIOError:
-            raise
         except OSError as exc:
             raise LedgerError(self.file, f"cannot be used: {exc.strerror}") from exc
         except (ValueError, OverflowError, RecursionError) as exc:
             reason = f"is not a ledger ({exc}); remove it to start a new one"
             raise LedgerError(self.file, reason) from exc
         self._sums, self._unwritten = after, {}
-
-
-_MAX_BYTES = 65536
-"""Maximum bytes read from the file."""
 
 
 def _sum(sums: Sums, amounts: Mapping[str, float]) -> Sums:

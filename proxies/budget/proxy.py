@@ -26,7 +26,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import attrs
-import trio
 from attrs.validators import and_, ge, gt, le, optional
 
 from conductor.acp.sessions import Counting, UsageDelta, UsageMeter
@@ -56,9 +55,6 @@ _IN_A_TURN: Final = ("tokens", "cost")
 """Quantities that can reach their limit during a turn."""
 _SESSION: Final = "in this session"
 _MAX_CLOSED: Final = 10_000
-_MAX_TRIES: Final = 20
-_RETRY_INTERVAL: Final = 0.1
-"""Seconds; a file that is locked for longer than all tries is treated as unusable."""
 
 log = get_logger(component="budget")
 
@@ -70,9 +66,9 @@ class UsedLimit:
     name: str
     used: float
     limit: float
-    where: str = ""
+    where: str
     """"in this session" or "today"."""
-    currency: str = ""
+    currency: str
 
     @property
     def key(self) -> tuple[str, str]:
@@ -97,17 +93,6 @@ class BudgetLimits:
     """Number of tokens, as the agent reports them."""
     cost: float | None = attrs.field(default=None, validator=optional(ge(0)))
     """Cost, in `currency`."""
-
-    def reached(
-        self, sums: Mapping[str, float], part: float = 1.0, names: Sequence[str] = _ALL
-    ) -> list[UsedLimit]:
-        """The limits that are used up to this fraction."""
-        limits = ((name, sums.get(name, 0), getattr(self, name)) for name in names)
-        return [
-            UsedLimit(name, used, limit)
-            for name, used, limit in limits
-            if limit is not None and used >= part * limit
-        ]
 
 
 @attrs.define
@@ -143,8 +128,6 @@ class Budget(Proxy):
     """Closed sessions; one that is reopened keeps its sums."""
     _unplaced: _Spending = attrs.field(init=False)
     """Shared by all sessions without a known session of the user."""
-    _is_writing: bool = attrs.field(default=False, init=False)
-    """Whether a task retries writing the ledger."""
 
     def __attrs_post_init__(self) -> None:
         if BudgetLimits() == self.session == self.day:
@@ -163,9 +146,9 @@ class Budget(Proxy):
 
     @asynccontextmanager
     async def lifespan(self) -> AsyncIterator[None]:
-        """Write unwritten amounts before the chain ends, also if the file is locked now."""
+        """Write unwritten amounts before the chain ends."""
         yield
-        await self._write()
+        self._keep(lambda: self._ledger.add({}))
 
     def placement(self) -> Placement:
         return Placement(before={"opens_agents": "turns of the agents that it opens do not count"})
@@ -179,7 +162,7 @@ class Budget(Proxy):
     async def prompt(self, session: Session, prompt: Prompt, forward: Forward) -> Any:
         states, today = [each for _, each in self._payers(session)], self._ledger.today()
         state = states[0]
-        refused = await self._reserve(states)
+        refused = self._reserve(states)
         if refused is not None:
             return await prompt.answer(f"Refused: {refused}.", stop_reason="refusal")
         state.running, is_counted = True, False
@@ -218,36 +201,25 @@ class Budget(Proxy):
 
     # ----------------------------------------------------------------------------------------------
 
-    async def _reserve(self, states: Sequence[_Spending]) -> str | None:
+    def _reserve(self, states: Sequence[_Spending]) -> str | None:
         """Reserve a turn of a session and of the day; returns the reason if a limit is reached."""
         for state in states:
             if (over := self._over(_SESSION, self.session, state.sums)) is not None:
                 return over
+        if self.day != BudgetLimits() and (refused := self._reserve_day()) is not None:
+            return refused
         for state in states:
-            state.add({"turns": 1})  # before the first await
-        refused = await self._reserve_day() if self.day != BudgetLimits() else None
-        if refused is None:
-            states[0].reserved += 1
-            return None
-        for state in states:
-            state.add({"turns": -1})
-        return refused
+            state.add({"turns": 1})
+        states[0].reserved += 1
+        return None
 
-    async def _reserve_day(self) -> str | None:
-        over_today = partial(self._over, "today", self.day)
-        for _ in range(_MAX_TRIES):
-            try:
-                return self._ledger.reserve({"turns": 1}, over_today)
-            except BlockingIOError:
-                await trio.sleep(_RETRY_INTERVAL)
-            except LedgerError as exc:
-                return self._unknown(exc.reason)
-        return self._unknown("is locked by another program")
-
-    def _unknown(self, reason: str) -> str:
-        log.warning("budget not known", file=str(self.file), reason=reason)
-        file = "its file" if details_are_withheld() else self.file
-        return f"the budget of the day is not known: {file} {reason}"
+    def _reserve_day(self) -> str | None:
+        try:
+            return self._ledger.reserve({"turns": 1}, partial(self._over, "today", self.day))
+        except LedgerError as exc:
+            log.warning("budget not known", file=str(self.file), reason=exc.reason)
+            file = "its file" if details_are_withheld() else self.file
+            return f"the budget of the day is not known: {file} {exc.reason}"
 
     def _refund(self, states: Sequence[_Spending], day: str) -> None:
         if states[0].reserved:
@@ -319,49 +291,42 @@ class Budget(Proxy):
             self._keep(lambda: self._ledger.add(amounts))
 
     def _keep(self, change: Callable[[], None]) -> None:
-        """Change the ledger; a locked file is retried. Amounts that cannot be written are written
-        at the next prompt, which is refused if that fails."""
+        """Change the ledger. Amounts that cannot be written are written at the next prompt, which
+        is refused if that fails."""
         try:
             change()
-        except BlockingIOError:
-            if not self._is_writing:
-                self._is_writing = True
-                self.start_soon(self._write)
         except LedgerError as exc:
             log.warning("budget not written", reason=str(exc))
-
-    async def _write(self) -> None:
-        """Write the unwritten amounts once the file is not locked."""
-        try:
-            for _ in range(_MAX_TRIES):
-                if self._ledger.is_written:
-                    return
-                try:
-                    self._ledger.add({})
-                except BlockingIOError:
-                    await trio.sleep(_RETRY_INTERVAL)
-                except LedgerError as exc:
-                    log.warning("budget not written", reason=str(exc))
-                    return
-            reason = f"{self.file} is locked by another program"
-            log.warning("budget not written", reason=reason)
-        finally:
-            self._is_writing = False
 
     def _reached(
         self, state: _Spending, part: float, names: Sequence[str] = _ALL
     ) -> list[UsedLimit]:
         sums = {} if self.day == BudgetLimits() else self._ledger.sums()
-        of_day = self._of("today", self.day.reached(sums, part, names))
-        return [*self._of(_SESSION, self.session.reached(state.sums, part, names)), *of_day]
+        return [
+            *self._used(_SESSION, self.session, state.sums, part, names),
+            *self._used("today", self.day, sums, part, names),
+        ]
 
     def _over(self, where: str, limits: BudgetLimits, sums: Sums) -> str | None:
         """Why a prompt is refused, or `None`."""
-        over = self._of(where, limits.reached(sums))
+        over = self._used(where, limits, sums)
         return f"the budget is used up ({over[0]})" if over else None
 
-    def _of(self, where: str, used: Sequence[UsedLimit]) -> list[UsedLimit]:
-        return [attrs.evolve(each, where=where, currency=self.currency) for each in used]
+    def _used(
+        self,
+        where: str,
+        limits: BudgetLimits,
+        sums: Sums,
+        part: float = 1.0,
+        names: Sequence[str] = _ALL,
+    ) -> list[UsedLimit]:
+        """The limits that are used up to this fraction."""
+        amounts = ((name, sums.get(name, 0), getattr(limits, name)) for name in names)
+        return [
+            UsedLimit(name, used, limit, where, self.currency)
+            for name, used, limit in amounts
+            if limit is not None and used >= part * limit
+        ]
 
     async def _warn(self, session: Session, state: _Spending) -> None:
         """Warn the user, once per limit."""

@@ -1,6 +1,4 @@
-"""`local_terminals`: commands for an agent. `terminal` runs one, `output_tail` bounds its output,
-`content` shows it in tool calls.
-"""
+"""`local_terminals`: commands for an agent. `terminal` runs one, `content` shows it in calls."""
 
 from proxies.local_terminals.proxy import LocalTerminals
 

@@ -6,11 +6,12 @@ A tool call shows a terminal as it is when the update passes, and once more when
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import attrs
 
 from conductor.bounded_dict import BoundedDict
+from proxies.local_terminals.terminal import LocalTerminal
 
 __all__ = ["TerminalContent"]
 
@@ -19,15 +20,11 @@ _MAX_REMEMBERED: Final = 100
 forgotten."""
 
 
-class _ShownTerminal(Protocol):
-    def text(self) -> str: ...
-
-
 @attrs.define(eq=False)
 class TerminalContent:
     """The terminals and the tool calls of a chain."""
 
-    _running: dict[str, _ShownTerminal] = attrs.field(factory=dict, init=False)
+    _running: dict[str, LocalTerminal] = attrs.field(factory=dict, init=False)
     _ended: BoundedDict[str, str] = attrs.field(
         factory=lambda: BoundedDict(_MAX_REMEMBERED), init=False
     )
@@ -37,7 +34,7 @@ class TerminalContent:
     )
     """The content of tool calls with a terminal that runs, by session and call."""
 
-    def add(self, id: str, terminal: _ShownTerminal) -> None:
+    def add(self, id: str, terminal: LocalTerminal) -> None:
         self._running[id] = terminal
 
     def ended(self, id: str) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -41,8 +41,12 @@ from conductor.proxy import (
     on_update,
 )
 from proxies.local_terminals.content import TerminalContent
-from proxies.local_terminals.output_tail import OutputTail
-from proxies.local_terminals.terminal import LocalTerminal, argv_of, shown_command
+from proxies.local_terminals.terminal import (
+    LocalTerminal,
+    OutputTail,
+    argv_of,
+    shown_command,
+)
 from proxies.shared.ask_first import ask_first
 from proxies.shared.capabilities import (
     SESSION,
@@ -127,8 +131,8 @@ class LocalTerminals(Proxy):
             return await forward()
         _, terminal = self._terminal(params)
         is_ended = terminal.ended.is_set()
-        text = terminal.output.text(is_ended=is_ended)
-        result: dict[str, Any] = {"output": text, "truncated": terminal.output.is_cut}
+        text, is_cut = terminal.output.text(is_ended=is_ended)
+        result: dict[str, Any] = {"output": text, "truncated": is_cut}
         if is_ended:
             result["exitStatus"] = terminal.exit_status()
         return result

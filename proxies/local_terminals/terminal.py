@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import shlex
 import shutil
 import signal
@@ -12,16 +13,41 @@ import attrs
 import trio
 
 from conductor.proxy.commands import RunningCommand, open_command
-from proxies.local_terminals.output_tail import OutputTail
 from proxies.shared.client_texts import console_text, exit_text
 
-__all__ = ["LocalTerminal", "argv_of", "shown_command"]
+__all__ = ["LocalTerminal", "OutputTail", "argv_of", "shown_command"]
 
 _GRACE: Final = 1.0
 """Seconds between SIGTERM and SIGKILL."""
 _MAX_SHOWN: Final = 16 * 1024
 """Bytes of the output that the user sees."""
 _MAX_COMMAND: Final = 1000
+
+
+@attrs.define(eq=False)
+class OutputTail:
+    """The end of a command's output, as text of at most so many bytes in UTF-8."""
+
+    limit: int
+    _data: bytearray = attrs.field(factory=bytearray, init=False)
+    _is_cut: bool = attrs.field(default=False, init=False)
+    """Whether earlier output is gone."""
+
+    def add(self, data: bytes) -> None:
+        self._data += data
+        if len(self._data) > 2 * self.limit + 4096:  # not for each byte: that moves all others
+            self._is_cut = True
+            del self._data[: len(self._data) - self.limit - 4]
+
+    def text(self, *, is_ended: bool, limit: int | None = None) -> tuple[str, bool]:
+        """The end of the output, and whether something is missing before it. It is cut before a
+        whole character. An incomplete character at the end is left out while more may follow. Other
+        bytes than UTF-8 are replaced."""
+        limit = self.limit if limit is None else min(limit, self.limit)
+        decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+        encoded = decoder.decode(bytes(self._data), final=is_ended).encode()
+        left_out = max(0, len(encoded) - limit)
+        return encoded[left_out:].decode(errors="ignore"), self._is_cut or left_out > 0
 
 
 @attrs.define(eq=False)
@@ -83,8 +109,7 @@ class LocalTerminal:
     def text(self) -> str:
         """The output as Markdown."""
         is_ended = self.ended.is_set()
-        output = self.output.text(is_ended=is_ended, limit=_MAX_SHOWN)
-        is_cut = self.output.is_cut or self.output.size > _MAX_SHOWN
+        output, is_cut = self.output.text(is_ended=is_ended, limit=_MAX_SHOWN)
         ending = ""
         if is_ended:
             status = self.exit_status()

@@ -21,20 +21,14 @@ from conductor.files import is_below, open_parent, open_regular
 from conductor.proxy import RequestError, Session
 from proxies.shared.paths import real_path
 
-__all__ = [
-    "MAX_TEXT",
-    "read_text",
-    "resolved_inside",
-    "session_directories",
-    "write_text",
-]
+__all__ = ["read_text", "resolved_inside", "session_directories", "write_text"]
 
-
-MAX_TEXT: Final = 8 * 1024 * 1024
+_MAX_TEXT: Final = 8 * 1024 * 1024
 """Bytes that one request reads."""
 _MAX_SCANNED: Final = 1024 * 1024 * 1024
 """Bytes that are read to find a line."""
-_CHUNK: Final = 1024 * 1024
+_PIECE: Final = 1024 * 1024
+"""Bytes of a line that are read at once."""
 _NOT_ON_DISK: Final = ("/proc", "/sys", "/dev")
 _NEW_FILE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL
 
@@ -48,10 +42,10 @@ def read_text(
         if (found := _regular(path, name, directory)) is None:
             raise FileNotFoundError
         descriptor = open_regular(name, os.O_RDONLY | os.O_NOFOLLOW, dir_fd=directory)
-        with os.fdopen(descriptor, "rb", buffering=0) as file:
+        with os.fdopen(descriptor, "rb") as file:
             if not os.path.samestat(found, os.fstat(file.fileno())):
                 raise RequestError(INTERNAL_ERROR, f"`{path}` has just been replaced")
-            data = _lines(path, file, max(line or 1, 1) - 1, limit)
+            data = _lines(path, file, max(line or 1, 1), limit)
     try:
         return data.decode()
     except UnicodeDecodeError as exc:
@@ -173,33 +167,19 @@ def _take_over(file: int, old: os.stat_result) -> None:
     os.fchmod(file, mode)
 
 
-def _lines(path: str, file: BinaryIO, skipped: int, limit: int | None) -> bytes:
-    found, scanned = b"", 0
-    while skipped:
-        found = file.read(_CHUNK)
-        scanned += len(found)
-        if not found:
-            return b""
-        if scanned > _MAX_SCANNED:
+def _lines(path: str, file: BinaryIO, first: int, limit: int | None) -> bytes:
+    """At most `limit` lines from number `first` on."""
+    data, scanned, number = bytearray(), 0, 1
+    while limit is None or number < first + limit:
+        if not (piece := file.readline(_PIECE)):
+            break
+        scanned += len(piece)
+        if number >= first:
+            data += piece
+        elif scanned > _MAX_SCANNED:
             raise RequestError(INVALID_PARAMS, f"The line is not in the first GiB of `{path}`")
-        if (ends := found.count(b"\n")) < skipped:
-            skipped -= ends
-        else:
-            found, skipped = found[_line_end(found, skipped) :], 0
-    data = bytearray(found)
-    while limit is None or data.count(b"\n") < limit:
-        if len(data) > MAX_TEXT:
-            text = f"`{path}` has more than {MAX_TEXT // _CHUNK} MiB to read"
+        if len(data) > _MAX_TEXT:
+            text = f"`{path}` has more than {_MAX_TEXT >> 20} MiB to read"
             raise RequestError(INVALID_PARAMS, f"{text}: ask for fewer lines, with `limit`")
-        if not (more := file.read(_CHUNK)):
-            return bytes(data)
-        data += more
-    return bytes(data[: _line_end(data, limit)])
-
-
-def _line_end(data: bytes | bytearray, count: int) -> int:
-    """The position after so many lines."""
-    end = 0
-    for _ in range(count):
-        end = data.index(b"\n", end) + 1
-    return end
+        number += piece.endswith(b"\n")
+    return bytes(data)

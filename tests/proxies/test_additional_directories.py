@@ -33,13 +33,6 @@ def given(agent):
     return [[block["text"] for block in each.params["prompt"]] for each in prompts]
 
 
-async def test_without_it_the_agent_refuses_the_session(chain):
-    async with chain(strict_agent()) as client:
-        await client.initialize()
-        with pytest.raises(RequestError, match="Unrecognized"):
-            await client.request("session/new", OTHERS)
-
-
 @pytest.mark.parametrize("version", [1, 2])
 async def test_the_capability_is_announced(chain, version):
     async with chain(AdditionalDirectories(), FakeAgent(capabilities={"a": 1})) as client:
@@ -83,20 +76,6 @@ async def test_a_session_that_is_opened_again_has_the_directories_of_the_request
     ((note, _),) = given(agent)
     assert "- /new\n" in note
     assert "/lib" not in note
-
-
-async def test_a_prompt_that_fails_has_not_told_the_agent(chain):
-    agent = FakeAgent(turns=[[RequestError(-32000, "log in first")], [], []])
-    async with chain(AdditionalDirectories(), agent) as client:
-        await client.initialize()
-        session = (await client.request("session/new", OTHERS))["sessionId"]
-        with pytest.raises(RequestError, match="log in first"):
-            await client.prompt(session, "go")
-        await client.prompt(session, "again")
-        await client.prompt(session, "third")
-
-    assert [len(each) for each in given(agent)] == [2, 2, 1]
-    assert given(agent)[1][0] == given(agent)[0][0]
 
 
 async def test_a_session_without_further_directories_is_left_alone(chain):

@@ -90,18 +90,6 @@ async def test_tools_hidden_from_the_client_are_visible_to_the_agent(chain):
     assert found == [{"result": {"tools": TOOLS}}] * 2
 
 
-async def test_an_error_of_the_server_is_passed_on(chain):
-    error = {"error": {"code": -1, "message": "no"}}
-    found = await answers(
-        chain,
-        HideTools(["delete"]),
-        stateless("tools/list"),
-        respond={"mcp/message": lambda params: error},
-    )
-
-    assert found == [error]
-
-
 @pytest.mark.parametrize("key", ["serverId", "acpId"])
 async def test_a_server_that_is_connected_to_is_known_by_its_connection(chain, key):
     def message(method, **params):

@@ -32,15 +32,6 @@ async def asked(agent, method, session, path, **params):
         return f"{exc.code} {exc.message}"
 
 
-async def test_without_it_an_agent_gets_no_files_of_such_a_client(chain, project):
-    agent = FakeAgent()
-    async with chain(agent) as client:
-        session = await open_session(client, project)
-
-        assert announced(agent) == {}
-        assert (await asked(agent, READ, session, project / "a.txt")).startswith("-32601")
-
-
 async def test_an_agent_reads_and_writes_in_the_directory_of_the_session(chain, project):
     agent = FakeAgent()
     async with chain(LocalFiles(), agent) as client:

@@ -105,14 +105,6 @@ async def test_an_entry_is_for_projects_and_agents(chain, entry, cwd, meant):
     assert found == ([THEIRS, stdio("x")] if meant else [THEIRS])
 
 
-async def test_a_project_is_the_same_through_a_link(chain, tmp_path):
-    (tmp_path / "real").mkdir()
-    (tmp_path / "link").symlink_to("real")
-    for glob, cwd in (("link/**", "real/a"), ("real", "link/")):
-        entry = Server("x", ["/bin/x"], cwd=[f"{tmp_path}/{glob}"])
-        assert await servers_of(chain, entry, cwd=f"{tmp_path}/{cwd}") == [THEIRS, stdio("x")]
-
-
 async def test_a_url_is_given_to_an_agent_that_takes_it(chain):
     http = Server("api", url="https://x.example/mcp", headers={"Authorization": "Bearer 1"})
     sse = Server("old", url="https://x.example/sse", type="sse")

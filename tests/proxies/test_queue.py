@@ -68,30 +68,6 @@ class Prompts:
         self.answers[text] = answer
 
 
-@pytest.mark.parametrize("is_queued", [False, True])
-async def test_without_it_an_agent_refuses_a_prompt_during_a_turn(chain, is_queued):
-    agent, busy = agent_that_waits(), []
-    play = agent.handlers["session/prompt"]
-
-    async def one_at_a_time(params):
-        if busy:
-            raise RequestError(-32600, "a turn is running")
-        busy.append(params)
-        try:
-            return await play(params)
-        finally:
-            busy.clear()
-
-    agent.handlers["session/prompt"] = one_at_a_time
-    proxies = [Queue()] if is_queued else []
-    async with chain(*proxies, agent) as client, trio.open_nursery() as nursery:
-        sent = Prompts(nursery, client, await opened(client))
-        await sent.send("1", "2")
-        agent.go_on.set()
-        await trio.testing.wait_all_tasks_blocked()
-    assert sent.answers["2"] == ({"stopReason": "end_turn"} if is_queued else -32600)
-
-
 async def test_a_prompt_during_a_turn_waits_for_its_end_in_order(chain):
     agent = agent_that_waits()
     async with chain(Queue(), agent) as client, trio.open_nursery() as nursery:
@@ -273,17 +249,6 @@ async def test_in_version_2_a_turn_may_end_before_its_prompt_is_answered(chain):
         sent = Prompts(nursery, client, await opened(client, version=2))
         await sent.send("1", "2")
         assert list(sent.answers) == ["1", "2"]
-
-
-async def test_in_version_2_a_turn_counts_as_running_once_its_prompt_is_answered(chain):
-    agent = FakeAgent({"session/prompt": lambda params: {"messageId": "m"}})
-    async with chain(Queue(), agent) as client, trio.open_nursery() as nursery:
-        sent = Prompts(nursery, client, await opened(client, version=2))
-        await sent.send("1", "2")
-        assert prompts(agent) == ["1"]
-        agent.update(sent.session, IDLE)
-        await trio.testing.wait_all_tasks_blocked()
-        assert prompts(agent) == ["1", "2"]
 
 
 @pytest.mark.parametrize("version", [1, 2])

@@ -58,18 +58,6 @@ async def test_time_that_passes_makes_room(chain, virtual_clock):
         assert client.transcript.text() == "\n\n[Waiting for 6 s: there were too many prompts]\n\n"
 
 
-async def test_a_client_that_shows_notices_gets_them(chain, virtual_clock):
-    async with chain(RateLimit(prompts=1, per=timedelta(seconds=10)), FakeAgent()) as client:
-        await client.initialize(capabilities={"session": {"notices": {}}})
-        session = await client.new_session("/work")
-        await client.prompt(session, "one")
-        await client.prompt(session, "two")
-        (notice,) = client.transcript.updates()
-
-    told = {"title": "Waiting for 10 s", "description": "there were too many prompts"}
-    assert notice == {"sessionUpdate": "notice", "severity": "info", **told}
-
-
 async def test_prompts_over_the_rate_may_be_refused(chain, virtual_clock):
     agent = FakeAgent()
     async with chain(RateLimit(prompts=1, when_full="refuse"), agent) as client:

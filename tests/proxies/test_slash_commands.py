@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from datetime import timedelta
 
 import pytest
 import trio
 
-from conductor.chain.build import build_components
-from conductor.chainfile.model import ComponentSpec
 from conductor.proxy.slash_commands import (
     HANDLED_KEY,
-    AnnouncedCommands,
-    SlashCommand,
-    SlashCommands,
 )
 from conductor.routing.proxy_meta import without_proxy_meta
 from conductor.testing import FakeAgent
@@ -312,18 +306,6 @@ async def test_a_mark_that_is_none_is_ignored(chain, odd):
         assert (await client.initialize())["_meta"] == {HANDLED_KEY: ["usage"]}
 
 
-def test_a_command_is_the_first_word_of_the_last_text():
-    commands, known = SlashCommands([SlashCommand("context", "x")]), AnnouncedCommands()
-    own = [
-        commands.called([{"type": "text", "text": text} for text in texts], known) is not None
-        for texts in [["/context"], ["x", "/context now"], ["/context", "x"], ["/contexts"], [""]]
-    ]
-
-    assert own == [True, True, False, False, False]
-    assert commands.called([{"type": "text"}], known) is None
-    assert not commands.calls_other([], known)
-
-
 ESCAPED = "\\u0061cp-conductor\\/handled"
 """The name of the mark, as JSON may write it, too."""
 
@@ -422,15 +404,3 @@ async def test_marks_are_removed_from_updates_that_come_together(chain):
         {**update, "_meta": {}},
         {**update, "_meta": {"a": 1}},
     ]
-
-
-def test_marks_are_removed_from_agents_behind_proxies_only():
-    agent = ComponentSpec(name="agent", run=[sys.executable])
-    proxy = ComponentSpec(name="proxy", run=[sys.executable])
-    built = build_components([proxy, agent], mode="agent")
-
-    assert ["proxy meta" in each.link.plain.stages for each in built] == [False, True]
-    alone = build_components([agent], mode="agent")[0]
-    assert "proxy meta" not in alone.link.plain.stages
-    nested = build_components([proxy, proxy], mode="proxy")
-    assert not any("proxy meta" in each.link.plain.stages for each in nested)

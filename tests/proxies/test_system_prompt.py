@@ -264,17 +264,6 @@ async def given_by_client(chain, proxy, capabilities=(), **params):
     return result["agentCapabilities"].get("sessionCapabilities"), texts, setup
 
 
-async def test_without_of_client_an_agent_gets_a_member_that_it_does_not_know(chain):
-    theirs = {"mode": "append", "content": [THEIRS]}
-    announced, texts, setup = await given_by_client(
-        chain, SystemPrompt("Be kind."), systemPrompt=theirs
-    )
-
-    assert announced is None
-    assert texts == [["Be kind.", "one"], ["two"]]
-    assert setup["systemPrompt"] == theirs
-
-
 @pytest.mark.parametrize(
     ("text", "first"), [("", "Be brief."), ("Be kind.", "Be brief.\n\nBe kind.")]
 )
@@ -286,12 +275,6 @@ async def test_what_the_client_gives_comes_before_the_first_prompt(chain, text, 
     assert announced == {"systemPrompt": {}}
     assert texts == [[first, "one"], ["two"]]
     assert setup == NEW
-
-
-async def test_a_client_that_gives_nothing_changes_nothing(chain):
-    _, texts, setup = await given_by_client(chain, SystemPrompt(of_client=True))
-
-    assert (texts, setup) == ([["one"], ["two"]], NEW)
 
 
 async def test_what_the_client_gives_is_not_changed_for_an_agent_that_takes_it(chain):

@@ -52,35 +52,6 @@ async def test_each_session_has_its_own(chain):
         assert client.transcript.text(two) == "The agent has not reported any usage yet."
 
 
-async def test_tokens_of_the_session_so_far_replace_each_other(chain):
-    agent = FakeAgent(turns=[[{"stopReason": "end_turn", "usage": USAGE}]] * 2)
-    async with chain(Usage(tokens="session"), agent) as client:
-        await client.initialize()
-        session = await client.new_session("/work")
-        for prompt in ("one", "two", "/usage"):
-            await client.prompt(session, prompt)
-
-        assert client.transcript.text().startswith("Tokens: 1,500 in 2 turns (")
-
-
-async def test_the_command_leaves_one_of_the_agent_with_its_name_alone(chain):
-    theirs = [{"name": "usage", "description": "theirs"}, {"name": "other", "description": "x"}]
-    update = {**COMMANDS, "availableCommands": theirs}
-    async with chain(Usage(), FakeAgent(turns=[[update], ["the agent's"]])) as client:
-        await client.initialize()
-        session = await client.new_session("/work")
-        await client.prompt(session, "hi")
-        assert await client.prompt(session, "/usage") == {"stopReason": "end_turn"}
-        assert client.transcript.text() == "the agent's"
-        assert await client.prompt(session, "/acp:usage") == ANSWERED
-
-        about = "Show the tokens and cost of this session"
-        assert client.transcript.updates()[1]["availableCommands"] == [
-            *theirs,
-            {"name": "acp:usage", "description": about, "_meta": {HANDLED_KEY: True}},
-        ]
-
-
 async def test_the_command_may_have_another_name(chain):
     async with chain(Usage(command="tokens"), FakeAgent(turns=[["theirs"]])) as client:
         await client.initialize()

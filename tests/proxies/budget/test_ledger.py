@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import datetime
-import fcntl
 import json
 import subprocess
 import sys
@@ -95,11 +94,6 @@ def test_a_file_that_is_no_ledger_is_an_error_and_stays_as_it_is(tmp_path, clock
     assert file.read_text() == content
 
 
-def test_an_empty_file_is_an_empty_ledger(tmp_path, clock):
-    (tmp_path / "day.json").touch()
-    assert Ledger(tmp_path / "day.json").sums() == {}
-
-
 def test_remains_of_older_content_after_a_crash_are_ignored(tmp_path, clock):
     file = tmp_path / "day.json"
     file.write_text('{"day": "2026-11-21", "sums": {"turns": 3}}": 0.123456}}')
@@ -107,12 +101,6 @@ def test_remains_of_older_content_after_a_crash_are_ignored(tmp_path, clock):
     ledger.add({"turns": 1})
 
     assert json.loads(file.read_text())["sums"] == {"turns": 4}
-
-
-def test_a_file_that_cannot_be_made_is_an_error(tmp_path):
-    file = tmp_path / "missing" / "day.json"
-    with pytest.raises(LedgerError, match=f"{file} cannot be used: No such file or directory"):
-        Ledger(file).reserve({"turns": 1}, turns(9))
 
 
 def test_a_link_that_an_agent_has_put_in_its_place_is_neither_read_nor_written(tmp_path):
@@ -138,24 +126,17 @@ def test_a_disk_that_is_full_is_an_error_and_nothing_is_forgotten(tmp_path, cloc
     assert Ledger(tmp_path / "day.json").sums() == {"cost": 3, "turns": 1}
 
 
-def test_a_file_that_is_locked_is_not_waited_for(tmp_path):
-    file = tmp_path / "day.json"
-    with file.open("w") as other:
-        fcntl.flock(other, fcntl.LOCK_EX)
-        with pytest.raises(BlockingIOError):
-            Ledger(file).reserve({"turns": 1}, turns(9))
-
-
 def test_processes_do_not_exceed_a_limit_together(tmp_path):
     file = tmp_path / "day.json"
     script = (
-        "import sys; from pathlib import Path; from proxies.budget.ledger import Ledger\n"
+        "import sys; from pathlib import Path\n"
+        "from proxies.budget.ledger import Ledger, LedgerError\n"
         "ledger, taken = Ledger(Path(sys.argv[1])), 0\n"
         "for _ in range(200):\n"
         "    try:\n"
         "        full = ledger.reserve({'turns': 1}, lambda s: s.get('turns', 0) >= 100 or None)\n"
         "        taken += full is None\n"
-        "    except BlockingIOError: pass\n"
+        "    except LedgerError: pass\n"
         "print(taken)"
     )
     argv = [sys.executable, "-c", script, str(file)]

@@ -66,16 +66,6 @@ async def test_the_option_every_selects_the_prompts(chain, every, added):
     assert [len(texts) == 2 for texts in prompts_of(agent)] == added
 
 
-async def test_each_session_has_a_first_prompt(chain):
-    agent = FakeAgent()
-    async with chain(PromptContext(text="x"), agent) as client:
-        await client.initialize()
-        for _ in range(2):
-            await client.prompt(await client.new_session("/work"), "hi")
-
-    assert [len(texts) for texts in prompts_of(agent)] == [2, 2]
-
-
 async def test_files_are_found_in_the_directory_of_the_session(chain, tmp_path):
     (tmp_path / "AGENTS.md").write_text("Use tabs.\n")
     (tmp_path / "rules").mkdir()

@@ -4,14 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxies.local_terminals.output_tail import OutputTail
+from proxies.local_terminals.terminal import OutputTail
 
 
 def tail(data, limit, *, is_ended=True, parts=1):
     found = OutputTail(limit)
     for start in range(0, len(data), parts):
         found.add(data[start : start + parts])
-    return found.text(is_ended=is_ended), found.is_cut
+    return found.text(is_ended=is_ended)
 
 
 @pytest.mark.parametrize(
@@ -61,6 +61,6 @@ def test_memory_is_bounded_by_the_limit():
     found = OutputTail(1000)
     for _ in range(1000):
         found.add(b"x" * 1000)
-        assert found.size <= 2 * 1000 + 4096 + 1000
-    assert found.text(is_ended=True) == "x" * 1000
-    assert found.text(is_ended=True, limit=7) == "x" * 7
+        assert len(found._data) <= 2 * 1000 + 4096 + 1000
+    assert found.text(is_ended=True) == ("x" * 1000, True)
+    assert found.text(is_ended=True, limit=7) == ("x" * 7, True)

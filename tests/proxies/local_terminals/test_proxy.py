@@ -84,15 +84,6 @@ async def until_ready(agent, session, terminal):
             await trio.lowlevel.checkpoint()
 
 
-async def test_without_it_an_agent_gets_no_terminal_of_such_a_client(chain, project):
-    agent = FakeAgent()
-    async with chain(agent) as client:
-        session = await open_session(client, project)
-
-        assert announced(agent) == {}
-        assert (await create(agent, session, "pwd")).startswith("-32601")
-
-
 async def test_a_command_runs_in_the_directory_of_the_session(chain, project):
     agent = FakeAgent()
     async with chain(LocalTerminals(), agent) as client:
@@ -304,20 +295,6 @@ async def test_its_question_shows_the_variables_of_a_command(chain, project):
     with_variables = {"command": "echo $GREETING", "args": [], "env": {"GREETING": "hello"}}
     without = {"command": "echo", "args": ["x"]}
     assert given == [{**each, "cwd": str(project)} for each in (with_variables, without)]
-
-
-async def test_no_rule_allows_a_command_with_variables_which_may_make_another_of_it(chain, project):
-    """`LD_PRELOAD`, `PATH`, `GIT_PAGER`."""
-    rule = Rule(action="allow_once", argv=["echo"])
-    agent = FakeAgent()
-    async with chain(
-        Permissions(rules=[rule], default="deny"), LocalTerminals(ask=True), agent
-    ) as client:
-        session = await open_session(client, project)
-        env = [{"name": "PATH", "value": "/tmp"}]
-        refused = await create(agent, session, "echo", args=["hello"], env=env)
-
-    assert refused == "-32600 local_terminals: the user refuses to run `echo hello`"
 
 
 async def test_a_tool_call_shows_the_terminal_as_text(chain, project):

@@ -9,9 +9,7 @@ import pytest
 import trio
 from support.raw_json import compact
 
-from conductor import log
 from conductor.proxy import RequestError
-from conductor.proxy.slash_commands import HANDLED_KEY
 from conductor.testing import FakeAgent
 from proxies.permissions import Permissions
 from proxies.permissions.rules import Rule
@@ -79,15 +77,6 @@ async def test_a_tool_call_is_merged_from_updates_and_the_permission_request(cha
     assert answer == selected("no")
 
 
-async def test_tool_calls_of_other_sessions_and_finished_ones_are_not_known(chain):
-    done = {"sessionUpdate": "tool_call_update", "toolCallId": "c1", "status": "completed"}
-    proxy = Permissions([Rule("deny", kind=["read"])])
-
-    answer, asked, _ = await decide(chain, proxy, READ, done)
-
-    assert (answer, asked) == (selected("always"), 1)
-
-
 async def test_requests_that_no_rule_decides_follow_the_default(chain):
     rules = [Rule("deny", kind=["delete"])]
 
@@ -112,15 +101,6 @@ async def test_a_dry_run_asks_the_user_and_reports_the_decision(chain):
 
     assert (answer, asked) == (selected("always"), 1)
     assert told == "- Read notes: no reading → deny (dry run), always"
-
-
-async def test_the_user_is_told_which_rule_decided(chain):
-    _, _, told = await decide(chain, Permissions([Rule("ask", kind=["x"]), Rule("deny")]), READ)
-
-    assert told == (
-        "\n\n[denied by rule 2: Read notes]\n\n"  # before the answer to the agent
-        "- Read notes: rule 2 → deny, no"
-    )
 
 
 @pytest.mark.parametrize(
@@ -170,18 +150,6 @@ async def test_a_request_not_answered_in_time_is_denied_and_cancelled(chain, vir
     assert "\n\n[denied, no answer within 0:02:00: Read notes]\n\n" in told
     assert withdrawn == [{"toolCallId": "c1"}, "withdrawn"]
     assert trio.current_time() - before == pytest.approx(120)
-
-
-async def test_an_answer_in_time_is_the_decision(chain, virtual_clock):
-    async def later(params):
-        await trio.sleep(60)
-        return selected("once")
-
-    proxy = Permissions([], timeout=timedelta(minutes=2))
-
-    answer, _, _ = await decide(chain, proxy, READ, handlers={"session/request_permission": later})
-
-    assert answer == selected("once")
 
 
 async def test_an_audit_file_that_cannot_be_written_is_found_at_the_start(chain, tmp_path):
@@ -258,54 +226,6 @@ async def test_version_2_asks_about_a_subject_or_about_nothing_in_particular(cha
     assert (told[0], bare[0]) == (selected("once"), selected("no"))
 
 
-async def test_an_agent_is_known_by_its_name(chain):
-    agent = {"protocolVersion": 1, "agentInfo": {"name": "codex-acp", "version": "1"}}
-    answers = []
-    fake = FakeAgent(handlers={"initialize": lambda params: agent})
-    fake.turns.append([asking(fake, {"toolCallId": "c"}, answers)])
-    async with chain(Permissions([Rule("deny", agent=["codex*"])]), fake) as client:
-        await client.initialize()
-        await client.prompt(await client.new_session("/work"), "go")
-
-    assert answers == [selected("no")]
-
-
-async def test_version_2_has_its_own_way_to_advertise_and_to_answer(chain):
-    async with chain(Permissions([]), FakeAgent()) as client:
-        await client.initialize(version=2)
-        opened = await client.request("session/new", {"cwd": "/work"})
-        assert [each["name"] for each in opened["availableCommands"]] == ["permissions"]
-        answer = await client.prompt(opened["sessionId"], "/permissions")
-
-        updates = client.transcript.updates()
-        assert answer == {"messageId": updates[0]["messageId"], "_meta": {HANDLED_KEY: True}}
-        assert updates[2]["content"][0]["text"] == "No permission was asked for yet."
-
-
-async def test_version_1_advertises_in_updates_only(chain):
-    commands = {"sessionUpdate": "available_commands_update", "availableCommands": []}
-    async with chain(Permissions([]), FakeAgent(turns=[[commands]])) as client:
-        await client.initialize()
-        opened = await client.request("session/new", {"cwd": "/work", "mcpServers": []})
-        assert opened == {"sessionId": "session-1"}
-        await client.prompt("session-1", "hi")
-
-        # After the session was opened, as an agent may have no commands, and with the agent's.
-        for update in client.transcript.updates():
-            assert [each["name"] for each in update["availableCommands"]] == ["permissions"]
-        assert len(client.transcript.updates()) == 2
-
-
-async def test_every_decision_is_logged_without_its_title(chain, capsys):
-    log.configure("info", as_json=True, lifecycle=False)
-    await decide(chain, Permissions([Rule("deny")]), READ)
-
-    (line,) = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
-    assert line["event"] == "permission decided"
-    assert (line["rule"], line["action"], line["outcome"]) == ("rule 1", "deny", "no")
-    assert "Read notes" not in str(line)
-
-
 async def test_an_id_that_is_used_again_is_another_tool_call(chain):
     first = {**READ, "_meta": {"claudeCode": {"toolName": "mcp__docs__search"}}}
     again = {"sessionUpdate": "tool_call", "toolCallId": "c1", "title": "x", "kind": "other"}
@@ -375,20 +295,6 @@ async def test_only_a_request_that_opened_the_session_sets_its_directory(
         asked = client.transcript.of("session/request_permission", "request")
 
     assert (answers, asked) == ([selected("once")], [])
-
-
-async def test_a_failed_load_of_an_unknown_session_leaves_nothing(chain):
-    def refuse(params):
-        raise RequestError(-32002, "no such session")
-
-    proxy = Permissions([])
-    async with chain(proxy, FakeAgent(handlers={"session/load": refuse})) as client:
-        await client.initialize()
-        params = {"sessionId": "x", "cwd": "/", "mcpServers": []}
-        with pytest.raises(RequestError):
-            await client.request("session/load", params)
-        assert dict(proxy.decisions) == {}
-        assert dict(proxy._acp_session_objects) == {}
 
 
 async def test_a_session_may_ask_for_permission_before_its_load_is_answered(chain):

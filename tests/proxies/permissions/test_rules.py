@@ -16,81 +16,10 @@ def run(command):
     return call(kind="execute", title="`x`", rawInput={"command": command})
 
 
-@pytest.mark.parametrize(
-    ("raw", "command"),
-    [
-        ({"command": "git status"}, "git status"),
-        ({"command": ["git", "status"]}, "git status"),
-        ({"command": ["bash", "-lc", "git status"]}, "git status"),
-        ({"cmd": "git", "args": ["push", "-f"]}, "git push -f"),
-        ({"command": ["git", "push -f"]}, "git 'push -f'"),
-        ('{"command": "git status"}', "git status"),
-        ({}, None),
-        (None, None),
-        ("text", None),
-    ],
-)
-def test_the_command_is_found_in_the_raw_input(raw, command):
-    assert call(kind="execute", rawInput=raw).commands.texts == ((command,) if command else ())
-
-
-def test_the_paths_are_all_that_the_call_names():
-    found = call(
-        rawInput={"file_path": "src/../a.py"},
-        locations=[{"path": "/work/b.py"}, {"path": "/work/a.py"}],
-        content=[
-            {"type": "diff", "path": "/work/c.py"},
-            {"type": "diff", "changes": [{"path": "/work/d", "oldPath": "/work/e"}]},
-        ],
-    )
-    read = [each.lexical for readings in found.paths.paths.values() for each in readings]
-    assert sorted({*read}) == [f"/work/{name}" for name in ["a.py", "b.py", "c.py", "d", "e"]]
-
-
-@pytest.mark.parametrize(
-    "members",
-    [
-        {"name": "mcp__github__list"},
-        {"_meta": {"claudeCode": {"toolName": "mcp__github__list"}}},
-        {
-            "_meta": {
-                "claudeCode": {"toolName": "mcp__git_hub__list", "mcpServer": {"name": "git hub"}}
-            },
-        },
-    ],
-)
-def test_a_tool_of_an_mcp_server_is_recognised(members):
-    assert Rule("allow_once", mcp_tool=["git?hub/list", "github/list"]).matches(call(**members))
-
-
-@pytest.mark.parametrize(
-    "members",
-    [
-        {"title": "mcp__github__list", "kind": "other"},
-        {"title": "github__list"},
-        {"title": "list (github MCP Server)"},
-        {"title": "anything", "rawInput": {"server": "github", "tool": "list"}},
-        {"title": "github/list", "kind": "read"},
-        {"kind": "read", "rawInput": {"invocation": {"server": "github", "tool": "list"}}},
-        {"kind": "other"},
-    ],
-)
-def test_a_tool_that_the_model_may_have_named_is_denied_and_not_allowed(members):
-    assert Rule("deny", mcp_tool=["github/*"]).matches(call(**members))
-    assert not Rule("allow_once", mcp_tool=["github/*"]).matches(call(**members))
-
-
 def test_input_of_unexpected_shape_yields_no_command_and_no_path():
     odd = call(rawInput={"path": 5, "file_path": "", "server": "x", "tool": 1}, locations=["x"])
 
     assert (dict(odd.paths.paths), odd.tool.sure) == ({}, False)
-
-
-def test_a_command_that_looks_like_a_tool_is_none():
-    rule = Rule("allow_once", mcp_tool=["github/*"])
-
-    assert not rule.matches(call(kind="execute", title="github__x"))
-    assert not rule.matches(call(kind="other", title="github__x; rm -rf /"))
 
 
 @pytest.mark.parametrize(
@@ -116,34 +45,6 @@ def test_a_title_denies_but_does_not_allow_a_command():
     assert Rule("deny", command="^`?rm ").matches(told)
     assert not Rule("allow_once", command=".*").matches(told)
     assert not Rule("deny", command="rm").matches(call(kind="read", title="rm"))
-
-
-def test_an_allowed_path_must_be_every_path_and_a_denied_one_any():
-    both = call(locations=[{"path": "/work/src/a"}, {"path": "/etc/passwd"}])
-
-    assert not Rule("allow_once", path=["src/**"]).matches(both)
-    assert Rule("allow_once", path=["src/**", "/etc/*"]).matches(both)
-    assert Rule("deny", path=["/etc"]).matches(both)
-    assert not Rule("allow_once", path=["**"]).matches(call())
-
-
-def test_a_path_cannot_climb_out():
-    assert not Rule("allow_once", path=["src/**"]).matches(
-        call(locations=[{"path": "/work/src/../../etc/passwd"}])
-    )
-
-
-def test_a_symbolic_link_is_followed(tmp_path):
-    (tmp_path / "src").mkdir()
-    (tmp_path / "secret").write_text("x")
-    (tmp_path / "src" / "link").symlink_to(tmp_path / "secret")
-    where = {"cwd": str(tmp_path), "session": "s", "agent": "a"}
-    linked = Call.of({"locations": [{"path": str(tmp_path / "src/link")}]}, **where)
-    plain = Call.of({"locations": [{"path": str(tmp_path / "src/file")}]}, **where)
-
-    assert not Rule("allow_once", path=["src/**"]).matches(linked)
-    assert Rule("deny", path=["secret"]).matches(linked)
-    assert Rule("allow_once", path=["src/**"]).matches(plain)
 
 
 @pytest.mark.parametrize(
@@ -181,19 +82,6 @@ def test_the_first_rule_that_matches_is_the_one():
     found = decide(rules, "ask", call(kind="read"))
     assert (found.number, found.rule) == (2, rules[1])
     assert decide(rules[:2], "ask", call(kind="think")).rule is None
-
-
-def test_a_regular_expression_is_checked():
-    with pytest.raises(ValueError, match="not a regular expression: missing"):
-        Rule("deny", title="(")
-
-
-def test_a_rule_is_matched_in_linear_time():
-    told = run("a" * 50_000 + "!")
-
-    assert not Rule("allow_once", command="(a+)+b").matches(told)
-    assert not Rule("deny", command="(a|aa)+b").matches(told)
-    assert not Rule("deny", title="(a+)+b").matches(call(title="a" * 50_000))
 
 
 @pytest.mark.parametrize("member", ["title", "command"])

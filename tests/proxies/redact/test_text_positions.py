@@ -177,16 +177,6 @@ def test_every_text_is_looked_at_and_nothing_else(file, name, table):
         assert value == before
 
 
-def test_the_cases_are_many():
-    places = [
-        value
-        for each in cases()
-        for value in schema_of(each.values[0]).variants({"$ref": f"#/$defs/{each.values[1]}"})
-    ]
-    assert len(places) > 2000
-    assert {member_of(value) for value in places} >= {"text", "title", "newText", "message", "hint"}
-
-
 @pytest.mark.parametrize(
     "where",
     [
@@ -229,11 +219,6 @@ def test_free_json_has_no_positions(where):
 def test_values_that_do_not_match_the_schema_are_treated_as_text(odd):
     update = {"sessionUpdate": "tool_call", **odd}
     assert SECRET not in json.dumps(CLEANER.clean({"update": update}, REQUEST))
-
-
-def test_nothing_is_copied_where_nothing_is_changed():
-    value = {"update": {"sessionUpdate": "plan", "entries": [{"content": "x"}], "n": 1e400}}
-    assert CLEANER.clean(value, REQUEST) is value
 
 
 def test_how_deep_json_is_nested_does_not_matter():

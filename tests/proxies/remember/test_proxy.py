@@ -86,14 +86,6 @@ async def chosen(chain, proxy, mode="code"):
         await set_model(client, "1", "l")
 
 
-async def test_without_it_a_new_session_has_the_defaults_of_the_agent(chain):
-    async with chain(Settable().agent()) as client:
-        await client.initialize()
-        await new(client)
-        await set_mode(client, "1", "code")
-        assert values(await new(client)) == ("ask", "s")
-
-
 async def test_a_new_session_has_what_was_last_set_and_its_response_says_so(chain, tmp_path):
     await chosen(chain, Remember(directory=tmp_path))
     agent = Settable()
@@ -151,15 +143,6 @@ async def test_the_scope_is_exactly_the_directory_or_the_user(chain, tmp_path, s
         assert values(await new(client, "/b")) == found
         assert values(await new(client, "/a/below")) == found
         assert values(await new(client, "/a/./")) == ("code", "l")
-
-
-async def test_a_directory_is_the_same_through_a_link(chain, tmp_path):
-    (tmp_path / "real").mkdir()
-    (tmp_path / "link").symlink_to("real")
-    async with chain(Remember(directory=tmp_path), Settable().agent()) as client:
-        await client.initialize()
-        await set_mode(client, (await new(client, f"{tmp_path}/real"))["sessionId"], "code")
-        assert values(await new(client, f"{tmp_path}/link/"))[0] == "code"
 
 
 class TwoForms(Settable):
@@ -305,23 +288,6 @@ async def test_a_value_that_must_never_be_set_again_is_not(chain, tmp_path):
         assert values(await new(client)) == ("ask", "l")
 
 
-@pytest.mark.parametrize("answer", [None, [], "x", 7])
-async def test_an_answer_that_is_no_object_fails_no_session(chain, tmp_path, answer):
-    proxy = Remember(directory=tmp_path)
-    async with chain(proxy, Settable().agent()) as client:
-        await client.initialize()
-        session = (await new(client))["sessionId"]
-        await set_mode(client, session, "code")
-        await set_model(client, session, "l")
-    agent = Settable().agent()
-    agent.handlers |= dict.fromkeys(
-        ("session/set_mode", "session/set_config_option"), lambda params: answer
-    )
-    async with chain(proxy, agent) as client:
-        await client.initialize()
-        assert values(await new(client)) == ("code", "s")
-
-
 async def test_a_refused_setting_is_not_remembered_and_a_refusal_leaves_the_others(chain, tmp_path):
     async with chain(Remember(directory=tmp_path), Settable().agent()) as client:
         await client.initialize()
@@ -365,27 +331,6 @@ async def test_a_file_that_cannot_be_used_fails_no_request(chain, tmp_path):
         await new(client)
         await set_mode(client, "1", "code")
         assert values(await new(client)) == ("ask", "s")
-
-
-async def test_updates_about_the_settings_come_after_the_response_that_opens_the_session(
-    chain, tmp_path
-):
-    await chosen(chain, Remember(directory=tmp_path))
-    settable = Settable()
-    agent = settable.agent()
-
-    async def set_and_tell(params):
-        update = {"sessionUpdate": "current_mode_update", "currentModeId": params["modeId"]}
-        agent.endpoint.notify("session/update", {"sessionId": "1", "update": update})
-        return settable.set_mode(params)
-
-    agent.handlers["session/set_mode"] = set_and_tell
-    async with chain(Remember(directory=tmp_path), agent) as client:
-        await client.initialize()
-        assert values(await new(client)) == ("code", "l")
-        await client.transcript.wait("session/update current_mode_update", count=2)
-        opened = client.transcript.labels.index("answer to session/new")
-        assert client.transcript.labels.index("session/update current_mode_update") > opened
 
 
 async def test_version_2_has_options_alone(chain, tmp_path):

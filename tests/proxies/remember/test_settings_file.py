@@ -16,10 +16,6 @@ def file(tmp_path):
     return SettingsFile(tmp_path / "made" / "a.json")
 
 
-def test_a_missing_file_is_empty(file):
-    assert (file.latest(), file.of_session("s")) == ([], [])
-
-
 def test_the_last_value_of_each_setting_is_kept_by_session_and_for_new_ones(file):
     for session, setting in [("1", MODE), ("2", ("option", "a", True)), ("2", ("mode", "", "x"))]:
         file.add(session, setting)
@@ -58,25 +54,6 @@ def test_a_damaged_file_is_an_error_and_is_replaced_by_the_next_setting(file, co
     file.add("s", MODE)
 
     assert file.latest() == [MODE]
-
-
-@pytest.mark.parametrize("content", ["[]", '{"latest": 5, "sessions": []}', '{"latest": [[1]]}'])
-def test_other_json_is_empty(file, content):
-    file.path.parent.mkdir()
-    file.path.write_text(content)
-
-    assert (file.latest(), file.of_session("s")) == ([], [])
-
-
-def test_a_named_pipe_or_a_link_is_not_read(file, tmp_path):
-    file.path.parent.mkdir()
-    os.mkfifo(file.path)
-    with pytest.raises(OSError, match="not a regular file"):
-        file.latest()
-    file.path.unlink()
-    file.path.symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(OSError, match="symbolic link"):
-        file.latest()
 
 
 def test_a_file_that_another_user_has_put_there_sets_nothing(file, monkeypatch):

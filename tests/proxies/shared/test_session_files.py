@@ -47,19 +47,15 @@ def refusal(function, *args):
         (1, 0, ""),
     ],
 )
-@pytest.mark.parametrize("chunk", [1, 4, 1024])
-def test_lines_count_from_one_and_keep_their_ends(
-    inside, monkeypatch, line, limit, expected, chunk
-):
-    monkeypatch.setattr(session_files, "_CHUNK", chunk)
+def test_lines_count_from_one_and_keep_their_ends(inside, monkeypatch, line, limit, expected):
+    monkeypatch.setattr(session_files, "_PIECE", 4)
     (inside / "a.txt").write_bytes(TEXT.encode())
 
     assert read(inside / "a.txt", inside, line=line, limit=limit) == expected
 
 
 def test_a_long_file_is_read_in_parts(inside, monkeypatch):
-    monkeypatch.setattr(session_files, "MAX_TEXT", 10)
-    monkeypatch.setattr(session_files, "_CHUNK", 4)
+    monkeypatch.setattr(session_files, "_MAX_TEXT", 10)
     (inside / "a.txt").write_text("12345\n" * 5)
 
     refused = refusal(read, inside / "a.txt", inside)

@@ -65,7 +65,7 @@ from conductor.proxy import (
     per_session,
 )
 from conductor.proxy.commands import program_warning, run_command
-from proxies.hooks.http_post import post
+from conductor.proxy.import_guard import import_in_thread
 from proxies.shared.agent_failures import failure_reason, limit_end, reported_failure
 from proxies.shared.tool_calls.call import evident_kinds
 
@@ -79,12 +79,24 @@ _QUESTIONS = frozenset({"permission", "elicitation"})
 """Events that block if a hook gives no answer."""
 _ROUTING = frozenset({"sessionId", "_meta"})
 """Params of an elicitation that a hook does not get."""
-_BLOCKS = {"run": 2, "url": 403}
+_MAX_REASON = 65536
+"""Bytes of an output, characters of a body."""
 _MAX_HOOKS = 8
 _MAX_EVENTS = 200
 """Maximum events with hooks that run or wait to run."""
 
 log = get_logger(component="hooks")
+
+
+@attrs.frozen
+class _Outcome:
+    """What a hook has answered."""
+
+    status: int | None = None
+    """An exit status, negative for a signal, or a status of HTTP."""
+    reason: str = ""
+    problem: str | None = None
+    """Why there is no status. Without the URL, which may hold a token."""
 
 
 @attrs.frozen
@@ -112,24 +124,42 @@ class Hook:
 
     async def fire(self, event: dict[str, Any]) -> str | None:
         """Run the hook; return the reason if it blocks."""
-        data, seconds = json.dumps(event).encode(), self.timeout.total_seconds()
-        status: int | None
-        if self.url is not None:
-            posted = await post(self.url, data, self.headers, seconds=seconds)
-            status, reason, problem = posted.status, posted.body, posted.problem
-            fine = status is not None and 200 <= status < 300
-        else:
-            cwd = event["cwd"] or None
-            done = await run_command(self.run, seconds=seconds, stdin=data, cwd=cwd, limit=65536)
-            reason, problem = done.stderr.decode(errors="replace"), done.problem
-            status, fine = done.status, done.status == 0
-        if status == _BLOCKS["run" if self.url is None else "url"]:
-            return reason.strip() or "blocked by a hook"
-        if not fine:
-            log.warning("hook failed", hook_event=event["event"], status=status, problem=problem)
+        data = json.dumps(event).encode()
+        found = await (self._run(data, event["cwd"]) if self.url is None else self._post(data))
+        status = found.status
+        if status == (2 if self.url is None else 403):
+            return found.reason.strip() or "blocked by a hook"
+        if not (status == 0 if self.url is None else 200 <= (status or 0) < 300):
+            about = {"status": status, "problem": found.problem}
+            log.warning("hook failed", hook_event=event["event"], **about)
         if event["event"] in _QUESTIONS and (status is None or status < 0):
-            return f"a hook gave no answer ({problem or f'ended by signal {-(status or 0)}'})"
+            return f"a hook gave no answer ({found.problem or f'ended by signal {-(status or 0)}'})"
         return None
+
+    async def _run(self, data: bytes, cwd: str) -> _Outcome:
+        seconds = self.timeout.total_seconds()
+        done = await run_command(
+            self.run, seconds=seconds, stdin=data, cwd=cwd or None, limit=_MAX_REASON
+        )
+        return _Outcome(done.status, done.stderr.decode(errors="replace"), done.problem)
+
+    async def _post(self, data: bytes) -> _Outcome:
+        """Redirects are not followed: the headers may hold secrets for this host."""
+        assert self.url is not None
+        await import_in_thread("httpx2")
+        import httpx2
+
+        headers = {"Content-Type": "application/json", **self.headers}
+        seconds = self.timeout.total_seconds()
+        try:
+            with trio.fail_after(seconds):
+                async with httpx2.AsyncClient(timeout=None) as client:
+                    answer = await client.post(self.url, content=data, headers=headers)
+        except trio.TooSlowError:
+            return _Outcome(problem=f"no answer within {seconds:g} s")
+        except (httpx2.HTTPError, httpx2.InvalidURL, OSError, ValueError) as exc:
+            return _Outcome(problem=_problem(exc))
+        return _Outcome(answer.status_code, answer.text[:_MAX_REASON])
 
 
 @attrs.define
@@ -304,3 +334,13 @@ class Hooks(Proxy):
                 if reason is not None:
                     return reason
         return None
+
+
+def _problem(error: BaseException) -> str:
+    """The reason of the operating system, if there is one."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, OSError) and cause.strerror is not None:
+            return cause.strerror
+        cause = cause.__cause__ or cause.__context__
+    return type(error).__name__

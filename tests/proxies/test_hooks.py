@@ -133,7 +133,7 @@ def asking(agent, answers):
     [
         ("exit 0", [], "yes", ""),
         ("echo too risky >&2; exit 2", [], "no", "\n\n[Denied by a hook: too risky]\n\n"),
-        ("exit 1", [], "yes", ""),
+        ("exit 201", [], "yes", ""),
         ("exit 2", ["read"], "yes", ""),
         ("exit 2", ["execute"], "no", "\n\n[Denied by a hook: blocked by a hook]\n\n"),
     ],
@@ -253,9 +253,12 @@ async def test_a_malformed_question_does_not_get_past_a_hook_that_blocks(chain, 
     assert asked == []
 
 
-async def test_updates_wait_while_too_many_events_wait_for_their_hooks(chain, tmp_path):
+async def test_updates_wait_while_too_many_events_wait_for_their_hooks(
+    chain, tmp_path, monkeypatch
+):
     """What waits is bounded, and every event is told of."""
-    fifo, count = tmp_path / "go", 300
+    monkeypatch.setattr("proxies.hooks._MAX_EVENTS", 20)
+    fifo, count = tmp_path / "go", 30
     os.mkfifo(fifo)
     calls = [{**TOOL, "toolCallId": f"c{number}"} for number in range(count)]
     agent = FakeAgent(turns=[calls])
@@ -266,9 +269,9 @@ async def test_updates_wait_while_too_many_events_wait_for_their_hooks(chain, tm
         session = await client.new_session(str(tmp_path))
         async with trio.open_nursery() as nursery:
             nursery.start_soon(client.prompt, session, "go")
-            await client.transcript.wait("session/update tool_call", count=200)
+            await client.transcript.wait("session/update tool_call", count=20)
             await trio.testing.wait_all_tasks_blocked(0.05)
-            assert len(client.transcript.updates()) == 200
+            assert len(client.transcript.updates()) == 20
             (tmp_path / "open").touch()
             writer = os.open(fifo, os.O_RDWR)
             os.write(writer, b"go\n" * 8)
@@ -286,25 +289,6 @@ async def test_the_first_hook_that_blocks_decides(chain, tmp_path):
         await client.prompt(await client.new_session("/"), "go")
 
     assert not file.exists()
-
-
-async def test_a_hook_is_called_once_at_the_start_and_once_at_the_end_of_a_tool(chain):
-    running, late = {**DONE, "status": "in_progress"}, {**DONE, "rawOutput": 1}
-    del late["status"]
-    other = {**TOOL, "toolCallId": "c2", "status": "completed"}
-    agent = FakeAgent(turns=[[TOOL, running, DONE, late, DONE, other]])
-    async with chain(Hooks([telling("tool_start", "tool_end")]), agent) as client:
-        await client.initialize()
-        await client.prompt(await client.new_session("/"), "go")
-        heard = await told(client, 4)
-
-    calls = [(each["event"], each["tool_call"]["toolCallId"]) for each in heard]
-    assert sorted(calls) == [
-        ("tool_end", "c1"),
-        ("tool_end", "c2"),
-        ("tool_start", "c1"),
-        ("tool_start", "c2"),
-    ]
 
 
 async def test_hooks_of_the_end_of_a_tool_run_after_those_of_its_start(chain, tmp_path):
@@ -339,19 +323,6 @@ async def test_hooks_do_not_delay_updates(chain):
         await client.prompt(await client.new_session("/"), "go")
 
         assert client.transcript.updates() == [TOOL, DONE]
-
-
-async def test_a_blocked_tool_cancels_the_turn_and_the_user_is_told(chain):
-    async def until_cancelled(session):
-        await agent.transcript.wait("session/cancel")
-
-    agent = FakeAgent(turns=[[TOOL, until_cancelled, {"stopReason": "cancelled"}]])
-    proxy = Hooks([hook("tool_start", script="echo not that >&2; exit 2")])
-    async with chain(proxy, agent) as client:
-        await client.initialize()
-        session = await client.new_session("/")
-        assert await client.prompt(session, "go") == {"stopReason": "cancelled"}
-        assert client.transcript.text() == "\n\n[A hook says: not that]\n\n"
 
 
 async def test_a_hook_refuses_a_command_that_is_announced_without_it(chain):
@@ -389,19 +360,6 @@ async def test_a_hook_hears_the_end_of_a_call_that_its_turn_leaves_open(chain, v
     (notice,) = [each for each in client.transcript.updates() if "title" in each][1:]
     heard = json.loads(notice["description"])
     assert heard["tool_call"]["status"] == ("failed" if version == 1 else "cancelled")
-
-
-async def test_a_client_that_shows_notices_gets_them(chain):
-    agent = FakeAgent()
-    agent.turns.append([asking(agent, [])])
-    proxy = Hooks([hook("permission", script="echo too risky >&2; exit 2")])
-    async with chain(proxy, agent) as client:
-        await client.initialize(capabilities={"session": {"notices": {}}})
-        await client.prompt(await client.new_session("/"), "go")
-        (notice,) = client.transcript.updates()
-
-    told = {"title": "Denied by a hook", "description": "too risky"}
-    assert notice == {"sessionUpdate": "notice", "severity": "warning", **told}
 
 
 @pytest.mark.parametrize("version", [1, 2])
@@ -503,6 +461,30 @@ async def test_a_url_is_called(chain, status, option):
     assert json.loads(body)["tool_call"]["title"] == "Run"
 
 
+async def test_an_answer_of_a_url_that_comes_too_slowly_denies(chain):
+    async def serve(stream):
+        with suppress(trio.BrokenResourceError):
+            await stream.send_all(b"HTTP/1.1 200 OK\r\nContent-Length: 100000000\r\n\r\n")
+            while True:
+                await stream.send_all(b"x")
+                await trio.sleep(0.05)
+
+    answers, agent = [], FakeAgent()
+    agent.turns.append([TOOL, asking(agent, answers)])
+    async with trio.open_nursery() as nursery:
+        (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
+        nursery.start_soon(trio.serve_listeners, serve, [listener])
+        url = f"http://127.0.0.1:{listener.socket.getsockname()[1]}/"
+        hook = Hook(["permission"], url=url, timeout=timedelta(seconds=1))
+        async with chain(Hooks([hook]), agent) as client:
+            await client.initialize()
+            await client.prompt(await client.new_session("/work"), "go")
+            assert "a hook gave no answer (no answer within 1 s)" in client.transcript.text()
+        nursery.cancel_scope.cancel()
+
+    assert answers == [{"outcome": {"outcome": "selected", "optionId": "no"}}]
+
+
 async def test_a_hook_that_takes_too_long_blocks_nothing(chain, virtual_clock):
     slow = hook("turn_end", script="sleep 1000", timeout=timedelta(seconds=5))
     async with chain(Hooks([slow]), FakeAgent()) as client:
@@ -527,32 +509,6 @@ def test_options_are_checked(options, message):
 def test_secrets_are_not_shown():
     shown = repr(Hook(["error"], url="http://x/?key=s3cret", headers={"A": "s3cret"}))
     assert "s3cret" not in shown
-
-
-async def test_a_permission_request_without_a_kind_has_that_of_its_tool_call(chain):
-    answers, agent = [], FakeAgent()
-
-    async def ask(session):
-        call = {"toolCallId": "c1", "kind": None}
-        params = {"sessionId": session, "toolCall": call, "options": OPTIONS}
-        answers.append(await agent.endpoint.request("session/request_permission", params))
-
-    agent.turns.append([TOOL, ask])
-    proxy = Hooks([hook("permission", script="exit 2", kinds=["execute"])])
-    async with chain(proxy, agent) as client:
-        await client.initialize()
-        await client.prompt(await client.new_session("/"), "go")
-
-    assert answers == [{"outcome": {"outcome": "selected", "optionId": "no"}}]
-
-
-async def test_a_tool_that_reuses_the_id_of_an_ended_one_calls_the_hook(chain):
-    agent = FakeAgent(turns=[[TOOL, DONE, TOOL]])
-    async with chain(Hooks([telling("tool_start")]), agent) as client:
-        await client.initialize()
-        await client.prompt(await client.new_session("/"), "go")
-        with trio.fail_after(10):
-            assert len(await told(client, 2)) == 2
 
 
 @pytest.mark.parametrize(

@@ -126,14 +126,13 @@ class Hook:
         """Run the hook; return the reason if it blocks."""
         data = json.dumps(event).encode()
         found = await (self._run(data, event["cwd"]) if self.url is None else self._post(data))
-        status = found.status
+        status, problem = found.status, found.problem
         if status == (2 if self.url is None else 403):
             return found.reason.strip() or "blocked by a hook"
         if not (status == 0 if self.url is None else 200 <= (status or 0) < 300):
-            about = {"status": status, "problem": found.problem}
-            log.warning("hook failed", hook_event=event["event"], **about)
+            log.warning("hook failed", hook_event=event["event"], status=status, problem=problem)
         if event["event"] in _QUESTIONS and (status is None or status < 0):
-            return f"a hook gave no answer ({found.problem or f'ended by signal {-(status or 0)}'})"
+            return f"a hook gave no answer ({problem or f'ended by signal {-(status or 0)}'})"
         return None
 
     async def _run(self, data: bytes, cwd: str) -> _Outcome:

@@ -25,8 +25,6 @@ __all__ = ["FileContent", "Stamp", "read_file", "remove_file", "unsaved_files", 
 _DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _MAX_DEPTH: Final = 200
 """Directories in each other, of one that a file replaces."""
-_ATTEMPTS: Final = 5
-"""To make the directories of a file; something may be put in their place again meanwhile."""
 LINK: Final = "120000"
 EXECUTABLE: Final = "100755"
 FILE: Final = "100644"
@@ -77,19 +75,16 @@ def write_file(root: str, path: str, mode: str, data: bytes, saved: Collection[s
 
     A directory in its place is removed if it has only files that are `saved`. Raises `OSError`.
     """
-    for _ in range(_ATTEMPTS):
-        _remove_from_way(root, path)
-        with suppress(NotADirectoryError), open_parent(root, path, create=True) as (parent, name):
-            draft = f".{secrets.token_hex(8)}.rewind"
-            try:
-                _write_draft(parent, draft, mode, data)
-                _move(parent, draft, name, path, saved)
-            except BaseException:
-                with suppress(FileNotFoundError):
-                    os.unlink(draft, dir_fd=parent)
-                raise
-            return
-    raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path)
+    _remove_from_way(root, path)
+    with open_parent(root, path, create=True) as (parent, name):
+        draft = f".{secrets.token_hex(8)}.rewind"
+        try:
+            _write_draft(parent, draft, mode, data)
+            _move(parent, draft, name, path, saved)
+        except BaseException:
+            with suppress(FileNotFoundError):
+                os.unlink(draft, dir_fd=parent)
+            raise
 
 
 def remove_file(root: str, path: str) -> bool:

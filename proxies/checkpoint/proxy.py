@@ -13,8 +13,8 @@ Options:
     keep            number of snapshots per directory; default 50
     max_file_bytes  larger files are left out; default 10,000,000
     timeout         time for a snapshot; without it in time the turn goes on; default 1m
-    directory       where the snapshots are; default `~/.local/state/acp-conductor/checkpoints`
-                    (`XDG_STATE_HOME`)
+    directory       where the snapshots are; default: `checkpoints` in the user's state directory
+                    (`~/.local/state/acp-conductor` on Linux)
 """
 
 from __future__ import annotations
@@ -207,8 +207,9 @@ class Checkpoint(Proxy):
 
 
 def _state_directory() -> Path:
-    state = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
-    return Path(state).expanduser() / "acp-conductor" / "checkpoints"
+    from platformdirs import user_state_path
+
+    return user_state_path("acp-conductor", appauthor=False) / "checkpoints"
 
 
 def _reason(exc: CheckpointError | OSError | trio.TooSlowError) -> str:

@@ -21,19 +21,12 @@ import os
 import shutil
 import stat
 import time
-from collections.abc import (
-    AsyncIterator,
-    Awaitable,
-    Callable,
-    Collection,
-    Iterator,
-    Mapping,
-    Sequence,
-)
+from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from subprocess import CompletedProcess
-from typing import Final
+from tempfile import TemporaryFile
+from typing import BinaryIO, Final
 
 import attrs
 import msgspec
@@ -69,8 +62,6 @@ _CHUNK: Final = 32 << 20
 """Bytes of files that are restored at once."""
 _SETTLED: Final = 2 * 10**9
 """Nanoseconds before a snapshot: a file changed later may change again with the same times."""
-_PIPE_SECONDS: Final = 2.0
-"""Time for git to list the files; then it may be waiting for a pipe."""
 
 
 class CheckpointError(Exception):
@@ -294,18 +285,10 @@ class ShadowGit:
         names = b"".join(b"./%s\0" % os.fsencode(path) for path in paths)
         arguments = ("check-ignore", "-z", "--stdin", "--no-index")
         try:
-            found = await self._git_beside(
-                self._open_pipes, *arguments, stdin=names, statuses=(0, 1)
-            )
+            found = await self._git(*arguments, stdin=names, statuses=(0, 1))
         except _GitError as exc:  # for a link put in the way, for example: no damage
             raise CheckpointError(exc.reason, exc.detail) from None
         return frozenset(os.fsdecode(path[2:]) for path in found.split(b"\0"))
-
-    async def _open_pipes(self) -> None:
-        """Git waits for ever where `.gitignore` is a pipe, until that is opened to be written."""
-        while True:
-            await trio.sleep(_PIPE_SECONDS)
-            await trio.to_thread.run_sync(_open_pipes, self.root)
 
     def _scan(self, listed: Collection[str], last: _LastFiles) -> _Scan:
         scan = _Scan()
@@ -327,57 +310,37 @@ class ShadowGit:
                 scan.unchanged[path] = saved
             else:
                 scan.changed.append(path)
-        scan.left_out += self._no_longer_files(
-            {os.fsdecode(path) for path in last.files} - {*listed}
-        )
         return scan
-
-    def _no_longer_files(self, paths: Collection[str]) -> Iterator[str]:
-        """Those that cannot be read, or in whose place there are pipes and the like: git does not
-        list them."""
-        for path in paths:
-            try:
-                mode = os.lstat(os.path.join(self.root, path)).st_mode
-            except PermissionError:
-                yield path
-            except OSError:
-                continue  # deleted
-            else:
-                if not (stat.S_ISREG(mode) or stat.S_ISLNK(mode) or stat.S_ISDIR(mode)):
-                    yield path
 
     async def _import(self, checkpoint: CheckpointEntry, scan: _Scan) -> None:
         """Read the changed files, and make the snapshot."""
-        read, write = os.pipe()
-
-        async def write_import() -> None:
-            await trio.to_thread.run_sync(self._write_import, write, checkpoint, scan)
-
         marks = f"--export-marks={self.directory / 'marks'}"
-        await self._git_beside(write_import, "fast-import", "--quiet", "--done", marks, stdin=read)
+        with TemporaryFile(dir=self.directory) as stream:
+            await trio.to_thread.run_sync(self._write_import, stream, checkpoint, scan)
+            await self._git("fast-import", "--quiet", "--done", marks, stdin=stream.fileno())
 
-    def _write_import(self, descriptor: int, checkpoint: CheckpointEntry, scan: _Scan) -> None:
-        with suppress(BrokenPipeError), open(descriptor, "wb") as stream:
-            for path in scan.changed:
-                try:
-                    file = read_file(os.fspath(self.root), path, self.max_file_bytes)
-                except FileNotFoundError:
-                    continue
-                except OSError:
-                    scan.left_out.append(path)
-                    continue
-                scan.added[path] = file.mode, file.stamp
-                stream.write(b"blob\nmark :%d\ndata %d\n" % (len(scan.added), len(file.data)))
-                stream.write(file.data + b"\n")
-            words = checkpoint.words.encode(errors="replace")
-            stream.write(b"commit %s\n" % checkpoint.ref.encode())
-            stream.write(b"committer checkpoint <> %d +0000\n" % checkpoint.seconds)
-            stream.write(b"data %d\n%s\n" % (len(words), words))
-            for path, saved in scan.unchanged.items():
-                stream.write(_entry(path, saved.mode, saved.object))
-            for number, (path, (mode, _)) in enumerate(scan.added.items(), 1):
-                stream.write(_entry(path, mode, f":{number}"))
-            stream.write(b"done\n")
+    def _write_import(self, stream: BinaryIO, checkpoint: CheckpointEntry, scan: _Scan) -> None:
+        for path in scan.changed:
+            try:
+                file = read_file(os.fspath(self.root), path, self.max_file_bytes)
+            except FileNotFoundError:
+                continue
+            except OSError:
+                scan.left_out.append(path)
+                continue
+            scan.added[path] = file.mode, file.stamp
+            stream.write(b"blob\nmark :%d\ndata %d\n" % (len(scan.added), len(file.data)))
+            stream.write(file.data + b"\n")
+        words = checkpoint.words.encode(errors="replace")
+        stream.write(b"commit %s\n" % checkpoint.ref.encode())
+        stream.write(b"committer checkpoint <> %d +0000\n" % checkpoint.seconds)
+        stream.write(b"data %d\n%s\n" % (len(words), words))
+        for path, saved in scan.unchanged.items():
+            stream.write(_entry(path, saved.mode, saved.object))
+        for number, (path, (mode, _)) in enumerate(scan.added.items(), 1):
+            stream.write(_entry(path, mode, f":{number}"))
+        stream.write(b"done\n")
+        stream.seek(0)
 
     def _last_files(self) -> _LastFiles:
         try:
@@ -512,30 +475,6 @@ class ShadowGit:
         finally:
             os.close(lock)
 
-    async def _git_beside(
-        self,
-        other: Callable[[], Awaitable[None]],
-        *arguments: str,
-        stdin: bytes | int = b"",
-        statuses: Collection[int] = (0,),
-    ) -> bytes:
-        """Run git, and another function until git ends. A descriptor for stdin is closed then."""
-        problem = None
-        found = b""
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(other)
-            try:
-                found = await self._git(*arguments, stdin=stdin, statuses=statuses)
-            except (CheckpointError, OSError) as exc:
-                problem = exc
-            finally:
-                if isinstance(stdin, int):
-                    os.close(stdin)
-            nursery.cancel_scope.cancel()
-        if problem is not None:
-            raise problem
-        return found
-
     async def _git(
         self, *arguments: str, stdin: bytes | int = b"", statuses: Collection[int] = (0,)
     ) -> bytes:
@@ -579,10 +518,12 @@ def _is_repository(directory: str) -> bool:
 
 
 def _check_rules(entry: os.DirEntry[str]) -> None:
-    """Refuse a file of ignore rules that git would read into its memory."""
+    """Refuse ignore rules for which git would wait, or which it would read into its memory."""
     found = entry.stat(follow_symlinks=False)
     if stat.S_ISREG(found.st_mode) and found.st_size > _MAX_RULES:
         raise CheckpointError(f"{entry.name} is too large", entry.path)
+    if stat.S_ISFIFO(found.st_mode) or stat.S_ISCHR(found.st_mode):
+        raise CheckpointError(f"{entry.name} is not a regular file", entry.path)
 
 
 def _is_git(part: str) -> bool:
@@ -609,16 +550,6 @@ def _chunks(files: Mapping[str, _TreeFile]) -> Iterator[list[str]]:
         size += file.size
     if chunk:
         yield chunk
-
-
-def _open_pipes(root: Path) -> None:
-    for where, _, names in os.walk(root):
-        if ".gitignore" in names:
-            path = os.path.join(where, ".gitignore")
-            with suppress(OSError):
-                if stat.S_ISFIFO(os.lstat(path).st_mode):
-                    flags = os.O_WRONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
-                    os.close(os.open(path, flags))
 
 
 def _excludes_of_repository(root: Path) -> list[bytes]:

@@ -21,7 +21,7 @@ from typing import Final
 import attrs
 
 from conductor.directories import same_directory
-from conductor.files import open_named
+from conductor.files import open_named, open_regular
 
 __all__ = ["FoundFile", "found_files", "missing", "read_files", "search_path"]
 
@@ -40,8 +40,9 @@ class FoundFile:
 
 
 def search_path(cwd: str) -> list[str]:
-    """The directories in which relative patterns are looked for, the nearest first."""
-    if not cwd:
+    """The directories in which relative patterns are looked for, the nearest first; none if `cwd`
+    cannot be a directory."""
+    if not cwd or "\0" in cwd:
         return []
     above = list(_up(cwd))
     # Of each kind of root the nearest; the search goes up to the highest of them.
@@ -56,10 +57,14 @@ def found_files(patterns: Sequence[str], cwd: str) -> list[FoundFile]:
     return list({file.path: file for file in found}.values())
 
 
-def missing(patterns: Sequence[str], cwd: str) -> list[str]:
-    """The patterns that match no file."""
+def missing(patterns: Sequence[str], cwd: str) -> list[tuple[str, str]]:
+    """The patterns that match no file, and why: a pattern may name something else."""
     directories = search_path(cwd)
-    return [pattern for pattern in patterns if not _matching(pattern, directories)]
+    return [
+        (pattern, _why_missing(pattern, cwd, directories))
+        for pattern in patterns
+        if not _matching(pattern, directories)
+    ]
 
 
 def read_files(patterns: Sequence[str], cwd: str, limit: int) -> list[tuple[str, bytes]]:
@@ -78,9 +83,7 @@ def read_files(patterns: Sequence[str], cwd: str, limit: int) -> list[tuple[str,
 
 def _matching(pattern: str, directories: Sequence[str]) -> list[FoundFile]:
     """The files in the nearest directory in which the pattern matches any."""
-    if os.path.isabs(pattern) or os.pardir in pattern.split(os.sep):
-        directories = directories[:1]
-    for index, directory in enumerate(directories):
+    for index, directory in enumerate(_searched(pattern, directories)):
         names = sorted(glob.glob(pattern, root_dir=directory, recursive=True))
         paths = [(name, os.path.join(directory, name)) for name in names]
         if found := [
@@ -90,6 +93,23 @@ def _matching(pattern: str, directories: Sequence[str]) -> list[FoundFile]:
         ]:
             return found
     return []
+
+
+def _why_missing(pattern: str, cwd: str, directories: Sequence[str]) -> str:
+    for directory in _searched(pattern, directories):
+        if os.path.lexists(path := os.path.join(directory, pattern)):
+            try:
+                os.close(open_regular(path))
+            except OSError as exc:
+                return f"cannot be read: {exc.strerror}"
+    shown = cwd.replace("\0", "\\0") or "?"
+    return f"matches no file in {shown}, or above it in the project"
+
+
+def _searched(pattern: str, directories: Sequence[str]) -> Sequence[str]:
+    """Absolute patterns, and those with `..`, are not looked for above the session's directory."""
+    is_fixed = os.path.isabs(pattern) or os.pardir in pattern.split(os.sep)
+    return directories[:1] if is_fixed else directories
 
 
 def _up(directory: str) -> Iterator[str]:

@@ -58,6 +58,7 @@ from conductor.proxy.peers import SESSION_STATE_UPDATES
 from conductor.proxy.slash_commands import is_slash_command
 from proxies.context.files import missing, read_files
 from proxies.context.parts import UserText, part, without_parts
+from proxies.shared.first_prompt import has_user_text
 
 __all__ = ["PromptContext"]
 
@@ -123,8 +124,8 @@ class PromptContext(Proxy):
         why = program_warning(self.command)
         commands = [] if why is None else [("command", why)]
         return commands + [
-            ("files", f"{_no_match(name, where)}; a session looks from its own directory")
-            for name in missing(self.files, where)
+            ("files", f"`{name}` {why}; a session looks from its own directory")
+            for name, why in missing(self.files, where)
         ]
 
     def placement(self) -> Placement:
@@ -178,11 +179,8 @@ class PromptContext(Proxy):
     async def user_message(
         self, session: Session, update: dict[str, Any], forward: Forward
     ) -> None:
-        if isinstance(update.get("content"), list):
-            update["content"] = [
-                left for each in update["content"] if (left := _without_parts(each))
-            ]
-        await forward()
+        if has_user_text(update, _without_complete_parts):
+            await forward()
 
     @on_prompt
     async def add_context(self, session: Session, prompt: Prompt, forward: Forward) -> Any:
@@ -209,8 +207,7 @@ class PromptContext(Proxy):
     @slash("context", "Show what was added to your prompts")
     async def report(self, session: Session, arguments: str) -> str:
         lines = [self.states[session.id].shown or "Nothing was added to your prompts yet."]
-        for name in await self._missing(session.cwd):
-            lines.append(f"{_no_match(name, session.cwd or '?')}.")
+        lines += [f"`{name}` {why}." for name, why in await self._missing(session.cwd)]
         return "\n".join(lines)
 
     # ----------------------------------------------------------------------------------------------
@@ -230,7 +227,7 @@ class PromptContext(Proxy):
                 room = max(0, room - len(content))
         return "\n".join(shown)
 
-    async def _missing(self, cwd: str) -> list[str]:
+    async def _missing(self, cwd: str) -> list[tuple[str, str]]:
         if not self.files:
             return []
         return await trio.to_thread.run_sync(missing, self.files, cwd)
@@ -238,8 +235,8 @@ class PromptContext(Proxy):
     async def _log_missing(self, state: _SentContext, cwd: str) -> None:
         if not state.logged_missing:
             state.logged_missing = True
-            for name in await self._missing(cwd):
-                log.warning("context file not found", file=name, directory=cwd)
+            for name, why in await self._missing(cwd):
+                log.warning("context file not found", file=name, reason=why)
 
     async def _output(self, cwd: str) -> bytes:
         done = await run_command(
@@ -253,16 +250,7 @@ class PromptContext(Proxy):
         return done.stdout if done.status == 0 else f"(exit status {done.status})".encode()
 
 
-def _no_match(pattern: str, directory: str) -> str:
-    return f"`{pattern}` matches no file in {directory}, or above it in the project"
-
-
-def _has_text(content: Any) -> bool:
-    return isinstance(content, dict) and isinstance(content.get("text"), str)
-
-
-def _without_parts(block: Any) -> Any:
-    """Return a user content block without added parts; `None` if nothing is left."""
-    if not _has_text(block) or (text := without_parts(block["text"])) in (None, block["text"]):
-        return block
-    return {**block, "text": text} if text else None
+def _without_complete_parts(text: str) -> str:
+    """The user's text; all of it if a part is not complete."""
+    left = without_parts(text)
+    return text if left is None else left

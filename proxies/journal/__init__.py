@@ -1,5 +1,5 @@
 """`journal`: sessions of an agent that keeps none. `files` writes and reads them, `session` is an
-open one, `ids` its two ids.
+open one.
 """
 
 from proxies.journal.proxy import Journal

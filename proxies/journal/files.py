@@ -29,9 +29,7 @@ from conductor.json_values import decode_loosely
 
 __all__ = ["JournalFiles", "KeptSession", "agent_directory", "masker"]
 
-_NEW: Final = ".new"
-"""Suffix of a file that is to replace that of a session."""
-_NEW_FILE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+_CREATE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL
 _PATIENCE: Final = 0.5
 """Seconds to wait for the lock of a file; nothing else runs then. After a failed wait, none."""
 _EDGE: Final = 65536
@@ -82,7 +80,7 @@ class JournalFiles:
         self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._make_room()
         try:
-            descriptor = open_own(self._path(id), _NEW_FILE)
+            descriptor = open_own(self._path(id), _CREATE)
         except FileExistsError:
             return False
         now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
@@ -102,7 +100,7 @@ class JournalFiles:
             file.write(line if _has_whole_lines(file) else b"\n" + line)
             file.flush()
             if os.fstat(file.fileno()).st_size > self.max_bytes:
-                self._drop_oldest(self._path(id), file)
+                self._drop_oldest(file)
 
     def copy(self, records: Iterable[Mapping[str, Any]], id: str) -> None:
         """Add the records of another session, as its file has them. Raises `OSError`."""
@@ -128,7 +126,7 @@ class JournalFiles:
     def delete(self, id: str) -> bool:
         """Remove the file of a session; returns whether there was one. Raises `OSError`."""
         with self._locked(id) as file:
-            _remove(self._path(id))
+            self._path(id).unlink(missing_ok=True)
             return file is not None
 
     def delete_if_empty(self, id: str) -> None:
@@ -146,18 +144,14 @@ class JournalFiles:
     @contextmanager
     def _locked(self, id: str) -> Iterator[BinaryIO | None]:
         """Open a file to append, with no other process that changes it; `None` if there is none."""
-        path = self._path(id)
-        while True:
-            try:
-                descriptor = open_own(path, os.O_RDWR | os.O_APPEND)
-            except FileNotFoundError:
-                yield None
-                return
-            with os.fdopen(descriptor, "ab") as file:
-                self._lock(descriptor)
-                if _is_at(path, file):  # it was neither replaced nor removed before the lock
-                    yield file
-                    return
+        try:
+            descriptor = open_own(self._path(id), os.O_RDWR | os.O_APPEND)
+        except FileNotFoundError:
+            yield None
+            return
+        with os.fdopen(descriptor, "ab") as file:
+            self._lock(descriptor)
+            yield file
 
     def _lock(self, descriptor: int) -> None:
         try:
@@ -186,9 +180,9 @@ class JournalFiles:
         if len(paths) >= self.max_sessions:
             paths.sort(key=_modified)
             for path in paths[: len(paths) - self.max_sessions + 1]:
-                _remove(path)
+                path.unlink(missing_ok=True)
 
-    def _drop_oldest(self, path: Path, file: BinaryIO) -> None:
+    def _drop_oldest(self, file: BinaryIO) -> None:
         """Leave out the oldest turns; of a turn that is too large itself, the oldest updates."""
         content = os.pread(file.fileno(), os.fstat(file.fileno()).st_size, 0)
         header, *lines = content.splitlines(keepends=True)
@@ -200,11 +194,8 @@ class JournalFiles:
         first = turns[0] if turns else first
         state = [_last(lines[:first], member) for member in ("agent_session", "title")]
         kept = [header, *state, _line({"cut": True}), *lines[first:]]
-        new = path.with_suffix(_NEW)
-        new.unlink(missing_ok=True)  # what a crash has left
-        with os.fdopen(open_own(new, _NEW_FILE), "wb") as replacement:
-            replacement.write(b"".join(kept))
-        new.replace(path)
+        file.truncate(0)
+        file.write(b"".join(kept))
 
 
 def agent_directory(parent: Path | None, agent: str) -> Path:
@@ -224,23 +215,10 @@ def masker() -> Callable[[str], str]:
     return SecretFinder(PATTERNS, {}).redact
 
 
-def _is_at(path: Path, file: BinaryIO) -> bool:
-    try:
-        return os.path.samestat(os.fstat(file.fileno()), path.stat())
-    except FileNotFoundError:
-        return False
-
-
 def _has_whole_lines(file: BinaryIO) -> bool:
     """Whether the last line has its end."""
     size = os.fstat(file.fileno()).st_size
     return size == 0 or os.pread(file.fileno(), 1, size - 1) == b"\n"
-
-
-def _remove(path: Path) -> None:
-    """Remove the file of a session, and what a crash may have left of its replacement."""
-    for each in (path, path.with_suffix(_NEW)):
-        each.unlink(missing_ok=True)
 
 
 def _line(record: Mapping[str, Any]) -> bytes:

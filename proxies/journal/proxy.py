@@ -22,10 +22,10 @@ Options:
 from __future__ import annotations
 
 import uuid
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import attrs
 import trio
@@ -38,10 +38,10 @@ from conductor.error_codes import (
     REQUEST_CANCELLED,
     RESOURCE_NOT_FOUND,
 )
-from conductor.proxy import Forward, RequestError, get_logger, on
+from conductor.proxy import Forward, Proxy, RequestError, get_logger, on
 from conductor.proxy.slash_commands import is_slash_command
+from conductor.setting_forms import Kind, state_after
 from proxies.journal.files import JournalFiles, KeptSession, agent_directory, masker
-from proxies.journal.ids import SessionIds
 from proxies.journal.session import JournalSession, has_transcript, notice, replayed, transcript_of
 from proxies.shared.capabilities import has_member
 
@@ -51,10 +51,12 @@ log = get_logger(component="journal")
 
 _PASSED_ERRORS = (AUTHENTICATION_REQUIRED, REQUEST_CANCELLED)
 """Login required, cancelled: errors of the agent's own `session/load` that stay."""
+_KINDS: Final[Mapping[str, Kind]] = {"modeId": "mode", "modelId": "model", "value": "option"}
+"""Kinds of settings, by the member of the params that has the value."""
 
 
 @attrs.define
-class Journal(SessionIds):
+class Journal(Proxy):
     """Keep sessions for an agent that cannot list or load them."""
 
     versions = (1,)  # every agent of version 2 has sessions
@@ -67,6 +69,9 @@ class Journal(SessionIds):
 
     _files: JournalFiles | None = attrs.field(default=None, init=False)
     """`None`: the agent lists and loads sessions itself."""
+    _open: dict[str, JournalSession] = attrs.field(factory=dict, init=False)
+    _by_agent: dict[str, JournalSession] = attrs.field(factory=dict, init=False)
+    """By the id of the agent's session."""
     _agent_has: frozenset[str] = attrs.field(default=frozenset(), init=False)
     """Methods on sessions that the agent announces."""
     _silent: set[str] = attrs.field(factory=set, init=False)
@@ -250,6 +255,43 @@ class Journal(SessionIds):
             params["sessionId"] = session.id
         await forward()
 
+    # -- messages that need nothing but the id that the other side knows ---------------------------
+
+    @on("session/cancel")
+    @on("session/status")
+    @on("session/set_title")
+    @on("session/archive")
+    @on("session/unarchive")
+    async def to_agent(self, params: dict[str, Any], forward: Forward) -> Any:
+        self._with_agent_id(params)
+        return await forward()
+
+    @on("session/set_mode")
+    @on("session/set_model", source="client")
+    @on("session/set_config_option")
+    async def change_setting(self, params: dict[str, Any], forward: Forward) -> Any:
+        session = self._with_agent_id(params)
+        result = await forward()
+        if session is not None:
+            name = next((each for each in _KINDS if each in params), "value")
+            told = result if isinstance(result, dict) else {}
+            session.opened = state_after(session.opened, _KINDS[name], params.get(name), told)
+        return result
+
+    @on("session/request_permission")
+    @on("elicitation/create")
+    @on("fs/read_text_file")
+    @on("fs/write_text_file")
+    @on("terminal/create")
+    @on("terminal/output")
+    @on("terminal/release")
+    @on("terminal/wait_for_exit")
+    @on("terminal/kill")
+    async def to_client(self, params: dict[str, Any], forward: Forward) -> Any:
+        if session := self._by_agent.get(str(params.get("sessionId"))):
+            params["sessionId"] = session.id
+        return await forward()
+
     # ----------------------------------------------------------------------------------------------
 
     async def _reopen(self, method: str, params: dict[str, Any], forward: Forward) -> Any:
@@ -378,6 +420,29 @@ class Journal(SessionIds):
             other.is_lost = True  # a restarted agent counts from one again
         self._open[id] = self._by_agent[agent_id] = session
         session.write({"agent_session": agent_id})
+        return session
+
+    def _forget(self, id: str) -> None:
+        if session := self._open.pop(id, None):
+            self._forget_agent_id(session)
+
+    def _forget_agent_id(self, session: JournalSession) -> None:
+        """Forget the agent's id of a session that has ended, once no turn of it runs."""
+        if self._open.get(session.id) is session or session.running:
+            return
+        if self._by_agent.get(session.agent_id) is session:
+            del self._by_agent[session.agent_id]
+
+    def _with_agent_id(self, params: dict[str, Any]) -> JournalSession | None:
+        """The session of a message of the client, which gets the agent's id of it."""
+        id = str(params.get("sessionId"))
+        session = self._open.get(id)
+        if session is not None and session.is_lost:
+            message = "journal: the agent was restarted and has lost this session; "
+            message += "start a new one, or load it"
+            raise RequestError(INTERNAL_ERROR, message, {"sessionId": id})
+        if session is not None:
+            params["sessionId"] = session.agent_id
         return session
 
     def _close(self, session: JournalSession) -> None:

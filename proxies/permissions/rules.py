@@ -16,6 +16,7 @@ import attrs
 
 from conductor.proxy.permission_options import choose_option
 from conductor.proxy.tool_names import About, Certainty
+from proxies.shared.paths import real_path
 from proxies.shared.regex import compile_pattern
 from proxies.shared.tool_calls.call import Call
 from proxies.shared.tool_calls.commands import SimpleCommand
@@ -265,7 +266,7 @@ class Rule:
     def _surely_runs(self, call: Call) -> Verdict:
         if call.commands.unclear:
             return Verdict("no", call.commands.unclear)
-        if not call.cwd:
+        if real_path(call.cwd) is None:
             return Verdict("no", "the directory of the session is not known")
         outside = _as_paths(call.commands.directories, call.cwd).outside()
         if outside is not None:

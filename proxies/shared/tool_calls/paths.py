@@ -100,9 +100,10 @@ class NamedPaths:
 
     def outside(self) -> str | None:
         """Return the first path that is not below the session's directory, or `None`."""
-        if self.unresolved or not self.cwd.startswith("/"):
+        real = real_path(self.cwd)
+        if self.unresolved or real is None:
             return next(iter([*self.unresolved, *self.paths]), None)
-        roots = (os.path.normpath(self.cwd), os.path.realpath(self.cwd))
+        roots = (os.path.normpath(self.cwd), real)
         for name, readings in self.paths.items():
             for each in readings:
                 if not is_below(each.lexical, roots[0]) or not is_below(each.real, roots[1]):

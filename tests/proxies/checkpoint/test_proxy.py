@@ -23,8 +23,6 @@ def proxy(tmp_path):
     [
         (["read", "search", "think", "fetch", "switch_mode"], 0),
         (["read", "edit", "delete"], 1),
-        (["execute"], 1),
-        (["move"], 1),
         (["_custom"], 1),
         ([None], 1),
     ],
@@ -273,15 +271,6 @@ async def test_a_turn_that_the_agent_begins_has_a_checkpoint(chain, project, pro
         await client.prompt(session, "/rewind")
         listed = client.transcript.updates()[-2]["content"][0]["text"]
     assert [line.split()[0] for line in listed.splitlines()] == ["1.", "2."]
-
-
-async def test_a_number_without_a_checkpoint_is_said(chain, project, proxy):
-    async with chain(proxy, FakeAgent()) as client:
-        session = await opened(client, project)
-        said = await command(client, session, "/rewind 1")
-        assert said == "Not possible: There is no checkpoint 1."
-        listed = await command(client, session, "/rewind")
-        assert listed == "There are no checkpoints of this directory."
 
 
 async def test_odd_numbers_and_words_are_no_errors(chain, project, proxy):

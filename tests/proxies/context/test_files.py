@@ -48,10 +48,27 @@ def test_without_a_root_only_the_directory_of_the_session_is_searched(project):
     (project / "AGENTS.md").touch()
 
     assert search_path(str(project / "a")) == [str(project / "a")]
-    assert missing(["AGENTS.md"], str(project / "a")) == ["AGENTS.md"]
+    why = f"matches no file in {project}/a, or above it in the project"
+    assert missing(["AGENTS.md"], str(project / "a")) == [("AGENTS.md", why)]
     assert missing(["AGENTS.md"], str(project)) == []
     assert search_path("") == []
     assert search_path(str(project / "none")) == [str(project / "none")]
+
+
+def test_what_is_no_regular_file_is_said(project):
+    (project / "AGENTS.md").mkdir()
+    os.mkfifo(project / "pipe")
+
+    assert missing(["AGENTS.md", "pipe"], str(project)) == [
+        ("AGENTS.md", "cannot be read: it is a directory, not a regular file"),
+        ("pipe", "cannot be read: it is a named pipe, not a regular file"),
+    ]
+
+
+def test_in_a_directory_with_a_null_character_there_are_no_files():
+    assert read_files(["AGENTS.md"], "/a\0b", 9) == []
+    why = "matches no file in /a\\0b, or above it in the project"
+    assert missing(["AGENTS.md"], "/a\0b") == [("AGENTS.md", why)]
 
 
 def test_files_above_the_root_are_not_found(project):

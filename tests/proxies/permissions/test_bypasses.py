@@ -104,3 +104,19 @@ def test_a_path_with_half_a_surrogate_pair_is_not_allowed():
     for kind in ("read", "execute"):
         call = Call.of({"kind": kind, "rawInput": given}, cwd="/work", session="s", agent="a")
         assert decide(rules, "ask", call).action == "ask"
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        ({"path": "a"}, "rule 1: the path `a` cannot be resolved"),
+        ({"command": "cat", "cwd": "/"}, "rule 2: the directory of the session is not known"),
+    ],
+)
+def test_nothing_is_allowed_in_a_directory_with_a_null_character(given, reason):
+    rules = [Rule("allow_once", kind=["read"], path=["**"]), Rule("allow_once", argv=["cat"])]
+    kind = "execute" if "command" in given else "read"
+    call = Call.of({"kind": kind, "rawInput": given}, cwd="/a\0b", session="s", agent="a")
+
+    decision = decide(rules, "ask", call)
+    assert (decision.action, decision.reasons) == ("ask", (reason,))

@@ -244,7 +244,7 @@ def _write(
 
 def _cut(value: object) -> object:
     if isinstance(value, str) and len(value) > _MAX_CHARS:
-        from conductor.secrets.registered import redact
+        from conductor.secrets.masking import redact
 
         value = redact(value)  # no half of a secret stays at the cut
         half = _MAX_CHARS // 2
@@ -295,7 +295,7 @@ class _Stderr:
         """Lines that wait for `release`, instead of being written."""
 
     def msg(self, message: str) -> None:
-        from conductor.secrets.registered import redact
+        from conductor.secrets.masking import redact
 
         if self.held is not None:
             if len(self.held) < _MAX_HELD:

@@ -27,7 +27,7 @@ from conductor.log import configure
 from conductor.plugins.loading import instantiate, option_of_argument
 from conductor.proxy.base import Agent, Plugin
 from conductor.routing.component import Component
-from conductor.secrets.registered import take_secret
+from conductor.secrets.masking import take_secret
 from conductor.transport.inherited_stdio import prefetched_stdin
 
 __all__ = ["run_isolated", "run_plugin"]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from conductor.bounded_dict import BoundedDict
 
 
@@ -23,18 +21,3 @@ def test_a_key_that_is_set_again_keeps_its_place():
     known["c"] = 1
 
     assert dict(known) == {"b": 0, "c": 1}
-
-
-@pytest.mark.parametrize("fill", ["update", "setdefault", "|="])
-def test_no_way_to_set_an_item_leads_beyond_the_maximum(fill):
-    known = BoundedDict[str, int](2)
-
-    for key in "abc":
-        if fill == "update":
-            known.update({key: 1})
-        elif fill == "setdefault":
-            known.setdefault(key, 1)
-        else:
-            known |= {key: 1}
-
-    assert dict(known) == {"b": 1, "c": 1}

@@ -38,10 +38,3 @@ def test_a_code_is_a_name_elsewhere(directory):
     }
 
     assert found == set()
-
-
-def test_the_check_finds_a_number():
-    assert numbers("x: Final = -32602\nif code != -32800 or code == 32000 - 5: pass") == [
-        -32602,
-        -32800,
-    ]

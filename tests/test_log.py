@@ -10,11 +10,11 @@ import sys
 import pytest
 
 from conductor import log
-from conductor.secrets.registered import register_secrets
+from conductor.secrets.masking import register_secrets
 
 PROGRAM = """
 from conductor import log
-from conductor.secrets.registered import register_secrets
+from conductor.secrets.masking import register_secrets
 log.configure("info", as_json={as_json})
 logger = log.get_logger(component="\\x1bc")
 logger.warning("unknown method", method="\\x1b]52;c;ZXZpbA==\\x07", title="\\u202e\\x9b31m")

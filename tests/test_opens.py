@@ -80,23 +80,3 @@ def test_files_are_opened_in_one_module(package):
 @pytest.mark.parametrize("name", ALLOWED)
 def test_every_exception_is_needed(name):
     assert list(opens((ROOT / name).read_text()))
-
-
-@pytest.mark.parametrize(
-    ("line", "is_found"),
-    [
-        ("open(path)", True),
-        ("os.open(path, os.O_RDONLY | os.O_NOFOLLOW, dir_fd=parent)", True),
-        ("path.open('a')", True),
-        ("path.open(encoding='utf-8')", True),
-        ("(await trio.Path(path).read_text())", True),
-        ("gzip.open(path)", True),
-        ("session.open(call)", False),
-        ("open(open_own(path, os.O_RDONLY), 'rb')", False),
-        ("os.open(path, os.O_RDONLY | os.O_DIRECTORY)", False),
-        ("open(f'/proc/{pid}/stat')", False),
-        ("Path(__file__).with_name('table.yaml').read_text()", False),
-    ],
-)
-def test_what_counts_as_an_open(line, is_found):
-    assert bool(list(opens(f"async def f():\n    {line}"))) == is_found

@@ -6,7 +6,6 @@ import json
 import os
 import re
 import shlex
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -71,32 +70,6 @@ def test_its_files_and_commands_work_in_an_empty_directory(
     assert "review.yaml" in (tmp_path / "config/zed/settings.json").read_text()
     run("new proxy notes")
     assert "Be kind." in run('try context.py --with context="Be kind."')
-
-
-@pytest.mark.external
-@pytest.mark.skipif(not os.environ.get("CI"), reason="installs from the package index: CI only")
-def test_the_first_command_works_in_a_fresh_copy(tmp_path: Path) -> None:
-    for name in ("pyproject.toml", "README.md", "LICENSE", "conductor", "proxies", "bridges"):
-        source = ROOT / name
-        if source.is_dir():
-            ignored = shutil.ignore_patterns("__pycache__")
-            shutil.copytree(source, tmp_path / name, ignore=ignored)
-        else:
-            shutil.copy(source, tmp_path / name)
-    shutil.copytree(ROOT / "chains", tmp_path / "chains")
-    environ = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    run = subprocess.run(
-        ["bash", "-c", command("try")],
-        cwd=tmp_path,
-        env=environ,
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert run.returncode == 0, run.stderr
-    first, second = (block["text"] for block in json.loads(run.stdout))
-    assert "Answer in one sentence." in first
-    assert second == "echo hello"
 
 
 def test_ci_runs_the_test_command() -> None:

@@ -41,9 +41,3 @@ def test_python_is_started_with_a_safe_path(directory):
     }
 
     assert found == set()
-
-
-def test_the_check_finds_an_unsafe_start():
-    assert unsafe_starts('run([sys.executable, "-m", "x"])\nx = (sys.executable, "-P", "-m")') == [
-        1
-    ]

@@ -177,14 +177,6 @@ def test_a_list_is_json(start):
     assert start("mark.py", "--mark", '["a b"]', files={"mark.py": text}).returncode == 0
 
 
-@pytest.mark.slow
-def test_a_program_without_docstring_does_not_describe_its_base_class(start):
-    text = PROXY.replace('    """Put a mark before every prompt."""\n', "")
-
-    help = start("mark.py", "--help", files={"mark.py": text})
-    assert "mark.py: Mark\n" in help.stdout
-
-
 def test_a_program_describes_itself(start):
     result = start("mark.py", "--help")
 
@@ -220,14 +212,6 @@ wrong.yaml:7:7: error: unknown option `colour`
 """
 
 
-@pytest.mark.slow
-def test_wrong_options_in_a_chain_file_are_shown_by_check(start):
-    result = start("-m", "conductor", "check", "wrong.yaml", files={"wrong.yaml": WRONG})
-
-    assert (result.returncode, result.stdout) == (2, "")
-    assert SHOWN in result.stderr
-
-
 def test_wrong_options_in_a_chain_file_are_the_answer_to_initialize(start):
     initialize = {"id": 0, "method": "initialize", "params": {"protocolVersion": 1}}
     files = {"wrong.yaml": WRONG}
@@ -239,38 +223,3 @@ def test_wrong_options_in_a_chain_file_are_the_answer_to_initialize(start):
     message = answer["error"]["message"]
     assert message.startswith("component 'Mark' did not start: its options are wrong\n")
     assert SHOWN.replace("\n\n", "\n") in message
-
-
-@pytest.mark.slow
-def test_a_class_without_options(start):
-    files = {
-        "plain.py": "from conductor.proxy import Proxy\nclass Plain(Proxy): ...\n",
-        "right.yaml": "version: 1\nproxies:\n  - use: ./plain.py:Plain\n",
-        "wrong.yaml": "version: 1\nproxies:\n  - use: ./plain.py:Plain\n    with: {a: 1}\n",
-    }
-
-    right = start("-m", "conductor", "check", "right.yaml", files=files)
-    wrong = start("-m", "conductor", "check", "wrong.yaml")
-
-    assert right.returncode == 0
-    assert wrong.returncode == 2
-    assert "Plain has no options: it is not made with @attrs.define" in wrong.stderr
-
-
-@pytest.mark.slow
-def test_check_shows_errors_of_the_class(start):
-    files = {
-        "typo.py": (
-            "from conductor.proxy import Proxy, on\n"
-            "class Typo(Proxy):\n"
-            "    @on('session/promt')\n"
-            "    async def handle(self, params, forward): ...\n"
-        ),
-        "typo.yaml": "version: 1\nproxies:\n  - use: ./typo.py:Typo\n",
-    }
-
-    result = start("-m", "conductor", "check", "typo.yaml", files=files)
-
-    assert result.returncode == 2
-    assert "typo.yaml:3:10: error: " in result.stderr
-    assert "not an ACP method: did you mean 'session/prompt'?" in result.stderr

@@ -23,7 +23,7 @@ from conductor.routing.capabilities import with_bridgeable_mcp_over_acp
 from conductor.routing.component import Component
 from conductor.routing.proxy_meta import WithoutProxyMeta
 from conductor.secrets.formats import secret_parts
-from conductor.secrets.registered import register_environment, register_secrets
+from conductor.secrets.masking import register_environment, register_secrets
 from conductor.supervision.endpoint import is_remote
 from conductor.supervision.supervisor import SupervisedComponent
 from conductor.transport.spawn import SpawnError

@@ -36,7 +36,7 @@ from conductor.routing.component import Component
 from conductor.routing.envelope import marked
 from conductor.routing.link import Link
 from conductor.routing.port import connect_ports
-from conductor.secrets.registered import redact
+from conductor.secrets.masking import redact
 from conductor.supervision.turn_observer import TurnObserver
 from conductor.tracing.recorder import TraceRecorder, current_recorder, report_failure
 from conductor.transport.base import Transport

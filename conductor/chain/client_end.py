@@ -29,7 +29,7 @@ from conductor.routing.failure_errors import FailureErrors, answer_of_gone
 from conductor.routing.link import Link
 from conductor.routing.notices import Notices, Severity
 from conductor.routing.stage import ForwardRequest, Stage
-from conductor.secrets.registered import redact
+from conductor.secrets.masking import redact
 from conductor.tracing.recorder import TraceRecorder
 from conductor.transport.base import Transport
 from conductor.transport.io_loop import Flusher, ReadGate, read_loop, write_loop

@@ -26,7 +26,7 @@ from conductor.routing.component import Component, ComponentHost, RestartOutcome
 from conductor.routing.failure_errors import FailureErrors
 from conductor.routing.notices import Severity
 from conductor.routing.port import Port, connect_ports
-from conductor.secrets.registered import redact
+from conductor.secrets.masking import redact
 from conductor.supervision.cancel_watch import CancelWatch
 from conductor.tracing.recorder import TraceRecorder
 from conductor.transport.io_loop import Flusher, ReadGate

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 import click
 
 from conductor.files import open_as_given
-from conductor.secrets.registered import take_secret
+from conductor.secrets.masking import take_secret
 
 if TYPE_CHECKING:
     from conductor.chainfile.model import ComponentSpec, Tls

@@ -12,7 +12,7 @@ from conductor.chainfile import ChainFile, Diagnostic, SourceLocation, load
 from conductor.chainfile.diagnostics import closest_match
 from conductor.errors import ChainFileError
 from conductor.places import PROJECT_FILE, name_of_chain, unknown_name_help
-from conductor.secrets.registered import redact, register_environment
+from conductor.secrets.masking import redact, register_environment
 
 if TYPE_CHECKING:
     from conductor.chain.chooser import OtherFiles

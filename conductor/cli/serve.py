@@ -233,7 +233,7 @@ def _token_lines(path: str | None) -> list[str]:
     import os
     import stat
 
-    from conductor.secrets.registered import take_secret
+    from conductor.secrets.masking import take_secret
 
     lines = (take_secret(_TOKENS) or "").splitlines()
     if path is None:

@@ -14,7 +14,7 @@ from conductor.cli.arguments import CHAIN_PATH, other_files_options
 from conductor.cli.terminal_text import printable_lines
 from conductor.cli.tried_client import client_option
 from conductor.secrets.formats import names_a_secret
-from conductor.secrets.registered import MASK, redact
+from conductor.secrets.masking import MASK, redact
 
 if TYPE_CHECKING:
     from conductor.chainfile.model import (

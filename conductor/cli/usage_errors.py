@@ -19,7 +19,7 @@ from typing import Final, Literal, NoReturn
 import click
 
 from conductor.secrets.formats import secret_parts
-from conductor.secrets.registered import redact, register_environment, register_secrets
+from conductor.secrets.masking import redact, register_environment, register_secrets
 
 __all__ = ["fail_usage", "served_command"]
 

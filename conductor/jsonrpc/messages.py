@@ -29,7 +29,7 @@ from conductor.errors import (
     details_are_withheld,
 )
 from conductor.json_values import NestedTooDeeply, decode_loosely, decode_value
-from conductor.secrets.registered import redact, redact_value
+from conductor.secrets.masking import redact, redact_value
 
 __all__ = [
     "CANCEL",

@@ -44,7 +44,7 @@ from conductor.proxy.handlers import is_handler
 from conductor.proxy.misfits import mistake_of_answerer, mistake_of_sender
 from conductor.routing.component import ComponentHost
 from conductor.schema.convert import decode
-from conductor.secrets.registered import redact
+from conductor.secrets.masking import redact
 
 __all__ = [
     "FailureListener",

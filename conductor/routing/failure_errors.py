@@ -21,7 +21,7 @@ from conductor.jsonrpc.messages import (
 )
 from conductor.jsonrpc.notification_batch import NotificationBatch
 from conductor.routing.stage import EVERY, ForwardBatch, ForwardNotification, ForwardRequest, Stage
-from conductor.secrets.registered import redact, redact_value
+from conductor.secrets.masking import redact, redact_value
 
 __all__ = ["CHAIN_ENDED", "Disconnected", "FailureErrors", "answer_of_gone", "prompt_advice"]
 

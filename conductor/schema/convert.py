@@ -1,9 +1,9 @@
-"""Convert between JSON and typed objects: `structure`, `unstructure`, `dumps`, and cattrs hooks.
+"""Convert between JSON and typed objects: `structure`, `unstructure` and `dumps`.
 
-The functions that read and write a class are derived from its fields (`base`) on first use, as
-cattrs does. cattrs' own keep nothing of the JSON object and give errors no path; these keep it,
-apply the leniency of the schema, and write a member anew only if its field was modified: a scalar
-is unmodified if it is the same Python object, so that the usual case is one comparison.
+The functions that read and write a class are derived from its fields (`base`) on first use. They
+keep the JSON object, apply the leniency of the schema, and write a member anew only if its field
+was modified: a scalar is unmodified if it is the same Python object, so that the usual case is one
+comparison.
 
 Types are checked; ranges and formats are not: the receiver decides about a negative line number.
 Unknown enumeration values and unknown tags are valid, so leniency does not hide them.
@@ -18,7 +18,7 @@ import importlib
 from collections.abc import Callable
 from contextvars import ContextVar
 from types import NoneType
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, get_args, get_origin, overload
+from typing import Any, Literal, TypeAlias, TypeVar, get_args, get_origin, overload
 
 import msgspec
 
@@ -34,12 +34,8 @@ from conductor.schema.base import (
     tags_of,
 )
 
-if TYPE_CHECKING:
-    import cattrs
-
 __all__ = [
     "SchemaError",
-    "converter",
     "decode",
     "dumps",
     "is_schema_type",
@@ -64,22 +60,15 @@ def structure(raw: Any, cls: Any) -> Any:
     """The typed object for a JSON object; `cls` is a class or a union of `v1` or `v2`."""
     if isinstance(raw, _RAW):
         raw = decode(raw)
-    return _readers[cls](raw)
+    return reader(cls)(raw)
 
 
-class _Readers(dict[Any, Read]):
-    """Readers by type; a missing one is created on first use."""
-
-    def __missing__(self, cls: Any) -> Read:
-        if cls is not Any and cls is not dict and not is_schema_type(cls):
-            raise TypeError(f"{cls!r} is not one of the schema's types")
-        read = self[cls] = _reader(cls)
-        return read
-
-
-_readers = _Readers()
-reader: Callable[[Any], Read] = _readers.__getitem__
-"""The function that makes a typed object of a JSON object, made on the first call."""
+@functools.cache
+def reader(cls: Any) -> Read:
+    """The function that makes a typed object of a JSON object."""
+    if cls is not Any and cls is not dict and not is_schema_type(cls):
+        raise TypeError(f"{cls!r} is not one of the schema's types")
+    return _reader(cls)
 
 
 def is_schema_type(cls: Any) -> bool:
@@ -133,17 +122,6 @@ def misfit(raw: bytes, type_name: str, version: int) -> str | None:
     finally:
         _is_strict.reset(token)
     return None
-
-
-@functools.cache
-def converter() -> cattrs.Converter:
-    """A cattrs converter that knows the schema's types, also inside other attrs classes."""
-    import cattrs  # takes 50 ms
-
-    made = cattrs.Converter()
-    made.register_structure_hook_func(is_schema_type, structure)
-    made.register_unstructure_hook_func(is_schema_type, unstructure)
-    return made
 
 
 # --- values ---

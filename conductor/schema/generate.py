@@ -1,8 +1,7 @@
 """Generate `common.py`, `v1.py`, `v2.py`, `methods.py` and `conductor/proxy/method_types.pyi` from
 the pinned schemas.
 
-    python -m conductor.schema.generate            # write the files
-    python -m conductor.schema.generate --check    # list files that would change; exit 1 if any
+    python -m conductor.schema.generate
 
 Rules of the translation:
 
@@ -137,16 +136,9 @@ def text(string: str) -> TextContent:
 '''
 
 
-def main(args: list[str]) -> int:
-    stale = []
+def main() -> None:
     for path, text in outputs().items():
-        if not path.exists() or path.read_text(encoding="utf-8") != text:
-            stale.append(path.name)
-            if "--check" not in args:
-                path.write_text(text, encoding="utf-8")
-    if stale:
-        print(f"{'stale' if '--check' in args else 'written'}: {', '.join(sorted(stale))}")
-    return 1 if stale and "--check" in args else 0
+        path.write_text(text, encoding="utf-8")
 
 
 def outputs() -> dict[Path, str]:
@@ -754,4 +746,4 @@ def _table(name: str, above: str, rows: dict[str, str]) -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    main()

@@ -23,7 +23,6 @@ __all__ = [
     "SHORT_NAMES",
     "Found",
     "Span",
-    "format_spans",
     "looks_like_a_secret",
     "names_a_secret",
     "secret_parts",
@@ -64,15 +63,14 @@ _ESCAPE: Final = (
 and MIME, and terminal colours (escaped or not)."""
 
 KEY_NAME: Final = r"[A-Z0-9 ]*PRIVATE KEY(?: BLOCK)? ?-{4,5}"
-KEY_HEADER: Final = rf"-{{4,5}} ?BEGIN {KEY_NAME}"
-"""The first line of a private key."""
-URL_PASSWORD: Final = r"""://[^\s:/?#@"\\]*:(?P<secret>[^\s/"'<>\\]{3,})@"""
-_PRIVATE_KEY: Final = (
-    rf'{KEY_HEADER}(?:[^"\\-]|\\[^"]|-(?!-{{3,4}} ?END))*(?:-{{4,5}} ?END {KEY_NAME})?'
+PRIVATE_KEY: Final = (
+    rf'-{{4,5}} ?BEGIN {KEY_NAME}(?:-?(?:[^"\\-]|\\[^"]))*(?:-{{4,5}} ?END {KEY_NAME})?'
 )
+"""A key without its end goes on to the end of the text or JSON string, or to two dashes."""
+URL_PASSWORD: Final = r"""://[^\s:/?#@"\\]*:(?P<secret>[^\s/"'<>\\]{3,})@"""
 _CONTEXTS: Final[Mapping[bytes, str]] = {
-    b"-----BEGIN ": _PRIVATE_KEY,
-    b"---- BEGIN ": _PRIVATE_KEY,
+    b"-----BEGIN ": PRIVATE_KEY,
+    b"---- BEGIN ": PRIVATE_KEY,
     b"://": rf'{URL_PASSWORD}|://([^\s/?#@"\\]{{1,400}})@',
     b"curl ": r"""curl (?:[^"\\\n;|]|\\\\\\n|\\[^n]){0,300}?(?<= )"""
     r"""(?:-u|-U|--user|--proxy-user)[ =]?(\\"|')?[^\s:"'\\]{1,100}:"""
@@ -147,18 +145,6 @@ def text_pattern(name: str) -> str:
     literals, rest = FORMATS[name]
     begins = "|".join(map(re.escape, literals.split()))
     return rf"(?:\b|_|{_ESCAPE})(?P<secret>(?:{begins}){rest})"
-
-
-def format_spans(data: bytes) -> list[Span]:
-    """All secrets with a format, in a text or JSON; unordered, and they may overlap."""
-    spans: list[Span] = []
-    for literal in LITERALS:
-        at = data.find(literal)
-        while at >= 0:
-            found, until = span_at(data, at, literal)
-            spans += found
-            at = data.find(literal, max(until, at + 1))
-    return spans
 
 
 def span_at(data: bytes, at: int, literal: bytes) -> Found:

@@ -29,6 +29,7 @@ from conductor.files import open_output
 from conductor.jsonrpc.connection import Connection
 from conductor.jsonrpc.messages import truncate
 from conductor.log import Logger
+from conductor.secrets.masking import redact
 from conductor.supervision.endpoint import Endpoint
 from conductor.token_bucket import TokenBucket
 from conductor.transport.io_loop import Flusher, ReadGate, read_loop, write_loop
@@ -260,17 +261,10 @@ class ComponentRun(msgspec.Struct, eq=False):
 
     def last_stderr(self) -> tuple[str, ...]:
         """The last lines for error messages, secrets masked."""
-        lines = self.stderr.last_lines()
-        if not lines:  # of most components that end
-            return ()
-        from conductor.secrets.masking import mask_text
-
-        return tuple(map(mask_text, lines))
+        return tuple(map(redact, self.stderr.last_lines()))
 
     def _log_stderr(self, line: str) -> None:
-        from conductor.secrets.masking import mask_text  # 10 ms, which no start waits for
-
-        self.log.component_stderr("stderr", line=mask_text(line))
+        self.log.component_stderr("stderr", line=redact(line))
 
 
 def start_error(spec: ComponentSpec, run: ComponentRun | None, reason: str) -> StartError:

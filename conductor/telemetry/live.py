@@ -27,7 +27,7 @@ from opentelemetry.util.re import parse_env_headers
 from requests.adapters import HTTPAdapter
 
 from conductor.log import get_logger
-from conductor.secrets.registered import register_secrets
+from conductor.secrets.masking import register_secrets
 from conductor.telemetry.propagation import PropagatingRecorder
 from conductor.telemetry.span_builder import SpanBuilder
 from conductor.tracing.reader import read_records

@@ -21,7 +21,7 @@ from conductor.jsonrpc.codec import DECODE_ERRORS
 from conductor.jsonrpc.messages import CANCEL, Payload
 from conductor.jsonrpc.notification_batch import NotificationBatch, params_at_start
 from conductor.routing.trace import KeptPayload, Mark, TraceStage
-from conductor.secrets.masking import current_masker, mask
+from conductor.secrets.masking import mask
 from conductor.tracing.recorder import (
     Entry,
     HandlerEntry,
@@ -147,7 +147,7 @@ class Encoder:
             else:
                 lines.append(_encode(self._event(entry)))
         lines.append(b"")
-        return current_masker().mask(b"\n".join(lines), are_lines=True)
+        return mask(b"\n".join(lines), are_lines=True)
 
     def _are_whole_lines(self, passage: Passage, batch: NotificationBatch) -> bool:
         is_acp = passage.method != _MCP and self.payloads == "full"

@@ -8,7 +8,7 @@ trace files of the Rust conductor, and its viewer reads these files too; the oth
 Every message is recorded once per hop, without the successor envelope (`proxy/successor`) and, for
 MCP over ACP, without `mcp/message`. A message that passes three components has three records; `n`
 numbers the records of a trace, and `cause` links each to the record that it came from, where this
-is known. The method comes before the payload or its `head`, as `secrets.members` expects it.
+is known. The method comes before the payload or its `head`, as `secrets.masking` expects it.
 
 Times: `ts` is in seconds since the header, monotonic; `time` in seconds since 1970.
 """

@@ -19,7 +19,7 @@ import attrs
 
 from conductor.files import lock_file, open_own, open_regular
 from conductor.log import Logger
-from conductor.secrets.masking import current_masker
+from conductor.secrets.masking import mask
 from conductor.tracing.encoder import Payloads
 from conductor.tracing.trace_writer import TraceWriter, log
 
@@ -74,7 +74,7 @@ class TraceFile(TraceWriter):
             self._rename_older()
             self._fd = self._create()
             headers = starmap(self.encoder.header, self.chains.items())
-            lines = current_masker().mask(b"".join(headers), are_lines=True) + lines
+            lines = mask(b"".join(headers), are_lines=True) + lines
         if self._is_cut:
             lines = b"\n" + lines
         view = memoryview(lines)

@@ -107,7 +107,7 @@ class Redact(Proxy):
         chosen = {name: PATTERNS[name] for name in self.builtin}
         self._secrets = SecretFinder({**self.patterns, **chosen}, values)
         self._texts = TextCleaner(self._secrets.redact)
-        self._outputs = TextCleaner(self._secrets.redact_output)
+        self._outputs = TextCleaner(self._secrets.redact)
 
     def placement(self) -> Placement:
         return Placement(

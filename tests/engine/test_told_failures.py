@@ -22,7 +22,7 @@ from conductor.proxy import (
     slash,
     text_filter,
 )
-from conductor.secrets.registered import register_secrets
+from conductor.secrets.masking import register_secrets
 from conductor.testing import FakeAgent, open_chain
 
 HERE = "test_told_failures.py"

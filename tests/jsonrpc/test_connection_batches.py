@@ -10,14 +10,6 @@ from conductor.limits import Limits
 INVALID = {"jsonrpc": "2.0", "id": None, "error": {"code": -32600, "message": "Invalid request"}}
 
 
-def test_a_batch_of_scalars_gets_one_error_per_member():
-    desk = client()
-
-    desk.feed(b"[1,2]")
-
-    assert desk.replies() == [[INVALID, INVALID]]
-
-
 def test_a_batch_is_answered_as_one_array_in_the_order_of_its_members():
     desk = client()
     desk.feed(
@@ -116,15 +108,6 @@ def test_the_rest_of_a_batch_is_routed_at_the_end_of_the_stream():
     desk.connection.end()
 
     assert len(desk.heard) == 300
-
-
-def test_a_batch_at_the_limit_is_taken():
-    desk = client(limits=Limits(max_batch=2))
-
-    desk.feed(b"[%s]" % b",".join([b'{"jsonrpc":"2.0","method":"n"}'] * 2))
-
-    assert len(desk.heard) == 2
-    assert desk.replies() == []
 
 
 def test_a_batch_over_the_limit_is_refused_as_a_whole():

@@ -60,16 +60,6 @@ def test_a_copy_has_the_error_that_a_check_of_all_its_bytes_finds(line, copies):
     assert found == expected
 
 
-def test_a_line_that_is_cut_inside_a_character_has_an_error():
-    whole = HEADS[0] + payload("☃") + b"}\n"
-    assert utf8_error_in_copy(whole) is None
-    cut = whole[: whole.rindex("☃".encode()) + 1]
-
-    error = utf8_error(cut)
-    assert error is not None
-    assert utf8_error_in_copy(cut) == error
-
-
 def test_lines_up_to_a_bound_are_kept_the_newest_ones():
     some = [HEADS[0] + payload("é" + "x" * count) * 12 + b"}\n" for count in range(20)]
     for line in some:
@@ -77,15 +67,6 @@ def test_lines_up_to_a_bound_are_kept_the_newest_ones():
 
     assert 0 < sum(map(len, json_text._kept)) <= json_text._KEPT_BYTES
     assert list(json_text._kept) == some[-len(json_text._kept) :]
-
-
-def test_a_copy_takes_the_place_of_its_original():
-    line = HEADS[0] + payload("é") + b"}\n"
-    copied = HEADS[1] + payload("é") + b"}}\n"
-    for each in (line, copied):
-        assert utf8_error_in_copy(each) is None
-
-    assert list(json_text._kept) == [copied]
 
 
 def test_payloads_are_expected_again_from_processes_behind_each_other():

@@ -35,13 +35,6 @@ def test_lines_end_at_newlines_and_at_the_end(chunks, expected):
     assert split(chunks) == expected
 
 
-def test_a_line_of_exactly_the_limit_is_accepted():
-    assert split([b"x" * 10 + b"\n" + b"y" * 11 + b"\n"], 10) == [
-        b"x" * 10,
-        OverlongLine(b"y" * 11, b"y" * 11, 11),
-    ]
-
-
 def test_a_line_over_the_limit_is_dropped_as_it_arrives():
     splitter = LineSplitter(10_000)
     for _ in range(100):

@@ -146,22 +146,6 @@ def test_a_message_after_terminal_escapes_is_routed(prefix):
     assert (desk.heard, desk.malformed) == ([("request", 1, "n", None)], [])
 
 
-def test_a_malformed_line_after_terminal_escapes_counts_once():
-    desk = component()
-
-    desk.feed(b"\x1b[32mserver started\x1b[0m")
-
-    assert (len(desk.malformed), desk.replies()) == (1, [])
-
-
-def test_a_batch_after_terminal_escapes_is_routed():
-    desk = component()
-
-    desk.feed(b'\x1b[0m[{"jsonrpc":"2.0","method":"n"}]')
-
-    assert desk.heard == [("notification", "n", None)]
-
-
 @pytest.mark.parametrize(
     "answer",
     [
@@ -214,16 +198,6 @@ def test_a_request_of_a_component_over_the_limit_is_answered_too():
 
     (reply,) = desk.replies()
     assert (reply["id"], reply["error"]["code"]) == ("big", -32600)
-
-
-def test_an_error_without_an_id_settles_nothing():
-    desk = component()
-    send(desk)
-
-    desk.feed(b'{"jsonrpc":"2.0","error":{"code":-32601,"message":"no such notification"}}')
-
-    assert desk.heard == []
-    assert list(desk.connection.sent) == [1]
 
 
 # -- nested too deeply -----------------------------------------------------------------------------

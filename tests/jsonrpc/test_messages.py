@@ -53,13 +53,6 @@ def test_a_method_is_a_json_string(method):
     assert json.loads(messages.encode_method(method)) == method
 
 
-def test_the_cache_of_method_names_is_bounded():
-    for number in range(3000):
-        messages.encode_method(f"m{number}")
-
-    assert len(messages._methods) <= 1001
-
-
 @pytest.mark.parametrize(
     ("exc", "expected"),
     [

@@ -120,16 +120,6 @@ def test_a_run_has_the_same_messages_as_its_single_lines(lines):
     assert taken_apart(block) == one_by_one(block)
 
 
-@pytest.mark.parametrize("attack", ATTACKS)
-@pytest.mark.parametrize("at", [0, 1, 2])
-def test_another_message_hidden_among_updates_is_found(attack, at):
-    lines = [UPDATES[0], UPDATES[1]]
-    lines.insert(at, attack)
-    block = b"".join(line + b"\n" for line in lines)
-
-    assert taken_apart(block) == one_by_one(block)
-
-
 @pytest.mark.parametrize("first", ATTACKS)
 def test_two_hidden_messages_do_not_cancel_out(first):
     for second in ATTACKS:

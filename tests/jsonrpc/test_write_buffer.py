@@ -66,17 +66,6 @@ def test_large_payloads_are_not_copied():
     assert any(view.obj is payload for view in seen)
 
 
-def test_clear_drops_everything():
-    write_buffer = WriteBuffer()
-    write_buffer.unflushed += (b"abc",)
-    write_buffer.flush(Taker(1))
-    write_buffer.unflushed += (b"def",)
-
-    write_buffer.clear()
-
-    assert (write_buffer.size, bool(write_buffer), write_buffer.flush(Taker())) == (0, False, True)
-
-
 def test_a_long_backlog_is_written_in_bounded_calls():
     write_buffer, offered = WriteBuffer(), []
     for _ in range(5000):

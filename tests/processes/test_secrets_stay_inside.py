@@ -11,16 +11,15 @@ from conductor.chain.build import component_secrets
 from conductor.chainfile.model import ComponentSpec, InterpolatedString
 from conductor.errors import ComponentExited
 from conductor.jsonrpc.messages import exception_to_error
-from conductor.secrets import registered
-from conductor.secrets.registered import redact, redact_value, register_secrets
+from conductor.secrets import masking
+from conductor.secrets.masking import redact, redact_value, register_secrets
 
 SECRET = "s3cr3t-t0ken"
 
 
 @pytest.fixture(autouse=True)
 def forget(monkeypatch):
-    monkeypatch.setattr(registered, "_secrets", set())
-    monkeypatch.setattr(registered, "_pattern", None)
+    monkeypatch.setattr(masking, "_secrets", frozenset())
 
 
 @pytest.mark.fast

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 import time
 from functools import reduce
 from typing import Any
@@ -13,9 +16,8 @@ from support.seen_port import traced_port
 from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.log import get_logger
 from conductor.routing.port import UnconnectedPort
-from conductor.secrets import registered
-from conductor.secrets.masking import Masker, mask, mask_text
-from conductor.secrets.registered import MASK
+from conductor.secrets import masking
+from conductor.secrets.masking import MASK, mask, redact
 from conductor.tracing.reader import Trace
 from conductor.tracing.recorder import current_recorder
 from conductor.tracing.trace_file import TraceFile
@@ -63,9 +65,8 @@ SLOW = [
 
 @pytest.fixture
 def known_secret(monkeypatch):
-    for name in ("_secrets", "_pattern"):
-        monkeypatch.setattr(registered, name, getattr(registered, name))
-    registered.register_secrets([KNOWN])
+    monkeypatch.setattr(masking, "_secrets", frozenset())
+    masking.register_secrets([KNOWN])
 
 
 class Instances:
@@ -247,7 +248,7 @@ def test_a_secret_with_the_form_of_another_one_inside_is_masked_to_its_end(
     tmp_path, known_secret, form
 ):
     secret = f"lake-{FORMS[form]}+wren/otter+finch"
-    registered.register_secrets([secret])
+    masking.register_secrets([secret])
 
     text = traced(tmp_path / "trace", [("x", json.dumps({"a": f"is {secret}, yes"}).encode())])
 
@@ -257,10 +258,10 @@ def test_a_secret_with_the_form_of_another_one_inside_is_masked_to_its_end(
 
 @pytest.mark.parametrize("ascii_only", [True, False])
 def test_a_secret_in_json_that_a_component_prints_is_masked(known_secret, ascii_only):
-    registered.register_secrets(['horse"é\\battery'])
+    masking.register_secrets(['horse"é\\battery'])
     printed = json.dumps({"x": 'horse"é\\battery'}, ensure_ascii=ascii_only)
 
-    assert mask_text(printed) == '{"x": "***"}'
+    assert redact(printed) == '{"x": "***"}'
 
 
 def test_log_events_stderr_names_places_and_errors_are_masked(tmp_path, known_secret):
@@ -326,8 +327,8 @@ def test_a_secret_in_a_file_or_a_command_is_masked(text):
     ],
 )
 def test_a_password_without_a_digit_is_masked(text):
-    assert "horse" not in mask_text(text)
-    assert mask_text(text).startswith(text[: text.index("horse")] + MASK)
+    assert "horse" not in redact(text)
+    assert redact(text).startswith(text[: text.index("horse")] + MASK)
 
 
 def test_arguments_of_curl_are_masked():
@@ -361,10 +362,11 @@ def test_tool_schemas_are_not_masked():
     assert mask(payload) is payload
 
 
-def test_a_known_number_is_masked_and_the_line_can_be_read():
+def test_a_known_number_is_masked_and_the_line_can_be_read(known_secret):
+    masking.register_secrets(["123456"])
     line = b'{"time":1790123456.5,"text":"pin 123456","n":12345678}\n'
 
-    masked = Masker(frozenset({"123456"})).mask(line, are_lines=True)
+    masked = mask(line, are_lines=True)
 
     assert json.loads(masked) == {
         "time": 1790111111.5,
@@ -374,11 +376,12 @@ def test_a_known_number_is_masked_and_the_line_can_be_read():
     }
 
 
-def test_more_known_secrets_than_one_search_takes_are_masked():
-    secrets = frozenset(f"secret-number-{number:03}" for number in range(150))
-    payload = json.dumps(sorted(secrets)).encode()
+def test_more_known_secrets_than_one_search_takes_are_masked(known_secret):
+    secrets = [f"secret-number-{number:03}" for number in range(150)]
+    masking.register_secrets(secrets)
+    payload = json.dumps(secrets).encode()
 
-    assert json.loads(Masker(secrets).mask(payload)) == ["***"] * 150
+    assert json.loads(mask(payload)) == ["***"] * 150
 
 
 HOSTILE = [
@@ -422,16 +425,29 @@ def test_no_value_takes_time_with_the_square_of_its_size(value):
 def test_a_long_secret_is_masked_to_its_end(name):
     """The beginning of it decides."""
     secret = "x9Kd82jLq0ZpT4/+" * 100
-    assert mask_text(f"a {name}{secret} b") == f"a {name}*** b"
-    assert mask_text(f"{name}{secret}") == f"{name}***"
+    assert redact(f"a {name}{secret} b") == f"a {name}*** b"
+    assert redact(f"{name}{secret}") == f"{name}***"
 
 
 def test_a_secret_behind_what_only_looks_like_one_is_masked():
     text = (
         "ask-sk-aaaaaaaaaaaaaaaa1 eyJ-eyJabcdefgh.eyJabcdefgh.abc sk-no-digit sk-abcdefghijklmnop1"
     )
-    assert mask_text(text) == "ask-*** *** sk-no-digit ***"
+    assert redact(text) == "ask-*** *** sk-no-digit ***"
 
 
 def test_a_name_at_the_end_of_a_secret_value_has_its_own():
-    assert mask_text("Cookie: a1b2c3d4e5f6g7Cookie: a1b2c3d4e5f6g7") == "Cookie: *** ***"
+    assert redact("Cookie: a1b2c3d4e5f6g7Cookie: a1b2c3d4e5f6g7") == "Cookie: *** ***"
+
+
+def test_a_variable_with_a_secret_is_taken_once_and_leaves_the_environment():
+    program = (
+        "import os; from conductor.secrets.masking import take_secret\n"
+        "print(take_secret('X') == 'pässword', 'X' in os.environ, take_secret('X'),"
+        " 'pässword'.encode() in open('/proc/self/environ', 'rb').read())"
+    )
+    env = {**os.environ, "X": "pässword"}
+
+    told = subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, text=True)
+
+    assert told.stdout.split() == ["True", "False", "None", "False"], told.stderr

@@ -5,23 +5,21 @@ from __future__ import annotations
 import base64
 import json
 import random
-from itertools import product
 
 import pytest
 
 from conductor.secrets.finder import PATTERNS, HeldTail, SecretFinder
 
 
-def key(name="RSA PRIVATE KEY", size=1190, width=64, seed=1):
+def key(name="RSA PRIVATE KEY", size=1190, width=64):
     """The lines of something that looks exactly like a private key."""
-    encoded = base64.b64encode(random.Random(seed).randbytes(size)).decode()
+    encoded = base64.b64encode(random.Random(1).randbytes(size)).decode()
     body = [encoded[at : at + width] for at in range(0, len(encoded), width)]
     return [f"-----BEGIN {name}-----", *body, f"-----END {name}-----"]
 
 
 KEYS = {
     "rsa": key(),
-    "pkcs8": key("PRIVATE KEY", 1217),
     "encrypted": key("ENCRYPTED PRIVATE KEY", 1329),
     "ec": key("EC PRIVATE KEY", 121),
     "ed25519": key("PRIVATE KEY", 48),
@@ -58,7 +56,7 @@ def test_a_key_may_have_other_line_ends(secrets, newline):
 
 
 @pytest.mark.parametrize("name", KEYS)
-@pytest.mark.parametrize("lines", [1, 2, 3, 7])
+@pytest.mark.parametrize("lines", [1, 2, 7])
 def test_a_key_that_is_read_by_ranges_shows_no_line(secrets, name, lines):
     whole = KEYS[name]
     ranges = ["\n".join(whole[at : at + lines]) + "\n" for at in range(0, len(whole), lines)]
@@ -80,21 +78,8 @@ def test_lines_of_a_key_may_be_in_escaped_json(secrets):
     assert shown.startswith('{"stdout": "some of it:\\n[redacted:')
 
 
-@pytest.mark.parametrize("name", KEYS)
-@pytest.mark.parametrize("cut", [1, 10, 60, 100])
-def test_an_output_that_is_cut_at_its_start_shows_no_line(secrets, name, cut):
-    whole = KEYS[name]
-    output = "\n".join(whole)[len(whole[0]) + cut :] + "\n$ "
-
-    shown = secrets.redact_output(output)
-
-    assert leaked(whole, shown) == []
-    assert shown.endswith("\n$ ")
-
-
-@pytest.mark.parametrize("name", KEYS)
-def test_a_key_without_its_end_goes_on_to_the_end(secrets, name):
-    text = "\n".join(KEYS[name][:-1])
+def test_a_key_without_its_end_goes_on_to_the_end(secrets):
+    text = "\n".join(KEYS["rsa"][:-1])
     assert secrets.redact(f"a {text} more\n\nand more") == "a [redacted:private-key:1]"
 
 
@@ -109,45 +94,30 @@ def test_lines_may_be_indented_numbered_and_marked(secrets, before):
     assert shown.startswith(before)
 
 
-def chunks():
-    """Key, part of its lines, size of the chunks. A whole long key takes a second by characters."""
-    parts = (slice(None), slice(1, None), slice(5, 9), slice(0, -1))
-    for name, part, size in product(("rsa", "openssh", "ed25519"), parts, (1, 7, 64, 65, 300)):
-        is_slow = size == 1 and len(KEYS[name][part]) > 4
-        yield pytest.param(name, part, size, marks=pytest.mark.slow if is_slow else ())
-
-
-@pytest.mark.parametrize(("name", "part", "size"), list(chunks()))
-def test_chunks_are_redacted_as_the_whole_text(name, part, size):
-    text = "Here it is:\n" + "\n".join(KEYS[name][part]) + "\nis the key, no?"
+@pytest.mark.parametrize("part", [slice(None), slice(1, None), slice(5, 9), slice(0, -1)])
+@pytest.mark.parametrize("size", [7, 65])
+def test_chunks_are_redacted_as_the_whole_text(part, size):
+    text = "Here it is:\n" + "\n".join(KEYS["rsa"][part]) + "\nis the key, no?"
     whole, tail = SecretFinder(PATTERNS, {}), HeldTail(SecretFinder(PATTERNS, {}), 16384)
     pieces = [text[at : at + size] for at in range(0, len(text), size)]
 
     shown = "".join(map(tail.feed, pieces)) + tail.end()
 
     assert shown == whole.redact(text)
-    assert leaked(KEYS[name], shown) == []
+    assert leaked(KEYS["rsa"][part], shown) == []
 
 
-def test_a_key_that_is_too_long_to_hold_is_left_out_up_to_its_end(secrets):
+@pytest.mark.parametrize("part", [slice(None), slice(1, -1)])
+def test_no_line_of_a_key_that_is_too_long_to_hold_is_shown(secrets, part):
     lines = key(size=20_000)
-    text = "a " + "\n".join(lines) + "\nafter"
-    tail = HeldTail(secrets, 1000)
-
-    shown = "".join(tail.feed(text[at : at + 33]) for at in range(0, len(text), 33)) + tail.end()
-
-    assert shown == "a [redacted:too-long]\nafter"
-
-
-def test_lines_that_are_too_long_to_hold_are_not_shown_either(secrets):
-    lines = key(size=20_000)
-    text = "a\n" + "\n".join(lines[1:-1]) + "\nafter that"
+    text = "a:\n" + "\n".join(lines[part]) + "\nafter that"
     tail = HeldTail(secrets, 1000)
 
     shown = "".join(tail.feed(text[at : at + 33]) for at in range(0, len(text), 33)) + tail.end()
 
     assert leaked(lines, shown) == []
-    assert shown.endswith("after that")
+    assert shown.startswith("a:\n[redacted:")
+    assert shown.endswith("\nafter that")
 
 
 @pytest.mark.parametrize(

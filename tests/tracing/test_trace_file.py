@@ -62,7 +62,7 @@ BATCHES = {
 
 @pytest.mark.parametrize("name", BATCHES)
 def test_a_batch_has_the_records_of_its_messages(tmp_path, name, monkeypatch):
-    monkeypatch.setattr("conductor.secrets.registered._secrets", frozenset({"hunter2-hunter2"}))
+    monkeypatch.setattr("conductor.secrets.masking._secrets", frozenset({"hunter2-hunter2"}))
     params = BATCHES[name]
     files = [TraceFile(tmp_path / "single"), TraceFile(tmp_path / "batch")]
     single, batch = (begin(file) for file in files)

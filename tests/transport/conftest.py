@@ -2,14 +2,16 @@
 
 import gc
 import os
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import suppress
 
 import pytest
 from support.leftovers import descendants, left_behind
 
 from conductor.transport.epoll_loop import EpollFastPath, current_fast_path
+from conductor.transport.fd_transport import FdTransport
 
-PATIENCE = 30
+from . import fast_path
 
 
 @pytest.fixture(autouse=True)
@@ -37,3 +39,23 @@ async def served(backend: str) -> AsyncIterator[None]:
     with EpollFastPath.installed():
         assert (current_fast_path() is not None) == (backend == "epoll")
         yield
+
+
+@pytest.fixture
+async def pipes() -> AsyncIterator[Callable[[], tuple[FdTransport, int, int]]]:
+    """`fast_path.pipes`; what a test has not closed is closed at its end."""
+    made: list[tuple[FdTransport, int, int]] = []
+    inodes: dict[int, int] = {}
+
+    def pipes() -> tuple[FdTransport, int, int]:
+        made.append(fast_path.pipes())
+        inodes.update((fd, os.fstat(fd).st_ino) for fd in made[-1][1:])
+        return made[-1]
+
+    yield pipes
+    for end, *_ in made:
+        end.close()
+    for fd, inode in inodes.items():
+        with suppress(OSError):
+            if os.fstat(fd).st_ino == inode:
+                os.close(fd)

@@ -3,18 +3,18 @@
 import os
 import re
 import signal
-from pathlib import Path
+import subprocess
+import sys
 
 import psutil
 import pytest
 import trio
 import trio.lowlevel
-from support.python_script import run
 
 from conductor.transport.child_process import start_child
-from conductor.transport.spawn import SpawnError
+from conductor.transport.process_tree import MARK
+from conductor.transport.spawn import SpawnError, end_prestarted, prestart
 
-ROOT = Path(__file__).parents[2]
 PATIENCE = 30
 ENV = {"PATH": os.environ["PATH"]}
 
@@ -91,13 +91,6 @@ async def test_processes_left_in_its_group_are_killed_at_its_exit():
     assert not grandchild.is_running()
 
 
-async def test_a_signal_after_its_exit_is_ignored():
-    child = shell("exit 0")
-    assert await ended(child) == "exited with status 0"
-
-    child.signal(signal.SIGKILL)
-
-
 async def test_waiting_can_be_cancelled_and_repeated():
     child = shell("read line")
     with trio.move_on_after(0):
@@ -160,13 +153,6 @@ async def test_its_environment_is_the_given_one_and_the_mark():
     assert await ended(child) == "exited with status 0"
 
 
-async def test_it_runs_in_the_given_directory(tmp_path):
-    child = shell("pwd", cwd=str(tmp_path))
-
-    assert await output(child) == f"{tmp_path}\n".encode()
-    assert await ended(child) == "exited with status 0"
-
-
 async def test_signals_ignored_by_python_are_not_ignored_by_the_child():
     """Python ignores SIGPIPE; a component that inherits that does not end at a closed pipe."""
     child = shell("kill -PIPE $$; echo survived")
@@ -196,20 +182,83 @@ async def test_a_failed_start_is_explained_and_leaves_nothing(argv, cwd, reason)
     assert str(raised.value) == reason
 
 
-def test_descendants_that_left_their_group_are_found_and_killed():
-    printed = run("""
-import os, subprocess
-from conductor.transport.process_tree import become_subreaper, kill_descendants
-become_subreaper()
-script = "setsid sleep 3600 & echo $!; setsid sh -c 'sleep 3600 & echo $!; wait' & wait"
-child = subprocess.Popen(["sh", "-c", script], stdout=subprocess.PIPE)
-pids = [int(child.stdout.readline()), int(child.stdout.readline())]
-child.kill()
-child.wait()
-for pid in pids:
-    os.kill(pid, 0)  # they live on, without a parent of their own
-kill_descendants()
-print([os.path.exists(f"/proc/{pid}") for pid in pids])
-""")
+def program(folder, text, *, mode=0o755):
+    """A script called `tool`, in a new folder."""
+    folder.mkdir()
+    path = folder / "tool"
+    path.write_text(text)
+    path.chmod(mode)
+    return folder
 
-    assert printed == "[False, False]\n"
+
+async def test_a_program_is_searched_on_the_path_of_its_environment(tmp_path, monkeypatch):
+    ours = program(tmp_path / "ours", "#!/bin/sh\necho ours\n")
+    theirs = program(tmp_path / "theirs", "#!/bin/sh\necho theirs\n")
+    monkeypatch.setenv("PATH", str(ours))
+
+    child = start_child(["tool"], env={"PATH": f"/nowhere:{theirs}"}, cwd=None)
+    assert await output(child) == b"theirs\n"
+    await ended(child)
+
+
+@pytest.mark.parametrize(
+    ("text", "mode", "reason"),
+    [
+        ("", 0o644, "not executable: tool"),
+        ("no format that the system knows\n", 0o755, "tool: Exec format error"),
+    ],
+)
+async def test_a_found_program_that_does_not_start_is_the_reported_reason(
+    tmp_path, text, mode, reason
+):
+    folder = program(tmp_path / "folder", text, mode=mode)
+
+    with pytest.raises(SpawnError) as raised:
+        start_child(["tool"], env={"PATH": f"{folder}:/nowhere"}, cwd=None)
+
+    assert str(raised.value) == reason
+
+
+async def test_a_variable_without_a_name_is_not_passed_on():
+    child = start_child(["/usr/bin/env", "-u", MARK], env={"": "1", "A": "2"}, cwd=None)
+
+    assert await output(child) == b"A=2\n"
+    await ended(child)
+
+
+@pytest.mark.parametrize("closed", [[0], [1, 2], [0, 1, 2]], ids=str)
+def test_a_child_starts_while_the_conductors_stdio_is_closed(closed, tmp_path):
+    """A pipe could get 0, 1 or 2, which the child needs."""
+    found = tmp_path / "found"
+    script = f"""
+import os
+from conductor.transport.spawn import spawn_process
+for number in {closed}:
+    os.close(number)
+script = "cat; echo oops >&2; ls /proc/self/fd"
+child = spawn_process(["/bin/sh", "-c", script], env={ENV}, cwd=None)
+assert not {{child.stdin, child.stdout, child.stderr}} & {{0, 1, 2}}
+os.write(child.stdin, b"hello ")
+os.close(child.stdin)
+os.waitpid(child.pid, 0)
+text = os.read(child.stdout, 100) + os.read(child.stderr, 100)
+open({str(found)!r}, "wb").write(text)
+"""
+    subprocess.run(
+        [sys.executable, "-c", script], check=True, timeout=PATIENCE, env={**os.environ, **ENV}
+    )
+
+    assert found.read_text() == "hello 0\n1\n2\n3\noops\n"  # 3 is the directory that `ls` reads
+
+
+def test_unclaimed_early_programs_are_killed_with_their_descendants():
+    us = psutil.Process()
+    files, children = set(os.listdir("/proc/self/fd")), set(us.children())
+    prestart(["/bin/sh", "-c", "sleep 3600 & wait"], env=ENV, cwd=None)
+    started = set(us.children()) - children
+    assert len(started) == 1
+
+    end_prestarted()
+
+    assert psutil.wait_procs(started, PATIENCE)[1] == []
+    assert set(os.listdir("/proc/self/fd")) == files

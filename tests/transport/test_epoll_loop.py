@@ -6,18 +6,18 @@ import signal
 import subprocess
 import sys
 import textwrap
-from functools import partial
+from time import monotonic
 
 import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from conductor.transport.epoll_loop import EpollFastPath, current_fast_path
+from conductor.transport.wake_up import wake_up_of_thread
 
 from .fast_path import (
     PATIENCE,
     Loopback,
-    close,
     closing,
     epolls,
     pipes,
@@ -77,16 +77,14 @@ def test_the_virtual_clocks_of_trio_work(backend, clock):
 
 
 @pytest.mark.parametrize("cushion", [0, 0.01])
-async def test_wait_all_tasks_blocked_works(served, nursery, cushion):
-    end, ours, other = pipes()
+async def test_wait_all_tasks_blocked_works(served, nursery, cushion, pipes):
+    end, _ours, _other = pipes()
     nursery.start_soon(end.receive_each, pytest.fail)
 
     await wait_all_tasks_blocked(cushion)
     await wait_all_tasks_blocked(cushion)
 
     nursery.cancel_scope.cancel()
-    end.close()
-    close(ours, other)
 
 
 def test_every_run_has_a_fast_path_of_its_own_and_leaves_nothing(monkeypatch):
@@ -140,30 +138,6 @@ async def test_a_second_fast_path_in_a_run_is_the_first(monkeypatch):
         with EpollFastPath.installed():
             assert current_fast_path() is fast_path
         assert current_fast_path() is fast_path
-
-
-async def test_children_inherit_no_epoll(served):
-    done = await trio.to_thread.run_sync(
-        partial(subprocess.run, ["ls", "-l", "/proc/self/fd"], close_fds=False, stdout=-1)
-    )
-
-    assert b"eventpoll" not in done.stdout
-
-
-async def test_a_failing_instrument_of_another_library_stops_nothing(served, nursery, caplog):
-    class Broken(trio.abc.Instrument):
-        def before_io_wait(self, timeout):
-            raise LookupError
-
-    loopback = Loopback()
-    nursery.start_soon(loopback.run)
-    trio.lowlevel.add_instrument(Broken())
-    with trio.fail_after(PATIENCE):
-        await loopback.wait_rounds(10)
-
-    assert "Broken" in caplog.text
-    nursery.cancel_scope.cancel()
-    loopback.transport.close()
 
 
 def test_an_exception_of_a_signal_handler_ends_the_run(monkeypatch):
@@ -225,3 +199,29 @@ def test_an_interrupt_from_the_keyboard_ends_the_run(backend, traffic):
     )
 
     assert (done.stdout, done.stderr, done.returncode) == ("interrupted\n", "", 0)
+
+
+async def test_all_steps_of_a_wake_up_have_its_time(monkeypatch, nursery, pipes):
+    monkeypatch.setenv("ACP_CONDUCTOR_EPOLL", "on")
+    wake_up, found = wake_up_of_thread(), []
+    one, to_one, _ = pipes()
+    other, to_other, _ = pipes()
+
+    def take(chunk):
+        found.append((wake_up.time, monotonic()))
+        return True
+
+    with EpollFastPath.installed():
+        nursery.start_soon(one.receive_each, take)
+        nursery.start_soon(other.receive_each, take)
+        await wait_all_tasks_blocked()
+        before = monotonic()
+        os.write(to_one, b"x")
+        os.write(to_other, b"x")
+        with trio.fail_after(PATIENCE):
+            while len(found) < 2:
+                await trio.lowlevel.checkpoint()
+
+    (first, began), (second, _) = found
+    assert before <= first == second <= began
+    assert wake_up.time == 0

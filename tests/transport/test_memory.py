@@ -56,16 +56,6 @@ async def test_the_directions_end_independently():
     assert await left.receive() == b"still"
 
 
-async def test_a_writer_does_not_wait_for_a_closed_reader():
-    left, right = memory_pair(1)
-    left.write_now([b"x"])
-
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(left.wait_writable)
-        await wait_all_tasks_blocked()
-        right.close()
-
-
 async def _chunks(transport):
     while chunk := await transport.receive():
         yield chunk

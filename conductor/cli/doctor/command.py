@@ -62,7 +62,7 @@ def command(
     from conductor.cli.load import as_trusted, chain_here, read_chain
     from conductor.cli.trial import take_stdout
     from conductor.errors import ChainFileError
-    from conductor.secrets.registered import redact, register_environment
+    from conductor.secrets.masking import redact, register_environment
 
     cwd = working_directory()
     chain = None if file is None else as_trusted(read_chain(file))

@@ -26,7 +26,7 @@ from conductor.client.embedding import AttachedClient, attach, attach_file
 from conductor.errors import StartError
 from conductor.peer import JsonRpcPeer
 from conductor.routing.component import Component
-from conductor.secrets.masking import current_masker
+from conductor.secrets.masking import mask
 from conductor.testing.fakes import FakeClient
 from conductor.testing.player import Player
 from conductor.testing.recorded_session import RecordedSession, differences
@@ -206,9 +206,7 @@ def _compare(
 def _masked(records: Sequence[Record]) -> Sequence[Record]:
     """A recording as it would be in a trace: secrets of the replay are masked, too."""
     data = b"".join(_encoded(each) + b"\n" for each in records)
-    return tuple(
-        read_records(current_masker().mask(data, are_lines=True).splitlines(keepends=True))
-    )
+    return tuple(read_records(mask(data, are_lines=True).splitlines(keepends=True)))
 
 
 def _encoded(record: Record) -> bytes:

@@ -85,8 +85,6 @@ class Redact(Proxy):
     hold: int = attrs.field(default=16384, validator=gt(0))
     _secrets: SecretFinder = attrs.field(init=False, repr=False)
     _texts: TextCleaner = attrs.field(init=False, repr=False)
-    _outputs: TextCleaner = attrs.field(init=False, repr=False)
-    """Cleans texts that may begin in the middle of a secret."""
 
     @per_session
     def streams(self) -> TextStreams:
@@ -107,7 +105,6 @@ class Redact(Proxy):
         chosen = {name: PATTERNS[name] for name in self.builtin}
         self._secrets = SecretFinder({**self.patterns, **chosen}, values)
         self._texts = TextCleaner(self._secrets.redact)
-        self._outputs = TextCleaner(self._secrets.redact)
 
     def placement(self) -> Placement:
         return Placement(
@@ -149,7 +146,7 @@ class Redact(Proxy):
     @on("fs/read_text_file", "terminal/output")
     async def output(self, params: dict[str, Any], forward: Forward) -> Any:
         await self._flush(params.get("sessionId", ""))
-        return await self._redact_response(forward, None, self._outputs)
+        return await self._redact_response(forward, None, self._texts)
 
     @on("terminal/create", "terminal/kill", "terminal/release", "terminal/wait_for_exit")
     async def operation(self, params: dict[str, Any], forward: Forward) -> Any:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 import trio
@@ -9,7 +10,6 @@ from support.subagents import idle, running
 from conductor.proxy import RequestError
 from conductor.testing import FakeAgent, open_chain
 from proxies.normalize import Normalize
-from proxies.normalize.quirks import QUIRKS, QuirkEntry, load, quirks_of
 
 NEW = {"cwd": "/work", "mcpServers": []}
 ENDED = {"stopReason": "end_turn"}
@@ -107,40 +107,86 @@ async def test_an_agents_version_becomes_a_number(chain, written, read):
         assert (await client.initialize())["protocolVersion"] == read
 
 
-async def test_a_clients_version_becomes_a_number(chain):
-    agent = FakeAgent()
-    async with chain(Normalize(), agent) as client:
-        await client.request("initialize", {"protocolVersion": "1", "clientCapabilities": {}})
-
-    assert agent.transcript.of("initialize", "request")[0].params["protocolVersion"] == 1
-
-
 async def test_an_agent_that_accepts_every_version_speaks_version_1(chain):
     agent = FakeAgent(handlers=named("fast-agent-acp", protocolVersion=2))
     async with chain(Normalize(), agent) as client:
         assert (await client.initialize(version=2))["protocolVersion"] == 1
 
 
-async def declared(method, *proxies):
-    """The MCP server that the agent gets for one with `env` as an object."""
+# -- set-ups ---------------------------------------------------------------------------------------
+
+STDIO = {"name": "a", "command": "/a", "args": [], "env": []}
+WITH_ENV = {**STDIO, "env": [{"name": "K", "value": "v"}]}
+HTTP = {"type": "http", "name": "a", "url": "https://a/mcp", "headers": []}
+
+OTHER = {"name": "a", "type": "acp", "serverId": "1"}
+
+
+async def set_up(params, method="new", version=1):
+    """The params that the agent gets."""
     agent = FakeAgent(handlers={f"session/{method}": lambda params: {"sessionId": "s"}})
-    server = {"name": "a", "command": "/a", "env": {"K": "v"}}
-    async with open_chain(*proxies, agent, bridged=False) as client:
-        await client.initialize()
-        params = {"sessionId": "s", "cwd": "/work", "mcpServers": [server]}
+    async with open_chain(Normalize(), agent, bridged=False) as client:
+        await client.initialize(version=version)
         await client.request(f"session/{method}", params)
-    return agent.transcript.of(f"session/{method}", "request")[0].params["mcpServers"]
+    return agent.transcript.of(f"session/{method}", "request")[0].params
 
 
-async def test_without_it_a_loose_set_up_reaches_the_agent():
-    assert await declared("new") == [{"name": "a", "command": "/a", "env": {"K": "v"}}]
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        ({**STDIO, "env": {"K": "v"}}, WITH_ENV),
+        ({**STDIO, "env": {"K": 1, "ON": True, "NO": None}},
+         {**STDIO, "env": [{"name": "K", "value": "1"}, {"name": "ON", "value": "true"}]}),
+        ({"name": "a", "command": "/a", "environment": {"K": "v"}}, WITH_ENV),
+        ({"name": "a", "command": "/a"}, STDIO),
+        ({**STDIO, "args": {}, "env": {}}, STDIO),
+        ({"name": "a", "command": ["/a", "-x"]}, {**STDIO, "args": ["-x"]}),
+        ({"type": "stdio", **STDIO}, STDIO),
+        ({"command": "/bin/a"}, {**STDIO, "command": "/bin/a"}),
+        ({"name": "a", "url": "https://a/mcp"}, HTTP),
+        ({"name": "a", "url": "https://a/sse"}, {**HTTP, "type": "sse", "url": "https://a/sse"}),
+        ({"name": "a", "httpUrl": "https://a/mcp"}, HTTP),
+        ({**HTTP, "headers": {"K": "v"}}, {**HTTP, "headers": [{"name": "K", "value": "v"}]}),
+        ({**HTTP, "type": "streamable-http"}, HTTP),
+        (OTHER, OTHER),
+        ("a", "a"),
+    ],
+)  # fmt: skip
+async def test_a_loose_declaration_becomes_that_of_the_schema(given, meant):
+    for servers in ([given], [meant]):
+        assert (await set_up({**NEW, "mcpServers": servers}))["mcpServers"] == [meant]
 
 
-@pytest.mark.parametrize("method", ["new", "load", "resume", "fork"])
-async def test_a_loose_set_up_becomes_that_of_the_schema(method):
-    env = [{"name": "K", "value": "v"}]
-    meant = {"name": "a", "command": "/a", "args": [], "env": env}
-    assert await declared(method, Normalize()) == [meant]
+@pytest.mark.parametrize("method", ["load", "resume", "fork"])
+async def test_declarations_are_repaired_in_every_set_up(method):
+    params = {"sessionId": "s", **NEW, "mcpServers": [{**STDIO, "env": {"K": "v"}}]}
+    assert (await set_up(params, method))["mcpServers"] == [WITH_ENV]
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        ({"a": {"command": "/a"}, "b": {"url": "https://a/mcp"}}, [STDIO, {**HTTP, "name": "b"}]),
+        ({}, []),
+        (None, []),
+        ([{**STDIO, "disabled": True}], []),
+    ],
+)
+async def test_servers_may_be_an_object_by_name_or_absent(given, meant):
+    assert (await set_up({**NEW, "mcpServers": given}))["mcpServers"] == meant
+
+
+async def test_in_version_2_a_program_has_a_type():
+    told = await set_up({**NEW, "mcpServers": [STDIO]}, version=2)
+    assert told["mcpServers"] == [{"type": "stdio", **STDIO}]
+
+
+@pytest.mark.parametrize(("given", "meant"), [("sub/../x", "x"), (None, ""), ("/a/", "/a/")])
+async def test_directories_are_absolute(given, meant):
+    told = await set_up({"cwd": given, "additionalDirectories": ["lib", "/b"], "mcpServers": []})
+    cwd = meant if meant == "/a/" else str(Path.cwd() / meant)
+    assert told["cwd"] == cwd
+    assert told["additionalDirectories"] == [str(Path(cwd, "lib")), "/b"]
 
 
 # -- tool calls ------------------------------------------------------------------------------------
@@ -326,14 +372,6 @@ async def test_a_prompt_that_waits_can_be_cancelled(chain, virtual_clock):
     assert len(agent.transcript.of("session/prompt", "request")) == 1
 
 
-async def test_an_agent_without_the_quirk_gets_both(chain, virtual_clock):
-    agent = FakeAgent(turns=[[think]] * 2, handlers=named("claude"))
-    async with chain(Normalize(), agent) as client:
-        await client.initialize()
-        session = await client.new_session("/work")
-        assert await two_prompts(client, [session] * 2) == [(10, "end_turn")] * 2
-
-
 async def test_repairs_can_be_added_and_skipped(chain, virtual_clock):
     for proxy, ends in [
         (Normalize(add=["one_turn_at_a_time"]), [10, 20]),
@@ -343,37 +381,3 @@ async def test_repairs_can_be_added_and_skipped(chain, virtual_clock):
             await client.initialize()
             session = await client.new_session("/work")
             assert [when for when, _ in await two_prompts(client, [session] * 2)] == ends
-
-
-# -- the table -------------------------------------------------------------------------------------
-
-
-def test_every_entry_names_existing_quirks():
-    table = load()
-
-    assert set(table) == {"agents", "clients"}
-    named = {quirk for entries in table.values() for entry in entries for quirk in entry.quirks}
-    assert named == QUIRKS
-
-
-@pytest.mark.parametrize(
-    ("entry", "version", "applies"),
-    [
-        ({}, "9", True),
-        ({"since": "1.2"}, "1.2.0", True),
-        ({"since": "1.10"}, "1.9", False),
-        ({"until": "2.0"}, "1.99.9", True),
-        ({"until": "2.0"}, "2.0", False),
-        ({"until": "2.0"}, "", True),
-        ({"name": "other*"}, "1", False),
-    ],
-)
-def test_names_and_versions_are_looked_up(entry, version, applies):
-    entries = [QuirkEntry(**{"name": "*codex*", "quirks": ["q"], **entry})]
-
-    found = quirks_of(entries, {"name": "OpenAI/Codex-ACP", "version": version})
-    assert found == ({"q"} if applies else set())
-
-
-def test_an_agent_without_a_name_gets_the_default_quirks():
-    assert quirks_of([QuirkEntry("*", ["a"]), QuirkEntry("*x*", ["b"])], None) == {"a"}

@@ -1,7 +1,7 @@
 """`normalize`: repairs known protocol errors of agents and clients.
 
-The repairs depend on the names and versions in `clientInfo` and `agentInfo`; `quirks.yaml` is the
-table.
+Repairs that do not change well-formed messages are made for every client and agent, the others for
+the agents of `_AGENTS`, by the name in `agentInfo`.
 
     early_updates            updates of a session that precede the response to session/new, from
                              which the client learns of the session, are sent after it
@@ -24,11 +24,12 @@ Options:
 
 from __future__ import annotations
 
+import fnmatch
 import itertools
 import os
 from collections import deque
-from collections.abc import Iterator
-from typing import Any, Final
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, Literal, TypeAlias
 
 import attrs
 import trio
@@ -52,11 +53,39 @@ from conductor.proxy import (
     on_update,
     per_session,
 )
-from proxies.normalize import quirks
-from proxies.normalize.quirks import Quirk, quirks_of
-from proxies.normalize.set_ups import repair_set_up
 
 __all__ = ["Normalize"]
+
+Quirk: TypeAlias = Literal[
+    "early_updates",
+    "echoed_protocol_version",
+    "loose_set_ups",
+    "missing_tool_call_id",
+    "one_turn_at_a_time",
+    "protocol_version_text",
+    "unannounced_tool_calls",
+    "unfinished_tool_calls",
+]
+# Clients that are known for loose set-ups get `normalize` without being asked
+# (`conductor/adapters/known_clients.py`).
+_EVERY_CLIENT: Final[frozenset[Quirk]] = frozenset({"loose_set_ups", "protocol_version_text"})
+_EVERY_AGENT: Final[frozenset[Quirk]] = frozenset(
+    {"early_updates", "protocol_version_text", "missing_tool_call_id", "unfinished_tool_calls"}
+)
+_AGENTS: Final[Mapping[str, set[Quirk]]] = {
+    # `usage_update` before the answer to session/new (2.26.1); a second prompt in a turn fails.
+    "*vibe*": {"one_turn_at_a_time"},
+    # A second prompt during a turn is never answered (0.16.0).
+    "*codex*": {"one_turn_at_a_time"},
+    # No `tool_call` for a tool that asks permission (0.61.0); a second prompt cancels the first.
+    "*gemini*": {"unannounced_tool_calls", "one_turn_at_a_time"},
+    # A second prompt during a turn makes the first fail (0.24.4).
+    "*qwen*": {"one_turn_at_a_time"},
+    # Any protocol version is echoed, also those that it does not speak (0.10.30).
+    "*fast-agent*": {"echoed_protocol_version"},
+}
+"""Quirks of agents beside those of every agent, by a glob for the name, with the version with which
+they were observed."""
 
 _MAX_CALLS: Final = 1000
 """Ids of announced tool calls of a session that are remembered; the oldest are forgotten."""
@@ -79,7 +108,7 @@ class Normalize(Proxy):
 
     add: list[Quirk] = attrs.field(factory=list)
     skip: list[Quirk] = attrs.field(factory=list)
-    _active: set[str] = attrs.field(factory=set, init=False)
+    _active: frozenset[Quirk] = attrs.field(default=frozenset(), init=False)
     _opening: int = attrs.field(default=0, init=False)
     """Number of session/new and session/fork requests in flight."""
     _held_updates: dict[str, deque[bytes]] = attrs.field(factory=dict, init=False)
@@ -90,12 +119,12 @@ class Normalize(Proxy):
 
     @on("initialize")
     async def initialize(self, params: dict[str, Any], forward: Forward) -> Any:
-        table = quirks.load()
-        client = quirks_of(table["clients"], params.get("clientInfo") or params.get("info"))
-        self._activate(client)
+        self._activate(_EVERY_CLIENT)
         result = await forward(self._with_number(params))
-        agent = quirks_of(table["agents"], result.get("agentInfo") or result.get("info"))
-        self._activate(client | agent)
+        info = result.get("agentInfo") or result.get("info") or {}
+        name = str(info.get("name")).lower()
+        own = [quirks for glob, quirks in _AGENTS.items() if fnmatch.fnmatchcase(name, glob)]
+        self._activate(_EVERY_CLIENT.union(_EVERY_AGENT, *own))
         result = self._with_number(result)
         if "echoed_protocol_version" in self._active:
             result = {**result, "protocolVersion": 1}
@@ -118,7 +147,7 @@ class Normalize(Proxy):
     @on_session_setup
     async def set_up(self, setup: SessionSetup, forward: Forward) -> Any:
         if "loose_set_ups" in self._active:
-            repair_set_up(
+            _repair_set_up(
                 setup.params,
                 self.protocol_version,
                 required=setup.opened_by in ("new", "load"),
@@ -185,7 +214,7 @@ class Normalize(Proxy):
 
     # ----------------------------------------------------------------------------------------------
 
-    def _activate(self, names: set[str]) -> None:
+    def _activate(self, names: frozenset[Quirk]) -> None:
         self._active = (names | {*self.add}) - {*self.skip}
 
     def _with_number(self, params: dict[str, Any]) -> dict[str, Any]:
@@ -206,3 +235,113 @@ class Normalize(Proxy):
     def _new_id(self, session: _NormalizedSession) -> str:
         session.last_id = f"conductor-call-{next(self._ids)}"
         return session.last_id
+
+
+# -- set-ups ---------------------------------------------------------------------------------------
+#
+# Users copy declarations from the settings of other programs, and clients pass them on as they are:
+# an object by name, `env` as an object, `type: streamable-http`; Lua writes an empty list as `{}`.
+# Strict agents refuse them, others leave the server out. Well-formed params stay as they are.
+
+_TYPES: Final = {
+    **dict.fromkeys(("stdio", "local", "command"), "stdio"),
+    **dict.fromkeys(("http", "streamablehttp", "httpstream", "remote"), "http"),
+    "sse": "sse",
+    "acp": "acp",
+}
+"""Types by their name in lower case without `-` and `_`."""
+_OTHER_NAMES: Final = {
+    "transport": "type",
+    "transportType": "type",
+    "serverUrl": "url",
+    "httpUrl": "url",
+    "environment": "env",
+}
+
+
+def _repair_set_up(
+    params: dict[str, Any], version: int, *, required: bool, cwd: str | None
+) -> None:
+    """Make params, in place, what the schema of this version says.
+
+    `required`: whether `mcpServers` must be there. `cwd` is the directory that relative ones are
+    below, and the one of a session without; `None` if it is unknown.
+    """
+    if cwd is not None:
+        params["cwd"] = _below(cwd, params.get("cwd") or ".")
+        if isinstance(listed := params.get("additionalDirectories"), list):
+            params["additionalDirectories"] = [_below(params["cwd"], each) for each in listed]
+    if params.get("additionalDirectories", ()) in (None, {}):
+        del params["additionalDirectories"]
+    if "mcpServers" in params or (required and version == 1):
+        params["mcpServers"] = _servers(params.get("mcpServers"), version)
+
+
+def _below(base: Any, path: Any) -> Any:
+    """A relative path as an absolute one below `base`."""
+    if not isinstance(path, str) or os.path.isabs(path):
+        return path
+    return os.path.normpath(os.path.join(base, os.path.expanduser(path)))
+
+
+def _servers(given: Any, version: int) -> Any:
+    if isinstance(given, Mapping):
+        given = [
+            {"name": name, **each} if isinstance(each, Mapping) else each
+            for name, each in given.items()
+        ]
+    if not isinstance(given, list):
+        return [] if given is None else given
+    return [
+        _server(each, version) if isinstance(each, Mapping) else each
+        for each in given
+        if not (isinstance(each, Mapping) and _is_off(each))
+    ]
+
+
+def _is_off(server: Mapping[str, Any]) -> bool:
+    return server.get("disabled") is True or server.get("enabled") is False
+
+
+def _server(given: Mapping[str, Any], version: int) -> dict[str, Any]:
+    server = {_OTHER_NAMES.get(name, name): value for name, value in given.items()}
+    told = str(server.get("type") or "").lower().replace("-", "").replace("_", "")
+    kind = _TYPES.get(told, server.get("type") or None)
+    if kind is None:
+        is_sse = str(server.get("url") or "").split("?")[0].rstrip("/").endswith("/sse")
+        kind = ("sse" if is_sse else "http") if "url" in server else "stdio"
+    if kind == "stdio":
+        _repair_program(server)
+    elif kind in ("http", "sse"):
+        server["headers"] = _pairs(server.get("headers"))
+    if "name" not in server:
+        source = str(server.get("command") or server.get("url") or "server")
+        server["name"] = os.path.basename(source.rstrip("/")) or source
+    if kind == "stdio" and version == 1:
+        server.pop("type", None)
+    elif server.get("type") != kind:
+        server = {"type": kind, **{name: each for name, each in server.items() if name != "type"}}
+    return server
+
+
+def _repair_program(server: dict[str, Any]) -> None:
+    command, args = server.get("command"), server.get("args")
+    args = [_text(each) for each in args] if isinstance(args, list) else []
+    if isinstance(command, list) and command:
+        server["command"], *first = map(_text, command)
+        args = [*first, *args]
+    server["args"] = args
+    server["env"] = _pairs(server.get("env"))
+
+
+def _pairs(given: Any) -> Any:
+    """Variables or headers as a list of names and values."""
+    if given is None:
+        return []
+    if isinstance(given, Mapping):
+        return [{"name": k, "value": _text(v)} for k, v in given.items() if v is not None]
+    return given
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

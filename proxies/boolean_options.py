@@ -23,7 +23,7 @@ from conductor.proxy import (
     on_update,
     per_session,
 )
-from proxies.shared.capabilities import announce, client_has
+from proxies.shared.capabilities import announce
 
 __all__ = ["BooleanOptions"]
 
@@ -43,9 +43,7 @@ class BooleanOptions(Proxy):
 
     @on("initialize")
     async def announce(self, request: dict[str, Any], forward: Forward) -> Any:
-        self._is_needed = not client_has(request, "session", "configOptions", "boolean")
-        if self._is_needed:
-            announce(request, {}, "session", "configOptions", "boolean")
+        self._is_needed = announce(request, {}, "session", "configOptions", "boolean")
         return await forward()
 
     @on_session_setup

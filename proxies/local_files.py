@@ -35,7 +35,7 @@ from conductor.proxy import (
     on_session,
 )
 from proxies.shared.ask_first import ask_first
-from proxies.shared.capabilities import announce, client_has
+from proxies.shared.capabilities import announce
 from proxies.shared.session_files import (
     read_text,
     resolved_inside,
@@ -71,11 +71,8 @@ class LocalFiles(Proxy):
         self._served = frozenset(
             name
             for name, is_allowed in allowed.items()
-            if is_allowed
-            if not client_has(request, "fs", name)
+            if is_allowed and announce(request, True, "fs", name)
         )
-        for name in sorted(self._served):
-            announce(request, True, "fs", name)
         return await forward()
 
     @on_session

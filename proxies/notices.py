@@ -13,7 +13,7 @@ from typing import Any
 import attrs
 
 from conductor.proxy import Forward, Proxy, Session, on, on_update
-from proxies.shared.capabilities import announce, client_has
+from proxies.shared.capabilities import announce
 from proxies.shared.client_texts import notice_text
 
 __all__ = ["NoticesAsText"]
@@ -29,9 +29,7 @@ class NoticesAsText(Proxy):
 
     @on("initialize")
     async def announce(self, request: dict[str, Any], forward: Forward) -> Any:
-        self._is_needed = not client_has(request, "session", "notices")
-        if self._is_needed:
-            announce(request, {}, "session", "notices")
+        self._is_needed = announce(request, {}, "session", "notices")
         return await forward()
 
     @on_update("notice")

@@ -16,10 +16,9 @@ from typing import Any, Final
 
 import attrs
 
-from conductor.acp import MAX_AGENTS_ID
 from conductor.bounded_dict import BoundedDict
 from conductor.proxy import Forward, Proxy, Session, on, on_update, per_session
-from proxies.shared.capabilities import announce, client_has
+from proxies.shared.capabilities import announce
 
 __all__ = ["Subagents"]
 
@@ -29,8 +28,6 @@ _RUNS: Final = ("running", "requires_action")
 _MOST_TEXT: Final = 10_000
 _MOST_SUBAGENTS: Final = 1000
 """Maximum for a session of the user; the oldest are forgotten."""
-_MOST_OF_UNKNOWN: Final = 20
-"""Maximum for a session that was never opened."""
 
 
 @attrs.define
@@ -47,8 +44,7 @@ class _Subagent:
         content, message = update.get("content"), update.get("messageId")
         if isinstance(content, dict) and isinstance(text := content.get("text"), str):
             before = self.said if message == self.message else ""
-            is_id = isinstance(message, str) and len(message) <= MAX_AGENTS_ID
-            self.said, self.message = (before + text)[-_MOST_TEXT:], message if is_id else None
+            self.said, self.message = (before + text)[-_MOST_TEXT:], message
 
 
 @attrs.define
@@ -64,22 +60,14 @@ class Subagents(Proxy):
 
     @on("initialize")
     async def announce(self, request: dict[str, Any], forward: Forward) -> Any:
-        self._is_needed = not client_has(request, "subagents")
-        if self._is_needed:
-            announce(request, {}, "subagents")
+        self._is_needed = announce(request, {}, "subagents")
         return await forward()
 
     @on("session/load")
     async def load(self, params: dict[str, Any], forward: Forward) -> Any:
         """The client shows nothing of the session before its history."""
-        id = str(params.get("sessionId"))
-        before = self.known.pop(id, None)
-        try:
-            return await forward()
-        except BaseException:
-            if before is not None:
-                self.known[id] = before
-            raise
+        self.known.pop(str(params.get("sessionId")), None)
+        return await forward()
 
     @on_update("subagent_update")
     async def subagent(self, session: Session, update: dict[str, Any], forward: Forward) -> None:
@@ -87,14 +75,13 @@ class Subagents(Proxy):
             await forward()
             return
         user, id = session.user_session, update.get("sessionId")
-        if not isinstance(id, str) or len(id) > MAX_AGENTS_ID:
+        if not isinstance(id, str):
             return
         if self.session_by_id(id).user_session is not user:
             return  # it belongs to the user, or to another session
         known = self.known[user.id]
         found = known.get(id)
         if found is None:
-            known.maxlen = _MOST_SUBAGENTS if user.opened_by else _MOST_OF_UNKNOWN
             found = known[id] = _Subagent({"toolCallId": f"subagent {id}"})
             first = {"title": "Subagent", "kind": "think", "status": "in_progress"}
             await self._show(user, found, {**first, **_members_of(found, update)}, "tool_call")

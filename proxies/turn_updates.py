@@ -4,7 +4,7 @@ An agent may send messages and tool calls while no turn runs, for example of wor
 Some clients show them as errors, lose them, or show them in the wrong place. This proxy keeps them
 until the client's next prompt, and sends them at the beginning of its turn, in their order. What
 belongs to no turn (commands, modes, options, title, usage, notices) passes at once, and so does the
-history that a session is loaded with.
+history that a session is loaded with, and more than 1 MB of a session.
 
 What is kept of a session that ends is dropped, with a line in the log; so is what is kept of a
 session that is loaded: its history has it. A restart of the agent changes nothing.
@@ -15,8 +15,6 @@ Options:
     questions  permission requests and elicitations between turns wait for the next turn, too, for
                a client that neither shows nor answers them; default false: they pass at once,
                before what is kept. The conductor sets it for clients known for it
-    max_bytes  with more than this of all sessions, what is kept of the session with the most of it
-               is sent at once; default 1 MB
 """
 
 from __future__ import annotations
@@ -27,7 +25,6 @@ from typing import Any, Final
 import attrs
 import msgspec
 import trio
-from attrs.validators import ge
 
 from conductor.json_values import decode_loosely, decode_value
 from conductor.proxy import (
@@ -46,25 +43,17 @@ from conductor.proxy.peers import SESSION_STATE_UPDATES
 
 __all__ = ["TurnUpdates"]
 
-_DEFAULT_BYTES: Final = 1_000_000
+_MAX_BYTES: Final = 1_000_000
+"""Of a session; with more, all is sent at once."""
 _FREE: Final = SESSION_STATE_UPDATES | {"notice"}
 """Kinds of updates that belong to no turn."""
 
 log: Final = get_logger(component="turn_updates")
 
 
-class _Kind(msgspec.Struct):
-    sessionUpdate: str = ""
-
-
 class _Params(msgspec.Struct):
-    sessionId: str
-    update: _Kind = msgspec.field(default_factory=_Kind)
-
-
-class _AgentQuestion(msgspec.Struct):
     sessionId: str | None = None
-    """`None`: it belongs to a request, such as a login."""
+    """`None`: an elicitation of a request, such as a login."""
 
 
 @attrs.define(eq=False)
@@ -93,27 +82,28 @@ class TurnUpdates(Proxy):
     on_error = "pass"
 
     questions: bool = False
-    max_bytes: int = attrs.field(default=_DEFAULT_BYTES, validator=ge(0))
 
     kept = per_session(_Kept)
 
     @on("session/update")
     async def update(self, raw: bytes, forward: Forward) -> None:
-        params = _read(raw)
-        session = self.session_by_id(params.sessionId).user_session
+        params = decode_loosely(raw)
+        session = self.session_by_id(params["sessionId"]).user_session
         kept = self.kept[session.id]
-        is_free = params.update.sessionUpdate in _FREE or kept.loads
+        is_free = params["update"].get("sessionUpdate") in _FREE or kept.loads
         if is_free or (kept.running_turns and not kept.updates):
             await forward()
             return
         kept.updates.append(raw)
         kept.size += len(raw)
-        await self._bound()
+        if kept.size > _MAX_BYTES:
+            log.warning("updates sent between turns: too many", session=session.id)
+            await self._send(kept)
 
     @on("session/prompt")
     async def prompt(self, raw: bytes, forward: Forward) -> Any:
         id = decode_value(raw, type=_Params).sessionId
-        kept = self.kept[self.session_by_id(id).user_session.id]
+        kept = self.kept[self.session_by_id(str(id)).user_session.id]
         kept.running_turns += 1
         try:
             await self._send(kept)
@@ -126,13 +116,12 @@ class TurnUpdates(Proxy):
 
     @on("session/request_permission")
     async def ask(self, raw: bytes, forward: Forward) -> Any:
-        is_asked = await self._next_turn(decode_value(raw, type=_Params).sessionId)
+        is_asked = await self._next_turn(raw)
         return await forward() if is_asked else {"outcome": {"outcome": "cancelled"}}
 
     @on("elicitation/create")
     async def ask_with_form(self, raw: bytes, forward: Forward) -> Any:
-        id = decode_value(raw, type=_AgentQuestion).sessionId
-        is_asked = id is None or await self._next_turn(id)
+        is_asked = await self._next_turn(raw)
         return await forward() if is_asked else {"action": "cancel"}
 
     @on_session_setup
@@ -167,24 +156,19 @@ class TurnUpdates(Proxy):
 
     # ----------------------------------------------------------------------------------------------
 
-    async def _next_turn(self, id: str) -> bool:
+    async def _next_turn(self, question: bytes) -> bool:
         """Wait for a turn of the session, unless one runs or questions pass at once; returns
         whether they are still to be asked."""
+        id = decode_value(question, type=_Params).sessionId
+        if not self.questions or id is None:
+            return True
         kept = self.kept[self.session_by_id(id).user_session.id]
-        if not self.questions or kept.turn_begins.is_set():
+        if kept.turn_begins.is_set():
             return True
         cancels = kept.cancels
         self.release_lane()
         await kept.turn_begins.wait()
         return not kept.has_ended and kept.cancels == cancels
-
-    async def _bound(self) -> None:
-        """Send what is kept of the sessions with the most until the rest fits `max_bytes`."""
-        while sum(kept.size for kept in self.kept.values()) > self.max_bytes:
-            id = max(self.kept, key=lambda id: self.kept[id].size)
-            size = self.kept[id].size
-            log.warning("updates sent between turns: too many", session=id, bytes=size)
-            await self._send(self.kept[id])
 
     async def _send(self, kept: _Kept) -> None:
         """Send all, also what is appended meanwhile."""
@@ -199,13 +183,3 @@ class TurnUpdates(Proxy):
             log.warning("updates dropped", session=session_id, updates=dropped, reason=reason)
         kept.updates.clear()
         kept.size = 0
-
-
-def _read(raw: bytes) -> _Params:
-    try:
-        return decode_value(raw, type=_Params)
-    except msgspec.ValidationError:
-        raise
-    except msgspec.DecodeError:  # half an emoji in a key, for example
-        found = decode_loosely(raw)
-        return _Params(found["sessionId"], _Kind(found["update"].get("sessionUpdate", "")))

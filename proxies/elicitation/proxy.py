@@ -49,7 +49,7 @@ from proxies.elicitation.forms import (
     titled,
     why_not_asked,
 )
-from proxies.shared.capabilities import announce, client_has
+from proxies.shared.capabilities import announce
 
 __all__ = ["Elicitation"]
 
@@ -112,12 +112,9 @@ class Elicitation(Proxy):
 
     @on("initialize")
     async def announce(self, request: dict[str, Any], forward: Forward) -> Any:
-        modes = ("form", "url")
         self._modes = frozenset(
-            mode for mode in modes if not client_has(request, "elicitation", mode)
+            mode for mode in ("form", "url") if announce(request, {}, "elicitation", mode)
         )
-        for mode in sorted(self._modes):
-            announce(request, {}, "elicitation", mode)
         return await forward()
 
     @on_question

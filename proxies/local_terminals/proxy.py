@@ -51,7 +51,6 @@ from proxies.shared.ask_first import ask_first
 from proxies.shared.capabilities import (
     SESSION,
     announce,
-    client_has,
     has_capability,
     with_capability,
 )
@@ -87,9 +86,7 @@ class LocalTerminals(Proxy):
 
     @on("initialize")
     async def announce(self, request: dict[str, Any], forward: Forward) -> Any:
-        self._is_needed = not client_has(request, "terminal")
-        if self._is_needed:
-            announce(request, True, "terminal")
+        self._is_needed = announce(request, True, "terminal")
         result = await forward()
         if self._is_needed and not has_capability(result, SESSION, "close"):
             self._closes = True

@@ -50,9 +50,12 @@ def client_has(request: dict[str, Any], *path: str) -> bool:
     return has_member(request, ("clientCapabilities", *path))
 
 
-def announce(request: dict[str, Any], value: Any, *path: str) -> None:
-    """Put this capability into the request, beside what the client announces."""
-    request.update(with_member(request, ("clientCapabilities", *path), value))
+def announce(request: dict[str, Any], value: Any, *path: str) -> bool:
+    """Announce a capability for a client that lacks it; returns whether it does."""
+    lacks = not client_has(request, *path)
+    if lacks:
+        request.update(with_member(request, ("clientCapabilities", *path), value))
+    return lacks
 
 
 def has_member(holder: Any, path: tuple[str, ...]) -> bool:

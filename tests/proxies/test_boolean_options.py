@@ -65,11 +65,6 @@ async def choose(client, value, **more):
     return (await client.request("session/set_config_option", params))["configOptions"]
 
 
-async def test_without_it_the_user_cannot_choose_the_option(chain):
-    async with chain(agent_with_options()) as client:
-        assert await open_session(client, {}) == [MODEL]
-
-
 @pytest.mark.parametrize("name", ["new", "load", "resume", "fork"])
 @pytest.mark.parametrize(
     "capabilities", [{}, {"session": None}, {"session": {"configOptions": {}}}]

@@ -29,10 +29,6 @@ async def updates(chain, *components, capabilities):
     return [each.params["update"] for each in client.transcript.of("session/update")]
 
 
-async def test_without_it_the_user_does_not_learn_what_the_agent_had_to_say(chain):
-    assert await updates(chain, agent_with_a_notice(), capabilities={}) == []
-
-
 @pytest.mark.parametrize("capabilities", [{}, {"session": None}, {"session": {"notices": None}}])
 async def test_a_notice_becomes_text(chain, capabilities):
     found = await updates(chain, NoticesAsText(), agent_with_a_notice(), capabilities=capabilities)
@@ -55,12 +51,3 @@ async def test_a_client_that_shows_notices_gets_them_as_they_are(chain):
     found = await updates(chain, NoticesAsText(), agent, capabilities=capabilities)
 
     assert found == [NOTICE]
-
-
-async def test_other_capabilities_of_the_client_stay(chain):
-    agent = agent_with_a_notice()
-    capabilities = {"fs": {"readTextFile": True}, "session": {"other": {}}}
-    await updates(chain, NoticesAsText(), agent, capabilities=capabilities)
-
-    announced = agent.transcript.of("initialize", "request")[0].params["clientCapabilities"]
-    assert announced == {"fs": {"readTextFile": True}, "session": {"other": {}, "notices": {}}}

@@ -40,12 +40,6 @@ async def run(chain, *components):
     return client.transcript
 
 
-async def test_without_it_a_client_that_shows_titles_shows_no_plan(chain):
-    transcript = await run(chain, approving(call(rawInput={"plan": PLAN})))
-
-    assert PLAN not in transcript.text()
-
-
 @pytest.mark.parametrize(
     "members",
     [

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 import trio
 from support.subagents import idle, running, subagent
 
@@ -53,16 +52,6 @@ def refusing_unknown_sessions(client, session):
         return {"outcome": {"outcome": "selected", "optionId": "allow"}}
 
     client.handlers["session/request_permission"] = permit
-
-
-async def test_without_it_the_client_is_asked_about_a_session_that_it_does_not_know(chain):
-    agent = delegating([])
-    async with chain(agent) as client:
-        await client.initialize()
-        session = await client.new_session("/work")
-        refusing_unknown_sessions(client, session)
-        with pytest.raises(RequestError, match="Session not found"):
-            await client.prompt(session, "go")
 
 
 async def test_a_subagent_is_a_tool_call_and_its_calls_and_questions_are_the_sessions(chain):
@@ -231,19 +220,6 @@ async def test_before_an_agent_of_version_2_a_client_of_version_1_is_asked_in_it
         for each in client.transcript.of("session/update")
         if each.params["sessionId"] != session
     ]
-
-
-async def test_the_newest_subagents_of_a_session_are_remembered_and_none_with_long_ids(chain):
-    proxy = Subagents()
-    many = [{**running(), "sessionId": f"child {n}"} for n in range(1001)]
-    agent = FakeAgent(turns=[[*many, {**running(), "sessionId": "x" * 1025}]])
-    async with chain(proxy, agent) as client:
-        await client.initialize()
-        session = await client.new_session("/work")
-        await client.prompt(session, "go")
-        kept = dict(proxy.known[session])
-
-    assert (len(kept), "child 0" in kept, "child 1000" in kept) == (1000, False, True)
 
 
 async def test_a_session_of_the_user_is_no_subagent_of_another(chain):

@@ -13,7 +13,6 @@ Options:
                 order until one answers
     transcript  maximum characters of the conversation that are put before the prompt of an agent
                 that has not seen it; default 40000
-    at_once     other agents that run at the same time; default 4. Further prompts wait
 
 Another agent runs for one turn, in the directory and with the MCP servers of the session; its
 permission requests and file requests go to the client. The first agent gets the turns that it has
@@ -156,20 +155,14 @@ class Failover(Proxy):
     agents: list[OtherAgent] = attrs.field(validator=min_len(1))
     cooldown: timedelta = attrs.field(default=timedelta(minutes=10), validator=ge(timedelta()))
     transcript: int = attrs.field(default=40_000, validator=gt(0))
-    at_once: int = attrs.field(default=4, validator=ge(1))
     _cool_until: dict[int, float] = attrs.field(factory=dict, init=False)
     """By position in the list of all agents: 0 is the agent of the chain."""
-    _slots: trio.Semaphore = attrs.field(init=False)
 
     @per_session
     def conversations(self) -> _SessionTranscripts:
         return _SessionTranscripts(
             BoundedTranscript(self.transcript), BoundedTranscript(self.transcript)
         )
-
-    @_slots.default
-    def _free_slots(self) -> trio.Semaphore:
-        return trio.Semaphore(self.at_once)
 
     def option_warnings(self) -> Sequence[tuple[str, str]]:
         return [
@@ -199,11 +192,7 @@ class Failover(Proxy):
                     if conversation.has_more_than(failure):
                         return result
                     raise failure
-                await prompt.wait(self._slots.acquire)
-                try:
-                    return await self._ask_other(position, session, conversation, prompt, failures)
-                finally:
-                    self._slots.release()
+                return await self._ask_other(position, session, conversation, prompt, failures)
             except (RequestError, *_NOT_RUNNING) as exc:
                 reason = failure_reason(exc) if isinstance(exc, RequestError) else "does not run"
                 if reason is None or conversation.has_more_than(exc):

@@ -64,13 +64,6 @@ def choosing(*options):
     return {"session/request_permission": choose}
 
 
-@pytest.mark.parametrize("method", ["cursor/ask_question", "cursor/create_plan"])
-async def test_without_it_a_client_refuses_and_the_agent_learns_nothing(chain, method):
-    transcript = await run(chain, asking(method, {"toolCallId": "1"}))
-
-    assert transcript.text().startswith("-32601")
-
-
 @pytest.mark.parametrize(
     "method", ["cursor/ask_question", "cursor/create_plan", "cursor/update_todos"]
 )

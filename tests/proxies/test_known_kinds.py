@@ -24,15 +24,6 @@ async def shown(chain, *steps, capabilities=None, proxy=None):
     return client.transcript.updates()
 
 
-async def test_without_it_a_client_gets_what_it_does_not_know(chain):
-    agent = FakeAgent(turns=[[{"sessionUpdate": "weather_update", "title": "Rain"}]])
-    async with chain(agent) as client:
-        await client.initialize()
-        opened = await client.request("session/new", {"cwd": "/work", "mcpServers": []})
-        await client.prompt(opened["sessionId"], "hi")
-    assert [each["sessionUpdate"] for each in client.transcript.updates()] == ["weather_update"]
-
-
 @pytest.mark.parametrize(
     ("update", "kind", "content"),
     [

@@ -1,20 +1,17 @@
 from __future__ import annotations
 
 import sys
-from contextlib import asynccontextmanager, nullcontext, suppress
+from contextlib import nullcontext, suppress
 from datetime import timedelta
 
 import pytest
 import trio
-from trio.testing import wait_all_tasks_blocked
 
 from conductor.errors import withhold_details
 from conductor.proxy import RequestError
-from conductor.proxy.peers import PromptTurn
 from conductor.testing import FakeAgent
 from proxies.budget import Budget, BudgetLimits
 from proxies.failover import Failover, OtherAgent
-from proxies.shared.transcript import BoundedTranscript
 
 LIMIT = RequestError(-32603, "Internal error", {"details": "429 rate_limit_error"})
 PROGRAM = [sys.executable, "-m", "conductor.testing.agent"]
@@ -40,23 +37,6 @@ def chunk(role, text):
 def prompts(agent):
     requests = agent.transcript.of("session/prompt", "request")
     return [[block["text"] for block in each.params["prompt"]] for each in requests]
-
-
-def test_a_transcript_keeps_the_newest_characters():
-    transcript = BoundedTranscript(10)
-    transcript.add("user", "abcdef")
-    transcript.add("agent", "gh")
-    transcript.add("agent", "ij")
-    assert str(transcript) == "user: abcdef\n\nagent: ghij"
-
-    transcript.add("user", "klm")
-
-    assert str(transcript).split("\n\n") == [
-        "[older messages are left out]",
-        "user: def",
-        "agent: ghij",
-        "user: klm",
-    ]
 
 
 async def test_a_limited_agent_is_replaced_by_a_program_for_the_turn(chain):
@@ -305,45 +285,6 @@ async def test_turns_of_other_agents_count_for_budgets(chain, other, version):
             await client.prompt(session, "say hello")
         said = str(client.transcript.updates()[-3:])
     assert "Refused: the budget is used up (2 of 2 turns used in this session)" in said
-
-
-async def test_so_many_other_agents_run_at_once(chain, monkeypatch):
-    running, most = 0, 0
-    may_end = trio.Event()
-
-    class Second:
-        async def prompt(self, blocks, show):
-            await may_end.wait()
-            return PromptTurn("end_turn", "", {"stopReason": "end_turn"})
-
-    @asynccontextmanager
-    async def open_agent(self, source, **options):
-        nonlocal running, most
-        self.release_lane()
-        running += 1
-        most = max(most, running)
-        yield Second()
-        running -= 1
-
-    monkeypatch.setattr(Failover, "open_agent", open_agent)
-    proxy = Failover([OtherAgent(run=["other"])], at_once=2)
-    async with chain(proxy, FakeAgent(turns=[[LIMIT]] * 9)) as client:
-        await client.initialize()
-        sessions = [await client.new_session("/work") for _ in range(4)]
-        stopped = []
-
-        async def prompt(session):
-            stopped.append((await client.prompt(session, "hi"))["stopReason"])
-
-        async with trio.open_nursery() as nursery:
-            for session in sessions:
-                nursery.start_soon(prompt, session)
-                await wait_all_tasks_blocked()
-            client.notify("session/cancel", {"sessionId": sessions[-1]})
-            await wait_all_tasks_blocked()
-            assert stopped == ["cancelled"]
-            may_end.set()
-    assert (most, sorted(stopped)) == (2, ["cancelled", "end_turn", "end_turn", "end_turn"])
 
 
 async def test_a_cancelled_turn_of_another_agent_does_not_cancel_the_next(chain, other):

@@ -21,8 +21,8 @@ import attrs
 import msgspec
 
 from conductor.json_values import decode_value
-from conductor.proxy import Forward, Proxy, Session, get_logger, on, on_update, per_session
-from proxies.known_kinds.updates import CHUNKS, UnknownUpdates, known_kinds
+from conductor.proxy import Forward, Proxy, Session, on, on_update, per_session
+from proxies.shared.client_texts import notice_text
 from proxies.v1_v2.known_values import (
     BLOCKS,
     ORIGINAL,
@@ -34,12 +34,34 @@ from proxies.v1_v2.known_values import (
     know_tool_call,
     known_block,
 )
-from proxies.v1_v2.to_v1 import V1Features
+from proxies.v1_v2.members import Json, objects, text_block
+from proxies.v1_v2.to_v1 import PlansToV1, V1Features
 
 __all__ = ["KnownKinds"]
 
-_MAX_LOGGED: Final = 100
-log: Final = get_logger(component="known_kinds")
+_CHUNKS: Final = frozenset({"user_message_chunk", "agent_message_chunk", "agent_thought_chunk"})
+_ALWAYS: Final = _CHUNKS | {
+    "available_commands_update",
+    "config_option_update",
+    "current_mode_update",
+    "plan",
+    "session_info_update",
+    "tool_call",
+    "tool_call_update",
+    "usage_update",
+}
+_SILENT: Final = frozenset(
+    {
+        "compaction_summary_chunk",
+        "compaction_update",
+        "session_message",
+        "session_message_chunk",
+        "state_update",
+        "subagent_update",
+        "tool_call_content_chunk",
+    }
+)
+"""Kinds with texts that are not part of the conversation, or are shown elsewhere."""
 
 
 class _Block(msgspec.Struct):
@@ -76,14 +98,13 @@ class KnownKinds(Proxy):
     lacks: list[str] = attrs.field(factory=list)
     _features: V1Features = attrs.field(factory=V1Features, init=False)
     _known: frozenset[str] = attrs.field(factory=frozenset, init=False)
-    _logged: set[str] = attrs.field(factory=set, init=False)
 
-    unknown = per_session(UnknownUpdates)
+    plans = per_session(lambda: PlansToV1(knows_ids=False))
 
     @on("initialize")
-    async def initialize(self, params: dict[str, Any], forward: Forward) -> Any:
+    async def initialize(self, params: Json, forward: Forward) -> Any:
         self._features = V1Features.announced(params)
-        self._known = known_kinds(self._features) - set(self.lacks)
+        self._known = _kinds(self._features) - set(self.lacks)
         return await forward()
 
     @on("session/update")
@@ -95,42 +116,42 @@ class KnownKinds(Proxy):
             await forward()  # not for this proxy to judge
             return
         is_known = head.sessionUpdate in self._known
-        if is_known and (head.sessionUpdate not in CHUNKS or head.has_known_block):
+        if is_known and (head.sessionUpdate not in _CHUNKS or head.has_known_block):
             await forward()
             return
         for update in _chunk(read.update) if is_known else self._shown(read, head.sessionUpdate):
             await forward(msgspec.json.encode({**_decode_members(params), "update": update}))
 
     @on_update("tool_call", "tool_call_update")
-    async def tool_call(self, session: Session, update: dict[str, Any], forward: Forward) -> None:
+    async def tool_call(self, session: Session, update: Json, forward: Forward) -> None:
         know_tool_call(update)
         await forward()
 
     @on_update("plan")
-    async def plan(self, session: Session, update: dict[str, Any], forward: Forward) -> None:
+    async def plan(self, session: Session, update: Json, forward: Forward) -> None:
         know_plan(update)
         await forward()
 
     @on_update("available_commands_update")
-    async def commands(self, session: Session, update: dict[str, Any], forward: Forward) -> None:
+    async def commands(self, session: Session, update: Json, forward: Forward) -> None:
         know_commands(update)
         await forward()
 
     @on_update("config_option_update")
-    async def changed(self, session: Session, update: dict[str, Any], forward: Forward) -> None:
+    async def changed(self, session: Session, update: Json, forward: Forward) -> None:
         self._know_options(update)
         await forward()
 
     @on("session/new", "session/load", "session/resume", "session/fork")
-    async def set_up(self, params: dict[str, Any], forward: Forward) -> Any:
+    async def set_up(self, params: Json, forward: Forward) -> Any:
         return self._know_options(await forward())
 
     @on("session/set_config_option")
-    async def set_option(self, params: dict[str, Any], forward: Forward) -> Any:
+    async def set_option(self, params: Json, forward: Forward) -> Any:
         return self._know_options(await forward())
 
     @on("session/request_permission")
-    async def permission(self, params: dict[str, Any], forward: Forward) -> Any:
+    async def permission(self, params: Json, forward: Forward) -> Any:
         know_permission(params)
         return await forward()
 
@@ -142,9 +163,10 @@ class KnownKinds(Proxy):
             reason = decode_value(members.get("stopReason", b"null"))
             if not isinstance(reason, str) or reason in STOP_REASONS:
                 return result
-            meta = _with_original(members.get("_meta"), {"stopReason": reason})
+            meta: Json = _decode_members(members.get("_meta", b"{}"))
         except msgspec.DecodeError:
             return result
+        meta = {**meta, ORIGINAL: {"stopReason": reason}}
         return msgspec.json.encode({**members, "stopReason": "end_turn", "_meta": meta})
 
     # ----------------------------------------------------------------------------------------------
@@ -153,21 +175,24 @@ class KnownKinds(Proxy):
         know_options(holder, booleans=self._features.boolean_options)
         return holder
 
-    def _shown(self, read: _RawUpdateParams, kind: str) -> list[dict[str, Any]]:
+    def _shown(self, read: _RawUpdateParams, kind: str) -> list[Json]:
         """The updates that show one of a kind that is not known; the first keeps it in `_meta`."""
         original = decode_value(read.update)
-        shown = self.unknown[read.sessionId].shown(original)
-        if not shown and kind not in self._logged and len(self._logged) < _MAX_LOGGED:
-            self._logged.add(kind)
-            log.info("updates left out: the client does not know them", kind=kind)
-        for position, each in enumerate(shown):
-            meta = original.get("_meta")
-            if position == 0:
-                each["_meta"] = {**_object(meta), ORIGINAL: read.update}
+        match kind:
+            case "notice":
+                shown = [_message("agent_message_chunk", text_block(notice_text(original)))]
+            case "plan_update":
+                shown = self.plans[read.sessionId].update(original)
+            case "plan_removed":
+                shown = self.plans[read.sessionId].removed(original)
+            case _:
+                shown = _messages(kind, original)
+        if shown:
+            shown[0]["_meta"] = {**(original.get("_meta") or {}), ORIGINAL: read.update}
         return shown
 
 
-def _chunk(update: msgspec.Raw) -> list[dict[str, Any]]:
+def _chunk(update: msgspec.Raw) -> list[Json]:
     """A piece of a message with a text in place of a block of a type that is not known."""
     members = _decode_members(update)
     block = known_block(decode_value(members["content"]))
@@ -175,13 +200,45 @@ def _chunk(update: msgspec.Raw) -> list[dict[str, Any]]:
     return [{**members, "content": block}]
 
 
-def _with_original(meta: msgspec.Raw | None, original: dict[str, Any]) -> dict[str, Any]:
-    try:
-        members: dict[str, Any] = _decode_members(meta or b"{}")
-    except msgspec.ValidationError:
-        members = {}
-    return {**members, ORIGINAL: original}
+def _kinds(features: V1Features) -> frozenset[str]:
+    """The kinds of updates of the stable schema, and those that a client announces."""
+    announced = {
+        "notice": features.notices,
+        "compaction_update": features.compaction,
+        "compaction_summary_chunk": features.compaction,
+        "plan_update": features.plans,
+        "plan_removed": features.plans,
+        "subagent_update": features.subagents,
+        "session_message": features.subagents,
+        "session_message_chunk": features.subagents,
+    }
+    return _ALWAYS | {kind for kind, is_known in announced.items() if is_known}
 
 
-def _object(value: Any) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}
+def _messages(kind: str, update: Json) -> list[Json]:
+    """Pieces of a message with what can be read of an update of any kind."""
+    if kind.startswith("_") or kind in _SILENT:
+        return []
+    role = "agent_thought_chunk" if "thought" in kind else "agent_message_chunk"
+    if kind.startswith("user"):
+        role = "user_message_chunk"
+    return [_message(role, known_block(block)) for block in _blocks(update)]
+
+
+def _blocks(update: Json) -> list[Json]:
+    """The readable content of an update of any kind: content blocks, or a title and a
+    description."""
+    content = update.get("content")
+    blocks = content if isinstance(content, list) else [content]
+    found = [each for each in objects(blocks) if isinstance(each.get("type"), str)]
+    if found:
+        return found
+    texts = [update.get(name) for name in ("title", "description", "message", "text")]
+    if isinstance(content, str):
+        texts.append(content)
+    said = [each for each in texts if isinstance(each, str) and each]
+    return [text_block(f"[{': '.join(said)}]\n")] if said else []
+
+
+def _message(kind: str, block: Any) -> Json:
+    return {"sessionUpdate": kind, "content": block}

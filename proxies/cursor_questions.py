@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import attrs
 import msgspec
@@ -33,24 +33,28 @@ from conductor.proxy import (
     on_tool_end,
     on_update,
 )
-from proxies.cursor_questions.forms import (
-    CANCELLED,
-    CursorQuestion,
-    form,
-    form_answer,
-    plan_text,
-    questions,
-    todo_entries,
-)
 from proxies.shared.capabilities import has_member
 
 __all__ = ["CursorQuestions"]
 
+_CANCELLED: Final[dict[str, Any]] = {"outcome": {"outcome": "cancelled"}}
+_STATUS: Final = {"in_progress": "in_progress", "completed": "completed", "cancelled": "completed"}
 _ids: Iterator[int] = itertools.count(1)
 
 
 class _SessionId(msgspec.Struct):
     sessionId: str
+
+
+@attrs.frozen
+class CursorQuestion:
+    """A question of `cursor/ask_question`."""
+
+    id: str
+    prompt: str
+    options: list[tuple[str, str]]
+    """Id and label; without any, a text is asked for."""
+    is_multiple: bool
 
 
 @attrs.define
@@ -72,11 +76,11 @@ class CursorQuestions(Proxy):
             if exc.code != METHOD_NOT_FOUND:
                 raise
         session, title = self._session(params), str(params.get("title") or "")
-        asked = questions(params)
+        asked = _questions(params)
         if has_member(self.client_capabilities, ("elicitation", "form")):
-            request = form(asked, title)
+            request = _form(asked, title)
             result = await self._request("elicitation/create", session, request)
-            return form_answer(asked, result)
+            return _form_answer(asked, result)
         return await self._ask_one_by_one(session, asked, title)
 
     @on("cursor/create_plan", source="agent")
@@ -87,7 +91,7 @@ class CursorQuestions(Proxy):
             if exc.code != METHOD_NOT_FOUND:
                 raise
         session = self._session(params)
-        await session.say(f"\n\n{plan_text(params)}\n\n")
+        await session.say(f"\n\n{_plan_text(params)}\n\n")
         await self._show_todos(session, params)
         title = f"Carry out the plan: {params.get('name') or params.get('overview') or 'Plan'}"
         options = (("accepted", "Accept", "allow_once"), ("rejected", "Reject", "reject_once"))
@@ -143,7 +147,7 @@ class CursorQuestions(Proxy):
             offered.append(("skip", "Skip", "reject_once"))
             chosen = await self._choose(session, text, "other", offered)
             if chosen is None:
-                return CANCELLED
+                return _CANCELLED
             if chosen == "skip":
                 return {"outcome": {"outcome": "skipped", "reason": "the user has skipped it"}}
             ids = [each.options[int(chosen)][0]]
@@ -170,7 +174,7 @@ class CursorQuestions(Proxy):
             raise RequestError(exc.code, text) from None
 
     async def _show_todos(self, session: Session, params: Mapping[str, Any]) -> None:
-        entries = todo_entries(params)
+        entries = _todo_entries(params)
         if entries:
             await self.client.update(session.id, {"sessionUpdate": "plan", "entries": entries})
 
@@ -182,3 +186,89 @@ class CursorQuestions(Proxy):
             text = "cursor_questions: the request belongs to no session in which a turn runs"
             raise RequestError(INVALID_PARAMS, text)
         return self.session_by_id(id)
+
+
+# -- Cursor's members, as it documents them, and those of the protocol -----------------------------
+
+
+def _questions(params: Mapping[str, Any]) -> list[CursorQuestion]:
+    """The questions of a request. Raises `RequestError`."""
+    try:
+        return [
+            CursorQuestion(
+                str(each["id"]),
+                str(each["prompt"]),
+                [(str(one["id"]), str(one["label"])) for one in each.get("options") or ()],
+                each.get("allowMultiple") is True,
+            )
+            for each in params["questions"]
+        ]
+    except (KeyError, TypeError, AttributeError):
+        text = "cursor_questions: the questions are not as Cursor documents them"
+        raise RequestError(INVALID_PARAMS, text) from None
+
+
+def _form(asked: Sequence[CursorQuestion], title: str) -> dict[str, Any]:
+    """The params of `elicitation/create`, without the session."""
+    fields: dict[str, dict[str, Any]] = {}
+    for each in asked:
+        choices = [{"const": id, "title": label} for id, label in each.options]
+        field: dict[str, Any] = {"type": "string", "title": each.prompt}
+        if each.is_multiple and choices:
+            field = {"type": "array", "title": each.prompt, "items": {"anyOf": choices}}
+        elif choices:
+            field["oneOf"] = choices
+        fields[each.id] = field
+    message = title or (asked[0].prompt if len(asked) == 1 else "The agent has questions.")
+    required = [each.id for each in asked if each.options and not each.is_multiple]
+    schema = {"type": "object", "properties": fields, "required": required}
+    return {"mode": "form", "message": message, "requestedSchema": schema}
+
+
+def _form_answer(asked: Sequence[CursorQuestion], result: Any) -> dict[str, Any]:
+    """The answer for Cursor to the result of an elicitation. Texts are the reason of a skip, as
+    they have no place in an answer."""
+    action = result.get("action") if isinstance(result, dict) else None
+    if action == "decline":
+        return {"outcome": {"outcome": "skipped", "reason": "the user has declined"}}
+    content = result.get("content") if isinstance(result, dict) else None
+    if action != "accept" or not isinstance(content, dict):
+        return _CANCELLED
+    written = [f"{each.prompt} {content.get(each.id, '')}" for each in asked]
+    if any(not each.options and content.get(each.id) for each in asked):
+        return {"outcome": {"outcome": "skipped", "reason": "; ".join(written)}}
+    answers = []
+    for each in asked:
+        value = content.get(each.id)
+        chosen = value if isinstance(value, list) else [value]
+        known = {id for id, _ in each.options}
+        ids = [id for id in chosen if isinstance(id, str) and id in known]
+        answers.append({"questionId": each.id, "selectedOptionIds": ids})
+    return {"outcome": {"outcome": "answered", "answers": answers}}
+
+
+def _plan_text(params: Mapping[str, Any]) -> str:
+    """The plan of `cursor/create_plan` as Markdown."""
+    parts = [params.get(name) for name in ("overview", "plan")]
+    name = params.get("name")
+    heading = [f"# {name}"] if isinstance(name, str) and name else []
+    return "\n\n".join([*heading, *(each for each in parts if isinstance(each, str) and each)])
+
+
+def _todo_entries(params: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The todos as entries of a plan, also those of its phases."""
+    found = list(_objects(params.get("todos")))
+    for phase in _objects(params.get("phases")):
+        found += _objects(phase.get("todos"))
+    return [
+        {
+            "content": str(each.get("content") or each.get("title") or ""),
+            "priority": "medium",
+            "status": _STATUS.get(str(each.get("status")), "pending"),
+        }
+        for each in found
+    ]
+
+
+def _objects(value: Any) -> list[dict[str, Any]]:
+    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []

@@ -1,10 +1,10 @@
-"""Cancelled turns that the agent does not end, with real processes."""
+"""Cancelled and silent turns that a stopped process holds up. The rest is in tests/engine."""
 
 import os
 from signal import SIGCONT, SIGSTOP
 
 from support.peers.process import agent, chunk, proxy
-from support.waiting import told, told_by_notice
+from support.waiting import told
 
 CANCELLED = {"stopReason": "cancelled"}
 TOLD = "agent did not end the cancelled turn within "
@@ -50,22 +50,6 @@ def test_a_cancelled_turn_of_a_stopped_agent_is_answered_by_the_conductor(run_ch
     assert editor.leave() == 0
 
 
-def test_repeated_cancellations_count_as_one(run_chain):
-    """They come in one piece, which is passed on as one."""
-    editor = run_chain(impatient("--hang-on", "session/cancel"))
-    editor.open()
-    prompt = editor.prompt("wait")
-    editor.next(lambda message: "waiting" in chunk(message))
-
-    editor.send(*[{"method": "session/cancel", "params": {"sessionId": "s1"}}] * 3)
-
-    assert editor.answer(prompt)["result"] == CANCELLED
-    told(editor, TOLD)
-    assert editor.ask("echo x") == "x"
-    assert [m for m in editor.others if TOLD in chunk(m)] == []
-    assert editor.leave() == 0
-
-
 def test_the_chain_file_may_have_the_agent_restarted(run_chain):
     editor = run_chain(impatient(seconds=PATIENT, on_cancel_timeout="restart"), proxy("p"))
     editor.open()
@@ -77,9 +61,6 @@ def test_the_chain_file_may_have_the_agent_restarted(run_chain):
     assert editor.ask("how") == "p>[p]resumed"
     assert "(cancel_timeout)" in editor.wait_log("component failed")
     assert editor.leave() == 0
-
-
-# -- $/cancel_request ------------------------------------------------------------------------------
 
 
 RENAMES = """\
@@ -111,38 +92,38 @@ def test_the_blocking_component_is_named_also_for_a_request_of_another_method(ru
     assert editor.leave() == 0
 
 
-# -- version 2 -------------------------------------------------------------------------------------
+def test_a_stopped_proxy_is_named_and_the_turn_ends(run_chain):
+    proxies = [{"run": proxy(name), "name": name} for name in "pq"]
+    editor = run_chain(impatient("--hang-on", "x", seconds="1s"), *proxies)
+    editor.open()
+    prompt = editor.prompt("wait")
+    editor.next(lambda message: "waiting" in chunk(message))
+    process = next(p for p in editor.components if "q" in p.cmdline())
+    os.kill(process.pid, SIGSTOP)
+    editor.send({"method": "session/cancel", "params": {"sessionId": "s1"}})
 
+    assert editor.answer(prompt)["result"] == CANCELLED
+    told(editor, "q did not end the cancelled turn within 1 s")
 
-def opened_in_version_2(editor):
-    editor.answer(editor.request("initialize", protocolVersion=2, capabilities={}))
-    editor.answer(editor.request("session/new", cwd="/", mcpServers=[]))
-
-
-def states(editor):
-    updates = [m["params"]["update"] for m in editor.others if "update" in m.get("params", {})]
-    return [update for update in updates if update["sessionUpdate"] == "state_update"]
-
-
-def idle(message):
-    return message.get("params", {}).get("update", {}).get("state") == "idle"
-
-
-def test_version_2_a_stopped_agent_is_reported_idle(run_chain):
-    editor = run_chain(impatient(seconds=PATIENT), proxy("p"))
-    opened_in_version_2(editor)
-    process, _ = stopped_in_turn(editor)
-
-    update = editor.next(idle)["params"]["update"]
-
-    assert update == {"sessionUpdate": "state_update", "state": "idle", **CANCELLED}
-    assert TOLD in told_by_notice(editor)["title"]
-
+    # The agent was told in its place, what comes late is dropped, and the session goes on.
     os.kill(process.pid, SIGCONT)
-    editor.next(idle)  # the late end of the old turn
-    editor.others.clear()
-    editor.answer(editor.prompt("how"))
-    editor.next(idle)
-    assert "p>[p]new" in map(chunk, editor.others)
-    assert [state["state"] for state in states(editor)] == ["running"]
+    assert editor.ask("seen session/prompt").endswith("2")
+    assert answers(editor, prompt) == []
+    assert editor.leave() == 0
+
+
+def test_a_silent_agent_that_reacts_to_nothing_is_restarted(run_chain):
+    run = agent("--back", "resume")
+    silent = {"run": run, "name": "agent", "stall_timeout": "0.4s", "on_stall": "restart"}
+    editor = run_chain(silent, proxy("p"))
+    editor.open()
+
+    error = editor.answer(editor.prompt("hang"))["error"]
+
+    assert error["data"]["exitStatus"].startswith("was silent for ")
+    assert error["data"]["exitStatus"].endswith(" s (stall_timeout)")
+    assert error["data"]["next"] == "it is restarted (1 of 3)"
+    assert editor.ask("how").endswith("resumed")
+    for action in ("report", "cancel", "cancel_request", "restart"):
+        editor.wait_log(f"action={action}")
     assert editor.leave() == 0

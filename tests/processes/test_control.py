@@ -10,12 +10,12 @@ import socket
 import subprocess
 import sys
 import time
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from support.peers.process import CONDUCTOR, PATIENCE, agent, proxy, words
+from support.peers.process import CONDUCTOR, agent, proxy, words
 from support.raw_json import compact
 
 from bridges import shim_listener
@@ -123,18 +123,6 @@ def test_ps_leaves_out_the_process_of_a_plugin_that_another_conductor_has(monkey
     assert len(CliRunner().invoke(ps.command, ["--json"]).output.splitlines()) == 5
 
 
-def test_ps_counts_restarts(run_chain):
-    editor = run_chain(agent("--back", "resume"), log="info")
-    editor.open()
-    editor.answer(editor.prompt("die 3"))
-    editor.ask("echo again")
-
-    found = status(editor)
-
-    assert found["chains"][0]["components"][0]["restarts"] == 1
-    editor.leave()
-
-
 def test_only_the_user_can_connect(run_chain, sockets):
     editor = run_chain(agent(), log="info")
     editor.open()
@@ -156,23 +144,6 @@ def test_a_socket_that_a_killed_conductor_left_is_removed(run_chain, sockets):
     assert command("ps", "--json").stdout == ""
 
     assert list(sockets.iterdir()) == []
-
-
-def test_the_next_conductor_removes_the_socket_of_a_killed_one(run_chain, sockets):
-    killed = run_chain(agent(), log="info")
-    killed.open()
-    status(killed)
-    killed.signal(signal.SIGKILL)
-    killed.process.wait()
-
-    editor = run_chain(agent(), log="info")
-    editor.open()
-    while f"{editor.pid}.sock" not in os.listdir(sockets):
-        assert editor.process.poll() is None
-    ask(editor.pid, "status")
-
-    assert os.listdir(sockets) == [f"{editor.pid}.sock"]
-    assert editor.leave() == 0
 
 
 @pytest.mark.fast
@@ -317,51 +288,6 @@ def test_a_socket_on_which_another_user_listens_is_not_asked(sockets, monkeypatc
             connect(sockets / "1.sock")
 
 
-def test_malformed_requests_are_answered_with_an_error_or_ignored(run_chain, sockets):
-    editor = run_chain(agent(), log="info")
-    editor.open()
-    status(editor)
-    for data in (b"", b"\xff\xfe\n", b"[]\n", b'{"command":17}\n', b"x" * 10_000):
-        with connect(sockets / f"{editor.pid}.sock") as connection:
-            connection.sendall(data)
-            connection.shutdown(socket.SHUT_WR)
-            with suppress(ConnectionResetError):  # it was not read to its end
-                while connection.recv(4096):
-                    pass
-
-    assert editor.ask("echo again")
-    editor.leave()
-
-
-def connect_when_accepted(path):
-    """Connect; wait while the conductor has as many connections to accept as the kernel keeps."""
-    end = time.monotonic() + PATIENCE
-    while True:
-        try:
-            return connect(path)
-        except BlockingIOError:
-            assert time.monotonic() < end
-            time.sleep(0.01)
-
-
-def test_idle_connections_block_no_request(run_chain, sockets):
-    editor = run_chain(agent(), log="info")
-    editor.open()
-    status(editor)
-    idle = [connect_when_accepted(sockets / f"{editor.pid}.sock") for _ in range(100)]
-
-    begun = time.monotonic()
-    found = status(editor)
-    rest = [each.recv(1) for each in idle]
-
-    assert len(found["chains"]) == 1
-    assert rest == [b""] * 100
-    assert time.monotonic() - begun < 5
-    for each in idle:
-        each.close()
-    editor.leave()
-
-
 def test_a_conductor_that_does_not_answer_delays_no_other(run_chain, sockets):
     editor = run_chain(agent(), log="info")
     editor.open()
@@ -434,18 +360,6 @@ def test_a_failure_writes_the_flight_recorder(run_chain, flights):
     assert any(
         isinstance(each, RequestRecord) and each.method == "session/prompt" for each in records
     )
-
-
-def test_the_failure_that_ends_a_chain_is_written_before_the_end(run_chain, flights):
-    editor = run_chain({"run": agent(), "on_failure": "end_chain"})
-    editor.open()
-    editor.prompt("die 3")
-    editor.rest()
-    editor.wait()
-
-    (path,) = flights.iterdir()
-    events = [each.event for each in Trace.load(path).records if isinstance(each, LogRecord)]
-    assert "component failed, chain ends" in events
 
 
 CRASHING = """

@@ -5,12 +5,10 @@ import os
 import pty
 import select
 import subprocess
-import sys
 
 import pytest
 from support.peers.process import CONDUCTOR, Editor, agent, chunk, proxy
 
-TEST_AGENT = [sys.executable, "-m", "conductor.testing.agent"]
 ABSENT = {"name": "helper", "run": ["no-such-program"]}
 
 
@@ -18,12 +16,6 @@ ABSENT = {"name": "helper", "run": ["no-such-program"]}
 def run(start, chain_file):
     """Start `run` with a file of these components, to explain failures."""
     return lambda *components, **keys: start("run", str(chain_file(*components, **keys)))
-
-
-def text(message: dict) -> str:
-    """The text of an agent_message_chunk."""
-    update = message.get("params", {}).get("update", {})
-    return update["content"]["text"] if "chunk" in update.get("sessionUpdate", "") else ""
 
 
 def initialize(editor: Editor, version: int = 1):
@@ -57,32 +49,6 @@ def test_a_failed_start_answers_the_prompt_with_the_error_and_its_place(run, tmp
     assert editor.leave() == 3
 
 
-def test_a_component_that_ends_is_explained_by_its_stderr(run):
-    editor = run(["/bin/sh", "-c", "echo the reason >&2; exit 9"])
-    initialize(editor)
-
-    said = reply(editor, new_session(editor))
-
-    assert "exited with status 9" in said
-    assert "the reason" in said
-    assert editor.leave() == 3
-
-
-@pytest.mark.parametrize(
-    ("helper", "advice"),
-    [
-        ([sys.executable, "-m", "conductor.testing.agent"], "Write it below `agent:`"),
-        (["/bin/cat"], "Name a command that speaks ACP on stdin and stdout"),
-    ],
-)
-def test_a_program_that_is_no_proxy_is_explained_with_a_remedy(run, helper, advice):
-    editor = run(agent(), helper)
-    initialize(editor)
-
-    assert advice in reply(editor, new_session(editor))
-    assert editor.leave() == 3
-
-
 def test_the_log_is_named_where_it_is_a_file(chain_file, start, tmp_path):
     with open(tmp_path / "log", "wb") as log:
         editor = start("run", str(chain_file(ABSENT)), stderr=log)
@@ -92,29 +58,10 @@ def test_the_log_is_named_where_it_is_a_file(chain_file, start, tmp_path):
     assert editor.leave() == 3
 
 
-def test_the_next_session_is_the_real_chain_once_it_starts(run, chain_file):
-    editor = run(ABSENT, proxy("p"))
-    initialize(editor)
-    first = new_session(editor)
-    assert "did not start" in reply(editor, first)
-
-    chain_file(agent(), proxy("p"))
-    second = new_session(editor)
-
-    assert "hello" not in reply(editor, first)
-    assert "Open a new session" in reply(editor, first)
-    editor.others.clear()
-    prompt = editor.prompt("echo hello", second)
-    assert editor.answer(prompt)["result"] == {"stopReason": "end_turn"}
-    assert "".join(map(chunk, editor.others)) == "p>[p]hello"
-    assert editor.leave() == 0
-
-
 @pytest.mark.parametrize(
     ("content", "told"),
     [
         (None, "there is no such file"),
-        ("version: 1\nagent: {rnu: x}\n", "unknown key `rnu`"),
         ("version: 1\nproxies: [{use: usage, with: {tokens: x}}]\nagent: {run: x}\n", "tokens:"),
         ("version: 1\nagent: {run: [x\n", "chain.yaml:"),
     ],
@@ -198,39 +145,6 @@ def test_a_corrected_plugin_file_is_imported_again(start, tmp_path):
     plugin.write_text(f"{code}        pass  # mended, and longer than before\n")
 
     assert new_session(editor) == "s1"
-    assert editor.leave() == 0
-
-
-def test_a_client_of_version_2_is_told_by_updates_and_gets_the_chain(run, chain_file):
-    editor = run(ABSENT)
-    result = initialize(editor, 2)
-    assert (result["protocolVersion"], result["capabilities"]) == (2, {"session": {}})
-    session = new_session(editor)
-    prompted = editor.answer(editor.prompt("hello", session))["result"]
-    idle = editor.next(lambda message: message["params"]["update"].get("state") == "idle")
-
-    updates = [message["params"]["update"] for message in [*editor.others, idle]]
-    kinds = [each["sessionUpdate"] for each in updates]
-    assert kinds == ["user_message", "state_update", "agent_message_chunk", "state_update"]
-    assert updates[0]["messageId"] == prompted["messageId"]
-    assert updates[0]["content"] == [{"type": "text", "text": "hello"}]
-    assert "command not found" in updates[2]["content"]["text"]
-    assert updates[2]["messageId"] != prompted["messageId"]
-    assert idle["params"]["update"]["stopReason"] == "end_turn"
-
-    chain_file(TEST_AGENT)
-    real = new_session(editor)
-
-    notice = editor.next(lambda message: message["params"]["update"].get("severity"))
-    assert notice["params"]["sessionId"] == real
-    update = notice["params"]["update"]
-    assert update["sessionUpdate"] == "notice"
-    assert "restart the agent in your editor" in update["title"]
-    assert "session.prompt.image" in update["description"]
-    editor.others.clear()
-    editor.answer(editor.prompt("say hello", real))
-    editor.next(lambda message: message["params"]["update"].get("state") == "idle")
-    assert "hello" in [text(message) for message in editor.others]
     assert editor.leave() == 0
 
 

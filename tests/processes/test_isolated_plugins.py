@@ -89,10 +89,7 @@ def alone(chain_file, plugin):
     return plugin(isolate=True)
 
 
-WHERE = [alone, nested, nested_process]
-
-
-@pytest.mark.parametrize("where", WHERE, ids=lambda each: each.__name__)
+@pytest.mark.parametrize("where", [alone, nested, nested_process], ids=lambda each: each.__name__)
 def test_run(start_file, chain_file, plugin, where):
     editor = start_file(agent(), where(chain_file, plugin))
     editor.open()
@@ -101,31 +98,17 @@ def test_run(start_file, chain_file, plugin, where):
     assert plugin.reports(editor.pid) == both(ISOLATED)
 
 
-@pytest.mark.parametrize("where", WHERE, ids=lambda each: each.__name__)
-def test_check_with_start(finished, chain_file, plugin, where):
-    pid, _ = finished("check", "--start", chain_file(agent(), where(chain_file, plugin)))
+def test_check_with_start(finished, chain_file, plugin):
+    pid, _ = finished("check", "--start", chain_file(agent(), plugin(isolate=True)))
 
-    checked = [] if where is nested_process else both(CHECKER)
-    assert plugin.reports(pid) == [*checked, *both(ISOLATED)]
+    assert plugin.reports(pid) == [*both(CHECKER), *both(ISOLATED)]
 
 
-@pytest.mark.parametrize("keys", [{}, {"isolate": True}, {"on_failure": "restart"}])
+@pytest.mark.parametrize("keys", [{}, {"isolate": True}])
 def test_check(finished, chain_file, plugin, keys):
     pid, _ = finished("check", chain_file(agent(), plugin(**keys)))
 
     assert plugin.reports(pid) == both(CHECKER)
-
-
-def test_show(finished, chain_file, plugin):
-    pid, _ = finished("show", chain_file(agent(), plugin(isolate=True)))
-
-    assert plugin.reports(pid) == []
-
-
-def test_prompt(finished, chain_file, plugin):
-    pid, _ = finished("prompt", chain_file(agent(), plugin(isolate=True)), "hello")
-
-    assert plugin.reports(pid) == both(ISOLATED)
 
 
 def test_serve(start, chain_file, plugin, tmp_path):

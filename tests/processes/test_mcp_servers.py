@@ -96,7 +96,7 @@ def test_tools_and_servers_work_in_every_process(kind, run_chain, tmp_path):
 CHAIN_OF_PROXIES = "version: 1\nproxies:\n  - use: ./notes.py:Notes\n    isolate: %s\n"
 
 
-@pytest.mark.parametrize("kind", ["stand-alone", "true", "false"])
+@pytest.mark.parametrize("kind", ["stand-alone", "true"])
 async def test_a_tool_under_a_conductor_that_announces_no_mcp_over_acp(tmp_path, kind):
     """The test plays the conductor: codex and others refuse sessions with such a server."""
     (tmp_path / "notes.py").write_text(PROXY)

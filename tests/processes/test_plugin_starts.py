@@ -8,7 +8,6 @@ import pytest
 from support.peers.process import agent
 
 PLUGIN = """
-import asyncio
 import os
 import subprocess
 import sys
@@ -38,8 +37,6 @@ class NoText(Exception):
 
 def fail(how):
     match how:
-        case "os":
-            raise PermissionError("planned")
         case "recursion":
             fail(how)
         case "exit":
@@ -48,8 +45,6 @@ def fail(how):
             raise KeyboardInterrupt("planned")
         case "own":
             raise Own("planned")
-        case "asyncio":
-            raise asyncio.CancelledError("planned")
         case "text":
             raise NoText
 
@@ -126,37 +121,6 @@ def test_a_plugin_is_imported_and_made_once_where_it_lives(start_file, counted, 
     assert editor.leave() == 0
 
 
-TYPES = """
-import sys
-
-from conductor.proxy import Proxy, on, on_prompt
-from conductor.proxy.peers import text
-
-
-class Types(Proxy):
-    @on("_modules", source="client")
-    async def modules(self, params: dict):
-        return sorted(sys.modules)
-
-    @on_prompt
-    async def remind(self, session, prompt, forward):
-        prompt.blocks.append(text("Be kind."))
-        return await forward()
-"""
-
-
-def test_the_schema_types_of_a_plugin_are_loaded_before_its_first_prompt(start_file, tmp_path):
-    (tmp_path / "types.py").write_text(TYPES)
-    editor = start_file(agent(), {"use": f"{tmp_path}/types.py:Types"})
-    session = editor.open()
-    before = editor.answer(editor.request("_modules"))["result"]
-
-    editor.answer(editor.prompt("say hello", session))
-
-    assert editor.answer(editor.request("_modules"))["result"] == before
-    assert "conductor.schema.v1" in before
-
-
 def refused(editor, place):
     """The error of `initialize`, which names the plugin and its place."""
     error = editor.initialize()["error"]
@@ -167,9 +131,14 @@ def refused(editor, place):
     return error["message"]
 
 
-@pytest.mark.parametrize("where", ["option", "constructor", "lifespan"])
 @pytest.mark.parametrize(
-    "fault", ["os", "recursion", "exit", "interrupt", "own", "asyncio", "text"]
+    ("where", "fault"),
+    [
+        ("option", "recursion"),
+        ("constructor", "interrupt"),
+        ("lifespan", "own"),
+        ("option", "text"),
+    ],
 )
 def test_any_exception_of_a_plugin_at_its_start_is_the_error_of_initialize(
     start_file, counted, tmp_path, where, fault
@@ -178,15 +147,13 @@ def test_any_exception_of_a_plugin_at_its_start_is_the_error_of_initialize(
 
     message = refused(editor, f"{tmp_path}/chain.yaml:")
 
-    assert ("planned" in message) is (fault not in ("recursion", "text"))
+    assert ("planned" in message) is (fault in ("interrupt", "own"))
     assert ("RecursionError" in message) is (fault == "recursion")
     assert ("NoText" in message) is (fault == "text")
 
 
 @pytest.mark.parametrize("how", ["restarted", "isolated"])
-@pytest.mark.parametrize(
-    ("where", "fault"), [("option", "os"), ("constructor", "exit"), ("lifespan", "own")]
-)
+@pytest.mark.parametrize(("where", "fault"), [("constructor", "exit"), ("lifespan", "own")])
 def test_any_exception_of_an_isolated_plugin_at_its_start_is_the_error_of_initialize(
     start_file, counted, tmp_path, how, where, fault
 ):
@@ -209,7 +176,7 @@ def test_errors_in_options_name_their_place(start_file, counted, tmp_path, keys)
     assert message.count("chain.yaml:") == 2
 
 
-@pytest.mark.parametrize("more", ["sys.exit(0)", "os._exit(0)", "time.sleep(1000)", "1 / 0"])
+@pytest.mark.parametrize("more", ["sys.exit(0)", "os._exit(0)", "time.sleep(1000)"])
 def test_module_code_of_an_isolated_plugin_runs_in_its_own_process(
     start_file, counted, tmp_path, more
 ):
@@ -222,7 +189,6 @@ def test_module_code_of_an_isolated_plugin_runs_in_its_own_process(
         "sys.exit(0)": "counted.py cannot be imported: SystemExit: 0",
         "os._exit(0)": "it exited with status 0",
         "time.sleep(1000)": "it did not answer `proxy/initialize` within 2 s",
-        "1 / 0": "counted.py cannot be imported: ZeroDivisionError: division by zero",
     }
     assert reasons[more] in message
     assert editor.pid not in [pid for _, pid in counted.counts()]

@@ -123,34 +123,6 @@ def test_questions_to_the_editor_of_two_chains_have_ids_of_their_own(
     assert editor.leave() == 0
 
 
-def test_a_turn_of_a_project_is_cancelled_there(run: Callable[..., Sessions], home: Path) -> None:
-    write(home / "one", proxy("first"))
-    sessions = run(cwd=home)
-    session = sessions.new(home / "one")
-
-    turn = sessions.editor.prompt("wait", session)
-    sessions.editor.send({"method": "session/cancel", "params": {"sessionId": session}})
-
-    assert sessions.editor.answer(turn)["result"]["stopReason"] == "cancelled"
-    turn = sessions.editor.prompt("wait", session)
-    sessions.editor.send({"method": "$/cancel_request", "params": {"requestId": turn}})
-    assert sessions.editor.answer(turn)["error"]["code"] == -32800
-    assert sessions.editor.leave() == 0
-
-
-def test_an_editor_that_starts_it_in_the_project_needs_one_agent(
-    run: Callable[..., Sessions], home: Path
-) -> None:
-    write(home / "one", proxy("first"))
-    sessions = run(cwd=home / "one")
-
-    assert sessions.ask(sessions.new(home / "one")) == "first>[first]hi"
-    assert len(sessions.editor.components) == 2
-    assert sessions.ask(sessions.new(home / "plain")) == "hi"
-    assert len(sessions.editor.components) == 3
-    assert sessions.editor.leave() == 0
-
-
 @pytest.mark.fast
 def test_an_untrusted_file_runs_nothing_and_without_a_changed_one_there_is_no_session(
     run: Callable[..., Sessions], chain_file: Callable[..., Path], home: Path
@@ -232,22 +204,6 @@ def test_the_crash_of_a_project_chain_is_local(run: Callable[..., Sessions], hom
     assert sessions.editor.leave() == 0
 
 
-def test_a_project_chain_that_does_not_start_fails_its_session_only(
-    run: Callable[..., Sessions], home: Path
-) -> None:
-    file = write(home / "one", ["no-such-program"])
-    sessions = run(cwd=home)
-
-    refused = sessions.set_up(home / "one")
-
-    assert "no-such-program" in refused["error"]["message"]
-    assert str(file) in json.dumps(refused["error"])
-    assert sessions.ask(sessions.new(home / "plain")) == "hi"
-    write(home / "one", proxy("first"))
-    assert sessions.ask(sessions.new(home / "one")) == "first>[first]hi"
-    assert sessions.editor.leave() == 0
-
-
 def test_equal_session_ids_of_two_agents_are_not_mixed(
     run: Callable[..., Sessions], chain_file: Callable[..., Path], home: Path
 ) -> None:
@@ -260,31 +216,6 @@ def test_equal_session_ids_of_two_agents_are_not_mixed(
     assert sessions.ask(one) == "first>[first]hi"
     assert sessions.ask(plain) == "hi"
     assert sessions.editor.leave() == 0
-
-
-def test_a_session_request_that_comes_with_initialize_is_routed(
-    start: Callable[..., Editor], chain_file: Callable[..., Path], home: Path
-) -> None:
-    write(home / "one", proxy("first"))
-    editor = start("run", chain_file(AGENT, on_start_failure="error"), cwd=home)
-    editor.send(
-        {
-            "id": "i",
-            "method": "initialize",
-            "params": {"protocolVersion": 1, "clientCapabilities": {}},
-        },
-        {
-            "id": "n",
-            "method": "session/new",
-            "params": {"cwd": str(home / "one"), "mcpServers": []},
-        },
-    )
-    session = editor.answer("n")["result"]["sessionId"]
-
-    editor.answer(editor.prompt("echo hi", session))
-
-    assert [chunk(each) for each in editor.others if "params" in each] == ["first>[first]hi"]
-    assert editor.leave() == 0
 
 
 def test_a_signal_ends_all_chains(run: Callable[..., Sessions], home: Path) -> None:

@@ -4,7 +4,7 @@ import os
 from signal import SIGKILL
 
 import pytest
-from support.peers.process import CONDUCTOR, agent, chunk, proxy
+from support.peers.process import CONDUCTOR, agent, chunk
 from support.waiting import told
 
 from conductor.proxy import Agent, Proxy, on
@@ -51,36 +51,6 @@ if __name__ == "__main__":
     run(Counter)
 '''
 
-FRAGILE = """
-from contextlib import asynccontextmanager
-
-import trio
-
-from conductor.proxy import Proxy, on
-
-
-class Fragile(Proxy):
-    @asynccontextmanager
-    async def lifespan(self):
-        self.broken = trio.Event()
-
-        async def watch():
-            await self.broken.wait()
-            raise RuntimeError("worn out")
-
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(watch)
-            yield
-            nursery.cancel_scope.cancel()
-
-    async def on_restart(self, sessions):
-        await self.client.say(sessions[0], f"back in {sessions[0]}")
-
-    @on("_break", source="client")
-    async def break_(self, params: dict):
-        self.broken.set()
-"""
-
 
 @pytest.fixture
 def counter(tmp_path):
@@ -124,50 +94,6 @@ def test_the_restart_hook_gets_the_open_sessions_before_other_messages(run_chain
     kill(editor)
     told(editor, "was restarted")
     assert said(editor) == "3 restart s1 _which new"
-    assert editor.leave() == 0
-
-
-def test_the_successor_sees_nothing_of_the_restart_hook(run_chain, counter):
-    """It is not initialized again and gets no restart marker."""
-    editor = run_chain(agent(), proxy("a"), counter["isolated"])
-    editor.open()
-    said(editor)
-    (child,) = (p for p in editor.components if "standalone" in " ".join(p.cmdline()))
-    os.kill(child.pid, SIGKILL)
-    told(editor, "was restarted")
-
-    assert said(editor, "seen initialize")
-    assert editor.others[-1]["params"]["update"]["content"]["text"].endswith("1")
-    assert editor.leave() == 0
-
-
-def test_the_restart_hook_is_called_for_a_new_instance_in_the_conductors_process(
-    run_chain, tmp_path
-):
-    (tmp_path / "fragile.py").write_text(FRAGILE)
-    use = {"use": f"{tmp_path}/fragile.py:Fragile", "name": "f", "on_failure": "restart"}
-    editor = run_chain(agent(), use)
-    editor.open()
-
-    editor.send({"method": "_break", "params": {}})
-
-    told(editor, "f failed, was restarted")
-    assert [chunk(message) for message in editor.others] == ["back in s1"]
-    assert editor.leave() == 0
-
-
-def test_a_restart_hook_that_raises_fails_the_restart(run_chain, counter, tmp_path):
-    """A proxy without its state is restarted once more or bypassed."""
-    editor = run_chain(agent(), {**counter["isolated"], "restarts": "2 in 1h"})
-    editor.open()
-    said(editor)
-    (tmp_path / "count").unlink()
-
-    kill(editor)
-
-    message = told(editor, "goes on without it")
-    assert "could not be initialized again" in chunk(message)
-    assert editor.ask("echo x") == "x"
     assert editor.leave() == 0
 
 

@@ -7,8 +7,6 @@ import pytest
 from support.peers.process import agent, chunk, is_running, proxy
 from support.waiting import told
 
-DIALECTS = ["proxy", "_proxy"]
-
 
 def texts(messages):
     return [text for text in map(chunk, messages) if text]
@@ -30,9 +28,8 @@ def texts_of(editor, prompt):
     return texts(editor.others)
 
 
-@pytest.mark.parametrize("dialect", DIALECTS)
-def test_its_successor_sees_nothing_of_a_restart(run_chain, once, dialect):
-    editor = run_chain(agent(), proxy("a"), proxy("b", "--dialect", dialect), proxy("c"))
+def test_its_successor_sees_nothing_of_a_restart(run_chain):
+    editor = run_chain(agent(), proxy("a"), proxy("b", "--dialect", "_proxy"), proxy("c"))
     editor.open()
     os.kill(one_of(editor, "--name b").pid, SIGKILL)
 
@@ -55,53 +52,6 @@ def test_a_proxy_that_was_asked_in_the_other_dialect_first_is_restarted_in_its_o
 
     assert texts_of(editor, "echo x") == ["b>[b]x"]
     assert editor.leave() == 0
-
-
-def test_a_proxy_that_ends_before_it_answers_its_initialization_is_named(run_chain, once):
-    """It had understood: trying the other dialect would only hide why it failed."""
-    run = agent("--proxy", *once("exit1", "answer"))
-    editor = run_chain(agent(), {"run": run, "name": "p"})
-
-    error = editor.initialize()["error"]
-
-    assert error["message"] == "component 'p' did not start: it exited with status 1"
-    assert error["data"]["stderr"] == ["about to exit"]
-    assert editor.leave() == 3
-
-
-def test_an_agents_request_in_flight_in_the_proxy_is_answered(run_chain):
-    """The agent waits for a permission that was on its way through the proxy that died."""
-    editor = run_chain(agent(), proxy("a"))
-    editor.open()
-    prompt = editor.prompt("perm")
-    question = editor.next(lambda message: message.get("method") == "session/request_permission")
-
-    os.kill(one_of(editor, "--name a").pid, SIGKILL)
-
-    assert "was ended by SIGKILL" in editor.answer(prompt)["error"]["message"]
-    told(editor, "was restarted")
-    withdrawn = [m["params"]["requestId"] for m in editor.others if m["method"][0] == "$"]
-    assert withdrawn == [question["id"]]
-    assert texts_of(editor, "echo x")[-1].endswith("x")
-    assert editor.leave() == 0
-
-
-def test_a_response_in_flight_to_the_proxy_is_dropped_and_each_request_is_answered_once(run_chain):
-    editor = run_chain(agent(), proxy("a"))
-    editor.open()
-    asked = [editor.prompt("stream 200 1000") for _ in range(5)]
-    editor.next(chunk)
-    os.kill(one_of(editor, "--name a").pid, SIGKILL)
-
-    answers = [editor.next(lambda message: "id" in message) for _ in asked]
-
-    assert [answer["id"] for answer in answers] == asked
-    last = editor.prompt("echo end")
-    assert "result" in editor.answer(last)
-    assert [m["id"] for m in editor.others if "id" in m] == []
-    editor.close_stdin()
-    assert [m for m in editor.rest() if "id" in m] == []
-    assert editor.wait() == 0
 
 
 def test_a_stuck_proxy_that_is_killed_lets_the_client_be_read_again(run_chain):
@@ -145,18 +95,6 @@ def test_a_proxy_can_be_left_out_and_the_client_is_told_once(run_chain):
     ]
     assert texts_of(editor, "echo x") == ["a>c>[c][a]x"]
     assert texts_of(editor, "echo y") == ["a>c>[c][a]y"]
-    assert editor.leave() == 0
-
-
-def test_all_proxies_can_be_left_out_one_after_the_other(run_chain):
-    proxies = [{"run": proxy(name), "name": name, "on_failure": "bypass"} for name in "abc"]
-    editor = run_chain(agent(), *proxies)
-    editor.open()
-    for name in "bac":
-        os.kill(one_of(editor, f"--name {name}").pid, SIGKILL)
-        told(editor, "goes on without it")
-
-    assert texts_of(editor, "echo x") == ["x"]
     assert editor.leave() == 0
 
 

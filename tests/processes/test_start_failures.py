@@ -3,9 +3,8 @@
 import signal
 from pathlib import Path
 
-import psutil
 import pytest
-from support.peers.process import agent, conversation, proxy, python, running_below
+from support.peers.process import agent, proxy
 
 STATUS = {"exitStatus": "exited with status 3", "stderr": ["leaving at once with 3"]}
 DENIED = {"exitStatus": "was ended by SIGKILL"}
@@ -90,36 +89,6 @@ def test_initialize_is_answered_with_the_reason_and_may_be_tried_again(
     assert editor.leave() == 3
 
 
-def test_other_components_end_when_one_cannot_start(start_file):
-    slow = {"run": agent("--hang-on", "initialize"), "start_timeout": "2s"}
-    editor = start_file(slow, proxy("a"), proxy("b"))
-    initialize = editor.request("initialize", protocolVersion=1)
-    queued = editor.request("session/new", cwd="/", mcpServers=[])
-
-    error = editor.answer(initialize)["error"]
-
-    assert editor.answer(queued)["error"] == error
-    psutil.wait_procs(running_below(editor.pid), 60)
-    assert running_below(editor.pid) == []
-    assert editor.leave() == 3
-
-
-def test_a_proxy_that_never_answers_is_named(start_file):
-    silent = {
-        "name": "mute",
-        "run": python("pass_proxy.py", "--wrong", "silent", "--dialect", "_proxy"),
-        "dialect": "proxy",
-        "start_timeout": "500ms",
-    }
-    editor = start_file(agent(), proxy("a"), silent, proxy("b"))
-
-    error = editor.initialize()["error"]
-
-    assert error["data"]["component"] == "mute"
-    assert "`proxy/initialize` within 0.5 s" in error["message"]
-    assert editor.leave() == 3
-
-
 @pytest.mark.parametrize(
     ("proxies", "last", "name"),
     [
@@ -164,14 +133,4 @@ def test_garbage_before_and_between_messages_is_skipped(start_agent):
     editor.open()
 
     assert editor.ask("echo hello") == "p>[p]hello"
-    assert editor.leave() == 0
-
-
-def test_an_agent_that_starts_slowly_is_waited_for(start_agent):
-    editor = start_agent(proxy("p"), agent("--slow-start", 1))
-    editor.send(*conversation())
-
-    answers = [editor.answer(number) for number in (1, 2, 3)]
-
-    assert all("result" in answer for answer in answers)
     assert editor.leave() == 0

@@ -52,20 +52,6 @@ def test_lines_are_logged_under_the_name_of_the_component(start):
     assert lines_of(editor, "pass_proxy") == []
 
 
-@pytest.mark.fast
-def test_secrets_of_a_known_form_are_masked_in_the_log_and_in_errors(start):
-    editor = start("--log-format", "json", "agent", *words(probe()))
-    editor.open()
-    token = "ghp_abcdefghijklmnopqrstuvwxyz0123456789"
-    assert editor.ask(f'errors with "{token}" and\\ncurl -u ann:horse-battery https://h\\n') == "ok"
-    failed = editor.answer(editor.prompt("die 3"))
-
-    assert editor.leave() in (0, 1)
-    assert lines_of(editor, "probe_agent")[:2] == ['with "***" and', "curl -u ann:*** https://h"]
-    assert "horse" not in json.dumps(failed)
-    assert token not in "".join(editor.log)
-
-
 def test_a_line_that_comes_in_pieces_is_one_line(start):
     editor = start("--log-format", "json", "agent", *words(probe()))
     editor.open()

@@ -34,19 +34,6 @@ def test_requests_to_a_disconnected_client_do_not_delay_the_stop(run_chain, wait
     assert editor.wait() == 0
 
 
-def test_a_handler_that_waits_for_a_response_does_not_delay_the_stop(run_chain, waiting):
-    editor = run_chain({"run": agent(), **LONG}, waiting)
-    editor.open()
-    prompt = editor.prompt("wait")
-    editor.next(chunk)
-
-    editor.process.terminate()
-
-    (answer,) = (message for message in editor.rest() if message.get("id") == prompt)
-    assert answer["result"] == {"stopReason": "cancelled"}
-    assert editor.wait() == 143
-
-
 def test_each_component_has_its_own_stop_timeout(run_chain):
     """A component that ignores EOF and SIGTERM is killed; its neighbour has a minute."""
     stubborn = {"run": agent("--ignore-eof", "--ignore-term"), "stop_timeout": "200ms"}

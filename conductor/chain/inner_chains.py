@@ -19,7 +19,7 @@ from conductor.background_tasks import background_tasks
 from conductor.chain.chain import Chain
 from conductor.chain.components import ChainSpec
 from conductor.chainfile import ChainFile, ComponentSpec, load
-from conductor.chainfile.naming import command_name
+from conductor.chainfile.paths import command_name
 from conductor.chainfile.project_file import trusted_agent_file
 from conductor.errors import ComponentExited, LocalProtocolError, StartError
 from conductor.limits import Limits

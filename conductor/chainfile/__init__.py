@@ -3,7 +3,7 @@
     bytes ─document─▶ data, locations ─grammar, converter─▶ typed values ─build─▶ ChainFile
 
 `model.py` declares the keys and the result (`ChainFile`, `ComponentSpec`), `keys.py` what is
-declared of a key, `validators.py` checks of single values; `diagnostics.py` has the report about a
+declared of a key, `values.py` reads and checks single values; `diagnostics.py` has the report about a
 file with mistakes (`Diagnostic`), `grammar.py` the conflicts of keys. `loader.py` drives the steps,
 nested files included; `options.py` reads `with:` for a plugin's class.
 
@@ -22,7 +22,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from conductor.chainfile.diagnostics import Diagnostic
+from conductor.chainfile.diagnostics import Diagnostic, SourceLocation
 from conductor.chainfile.model import (
     ChainFile,
     ComponentSpec,
@@ -32,7 +32,6 @@ from conductor.chainfile.model import (
     Tls,
     ValuePath,
 )
-from conductor.chainfile.source_location import SourceLocation
 
 _T = TypeVar("_T")
 

@@ -23,8 +23,7 @@ from conductor.chainfile.model import (
     FileItem,
     ValuePath,
 )
-from conductor.chainfile.naming import command_name, untaken_name
-from conductor.chainfile.paths import absolute
+from conductor.chainfile.paths import absolute, command_name, untaken_name
 
 __all__ = ["build_chain"]
 

@@ -1,8 +1,13 @@
 """The converter for chain files and for the options of proxies.
 
 Input is data from `document`: None, strings, lists and mappings. The target type decides what a
-scalar means. A hook raises `InvalidValue` with every issue it finds, so that all mistakes of a file
-are reported together.
+scalar means: rules are pairs of a predicate for types and a function that makes the hook; the first
+that fits is taken. `NewType`, `Final` and annotations without a meaning for chain files are looked
+through. A hook raises `InvalidValue` with every issue it finds, so that all mistakes of a file are
+reported together.
+
+cattrs also dispatches by type, but it neither collects issues nor reads scalars by type: each hook
+would be a function of `converter` in any case, and its import takes 8 ms of a start.
 """
 
 from __future__ import annotations
@@ -10,22 +15,32 @@ from __future__ import annotations
 import os
 import types
 from collections import abc
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from datetime import timedelta
 from enum import Enum
 from pathlib import Path, PurePath
-from typing import Any, Literal, Union, get_args, get_origin
+from typing import (
+    Annotated,
+    Any,
+    Final,
+    Literal,
+    NewType,
+    TypeAlias,
+    TypeGuard,
+    Union,
+    get_args,
+    get_origin,
+)
 
 import attrs
+import msgspec
 
-from conductor.chainfile import scalars
-from conductor.chainfile.attrs_fields import attrs_hook
+from conductor.chainfile import values
 from conductor.chainfile.diagnostics import closest_match
-from conductor.chainfile.keys import is_struct
 from conductor.chainfile.paths import absolute, home_is_unknown
-from conductor.chainfile.type_dispatch import Converter, Hook
 from conductor.chainfile.value_errors import (
     InvalidValue,
+    UnsupportedType,
     ValueIssue,
     as_list,
     collect,
@@ -33,7 +48,42 @@ from conductor.chainfile.value_errors import (
     invalid,
 )
 
-__all__ = ["MAPPINGS", "SEQUENCES", "make_converter"]
+__all__ = [
+    "MAPPINGS",
+    "SEQUENCES",
+    "Converter",
+    "Hook",
+    "is_struct",
+    "make_converter",
+    "plain_type",
+]
+
+Hook: TypeAlias = Callable[[Any], Any]
+"""Reads a value as a certain type; raises `InvalidValue`."""
+_Rule: TypeAlias = tuple[Callable[[Any], bool], Callable[[Any], Hook]]
+
+
+class Converter(msgspec.Struct, eq=False):
+    """Hooks by type: the first rule that fits a type makes its hook when the type is first met."""
+
+    rules: list[_Rule]
+    directory: str = ""
+    """Base of relative paths."""
+    hooks: dict[Any, Hook] = {}
+
+    def structure(self, value: Any, hint: Any) -> Any:
+        """`value` as the type `hint`. Raises `InvalidValue` and `UnsupportedType`."""
+        hook = self.hooks.get(hint) or self._make(hint)
+        return hook(value)
+
+    def _make(self, hint: Any) -> Hook:
+        plain = plain_type(hint)
+        for fits, hook_of in self.rules:
+            if fits(plain):
+                hook = self.hooks[hint] = hook_of(plain)
+                return hook
+        raise UnsupportedType(hint)
+
 
 _TYPE_NAMES = {
     str: "text",
@@ -53,9 +103,9 @@ SEQUENCES: dict[Any, Callable[[Iterable[Any]], Any]] = {
 MAPPINGS = (dict, abc.Mapping, abc.MutableMapping)
 
 
-def make_converter(directory: str, word: str, hooks: Mapping[Any, Hook] = {}) -> Converter:
-    """A converter that resolves paths against `directory`; messages call a key `word`. `hooks` are
-    those of further types."""
+def make_converter(directory: str) -> Converter:
+    """A converter that resolves paths against `directory`. Rules and hooks of further types may be
+    added to it."""
 
     def path(text: str) -> Path:
         if home_is_unknown(text):
@@ -65,28 +115,46 @@ def make_converter(directory: str, word: str, hooks: Mapping[Any, Hook] = {}) ->
 
     scalar_types: dict[Any, tuple[str, Callable[[str], Any]]] = {
         str: (_TYPE_NAMES[str], str),
-        bool: (_TYPE_NAMES[bool], scalars.boolean),
-        int: (_TYPE_NAMES[int], scalars.whole_number),
-        float: (_TYPE_NAMES[float], scalars.number),
-        timedelta: (_DURATION, lambda text: timedelta(seconds=scalars.seconds(text))),
-        scalars.Seconds: (_DURATION, scalars.seconds),
-        scalars.Bytes: ("a size such as `65536`, `64KiB` or `10MB`", scalars.byte_size),
+        bool: (_TYPE_NAMES[bool], values.boolean),
+        int: (_TYPE_NAMES[int], values.whole_number),
+        float: (_TYPE_NAMES[float], values.number),
+        timedelta: (_DURATION, lambda text: timedelta(seconds=values.seconds(text))),
+        values.Seconds: (_DURATION, values.seconds),
+        values.Bytes: ("a size such as `65536`, `64KiB` or `10MB`", values.byte_size),
         **dict.fromkeys((Path, PurePath, os.PathLike), ("a path", path)),
     }
     converter = Converter([], directory)
-    converter.hooks.update(hooks)
     converter.rules += [
         (lambda t: t in scalar_types, lambda t: _scalar_hook(*scalar_types[t])),
         (lambda t: t in (Any, object), lambda t: _as_it_is),
-        (lambda t: t == scalars.Argv, lambda t: _argv_hook(converter)),
+        (lambda t: t == values.Argv, lambda t: _argv_hook(converter)),
         (lambda t: _origin(t) in SEQUENCES, lambda t: _sequence_hook(t, converter)),
         (lambda t: _origin(t) in MAPPINGS, lambda t: _mapping_hook(t, converter)),
         (lambda t: _origin(t) in (Union, types.UnionType), lambda t: _union_hook(t, converter)),
         (lambda t: _origin(t) is Literal, lambda t: _choice_hook((v, v) for v in get_args(t))),
         (_is_enum, lambda t: _choice_hook((member.value, member) for member in t)),
-        (lambda t: isinstance(t, type) and attrs.has(t), lambda t: attrs_hook(t, converter, word)),
     ]
     return converter
+
+
+def plain_type(hint: Any) -> Any:
+    """The type behind names for it, and without annotations that are not a `Unit`."""
+    while True:
+        if isinstance(hint, NewType):
+            hint = hint.__supertype__
+        elif get_origin(hint) is Annotated:
+            unit = next((each for each in hint.__metadata__ if isinstance(each, values.Unit)), None)
+            if unit is not None:
+                return Annotated[hint.__origin__, unit]
+            hint = hint.__origin__
+        elif get_origin(hint) is Final:
+            (hint,) = get_args(hint)
+        else:
+            return hint
+
+
+def is_struct(hint: Any) -> TypeGuard[type[msgspec.Struct]]:
+    return isinstance(hint, type) and issubclass(hint, msgspec.Struct)
 
 
 def _scalar_hook(wanted: str, read: Callable[[str], Any]) -> Hook:

@@ -1,8 +1,10 @@
 """Parse YAML text to data, with the source location of every value and key.
 
 PyYAML only composes nodes. A scalar is the string in the file (`no`, `012`, `12:30`); an unquoted
-`null`, `~` or an empty value is None. `${VAR}` is expanded here. Mistakes after which the rest can
-still be read are collected; syntax errors are raised at once.
+`null`, `~` or an empty value is None. `${VAR}`, `${VAR:-default}` and `$$` are expanded: as in a
+shell, the default applies if the variable is unset or empty. Any other `$` is a literal dollar
+sign; references do not nest. Mistakes after which the rest can still be read are collected; syntax
+errors are raised at once.
 
 Aliases repeat a value; its location is that of the anchor. Expanded values count toward
 `MAX_VALUES`. Merge keys, tags and repeated keys are errors.
@@ -19,17 +21,17 @@ import msgspec
 from yaml import BaseLoader, MarkedYAMLError, Node, ScalarNode, SequenceNode
 from yaml.reader import ReaderError
 
-from conductor.chainfile.diagnostics import Diagnostic
-from conductor.chainfile.interpolation import expand, find_references
-from conductor.chainfile.source_location import (
+from conductor.chainfile.diagnostics import (
+    Diagnostic,
     InterpolatedString,
     SourceLocation,
     SourceText,
     ValuePath,
+    closest_match,
 )
 from conductor.errors import ChainFileError
 
-__all__ = ["Document", "read_document"]
+__all__ = ["Document", "expand", "read_document"]
 
 MAX_VALUES = 10_000
 MAX_DEPTH = 50
@@ -44,6 +46,8 @@ _PLAIN_TAGS = {f"tag:yaml.org,2002:{kind}" for kind in ("str", "seq", "map")}
 _PROPERTIES = r"(?:[&!][^\s,\[\]{}]*\s+)+"
 _BLOCK_SCALAR = r"[|>][^\s]*"
 _HALF_CHARACTERS = "[\ud800-\udfff]"
+_REFERENCE = r"\$\$|\$\{([^}]*)(\}?)"
+_BODY = r"(?s)([A-Za-z_][A-Za-z0-9_]*)(?::-(.*))?"
 
 
 class Document(msgspec.Struct, frozen=True, eq=False):
@@ -234,8 +238,8 @@ class _NodeReader(msgspec.Struct, eq=False):
             self.document.written[path] = InterpolatedString(text, expanded.values, expanded.names)
         if expanded.bad:
             start, end = _span(node, self.source)
-            spans = find_references(self.source.text[start:end])
-            exact = len(spans) == len(find_references(text))
+            spans = _find_references(self.source.text[start:end])
+            exact = len(spans) == len(_find_references(text))
             for bad in expanded.bad:
                 location = None
                 if exact:
@@ -297,3 +301,86 @@ def _last_end(node: Node, start: int, limit: int) -> int:
                 else part.end_mark.index
             )
     return max(ends)
+
+
+# -- references to variables -----------------------------------------------------------------------
+
+
+class BadReference(msgspec.Struct, frozen=True):
+    """A malformed reference or an unset variable; `number` is its index among the references."""
+
+    number: int
+    message: str
+    help: str | None
+
+
+class ExpandedString(msgspec.Struct, frozen=True):
+    """An expanded string; `values` are the non-empty values of the variables `names`."""
+
+    text: str
+    values: tuple[str, ...]
+    names: tuple[str, ...]
+    referred: bool
+    bad: tuple[BadReference, ...]
+
+
+def expand(text: str, environ: Mapping[str, str]) -> ExpandedString:
+    """Expand the references of a string; a bad one becomes the empty string and goes to `bad`."""
+    if "$" not in text:
+        return ExpandedString(text, (), (), False, ())
+    parts: list[str] = []
+    values: list[str] = []
+    names: list[str] = []
+    bad: list[BadReference] = []
+    end = 0
+    found = list(re.finditer(_REFERENCE, text))
+    for number, reference in enumerate(found):
+        parts.append(text[end : reference.start()])
+        end = reference.end()
+        if reference[0] == "$$":
+            parts.append("$")
+            continue
+        body = re.fullmatch(_BODY, reference[1])
+        if not reference[2] or not body or "${" in reference[1]:
+            bad.append(_malformed(number, reference))
+            continue
+        name, default = body[1], body[2]
+        value = environ.get(name)
+        if value is not None and (value or default is None):
+            parts.append(value)
+            if value:
+                values.append(value)
+                names.append(name)
+        elif default is not None:
+            parts.append(default)
+        else:
+            bad.append(_unset(number, name, environ))
+    parts.append(text[end:])
+    referred = any(reference[0] != "$$" for reference in found)
+    return ExpandedString("".join(parts), tuple(values), tuple(names), referred, tuple(bad))
+
+
+def _find_references(raw: str) -> list[tuple[int, int]]:
+    """Start and end of every reference in source text, in order."""
+    return [found.span() for found in re.finditer(_REFERENCE, raw)]
+
+
+def _malformed(number: int, reference: re.Match[str]) -> BadReference:
+    if not reference[2]:
+        message = "this `${` is never closed"
+    elif "${" in reference[1]:
+        message = "a default cannot refer to another variable"
+    else:
+        message = "this is not a reference to an environment variable"
+    form = "write `${VAR}`, `${VAR:-default}`, or `$${` for the characters themselves"
+    return BadReference(number, message, form)
+
+
+def _unset(number: int, name: str, environ: Mapping[str, str]) -> BadReference:
+    meant = closest_match(name, environ)
+    hint = f"set it, or give it a default: `${{{name}:-…}}`"
+    return BadReference(
+        number,
+        f"the environment variable `{name}` is not set",
+        f"did you mean `{meant}`? Otherwise {hint}" if meant else hint,
+    )

@@ -1,6 +1,6 @@
 """Read chain files as their keys are declared in `model`: the converter, and the conflicts of keys.
 
-`validators` checks single values, `keys` reads a mapping as one of the classes, `loader` loads
+`values` checks single values, `keys` reads a mapping as one of the classes, `loader` loads
 nested chains, `build` derives names. docs/development/changes.md lists what a new key needs.
 """
 
@@ -10,21 +10,18 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from conductor.chainfile.converter import make_converter
+from conductor.chainfile.converter import Converter, Hook, is_struct, make_converter
 from conductor.chainfile.diagnostics import closest_match
 from conductor.chainfile.keys import (
     COMPONENT_KINDS,
     declaration,
-    is_struct,
     key_names,
     read_struct,
     struct_hook,
 )
 from conductor.chainfile.model import AgentItem, ComponentItem, FileItem, RestartBudget
-from conductor.chainfile.scalars import seconds
-from conductor.chainfile.type_dispatch import Converter, Hook
-from conductor.chainfile.validators import registry_name
 from conductor.chainfile.value_errors import InvalidValue, ValueIssue, collect, expected
+from conductor.chainfile.values import registry_name, seconds
 
 __all__ = ["file_converter"]
 
@@ -50,7 +47,8 @@ _NESTED_HELP: Final = "a nested chain takes its settings from its own file"
 def file_converter(directory: str) -> Converter:
     """A converter for `FileItem`. Files and components are read as mappings of their values by
     field: `build` makes instances of them."""
-    converter = make_converter(directory, "key", {RestartBudget: _restart_budget})
+    converter = make_converter(directory)
+    converter.hooks[RestartBudget] = _restart_budget
     converter.rules[:0] = [  # make only the hooks that the file needs
         (lambda cls: cls in (ComponentItem, AgentItem), lambda cls: _item_hook(cls, converter)),
         (

@@ -8,27 +8,31 @@ and types; `acp-conductor check` finds more mistakes, such as keys that exclude 
 
 from __future__ import annotations
 
+import ast
+import inspect
 import os
 import re
+import sys
+import textwrap
 import types
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from enum import Enum
+from functools import lru_cache
+from itertools import pairwise
 from pathlib import PurePath
 from typing import Any, Final, Literal, Union, get_args, get_origin
 
 import attrs
 import msgspec
 
-from conductor.chainfile.attrs_fields import field_key, field_types
-from conductor.chainfile.converter import MAPPINGS, SEQUENCES
-from conductor.chainfile.docstrings import attribute_docstrings, option_docstrings
-from conductor.chainfile.keys import COMPONENT_KINDS, is_struct, type_as_written
+from conductor.chainfile.converter import MAPPINGS, SEQUENCES, is_struct, plain_type
+from conductor.chainfile.keys import COMPONENT_KINDS, type_as_written
 from conductor.chainfile.model import AgentItem, ComponentItem, FileItem, RestartBudget
-from conductor.chainfile.scalars import Argv, Bytes, Seconds
-from conductor.chainfile.type_dispatch import plain_type
+from conductor.chainfile.options import field_key, field_types
+from conductor.chainfile.values import Argv, Bytes, Seconds
 
-__all__ = ["chain_file_schema", "options_schema"]
+__all__ = ["attribute_docstrings", "chain_file_schema", "option_docstrings", "options_schema"]
 
 JsonSchema = dict[str, Any]
 
@@ -79,6 +83,10 @@ _SCALARS: Final[dict[Any, JsonSchema]] = {
     Any: {},
     object: {},
 }
+
+
+_HEAD: Final = re.compile(r"^( *)Options:\n", re.MULTILINE)
+_OPTION: Final = re.compile(r"( +)(\w+) {2,}(\S.*)")
 
 
 def chain_file_schema(options: Mapping[str, JsonSchema]) -> JsonSchema:
@@ -246,3 +254,70 @@ def _size(size: int) -> int | str:
 
 def _one_paragraph(doc: str) -> str:
     return re.sub(r"\s+", " ", doc.strip().partition("\n\n")[0])
+
+
+# -- docstrings ------------------------------------------------------------------------------------
+
+
+def attribute_docstrings(cls: type) -> dict[str, str]:
+    """The strings below the attributes of a class and its bases, each as one line.
+
+    Empty where there is no source to read.
+    """
+    found: dict[str, str] = {}
+    for base in reversed(cls.__mro__):
+        found |= _own_docstrings(base)
+    return found
+
+
+@lru_cache(maxsize=64)  # many classes have the same bases, and `getsource` parses a whole module
+def _own_docstrings(cls: type) -> dict[str, str]:
+    found: dict[str, str] = {}
+    try:
+        (tree,) = ast.parse(textwrap.dedent(inspect.getsource(cls))).body
+    except (OSError, TypeError, SyntaxError, ValueError):
+        return found
+    body = getattr(tree, "body", [])
+    for above, below in pairwise(body):
+        if isinstance(above, ast.AnnAssign) and isinstance(above.target, ast.Name):
+            match below:
+                case ast.Expr(ast.Constant(str(text))):
+                    found[above.target.id] = " ".join(text.split())
+    return found
+
+
+def option_docstrings(cls: type) -> dict[str, str]:
+    """Descriptions by option, from the list in the docstrings of the module and the class:
+
+    Options:
+        files    paths, relative to the session's directory;
+                 more lines are indented deeper
+    """
+    module: Any = sys.modules.get(cls.__module__)
+    # Other classes of the module have other options.
+    docs = [getattr(module, "__doc__", None), cls.__doc__]
+    found: dict[str, str] = {}
+    for doc in docs:
+        found |= _options(inspect.cleandoc(doc or ""))
+    return found
+
+
+def _options(doc: str) -> dict[str, str]:
+    head = _HEAD.search(doc)
+    if not head:
+        return {}
+    found: dict[str, str] = {}
+    name, first = "", 0
+    for line in doc[head.end() :].splitlines():
+        depth = len(line) - len(line.lstrip())
+        if not line.strip() or depth <= len(head[1]):
+            break
+        option = _OPTION.fullmatch(line)
+        if option and (not name or len(option[1]) == first):
+            first, name = len(option[1]), option[2]
+            found[name] = option[3]
+        elif option:  # a list within the text of an option
+            found[name] += f"; `{option[2]}`: {option[3]}"
+        elif name:
+            found[name] += " " + line.strip()
+    return found

@@ -6,23 +6,25 @@ What else is known of it stands in its annotation: a `Unit` for its notation, va
 `wrap` and the bootstrap of isolated plugins iterate these declarations.
 
 A validator is called with the value of a key that is given and could be read. Each key is read,
-validated and reported separately, as in `attrs_fields`, which does the same for the options of
+validated and reported separately, as in `options`, which does the same for the options of
 plugins: a Struct is defined in a tenth of the time of an attrs class.
 """
 
 from __future__ import annotations
 
+import inspect
+import sys
 from collections.abc import Callable, Mapping
 from functools import lru_cache, partial
-from typing import Annotated, Any, Final, TypeGuard, get_origin
+from types import SimpleNamespace
+from typing import Annotated, Any, Final, get_origin, get_type_hints
 
 import msgspec
 
-from conductor.chainfile.attrs_fields import read_keys, resolved_annotation
-from conductor.chainfile.scalars import Bytes
-from conductor.chainfile.type_dispatch import Converter, Hook
-from conductor.chainfile.validators import positive
-from conductor.chainfile.value_errors import INVALID, InvalidValue, ValueIssue, collect
+from conductor.chainfile.converter import Converter, Hook
+from conductor.chainfile.diagnostics import closest_match
+from conductor.chainfile.value_errors import INVALID, InvalidValue, ValueIssue, collect, expected
+from conductor.chainfile.values import Bytes, positive
 from conductor.limits import Limits
 
 __all__ = [
@@ -30,9 +32,10 @@ __all__ = [
     "Key",
     "declaration",
     "field_type",
-    "is_struct",
     "key_names",
+    "read_keys",
     "read_struct",
+    "resolved_annotation",
     "struct_hook",
     "type_as_written",
 ]
@@ -64,10 +67,7 @@ class Key(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _PLAIN: Final = Key()
-
-
-def is_struct(hint: Any) -> TypeGuard[type[msgspec.Struct]]:
-    return isinstance(hint, type) and issubclass(hint, msgspec.Struct)
+_MAX_LISTED: Final = 8
 
 
 @lru_cache(maxsize=16)
@@ -129,3 +129,65 @@ def read_struct(
 def struct_hook(cls: type[msgspec.Struct], converter: Converter) -> Hook:
     """A hook that reads a mapping as an instance of `cls`."""
     return lambda data: cls(**read_struct(data, cls, converter))
+
+
+def read_keys(
+    data: Any,
+    known: Mapping[str, Any],
+    type_of: Callable[[str], Any],
+    converter: Converter,
+    word: str,
+    hints: Mapping[str, str],
+    found: list[ValueIssue],
+) -> dict[str, Any]:
+    """Read the values of the known keys of a mapping, each as its `type_of`, which is asked for the
+    given keys only; `INVALID` stands for one that cannot be read. The value of a misspelt key is
+    read as that of the key which is suggested. Issues are added to `found`. Raises `InvalidValue`
+    for no mapping."""
+    if not isinstance(data, Mapping):
+        raise expected("a mapping")
+    values: dict[str, Any] = {}
+    for key, value in data.items():
+        meant = key
+        if key not in known:
+            help = hints.get(key) or _unknown_key_help(key, known, word)
+            found.append(ValueIssue(f"unknown {word} `{key}`", help, path=(key,), at_key=True))
+            closest = closest_match(key, known)
+            meant = None if key in hints or closest in data else closest
+        if meant is not None:
+            values[meant] = collect(found, (key,), converter.structure, value, type_of(meant))
+    return values
+
+
+def _unknown_key_help(key: str, fields: Mapping[str, Any], word: str) -> str:
+    meant = closest_match(key, fields)
+    if meant:
+        return f"did you mean `{meant}`?"
+    if not fields:
+        return f"there are no {word}s"
+    if key == "args" and "command" in fields:  # as in other configurations of MCP servers
+        return "write the arguments into `command`: `[PROGRAM, ARGUMENT, …]`"
+    names = [f"`{name}`" for name in fields]
+    listed = ", ".join(names[:_MAX_LISTED]) + (", …" if len(names) > _MAX_LISTED else "")
+    return f"the {word}s are {listed}"
+
+
+def resolved_annotation(cls: Any, name: str, annotation: Any = None) -> Any:
+    """The type that the annotation of a field stands for, by default the one in the class or its
+    bases. Raises `TypeError` if it cannot be resolved."""
+    owners = (base for base in cls.__mro__ if name in inspect.get_annotations(base))
+    owner = next(owners, cls)
+    module = sys.modules.get(owner.__module__)
+    if annotation is None:
+        annotation = inspect.get_annotations(owner)[name]
+    holder = SimpleNamespace(__annotations__={name: annotation})
+    try:
+        resolved = get_type_hints(
+            holder, globalns=vars(module) if module else {}, include_extras=True
+        )
+    except NameError as error:
+        raise TypeError(
+            f"{cls.__name__}.{name}: the annotation {annotation!r} cannot be resolved"
+            f" ({error}); import its types at run time"
+        ) from error
+    return resolved[name]

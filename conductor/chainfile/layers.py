@@ -15,8 +15,7 @@ from typing import Any
 import msgspec
 
 from conductor.chainfile.model import ChainFile, ComponentSpec
-from conductor.chainfile.naming import untaken_name
-from conductor.chainfile.paths import working_directory
+from conductor.chainfile.paths import untaken_name, working_directory
 from conductor.chainfile.project_file import (
     Untrusted,
     not_trusted_yet,

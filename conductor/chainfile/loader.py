@@ -15,7 +15,14 @@ from typing import Any
 import msgspec
 
 from conductor.chainfile.build import build_chain
-from conductor.chainfile.diagnostics import Diagnostic, closest_match, in_file_order
+from conductor.chainfile.converter import Converter
+from conductor.chainfile.diagnostics import (
+    Diagnostic,
+    SourceLocation,
+    SourceText,
+    closest_match,
+    in_file_order,
+)
 from conductor.chainfile.document import Document, read_document
 from conductor.chainfile.grammar import file_converter
 from conductor.chainfile.model import (
@@ -27,9 +34,7 @@ from conductor.chainfile.model import (
     ValuePath,
 )
 from conductor.chainfile.paths import absolute, files_read, from_working_directory
-from conductor.chainfile.source_location import SourceLocation, SourceText
 from conductor.chainfile.trust_store import UnreadableFile
-from conductor.chainfile.type_dispatch import Converter
 from conductor.chainfile.value_errors import (
     INVALID,
     InvalidValue,

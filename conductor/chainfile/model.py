@@ -18,12 +18,13 @@ from typing import Annotated, Any, Final, Literal, TypeAlias
 
 import msgspec
 
+from conductor.chainfile.diagnostics import InterpolatedString, SourceLocation, ValuePath
 from conductor.chainfile.keys import COMPONENT_KINDS, Key
-from conductor.chainfile.naming import command_name
-from conductor.chainfile.paths import absolute, working_directory
-from conductor.chainfile.scalars import Argv, Seconds
-from conductor.chainfile.source_location import InterpolatedString, SourceLocation, ValuePath
-from conductor.chainfile.validators import (
+from conductor.chainfile.paths import absolute, command_name, working_directory
+from conductor.chainfile.value_errors import InvalidValue, ValueIssue, expected, invalid
+from conductor.chainfile.values import (
+    Argv,
+    Seconds,
     argv,
     component_name,
     environment_names,
@@ -39,7 +40,6 @@ from conductor.chainfile.validators import (
     url,
     workspace_paths,
 )
-from conductor.chainfile.value_errors import InvalidValue, ValueIssue, expected, invalid
 from conductor.limits import Limits
 
 __all__ = [

@@ -19,11 +19,10 @@ from typing import Final
 import attrs
 import msgspec
 
-from conductor.chainfile.diagnostics import Diagnostic
+from conductor.chainfile.diagnostics import Diagnostic, SourceLocation
 from conductor.chainfile.loader import load_and_diagnose
 from conductor.chainfile.model import NEVER_BESIDE_PLUGINS, ChainFile, ComponentSpec
 from conductor.chainfile.paths import absolute
-from conductor.chainfile.source_location import SourceLocation
 from conductor.chainfile.trust_store import TrustedFile, UnreadableFile, UnsafeFile, read_own_file
 from conductor.errors import ChainFileError
 

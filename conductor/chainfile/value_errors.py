@@ -14,8 +14,12 @@ from typing import Any
 
 import msgspec
 
-from conductor.chainfile.diagnostics import Diagnostic
-from conductor.chainfile.source_location import InterpolatedString, SourceLocation, ValuePath
+from conductor.chainfile.diagnostics import (
+    Diagnostic,
+    InterpolatedString,
+    SourceLocation,
+    ValuePath,
+)
 from conductor.errors import describe
 
 __all__ = [

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import msgspec
 
 from conductor.chainfile.model import ComponentSpec
-from conductor.chainfile.naming import command_name
+from conductor.chainfile.paths import command_name
 
 __all__ = ["absolute_program", "parse_component_arguments", "split_component"]
 

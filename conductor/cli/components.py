@@ -104,8 +104,8 @@ def _fields(cls: type, nested: dict[str, type], is_detailed: bool) -> Iterator[s
     """The fields of one class; adds the attrs classes among their types to `nested`, by name."""
     import attrs
 
-    from conductor.chainfile.attrs_fields import field_key
-    from conductor.chainfile.docstrings import attribute_docstrings, option_docstrings
+    from conductor.chainfile.json_schema import attribute_docstrings, option_docstrings
+    from conductor.chainfile.options import field_key
 
     if not attrs.has(cls):
         return

@@ -16,7 +16,7 @@ import msgspec
 
 from conductor.chainfile.keys import declaration, key_names
 from conductor.chainfile.model import AgentItem, ChainFile, ComponentSpec
-from conductor.chainfile.naming import command_name
+from conductor.chainfile.paths import command_name
 from conductor.cli.component_specs import absolute_program
 from conductor.errors import ChainFileError, StartError
 
@@ -104,8 +104,8 @@ def _plugin(text: str) -> ComponentSpec:
 
 def _with_options(spec: ComponentSpec, text: str) -> ComponentSpec:
     """`text` is a YAML flow mapping, so JSON is accepted, too; `${VAR}` as in a chain file."""
+    from conductor.chainfile.diagnostics import SourceText
     from conductor.chainfile.document import read_document
-    from conductor.chainfile.source_location import SourceText
 
     try:
         document = read_document(SourceText(f"--use {spec.name}", text), os.environ)

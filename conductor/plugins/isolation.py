@@ -14,9 +14,9 @@ from typing import Any, Final, Literal, TypeVar
 
 import msgspec
 
+from conductor.chainfile.diagnostics import InterpolatedString, SourceLocation
 from conductor.chainfile.keys import declaration, field_type, key_names
 from conductor.chainfile.model import AgentItem, ComponentSpec, ValuePath
-from conductor.chainfile.source_location import InterpolatedString, SourceLocation
 from conductor.errors import details_are_withheld
 from conductor.jsonrpc.codec import DECODE_ERRORS
 from conductor.jsonrpc.messages import Payload

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 import attrs
 
 from conductor.chainfile import structure_options
-from conductor.chainfile.attrs_fields import field_types
 from conductor.chainfile.model import ENTRY_POINT_GROUP, ComponentSpec
+from conductor.chainfile.options import field_types
 from conductor.errors import ChainFileError, StartError, describe, line_in
 from conductor.proxy.base import Agent, Plugin
 from conductor.proxy.import_guard import importing_plugin

@@ -5,37 +5,12 @@ from __future__ import annotations
 import pytest
 
 from conductor.chainfile import Diagnostic, SourceLocation
-from conductor.chainfile.diagnostics import closest_match
-from conductor.chainfile.source_location import SourceText
+from conductor.chainfile.diagnostics import SourceText
 
 
 def _location(line: str, value: str) -> SourceLocation:
     start = line.index(value)
     return SourceText("chain.yaml", line).location(start, start + len(value))
-
-
-def test_a_problem_has_a_place_a_line_a_caret_a_note_and_a_help() -> None:
-    problem = Diagnostic(
-        _location("  run: [a]", "[a]"),
-        "message",
-        note=(_location("run: b", "run"), "first given here"),
-        help="one\ntwo",
-    )
-    assert str(problem) == (
-        "chain.yaml:1:8: error: message\n"
-        "   |   run: [a]\n"
-        "   |        ^^^\n"
-        "chain.yaml:1:1: note: first given here\n"
-        "   | run: b\n"
-        "   | ^^^\n"
-        "help: one\n"
-        "      two"
-    )
-
-
-def test_a_problem_without_a_line_is_one_line() -> None:
-    problem = Diagnostic(SourceLocation.whole("<command line>"), "message")
-    assert str(problem) == "<command line>: error: message"
 
 
 @pytest.mark.parametrize(
@@ -63,11 +38,3 @@ def test_a_value_of_several_lines_is_shown_by_its_first() -> None:
     assert SourceText("c", "a: [b,\r\n  c]\n").location(3, 12) == SourceLocation(
         "c", 1, 4, 7, "a: [b,"
     )
-
-
-@pytest.mark.parametrize(
-    ("word", "meant"),
-    [("max-size", "max_size"), ("MaxSize", "max_size"), ("xyz", None), ("", None)],
-)
-def test_only_a_similar_word_is_suggested(word: str, meant: str | None) -> None:
-    assert closest_match(word, ["max_size", "on_failure"]) == meant

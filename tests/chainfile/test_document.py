@@ -27,20 +27,6 @@ help: a chain file begins with `version: 1`
     )
 
 
-def test_a_file_of_comments_is_empty(diagnostics: Problems) -> None:
-    assert (
-        diagnostics("""\
-        # nothing yet
-        """)
-        == """
-chain.yaml:1:1: error: the file is empty
-   | # nothing yet
-   | ^
-help: a chain file begins with `version: 1`
-"""
-    )
-
-
 def test_the_error_of_a_list_at_the_root_describes_a_chain_file(diagnostics: Problems) -> None:
     assert (
         diagnostics("""\
@@ -352,20 +338,6 @@ chain.yaml:3:9: error: a YAML tag has no meaning in a chain file
     )
 
 
-def test_an_unknown_alias_is_refused(diagnostics: Problems) -> None:
-    assert (
-        diagnostics("""\
-        version: 1
-        agent: *a
-        """)
-        == """
-chain.yaml:2:8: error: not valid YAML: found undefined alias 'a'
-   | agent: *a
-   |        ^
-"""
-    )
-
-
 def test_a_repeated_anchor_points_to_the_first(diagnostics: Problems) -> None:
     assert (
         diagnostics("""\
@@ -433,17 +405,5 @@ def test_nesting_without_end_is_refused(diagnostics: Problems) -> None:
 chain.yaml:2:59: error: values nest at most 50 deep
    | proxies: [[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[
    |                                                           ^
-"""
-    )
-
-
-def test_a_byte_order_mark_does_not_shift_the_caret(diagnostics: Problems) -> None:
-    assert (
-        diagnostics(b"\xef\xbb\xbfversion: 2\n")
-        == """
-chain.yaml:1:10: error: this version of the chain file format is not known
-   | version: 2
-   |          ^
-help: this conductor reads files that begin with `version: 1`
 """
     )

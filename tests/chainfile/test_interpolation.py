@@ -9,7 +9,7 @@ from typing import TypeAlias
 import pytest
 
 from conductor.chainfile import ChainFile
-from conductor.chainfile.interpolation import expand
+from conductor.chainfile.document import expand
 
 Problems: TypeAlias = Callable[..., str]
 

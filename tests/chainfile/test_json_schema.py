@@ -40,7 +40,10 @@ class Plugin:
     Options:
         files      paths, relative to
                    the session's directory
+        colour     one of two
+                   red     for stop
         lambda     a Greek letter
+    size   no option any more
     """
 
     files: Sequence[Path]
@@ -123,7 +126,9 @@ def test_options_have_descriptions_and_defaults() -> None:
     assert options["files"]["description"] == "paths, relative to the session's directory"
     assert options["timeout"]["default"] == "90s"
     assert options["mode"] == {"enum": ["fast", "safe"], "default": "safe"}
+    assert options["colour"]["description"] == "one of two; `red`: for stop"
     assert options["lambda"]["description"] == "a Greek letter"
+    assert "description" not in options["size"]
     rule = options["rules"]["additionalProperties"]["properties"]
     assert rule["pattern"]["description"] == "Where it applies."
     assert rule["inner"]["items"] == {"type": "object"}

@@ -23,6 +23,7 @@ from conductor.chainfile import (
     load,
 )
 from conductor.chainfile.model import RegistryName, Sandbox
+from conductor.chainfile.paths import command_name
 from conductor.errors import ChainFileError
 
 EVERYTHING = """\
@@ -448,9 +449,18 @@ def test_names_of_the_registry_have_their_lock_file_and_registry(
     ]
 
 
-def test_the_registry_may_be_a_url(chain: Callable[..., ChainFile]) -> None:
-    read = chain("version: 1\nregistry: https://example.org/r.json\nagent: claude-acp\n")
-
-    assert read.agent is not None
-    assert read.agent.registry is not None
-    assert read.agent.registry.source == "https://example.org/r.json"
+@pytest.mark.parametrize(
+    ("argv", "name"),
+    [
+        (["claude-agent-acp"], "claude-agent-acp"),
+        (["/opt/bin/agent", "--acp"], "agent"),
+        (["python3.11", "-u", "tools/my_proxy.py", "--db", "x"], "my_proxy"),
+        (["python", "-m", "conductor.testing.agent"], "conductor.testing.agent"),
+        (["python", "-c", "print()"], "python"),
+        (["npx", "-y", "@org/agent@1.2.3"], "agent"),
+        (["uv", "run", "proxy.py"], "proxy"),
+        (["node"], "node"),
+    ],
+)
+def test_a_command_is_named_after_the_program_that_it_runs(argv: list[str], name: str) -> None:
+    assert command_name(argv) == name

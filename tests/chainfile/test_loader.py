@@ -106,25 +106,6 @@ help: a relative path begins at the file that it stands in
     )
 
 
-def test_a_directory_is_not_a_nested_chain(diagnostics: Problems) -> None:
-    assert (
-        diagnostics(
-            """\
-        version: 1
-        proxies:
-        - chain: tools
-        """,
-            files={"tools/x": ""},
-        )
-        == """
-chain.yaml:3:10: error: this is a directory, not a chain file
-   | - chain: tools
-   |          ^^^^^
-help: a relative path begins at the file that it stands in
-"""
-    )
-
-
 def test_the_problems_of_a_nested_file_are_shown_in_that_file(diagnostics: Problems) -> None:
     assert (
         diagnostics(
@@ -206,21 +187,6 @@ def test_the_problems_of_a_file_that_is_nested_twice_are_shown_once(diagnostics:
 tools.yaml:2:10: error: proxies: expected a list, found `3`
    | proxies: 3
    |          ^
-"""
-    )
-
-
-def test_a_chain_that_contains_itself_is_refused(diagnostics: Problems) -> None:
-    assert (
-        diagnostics("""\
-        version: 1
-        proxies:
-        - chain: ./chain.yaml
-        """)
-        == """
-chain.yaml:3:10: error: a chain contains itself: chain.yaml → chain.yaml
-   | - chain: ./chain.yaml
-   |          ^^^^^^^^^^^^
 """
     )
 

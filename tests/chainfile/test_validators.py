@@ -189,22 +189,6 @@ chain.yaml:6:13: error: restarts: expected a budget such as `3 in 60s`, found `3
     )
 
 
-def test_a_boolean_is_a_word_for_one(diagnostics: Problems) -> None:
-    assert (
-        diagnostics("""\
-        version: 1
-        proxies:
-        - use: x
-          isolate: 1
-        """)
-        == """
-chain.yaml:4:12: error: isolate: expected `true` or `false`, found `1`
-   |   isolate: 1
-   |            ^
-"""
-    )
-
-
 def test_the_error_of_a_choice_lists_the_allowed_values(diagnostics: Problems) -> None:
     assert (
         diagnostics("""\
@@ -276,21 +260,6 @@ def test_a_size_is_a_number_with_a_unit(diagnostics: Problems) -> None:
 chain.yaml:4:22: error: limits.max_message_bytes: expected a size such as `65536`, `64KiB` or `10MB`, found `much`
    |   max_message_bytes: much
    |                      ^^^^
-"""
-    )
-
-
-def test_a_bridge_is_one_of_four(diagnostics: Problems) -> None:
-    assert (
-        diagnostics("""\
-        version: 1
-        agent: {run: [a]}
-        mcp_bridge: sse
-        """)
-        == """
-chain.yaml:3:13: error: mcp_bridge: expected one of `auto`, `stdio`, `off`, found `sse`
-   | mcp_bridge: sse
-   |             ^^^
 """
     )
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from conductor.chainfile.naming import command_name
+from conductor.chainfile.paths import command_name
 from conductor.cli.arguments import CHAIN_PATH, SimilarChoice, complete_component
 from conductor.cli.component_specs import absolute_program
 from conductor.cli.install.editors import EDITORS, OTHER_NAMES, Editor, find_place

@@ -19,8 +19,7 @@ from typing import Final, Literal, TypeAlias
 import attrs
 import msgspec
 
-from conductor.chainfile.diagnostics import Diagnostic
-from conductor.chainfile.source_location import SourceLocation, SourceText
+from conductor.chainfile.diagnostics import Diagnostic, SourceLocation, SourceText
 from conductor.cli.install.formats import ConfigFormat, Edit, FormatError, Launch
 from conductor.files import read_own, read_regular, replacing
 from conductor.json_values import decode_value

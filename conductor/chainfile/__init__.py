@@ -3,9 +3,9 @@
     bytes ─document─▶ data, locations ─grammar, converter─▶ typed values ─build─▶ ChainFile
 
 `model.py` declares the keys and the result (`ChainFile`, `ComponentSpec`), `keys.py` what is
-declared of a key, `values.py` reads and checks single values; `diagnostics.py` has the report about a
-file with mistakes (`Diagnostic`), `grammar.py` the conflicts of keys. `loader.py` drives the steps,
-nested files included; `options.py` reads `with:` for a plugin's class.
+declared of a key; `values.py` reads and checks single values; `diagnostics.py` has the report about
+a file with mistakes (`Diagnostic`), `grammar.py` the conflicts of keys. `loader.py` drives the
+steps, nested files included; `options.py` reads `with:` for a plugin's class.
 
 Files besides the one on the command line, those of the user and the project (`conductor.places`):
 `project_file.py` reads them if this user trusts them (`trust_store.py`), `layers.py` puts the

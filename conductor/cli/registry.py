@@ -11,7 +11,7 @@ import click
 from conductor.cli.terminal_text import printable
 
 if TYPE_CHECKING:
-    from conductor.registry.entries import Entry, Registry
+    from conductor.registry.source import Entry, Registry
 
 __all__ = ["command"]
 

@@ -23,7 +23,6 @@ import msgspec
 from conductor.chainfile.model import ComponentSpec, RegistryName
 from conductor.errors import RegistryError
 from conductor.registry.binary import discard_download, install_binary, pin_binary, with_checksum
-from conductor.registry.entries import Entry, Kind, Registry
 from conductor.registry.npm import install_npm, pin_npm, script_packages
 from conductor.registry.pins import (
     BinaryPin,
@@ -35,7 +34,14 @@ from conductor.registry.pins import (
 )
 from conductor.registry.pypi import install_pypi, pin_pypi
 from conductor.registry.resolve import find_pin, pin_path
-from conductor.registry.source import NotFetched, load_registry, refresh_registry
+from conductor.registry.source import (
+    Entry,
+    Kind,
+    NotFetched,
+    Registry,
+    load_registry,
+    refresh_registry,
+)
 from conductor.registry.store import (
     InstalledPackage,
     find_installed,

@@ -18,8 +18,8 @@ import msgspec
 from conductor.errors import RegistryError
 from conductor.files import open_regular, read_own, write_own
 from conductor.json_values import decode_value
-from conductor.registry.entries import PackageDistribution
 from conductor.registry.pins import NpxPin
+from conductor.registry.source import PackageDistribution
 from conductor.registry.store import InstalledPackage
 from conductor.registry.tools import run_tool, work_directory
 

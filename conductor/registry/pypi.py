@@ -15,8 +15,8 @@ from typing import Final
 
 from conductor.errors import RegistryError
 from conductor.files import read_own, write_own
-from conductor.registry.entries import PackageDistribution
 from conductor.registry.pins import UvxPin
+from conductor.registry.source import PackageDistribution
 from conductor.registry.store import InstalledPackage
 from conductor.registry.tools import run_tool, work_directory
 

@@ -31,7 +31,7 @@ from conductor.registry.pins import (
 from conductor.registry.store import InstalledPackage, find_installed, store_path
 
 if TYPE_CHECKING:
-    from conductor.registry.entries import Entry, Kind
+    from conductor.registry.source import Entry, Kind
 
 __all__ = [
     "INSTALL_SECONDS",

@@ -9,8 +9,8 @@ import pytest
 
 from conductor.errors import RegistryError
 from conductor.registry.binary import install_binary, pin_binary, with_checksum
-from conductor.registry.entries import Entry
 from conductor.registry.pins import current_platform
+from conductor.registry.source import Entry
 
 from .conftest import AGENT, binary_entry, tar_of, zip_of
 

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from conductor.errors import RegistryError
-from conductor.registry.entries import parse_registry
+from conductor.registry.source import parse_registry
 
 from .conftest import entry
 

@@ -50,17 +50,6 @@ def test_the_component_is_installed_and_started_with_its_stdin(server, chain, re
     )
 
 
-def test_a_failure_says_what_to_try(chain, registry_file):
-    registry_file(binary_entry("http://127.0.0.1:9/echo.tgz"))
-    done = start(agent_spec(chain()))
-
-    assert done.returncode == 1
-    assert (
-        "`echo` cannot be installed: http://127.0.0.1:9/echo.tgz cannot be fetched" in done.stderr
-    )
-    assert "needs the network once" in done.stderr
-
-
 @pytest.mark.fast
 def test_a_missing_interpreter_is_named(chain, registry_file, server, tmp_path):
     url = server.put("/echo.tgz", tar_of({"echo": "#!/nonexistent/interpreter\n"}))

@@ -8,8 +8,8 @@ import subprocess
 import pytest
 
 from conductor.errors import RegistryError
-from conductor.registry.entries import PackageDistribution
 from conductor.registry.pypi import install_pypi, pin_pypi, split_requirement
+from conductor.registry.source import PackageDistribution
 
 from .conftest import wheel
 
@@ -66,7 +66,7 @@ def test_a_package_and_what_it_needs_are_pinned_and_installed(wheels, tmp_path):
     assert done.stdout == "hello 42\n", done.stderr
 
 
-@pytest.mark.parametrize("place", [".", "data", "data/acp-conductor/agents/staging"])
+@pytest.mark.parametrize("place", [".", "data/acp-conductor/agents/staging"])
 def test_the_configuration_of_a_directory_above_does_not_count_and_that_of_the_user_does(
     place, tmp_path, monkeypatch
 ):

@@ -15,10 +15,10 @@ import msgspec
 import pytest
 
 from conductor.errors import RegistryError
-from conductor.registry.entries import Entry, PackageDistribution
 from conductor.registry.install import ensure_installed, make_pin
 from conductor.registry.npm import pin_npm
 from conductor.registry.pins import read_lock, write_lock
+from conductor.registry.source import Entry, PackageDistribution
 
 from .conftest import DEAD_PROXY, entry, tar_of, wheel
 
@@ -39,15 +39,6 @@ class Echo(acp.Agent):
         )
 
 asyncio.run(acp.run_agent(Echo()))
-"""
-
-PLAIN_AGENT = """
-import json, sys
-
-for line in sys.stdin:
-    answer = {"jsonrpc": "2.0", "id": json.loads(line)["id"]}
-    answer["result"] = {"protocolVersion": 1, "agentCapabilities": {}}
-    print(json.dumps(answer, separators=(",", ":")), flush=True)
 """
 
 
@@ -181,17 +172,3 @@ def test_scripts_of_npm_packages_run_only_if_allowed_and_without_secrets(
     shutil.rmtree(directory)
     server.bodies.clear()
     assert ensure_installed("echo", pin)[0] == directory  # of npm's cache
-
-
-def test_a_locked_version_starts_offline(tmp_path):
-    path = tmp_path / "review.yaml"
-    path.write_text("version: 1\nagent: echo-acp\nregistry: ./registry.json\n")
-    for version in ("1.0.0", "1.1.0"):
-        wheel(tmp_path, "echo_acp", version, PLAIN_AGENT)
-        agent = entry("echo-acp", version, uvx={"package": f"echo-acp=={version}"})
-        (tmp_path / "registry.json").write_text(json.dumps({"agents": [agent]}))
-        locked = conductor("update", path, home=tmp_path, UV_FIND_LINKS=str(tmp_path))
-        assert locked.returncode == 0, locked.stderr
-
-    started = conductor("check", "--start", path, home=tmp_path, **DEAD_PROXY)
-    assert started.returncode == 0, started.stdout + started.stderr

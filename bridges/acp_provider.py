@@ -115,7 +115,7 @@ class AcpProvider:
         def failed(error: bytes) -> None:
             self._try(alternatives(binding, error_code(error), rest), [*errors, error])
 
-        if binding.key is not None:
+        if binding != "stateless":
             self._connect(binding, failed)
         elif self.server.binding is not None:
             self._ready(binding)
@@ -123,7 +123,6 @@ class AcpProvider:
             self._probe(binding, failed)
 
     def _connect(self, binding: Binding, failed: Callable[[bytes], None]) -> None:
-        assert binding.key is not None
         session = self.server.session
 
         def answered(result: bytes | None, error: bytes | None) -> None:
@@ -140,7 +139,7 @@ class AcpProvider:
             self._told_session = session is not None
             self._ready(binding)
 
-        params = connect_params(binding.key, self.server.id, session)
+        params = connect_params(binding, self.server.id, session)
         self.mcp_connection.withdraw_connect = self.host.client.ask("mcp/connect", params, answered)
 
     def _probe(self, binding: Binding, failed: Callable[[bytes], None]) -> None:
@@ -162,7 +161,7 @@ class AcpProvider:
 
     def _ready(self, binding: Binding) -> None:
         self.server.binding = binding
-        if binding.key is None:
+        if binding == "stateless":
             self.server.revision = "modern"
         if self._connection is not None:
             self.host.connections[self._connection] = self.mcp_connection

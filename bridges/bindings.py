@@ -14,7 +14,6 @@ import json
 from collections.abc import Sequence
 from typing import Any, Final, Literal, TypeAlias
 
-import attrs
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
@@ -31,7 +30,6 @@ __all__ = [
     "SESSION_KEY",
     "Binding",
     "CarrierParams",
-    "ConnectKey",
     "alternatives",
     "candidates",
     "connect_params",
@@ -47,16 +45,10 @@ __all__ = [
 SESSION_KEY: Final = "sessionId"
 """Member of the carrier's `_meta` with the ACP session id."""
 
-ConnectKey: TypeAlias = Literal["serverId", "acpId"]
+Binding: TypeAlias = Literal["serverId", "acpId", "stateless"]
+"""A form of MCP over ACP: `mcp/connect` with this key, or without connections."""
 
 _encode_text = msgspec.json.Encoder().encode
-
-
-@attrs.frozen
-class Binding:
-    """A form of MCP over ACP: `mcp/connect` with this key, or stateless (`key` is `None`)."""
-
-    key: ConnectKey | None
 
 
 def candidates(declaration: dict[str, Any]) -> tuple[Binding, ...]:
@@ -66,14 +58,9 @@ def candidates(declaration: dict[str, Any]) -> tuple[Binding, ...]:
     first: a stateless provider refuses it at once, while a connecting provider may misread a
     stateless message.
     """
-    bindings: list[Binding] = []
-    if "serverId" in declaration:
-        bindings.append(Binding("serverId"))
-    if "id" in declaration:
-        bindings.append(Binding("acpId"))
-    if "serverId" in declaration:
-        bindings.append(Binding(None))
-    return tuple(bindings)
+    if "serverId" not in declaration:
+        return ("acpId",) if "id" in declaration else ()
+    return ("serverId", "acpId", "stateless") if "id" in declaration else ("serverId", "stateless")
 
 
 def alternatives(
@@ -84,10 +71,10 @@ def alternatives(
     A provider without `mcp/connect` says "method not found". One that knows it with the other key
     says "invalid params". Any other error is about this server and does not depend on the binding.
     """
-    if binding.key is None or code == METHOD_NOT_FOUND:
+    if binding == "stateless" or code == METHOD_NOT_FOUND:
         return tuple(rest)
     if code == INVALID_PARAMS:
-        return tuple(other for other in rest if other.key is not None)
+        return tuple(other for other in rest if other != "stateless")
     return ()
 
 
@@ -181,7 +168,7 @@ def error_code(error: Payload) -> int | None:
         return None
 
 
-def connect_params(key: ConnectKey, server_id: str, session: str | None) -> bytes:
+def connect_params(key: Binding, server_id: str, session: str | None) -> bytes:
     return b'{"%b":%b%b}' % (key.encode(), _encode(server_id), _meta(session))
 
 

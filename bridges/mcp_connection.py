@@ -38,7 +38,6 @@ __all__ = [
     "DeclaredServer",
     "McpConnection",
     "Provider",
-    "import_error",
 ]
 
 CANCELLED: Final = "notifications/cancelled"
@@ -435,11 +434,6 @@ def _nothing() -> None:
 
 def _size(params: bytes | None) -> int:
     return _MESSAGE_OVERHEAD + (0 if params is None else len(params))
-
-
-def import_error(exc: Exception) -> bytes:
-    """The raw error for requests that need modules which cannot be imported."""
-    return encode_error(INTERNAL_ERROR, "The MCP SDK cannot be imported", str(exc))
 
 
 def _unusable_message_error(exc: Exception) -> bytes:

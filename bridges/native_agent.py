@@ -55,7 +55,7 @@ class NativeAgent:
         if declaration is None:
             return await forward()
         server = declaration.server
-        own = Binding("acpId" if isinstance(carrier.acpId, str) else "serverId")
+        own: Binding = "acpId" if isinstance(carrier.acpId, str) else "serverId"
         if server.binding in (None, own) and own in candidates(server.declaration):
             try:
                 result = await forward()
@@ -94,7 +94,7 @@ class NativeAgent:
         if declaration is None or not self.host.answering:
             return await forward()
         server = declaration.server
-        if server.binding == Binding(None):
+        if server.binding == "stateless":
             return await forward()
         if server.binding is None:
             try:
@@ -103,7 +103,7 @@ class NativeAgent:
                 if exc.code == REQUEST_CANCELLED:
                     raise
             else:
-                server.binding = Binding(None)
+                server.binding = "stateless"
                 return result
         mcp_connection = self._connections.get(server.id) or self._open(declaration)
         self._ask(mcp_connection, carrier)

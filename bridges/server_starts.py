@@ -11,7 +11,7 @@ named in the log, and to the user once the session is set up.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final, Protocol
+from typing import Final
 
 import attrs
 import trio
@@ -35,24 +35,17 @@ _NO_ANSWER: Final = "The MCP server did not answer"
 log = get_logger(component="mcp-bridge")
 
 
-class Notify(Protocol):
-    """Shows a notice about a server in its session."""
-
-    def __call__(
-        self, declaration: Declaration, title: str, detail: str | None, severity: Severity
-    ) -> None: ...
-
-
 @attrs.define(eq=False)
 class ServerStarts:
     """The starts of the servers of one agent.
 
-    `later` calls a function after so many seconds. `notify` is called once for each server that
-    is slow and once for each that did not start, but not before the session is set up.
+    `later` calls a function after so many seconds. `notify` is called with the title and detail of
+    a notice, once for each server that is slow and once for each that did not start, but not before
+    the session is set up.
     """
 
     later: Callable[[float, Callable[[], None]], None]
-    notify: Notify
+    notify: Callable[[Declaration, str, str | None, Severity], None]
     timeout: float = 30.0
 
     def watch(self, declaration: Declaration, mcp_connection: McpConnection) -> None:

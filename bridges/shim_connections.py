@@ -17,7 +17,7 @@ import trio
 
 from bridges.acp_provider import AcpProvider, BridgeHost
 from bridges.declarations import Declaration
-from bridges.mcp_connection import CANCELLED, Cancel, McpConnection, import_error
+from bridges.mcp_connection import CANCELLED, Cancel, McpConnection
 from bridges.remote_provider import RemoteProvider
 from bridges.revisions import Handshake
 from bridges.server_starts import ServerStarts
@@ -118,7 +118,8 @@ class ShimConnections:
         try:
             await import_in_thread("mcp.client.streamable_http", "mcp.client.sse")
         except Exception as exc:
-            mcp_connection.refuse(import_error(exc))
+            error = encode_error(INTERNAL_ERROR, "The MCP SDK cannot be imported", str(exc))
+            mcp_connection.refuse(error)
             return
         wait_read = partial(self.wait_read, mcp_connection)
         provider = RemoteProvider(declaration.server, mcp_connection, host.limits, wait_read)

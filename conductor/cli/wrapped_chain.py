@@ -16,7 +16,7 @@ import msgspec
 
 from conductor.chainfile.keys import declaration, key_names
 from conductor.chainfile.model import AgentItem, ChainFile, ComponentSpec
-from conductor.chainfile.paths import command_name
+from conductor.chainfile.paths import command_name, untaken_name
 from conductor.cli.component_specs import absolute_program
 from conductor.errors import ChainFileError, StartError
 
@@ -44,7 +44,7 @@ def _with_agent(chain: ChainFile, argv: Sequence[str]) -> ChainFile:
         name for key, name in key_names(AgentItem).items() if declaration(AgentItem, key).wrapped
     )
     kept = {} if old is None else {name: getattr(old, name) for name in (*inherited, *_PLACES)}
-    name = _unique(command_name(argv), {proxy.name for proxy in chain.proxies})
+    name = untaken_name(command_name(argv), {proxy.name for proxy in chain.proxies})
     agent = ComponentSpec(name=name, run=absolute_program(argv), **kept)
     return msgspec.structs.replace(chain, agent=agent)
 
@@ -54,11 +54,8 @@ def chain_of_uses(uses: Iterable[str], argv: Sequence[str]) -> ChainFile:
 
     Raises `ValueError` with a message for the user.
     """
-    proxies: list[ComponentSpec] = []
-    for text in uses:
-        spec = _plugin(text)
-        name = _unique(spec.name, {proxy.name for proxy in proxies})
-        proxies.append(msgspec.structs.replace(spec, name=name))
+    specs, taken = map(_plugin, uses), set[str]()
+    proxies = [msgspec.structs.replace(s, name=untaken_name(s.name, taken)) for s in specs]
     chain = ChainFile(path="<command line>", name=command_name(argv), proxies=tuple(proxies))
     return _with_agent(chain, argv)
 
@@ -120,14 +117,6 @@ def _with_options(spec: ComponentSpec, text: str) -> ComponentSpec:
         key_locations={("with", *path): place for path, place in document.keys.items()},
         written={("with", *path): value for path, value in document.written.items()},
     )
-
-
-def _unique(name: str, taken: set[str]) -> str:
-    unique, number = name, 1
-    while unique in taken:
-        number += 1
-        unique = f"{name}-{number}"
-    return unique
 
 
 def _unknown_plugins(chain: ChainFile) -> Iterator[str]:

@@ -269,20 +269,6 @@ async def test_a_message_that_a_translator_cannot_read_is_answered():
     assert "error" in again
 
 
-@pytest.mark.parametrize("agent", ["OpenCode", "somebody", "claude"])
-async def test_a_deeply_nested_prompt_is_forwarded(agent):
-    def hello(params):
-        return {"protocolVersion": 1, "agentCapabilities": {}, "agentInfo": {"name": agent}}
-
-    async with situation(handlers={"initialize": hello}) as on:
-        await on.declare()
-        for depth in range(800, 930, 10):
-            params = b'{"sessionId":"session-1","prompt":[],"_meta":%b}' % nested(depth)
-            with trio.fail_after(5), suppress(RequestError):  # deeper than the fake agent reads
-                await on.client.request("session/prompt", params)
-        assert await on.client.prompt("session-1", "hello")
-
-
 DISCOVERED = {
     "supportedVersions": ["2026-07-28"],
     "capabilities": {"resources": {"subscribe": True}},

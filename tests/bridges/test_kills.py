@@ -50,18 +50,6 @@ async def test_the_providing_proxy_is_killed(binding):
 
 
 @pytest.mark.parametrize("binding", BINDINGS)
-async def test_the_providing_client_disconnects(binding):
-    waiting = Waiting()
-    async with situation(binding, waiting.server) as on:
-        [entry] = await on.declare()
-        async with waiting_call(entry, waiting) as process:
-            on.client.close()
-            status = await ended(process)
-
-    assert status == 0
-
-
-@pytest.mark.parametrize("binding", BINDINGS)
 async def test_the_agent_is_killed(binding):
     """Its shim outlives it for a moment, as a process whose parent was killed does."""
     waiting = Waiting()

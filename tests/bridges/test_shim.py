@@ -142,27 +142,6 @@ async def test_twelve_megabytes_come_through_both_ways(binding):
         assert answer["result"]["content"] == [{"type": "text", "text": text}]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("binding", BINDINGS)
-async def test_two_hundred_calls_at_once(binding):
-    results = {}
-
-    async def call(client, number):
-        result = await client.call_tool("add", {"a": number, "b": number})
-        results[number] = result.structured_content["result"]
-
-    async with situation(binding) as on:
-        [entry] = await on.declare()
-        async with (
-            mcp_client(entry, mode="auto") as client,
-            trio.open_nursery() as nursery,
-        ):
-            for number in range(200):
-                nursery.start_soon(call, client, number)
-
-        assert results == {number: 2 * number for number in range(200)}
-
-
 async def test_every_shim_of_a_declaration_is_a_connection_of_its_own():
     async with situation() as on:
         [entry] = await on.declare()
@@ -362,26 +341,6 @@ async def test_a_stateless_provider_never_has_more_than_it_takes():
                 await send(process, number, "tools/list")
             await receive_all(process, 100)
     assert 1 < most <= 64
-
-
-async def test_a_shim_ends_with_its_stdin():
-    async with situation() as on:
-        [entry] = await on.declare()
-        async with shim(entry) as process:
-            await initialize(process)
-            await process.stdin.aclose()
-            with trio.fail_after(5):
-                assert await process.wait() == 0
-
-
-async def test_a_shim_ends_with_its_stdout():
-    async with situation() as on:
-        [entry] = await on.declare()
-        async with shim(entry) as process:
-            await initialize(process)
-            await process.stdout.aclose()
-            with trio.fail_after(5):
-                assert await process.wait() == 0
 
 
 async def test_the_end_of_the_chain_ends_the_shims_and_leaves_nothing():

@@ -17,15 +17,6 @@ BARE = [sys.executable, "-I", "-S", "-c"]
 SAY = "print('here', flush=True); import sys; sys.stdin.readline()"
 
 
-async def test_a_shim_takes_at_most_twelve_megabytes_more_than_a_bare_interpreter():
-    async with situation() as on:
-        [entry] = await on.declare()
-        async with shim(entry) as process:
-            await initialize(process)
-            ours = _resident(process.pid)
-    assert ours - _bare(_resident) <= 12 * 1024
-
-
 @pytest.mark.skipif(not os.path.exists("/proc/self/schedstat"), reason="Linux counts it")
 async def test_a_shim_takes_fifteen_milliseconds_of_cpu_more_than_a_bare_interpreter():
     """From its start until it has answered. CPU time, which the machine's other work is not in;
@@ -54,10 +45,3 @@ def _cpu_seconds(pid: int) -> float:
     """Of all threads. The nanoseconds are exact; those of `times` are ticks of ten milliseconds."""
     threads = Path(f"/proc/{pid}/task").glob("*/schedstat")
     return sum(int(thread.read_text().split()[0]) for thread in threads) / 1e9
-
-
-def _resident(pid: int) -> int:
-    """Kilobytes."""
-    with open(f"/proc/{pid}/status") as status:
-        [line] = [line for line in status if line.startswith("VmRSS:")]
-    return int(line.split()[1])

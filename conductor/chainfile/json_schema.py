@@ -27,7 +27,7 @@ import attrs
 import msgspec
 
 from conductor.chainfile.converter import MAPPINGS, SEQUENCES, is_struct, plain_type
-from conductor.chainfile.keys import COMPONENT_KINDS, type_as_written
+from conductor.chainfile.keys import COMPONENT_KINDS, types_as_written
 from conductor.chainfile.model import AgentItem, ComponentItem, FileItem, RestartBudget
 from conductor.chainfile.options import field_key, field_types
 from conductor.chainfile.values import Argv, Bytes, Seconds
@@ -182,9 +182,9 @@ def _object(
 def _fields(cls: Any) -> Iterator[tuple[str, str, Any, Any]]:
     """Name, key, type and default of each field: `attrs.NOTHING` if it must be given."""
     if is_struct(cls):  # of `model`, where no key must be given
+        types = types_as_written(cls)
         for field in msgspec.structs.fields(cls):
-            key = field.encode_name
-            yield field.name, key, type_as_written(cls, key), field.default
+            yield field.name, field.encode_name, types[field.encode_name], field.default
     else:
         types = field_types(cls)
         for each in attrs.fields(cls):

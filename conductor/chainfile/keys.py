@@ -12,11 +12,9 @@ plugins: a Struct is defined in a tenth of the time of an attrs class.
 
 from __future__ import annotations
 
-import inspect
 import sys
 from collections.abc import Callable, Mapping
-from functools import lru_cache, partial
-from types import SimpleNamespace
+from functools import lru_cache
 from typing import Annotated, Any, Final, get_origin, get_type_hints
 
 import msgspec
@@ -35,9 +33,8 @@ __all__ = [
     "key_names",
     "read_keys",
     "read_struct",
-    "resolved_annotation",
     "struct_hook",
-    "type_as_written",
+    "types_as_written",
 ]
 
 COMPONENT_KINDS: Final = ("run", "use", "registry", "connect", "unix", "chain")
@@ -76,21 +73,30 @@ def key_names(cls: type[msgspec.Struct]) -> dict[str, str]:
     return dict(zip(cls.__struct_encode_fields__, cls.__struct_fields__, strict=True))
 
 
-@lru_cache(maxsize=256)  # resolved one by one: all of them would take a millisecond of a start
+@lru_cache(maxsize=16)
+def _types(cls: type[msgspec.Struct]) -> dict[str, Any]:
+    """The types of the fields by key, with what is declared."""
+    if cls is Limits:  # which is not read from chain files alone
+        types = {True: Annotated[Bytes, positive], False: Annotated[int, positive]}
+        return {key: types[key.endswith("_bytes")] for key in key_names(cls)}
+    names = vars(sys.modules[cls.__module__])  # by default, lambdas would see those of the class
+    hints = get_type_hints(cls, names, include_extras=True)
+    return {key: hints[name] for key, name in key_names(cls).items()}
+
+
 def field_type(cls: type[msgspec.Struct], key: str) -> Any:
     """The type of the field of a key, with what is declared."""
-    if cls is Limits:  # which is not read from chain files alone
-        return Annotated[Bytes if key.endswith("_bytes") else int, positive]
-    return resolved_annotation(cls, key_names(cls)[key])
+    return _types(cls)[key]
+
+
+@lru_cache(maxsize=16)
+def types_as_written(cls: type[msgspec.Struct]) -> dict[str, Any]:
+    """The types of the keys in the file."""
+    return {key: declaration(cls, key).written or hint for key, hint in _types(cls).items()}
 
 
 def declaration(cls: type[msgspec.Struct], key: str) -> Key:
     return next((each for each in _metadata(cls, key) if isinstance(each, Key)), _PLAIN)
-
-
-def type_as_written(cls: type[msgspec.Struct], key: str) -> Any:
-    """The type of a key in the file."""
-    return declaration(cls, key).written or field_type(cls, key)
 
 
 def _metadata(cls: type[msgspec.Struct], key: str) -> tuple[Any, ...]:
@@ -108,8 +114,7 @@ def read_struct(
     unknown keys that users are likely to write to their help. Raises `InvalidValue`."""
     fields = key_names(cls)
     found: list[ValueIssue] = []
-    type_of = partial(type_as_written, cls)
-    given = read_keys(data, fields, type_of, converter, "key", hints, found)
+    given = read_keys(data, types_as_written(cls), converter, "key", hints, found)
     values = {fields[key]: value for key, value in given.items()}
     for key, value in given.items():
         # A misspelt one has been reported.
@@ -133,29 +138,27 @@ def struct_hook(cls: type[msgspec.Struct], converter: Converter) -> Hook:
 
 def read_keys(
     data: Any,
-    known: Mapping[str, Any],
-    type_of: Callable[[str], Any],
+    types: Mapping[str, Any],
     converter: Converter,
     word: str,
     hints: Mapping[str, str],
     found: list[ValueIssue],
 ) -> dict[str, Any]:
-    """Read the values of the known keys of a mapping, each as its `type_of`, which is asked for the
-    given keys only; `INVALID` stands for one that cannot be read. The value of a misspelt key is
-    read as that of the key which is suggested. Issues are added to `found`. Raises `InvalidValue`
-    for no mapping."""
+    """Read the values of a mapping with keys of these types; `INVALID` stands for one that cannot
+    be read. The value of a misspelt key is read as that of the key which is suggested. Issues are
+    added to `found`. Raises `InvalidValue` for no mapping."""
     if not isinstance(data, Mapping):
         raise expected("a mapping")
     values: dict[str, Any] = {}
     for key, value in data.items():
         meant = key
-        if key not in known:
-            help = hints.get(key) or _unknown_key_help(key, known, word)
+        if key not in types:
+            help = hints.get(key) or _unknown_key_help(key, types, word)
             found.append(ValueIssue(f"unknown {word} `{key}`", help, path=(key,), at_key=True))
-            closest = closest_match(key, known)
+            closest = closest_match(key, types)
             meant = None if key in hints or closest in data else closest
         if meant is not None:
-            values[meant] = collect(found, (key,), converter.structure, value, type_of(meant))
+            values[meant] = collect(found, (key,), converter.structure, value, types[meant])
     return values
 
 
@@ -170,24 +173,3 @@ def _unknown_key_help(key: str, fields: Mapping[str, Any], word: str) -> str:
     names = [f"`{name}`" for name in fields]
     listed = ", ".join(names[:_MAX_LISTED]) + (", …" if len(names) > _MAX_LISTED else "")
     return f"the {word}s are {listed}"
-
-
-def resolved_annotation(cls: Any, name: str, annotation: Any = None) -> Any:
-    """The type that the annotation of a field stands for, by default the one in the class or its
-    bases. Raises `TypeError` if it cannot be resolved."""
-    owners = (base for base in cls.__mro__ if name in inspect.get_annotations(base))
-    owner = next(owners, cls)
-    module = sys.modules.get(owner.__module__)
-    if annotation is None:
-        annotation = inspect.get_annotations(owner)[name]
-    holder = SimpleNamespace(__annotations__={name: annotation})
-    try:
-        resolved = get_type_hints(
-            holder, globalns=vars(module) if module else {}, include_extras=True
-        )
-    except NameError as error:
-        raise TypeError(
-            f"{cls.__name__}.{name}: the annotation {annotation!r} cannot be resolved"
-            f" ({error}); import its types at run time"
-        ) from error
-    return resolved[name]

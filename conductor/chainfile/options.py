@@ -13,14 +13,16 @@ import keyword
 import sys
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any
+from inspect import get_annotations
+from types import SimpleNamespace
+from typing import Any, get_type_hints
 
 import attrs
 import msgspec
 
 from conductor.chainfile.converter import Converter, Hook, make_converter
 from conductor.chainfile.diagnostics import Diagnostic, SourceLocation, in_file_order
-from conductor.chainfile.keys import read_keys, resolved_annotation
+from conductor.chainfile.keys import read_keys
 from conductor.chainfile.model import ComponentSpec
 from conductor.chainfile.paths import working_directory
 from conductor.chainfile.value_errors import (
@@ -104,7 +106,7 @@ def _attrs_hook(cls: Any, converter: Converter) -> Hook:
 
     def hook(data: Any) -> Any:
         found: list[ValueIssue] = []
-        values = read_keys(data, types, types.__getitem__, converter, "option", {}, found)
+        values = read_keys(data, types, converter, "option", {}, found)
         given = {fields[key].alias: value for key, value in values.items() if value is not INVALID}
         for key, field in fields.items():
             if key not in data and field.default is attrs.NOTHING:
@@ -171,5 +173,18 @@ def _validate(field: Any, value: Any, probe: Any) -> None:
 
 
 def _type_of(cls: Any, field: Any) -> Any:
-    """The type of a field, resolved alone: other annotations may only exist for type checkers."""
-    return Any if field.type is None else resolved_annotation(cls, field.name, field.type)
+    """The type of a field, resolved alone: other annotations may only exist for type checkers.
+    Raises `TypeError` if it cannot be resolved."""
+    if field.type is None:
+        return Any
+    owner = next((each for each in cls.__mro__ if field.name in get_annotations(each)), cls)
+    module = sys.modules.get(owner.__module__)
+    holder = SimpleNamespace(__annotations__={field.name: field.type})
+    names = vars(module) if module else {}
+    try:
+        return get_type_hints(holder, globalns=names, include_extras=True)[field.name]
+    except NameError as error:
+        raise TypeError(
+            f"{cls.__name__}.{field.name}: the annotation {field.type!r} cannot be resolved"
+            f" ({error}); import its types at run time"
+        ) from error

@@ -24,7 +24,7 @@ its end.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeAlias, get_args
@@ -180,7 +180,7 @@ class Failover(Proxy):
         failures: list[str] = []
         if not session.is_running:
             session.cancelled = False  # of an earlier turn, which may have been another agent's
-        for position in list(self._candidates()):
+        for position in self._candidates():
             if failures and session.cancelled:
                 return await prompt.answer("", stop_reason="cancelled")
             try:
@@ -215,11 +215,11 @@ class Failover(Proxy):
 
     # ----------------------------------------------------------------------------------------------
 
-    def _candidates(self) -> Iterator[int]:
+    def _candidates(self) -> Sequence[int]:
         """Positions of the agents to ask: those that are not cooling down, or else all."""
         now, every = trio.current_time(), range(len(self.agents) + 1)
         ready = [each for each in every if self._cool_until.get(each, now) <= now]
-        return iter(ready or every)
+        return ready or every
 
     def _pause(self, failure: Exception) -> float:
         """Seconds for which an agent is not asked."""

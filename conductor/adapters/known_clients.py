@@ -1,19 +1,19 @@
-"""Clients that are known to mis-handle something that they do not announce. Pure.
+"""Clients: what those are known to mis-handle that they do not announce, and what editors announce.
+Pure.
 
-They are recognized by `clientInfo`. A table in Python, not a file: it is looked at in each start.
+They are recognized by the name in `clientInfo`. Tables in Python, not a file: they are looked at in
+each start.
 """
 
 from __future__ import annotations
 
 import fnmatch
-import re
-from typing import Final, Literal, TypeAlias
-
-import msgspec
+from collections.abc import Mapping
+from typing import Any, Final, Literal, TypeAlias
 
 from conductor.adapters.negotiated import Announced
 
-__all__ = ["KNOWN_CLIENTS", "Behaviour", "KnownClient", "is_known_to"]
+__all__ = ["EDITOR_REQUESTS", "Behaviour", "is_known_to"]
 
 Behaviour: TypeAlias = Literal[
     "refuse_late_updates", "lose_late_questions", "hide_plans", "options_by_kind", "loose_set_ups"
@@ -25,56 +25,60 @@ Behaviour: TypeAlias = Literal[
 `loose_set_ups`: declarations of MCP servers are sent as the user has written them, and an empty
 list as an object or null."""
 
-
-class KnownClient(msgspec.Struct, frozen=True, kw_only=True):
-    """Clients of a name, and what they are known to do."""
-
-    name: str
-    """A glob for the name in `clientInfo`; upper and lower case are the same. Empty: clients that
-    do not tell their name."""
-    behaviour: frozenset[Behaviour]
-    since: str | None = None
-    """The first version with it."""
-    until: str | None = None
-    """The first version without it."""
-
-    def matches(self, client: Announced) -> bool:
-        if not fnmatch.fnmatchcase(client.name.lower(), self.name.lower()):
-            return False
-        version = _numbers(client.program_version)
-        late_enough = self.since is None or version >= _numbers(self.since)
-        return late_enough and (self.until is None or version < _numbers(self.until))
-
-
-KNOWN_CLIENTS: Final = (
-    # 0.57.1: each update between turns is a box "Out of turn" with its JSON
-    # (xenodium/agent-shell#678). Until 0.4x it became part of the next turn (#345). Since 0.61.1 it
-    # is shown above the prompt (tried with 0.74.3).
-    KnownClient(name="*agent-shell*", behaviour=frozenset({"refuse_late_updates"}), until="0.61.1"),
+_KNOWN_CLIENTS: Final[Mapping[str, set[Behaviour]]] = {
+    # Users declare MCP servers in Lisp, and get what they write: `nil` is null.
+    "*agent-shell*": {"loose_set_ups"},
     # 19.22.0: what comes between turns is dropped; an option is a key of its kind, labelled by the
-    # kind, and content other than a diff is not shown (tried).
-    KnownClient(
-        name="codecompanion*",
-        behaviour=frozenset(
-            {"refuse_late_updates", "lose_late_questions", "hide_plans", "options_by_kind"}
-        ),
-    ),
-    # Their users declare MCP servers in Lua or Lisp, and get what they write: `env = {K = "v"}` is
-    # an object, an empty table `{}`, `nil` null.
-    KnownClient(name="codecompanion*", behaviour=frozenset({"loose_set_ups"})),
-    KnownClient(name="*agent-shell*", behaviour=frozenset({"loose_set_ups"})),
+    # kind, and content other than a diff is not shown (tried). Users declare MCP servers in Lua:
+    # `env = {K = "v"}` is an object, an empty table `{}`.
+    "codecompanion*": {
+        "refuse_late_updates",
+        "lose_late_questions",
+        "hide_plans",
+        "options_by_kind",
+        "loose_set_ups",
+    },
     # 0.1.15, 0.19.1: asks with the title alone, for yes or no: the first option of a kind (tried).
-    KnownClient(name="acpx", behaviour=frozenset({"hide_plans", "options_by_kind"})),
+    "acpx": {"hide_plans", "options_by_kind"},
     # avante.nvim of August 2026 tells no name: each option has a button, but what is sent is the
     # last one of its kind (read).
-    KnownClient(name="", behaviour=frozenset({"options_by_kind"})),
-)
+    "": {"options_by_kind"},
+}
+"""By a glob for the name in lower case; empty: clients that do not tell their name."""
 
 
 def is_known_to(client: Announced, behaviour: Behaviour) -> bool:
     """Whether a client is known for a behaviour."""
-    return any(behaviour in each.behaviour for each in KNOWN_CLIENTS if each.matches(client))
+    name = client.name.lower()
+    return any(
+        behaviour in known and fnmatch.fnmatchcase(name, glob)
+        for glob, known in _KNOWN_CLIENTS.items()
+    )
 
 
-def _numbers(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in re.findall(r"\d+", version.partition("-")[0]))
+_FILES: Final = {"readTextFile": True, "writeTextFile": True}
+
+
+def _request(name: str | None, version: str = "unknown", **capabilities: Any) -> Mapping[str, Any]:
+    info = {} if name is None else {"clientInfo": {"name": name, "version": version}}
+    return {"protocolVersion": 1, "clientCapabilities": capabilities, **info}
+
+
+EDITOR_REQUESTS: Final[Mapping[str, Mapping[str, Any]]] = {
+    "zed": _request(
+        "zed",
+        fs=_FILES,
+        terminal=True,
+        auth={"terminal": True},
+        session={"configOptions": {"boolean": {}}},
+        elicitation={"form": {}, "url": {}},
+    ),
+    "vscode": _request("vscode-acp-client", fs=_FILES, terminal=True),
+    "acpx": _request("acpx", fs=_FILES, terminal=True),
+    "codecompanion": _request("CodeCompanion.nvim", fs=_FILES),
+    "avante": _request(None, fs=_FILES),
+    "toad": _request("toad", "0.6.20", fs=_FILES, terminal=True),
+    "agent-shell": _request("agent-shell", "0.79.2", fs=_FILES, elicitation={"form": {}}),
+}
+"""The params of `initialize` by the name of the editor, as `install` has it, as far as adapters are
+decided by them. Read in the sources, in the newest version of November 2026."""

@@ -16,9 +16,16 @@ import msgspec
 
 from conductor.adapters.known_clients import is_known_to
 from conductor.adapters.negotiated import Announced
-from conductor.chainfile.model import Adaptation
+from conductor.chainfile.model import Adaptation, ComponentSpec
 
-__all__ = ["ADAPTERS", "Adapter", "NeededAdapter", "adapters_for_agent", "adapters_for_client"]
+__all__ = [
+    "ADAPTERS",
+    "Adapter",
+    "NeededAdapter",
+    "adapter_settings",
+    "adapters_for_agent",
+    "adapters_for_client",
+]
 
 
 _SESSION: Final = {1: ("sessionCapabilities",), 2: ("session",)}
@@ -257,11 +264,9 @@ ADAPTERS: Final = (
         name="turn_updates",
         side="client",
         is_default=False,
-        client="version 1, known to mis-handle updates between turns (CodeCompanion, agent-shell "
-        "before 0.61.1)",
+        client="version 1, known to lose updates between turns (CodeCompanion)",
         agent="sends updates between turns",
-        effect="keeps them until the next prompt; so does it with questions that the client loses "
-        "(CodeCompanion)",
+        effect="keeps them until the next prompt, and questions that the client loses, too",
         is_needed=lambda client, _: (
             client.version == 1 and is_known_to(client, "refuse_late_updates")
         ),
@@ -331,6 +336,14 @@ ADAPTERS: Final = (
     ),
 )
 """In the order in which they stand in the chain, from the client to the agent."""
+
+
+def adapter_settings(
+    adapt: Mapping[str, Adaptation], components: Iterable[ComponentSpec]
+) -> Mapping[str, Adaptation]:
+    """Settings of the chain file; a proxy that the chain already names is not inserted again."""
+    by_name = {spec.use: Adaptation("never") for spec in components if spec.use is not None}
+    return {**adapt, **by_name}
 
 
 def adapters_for_client(

@@ -19,11 +19,11 @@ from typing import Any, Final
 import msgspec
 
 from conductor.adapters.negotiated import Announced, announced_by_agent, announced_by_client
-from conductor.adapters.settings import adapter_settings
 from conductor.adapters.table import (
     ADAPTERS,
     Adapter,
     NeededAdapter,
+    adapter_settings,
     adapters_for_agent,
     adapters_for_client,
 )

@@ -118,8 +118,7 @@ def _adapters_for(client: TriedClient, chain: ChainFile) -> Iterator[str]:
     import msgspec
 
     from conductor.adapters.negotiated import announced_by_client
-    from conductor.adapters.settings import adapter_settings
-    from conductor.adapters.table import ADAPTERS, adapters_for_client
+    from conductor.adapters.table import ADAPTERS, adapter_settings, adapters_for_client
 
     settings = adapter_settings(chain.adapt, chain.flat())
     announced = announced_by_client(msgspec.json.encode(client.params))

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import click
 
-from conductor.adapters.editor_requests import EDITOR_REQUESTS
+from conductor.adapters.known_clients import EDITOR_REQUESTS
 from conductor.files import open_as_given
 
 __all__ = ["TriedClient", "client_option"]

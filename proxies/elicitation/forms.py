@@ -7,7 +7,6 @@ numbers, booleans, one or several of a list.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -18,7 +17,7 @@ __all__ = ["Choice", "answer", "choices", "explained", "shown", "titled", "why_n
 _MAX_CHOICES: Final = 9
 """With more, a list of buttons is worse than a text."""
 _TYPES: Final = ("string", "number", "integer", "boolean", "array")
-_MAX_INTEGER: Final = 2**63 - 1
+_MAX_NUMBER: Final = 2**63 - 1
 _YES: Final = frozenset({"yes", "y", "true", "on", "1"})
 _NO: Final = frozenset({"no", "n", "false", "off", "0"})
 
@@ -35,15 +34,12 @@ class Choice:
 def why_not_asked(params: Mapping[str, Any]) -> str | None:
     """Why the question has no form that the user could answer; `None` if it has one."""
     mode = params.get("mode", "form")
-    if mode == "url":
-        return None if isinstance(params.get("url"), str) else "it has no url"
-    if mode != "form":
+    if mode not in ("form", "url"):
         return f"its mode {mode!r} is unknown"
     for name, field in _fields(params).items():
-        if field.get("type") not in _TYPES:
+        kind = field.get("type")
+        if kind not in _TYPES or (kind == "array" and not _listed(field)):
             return f"the type of its field {name!r} is unknown"
-        if field["type"] == "array" and not _listed(field):
-            return f"the values of its field {name!r} are unknown"
     return None
 
 
@@ -83,7 +79,7 @@ def titled(params: Mapping[str, Any]) -> str:
     say. The user decides by it."""
     parts, fields = [*_heading(params)], [*_fields(params).values()]
     if params.get("mode") == "url":
-        parts.append(params["url"])
+        parts.append(str(params.get("url")))
     elif len(fields) == 1:
         parts += _texts(fields[0])
     title = ""
@@ -212,13 +208,10 @@ def _number(field: Mapping[str, Any], text: str, kind: str) -> float:
     try:
         value = int(text) if kind == "integer" else float(text)
     except ValueError:
-        raise ValueError(
-            "write a whole number" if kind == "integer" else "write a number"
-        ) from None
-    if kind == "integer" and abs(value) > _MAX_INTEGER:  # isfinite() raises for large ones
+        what = "a whole number" if kind == "integer" else "a number"
+        raise ValueError(f"write {what}") from None
+    if not abs(value) <= _MAX_NUMBER:  # or it is "nan"
         raise ValueError("write a smaller number")
-    if kind == "number" and not math.isfinite(value):
-        raise ValueError("write a number")
     _check_range(field, value, "minimum", "maximum", "write a number of")
     return value
 

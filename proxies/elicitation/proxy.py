@@ -53,8 +53,6 @@ from proxies.shared.capabilities import announce
 
 __all__ = ["Elicitation"]
 
-_MAX_WAITING: Final = 20
-"""Questions of one session that wait for an answer in text."""
 _END_TURN: Final = b'{"stopReason":"end_turn"}'
 _ids: Iterator[int] = itertools.count(1)
 
@@ -122,10 +120,7 @@ class Elicitation(Proxy):
         params = question.params
         if str(params.get("mode", "form")) not in self._modes:
             return await forward()
-        if session is None:
-            problem: str | None = "it belongs to no session"
-        else:
-            problem = why_not_asked(params)
+        problem = "it belongs to no session" if session is None else why_not_asked(params)
         if session is None or problem is not None:
             text = "elicitation: the client has no forms, and this cannot be asked otherwise"
             raise RequestError(INVALID_PARAMS, f"{text}: {problem}")
@@ -198,8 +193,6 @@ class Elicitation(Proxy):
 
     async def _ask_in_text(self, session: Session, params: Mapping[str, Any]) -> dict[str, Any]:
         dialog = self.dialogs[session.id]
-        if len(dialog.asked) >= _MAX_WAITING:
-            raise RequestError(INVALID_PARAMS, "elicitation: too many questions wait for an answer")
         asked = _Asked(params)
         dialog.asked.append(asked)
         try:

@@ -1,62 +1,46 @@
 from __future__ import annotations
 
+import msgspec
 import pytest
 
-from conductor.adapters import known_clients
-from conductor.adapters.known_clients import KnownClient, is_known_to
-from conductor.adapters.negotiated import Announced, announced_by_client
+from conductor.adapters.known_clients import EDITOR_REQUESTS
+from conductor.adapters.negotiated import announced_by_client
+from conductor.adapters.table import ADAPTERS, adapters_for_client
+from conductor.chainfile.model import Adaptation
+from conductor.cli.install.editors import EDITORS
+from conductor.schema.convert import structure
+from conductor.schema.v1 import InitializeRequest
+
+AUTO = {row.name: Adaptation("auto") for row in ADAPTERS}
 
 
-def client(name, version=""):
-    return Announced(version=1, capabilities={}, name=name, program_version=version)
+def announced(name):
+    return announced_by_client(msgspec.json.encode(EDITOR_REQUESTS[name]))
 
 
-@pytest.mark.parametrize("name", ["agent-shell", "Emacs-Agent-Shell"])
-def test_a_client_is_known_by_its_name(name):
-    assert is_known_to(client(name, "0.57.1"), "refuse_late_updates")
-    assert not is_known_to(client(name), "hide_plans")
-    assert not is_known_to(client("zed"), "refuse_late_updates")
-
-
-def test_agent_shell_shows_updates_between_turns_since_0_61_1():
-    assert is_known_to(client("agent-shell", "0.60.2"), "refuse_late_updates")
-    assert not is_known_to(client("agent-shell", "0.74.3"), "refuse_late_updates")
+@pytest.mark.parametrize("name", EDITOR_REQUESTS)
+def test_each_is_a_request_of_an_editor_of_install(name):
+    assert name in EDITORS
+    structure(EDITOR_REQUESTS[name], InitializeRequest)
 
 
 @pytest.mark.parametrize(
     ("name", "expected"),
-    [("CodeCompanion.nvim", True), ("acpx", True), ("", True), ("agent-shell", False)],
-)
-def test_clients_with_one_option_of_each_kind(name, expected):
-    assert is_known_to(client(name, "1.0"), "options_by_kind") == expected
-
-
-@pytest.mark.parametrize(
-    ("version", "expected"),
-    [("0.9", False), ("1.0", True), ("1.0.10-beta", True), ("1.2", False), ("", False)],
-)
-def test_versions_are_compared_as_numbers(monkeypatch, version, expected):
-    known = KnownClient(name="x", behaviour=frozenset({"hide_plans"}), since="1.0", until="1.2")
-    monkeypatch.setattr(known_clients, "KNOWN_CLIENTS", (known,))
-
-    assert is_known_to(client("x", version), "hide_plans") == expected
-
-
-def test_name_and_version_are_what_initialize_says():
-    told = announced_by_client(b'{"clientInfo": {"name": "acpx", "version": "0.1.15"}}')
-    assert (told.name, told.program_version) == ("acpx", "0.1.15")
-    assert is_known_to(told, "hide_plans")
-    assert announced_by_client(b'{"clientInfo": {"version": 3}}').program_version == ""
-
-
-@pytest.mark.parametrize(
-    ("params", "name"),
     [
-        (b'{"clientInfo":{"name":"zed"}}', "zed"),
-        (b'{"info":{"name":"x"}}', "x"),
-        (b"[]", ""),
-        (None, ""),
+        ("zed", {"known_kinds", "notices"}),
+        (
+            "agent-shell",
+            {"known_kinds", "boolean_options", "elicitation", "local_terminals", "notices"}
+            | {"normalize"},
+        ),
+        ("acpx", {"known_kinds", "boolean_options", "elicitation", "notices", "plan_approval"}),
+        (
+            "codecompanion",
+            {"known_kinds", "boolean_options", "elicitation", "local_terminals", "notices"}
+            | {"normalize", "plan_approval", "turn_updates"},
+        ),
     ],
 )
-def test_the_name_of_the_client(params, name):
-    assert announced_by_client(params).name == name
+def test_the_adapters_that_an_editor_gets(name, expected):
+    found = {each.adapter.name for each in adapters_for_client(announced(name), AUTO)}
+    assert found == expected

@@ -4,8 +4,8 @@ import pytest
 from support.raw_json import dumps
 
 from conductor.adapters.negotiated import Announced, announced_by_agent, announced_by_client
-from conductor.adapters.table import adapters_for_agent, adapters_for_client
-from conductor.chainfile.model import Adaptation
+from conductor.adapters.table import adapter_settings, adapters_for_agent, adapters_for_client
+from conductor.chainfile.model import Adaptation, ComponentSpec
 
 V1, V2 = (Announced(version=version, capabilities={}) for version in (1, 2))
 
@@ -46,24 +46,11 @@ def test_the_agent_of_cursor_is_known_by_its_name_or_its_login(agent, expected):
 
 
 @pytest.mark.parametrize(
-    ("name", "known"),
-    [("turn_updates", "agent-shell"), ("plan_approval", "acpx"), ("normalize", "agent-shell")],
-)
-def test_what_a_client_does_not_announce_is_known_by_its_name(name, known):
-    settings = {"normalize": Adaptation("never"), name: Adaptation("auto")}
-
-    def needed(name, version=1):
-        client = Announced(version=version, capabilities={}, name=name)
-        return names(adapters_for_client(client, settings))
-
-    assert needed(known) == [name]
-    assert needed("zed") == needed(known, version=2) == []
-
-
-@pytest.mark.parametrize(
     ("adapter", "name", "options"),
     [
         ("elicitation", "CodeCompanion.nvim", {"options_by_kind": True}),
+        ("elicitation", "acpx", {"options_by_kind": True}),
+        ("elicitation", "", {"options_by_kind": True}),
         ("elicitation", "zed", {}),
         ("turn_updates", "CodeCompanion.nvim", {"questions": True}),
         ("turn_updates", "zed", {}),
@@ -77,15 +64,6 @@ def test_an_adapter_has_the_options_for_its_client(adapter, name, options):
     assert needed.options == options
 
 
-def test_a_setting_turns_an_adapter_on_or_off_or_forces_it():
-    shows = Announced(version=1, capabilities={"session": {"notices": {}}})
-
-    assert adapters_for_agent(V1, V2, {"v1_v2": Adaptation("never")}) == []
-    assert names(adapters_for_client(V1, {"notices": Adaptation("auto")})) == ["notices"]
-    assert adapters_for_client(shows, {"notices": Adaptation("auto")}) == []
-    assert names(adapters_for_client(shows, {"notices": Adaptation("always")})) == ["notices"]
-
-
 @pytest.mark.parametrize(
     ("name", "lacking", "having"),
     [
@@ -94,12 +72,6 @@ def test_a_setting_turns_an_adapter_on_or_off_or_forces_it():
             "local_files",
             {"fs": {"readTextFile": True, "writeTextFile": False}},
             {"fs": {"readTextFile": True, "writeTextFile": True}},
-        ),
-        ("local_terminals", {"terminal": False}, {"terminal": True}),
-        (
-            "boolean_options",
-            {"session": {"configOptions": {}}},
-            {"session": {"configOptions": {"boolean": {}}}},
         ),
     ],
 )
@@ -131,24 +103,12 @@ def test_what_a_client_of_version_2_lacks_for_an_agent_of_version_1_stands_behin
         assert "elicitation" not in names(adapters_for_agent(knows, agent, settings))
 
 
-def test_behind_the_conversion_only_what_is_asked_for_or_default():
-    assert names(adapters_for_agent(V2, V1, {})) == ["v1_v2"]
-    asked = {"local_files": Adaptation("auto"), "v1_v2": Adaptation("never")}
-    assert adapters_for_agent(V2, V1, asked) == []
-
-
 PROMPT = {"image": True, "audio": True, "embeddedContext": True}
 
 
 @pytest.mark.parametrize(
     ("name", "version", "lacking", "having"),
     [
-        (
-            "additional_directories",
-            1,
-            {"sessionCapabilities": {"additionalDirectories": None}},
-            {"sessionCapabilities": {"additionalDirectories": {}}},
-        ),
         ("additional_directories", 2, {"session": {}}, {"session": {"additionalDirectories": {}}}),
         (
             "prompt_content",
@@ -161,13 +121,6 @@ PROMPT = {"image": True, "audio": True, "embeddedContext": True}
             2,
             {"session": {"prompt": {"image": {}}}},
             {"session": {"prompt": {name: {} for name in PROMPT}}},
-        ),
-        ("queue", 1, {"_meta": {"x": 1}}, {"_meta": {"claudeCode": {"promptQueueing": True}}}),
-        (
-            "system_prompt",
-            1,
-            {"sessionCapabilities": {}},
-            {"sessionCapabilities": {"systemPrompt": {}}},
         ),
     ],
 )
@@ -236,3 +189,12 @@ def test_a_client_of_version_1_needs_the_sessions_of_subagents_converted_with_th
     assert names(adapters_for_agent(V1, agent, {})) == ["subagents", "v1_v2"]
     assert names(adapters_for_agent(knows, agent, {})) == ["v1_v2"]
     assert adapters_for_agent(V1, agent, {"v1_v2": Adaptation("never")}) == []
+
+
+def test_a_proxy_that_the_chain_has_by_its_name_is_not_inserted_again():
+    auto = Adaptation("auto")
+    components = [ComponentSpec(name="a", use="notices"), ComponentSpec(name="b", run=("x",))]
+
+    found = adapter_settings({"notices": auto, "journal": auto}, components)
+
+    assert found == {"notices": Adaptation("never"), "journal": auto}

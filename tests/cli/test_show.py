@@ -182,16 +182,15 @@ def test_adapters_with_the_condition_of_those_that_are_inserted_if_needed(run, t
     path = tmp_path / "chain.yaml"
     path.write_text(
         "version: 1\nagent: {use: test-agent}\nadapt:\n  v1_v2: never\n  journal: always\n"
-        "  turn_updates: {mode: auto, with: {max_bytes: 7}}\n"
+        "  turn_updates: {mode: auto, with: {questions: true}}\n"
     )
 
     result = run("show", str(path))
 
     lines = result.stdout.splitlines()
     assert [line for line in lines if line.startswith("  adapt")] == [
-        "  adapt: turn_updates: auto {max_bytes: 7} (client: version 1, known to mis-handle "
-        "updates between turns (CodeCompanion, agent-shell before 0.61.1); agent: sends updates "
-        "between turns)",
+        "  adapt: turn_updates: auto {questions: true} (client: version 1, known to lose updates "
+        "between turns (CodeCompanion); agent: sends updates between turns)",
         "  adapt: journal: always",
         "  adapt: v1_v2: never",
         "  adapt, without a setting: normalize, subagents, cursor_questions: auto",

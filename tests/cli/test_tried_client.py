@@ -6,7 +6,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from conductor.adapters.editor_requests import EDITOR_REQUESTS
+from conductor.adapters.known_clients import EDITOR_REQUESTS
 from conductor.cli.install.editors import EDITORS
 from conductor.cli.tried_client import client_option
 

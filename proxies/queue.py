@@ -5,7 +5,6 @@ shows what waits, each prompt with its number in the session; `/queue drop 2` re
 `/queue drop all` removes all.
 
 Options:
-    command    the slash command; default `queue`
     when_busy  a prompt during a turn is put into the `queue` (default), is given to the agent at
                once (`steer`), if it accepts that, or is answered with a refusal (`refuse`)
     limit      how many prompts of a session wait; further ones get a refusal; default 10
@@ -30,7 +29,7 @@ from typing import Any, Final, Literal
 
 import attrs
 import trio
-from attrs.validators import ge, matches_re
+from attrs.validators import ge
 
 from conductor.proxy import (
     Forward,
@@ -113,7 +112,6 @@ class _Turns:
 class Queue(Proxy):
     """Let prompts wait while a turn of their session runs."""
 
-    command: str = attrs.field(default="queue", validator=matches_re(r"[\w:-]+"))
     when_busy: Literal["queue", "steer", "refuse"] = "queue"
     limit: int = attrs.field(default=10, validator=ge(1))
     cancel: Literal["all", "running"] = "all"
@@ -131,7 +129,7 @@ class Queue(Proxy):
         elif self.when_busy == "refuse":
             return await prompt.answer("Refused: a turn is running.", stop_reason="refusal")
         elif len(turns.waiting) >= self.limit:
-            text = f"Refused: {len(turns.waiting)} prompts wait already (/{self.command})."
+            text = f"Refused: {len(turns.waiting)} prompts wait already (/queue)."
             return await prompt.answer(text, stop_reason="refusal")
         else:
             turn.number = next(turns.numbers)
@@ -171,7 +169,7 @@ class Queue(Proxy):
     async def ended(self, session: Session) -> None:
         self._drop_all(session)
 
-    @slash(lambda self: self.command, "Show or drop the prompts that wait: [drop NUMBER|all]")
+    @slash("queue", "Show or drop the prompts that wait: [drop NUMBER|all]")
     async def show(self, session: Session, arguments: str) -> str:
         turns = self.turns[session.id]
         match arguments.split():
@@ -185,7 +183,7 @@ class Queue(Proxy):
                 if not dropped:
                     return f"No prompt {number} waits."
             case _:
-                return f"Write /{self.command}, /{self.command} drop NUMBER or drop all."
+                return "Write /queue, /queue drop NUMBER or drop all."
         turns.drop(dropped)
         return f"Dropped {len(dropped)} prompt{'s' if len(dropped) != 1 else ''}."
 
@@ -210,7 +208,7 @@ class Queue(Proxy):
 
     async def _wait(self, session: Session, turn: _QueuedPrompt) -> None:
         title = f"Prompt {turn.number} waits until the running turn has ended"
-        await session.notice(title, f"/{self.command} shows what waits")
+        await session.notice(title, "/queue shows what waits")
         self.release_lane()
         await turn.decided.wait()
 

@@ -5,10 +5,8 @@ Most clients do not show the context window, tokens and cost that agents report.
 not reach the agent and costs nothing. Reports of subagents for sessions of their own are included.
 
 Options:
-    command  the slash command; default `usage`. If the agent has one of that name, this one
-             is `acp:usage`
-    tokens   whether the tokens that the agent reports at a turn's end are those of the `turn`
-             (default) or of the `session` so far; agents differ
+    tokens  whether the tokens that the agent reports at a turn's end are those of the `turn`
+            (default) or of the `session` so far; agents differ
 """
 
 from __future__ import annotations
@@ -17,9 +15,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 import attrs
-from attrs.validators import matches_re
 
-from conductor.acp import MAX_AGENTS_ID
 from conductor.acp.sessions import TOKEN_CATEGORIES, Counting, UsageMeter
 from conductor.proxy import (
     Forward,
@@ -36,8 +32,6 @@ __all__ = ["Usage"]
 
 _MOST_SUBAGENTS: Final = 1000
 """Maximum counted for a session of the user."""
-_MOST_OF_UNKNOWN: Final = 20
-"""Maximum for a session that was never opened."""
 
 
 @attrs.define
@@ -46,7 +40,6 @@ class Usage(Proxy):
 
     on_error = "pass"
 
-    command: str = attrs.field(default="usage", validator=matches_re(r"[\w:-]+"))
     tokens: Counting = "turn"
 
     @per_session
@@ -68,7 +61,7 @@ class Usage(Proxy):
         if end.error is None or end.usage:
             self._meter(session).turn(end.usage)
 
-    @slash(lambda self: self.command, "Show the tokens and cost of this session")
+    @slash("usage", "Show the tokens and cost of this session")
     async def show(self, session: Session, arguments: str) -> str:
         return report(self.meters[session.id], list(self.subagents[session.id].values()))
 
@@ -76,9 +69,8 @@ class Usage(Proxy):
         user = session.user_session
         if user.id == session.id:
             return self.meters[user.id]
-        most = _MOST_SUBAGENTS if user.opened_by else _MOST_OF_UNKNOWN
         meters = self.subagents[user.id]
-        if session.id in meters or (len(meters) < most and len(session.id) <= MAX_AGENTS_ID):
+        if session.id in meters or len(meters) < _MOST_SUBAGENTS:
             return meters.setdefault(session.id, UsageMeter(self.tokens))
         return UsageMeter(self.tokens)  # not counted
 

@@ -6,7 +6,6 @@ files of number 3 and deletes those created since, after a snapshot of the prese
 needed, as a program; the project need not be a repository, and if it is one, it is not touched.
 
 Options:
-    command         the slash command; default `rewind`
     before          the first changing `tool` of a turn (default), or every `turn`: an agent that
                     neither asks for permission nor uses the client's files may run a tool while
                     the snapshot is taken
@@ -33,7 +32,7 @@ from typing import Any, Final, Literal
 
 import attrs
 import trio
-from attrs.validators import ge, gt, matches_re
+from attrs.validators import ge, gt
 
 from conductor.directories import same_directory
 from conductor.errors import details_are_withheld
@@ -76,7 +75,6 @@ class _TurnCheckpoint:
 class Checkpoint(Proxy):
     """Take snapshots of the project's files, and restore them with `/rewind`."""
 
-    command: str = attrs.field(default="rewind", validator=matches_re(r"[\w:-]+"))
     before: Literal["tool", "turn"] = "tool"
     keep: int = attrs.field(default=50, validator=ge(2))
     max_file_bytes: int = attrs.field(default=10_000_000, validator=gt(0))
@@ -134,10 +132,10 @@ class Checkpoint(Proxy):
         await self._take(self.session_by_id(params["sessionId"]))
         return await forward()
 
-    @slash(lambda self: self.command, "List the checkpoints of the files, or restore one: [NUMBER]")
+    @slash("rewind", "List the checkpoints of the files, or restore one: [NUMBER]")
     async def rewind(self, session: Session, arguments: str) -> str:
         if arguments and re.fullmatch("[0-9]{1,9}", arguments) is None:
-            return f"Write /{self.command} or /{self.command} NUMBER."
+            return "Write /rewind or /rewind NUMBER."
         if arguments and session.is_running:
             return "A turn is running: cancel it, or wait for its end."
         try:
@@ -184,7 +182,7 @@ class Checkpoint(Proxy):
         files = "file" if done.written == 1 else "files"
         text = (
             f"Restored checkpoint {number}: {done.written} {files} written, "
-            f"{done.deleted} deleted. /{self.command} {undo} undoes it. "
+            f"{done.deleted} deleted. /rewind {undo} undoes it. "
             "The agent does not know of it."
         )
         if done.failed:

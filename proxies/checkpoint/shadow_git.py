@@ -54,8 +54,6 @@ _CONFIG: Final = "[core]\n\trepositoryformatversion = 0\n\tbare = false\n"
 _REFS: Final = "refs/checkpoints/"
 _LOCK: Final = "acp.lock"
 _DAMAGED: Final = "damaged"
-_BATCH: Final = 2000
-"""Files and directories after which git is asked which of them are ignored."""
 _MAX_RULES: Final = 1_000_000
 """Bytes of a file of ignore rules that are read."""
 _CHUNK: Final = 32 << 20
@@ -243,27 +241,25 @@ class ShadowGit:
         Git tells only which names are ignored. It would look for files by itself, but it would read
         what is in nested repositories, which may be a pipe or a device."""
         found: list[str] = []
-        waiting = [""]
-        while waiting:
-            entries = await trio.to_thread.run_sync(self._entries, waiting)
+        directories = [""]
+        while directories:
+            entries = await trio.to_thread.run_sync(self._entries, directories)
             ignored = await self._ignored(entries)
-            waiting = [path for path in waiting if path not in ignored]
+            directories = []
             for path, kind in entries.items():
-                if kind != "directory" and path not in ignored:
+                if path in ignored:
+                    continue
+                if kind == "directory":
+                    directories.append(path)
+                else:
                     found.append(f"{path}/" if kind == "repository" else path)
         return found
 
-    def _entries(self, waiting: list[str]) -> dict[str, str]:
-        """What is in the first of these directories, and below, with its kind; those that are read
-        are taken out, others are appended."""
+    def _entries(self, directories: Sequence[str]) -> dict[str, str]:
+        """What is in these directories, with its kind."""
         found: dict[str, str] = {}
-        read = 0
-        for directory in waiting:  # grows
-            if len(found) > _BATCH:
-                break
-            read += 1
-            where = os.path.join(self.root, directory)
-            with suppress(OSError), os.scandir(where) as entries:
+        for directory in directories:
+            with suppress(OSError), os.scandir(os.path.join(self.root, directory)) as entries:
                 for entry in entries:
                     path = os.path.join(directory, entry.name)
                     if entry.name == ".git":
@@ -271,13 +267,9 @@ class ShadowGit:
                     if entry.name == ".gitignore":
                         _check_rules(entry)
                     if entry.is_dir(follow_symlinks=False):
-                        is_repository = _is_repository(entry.path)
-                        found[path] = "repository" if is_repository else "directory"
-                        if not is_repository:
-                            waiting.append(path)
+                        found[path] = "repository" if _is_repository(entry.path) else "directory"
                     elif entry.is_symlink() or entry.is_file(follow_symlinks=False):
                         found[path] = "file"
-        del waiting[:read]
         return found
 
     async def _ignored(self, paths: Collection[str]) -> frozenset[str]:

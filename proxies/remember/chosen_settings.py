@@ -8,13 +8,12 @@ of a configuration option. The results of session set-ups say what an agent offe
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
-from conductor.setting_forms import option_id, option_of, state_after
+from conductor.setting_forms import Kind, option_id, option_of
 
 __all__ = [
     "Setting",
-    "initial_option",
     "is_current",
     "is_offered",
     "is_reported",
@@ -22,25 +21,26 @@ __all__ = [
     "same_setting",
     "setting_of",
     "state_updates",
-    "with_setting",
     "without_repeated",
 ]
 
-Setting: TypeAlias = tuple[str, str, str | bool]
+Setting: TypeAlias = tuple[Kind, str, str | bool]
 
-_VALUE_NAMES = {"mode": "modeId", "model": "modelId", "option": "value"}
-_METHODS = {
+_VALUE_NAMES: Final[Mapping[Kind, str]] = {"mode": "modeId", "model": "modelId", "option": "value"}
+_METHODS: Final[Mapping[Kind, str]] = {
     "mode": "session/set_mode",
     "model": "session/set_model",
     "option": "session/set_config_option",
 }
-_STATES = {"mode": ("modes", "availableModes", "id", "currentModeId")}
-_STATES["model"] = ("models", "availableModels", "modelId", "currentModelId")
+_STATES: Final[Mapping[Kind, tuple[str, str, str, str]]] = {
+    "mode": ("modes", "availableModes", "id", "currentModeId"),
+    "model": ("models", "availableModels", "modelId", "currentModelId"),
+}
 
 
-def setting_of(method: str, params: Mapping[str, Any]) -> Setting | None:
+def setting_of(params: Mapping[str, Any]) -> Setting | None:
     """The setting of a request that sets one; `None` if it is malformed."""
-    kind = next(kind for kind, each in _METHODS.items() if each == method)
+    kind: Kind = next((each for each, name in _VALUE_NAMES.items() if name in params), "option")
     id = params.get("configId") if kind == "option" else ""
     value = params.get(_VALUE_NAMES[kind])
     if not isinstance(id, str) or not isinstance(value, str | bool):
@@ -61,12 +61,6 @@ def request_for(
         elif protocol_version > 1:
             params["type"] = "id"
     return _METHODS[kind], params
-
-
-def initial_option(setting: Setting, protocol_version: int) -> dict[str, Any]:
-    """The setting of an option, as a session set-up has it."""
-    _, params = request_for(setting, "", protocol_version)
-    return {name: value for name, value in params.items() if name != "sessionId"}
 
 
 def is_offered(setting: Setting, state: Mapping[str, Any]) -> bool:
@@ -100,7 +94,7 @@ def is_current(setting: Setting, state: Mapping[str, Any]) -> bool:
     return _object(state.get(holder)).get(current) == value
 
 
-def same_setting(setting: Setting, state: Mapping[str, Any]) -> list[tuple[str, str]]:
+def same_setting(setting: Setting, state: Mapping[str, Any]) -> Sequence[tuple[str, str]]:
     """The kinds and ids of this setting in all forms that the agent offers, its own first."""
     kind, id, _ = setting
     found = [(kind, id)]
@@ -112,14 +106,6 @@ def same_setting(setting: Setting, state: Mapping[str, Any]) -> list[tuple[str, 
         if (kind, id) in forms:
             found += [each for each in forms if each != (kind, id)]
     return found
-
-
-def with_setting(
-    state: Mapping[str, Any], setting: Setting, result: Mapping[str, Any]
-) -> dict[str, Any]:
-    """The result of a set-up after this setting, which the agent has answered with `result`."""
-    kind: Any = setting[0]
-    return state_after(state, kind, setting[2], result)
 
 
 def state_updates(state: Mapping[str, Any]) -> Iterator[dict[str, Any]]:

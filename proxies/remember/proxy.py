@@ -1,8 +1,7 @@
 """`remember`: gives new sessions the mode, the model and the options that the user last selected.
 
 Settings that the client makes in a session, and the agent accepts, are remembered by agent. A new
-session gets them before the client sees the session, options with the request if the agent takes
-them so (`session.options`): the response to `session/new` has the values,
+session gets them before the client sees the session: the response to `session/new` has the values,
 so that the client shows them. A session that is loaded or resumed gets its own settings again. Only
 values that the agent still offers are set. Changes that the agent makes itself, as when it leaves
 its plan mode, are not remembered, nor settings of a subagent's session. A mode in which the agent
@@ -46,7 +45,6 @@ from conductor.proxy import (
 from conductor.setting_forms import current_value, option_of, state_after
 from proxies.remember.chosen_settings import (
     Setting,
-    initial_option,
     is_current,
     is_offered,
     is_reported,
@@ -54,11 +52,9 @@ from proxies.remember.chosen_settings import (
     same_setting,
     setting_of,
     state_updates,
-    with_setting,
     without_repeated,
 )
 from proxies.remember.settings_file import SettingsFile
-from proxies.shared.capabilities import has_member
 
 __all__ = ["Remember"]
 
@@ -88,8 +84,6 @@ class Remember(Proxy):
         except (OSError, ValueError) as exc:
             log.warning("remembered settings not read", error=str(exc))
             return await forward()
-        if self._takes_initial_options:
-            self._add_initial_options(setup.params, settings)
         result = await forward()
         state = result if isinstance(result, dict) else {}  # to load, agents may answer `null`
         session = state.get("sessionId", setup.session_id)
@@ -98,17 +92,24 @@ class Remember(Proxy):
         changed = await self._with_settings(session, settings, state, is_new=is_new)
         return changed if changed else result
 
-    @on("session/set_mode", source="client")
-    async def mode_set(self, params: dict[str, Any], forward: Forward) -> Any:
-        return await self._remembered("session/set_mode", params, forward)
-
-    @on("session/set_model", source="client")
-    async def model_set(self, params: dict[str, Any], forward: Forward) -> Any:
-        return await self._remembered("session/set_model", params, forward)
-
-    @on("session/set_config_option", source="client")
-    async def option_set(self, params: dict[str, Any], forward: Forward) -> Any:
-        return await self._remembered("session/set_config_option", params, forward)
+    @on(
+        *("session/set_mode", "session/set_model", "session/set_config_option"),
+        source="client",
+    )
+    async def setting_made(self, params: dict[str, Any], forward: Forward) -> Any:
+        """Remember a setting if the agent has accepted it."""
+        result = await forward()
+        setting, id = setting_of(params), params.get("sessionId")
+        if setting is None or not isinstance(id, str) or setting[2] in self.never:
+            return result
+        session = self.session_by_id(id)
+        if session.parent is None:
+            try:
+                forms = same_setting(setting, {"configOptions": session.config_options})
+                await trio.to_thread.run_sync(self._file(session.cwd).add, id, setting, forms)
+            except OSError as exc:
+                log.warning("setting not remembered", error=str(exc))
+        return result
 
     @on_update("current_mode_update", "config_option_update")
     async def told(self, session: Session, update: dict[str, Any], forward: Forward) -> None:
@@ -123,23 +124,6 @@ class Remember(Proxy):
             self._states[session.id] = state_after(state, "option", None, update)
 
     # ----------------------------------------------------------------------------------------------
-
-    @property
-    def _takes_initial_options(self) -> bool:
-        place = ("sessionCapabilities",) if self.protocol_version == 1 else ("session",)
-        return has_member(self.agent_capabilities, (*place, "options"))
-
-    def _add_initial_options(self, params: dict[str, Any], settings: list[Setting]) -> None:
-        """Have the agent set the options itself; it ignores values that it does not offer."""
-        given = params.get("configOptions") or []
-        ids = {each.get("configId") for each in given if isinstance(each, dict)}
-        added = [
-            initial_option(each, self.protocol_version)
-            for each in settings
-            if each[0] == "option" and each[1] not in ids and each[2] not in self.never
-        ]
-        if added:
-            params["configOptions"] = [*given, *added]
 
     async def _with_settings(
         self, session: str, settings: list[Setting], result: dict[str, Any], *, is_new: bool
@@ -158,9 +142,9 @@ class Remember(Proxy):
                     if told is None:
                         continue
                     has_set = True
-                    state = self._states[session] = with_setting(
-                        self._states[session], setting, told
-                    )
+                    kind, _, value = setting
+                    state = state_after(self._states[session], kind, value, told)
+                    self._states[session] = state
                     mode = setting[2] if setting[0] == "mode" else mode
                     if mode is not None and option_of("mode", state) is not None:
                         mode = current_value("mode", state)
@@ -195,21 +179,6 @@ class Remember(Proxy):
             )
             return None
         return answer if isinstance(answer, dict) else {}
-
-    async def _remembered(self, method: str, params: dict[str, Any], forward: Forward) -> Any:
-        """Forward a request that sets something; remember it if the agent has accepted it."""
-        result = await forward()
-        setting, id = setting_of(method, params), params.get("sessionId")
-        if setting is None or not isinstance(id, str) or setting[2] in self.never:
-            return result
-        session = self.session_by_id(id)
-        if session.parent is None:
-            try:
-                forms = same_setting(setting, {"configOptions": session.config_options})
-                await trio.to_thread.run_sync(self._file(session.cwd).add, id, setting, forms)
-            except OSError as exc:
-                log.warning("setting not remembered", error=str(exc))
-        return result
 
     def _file(self, cwd: str) -> SettingsFile:
         """The file of this agent, in the scope of a session with this directory."""

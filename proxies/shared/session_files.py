@@ -157,14 +157,9 @@ def _regular(path: str, name: str, directory: int) -> os.stat_result | None:
 
 def _take_over(file: int, old: os.stat_result) -> None:
     """Give a new file the owner and the permissions of the old one."""
-    mode = stat.S_IMODE(old.st_mode)
-    new = os.fstat(file)
-    if (new.st_uid, new.st_gid) != (old.st_uid, old.st_gid):
-        try:
-            os.fchown(file, old.st_uid, old.st_gid)
-        except PermissionError:
-            mode &= ~0o070  # they were for another group
-    os.fchmod(file, mode)
+    with suppress(PermissionError):
+        os.fchown(file, old.st_uid, old.st_gid)
+    os.fchmod(file, stat.S_IMODE(old.st_mode))
 
 
 def _lines(path: str, file: BinaryIO, first: int, limit: int | None) -> bytes:

@@ -8,6 +8,7 @@ from conductor.proxy import Proxy, RequestError, on_prompt
 from conductor.proxy.slash_commands import HANDLED_KEY
 from conductor.testing import FakeAgent
 from proxies.queue import Queue
+from proxies.usage import Usage
 
 CANCELLED = {"stopReason": "cancelled", "_meta": {HANDLED_KEY: True}}
 RUNNING = {"sessionUpdate": "state_update", "state": "running"}
@@ -254,12 +255,12 @@ async def test_in_version_2_a_turn_may_end_before_its_prompt_is_answered(chain):
 @pytest.mark.parametrize("version", [1, 2])
 async def test_a_prompt_that_a_proxy_answers_is_no_turn(chain, version):
     async with (
-        chain(Queue(), Queue(command="other", when_busy="refuse"), FakeAgent()) as client,
+        chain(Queue(), Usage(), FakeAgent()) as client,
         trio.open_nursery() as nursery,
     ):
         sent = Prompts(nursery, client, await opened(client, version=version))
-        await sent.send("/other", "/queue", "/other drop all")
-        assert list(sent.answers) == ["/other", "/queue", "/other drop all"]
+        await sent.send("/usage", "/queue", "/usage please")
+        assert list(sent.answers) == ["/usage", "/queue", "/usage please"]
 
 
 async def test_a_waiting_prompt_whose_request_is_cancelled_never_reaches_the_agent(chain):

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import pytest
 from support.subagents import idle, running
 
 from conductor.acp.sessions import UsageMeter
@@ -52,16 +51,6 @@ async def test_each_session_has_its_own(chain):
         assert client.transcript.text(two) == "The agent has not reported any usage yet."
 
 
-async def test_the_command_may_have_another_name(chain):
-    async with chain(Usage(command="tokens"), FakeAgent(turns=[["theirs"]])) as client:
-        await client.initialize()
-        session = await client.new_session("/work")
-        await client.prompt(session, "/usage")
-        await client.prompt(session, "/tokens")
-
-        assert client.transcript.text() == "theirsThe agent has not reported any usage yet."
-
-
 async def test_in_version_2_usage_comes_with_the_idle_state(chain):
     running = {"sessionUpdate": "state_update", "state": "running"}
     idle = {**running, "state": "idle", "stopReason": "end_turn", "usage": USAGE}
@@ -87,11 +76,6 @@ def test_a_report_omits_unknown_values():
         report(UsageMeter(cost={"EUR": 1, "credits": 2.5}))
         == "Cost: 1.0000 EUR\nCost: 2.5000 credits"
     )
-
-
-def test_the_name_of_the_command_is_checked():
-    with pytest.raises(ValueError, match="command"):
-        Usage(command="two words")
 
 
 async def test_what_a_subagent_reports_is_that_of_the_session(chain):

@@ -409,9 +409,7 @@ async def test_ignore_rules_that_git_cannot_read_are_an_error(chain, project, pr
     assert f".gitignore is {kind}" in client.transcript.text()
 
 
-@pytest.mark.parametrize("batch", [0, 2000])
-async def test_names_are_ignored_as_git_does(chain, project, proxy, monkeypatch, batch):
-    monkeypatch.setattr("proxies.checkpoint.shadow_git._BATCH", batch)
+async def test_names_are_ignored_as_git_does(chain, project, proxy):
     (project / ".git").write_text("gitdir: elsewhere\n")  # a worktree
     (project / ".gitignore").write_text("*.log\nbuild/\n!kept.log\n")
     (project / "build" / "inner").mkdir(parents=True)

@@ -97,42 +97,47 @@ async def test_a_new_session_has_what_was_last_set_and_its_response_says_so(chai
     assert values(result) == ("code", "l") == (agent.mode, agent.model)
 
 
-@pytest.mark.parametrize("version", [1, 2])
-@pytest.mark.parametrize("announced", [True, False])
-@pytest.mark.parametrize("method", ["session/new", "session/resume"])
-async def test_options_are_set_with_the_session_if_the_agent_takes_them_so(
-    chain, tmp_path, version, announced, method
+def all_kinds(effort, fast):
+    """A set-up with models, a selection in groups, and an option that is on or off."""
+    models = {"currentModelId": "s", "availableModels": [{"modelId": "s"}, {"modelId": "l"}]}
+    groups = [{"value": "low"}, {"group": "g", "options": [{"value": each} for each in effort]}]
+    select = {"id": "effort", "type": "select", "currentValue": "low", "options": groups}
+    options = [
+        select,
+        *([{"id": "fast", "type": "boolean", "currentValue": False}] if fast else []),
+    ]
+    return {"sessionId": "1", "models": models, "configOptions": options}
+
+
+@pytest.mark.parametrize(
+    ("effort", "fast", "again"),
+    [(["high"], True, ["l", "high", True]), (["middle"], False, ["l"])],
+)
+async def test_models_and_options_of_every_form_are_set_again_if_they_are_offered(
+    chain, tmp_path, effort, fast, again
 ):
-    values = [{"value": each, "name": each} for each in ("s", "l")]
-    members = {"name": "Model", "type": "select", "options": values}
-    id = "id" if version == 1 else "configId"
+    asked = []
 
-    def state(params):
-        given = {each["configId"]: each["value"] for each in params.get("configOptions", ())}
-        chosen = params.get("value") or given.get("model", "s")
-        return {
-            "sessionId": "1",
-            "configOptions": [{id: "model", "currentValue": chosen, **members}],
-        }
+    def take(params):
+        asked.append(params.get("modelId", params.get("value")))
+        return {}
 
-    name = "sessionCapabilities" if version == 1 else "session"
-    agent = FakeAgent(capabilities={name: {"options": {}} if announced else {}})
-    setting = "session/set_config_option"
-    agent.handlers |= dict.fromkeys(("session/new", "session/resume", setting), state)
-    params = {"cwd": "/a", "mcpServers": []}
-    async with chain(Remember(directory=tmp_path), agent) as client:
-        await client.initialize(version=version)
-        await client.request("session/new", params)
-        chosen = {"sessionId": "1", "configId": "model", "value": "l"}
-        await client.request(setting, chosen | ({} if version == 1 else {"type": "id"}))
-        result = await client.request(method, {**params, "sessionId": "1"})
+    changes = [
+        ("session/set_model", {"modelId": "l"}),
+        ("session/set_config_option", {"configId": "effort", "value": "high"}),
+        ("session/set_config_option", {"configId": "fast", "type": "boolean", "value": True}),
+    ]
+    for set_up in (all_kinds(["high"], True), all_kinds(effort, fast)):
+        handlers = {"session/new": lambda params, set_up=set_up: set_up}
+        handlers |= dict.fromkeys([method for method, _ in changes], take)
+        async with chain(Remember(directory=tmp_path), FakeAgent(handlers=handlers)) as client:
+            await client.initialize()
+            await new(client)
+            opened = len(asked)
+            for method, params in changes:
+                await client.request(method, {"sessionId": "1", **params})
 
-    assert result["configOptions"][0]["currentValue"] == "l"
-    asked = agent.transcript.of(method, "request")[-1]
-    type = {} if version == 1 else {"type": "id"}
-    initial = [{"configId": "model", "value": "l", **type}]
-    assert asked.params.get("configOptions") == (initial if announced else None)
-    assert len(agent.transcript.of(setting, "request")) == (1 if announced else 2)
+    assert asked[3:opened] == again
 
 
 @pytest.mark.parametrize(("scope", "found"), [("project", ("ask", "s")), ("user", ("code", "l"))])
@@ -250,8 +255,7 @@ async def test_a_session_that_is_opened_again_has_what_was_set_in_it(chain, tmp_
     assert found == {"1": "code", "2": "yolo", "3": "yolo"}  # the agent itself keeps the last
 
 
-@pytest.mark.parametrize("answer", [{}, None])
-@pytest.mark.parametrize("method", ["session/load", "session/resume"])
+@pytest.mark.parametrize(("method", "answer"), [("session/load", None), ("session/resume", {})])
 async def test_an_agent_that_does_not_say_what_it_offers_is_asked_to_set_it(
     chain, tmp_path, method, answer
 ):

@@ -199,26 +199,6 @@ def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(inside, monkeyp
     assert (inside / "a.txt").read_text() == "old"
 
 
-def test_group_permissions_go_if_the_group_cannot_stay(inside, monkeypatch):
-    (inside / "a.txt").write_text("old")
-    (inside / "a.txt").chmod(0o664)
-    old = session_files.os.fstat
-
-    def of_another_group(fd):
-        found = list(old(fd))
-        found[5] += 1
-        return os.stat_result(found)
-
-    def refuse(*args):
-        raise PermissionError
-
-    monkeypatch.setattr(os, "fstat", of_another_group)
-    monkeypatch.setattr(os, "fchown", refuse)
-    write_text(f"{inside}/a.txt", [str(inside)], "new")
-
-    assert stat.S_IMODE((inside / "a.txt").stat().st_mode) == 0o604
-
-
 def test_a_text_that_is_not_unicode_is_refused(inside):
     assert refusal(write_text, f"{inside}/a.txt", [str(inside)], "\ud800").code == -32602
     assert os.listdir(inside) == []

@@ -69,23 +69,6 @@ class Prompts:
         self.answers[text] = answer
 
 
-async def test_a_prompt_during_a_turn_waits_for_its_end_in_order(chain):
-    agent = agent_that_waits()
-    async with chain(Queue(), agent) as client, trio.open_nursery() as nursery:
-        sent = Prompts(nursery, client, await opened(client))
-        await sent.send("1", "2", "3")
-        assert prompts(agent) == ["1"]
-        assert sent.answers == {}
-
-        agent.go_on.set()
-        await trio.testing.wait_all_tasks_blocked()
-        assert prompts(agent) == ["1", "2", "3"]
-        assert list(sent.answers) == ["1", "2", "3"]
-    said = client.transcript.text()
-    assert "[Prompt 1 waits until the running turn has ended: /queue shows what waits]" in said
-    assert said.endswith("end of one two three ")
-
-
 async def test_the_command_shows_and_drops_what_waits(chain):
     agent = agent_that_waits()
     async with chain(Queue(), agent) as client, trio.open_nursery() as nursery:

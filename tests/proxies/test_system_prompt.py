@@ -70,11 +70,6 @@ async def test_instructions_are_appended_where_the_agent_cannot_override(chain):
     assert found == {"mode": "append", "content": [OURS]}
 
 
-async def test_another_agent_gets_it_before_the_first_prompt(chain):
-    assert await prompts(chain, SystemPrompt("Be kind.")) == [["Be kind.", "one"], ["two"]]
-    assert await opened_with(chain, SystemPrompt("Be kind."), {}) is None
-
-
 async def test_a_prompt_that_fails_has_not_brought_it(chain):
     agent = FakeAgent(turns=[[RequestError(-32000, "log in first")]])
     async with chain(SystemPrompt("Be kind."), agent) as client:

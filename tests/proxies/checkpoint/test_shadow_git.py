@@ -427,19 +427,3 @@ async def test_names_are_ignored_as_git_does(chain, project, proxy):
 
     assert {*found} == {"a.txt", ".git", ".gitignore", *saved}
     assert "Left out" not in said
-
-
-@pytest.mark.parametrize("kind", ["device", "pipe"])
-async def test_ignore_rules_are_read_from_regular_files_only(chain, tmp_path, proxy, kind):
-    project = tmp_path / "project" / "part"
-    (tmp_path / "project" / ".git").mkdir(parents=True)
-    project.mkdir()
-    rules = tmp_path / "project" / ".gitignore"
-    if kind == "device":
-        rules.symlink_to("/dev/zero")
-    else:
-        os.mkfifo(rules)
-    async with chain(proxy, FakeAgent(turns=[[call("edit")]])) as client:
-        session = await opened(client, project)
-        await client.prompt(session, "hi")
-        assert (await command(client, session, "/rewind")).startswith("1. ")

@@ -24,20 +24,6 @@ def prompts_of(agent):
     ]
 
 
-async def test_text_comes_before_the_first_prompt_only(chain):
-    agent = FakeAgent()
-    async with chain(PromptContext(text="Be brief."), agent) as client:
-        await client.initialize()
-        session = await client.new_session("/work")
-        await client.prompt(session, "one")
-        await client.prompt(session, "two")
-
-    assert prompts_of(agent) == [
-        ['<context source="text">\nBe brief.\n</context>', "one"],
-        ["two"],
-    ]
-
-
 async def test_a_prompt_that_fails_was_not_the_first(chain):
     agent = FakeAgent(turns=[[RequestError(-32000, "log in first")]])
     async with chain(PromptContext(text="x"), agent) as client:
@@ -151,46 +137,6 @@ async def test_the_user_sees_what_was_added_and_the_agent_is_not_asked(chain):
             'Nothing was added to your prompts yet.<context source="text">\nBe brief.\n</context>'
         )
     assert len(prompts_of(agent)) == 1
-
-
-async def test_the_command_is_advertised_beside_those_of_the_agent(chain):
-    commands = {"sessionUpdate": "available_commands_update", "availableCommands": [{"name": "a"}]}
-    async with chain(PromptContext(text="x"), FakeAgent(turns=[[commands, "hi"]])) as client:
-        await client.initialize()
-        opened = await client.request("session/new", {"cwd": "/work", "mcpServers": []})
-        assert opened == {"sessionId": "session-1"}
-        await client.prompt("session-1", "hi")
-
-        assert client.transcript.updates()[1] == {
-            "sessionUpdate": "available_commands_update",
-            "availableCommands": [
-                {"name": "a"},
-                {
-                    "name": "context",
-                    "description": "Show what was added to your prompts",
-                    "_meta": MARK,
-                },
-            ],
-        }
-
-
-async def test_version_2_has_its_own_way_to_advertise_and_to_answer(chain):
-    async with chain(PromptContext(text="x"), FakeAgent()) as client:
-        await client.initialize(version=2)
-        opened = await client.request("session/new", {"cwd": "/work", "mcpServers": []})
-        assert opened["availableCommands"][-1]["name"] == "context"
-        answer = await client.prompt(opened["sessionId"], "/context")
-
-        updates = client.transcript.updates()
-        assert [update["sessionUpdate"] for update in updates] == [
-            "user_message",
-            "state_update",
-            "agent_message",
-            "state_update",
-        ]
-        assert answer == {"messageId": updates[0]["messageId"], "_meta": MARK}
-        assert [update.get("_meta") for update in updates] == [None, MARK, None, MARK]
-        assert updates[-1]["stopReason"] == "end_turn"
 
 
 USER = "user_message_chunk"

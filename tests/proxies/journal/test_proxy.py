@@ -102,15 +102,6 @@ def given(agent):
     ]
 
 
-async def test_without_it_no_session_can_be_loaded_or_listed(chain):
-    async with chain(FakeAgent()) as client:
-        result = await client.initialize()
-        assert "loadSession" not in result["agentCapabilities"]
-        for method in ("session/list", "session/load", "session/resume"):
-            with pytest.raises(RequestError, match="not found"):
-                await client.request(method, {**SETUP, "sessionId": "session-1"})
-
-
 async def test_a_session_is_listed_with_its_title_and_shown_again(chain, journal):
     session = await talk(chain, journal(), ["Hel", "lo", CALL], ["done"])
 
@@ -131,23 +122,6 @@ async def test_a_session_is_listed_with_its_title_and_shown_again(chain, journal
     assert texts(shown) == ["question 1", "Hello", "question 2", "done"]
     assert CALL in shown
     assert "The agent has not loaded this session" in notice["content"]["text"]
-
-
-async def test_sessions_of_a_directory_are_listed_in_every_spelling(chain, journal, tmp_path):
-    (tmp_path / "real").mkdir()
-    (tmp_path / "link").symlink_to("real")
-    written = f"{tmp_path}/link/../link/"
-    async with chain(journal(), FakeAgent()) as client:
-        await client.initialize()
-        await client.prompt(await client.new_session(written), "hi")
-
-    async with chain(journal(), FakeAgent()) as client:
-        await client.initialize()
-        for spelling in ("link", "real", "real/", "real/../real/."):
-            cwd = f"{tmp_path}/{spelling}"
-            (info,) = (await client.request("session/list", {"cwd": cwd}))["sessions"]
-            assert info["cwd"] == written
-        assert (await client.request("session/list", {"cwd": str(tmp_path)}))["sessions"] == []
 
 
 async def test_the_agent_gets_a_transcript_before_the_first_prompt_only(chain, journal):
@@ -195,42 +169,6 @@ async def test_ids_of_an_agent_that_counts_from_one_again_stay_apart(chain, jour
     assert agent.transcript.of("session/cancel")[0].params["sessionId"] == "session-2"
 
 
-async def test_requests_of_the_agent_have_the_id_that_the_client_knows(chain, journal):
-    session = await talk(chain, journal(), ["one"])
-    agent = FakeAgent()
-
-    async def ask(id):
-        await agent.ask(id, {"toolCallId": "1", "title": "Edit", "kind": "edit"})
-
-    agent.turns.append([ask])
-    async with chain(journal(), agent) as client:
-        await client.initialize()
-        await client.new_session("/work")
-        await client.request("session/load", {**SETUP, "sessionId": session})
-        await client.prompt(session, "go on")
-        (asked,) = client.transcript.of("session/request_permission", "request")
-
-    assert asked.params["sessionId"] == session
-
-
-async def test_a_session_that_the_agent_still_has_is_only_shown(chain, journal):
-    agent = FakeAgent(turns=[["Hello"]])
-    agent.handlers["session/new"] = lambda params: {"sessionId": "s", "modes": dict(MODES)}
-    agent.handlers["session/set_mode"] = lambda params: {}
-
-    async with chain(journal(), agent) as client:
-        await client.initialize()
-        await client.new_session("/work")
-        await client.prompt("s", "hi")
-        await client.request("session/set_mode", {"sessionId": "s", "modeId": "code"})
-        result = await client.request("session/load", {**SETUP, "sessionId": "s"})
-        await client.prompt("s", "go on")
-
-    assert result["modes"]["currentModeId"] == "code"
-    assert len(agent.transcript.of("session/new", "request")) == 1
-    assert given(agent)[-1] == ["go on"]
-
-
 async def test_a_session_that_is_shown_again_has_the_settings_that_it_has_now(chain, journal):
     kept, agent = await talk(chain, journal(), ["Hello"]), FakeAgent()
     opened = {"sessionId": "s", "modes": MODES, "models": MODELS, "configOptions": [MODEL]}
@@ -257,6 +195,7 @@ async def test_a_session_that_is_shown_again_has_the_settings_that_it_has_now(ch
     assert told_by_agent == {"modes": MODES, "models": MODELS, "configOptions": [MODEL]}
     (asked,) = agent.transcript.of("session/set_model", "request")
     assert asked.params["sessionId"] == "s"
+    assert len(agent.transcript.of("session/new", "request")) == 1
 
 
 async def test_a_session_that_a_restarted_agent_has_lost_is_opened_again(chain, journal):
@@ -603,27 +542,6 @@ async def test_behind_v1_v2_a_client_of_version_2_resumes_and_lists_the_sessions
     assert notice["title"] == "The agent has not loaded this session"
     assert end["stopReason"] == "end_turn"
     assert given(agent)[0][0].startswith(OPENING)
-
-
-async def test_behind_v1_v2_a_session_is_resumed_without_a_replay_forked_and_deleted(
-    chain, journal, tmp_path
-):
-    session = await talk(chain, journal(), ["Hello"])
-    setup = {"sessionId": session, "cwd": "/work"}
-    async with chain(V1V2(1), journal(), FakeAgent(), strict=True) as client:
-        await client.initialize(version=2)
-        await client.request("session/resume", setup)
-        await client.transcript.wait("session/update notice")
-        kinds = [each["sessionUpdate"] for each in updates(client, session)]
-        assert kinds == ["state_update", "notice"]
-        fork = (await client.request("session/fork", setup))["sessionId"]
-        assert fork != session
-        for id in (session, fork):
-            await client.request("session/delete", {"sessionId": id})
-        with pytest.raises(RequestError, match="journal: there is no such session") as caught:
-            await client.request("session/resume", setup)
-        assert caught.value.data == {"sessionId": session}
-    assert files(tmp_path) == []
 
 
 async def test_before_v1_v2_an_agent_of_version_2_keeps_its_sessions_itself(

@@ -7,7 +7,6 @@ from datetime import timedelta
 
 import pytest
 import trio
-from support.raw_json import compact
 
 from conductor.proxy import RequestError
 from conductor.testing import FakeAgent
@@ -316,24 +315,6 @@ async def test_a_session_may_ask_for_permission_before_its_load_is_answered(chai
     assert answers == [selected("once")]
 
 
-async def test_a_tool_call_that_is_announced_with_json_escapes_is_known(chain):
-    answers = []
-    agent = FakeAgent()
-
-    async def announce(session):
-        told = compact({"sessionId": session, "update": READ})
-        agent.endpoint.notify(
-            "session/update", told.replace('"tool_call"', '"tool\\u005fc\\u0061ll"').encode()
-        )
-
-    agent.turns.append([announce, asking(agent, {"toolCallId": "c1"}, answers)])
-    async with chain(Permissions([Rule("deny", path=["notes.txt"])]), agent) as client:
-        await client.initialize()
-        await client.prompt(await client.new_session("/work"), "go")
-
-    assert answers == [selected("no")]
-
-
 async def asked_in(chain, proxy, child, told, *, version=1, cwd=None):
     """The answer to a request of a subagent; `cwd` is its directory, if the agent tells one."""
     answers = []
@@ -558,8 +539,7 @@ async def answered(chain, proxy, call, options, version=1):
         return answers[0], client.transcript.text()
 
 
-@pytest.mark.parametrize("version", [1, 2])
-@pytest.mark.parametrize("action", ["allow_once", "allow_always"])
+@pytest.mark.parametrize(("action", "version"), [("allow_once", 1), ("allow_always", 2)])
 @pytest.mark.parametrize("name", QUESTIONS)
 async def test_what_only_the_user_can_answer_is_asked(chain, name, action, version):
     call, options = QUESTIONS[name]

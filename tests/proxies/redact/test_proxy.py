@@ -88,13 +88,6 @@ async def test_withheld_text_is_shown_before_the_turn_ends(chain):
     assert said(client) == ["It is ", "g"]
 
 
-async def test_withheld_text_is_shown_before_the_next_message(chain):
-    thought = chunk("Hm", "agent_thought_chunk")
-    client, _, _ = await converse(chain, "a g", TOOL, "b g", thought, "c")
-
-    assert said(client) == ["a ", "g", "tool_call", "b ", "g", "Hm", "c"]
-
-
 async def test_an_update_about_something_else_does_not_let_a_secret_through(chain):
     usage = {"sessionUpdate": "usage_update", "used": 1, "size": 2}
     client, _, _ = await converse(chain, TOKEN[:9], usage, COMMANDS, TOKEN[9:], " ok")

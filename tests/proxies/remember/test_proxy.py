@@ -1,15 +1,11 @@
-import json
 import os
-import sys
 from datetime import timedelta
 
 import pytest
 import trio
 
-from conductor.chainfile import load
-from conductor.client.embedding import attach_file
 from conductor.proxy import RequestError
-from conductor.testing import FakeAgent, FakeClient
+from conductor.testing import FakeAgent
 from proxies.remember import Remember
 
 MODES = [{"id": each, "name": each} for each in ("ask", "code", "yolo")]
@@ -285,13 +281,6 @@ async def test_only_what_the_agent_still_offers_is_set(chain, tmp_path):
     assert agent.asked == ["l"]
 
 
-async def test_a_value_that_must_never_be_set_again_is_not(chain, tmp_path):
-    await chosen(chain, Remember(directory=tmp_path), mode="yolo")
-    async with chain(Remember(directory=tmp_path, never=["yolo"]), Settable().agent()) as client:
-        await client.initialize()
-        assert values(await new(client)) == ("ask", "l")
-
-
 async def test_a_refused_setting_is_not_remembered_and_a_refusal_leaves_the_others(chain, tmp_path):
     async with chain(Remember(directory=tmp_path), Settable().agent()) as client:
         await client.initialize()
@@ -393,59 +382,3 @@ async def test_a_mode_is_set_as_an_option_where_the_agent_offers_no_modes(chain,
     assert found == ["ask", "code"]
     assert taken == ["code"] * 3
     assert told == ["config_option_update"]
-
-
-AGENT = """
-import json, sys
-
-def send(**members):
-    print(json.dumps({"jsonrpc": "2.0", **members}, separators=(",", ":")), flush=True)
-
-modes = {}
-for line in sys.stdin:
-    asked = json.loads(line)
-    method, params = asked["method"], asked.get("params", {})
-    session, result = params.get("sessionId"), {}
-    if method == "_test/die":
-        sys.exit(1)
-    if method == "initialize":
-        result = {"protocolVersion": 1, "agentCapabilities": {"loadSession": True}}
-    if method in ("session/new", "session/load"):
-        session = session or str(len(modes) + 1)
-        modes[session] = "ask"
-        available = [{"id": each, "name": each} for each in ("ask", "code")]
-        told = {"currentModeId": "ask", "availableModes": available}
-        result = {"modes": told, **({"sessionId": session} if method == "session/new" else {})}
-    if method == "session/set_mode":
-        modes[session] = params["modeId"]
-    if method == "session/prompt":
-        content = {"type": "text", "text": modes[session]}
-        update = {"sessionUpdate": "agent_message_chunk", "content": content}
-        send(method="session/update", params={"sessionId": session, "update": update})
-        result = {"stopReason": "end_turn"}
-    if "id" in asked:
-        send(id=asked["id"], result=result)
-"""
-
-
-async def test_after_a_restart_of_the_agent_sessions_have_the_mode_that_it_set(tmp_path):
-    """It set the mode of the second session itself."""
-    (tmp_path / "agent.py").write_text(AGENT)
-    agent = {"run": [sys.executable, "-S", "agent.py"], "cwd": "."}
-    remember = {"use": "remember", "with": {"directory": str(tmp_path / "kept")}}
-    file = tmp_path / "chain.yaml"
-    file.write_text(json.dumps({"version": 1, "proxies": [remember], "agent": agent}))
-    with trio.fail_after(30):
-        async with attach_file(FakeClient, load(str(file))) as attached:
-            client = attached.client
-            await client.initialize()
-            await new(client)
-            await set_mode(client, "1", "code")
-            await new(client)
-            with pytest.raises(RequestError, match="exited"):
-                await client.request("_test/die", {})
-            for session in ("1", "2"):
-                await client.prompt(session, "which?")
-
-    said = [client.transcript.text(session).splitlines()[-1] for session in ("1", "2")]
-    assert said == ["code", "code"]

@@ -92,7 +92,7 @@ def test_an_unknown_key_that_resembles_none_lists_some(diagnostics: Problems) ->
 chain.yaml:3:10: error: unknown key `xyzzy`
    | limits: {xyzzy: 3}
    |          ^^^^^
-help: the keys are `max_message_bytes`, `max_open_requests`, `max_batch`, `max_buffered_bytes`, `max_sessions`, `max_mcp_connections`, `max_session_log_bytes`, `max_initialize_bytes`
+help: the keys are `max_message_bytes`, `max_open_requests`, `max_buffered_bytes`, `max_sessions`, `max_mcp_connections`, `max_session_log_bytes`, `max_initialize_bytes`
 """
     )
 

@@ -10,7 +10,6 @@ which commands take as `NAME`.
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -118,8 +117,6 @@ def named_chains() -> list[str]:
 
 def config_directory() -> str:
     """The user's configuration directory; it need not exist."""
-    if sys.platform == "linux":  # importing platformdirs takes 3 ms
-        return _xdg("XDG_CONFIG_HOME", ".config")
     from platformdirs import user_config_dir
 
     return user_config_dir(_NAME, appauthor=False)
@@ -127,8 +124,6 @@ def config_directory() -> str:
 
 def state_directory() -> str:
     """The user's state directory; it need not exist."""
-    if sys.platform == "linux":
-        return _xdg("XDG_STATE_HOME", ".local/state")
     from platformdirs import user_state_dir
 
     return user_state_dir(_NAME, appauthor=False)
@@ -136,8 +131,6 @@ def state_directory() -> str:
 
 def data_directory() -> str:
     """The user's data directory; it need not exist."""
-    if sys.platform == "linux":
-        return _xdg("XDG_DATA_HOME", ".local/share")
     from platformdirs import user_data_dir
 
     return user_data_dir(_NAME, appauthor=False)
@@ -152,7 +145,7 @@ def runtime_directory() -> Path:
 
     with warnings.catch_warnings():  # of a directory in the environment that others can read
         warnings.simplefilter("ignore")
-        return user_runtime_path("acp-conductor", appauthor=False)
+        return user_runtime_path(_NAME, appauthor=False)
 
 
 def trust_directory() -> str:
@@ -183,10 +176,3 @@ def _file_stamp(path: str) -> tuple[str, int, int, int]:
 
 def _chains_directory() -> str:
     return os.path.join(config_directory(), "chains")
-
-
-def _xdg(variable: str, default: str) -> str:
-    base = os.environ.get(variable, "")
-    if not os.path.isabs(base):
-        base = os.path.join(os.path.expanduser("~"), default)
-    return os.path.join(base, _NAME)

@@ -47,7 +47,7 @@ class BlockSplitter(msgspec.Struct, eq=False, weakref=True):
                 self._keep(chunk)
             return []
         if self._size + len(chunk) > self.limit:
-            return self._feed_warily(chunk)
+            return self._feed_line_by_line(chunk)
         if self._size:
             block = b"".join((*self._pieces, memoryview(chunk)[:end]))
             self._pieces.clear()
@@ -62,17 +62,8 @@ class BlockSplitter(msgspec.Struct, eq=False, weakref=True):
         """The last line, if the stream ended without a newline."""
         return self._finish(b"") if self._size else None
 
-    def _feed_warily(self, chunk: bytes) -> list[bytes | OverlongLine]:
-        """Feed a chunk that may complete an overlong line: only the first one, unless the chunk
-        itself is over the limit."""
-        if len(chunk) > self.limit:
-            return self._feed_line_by_line(chunk)
-        first = chunk.index(b"\n")
-        whole = self._finish(chunk[:first])
-        rest = self.feed(chunk[first + 1 :])
-        return [whole if isinstance(whole, OverlongLine) else whole + b"\n", *rest]
-
     def _feed_line_by_line(self, chunk: bytes) -> list[bytes | OverlongLine]:
+        """Feed a chunk that may complete an overlong line."""
         blocks: list[bytes | OverlongLine] = []
         for line in BytesIO(chunk).readlines():
             if line[-1] != _NEWLINE:

@@ -94,7 +94,6 @@ class ErrorObject(msgspec.Struct, gc=False, omit_defaults=True):
 
 
 _encoder = msgspec.json.Encoder()
-_methods: dict[str, bytes] = {}
 
 
 def encode_id(id: Id) -> bytes:
@@ -103,20 +102,12 @@ def encode_id(id: Id) -> bytes:
 
 
 def encode_method(method: str) -> bytes:
-    """A method name as a JSON string, from a cache of bounded size."""
-    encoded = _methods.get(method)
-    if encoded is None:
-        encoded = _encoder.encode(method)
-        if len(encoded) > 200:
-            return encoded
-        if len(_methods) > 1000:
-            _methods.clear()
-        _methods[method] = encoded
-    return encoded
+    """A method name as a JSON string."""
+    return _encoder.encode(method)
 
 
 def request_pieces(id: Id, method: str, params: Payload | None) -> Pieces:
-    encoded = _methods.get(method) or encode_method(method)
+    encoded = _encoder.encode(method)
     if type(id) is int:
         head = b'{"jsonrpc":"2.0","id":%d,"method":%b' % (id, encoded)
     else:

@@ -116,12 +116,3 @@ def test_a_line_that_arrives_byte_by_byte_takes_little_more_memory_than_its_size
         tracemalloc.stop()
 
     assert held < 150_000
-
-
-def test_lines_after_an_overlong_one_stay_one_block():
-    splitter = BlockSplitter(1000)
-    splitter.feed(b"x" * 900)
-
-    overlong, block = splitter.feed(b"x" * 200 + b"\n" + b"\n" * 500)
-
-    assert (overlong.size, block) == (1100, b"\n" * 500)

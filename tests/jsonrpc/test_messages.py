@@ -48,11 +48,6 @@ def test_an_id_keeps_its_type(id):
     assert json.loads(messages.encode_id(id)) == id
 
 
-@given(st.text())
-def test_a_method_is_a_json_string(method):
-    assert json.loads(messages.encode_method(method)) == method
-
-
 @pytest.mark.parametrize(
     ("exc", "expected"),
     [

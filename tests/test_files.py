@@ -89,16 +89,6 @@ def test_what_takes_the_place_of_a_file_just_before_it_is_opened_is_refused(
         read_own(path)
 
 
-def test_a_pipe_with_a_reader_is_no_output(project):
-    path = put("pipe", project / "log")
-    reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
-    try:
-        with pytest.raises(OSError, match="not a regular file"):
-            open_output(path)
-    finally:
-        os.close(reader)
-
-
 def test_a_new_file_is_for_its_owner_only(project):
     before = os.umask(0)
     try:
@@ -202,12 +192,6 @@ def test_a_huge_file_is_not_read_into_memory(project):
 
     with pytest.raises(OSError, match="larger than 1 KiB"):
         read_regular(project / "sparse", 1024)
-
-
-def test_what_is_no_path_is_an_error_as_others():
-    for open_it in (open_regular, open_output, lambda path: open_inside(path, ["/"])):
-        with pytest.raises(OSError, match="not a path"):
-            open_it("a\0b")
 
 
 def test_a_lock_that_another_process_keeps_is_an_error(tmp_path):

@@ -93,16 +93,6 @@ def test_unknown_enumeration_value_is_seen_and_kept() -> None:
     assert dumps(call).decode() == text
 
 
-def test_variants_are_distinguished_by_match() -> None:
-    match structure(CHUNK, v1.SessionNotification).update:
-        case v1.UserMessageChunk():
-            pytest.fail("the wrong variant")
-        case v1.AgentMessageChunk(content=v1.TextContent(text=text)):
-            assert text == "hi"
-        case _:
-            pytest.fail("no variant")
-
-
 def test_variant_used_alone_gets_its_tag_in_the_union_only() -> None:
     call = v1.ToolCallUpdate(tool_call_id="1")
     assert unstructure(call) == {"toolCallId": "1"}
@@ -110,15 +100,6 @@ def test_variant_used_alone_gets_its_tag_in_the_union_only() -> None:
         "sessionUpdate": "tool_call_update",
         "toolCallId": "1",
     }
-
-
-def test_union_inside_a_union_has_both_tags() -> None:
-    text = '{"sessionId":"s","update":{"sessionUpdate":"state_update","state":"running"}}'
-    typed = read(text, v2.UpdateSessionNotification)
-    assert type(typed.update) is v2.RunningStateUpdate
-    assert dumps(typed).decode() == text
-    made = v2.UpdateSessionNotification(session_id="s", update=v2.RunningStateUpdate())
-    assert json.loads(dumps(made)) == json.loads(text)
 
 
 def test_absent_and_null_are_distinct_in_a_patch() -> None:
@@ -131,25 +112,11 @@ def test_absent_and_null_are_distinct_in_a_patch() -> None:
     assert dumps(null) == b'{"sessionUpdate":"session_info_update"}'
 
 
-def test_patch_value_can_be_cleared_with_null_and_left_out() -> None:
-    text = '{"sessionUpdate":"session_info_update","title":"a"}'
-    cleared, left_out = read(text, v2.SessionUpdate), read(text, v2.SessionUpdate)
-    cleared.title, left_out.title = None, ABSENT
-    assert unstructure(cleared)["title"] is None
-    assert "title" not in unstructure(left_out)
-
-
 def test_explicit_null_survives_where_it_means_absent() -> None:
     text = '{"path":"a","limit":null,"sessionId":"s"}'
     request = read(text, v1.ReadTextFileRequest)
     request.path = "b"
     assert dumps(request).decode() == text.replace('"a"', '"b"')
-
-
-def test_none_removes_a_member() -> None:
-    request = read('{"sessionId":"s","path":"a","limit":5,"line":1}', v1.ReadTextFileRequest)
-    request.limit = None
-    assert dumps(request) == b'{"sessionId":"s","path":"a","line":1}'
 
 
 def test_invalid_lenient_member_reads_as_its_default_and_is_written_back() -> None:
@@ -206,24 +173,6 @@ def test_skipped_items_go_when_the_list_is_replaced() -> None:
     assert unstructure(plan)["entries"] == [0]  # an empty list is what was read
     plan.entries = [v1.PlanEntry(content="c", priority="low", status="pending")]
     assert [entry["content"] for entry in unstructure(plan)["entries"]] == ["c"]
-
-
-def test_skipped_strings_are_kept_too() -> None:
-    text = '{"type":"array","items":{"type":"string","enum":["a"]},"default":["a",5,"b"]}'
-    schema = read(text, v1.ElicitationPropertySchema)
-    assert schema.default == ["a", "b"]
-    assert dumps(schema).decode() == text
-    schema.default.append("c")
-    assert dumps(schema).decode() == text.replace('"b"', '"b","c"')
-
-
-def test_edited_list_of_strings_is_written() -> None:
-    request = read(
-        '{"cwd":"/","mcpServers":[{"name":"m","command":"c","args":["a"],"env":[]}]}',
-        v1.NewSessionRequest,
-    )
-    request.mcp_servers[0].args.append("b")
-    assert unstructure(request)["mcpServers"][0]["args"] == ["a", "b"]
 
 
 def test_unknown_members_can_be_added_and_removed() -> None:
@@ -303,12 +252,6 @@ def test_variant_without_tag_may_have_a_member_of_its_name_and_the_value_of_anot
 def test_object_that_was_read_without_its_tag_is_written_with_it(tag: str) -> None:
     block = read(f'{{"text":"hi"{tag}}}', v1.TextContent)
     assert unstructure(block) == {"type": "text", "text": "hi"}
-
-
-def test_object_moved_to_another_message_keeps_its_unknown_members() -> None:
-    block = read('{"type":"text","x":1e400,"text":"t"}', v1.ContentBlock)
-    request = v1.PromptRequest(session_id="s", prompt=[block])
-    assert dumps(request) == b'{"sessionId":"s","prompt":[{"type":"text","x":1e400,"text":"t"}]}'
 
 
 def test_dict_may_replace_an_object() -> None:

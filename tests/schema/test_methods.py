@@ -8,7 +8,6 @@ from support.schema_strategies import definitions
 from conductor.schema import (
     METHODS,
     METHODS_BY_VERSION,
-    Method,
     client_capability_paths,
     notification_type,
     params_type,
@@ -37,12 +36,6 @@ def test_method_has_its_sender_and_kind(name: str, kind: str, source: str) -> No
     assert (METHODS[name].kind, METHODS[name].source) == (kind, source)
 
 
-def test_methods_of_both_versions_agree_on_kind_and_direction() -> None:
-    first, second = METHODS_BY_VERSION[1], METHODS_BY_VERSION[2]
-    for name in first.keys() & second.keys():
-        assert (first[name].kind, first[name].source) == (second[name].kind, second[name].source)
-
-
 @pytest.mark.parametrize("version", [1, 2])
 def test_every_method_of_the_schemas_is_in_the_table_with_types_that_exist(version: int) -> None:
     named = {
@@ -64,16 +57,6 @@ def test_types_are_those_of_the_version() -> None:
     assert result_type("session/prompt", 1) is v1.PromptResponse
     assert notification_type("mcp/message", 1) is v1.MessageMcpNotification
     assert params_type("mcp/message", 1) is v1.MessageMcpRequest
-
-
-def test_unstable_and_earlier_methods_are_marked() -> None:
-    assert METHODS["mcp/connect"] == Method(
-        name="mcp/connect", kind="request", source="agent", params="ConnectMcpRequest",
-        result="ConnectMcpResponse", unstable=True, earlier=True,
-    )  # fmt: skip
-    assert METHODS["session/fork"].unstable
-    assert not METHODS["session/fork"].earlier
-    assert not METHODS["session/prompt"].unstable
 
 
 def test_misspelt_method_has_suggestions() -> None:

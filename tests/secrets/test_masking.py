@@ -11,6 +11,8 @@ from functools import reduce
 from typing import Any
 
 import pytest
+from support.schema_instances import Schema
+from support.schema_strategies import CASES
 from support.seen_port import traced_port
 
 from conductor.jsonrpc.in_flight import InFlightRequest
@@ -21,7 +23,6 @@ from conductor.secrets.masking import MASK, mask, redact
 from conductor.tracing.reader import Trace
 from conductor.tracing.recorder import current_recorder
 from conductor.tracing.trace_file import TraceFile
-from tests.support.schema_strategies import CASES, definitions
 
 KNOWN = "blue-horse-battery"
 FORMS = {
@@ -69,73 +70,25 @@ def known_secret(monkeypatch):
     masking.register_secrets([KNOWN])
 
 
-class Instances:
-    """An instance of each definition with all its members, for each of its alternatives."""
-
-    def __init__(self, definitions: dict[str, Any], text: str, meta: Any = None) -> None:
-        self.definitions = definitions
-        self.text = text
-        self.meta = meta
-
-    def of(self, schema: Any, depth: int = 0) -> list[Any]:
-        if "$ref" in schema:
-            if depth > 14:
-                return []
-            return self.of(self.definitions[schema["$ref"].rpartition("/")[2]], depth + 1)
-        if "const" in schema:
-            return [schema["const"]]
-        made: list[Any] = []
-        for each in schema.get("anyOf", schema.get("oneOf", ())):
-            made += self.of(each, depth + 1)
-        members = self._members(schema, depth)
-        for each in schema.get("allOf", ()):
-            inherited = self.of(each, depth + 1)
-            made = [_joined(one, other) for one in made or [{}] for other in inherited]
-        if members:
-            made = [_joined(one, each) for one in made or [{}] for each in members]
-        return made or self._plain(schema, depth)
-
-    def _members(self, schema: Any, depth: int) -> list[dict[str, Any]]:
-        found: dict[str, list[Any]] = {}
-        for name, each in schema.get("properties", {}).items():
-            is_meta = name == "_meta"
-            found[name] = [self.meta] if is_meta else self.of(each, depth + 1)
-        rest = schema.get("additionalProperties")
-        if isinstance(rest, dict):
-            found["another"] = self.of(rest, depth + 1)
-        if not found:
-            return []
-        rows = min(max(map(len, found.values())), 12)
-        return [
-            {name: values[row % len(values)] for name, values in found.items() if values}
-            for row in range(rows)
-        ]
-
-    def _plain(self, schema: Any, depth: int) -> list[Any]:
-        kinds = schema.get("type", ())
-        if "array" in kinds:
-            return [self.of(schema["items"], depth + 1)] if "items" in schema else [[self.text]]
-        if "string" in kinds:
-            return [schema["enum"][0] if "enum" in schema else self.text]
-        if "integer" in kinds or "number" in kinds:
-            return [7]
-        return [True] if "boolean" in kinds else [{"any": self.text}]
-
-
-def _joined(one: Any, other: Any) -> Any:
-    return {**one, **other} if isinstance(one, dict) and isinstance(other, dict) else other
-
-
 def messages(state: str, version: int, text: str, meta: Any = None) -> list[tuple[str, bytes]]:
-    """Method and payload of all messages of a schema."""
-    found = definitions(state, version)
-    made = Instances(found, text, meta)
+    """Method and payload, with all members, of every form of every definition of a schema."""
+    schema = Schema(state, version)
     return [
-        (schema["x-method"], json.dumps(each, ensure_ascii=False).encode())
-        for schema in found.values()
-        if "x-method" in schema
-        for each in made.of(schema)
+        (node.get("x-method", "x"), json.dumps(payload, ensure_ascii=False).encode())
+        for name, node in schema.definitions.items()
+        for shape in schema.shapes({"$ref": f"#/$defs/{name}"})
+        if isinstance(payload := filled(schema.full(shape), text, meta), dict)
     ]
+
+
+def filled(value: Any, text: str, meta: Any) -> Any:
+    """An instance with this text as all its strings, and with this `_meta`."""
+    if isinstance(value, dict):
+        made = {name: filled(inner, text, meta) for name, inner in value.items()}
+        return made | ({"_meta": meta} if "_meta" in made else {})
+    if isinstance(value, list):
+        return [filled(inner, text, meta) for inner in value]
+    return text if isinstance(value, str) and value.startswith("text-") else value
 
 
 def traced(path, sent, payloads="full"):

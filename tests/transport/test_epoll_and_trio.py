@@ -105,25 +105,6 @@ def an_event(do, nursery):
     return event.set
 
 
-def a_new_task(do, nursery):
-    async def task():
-        do()
-
-    return partial(nursery.start_soon, task)
-
-
-def a_cancelled_scope(do, nursery):
-    scope = trio.CancelScope()
-
-    async def wait():
-        with scope:
-            await trio.sleep_forever()
-        do()
-
-    nursery.start_soon(wait)
-    return scope.cancel
-
-
 def a_deadline_of_the_task_that_it_wakes(do, nursery):
     event = trio.Event()
 
@@ -162,44 +143,13 @@ def a_callback(do, nursery):
     return partial(trio.lowlevel.current_trio_token().run_sync_soon, do)
 
 
-def a_closed_descriptor(do, nursery):
-    """A descriptor that trio itself waits for."""
-    left, right = socket.socketpair()
-
-    async def wait():
-        with pytest.raises(trio.ClosedResourceError):
-            await trio.lowlevel.wait_readable(left)
-        left.close()
-        right.close()
-        do()
-
-    nursery.start_soon(wait)
-    return partial(trio.lowlevel.notify_closing, left)
-
-
-def room_in_a_channel(do, nursery):
-    send, receive = trio.open_memory_channel(0)
-
-    async def wait():
-        with send, receive:
-            assert await receive.receive() == "item"
-        do()
-
-    nursery.start_soon(wait)
-    return partial(send.send_nowait, "item")
-
-
 @pytest.mark.parametrize(
     "prepare",
     [
         an_event,
-        a_new_task,
-        a_cancelled_scope,
         a_deadline_of_the_task_that_it_wakes,
         an_earlier_deadline_for_a_task_that_it_wakes,
         a_callback,
-        a_closed_descriptor,
-        room_in_a_channel,
     ],
 )
 def test_work_that_a_step_causes_runs_without_another_event(backend, prepare):

@@ -2,8 +2,6 @@
 
 import os
 import signal
-import subprocess
-import sys
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -13,10 +11,8 @@ import pytest
 import trio
 from support.python_script import run
 
-from conductor.transport import orphan_guard_process
 from conductor.transport import process_group as process_module
 from conductor.transport.child_process import start_child
-from conductor.transport.process_tree import MARK, new_mark
 
 ROOT = Path(__file__).parents[2]
 PATIENCE = 60
@@ -126,23 +122,6 @@ child.wait()
     assert printed == "True None\n"
 
 
-@pytest.mark.slow
-def test_a_tree_deeper_than_the_recursion_limit_is_killed_and_reaped():
-    printed = run("""
-import os, subprocess
-from conductor.transport.process_tree import _descendants_of, become_subreaper, kill_descendants
-become_subreaper()
-script = 'if [ $1 -gt 0 ]; then sh -c "$0" "$0" $(($1 - 1)); :; else echo; exec sleep 3600; fi'
-child = subprocess.Popen(["sh", "-c", script, script, "1200"], stdout=subprocess.PIPE)
-child.stdout.readline()
-print(len(list(_descendants_of([os.getpid()]))))
-kill_descendants()
-print(list(_descendants_of([os.getpid()])))
-""")
-
-    assert printed == "1201\n[]\n"
-
-
 @pytest.mark.parametrize("has_proc", [True, False])
 def test_processes_that_left_the_group_of_a_component_are_killed_with_it(has_proc):
     """Without /proc and subreapers, as on macOS, too."""
@@ -202,20 +181,6 @@ async def test_a_childs_exit_is_noticed_without_pidfd(monkeypatch, script, statu
     monkeypatch.undo()  # psutil uses it
     assert told == process_module.describe_status(status)
     assert psutil.wait_procs([descendant], PATIENCE)[1] == []
-    child.close()
-
-
-async def test_waiting_for_a_child_without_pidfd_can_be_cancelled(monkeypatch):
-    monkeypatch.delattr(os, "pidfd_open")
-    child = start_child(["/bin/sh", "-c", "read line; exit 7"], env=ENV, cwd=None)
-    with trio.move_on_after(0.05):
-        await child.wait()
-    assert child.status is None
-
-    child.signal(signal.SIGKILL)
-
-    with trio.fail_after(PATIENCE):
-        assert await child.wait() == "was ended by SIGKILL"
     child.close()
 
 
@@ -304,23 +269,6 @@ os.kill(os.getpid(), signal.SIGKILL)
     finally:
         with suppress(ProcessLookupError):
             os.kill(process, signal.SIGKILL)
-
-
-def test_the_program_of_the_guard_kills_the_processes_with_its_mark_and_no_others(monkeypatch):
-    """Called in this process: coverage does not see one that is started by a shell."""
-    marks = new_mark(), new_mark()
-    marked, other = (subprocess.Popen(["sleep", "3600"], env={**ENV, MARK: mark}) for mark in marks)
-    monkeypatch.setattr(sys, "argv", ["guard", marks[0]])
-
-    orphan_guard_process.main()
-
-    try:
-        assert marked.wait(PATIENCE) == -signal.SIGKILL
-        assert other.poll() is None
-    finally:
-        for process in (marked, other):
-            process.kill()
-            process.wait()
 
 
 def test_the_guard_is_killed_last():
